@@ -1,0 +1,110 @@
+/// \file builder.h
+/// Private to the algorithms: appends steps to a schedule, and the arithmetic of ranks in a circle.
+#pragma once
+
+#include <initializer_list>
+#include <numeric>
+#include <utility>
+
+#include "registry.h"
+
+namespace flx::algorithms {
+
+inline constexpr Place kInput{Buffer::input, 0};
+inline constexpr Place kOutput{Buffer::output, 0};
+constexpr Place scratch(uint32_t slot) {
+    return {Buffer::scratch, static_cast<uint16_t>(slot)};
+}
+
+/// No step: such entries in a list of dependencies are left out.
+inline constexpr uint32_t kNoStep = UINT32_MAX;
+
+/// `rank` + `by` on the circle of `size` ranks; `by` ≥ -size.
+constexpr int around(int rank, int by, int size) {
+    return (rank + by + size) % size;
+}
+
+/// Appends steps; each function returns the new step's index. `after` names the steps that it depends on.
+class Builder {
+  public:
+    using Steps = std::initializer_list<uint32_t>;
+
+    Builder(uint32_t blocks, uint8_t phases) {
+        schedule_.blocks = blocks;
+        schedule_.phases = phases;
+    }
+
+    uint32_t send(int peer, uint8_t phase, uint32_t block, Place from, Steps after = {}) {
+        return add({.kind = StepKind::send, .phase = phase, .peer = peer, .block = block, .from = from}, after);
+    }
+    uint32_t recv(int peer, uint8_t phase, uint32_t block, Place to, Steps after = {}) {
+        return add({.kind = StepKind::recv, .phase = phase, .peer = peer, .block = block, .to = to}, after);
+    }
+    uint32_t recv_reduce(int peer, uint8_t phase, uint32_t block, Place from, Place to, bool received_first,
+                         Steps after = {}) {
+        return add({.kind = StepKind::recv_reduce,
+                    .phase = phase,
+                    .received_first = received_first,
+                    .peer = peer,
+                    .block = block,
+                    .from = from,
+                    .to = to},
+                   after);
+    }
+    /// Over all ranks 0 … size-1 in this order; the result is final.
+    uint32_t gather_reduce(int size, uint8_t phase, uint32_t block, Place from, Place to, Steps after = {}) {
+        schedule_.group.resize(static_cast<size_t>(size));
+        std::iota(schedule_.group.begin(), schedule_.group.end(), 0);
+        const uint32_t step =
+            add({.kind = StepKind::gather_reduce, .phase = phase, .block = block, .from = from, .to = to}, after);
+        return finish(step);
+    }
+    uint32_t copy(uint32_t block, Place from, Place to) {
+        return add({.kind = StepKind::copy, .block = block, .from = from, .to = to}, {});
+    }
+    /// The result of `step` is final.
+    uint32_t finish(uint32_t step) {
+        schedule_.steps[step].finish = true;
+        return step;
+    }
+
+    Builder &input(Layout layout) {
+        schedule_.input = layout;
+        return *this;
+    }
+    Builder &output(Layout layout) {
+        schedule_.output = layout;
+        return *this;
+    }
+    Builder &slots(uint32_t count) {
+        schedule_.scratch_slots = static_cast<uint16_t>(count);
+        return *this;
+    }
+    Builder &reserve(size_t steps) {
+        schedule_.steps.reserve(steps);
+        return *this;
+    }
+    Schedule take() { return std::move(schedule_); }
+
+  private:
+    uint32_t add(Step step, Steps after) {
+        for (const uint32_t earlier : after) {
+            if (earlier != kNoStep)
+                step.depends(earlier);
+        }
+        schedule_.steps.push_back(step);
+        return static_cast<uint32_t>(schedule_.steps.size() - 1);
+    }
+
+    Schedule schedule_;
+};
+
+/// The schedule of every collective on one rank: its input is the result.
+Schedule alone(Collective collective);
+
+extern const Algorithm kDirect;
+extern const Algorithm kRing;
+extern const Algorithm kDoubleBinaryTree;
+extern const Algorithm kRecursiveDoubling;
+
+}  // namespace flx::algorithms

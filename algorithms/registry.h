@@ -1,0 +1,48 @@
+/// \file registry.h
+/// The algorithms: id, name, what they serve, and how to build a schedule. Pure functions, thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "schedule.h"
+
+namespace flx::algorithms {
+
+/// What must agree on all ranks for their schedules to fit together.
+struct Request {
+    Collective collective = Collective::allreduce;
+    int rank = 0;
+    int size = 1;
+    int root = 0;  ///< bcast, reduce
+};
+
+/// Order and rounding points of a reduction: two algorithms of one class give the same bits for the same arguments.
+enum class BitClass : uint8_t {
+    none,        ///< moves data only
+    rank_order,  ///< as if added in rank order, 16-bit floats rounded once
+    ring,        ///< block b is added in ring order from its owner's successor, rounded at each step
+    tree,
+    doubling
+};
+
+struct Algorithm {
+    std::string_view name;         ///< as in FLX_ALGORITHM
+    std::string_view description;  ///< one line
+    std::string_view source;       ///< paper or text it comes from
+    BitClass (*bits)(Collective collective);
+    bool (*serves)(Collective collective, int size);
+    Schedule (*build)(const Request &request);  ///< requires serves(collective, size)
+};
+
+/// All algorithms; the index is the id.
+std::span<const Algorithm> all();
+/// By name; null if unknown.
+const Algorithm *find(std::string_view name);
+/// `allreduce`, `reduce_scatter_block`, `allgather`, `bcast`, `reduce`, `barrier`.
+std::string_view name_of(Collective collective);
+std::optional<Collective> parse_collective(std::string_view name);
+
+}  // namespace flx::algorithms

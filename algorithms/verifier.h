@@ -1,0 +1,35 @@
+/// \file verifier.h
+/// Proves a set of schedules right by executing them symbolically: every element's value is the ordered expression of
+/// the contributions that were combined into it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "registry.h"
+
+namespace flx::algorithms {
+
+/// How to run: the verdict must hold for each.
+struct Trial {
+    size_t count = 7;   ///< elements of the whole vector (of one rank's block where Layout::single is used)
+    size_t cell = 2;    ///< elements per cell
+    size_t window = 1;  ///< chunks that one sender may have unconsumed at one receiver
+    bool in_place = false;
+    uint64_t seed = 1;  ///< of the interleaving: which ready rank, step and run goes next
+};
+
+/// Runs `algorithm` on all ranks of `collective` and checks: every step ends (no deadlock with the trial's window);
+/// every output element is the reduction (or the copy) it should be, each contribution exactly once, in the order that
+/// BitClass declares, the same expression on all ranks; no step reads what was never written; no source of a send is
+/// overwritten before the receiver has consumed it (so that it could have been sent again); (peer, phase, block) is
+/// unique; every send has its receive; inputs that are not in place stay unmodified.
+/// Returns an empty string, or a sentence that names rank, step and what is wrong.
+std::string verify(const Algorithm &algorithm, Collective collective, int size, int root, const Trial &trial);
+
+/// The same for schedules given directly, one per rank (for tests that break one on purpose).
+std::string verify(const std::vector<Schedule> &schedules, Collective collective, BitClass bits, int root,
+                   const Trial &trial);
+
+}  // namespace flx::algorithms

@@ -1,0 +1,44 @@
+/// \file board.h
+/// A line in the communicator's segment on which the first rank to fail says why, for the other ranks of the host.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <string>
+
+#include "status.h"
+
+namespace flx {
+
+/// In shared memory that was zero.
+class Board {
+  public:
+    /// The first call of any rank counts; later ones do nothing.
+    void write(const Status &why) {
+        int empty = kEmpty;
+        if (!state_.compare_exchange_strong(empty, kWriting))
+            return;
+        const size_t length = std::min(why.sentence().size(), sizeof text_ - 1);
+        std::memcpy(text_, why.sentence().data(), length);
+        code_ = why.code();
+        text_[length] = '\0';
+        state_.store(kWritten, std::memory_order_release);
+    }
+    /// True, and what stands there, if something does.
+    bool read(Status &why) const {
+        if (state_.load(std::memory_order_acquire) != kWritten)
+            return false;
+        why = Status(code_, text_);
+        return true;
+    }
+
+  private:
+    enum : int { kEmpty, kWriting, kWritten };
+    std::atomic<int> state_{kEmpty};
+    flx_status_t code_ = FLX_SUCCESS;
+    char text_[504] = {};
+};
+static_assert(sizeof(Board) == 512);
+
+}  // namespace flx

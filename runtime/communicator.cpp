@@ -1,0 +1,342 @@
+#include "communicator.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "dtype.h"
+#include "log.h"
+#include "telemetry.h"
+
+namespace flx {
+
+using algorithms::Collective;
+
+namespace {
+
+/// FNV-1a over the words that must be equal on all ranks.
+uint32_t sign(std::initializer_list<uint64_t> words) {
+    uint32_t hash = 2166136261U;
+    for (uint64_t word : words) {
+        for (int byte = 0; byte < 8; ++byte, word >>= 8)
+            hash = (hash ^ (word & 0xff)) * 16777619U;
+    }
+    return hash;
+}
+
+uint32_t signature_of(const Operation &operation, const Choice &choice) {
+    return sign(
+        {static_cast<uint64_t>(operation.collective), operation.count, static_cast<uint64_t>(operation.dtype),
+         static_cast<uint64_t>(operation.op), static_cast<uint64_t>(operation.root), static_cast<uint64_t>(choice.way),
+         choice.algorithm == nullptr ? 0 : static_cast<uint64_t>(choice.algorithm - algorithms::all().data()) + 1});
+}
+
+/// What FLX_CHECK compares.
+struct CallRecord {
+    uint64_t count;
+    int32_t collective, dtype, op, root;
+    friend bool operator==(const CallRecord &, const CallRecord &) = default;
+};
+
+std::string to_string(const CallRecord &call) {
+    return fmt::format("{}(count {}, {}, {}, root {})", algorithms::name_of(static_cast<Collective>(call.collective)),
+                       call.count, name_of(static_cast<flx_dtype_t>(call.dtype)),
+                       name_of(static_cast<flx_op_t>(call.op)), call.root);
+}
+
+/// A thread inside an operation that uses rails.
+class RailCall {
+  public:
+    explicit RailCall(Process &process) : process_(process) { process_.enter_rails(); }
+    ~RailCall() { process_.leave_rails(); }
+    RailCall(const RailCall &) = delete;
+    RailCall &operator=(const RailCall &) = delete;
+
+  private:
+    Process &process_;
+};
+
+/// On one rank every collective is a copy of its input.
+void run_alone(const Operation &operation) {
+    if (operation.in != operation.out && operation.collective != Collective::barrier)
+        std::memcpy(operation.out, operation.in, operation.count * size_of(operation.dtype));
+}
+
+}  // namespace
+
+Status Communicator::usable() const {
+    if (broken_.ok())
+        return {};
+    return fail(FLX_ERR_COMM, "the communicator is broken: {}", broken_.sentence());
+}
+
+Status Communicator::run(Operation operation) {
+    FLX_TRY(usable());
+    Telemetry::count(telemetry().operations);
+    if (size_ == 1) {
+        run_alone(operation);
+        return {};
+    }
+    if (check_)
+        FLX_TRY(compare_calls(operation));
+    if (operation.count == 0)
+        return {};
+    return carry_out(operation);
+}
+
+Status Communicator::carry_out(Operation &operation) {
+    process_->liveness().in_call(true);
+    const Choice choice = choose(operation.collective, operation.count * size_of(operation.dtype));
+    operation.signature = signature_of(operation, choice);
+    current_ = &operation;
+    way_ = choice.way;
+    warned_ = false;
+    Status status;
+    try {
+        status = carry_out_by(choice, operation);
+    } catch (const std::exception &error) {  // No memory, say: chunks may be on their way, as with any other error.
+        status = fail(FLX_ERR_SYSTEM, "{} failed: {}", describe_operation(), error.what());
+    }
+    if (!status.ok())
+        status = investigate(std::move(status));
+    current_ = nullptr;
+    process_->liveness().in_call(false);
+    return status.ok() ? status : declare_broken(std::move(status));
+}
+
+Status Communicator::carry_out_by(const Choice &choice, Operation &operation) {
+    Waiter waiter(wait_policy_, *this);
+    if (way_ != Way::scheduled)
+        count_shared(operation);
+    if (way_ == Way::fused)
+        return run_fused(operation, waiter);
+    if (way_ == Way::streamed)
+        return stream_->run(operation.collective, operation.in, operation.out, operation.count, operation.dtype,
+                            operation.op, operation.root, operation.signature, waiter);
+    operation.sequence = ++sequence_;
+    const Plan &plan = planner_->plan(operation.collective, choice, operation.root);
+    const int64_t began = learns_ ? now_ns() : 0;
+    if (rails_ == nullptr) {
+        FLX_TRY(executor_->run(operation, plan, waiter));
+    } else {
+        const RailCall call(*process_);
+        FLX_TRY(executor_->run(operation, plan, waiter));
+    }
+    if (rails_ != nullptr)
+        FLX_TRY(settle(waiter));
+    if (learns_)
+        learn(operation, plan, now_ns() - began);
+    return {};
+}
+
+/// Nothing that a peer may wait for stays behind on the rails: the program may not call again for long. A thread that
+/// is inside another call moves the rails anyway and settles when it leaves: the last one out waits.
+Status Communicator::settle(Waiter &waiter) {
+    int64_t began = 0;
+    while (!process_->rails_in_use() && !rails_->flushed()) {
+        if (rails_->progress()) {
+            waiter.moved();
+            continue;
+        }
+        // What is left may be for a peer of another communicator, one that was stopped: the operation is complete, so
+        // that is no error of this one, nor worth waiting for without end.
+        const int64_t now = now_ns();
+        if (began == 0)
+            began = now;
+        if (static_cast<double>(now - began) > deadline_s_ * 1e9)
+            return {};
+        FLX_TRY(waiter.pause());
+    }
+    return {};
+}
+
+Status Communicator::run_fused(const Operation &operation, Waiter &waiter) {
+    const auto [collective, in, out, count, dtype, op, root, sequence, signature] = operation;
+    const size_t bytes = count * size_of(dtype);
+    const size_t block = count / size_;
+    switch (collective) {
+        case Collective::allreduce:
+            return fused_->allreduce(in, out, count, dtype, op, signature, waiter);
+        case Collective::reduce:
+            return fused_->reduce(in, out, count, dtype, op, root, signature, waiter);
+        case Collective::reduce_scatter_block:
+            return fused_->reduce_scatter_block(in, out, block, dtype, op, signature, waiter);
+        case Collective::allgather:
+            return fused_->allgather(in, out, bytes / size_, signature, waiter);
+        case Collective::bcast:
+            return fused_->bcast(out, bytes, root, signature, waiter);
+        case Collective::barrier:
+            return fused_->barrier(signature, waiter);
+    }
+    return {};
+}
+
+/// What this rank shows to others in shared memory, as if a link had carried it.
+void Communicator::count_shared(const Operation &operation) {
+    const size_t bytes = operation.count * size_of(operation.dtype);
+    const size_t part = bytes / size_;
+    const bool fused = way_ == Way::fused;
+    switch (operation.collective) {
+        case Collective::allreduce:
+            shared_sent_ += bytes;
+            break;
+        case Collective::reduce:
+        case Collective::reduce_scatter_block:
+            shared_sent_ += fused ? bytes : bytes - part;
+            break;
+        case Collective::allgather:
+            shared_sent_ += part;
+            break;
+        case Collective::bcast:
+            shared_sent_ += rank_ == operation.root ? bytes : 0;
+            break;
+        case Collective::barrier:
+            break;
+    }
+}
+
+/// Every rank learns every rank's arguments before anything else is sent.
+Status Communicator::compare_calls(const Operation &operation) {
+    const CallRecord mine{operation.count, static_cast<int32_t>(operation.collective),
+                          static_cast<int32_t>(operation.dtype), static_cast<int32_t>(operation.op), operation.root};
+    std::vector<CallRecord> all(size_);
+    Operation exchange;
+    exchange.collective = Collective::allgather;
+    exchange.in = &mine;
+    exchange.out = all.data();
+    exchange.count = sizeof(CallRecord) * size_;
+    exchange.dtype = FLX_UINT8;
+    FLX_TRY(carry_out(exchange));
+    for (int peer = 0; peer < size_; ++peer)
+        if (!(all[peer] == mine))
+            return declare_broken(fail(FLX_ERR_MISMATCH,
+                                       "rank {} called {}, rank {} called {}; all ranks must call alike", rank_,
+                                       to_string(mine), peer, to_string(all[peer])));
+    return {};
+}
+
+Choice Communicator::choose(Collective collective, size_t bytes) const {
+    return planner_->choose(collective, bytes);
+}
+
+const PartitionVector &Communicator::vector(int peer, size_t bytes, int phase) {
+    const PartitionVector &vector = routes_[members_[peer].host].controller->vector(bytes, phase);
+    last_vector_ = vector;
+    return vector;
+}
+
+/// Tells each route's controller what its links carried since it was told last.
+void Communicator::learn(const Operation &operation, const Plan &plan, int64_t elapsed_ns) {
+    const algorithms::Schedule &schedule = plan.schedule();
+    const size_t bytes = algorithms::block_extent(operation.count, schedule.blocks, 0).count * size_of(operation.dtype);
+    for (Route &route : routes_) {
+        if (std::popcount(route.links) < 2)
+            continue;
+        std::array<LinkSample, kMaxLinks> samples{};
+        uint64_t carried = 0;
+        for (uint32_t mask = route.links; mask != 0; mask &= mask - 1) {
+            const int index = std::countr_zero(mask);
+            LinkCounters now;
+            for (const int peer : route.peers) {
+                const LinkCounters counters = links_[index].link->counters(peer);
+                now.bytes += counters.bytes;
+                now.busy_ns += counters.busy_ns;
+            }
+            samples[index] = {now.bytes - route.seen[index].bytes, now.busy_ns - route.seen[index].busy_ns};
+            route.seen[index] = now;
+            carried += samples[index].bytes;
+        }
+        if (carried == 0)
+            continue;
+        // The phases of one operation overlap in time: what a link delivered holds for both.
+        for (int phase = 0; phase < schedule.phases; ++phase)
+            if (route.controller->observe(bytes, phase, std::span(samples.data(), links_.size()), elapsed_ns) &&
+                phase == 0)
+                report_change(route, bytes);
+    }
+}
+
+void Communicator::report_change(const Route &route, size_t bytes) const {
+    if (!log().should_log(spdlog::level::info))
+        return;
+    std::vector<std::string> names;
+    for (const LinkSlot &slot : links_)
+        names.push_back(slot.name);
+    log().info("to host {}: {} for {} B", members_[route.peers.front()].hostname,
+               to_string(route.controller->vector(bytes, 0), names), bytes);
+}
+
+LinkCounters Communicator::counters(int index) const {
+    LinkCounters total;
+    const LinkSlot &slot = links_[index];
+    if (slot.link == nullptr)
+        return total;
+    for (int peer = 0; peer < size_; ++peer) {
+        if (peer == rank_ || !slot.link->reaches(peer))
+            continue;
+        const LinkCounters counters = slot.link->counters(peer);
+        total.bytes += counters.bytes;
+        total.chunks += counters.chunks;
+        total.busy_ns += counters.busy_ns;
+    }
+    total.bytes -= slot.bytes_before;
+    total.chunks -= slot.chunks_before;
+    if (slot.link->kind() == LinkKind::shm)
+        total.bytes += shared_sent_;
+    return total;
+}
+
+double Communicator::last_share(int link) const {
+    return link < last_vector_.links ? last_vector_.share(link) : 0;
+}
+
+/// What probing sent on a slow link may come late, also on links that no operation polls.
+void Communicator::drop_strays() {
+    if (rails_ != nullptr)
+        rails_->progress();
+    for (const LinkSlot &slot : links_) {
+        for (int peer = 0; slot.link != nullptr && slot.link->kind() == LinkKind::rail && peer < size_; ++peer) {
+            Arrival arrival;
+            while (slot.link->reaches(peer) && slot.link->receive(peer, arrival))
+                slot.link->release(arrival);
+        }
+    }
+    if (rails_ != nullptr)
+        rails_->progress();
+}
+
+/// Whether nothing is under way on this rank's links, to or from it.
+bool Communicator::settled() const {
+    return std::none_of(links_.begin(), links_.end(),
+                        [](const LinkSlot &slot) { return slot.link && slot.link->outstanding() != 0; }) &&
+           (rails_ == nullptr || process_->rails_in_use() || rails_->flushed());
+}
+
+void Communicator::close() {
+    if (!broken_.ok() || size_ == 1)
+        return;
+    // No rank takes its links away while a peer may still need something from it.
+    const uint8_t in = 0;
+    uint8_t out = 0;
+    Operation barrier;
+    barrier.in = &in;
+    barrier.out = &out;
+    barrier.count = 1;
+    barrier.dtype = FLX_UINT8;
+    barrier.op = FLX_MAX;
+    if (!carry_out(barrier).ok())
+        return;
+    constexpr int64_t kPatienceNs = 1'000'000'000;
+    const int64_t began = now_ns();
+    while (!settled() && now_ns() - began < kPatienceNs) {
+        drop_strays();
+        sched_yield();
+    }
+}
+
+Communicator::~Communicator() {
+    links_.clear();
+    executor_.reset();
+}
+
+}  // namespace flx

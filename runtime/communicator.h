@@ -1,0 +1,203 @@
+/// \file communicator.h
+/// A communicator: ranks, links between them, vectors, plans, and the state of being broken.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "board.h"
+#include "bootstrap.h"
+#include "controller.h"
+#include "executor.h"
+#include "operation.h"
+#include "planner.h"
+#include "process.h"
+#include "shm/channel.h"
+#include "shm/fused.h"
+#include "shm/segment.h"
+#include "shm/stream.h"
+
+namespace flx {
+
+/// What is known of one rank of a communicator.
+struct Member {
+    uint64_t uid = 0;
+    int pid = 0;
+    int host = 0;     ///< index of the memory host, in order of its lowest rank
+    int local = 0;    ///< index among the ranks of that host
+    int process = 0;  ///< index for rails
+    std::string hostname;
+};
+
+/// What probing found of a link.
+struct LinkMeasured {
+    bool done = false;
+    double latency_ns = 0;             ///< one way
+    double bytes_per_ns = 0;           ///< alone
+    double together_bytes_per_ns = 0;  ///< while all links were loaded
+};
+
+/// One link of a communicator. The index is the same on all ranks; a rank that does not have the link has a null one.
+struct LinkSlot {
+    std::string name;            ///< as this rank's host calls it
+    std::string identity;        ///< equal on all ranks
+    std::unique_ptr<Link> link;  ///< null: not on this rank
+    std::string why_off;         ///< not empty: no share for it, and why
+    LinkMeasured near;           ///< towards ranks of the same host
+    LinkMeasured far;            ///< towards ranks of other hosts
+    uint64_t bytes_before = 0;   ///< that probing put on it
+    uint64_t chunks_before = 0;
+};
+
+class Communicator final : private Router, private Watch {
+  public:
+    /// Collective over `bootstrap`. `parent`: a communicator of the same ranks whose measurements hold, or null.
+    static Status make(std::shared_ptr<Process> process, std::unique_ptr<Bootstrap> bootstrap, Config config,
+                       const Communicator *parent, std::unique_ptr<Communicator> &result);
+    ~Communicator() override;
+
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] int size() const { return size_; }
+    [[nodiscard]] Bootstrap &bootstrap() { return *bootstrap_; }
+    [[nodiscard]] const std::shared_ptr<Process> &process() const { return process_; }
+    /// The knobs in force, flx_config_t included.
+    [[nodiscard]] const Config &config() const { return config_; }
+
+    /// Carries out an operation whose arguments were checked; `sequence` and `signature` are filled in here.
+    Status run(Operation operation);
+    /// How it would be carried out.
+    [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes) const;
+    /// Lets peers go before the links go. Collective unless the communicator is broken.
+    void close();
+
+    /// Success, or FLX_ERR_COMM with the sentence of the error that broke it.
+    [[nodiscard]] Status usable() const;
+    [[nodiscard]] const std::vector<LinkSlot> &links() const { return links_; }
+    [[nodiscard]] const std::vector<Member> &members() const { return members_; }
+    [[nodiscard]] int hosts() const { return hosts_; }
+    /// Payload that this rank's operations put on a link, to all peers together.
+    [[nodiscard]] LinkCounters counters(int index) const;
+    /// Part of `link` in the vector that the last operation used towards its last peer.
+    [[nodiscard]] double last_share(int link) const;
+    /// Reports of devices that carry nothing: (name, why).
+    [[nodiscard]] const std::vector<std::pair<std::string, std::string>> &left_off() const { return left_off_; }
+    [[nodiscard]] int64_t probe_ns() const { return probe_ns_; }
+
+  private:
+    Communicator() = default;
+
+    struct Route;
+
+    // Making (wiring.cpp).
+    [[nodiscard]] std::string agreed_knobs() const;
+    Status meet();
+    Status note_members(const std::vector<std::string> &all, const std::string &knobs);
+    Status take_id();
+    Status make_shared_memory();
+    Status make_rails();
+    Status allow_links();
+    Status exchange_links();
+    void drop_failed_links();
+    [[nodiscard]] bool reaches(size_t link, int peer) const;
+    Status measure(const Communicator *parent);
+    Status measure_ring(int next, int previous, double budget_ms, std::span<LinkMeasured, kMaxLinks> found);
+    static LinkMeasured mean_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place);
+    Status make_routes();
+    Status exchange_routes();
+    Status connect_rails();
+    Status make_planner();
+
+    // Router.
+    const PartitionVector &vector(int peer, size_t bytes, int phase) override;
+    [[nodiscard]] uint32_t incoming_links(int peer) const override { return incoming_[peer]; }
+
+    // Watch (watch.cpp).
+    void progress() override;
+    Status check(int64_t waited_ns) override;
+    Status check_peer(const Awaited &awaited, int64_t waited_ns, bool &answering);
+    Status check_host();
+    Status hear();
+    PeerReport ask(int rank);
+    Status died(int rank, const std::string &what);
+    [[nodiscard]] Status silent(int rank, const PeerReport &report, const std::string &what) const;
+    Status investigate(Status status);
+    Status declare_broken(Status status);
+    [[nodiscard]] std::string describe(int rank) const;
+    [[nodiscard]] std::string describe_operation() const;
+
+    Status carry_out(Operation &operation);
+    Status carry_out_by(const Choice &choice, Operation &operation);
+    Status settle(Waiter &waiter);
+    void drop_strays();
+    [[nodiscard]] bool settled() const;
+    Status settle_probing();
+    Status run_fused(const Operation &operation, Waiter &waiter);
+    void count_shared(const Operation &operation);
+    void leave_shared_memory();
+    Status compare_calls(const Operation &operation);
+    void learn(const Operation &operation, const Plan &plan, int64_t elapsed_ns);
+    void report_change(const Route &route, size_t bytes) const;
+
+    std::shared_ptr<Process> process_;
+    std::unique_ptr<Bootstrap> bootstrap_;
+    std::unique_ptr<Bootstrap> local_;  ///< ranks of this host
+    Config config_;
+    // Of the knobs, what calls look at.
+    bool check_ = false;
+    double deadline_s_ = 0;
+    double late_warning_s_ = 0;
+    int rank_ = 0;
+    int size_ = 1;
+    int hosts_ = 1;
+    int host_ = 0;
+    int ranks_here_ = 1;
+    int most_per_host_ = 1;
+    uint32_t id_ = 0;
+    ucx::Rails *rails_ = nullptr;  ///< the process's; null where this communicator uses none
+    std::vector<Member> members_;
+    std::vector<std::string> device_texts_;  ///< by rank, from meeting until rails are planned
+
+    std::unique_ptr<shm::Segment> segment_;
+    Board *board_ = nullptr;             ///< in the segment
+    std::unique_ptr<shm::Fused> fused_;  ///< with stream_, where all ranks are on one host and shm may carry all
+    std::unique_ptr<shm::Stream> stream_;
+    std::vector<LinkSlot> links_;
+    std::vector<std::pair<std::string, std::string>> left_off_;
+    int64_t probe_ns_ = 0;
+
+    // By host, as this rank sees it.
+    struct Route {
+        std::unique_ptr<Controller> controller;
+        std::vector<int> peers;
+        uint32_t links = 0;              ///< mask of those that may carry something
+        std::vector<LinkCounters> seen;  ///< totals that were learned from
+    };
+    std::vector<Route> routes_;
+    std::vector<uint32_t> have_;      ///< by rank: links that it has, as a mask
+    std::vector<uint32_t> incoming_;  ///< by peer: links that it may send over, as a mask
+    PartitionVector last_vector_;
+    bool learns_ = false;
+
+    std::unique_ptr<Planner> planner_;
+    std::unique_ptr<Executor> executor_;
+    WaitPolicy wait_policy_;
+    uint64_t sequence_ = 0;
+    Status broken_;
+
+    uint64_t shared_sent_ = 0;  ///< bytes that fused and streamed operations showed
+
+    // Of the current wait.
+    const Operation *current_ = nullptr;
+    Way way_ = Way::scheduled;
+    bool warned_ = false;
+    bool told_ = false;  ///< a peer said that the communicator is broken
+    int64_t looked_ns_ = 0;
+    std::vector<Awaited> awaited_;
+};
+
+}  // namespace flx

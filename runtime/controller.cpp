@@ -1,0 +1,746 @@
+#include "controller.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+namespace flx {
+namespace {
+
+// Constants of the controller; docs/controller.md says why each has its value.
+constexpr double kSeedSamples = 2;                 // what a probe's rate weighs, in samples
+constexpr double kOutlier = 0.25;                  // relative deviation from the mean that may be a change
+constexpr double kOutlierSpreads = 2.5;            // and in mean deviations
+constexpr double kFar = 2;                         // factor at which two samples are enough
+constexpr double kSeedSpread = 0.1;                // of an estimate that has no history
+constexpr uint64_t kLearnBytes = 64 << 10;         // a sample of so many bytes always counts
+constexpr uint64_t kLeastBytes = 4 << 10;          // and one of fewer than these never
+constexpr double kLearnLatencies = 4;              // between them: where busy for so many latencies
+constexpr double kLate = 0.05;                     // predicted delay at which a vector is replaced despite hysteresis
+constexpr int kRefreshEvery = 4;                   // calls between two computations of a vector
+constexpr int kRefreshOthers = 16;                 // calls between two computations for a class that is not in use
+constexpr uint32_t kYoung = 16;                    // calls during which every one computes it
+constexpr size_t kOfferLeast = 8 * kMaxCellBytes;  // least message in which a cell is a small share
+constexpr double kOfferCost = 0.01;                // offers may delay operations by this part of the time between them
+constexpr int kOfferCalls = 4;                     // operations for which an offer waits to be taken
+constexpr uint8_t kMostBackoff = 6;
+constexpr int kTrialSettle = 2;         // operations of a trial that do not count
+constexpr int kTrialCosts = 7;          // and those that do
+constexpr uint32_t kTrialBaseline = 4;  // least operations to compare with
+constexpr uint64_t kTrialCalls = 4096;  // a trial that its class does not finish ends well after so many calls
+
+// Whatever is measured or told, sums and products of rates and times stay finite.
+constexpr double kMostRate = 1e6, kLeastRate = 1e-6;  // bytes per ns
+constexpr double kMostLatency = 1e12;                 // ns
+
+double known_rate(double rate) {
+    return std::isfinite(rate) && rate > 0 ? std::clamp(rate, kLeastRate, kMostRate) : 0;
+}
+
+double known_latency(double latency) {
+    return std::isfinite(latency) && latency > 0 ? std::min(latency, kMostLatency) : 0;
+}
+
+/// ns per byte beyond the latency, which would make a link with a small share look slow. Where latency is most of the
+/// time, what is left is noise: a quarter of the time is the floor. Bytes and time are not 0.
+double cost_of(const LinkSample &sample, double latency) {
+    const auto busy = static_cast<double>(sample.busy_ns);
+    const double cost = std::max(busy - latency, 0.25 * busy) / static_cast<double>(sample.bytes);
+    return std::clamp(cost, 1 / kMostRate, 1 / kLeastRate);
+}
+
+int class_index(size_t bytes, int phase) {
+    return std::clamp(phase, 0, kMaxPhases - 1) * kSizeClasses + size_class(bytes);
+}
+
+/// The middle of a class.
+double class_bytes(int index) {
+    return std::ldexp(1.5, index % kSizeClasses);
+}
+
+/// Bands: below 64 KiB, 1 MiB, 16 MiB, and above: what fits a core's L1, its L2, the L3, or none.
+int slot_of(int index, int bands) {
+    const int size = index % kSizeClasses;
+    return index / kSizeClasses * bands + (size < 16 ? 0 : size < 20 ? 1 : size < 24 ? 2 : 3);
+}
+
+float median(std::span<float> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+}  // namespace
+
+/// A link as water-filling sees it.
+struct Controller::Lane {
+    double latency = 0;
+    double rate = 0;  // > 0
+    double cost = 0;  // 1 / rate
+    int link = 0;
+};
+
+namespace {
+
+/// Water-filling over `lanes` (rising latency, at least one). Writes each lane's share, returns the finish time.
+///
+/// Lane k carries (T - latency_k)·rate_k bytes, so T = (bytes + Σ latency·rate) / Σ rate over the lanes in use. They
+/// are a prefix: adding lane k keeps T above latency_k exactly if T was above it before, and lowers T.
+template <typename Lanes>
+double water_fill(const Lanes &lanes, int count, double bytes, double min_gain, double *share) {
+    double rates = 0, held = bytes, single = std::numeric_limits<double>::infinity();
+    int used = 0, best = 0;
+    for (int k = 0; k < count; ++k) {
+        const double alone = lanes[k].latency + bytes * lanes[k].cost;
+        if (alone < single) {
+            single = alone;
+            best = k;
+        }
+        if (used == k && lanes[k].latency * rates < held) {
+            rates += lanes[k].rate;
+            held += lanes[k].latency * lanes[k].rate;
+            ++used;
+        }
+    }
+    const double finish = held / rates;
+    if (single <= finish * (1 + min_gain)) {
+        for (int k = 0; k < count; ++k)
+            share[k] = k == best ? 1 : 0;
+        return single;
+    }
+    for (int k = 0; k < count; ++k)
+        share[k] = k < used ? std::max(0.0, (finish - lanes[k].latency) * lanes[k].rate / bytes) : 0;
+    return finish;
+}
+
+}  // namespace
+
+int size_class(size_t bytes) {
+    return bytes == 0 ? 0 : std::min(static_cast<int>(std::bit_width(bytes)) - 1, kSizeClasses - 1);
+}
+
+PartitionVector balance(std::span<const LinkEstimate> links, size_t bytes) {
+    struct Plain {
+        double latency, rate, cost;
+        size_t link;
+    };
+    std::array<Plain, kMaxLinks> lanes{};
+    int count = 0;
+    for (size_t i = 0; i < links.size() && i < kMaxLinks; ++i) {
+        const double together = known_rate(links[i].together_bytes_per_ns);
+        const double rate = together > 0 ? together : known_rate(links[i].bytes_per_ns);
+        if (links[i].usable && rate > 0)
+            lanes[count++] = {known_latency(links[i].latency_ns), rate, 1 / rate, i};
+    }
+    std::array<double, kMaxLinks> shares{};
+    if (count > 0) {
+        std::stable_sort(lanes.begin(), lanes.begin() + count,
+                         [](const Plain &a, const Plain &b) { return a.latency < b.latency; });
+        std::array<double, kMaxLinks> sorted{};
+        water_fill(lanes, count, static_cast<double>(std::max<size_t>(bytes, 1)), ControllerOptions{}.min_gain,
+                   sorted.data());
+        for (int k = 0; k < count; ++k)
+            shares[lanes[k].link] = sorted[k];
+    }
+    return make_partition(std::span<const double>(shares.data(), std::min<size_t>(links.size(), kMaxLinks)));
+}
+
+Controller::Controller(std::span<const LinkEstimate> links, const ControllerOptions &options)
+    : options_(options), count_(static_cast<int>(std::min<size_t>(links.size(), kMaxLinks))) {
+    options_.window = std::clamp(options_.window, 1, 255);
+    for (int i = 0; i < count_; ++i) {
+        links_[i].latency = known_latency(links[i].latency_ns);
+        by_latency_[i] = static_cast<uint8_t>(i);
+        for (int slot = 0; slot < kSlots; ++slot)
+            source_[slot][i] = static_cast<uint8_t>(slot);
+    }
+    std::stable_sort(by_latency_.begin(), by_latency_.begin() + count_,
+                     [&](int a, int b) { return links_[a].latency < links_[b].latency; });
+    choose_links(links.first(static_cast<size_t>(count_)));
+    members_changed();
+}
+
+Controller::Controller(const PartitionVector &forced, const ControllerOptions &options)
+    : options_(options), count_(std::clamp(forced.links, 0, kMaxLinks)), forced_(true), forced_vector_(forced) {
+    options_.window = std::clamp(options_.window, 1, 255);
+    options_.frozen = true;
+    for (int slot = 0; slot < kSlots; ++slot)
+        source_[slot].fill(static_cast<uint8_t>(slot));
+    members_changed();
+}
+
+/// Stage 1's choice of the links that are on, and first rates.
+///
+/// Slowdown of a link: its rate alone over its rate with all loaded; the inverse is its use u of whatever they share.
+/// Without link i, link j's excess slowdown shrinks by i's part of the use of all links that j competes with:
+///   slowdown'_j - 1 = (slowdown_j - 1)·(1 - u_i / Σ_{k≠j} u_k).
+/// Exact for two links (j is then alone), for links that share nothing, and for links that divide one resource. So
+/// links are taken off one at a time, least gain first, and rates of the rest are corrected on the way.
+void Controller::choose_links(std::span<const LinkEstimate> links) {
+    std::array<double, kMaxLinks> alone{}, slowdown{};
+    uint32_t set = 0;
+    for (int i = 0; i < count_; ++i) {
+        const double together = known_rate(links[i].together_bytes_per_ns);
+        alone[i] = std::max(known_rate(links[i].bytes_per_ns), together);
+        slowdown[i] = together > 0 ? alone[i] / together : 1;
+        if (!links[i].usable) {
+            links_[i].standing = Standing::unusable;
+            links_[i].before = Standing::unmeasured;
+        } else if (alone[i] > 0) {
+            set |= 1u << i;
+        } else {
+            links_[i].standing = Standing::unmeasured;
+        }
+    }
+    const auto in = [&](int i) { return (set >> i & 1) != 0; };
+
+    // The link of least latency serves the smallest messages, whatever its rate.
+    int nearest = -1;
+    for (int i = 0; i < count_; ++i)
+        if (in(i) && (nearest < 0 || links_[i].latency < links_[nearest].latency ||
+                      (links_[i].latency == links_[nearest].latency && alone[i] > alone[nearest])))
+            nearest = i;
+
+    const auto slowdown_without = [&](int i, int j) {
+        double use = 0;
+        for (int k = 0; k < count_; ++k)
+            if (in(k) && k != j)
+                use += 1 / slowdown[k];
+        return 1 + (slowdown[j] - 1) * (1 - 1 / slowdown[i] / use);
+    };
+    while (std::popcount(set) > 1) {
+        double all = 0;
+        for (int j = 0; j < count_; ++j)
+            if (in(j))
+                all += alone[j] / slowdown[j];
+        int worst = -1;
+        double worst_gain = 0, worst_rest = 0;
+        for (int i = 0; i < count_; ++i) {
+            if (!in(i) || i == nearest)
+                continue;
+            double rest = 0;
+            for (int j = 0; j < count_; ++j)
+                if (in(j) && j != i)
+                    rest += alone[j] / slowdown_without(i, j);
+            const double gain = all / rest - 1;
+            if (worst < 0 || gain < worst_gain) {
+                worst = i;
+                worst_gain = gain;
+                worst_rest = rest;
+            }
+        }
+        if (worst_gain > options_.min_gain)
+            break;
+        std::array<double, kMaxLinks> without = slowdown;
+        for (int j = 0; j < count_; ++j)
+            if (in(j) && j != worst)
+                without[j] = slowdown_without(worst, j);
+        slowdown = without;
+        set &= ~(1u << worst);
+        links_[worst].standing = Standing::adds_little;
+        links_[worst].gain = worst_gain;
+        links_[worst].needed = options_.min_gain;
+        links_[worst].rest = worst_rest;
+    }
+    for (int i = 0; i < count_; ++i) {
+        if (links_[i].standing == Standing::adds_little)
+            links_[i].rest_links = set;
+        else if (links_[i].standing == Standing::unmeasured)
+            urgent_ = true;
+        const double rate = alone[i] > 0 ? alone[i] / slowdown[i] : 0;
+        for (int slot = 0; slot < kSlots && rate > 0; ++slot) {
+            Estimate &seed = estimates_[slot][i];
+            seed.rate = rate;
+            seed.cost = 1 / rate;
+            seed.spread = kSeedSpread;
+            seed.count = static_cast<uint8_t>(kSeedSamples);
+        }
+    }
+    // Without offers nothing else would ever measure them.
+    if (options_.explore_every <= 0 || options_.frozen)
+        for (int i = 0; i < count_; ++i)
+            if (links_[i].standing == Standing::unmeasured)
+                links_[i].standing = Standing::on;
+}
+
+const PartitionVector &Controller::vector(size_t bytes, int phase) const {
+    return classes_[class_index(bytes, phase)].vector;
+}
+
+/// The links that are on (and `extra`, if ≥ 0) with what is believed of them, by rising latency.
+int Controller::lanes(int slot, int extra, std::array<Lane, kMaxLinks> &out) const {
+    int count = 0;
+    const auto add = [&](int link) {
+        const Estimate &believed = estimate(slot, link);
+        out[count++] = {links_[link].latency, believed.rate, believed.cost, link};
+    };
+    for (int k = 0; k < on_count_; ++k) {
+        if (extra >= 0 && links_[extra].latency < links_[on_links_[k]].latency) {
+            add(extra);
+            extra = -1;
+        }
+        add(on_links_[k]);
+    }
+    if (extra >= 0)
+        add(extra);
+
+    // A link that is on without ever having been measured counts as the slowest that was.
+    double slowest = 0;
+    bool all_known = true;
+    for (int k = 0; k < count; ++k) {
+        all_known = all_known && out[k].rate > 0;
+        if (out[k].rate > 0 && (slowest == 0 || out[k].rate < slowest))
+            slowest = out[k].rate;
+    }
+    if (!all_known)
+        for (int k = 0; k < count; ++k)
+            if (out[k].rate == 0) {
+                out[k].rate = slowest > 0 ? slowest : 1;
+                out[k].cost = 1 / out[k].rate;
+            }
+    return count;
+}
+
+double Controller::finish_time(int index, int extra) const {
+    std::array<Lane, kMaxLinks> active;
+    std::array<double, kMaxLinks> share;
+    const int count = lanes(slot_of(index, kBands), extra, active);
+    return water_fill(active, count, class_bytes(index), options_.min_gain, share.data());
+}
+
+/// Recomputes one class's vector; adopts it if it differs enough, or `always`. True if the vector changed.
+bool Controller::refresh(int index, bool always) {
+    ClassState &state = classes_[index];
+    state.refresh_in = static_cast<uint8_t>(std::max(kRefreshEvery, on_count_));
+    if (on_count_ == 0) {
+        state.vector = {};
+        state.vector.links = count_;
+        return true;
+    }
+    std::array<Lane, kMaxLinks> active;
+    std::array<double, kMaxLinks> sorted;
+    const int count = lanes(slot_of(index, kBands), -1, active);
+    const double bytes = class_bytes(index);
+    const double finish = water_fill(active, count, bytes, options_.min_gain, sorted.data());
+    if (!always) {
+        double moved = 0, late = 0;
+        for (int k = 0; k < count; ++k) {
+            const uint32_t weight = state.vector.weight[active[k].link];
+            const double share = weight * (1.0 / PartitionVector::kWhole);
+            moved = std::max(moved, std::abs(share - sorted[k]));
+            if (weight != 0)
+                late = std::max(late, active[k].latency + share * bytes * active[k].cost);
+        }
+        if (moved <= options_.hysteresis && late <= finish * (1 + kLate))
+            return false;
+    }
+    std::array<double, kMaxLinks> shares{};
+    for (int k = 0; k < count; ++k)
+        shares[active[k].link] = sorted[k];
+    const PartitionVector next = make_partition(std::span<const double>(shares.data(), static_cast<size_t>(count_)));
+    const bool changed = next != state.vector;
+    state.vector = next;
+    return changed;
+}
+
+void Controller::refresh_all() {
+    for (int index = 0; index < kClasses; ++index)
+        refresh(index, true);
+}
+
+/// After any change of who may carry: finds stand-ins, rebuilds the list of links that are on, and all vectors.
+void Controller::members_changed() {
+    offer_.link = -1;
+    if (forced_) {
+        std::array<double, kMaxLinks> shares{};
+        double sum = 0;
+        for (int i = 0; i < count_; ++i)
+            sum += shares[i] = usable(i) ? forced_vector_.weight[i] : 0;
+        // Nothing of what was forced works: the others share.
+        for (int i = 0; i < count_ && sum == 0; ++i)
+            shares[i] = usable(i) ? 1 : 0;
+        const auto next = make_partition(std::span<const double>(shares.data(), static_cast<size_t>(count_)));
+        for (ClassState &state : classes_)
+            state.vector = next;
+        return;
+    }
+
+    bool regular = false;
+    for (int i = 0; i < count_; ++i)
+        regular = regular || (on(i) && !links_[i].stand_in);
+    if (regular) {
+        for (int i = 0; i < count_; ++i)
+            if (links_[i].stand_in) {
+                links_[i].standing = links_[i].before;
+                links_[i].stand_in = false;
+            }
+    } else {
+        int best = -1;
+        for (int i = 0; i < count_; ++i) {
+            if (on(i)) {
+                best = -1;
+                break;
+            }
+            // A link that was in use before beats any other; then the faster one.
+            const auto rank = [&](int link) {
+                return std::pair(links_[link].standing == Standing::returned, rate(link));
+            };
+            if (usable(i) && (best < 0 || rank(i) > rank(best)))
+                best = i;
+        }
+        if (best >= 0) {
+            // One that was in use, or was never judged, is on for good.
+            LinkState &link = links_[best];
+            link.stand_in = link.standing == Standing::adds_little || link.standing == Standing::tried;
+            link.before = link.standing;
+            link.standing = Standing::on;
+        }
+    }
+    on_count_ = 0;
+    for (int k = 0; k < count_; ++k)
+        if (on(by_latency_[k]))
+            on_links_[on_count_++] = by_latency_[k];
+    for (ClassState &state : classes_)
+        state.costs_known = 0;
+    refresh_all();
+}
+
+/// Takes a first measurement in this band and phase (or a new one after a long silence).
+void Controller::adopt(int slot, int link, double cost, bool forget_others) {
+    Estimate &mine = estimates_[slot][link];
+    mine = {};
+    mine.cost = cost;
+    mine.rate = 1 / cost;
+    mine.spread = kSeedSpread;
+    mine.own = true;
+    mine.count = static_cast<uint8_t>(kSeedSamples);
+    // Bands and phases that have no measurement of their own follow the nearest that has: same phase first.
+    for (int s = 0; s < kSlots; ++s) {
+        if (forget_others && s != slot)
+            estimates_[s][link].own = false;
+    }
+    for (int s = 0; s < kSlots; ++s) {
+        int nearest = slot, least = std::numeric_limits<int>::max();
+        for (int other = 0; other < kSlots; ++other) {
+            const int distance = 2 * std::abs(s % kBands - other % kBands) + (s / kBands != other / kBands);
+            if (estimates_[other][link].own && distance < least) {
+                nearest = other;
+                least = distance;
+            }
+        }
+        source_[s][link] = static_cast<uint8_t>(nearest);
+    }
+}
+
+/// One sample of one link. True if its rate was found to have changed at one point.
+bool Controller::learn(int slot, int link, const LinkSample &sample) {
+    LinkState &state = links_[link];
+    if (sample.bytes < kLeastBytes || sample.busy_ns == 0 ||
+        (sample.bytes < kLearnBytes && static_cast<double>(sample.busy_ns) < kLearnLatencies * state.latency))
+        return false;
+    double cost = cost_of(sample, state.latency);
+    state.last_learnt = calls_;
+    state.slot = static_cast<uint8_t>(slot);
+    Estimate &believed = estimates_[slot][link];
+    if (!believed.own) {
+        const double start = estimate(slot, link).cost;
+        adopt(slot, link, start > 0 ? start : cost, false);
+    }
+
+    double ratio = cost * believed.rate;
+    const double bound = 1 + std::max(kOutlier, kOutlierSpreads * believed.spread);
+    const int side = ratio > bound ? 1 : ratio * bound < 1 ? -1 : 0;
+    if (side == 0) {
+        believed.run = 0;
+    } else {
+        const bool far = ratio > kFar || ratio * kFar < 1;
+        if (believed.run * side <= 0) {
+            believed.run = 0;
+            believed.run_sum = 0;
+            believed.run_far = true;
+        }
+        believed.run = static_cast<int8_t>(believed.run + side);
+        believed.run_sum += cost;
+        believed.run_far = believed.run_far && far;
+        const int length = std::abs(believed.run);
+        if (length >= 3 || (length == 2 && believed.run_far)) {
+            // Not noise: the link has changed, and what was known before says nothing.
+            believed.cost = believed.run_sum / length;
+            believed.rate = 1 / believed.cost;
+            believed.spread = kSeedSpread;
+            believed.count = static_cast<uint8_t>(length);
+            believed.run = 0;
+            return true;
+        }
+        // One hiccup counts, but only as much as the bound.
+        ratio = side > 0 ? bound : 1 / bound;
+        cost = ratio * believed.cost;
+    }
+    if (believed.count < options_.window)
+        ++believed.count;
+    const double weight = 1.0 / believed.count;
+    believed.spread += weight * (std::abs(ratio - 1) - believed.spread);
+    believed.cost += weight * (cost - believed.cost);
+    believed.rate = 1 / believed.cost;
+    return false;
+}
+
+bool Controller::observe(size_t bytes, int phase, std::span<const LinkSample> samples, uint64_t elapsed_ns) {
+    const int index = class_index(bytes, phase);
+    const int slot = slot_of(index, kBands);
+    ClassState &state = classes_[index];
+    ++calls_;
+    ++state.calls;
+    const int offered = offer_.link >= 0 && offer_.index == index ? offer_.link : -1;
+    const int count = std::min(count_, static_cast<int>(samples.size()));
+    bool moved = false;
+    uint64_t total = 0, busiest = 0;
+    for (int i = 0; i < count; ++i) {
+        if (samples[i].bytes == 0)
+            continue;
+        total += samples[i].bytes;
+        busiest = std::max(busiest, samples[i].busy_ns);
+        if (i != offered && usable(i))
+            moved |= learn(slot, i, samples[i]);
+    }
+    if (options_.frozen || on_count_ == 0)
+        return false;
+    if (offered >= 0)
+        return finish_offer(slot, offered < count ? samples[offered] : LinkSample{});
+
+    // What operations cost matters only where a link may be tried, or is.
+    const bool trying = trial_.link >= 0 && trial_.index == index;
+    if (total > 0 && (on_count_ < count_ || trying)) {
+        const uint64_t time = elapsed_ns > 0 ? elapsed_ns : busiest;
+        const auto cost = static_cast<float>(static_cast<double>(time) / static_cast<double>(total));
+        state.costs[state.costs_at] = cost;
+        state.costs_at = static_cast<uint8_t>((state.costs_at + 1) % kCosts);
+        state.costs_known = static_cast<uint8_t>(std::min<int>(state.costs_known + 1, kCosts));
+        if (trying)
+            step_trial(cost);
+    }
+
+    bool changed = false;
+    if (moved || state.calls <= kYoung || state.refresh_in == 0) {
+        changed = refresh(index, false);
+    } else {
+        --state.refresh_in;
+    }
+    // Classes that are not in use now follow the rates too, one at a time.
+    if (calls_ % kRefreshOthers == 0) {
+        cursor_ = (cursor_ + 1) % kClasses;
+        if (cursor_ != index && !(offer_.link >= 0 && offer_.index == cursor_))
+            refresh(cursor_, false);
+    }
+    if ((urgent_ || state.calls >= state.next_offer) && options_.explore_every > 0 && bytes >= kOfferLeast &&
+        offer_.link < 0) {
+        make_offer(index);
+        changed = changed || offer_.link >= 0;
+    }
+    return changed;
+}
+
+/// Gives an idle link, if there is one whose turn it is, a small share of this class's next operation.
+void Controller::make_offer(int index) {
+    ClassState &state = classes_[index];
+    const auto every = static_cast<uint64_t>(options_.explore_every);
+    state.next_offer = state.calls + static_cast<uint32_t>(every);
+    if (trial_.link >= 0) {
+        if (calls_ - trial_.begun > kTrialCalls)
+            trial_.link = -1;
+        return;
+    }
+    const int slot = slot_of(index, kBands);
+    const double bytes = class_bytes(index);
+    const double finish = finish_time(index, -1);
+    // The cut gives a cell to every share of a cell or more; a class's least message decides.
+    const double cell = static_cast<double>(kMaxCellBytes) / std::ldexp(1.0, index % kSizeClasses);
+    bool waiting = false;
+    for (int step = 0; step < count_; ++step) {
+        const int link = (offer_cursor_ + step) % count_;
+        LinkState &candidate = links_[link];
+        if (!usable(link) || candidate.latency >= finish || (on(link) && candidate.stand_in))
+            continue;
+        if (on(link) && (calls_ - candidate.last_learnt < every || state.vector.share(link) >= cell))
+            continue;
+        if (calls_ < candidate.next_offer)
+            continue;
+        const bool judged = !on(link) && candidate.standing != Standing::returned;
+        if (judged && state.costs_known < kTrialBaseline) {
+            waiting = true;
+            continue;
+        }
+        // Small enough to end with the others at the rate believed; one cell if nothing is believed. If even a cell
+        // would end late, only where that is little beside all operations since the last offer.
+        const double believed = estimate(slot, link).rate;
+        double share = cell;
+        if (believed > 0) {
+            share = std::max(cell, std::min(options_.explore_share, (finish - candidate.latency) * believed / bytes));
+            const double delay = candidate.latency + share * bytes / believed - finish;
+            if (delay > kOfferCost * static_cast<double>(calls_ - candidate.last_offer) * finish)
+                continue;
+        }
+        share = std::min(share, 0.5);
+        std::array<double, kMaxLinks> shares{};
+        const double rest = (1 - share) / (PartitionVector::kWhole - state.vector.weight[link]);
+        for (int i = 0; i < count_; ++i)
+            shares[i] = i == link ? share + 1.0 / PartitionVector::kWhole : state.vector.weight[i] * rest;
+        offer_.link = link;
+        offer_.index = index;
+        offer_.seen = 0;
+        offer_.saved = state.vector;
+        state.vector = make_partition(std::span<const double>(shares.data(), static_cast<size_t>(count_)));
+        offer_cursor_ = (link + 1) % count_;
+        return;
+    }
+    urgent_ = waiting;
+}
+
+/// The operation with the offered share is over: judges the link by what it delivered.
+bool Controller::finish_offer(int slot, const LinkSample &sample) {
+    const int link = offer_.link, index = offer_.index;
+    LinkState &state = links_[link];
+    const bool delivered = sample.bytes >= kLeastBytes && sample.busy_ns > 0;
+    // Operations that were planned before the offer do not carry it.
+    if (!delivered && ++offer_.seen < kOfferCalls)
+        return false;
+    classes_[index].vector = offer_.saved;
+    offer_.link = -1;
+    state.last_offer = calls_;
+    state.next_offer = calls_ + (static_cast<uint64_t>(options_.explore_every) << state.backoff);
+    if (!delivered)
+        return true;
+    adopt(slot, link, cost_of(sample, state.latency), true);
+    state.last_learnt = calls_;
+    state.slot = static_cast<uint8_t>(slot);
+    if (on(link)) {
+        refresh(index, true);
+        return true;
+    }
+    if (state.standing == Standing::returned) {
+        state.standing = Standing::on;
+        members_changed();
+        return true;
+    }
+    const double gain = finish_time(index, -1) / finish_time(index, link) - 1;
+    if (gain <= options_.min_gain) {
+        record(link, Standing::adds_little, gain, options_.min_gain);
+        return true;
+    }
+    // It looks worth while; whether the others stay as fast beside it only a trial shows.
+    ClassState &observed = classes_[index];
+    std::array<float, kCosts> costs = observed.costs;
+    record(link, Standing::on, gain, 0);
+    trial_ = {};
+    trial_.link = link;
+    trial_.index = index;
+    trial_.begun = calls_;
+    trial_.predicted = gain;
+    trial_.before = median(std::span<float>(costs.data(), observed.costs_known));
+    members_changed();
+    return true;
+}
+
+/// One operation of the trial. Its end decides by medians: half of the predicted gain at least must have come, since
+/// a link that only takes from the others brings about none of it and one of its own brings all.
+void Controller::step_trial(float cost) {
+    if (trial_.seen >= kTrialSettle)
+        trial_.costs[trial_.seen - kTrialSettle] = cost;
+    if (++trial_.seen < kTrialSettle + kTrialCosts)
+        return;
+    const int link = trial_.link;
+    trial_.link = -1;
+    const double now = median(std::span<float>(trial_.costs.data(), kTrialCosts));
+    const double gain = now > 0 ? trial_.before / now - 1 : 0;
+    const double needed = std::max(options_.min_gain, trial_.predicted / 2);
+    if (gain >= needed) {
+        links_[link].backoff = 0;
+        return;
+    }
+    LinkState &state = links_[link];
+    state.backoff = std::min<uint8_t>(state.backoff + 1, kMostBackoff);
+    state.next_offer = calls_ + (static_cast<uint64_t>(options_.explore_every) << state.backoff);
+    record(link, Standing::tried, gain, needed);
+    members_changed();
+}
+
+/// Notes a judgement of `link`, and against whom.
+void Controller::record(int link, Standing standing, double gain, double needed) {
+    LinkState &state = links_[link];
+    state.standing = standing;
+    state.gain = gain;
+    state.needed = needed;
+    state.rest = 0;
+    state.rest_links = 0;
+    for (int i = 0; i < count_; ++i)
+        if (i != link && on(i)) {
+            state.rest += rate(i);
+            state.rest_links |= 1u << i;
+        }
+}
+
+void Controller::set_usable(int link, bool usable_now) {
+    if (link < 0 || link >= count_ || usable(link) == usable_now)
+        return;
+    LinkState &state = links_[link];
+    trial_.link = -1;  // what it compares has changed; the link on trial stays on, unless it is this one
+    if (!usable_now) {
+        if (!state.stand_in)
+            state.before = state.standing;
+        state.stand_in = false;
+        state.standing = Standing::unusable;
+        // What added little to the lost link may add much to the rest.
+        for (int i = 0; i < count_; ++i) {
+            links_[i].next_offer = 0;
+            links_[i].backoff = 0;
+        }
+    } else if (state.before == Standing::on || state.before == Standing::returned) {
+        const bool offers = options_.explore_every > 0 && !options_.frozen;
+        state.standing = offers ? Standing::returned : Standing::on;
+        state.next_offer = 0;
+    } else {
+        state.standing = state.before;
+        state.next_offer = 0;
+    }
+    urgent_ = true;
+    members_changed();
+}
+
+LinkVerdict Controller::verdict(int link, std::span<const std::string> names) const {
+    const LinkState &state = links_[link];
+    if (forced_ && usable(link)) {
+        const bool share = classes_[0].vector.weight[link] > 0;
+        return {share, share ? "" : "the forced partition gives it no share"};
+    }
+    std::string rest;
+    for (int i = 0; i < count_; ++i)
+        if ((state.rest_links >> i & 1) != 0 && i < static_cast<int>(names.size()))
+            rest += (rest.empty() ? "" : ", ") + names[i];
+    if (rest.empty())
+        rest = "the others";
+    switch (state.standing) {
+        case Standing::on:
+            break;
+        case Standing::unusable:
+            return {false, "does not work, or may not be used"};
+        case Standing::adds_little:
+        case Standing::tried:
+            return {false, fmt::format("{}adds {:.1f} % to the rate of {} ({:.3g} GB/s); {:.2g} % needed",
+                                       state.standing == Standing::tried ? "in use it " : "", 100 * state.gain, rest,
+                                       state.rest, 100 * state.needed)};
+        case Standing::unmeasured:
+            return {false, "not measured yet; offered a small share soon"};
+        case Standing::returned:
+            return {false, "works again; offered a small share soon"};
+    }
+    return {};
+}
+
+double Controller::rate(int link) const {
+    return estimate(links_[link].slot, link).rate;
+}
+
+}  // namespace flx

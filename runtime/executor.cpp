@@ -1,0 +1,533 @@
+#include "executor.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+
+#include "dtype.h"
+#include "reduce.h"
+#include "telemetry.h"
+
+namespace flx {
+
+using algorithms::Buffer;
+using algorithms::Layout;
+using algorithms::Place;
+using algorithms::Schedule;
+using algorithms::Step;
+using algorithms::StepKind;
+
+namespace {
+
+/// Results of this size and more do not stay in a core's cache: write them past it.
+constexpr size_t kStreamBytes = 8U << 20;
+constexpr size_t kLeastCellBytes = 256;
+constexpr size_t kCellsPerBlock = 256;
+
+/// Cells of a block: agreed, since it depends on agreed arguments only. A power of two, so that cells keep the
+/// alignment of the buffer.
+size_t cell_bytes_for(size_t block_bytes) {
+    return std::clamp(std::bit_ceil(block_bytes / kCellsPerBlock + 1), kLeastCellBytes, kMaxCellBytes);
+}
+
+template <typename T>
+void grow(std::vector<T> &vector, size_t size) {
+    if (vector.capacity() < size) {
+        Telemetry::count(telemetry().allocations);
+        vector.reserve(std::max(size, 2 * vector.capacity()));
+    }
+    vector.resize(size);
+}
+
+template <typename T>
+void append(std::vector<T> &vector, const T &value) {
+    if (vector.size() == vector.capacity())
+        Telemetry::count(telemetry().allocations);
+    vector.push_back(value);
+}
+
+}  // namespace
+
+Executor::Executor(int rank, int size, uint32_t comm, std::vector<Link *> links, Router &router)
+    : rank_(rank),
+      size_(size),
+      comm_(comm),
+      links_(std::move(links)),
+      router_(router),
+      held_(size),
+      sources_(size),
+      scratch_(nullptr, &std::free) {
+    // As many as links usually let a peer have under way; more is possible, and counted as an allocation.
+    constexpr size_t kHeldPerPeer = 64;
+    constexpr size_t kEarly = 256;
+    for (std::vector<Held> &list : held_)
+        list.reserve(kHeldPerPeer);
+    early_.reserve(kEarly);
+}
+
+std::byte *Executor::place(const Place &place, size_t offset) const {
+    const Schedule &schedule = plan_->schedule();
+    switch (place.buffer) {
+        case Buffer::input: {
+            auto *base = static_cast<std::byte *>(const_cast<void *>(operation_->in));  // only read from
+            return schedule.input == Layout::whole ? base + offset * element_bytes_ : base;
+        }
+        case Buffer::output: {
+            auto *base = static_cast<std::byte *>(operation_->out);
+            return schedule.output == Layout::whole ? base + offset * element_bytes_ : base;
+        }
+        case Buffer::scratch:
+            return scratch_.get() + place.slot * scratch_block_bytes_;
+        case Buffer::none:
+            break;
+    }
+    return nullptr;
+}
+
+Status Executor::prepare(const Operation &operation, const Plan &plan) {
+    operation_ = &operation;
+    plan_ = &plan;
+    element_bytes_ = size_of(operation.dtype);
+    const Schedule &schedule = plan.schedule();
+    const size_t longest = algorithms::block_extent(operation.count, schedule.blocks, 0).count;
+    const size_t cell_bytes = cell_bytes_for(longest * element_bytes_);
+    cell_elements_ = cell_bytes / element_bytes_;
+    stream_ = operation.count * element_bytes_ >= kStreamBytes;
+
+    scratch_block_bytes_ = (longest * element_bytes_ + 63) / 64 * 64;
+    const size_t scratch = schedule.scratch_slots * scratch_block_bytes_;
+    if (scratch > scratch_bytes_) {
+        Telemetry::count(telemetry().allocations);
+        scratch_bytes_ = 0;
+        scratch_.reset(static_cast<std::byte *>(std::aligned_alloc(64, scratch)));
+        if (!scratch_)
+            return fail(FLX_ERR_SYSTEM, "no memory for {} bytes of scratch", scratch);
+        scratch_bytes_ = scratch;
+    }
+
+    const size_t steps = schedule.steps.size();
+    grow(states_, steps);
+    const uint32_t longest_cells = static_cast<uint32_t>((longest + cell_elements_ - 1) / cell_elements_);
+    const size_t words = Cells::words_for(longest_cells);
+    grow(bits_, steps * words);
+    cursors_.clear();
+    active_.clear();
+    open_steps_ = 0;
+    link_mask_ = 0;
+    for (const int peer : plan.peers())
+        link_mask_ |= router_.incoming_links(peer);
+
+    for (uint32_t index = 0; index < steps; ++index) {
+        const Step &step = schedule.steps[index];
+        State &state = states_[index];
+        const algorithms::Extent extent = algorithms::block_extent(operation.count, schedule.blocks, step.block);
+        state.count = extent.count;
+        const auto cells = static_cast<uint32_t>((extent.count + cell_elements_ - 1) / cell_elements_);
+        state.cells.reset(bits_.data() + index * words, cells);
+        state.from = place(step.from, extent.offset);
+        state.to = place(step.to, extent.offset);
+        state.first_cursor = static_cast<uint32_t>(cursors_.size());
+        state.cursors = 0;
+        if (cells == 0)
+            continue;
+        ++open_steps_;
+        if (step.kind == StepKind::recv || step.kind == StepKind::recv_reduce)
+            continue;
+        append(active_, index);
+        if (step.kind != StepKind::send)
+            continue;
+        std::array<Slice, kMaxLinks> slices{};
+        const PartitionVector &vector = router_.vector(step.peer, longest * element_bytes_, step.phase);
+        state.cursors = static_cast<uint32_t>(cut(vector, cells, slices));
+        for (uint32_t s = 0; s < state.cursors; ++s) {
+            const Slice &slice = slices[s];
+            Link &link = *links_[slice.link];
+            const size_t chunk = std::min(link.good_chunk(size_t{slice.count} * cell_bytes), link.max_chunk());
+            const auto chunk_cells = std::max<uint32_t>(1, static_cast<uint32_t>(chunk / cell_bytes));
+            append(cursors_, Cursor{slice.link, slice.offset, slice.offset + slice.count, chunk_cells});
+            link_mask_ |= 1U << slice.link;
+        }
+    }
+    return {};
+}
+
+Status Executor::run(const Operation &operation, const Plan &plan, Waiter &waiter) {
+    FLX_TRY(prepare(operation, plan));
+    if (!early_.empty()) {
+        size_t kept = 0;
+        for (const Early &early : early_) {
+            if (early.arrival.header.sequence > operation.sequence)
+                early_[kept++] = early;
+            else
+                FLX_TRY(accept(early.arrival, early.link));
+        }
+        early_.resize(kept);
+    }
+    while (open_steps_ != 0) {
+        bool moved = false;
+        FLX_TRY(advance(moved));
+        FLX_TRY(take_arrivals(moved));
+        if (held_count_ != 0)
+            moved |= retry_held();
+        take_completions(moved);
+        if (moved)
+            waiter.moved();
+        else if (open_steps_ != 0)
+            FLX_TRY(waiter.pause());
+    }
+    // A duplicate may be held that was not ready when its twin's turn had not come yet.
+    if (held_count_ != 0)
+        retry_held();
+    plan_ = nullptr;
+    return {};
+}
+
+uint32_t Executor::ready(const Step &step, uint32_t first, uint32_t limit) const {
+    for (uint32_t d = 0; d < step.dependencies && limit != 0; ++d)
+        limit = states_[step.after[d]].cells.run_done(first, limit);
+    return limit;
+}
+
+void Executor::mark(uint32_t index, uint32_t first, uint32_t cells) {
+    State &state = states_[index];
+    state.cells.mark(first, cells);
+    if (state.cells.complete())
+        --open_steps_;
+}
+
+size_t Executor::elements(const State &state, uint32_t first, uint32_t cells) const {
+    return std::min(size_t{cells} * cell_elements_, state.count - first * cell_elements_);
+}
+
+void Executor::apply(uint32_t index, uint32_t first, uint32_t cells, const std::byte *data) {
+    const Step &step = plan_->schedule().steps[index];
+    State &state = states_[index];
+    const size_t offset = size_t{first} * cell_elements_ * element_bytes_;
+    const size_t count = elements(state, first, cells);
+    std::byte *to = state.to + offset;
+    if (step.kind == StepKind::recv) {
+        if (stream_)
+            copy_streaming(to, data, count * element_bytes_);
+        else
+            std::memcpy(to, data, count * element_bytes_);
+    } else {
+        const std::byte *from = state.from + offset;
+        const std::byte *left = step.received_first ? data : from;
+        const std::byte *right = step.received_first ? from : data;
+        reduce_pair(operation_->dtype, operation_->op, to, left, right, count);
+        if (step.finish && operation_->op == FLX_AVG)
+            divide(operation_->dtype, to, count, size_);
+    }
+    mark(index, first, cells);
+}
+
+/// Uses up as much of an arrival as its step is ready for. True if all of it; then it is released.
+bool Executor::consume(Held &held) {
+    const Step &step = plan_->schedule().steps[held.step];
+    const ChunkHeader &header = held.arrival.header;
+    const Cells &cells = states_[held.step].cells;
+    const uint32_t end = header.first_cell + header.cells;
+    for (uint32_t cell = end - held.remaining; cell < end; cell = end - held.remaining) {
+        const uint32_t open = cells.run_open(cell, end - cell);
+        if (open == 0) {  // a late duplicate of a cell that is done
+            --held.remaining;
+            continue;
+        }
+        const uint32_t run = ready(step, cell, open);
+        if (run == 0)
+            return false;
+        apply(held.step, cell, run,
+              held.arrival.data + size_t{cell - header.first_cell} * cell_elements_ * element_bytes_);
+        held.remaining -= run;
+    }
+    links_[held.link]->release(held.arrival);
+    return true;
+}
+
+Status Executor::accept(const Arrival &arrival, int link) {
+    const ChunkHeader &header = arrival.header;
+    if (header.sequence > operation_->sequence) {
+        append(early_, Early{arrival, link});
+        return {};
+    }
+    if (header.sequence < operation_->sequence) {
+        links_[link]->release(arrival);
+        return {};
+    }
+    if (header.signature != operation_->signature)
+        return fail(
+            FLX_ERR_MISMATCH,
+            "rank {} called another collective, or the same with another count, type, reduction or root, as its "
+            "operation {}; all ranks must call alike (FLX_CHECK=1 says what differs)",
+            arrival.peer, header.sequence);
+    const uint32_t index = plan_->receiving_step(arrival.peer, header.phase, header.block);
+    const bool fits = index != Plan::kNone && header.cells != 0 &&
+                      uint64_t{header.first_cell} + header.cells <= states_[index].cells.size() &&
+                      elements(states_[index], header.first_cell, header.cells) * element_bytes_ == header.bytes;
+    if (!fits)
+        return fail(FLX_ERR_MISMATCH,
+                    "rank {} sent {} bytes as cells {}+{} of block {}, phase {}, which operation {} does not have",
+                    arrival.peer, header.bytes, header.first_cell, header.cells, header.block, header.phase,
+                    header.sequence);
+    Held held{arrival, link, index, header.cells};
+    if (plan_->schedule().steps[index].kind != StepKind::gather_reduce && consume(held))
+        return {};
+    append(held_[arrival.peer], held);
+    ++held_count_;
+    return {};
+}
+
+Status Executor::take_arrivals(bool &moved) {
+    for (uint32_t mask = link_mask_; mask != 0; mask &= mask - 1) {
+        const int index = std::countr_zero(mask);
+        Link &link = *links_[index];
+        link.progress();  // What a transport does within itself is no news: arrivals and completions are.
+        for (const int peer : plan_->peers()) {
+            if ((router_.incoming_links(peer) >> index & 1) == 0)
+                continue;
+            Arrival arrival;
+            // One chunk a turn keeps the pipeline's steps interleaved, so that what came in is used while in the cache.
+            if (link.receive(peer, arrival)) {
+                moved = true;
+                FLX_TRY(accept(arrival, index));
+            } else if (link.kind() != LinkKind::shm) {
+                FLX_TRY(link.error(peer));
+            }
+        }
+    }
+    return {};
+}
+
+bool Executor::retry_held() {
+    bool moved = false;
+    const Schedule &schedule = plan_->schedule();
+    for (const int peer : plan_->peers()) {
+        std::vector<Held> &list = held_[peer];
+        size_t kept = 0;
+        for (size_t i = 0; i < list.size(); ++i) {
+            Held &held = list[i];
+            const uint32_t before = held.remaining;
+            bool gone = false;
+            if (schedule.steps[held.step].kind == StepKind::gather_reduce) {
+                // A duplicate keeps cells that its twin was used for: it must not hold the link's room until the end.
+                const ChunkHeader &header = held.arrival.header;
+                gone = held.remaining == 0 ||
+                       states_[held.step].cells.run_done(header.first_cell, header.cells) == header.cells;
+                if (gone)
+                    links_[held.link]->release(held.arrival);
+            } else {
+                gone = consume(held);
+                moved |= held.remaining != before;
+            }
+            if (gone) {
+                --held_count_;
+                moved = true;
+            } else {
+                list[kept++] = held;
+            }
+        }
+        list.resize(kept);
+    }
+    return moved;
+}
+
+void Executor::take_completions(bool &moved) {
+    for (uint32_t mask = link_mask_; mask != 0; mask &= mask - 1) {
+        Link &link = *links_[std::countr_zero(mask)];
+        Completion completion;
+        while (link.completed(completion)) {
+            const ChunkHeader &header = completion.header;
+            if (header.sequence != operation_->sequence)
+                continue;
+            const uint32_t step = plan_->sending_step(completion.peer, header.phase, header.block);
+            if (step != Plan::kNone)
+                mark(step, header.first_cell, header.cells);
+            moved = true;
+        }
+    }
+}
+
+Status Executor::advance(bool &moved) {
+    size_t kept = 0;
+    Status status;
+    for (const uint32_t index : active_) {
+        bool finished = false;
+        switch (plan_->schedule().steps[index].kind) {
+            case StepKind::send: {
+                if (status.ok())
+                    status = advance_send(index, moved);
+                const State &state = states_[index];
+                finished = std::all_of(cursors_.begin() + state.first_cursor,
+                                       cursors_.begin() + state.first_cursor + state.cursors,
+                                       [](const Cursor &cursor) { return cursor.next == cursor.end; });
+                break;
+            }
+            case StepKind::gather_reduce:
+                moved |= advance_gather(index);
+                finished = states_[index].cells.complete();
+                break;
+            case StepKind::copy:
+                moved |= advance_copy(index);
+                finished = states_[index].cells.complete();
+                break;
+            default:
+                break;
+        }
+        if (!finished)
+            active_[kept++] = index;
+    }
+    active_.resize(kept);
+    return status;
+}
+
+Status Executor::advance_send(uint32_t index, bool &moved) {
+    const Step &step = plan_->schedule().steps[index];
+    State &state = states_[index];
+    for (uint32_t c = state.first_cursor; c < state.first_cursor + state.cursors; ++c) {
+        Cursor &cursor = cursors_[c];
+        if (cursor.next == cursor.end)
+            continue;
+        const uint32_t run = ready(step, cursor.next, std::min(cursor.chunk_cells, cursor.end - cursor.next));
+        if (run == 0)
+            continue;
+        const size_t count = elements(state, cursor.next, run);
+        const ChunkHeader header{operation_->sequence,
+                                 comm_,
+                                 operation_->signature,
+                                 step.phase,
+                                 step.block,
+                                 cursor.next,
+                                 run,
+                                 static_cast<uint32_t>(count * element_bytes_),
+                                 0};
+        Link &link = *links_[cursor.link];
+        switch (link.send(step.peer, header, state.from + size_t{cursor.next} * cell_elements_ * element_bytes_)) {
+            case SendResult::busy:
+                continue;
+            case SendResult::failed:
+                return link.error(step.peer);
+            case SendResult::copied:
+                mark(index, cursor.next, run);
+                break;
+            case SendResult::in_flight:
+                break;
+        }
+        cursor.next += run;
+        moved = true;
+    }
+    return {};
+}
+
+const Executor::Held *Executor::held_cell(int peer, uint32_t step, uint32_t cell) const {
+    for (const Held &held : held_[peer]) {
+        const ChunkHeader &header = held.arrival.header;
+        if (held.step == step && held.remaining != 0 && cell >= header.first_cell &&
+            cell < header.first_cell + header.cells)
+            return &held;
+    }
+    return nullptr;
+}
+
+/// Reduces the first run of cells that has come from every member of the group.
+bool Executor::advance_gather(uint32_t index) {
+    const Schedule &schedule = plan_->schedule();
+    const Step &step = schedule.steps[index];
+    State &state = states_[index];
+    const int first_peer = schedule.group[0] != rank_ ? schedule.group[0] : schedule.group[1];
+    for (const Held &candidate : held_[first_peer]) {
+        if (candidate.step != index || candidate.remaining == 0)
+            continue;
+        const ChunkHeader &header = candidate.arrival.header;
+        const uint32_t end = header.first_cell + header.cells;
+        uint32_t cell = header.first_cell;
+        while (cell < end && state.cells.test(cell))
+            ++cell;
+        if (cell == end)
+            continue;
+        uint32_t run = ready(step, cell, state.cells.run_open(cell, end - cell));
+        const size_t offset = size_t{cell} * cell_elements_ * element_bytes_;
+        for (size_t member = 0; member < schedule.group.size() && run != 0; ++member) {
+            const int peer = schedule.group[member];
+            if (peer == rank_) {
+                sources_[member] = state.from + offset;
+                continue;
+            }
+            const Held *held = held_cell(peer, index, cell);
+            if (held == nullptr) {
+                run = 0;
+                break;
+            }
+            const ChunkHeader &theirs = held->arrival.header;
+            run = std::min(run, theirs.first_cell + theirs.cells - cell);
+            sources_[member] = held->arrival.data + size_t{cell - theirs.first_cell} * cell_elements_ * element_bytes_;
+        }
+        if (run == 0)
+            continue;
+        // Stores stay in the cache: what was reduced is sent on next.
+        reduce_many(operation_->dtype, operation_->op, state.to + offset, sources_.data(),
+                    static_cast<int>(schedule.group.size()), elements(state, cell, run),
+                    step.finish && operation_->op == FLX_AVG ? size_ : 1, false);
+        for (const int peer : schedule.group)
+            if (peer != rank_)
+                const_cast<Held *>(held_cell(peer, index, cell))->remaining -= run;
+        mark(index, cell, run);
+        return true;
+    }
+    return false;
+}
+
+bool Executor::advance_copy(uint32_t index) {
+    const Step &step = plan_->schedule().steps[index];
+    State &state = states_[index];
+    bool moved = false;
+    for (uint32_t cell = 0; cell < state.cells.size();) {
+        const uint32_t open = state.cells.run_open(cell, state.cells.size() - cell);
+        if (open == 0) {
+            ++cell;
+            continue;
+        }
+        const uint32_t run = ready(step, cell, open);
+        if (run == 0)
+            break;
+        const size_t offset = size_t{cell} * cell_elements_ * element_bytes_;
+        if (state.to != state.from)
+            std::memcpy(state.to + offset, state.from + offset, elements(state, cell, run) * element_bytes_);
+        mark(index, cell, run);
+        cell += run;
+        moved = true;
+    }
+    return moved;
+}
+
+void Executor::awaited(std::vector<Awaited> &result) const {
+    result.clear();
+    if (plan_ == nullptr)
+        return;
+    const Schedule &schedule = plan_->schedule();
+    const auto add = [&](int peer, bool receiving, const State &state) {
+        const uint64_t bytes = elements(state, 0, state.cells.size() - state.cells.done()) * element_bytes_;
+        for (Awaited &entry : result) {
+            if (entry.peer == peer && entry.receiving == receiving) {
+                entry.bytes += bytes;
+                return;
+            }
+        }
+        result.push_back({peer, receiving, bytes});
+    };
+    for (uint32_t index = 0; index < schedule.steps.size(); ++index) {
+        const State &state = states_[index];
+        const Step &step = schedule.steps[index];
+        if (state.cells.size() == 0 || state.cells.complete())
+            continue;
+        if (step.kind == StepKind::gather_reduce) {
+            for (const int peer : schedule.group)
+                if (peer != rank_ && held_[peer].empty())
+                    add(peer, true, state);
+        } else if (step.kind != StepKind::copy) {
+            add(step.peer, step.kind != StepKind::send, state);
+        }
+    }
+}
+
+}  // namespace flx

@@ -1,0 +1,211 @@
+/// \file flx.h
+/// FLX: collectives for programs started with `mpirun`, over every link at once.
+///
+/// C11 and C++17. Link with `-lflx`; `MPI_Init` comes first, `flx_comm_free` before `MPI_Finalize`.
+///
+/// Design notes (conventions that hold for everything here and for everything that comes later)
+/// - Names: `flx_<collective>` blocks. Prefix `i` is non-blocking (`flx_iallreduce`) and adds a last argument
+///   `flx_request_t *request`; suffix `_init` is persistent (`flx_allreduce_init`, then `flx_start`); suffix
+///   `_on_stream` is stream-ordered and adds a last argument `cudaStream_t stream`. `flx_test`, `flx_wait`, `_any` and
+///   `_all` complete requests; `flx_group_begin` and `flx_group_end` bracket calls that are issued together.
+/// - Argument order: send buffer, receive buffer, count(s), type, reduction, root, communicator, [request | stream].
+/// - Counts are `size_t` and count elements, never bytes. In `reduce_scatter_block`, `allgather` and `alltoall` the
+///   count is that of one rank's block, as in MPI.
+/// - In place: pass `FLX_IN_PLACE` as the send buffer, or the same address where MPI's in-place rule would put the
+///   input. Any other overlap of send and receive buffer is an error.
+/// - Every function that can fail returns `flx_status_t`; outputs come back through pointers. A failed call leaves a
+///   sentence for `flx_last_error()` in the calling thread.
+/// - Structs that may grow begin with `struct_size`; fill them with their `..._INIT` macro.
+/// - Threads: different communicators may be used from different threads at once; one communicator from one thread at
+///   a time. MPI must offer the thread level that this needs, since FLX lets MPI progress while it waits.
+/// - Bits: for one communicator, call and set of arguments, the result's bits are the same on all ranks, in every run,
+///   whichever links carried which share. `strict` makes them those of adding in rank order, for every size.
+/// - Memory: buffers stay the caller's. FLX reads `sendbuf` and writes `recvbuf` only between call and return.
+#ifndef FLX_H
+#define FLX_H
+
+#include <mpi.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FLX_VERSION_MAJOR 0
+#define FLX_VERSION_MINOR 1
+#define FLX_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define FLX_API __attribute__((visibility("default")))
+#else
+#define FLX_API
+#endif
+
+/// In C++ too, any int may be passed for an enum: what is not one of its names is an error, not undefined.
+#ifdef __cplusplus
+#define FLX_INT_ENUM : int
+extern "C" {
+#else
+#define FLX_INT_ENUM
+#endif
+
+/// A communicator: a group of ranks, their links and what was measured of them. Opaque.
+typedef struct flx_comm *flx_comm_t;
+
+/// What a call came to, grouped by the largest thing that broke.
+typedef enum flx_status FLX_INT_ENUM {
+    FLX_SUCCESS = 0,
+    FLX_ERR_ARGUMENT = 1,     ///< a bad argument of this rank's call; nothing was sent, the communicator is usable
+    FLX_ERR_CONFIG = 2,       ///< an unknown `FLX_` variable or a value that is not allowed
+    FLX_ERR_UNSUPPORTED = 3,  ///< a valid request that this build or these links cannot serve
+    FLX_ERR_MISMATCH = 4,     ///< ranks called with arguments that differ; the communicator is broken
+    FLX_ERR_LINK = 5,         ///< no link to a peer works any more; the communicator is broken
+    FLX_ERR_PEER = 6,         ///< a peer died or stopped; the communicator is broken
+    FLX_ERR_COMM = 7,         ///< the communicator was broken by an earlier error
+    FLX_ERR_SYSTEM = 8        ///< the system refused something (memory, segment, socket, MPI)
+} flx_status_t;
+
+/// Element types. 16-bit floats are added in f32.
+typedef enum flx_dtype FLX_INT_ENUM {
+    FLX_INT8 = 0,
+    FLX_UINT8 = 1,
+    FLX_INT16 = 2,
+    FLX_UINT16 = 3,
+    FLX_INT32 = 4,
+    FLX_UINT32 = 5,
+    FLX_INT64 = 6,
+    FLX_UINT64 = 7,
+    FLX_F16 = 8,
+    FLX_BF16 = 9,
+    FLX_F32 = 10,
+    FLX_F64 = 11
+} flx_dtype_t;
+
+/// Reductions. Integer sums and products wrap. `FLX_AVG` is the sum divided by the number of ranks (integers: towards
+/// zero). `FLX_MIN` and `FLX_MAX` of floats: a NaN anywhere gives a NaN; -0 is less than +0.
+typedef enum flx_op FLX_INT_ENUM { FLX_SUM = 0, FLX_PROD = 1, FLX_MIN = 2, FLX_MAX = 3, FLX_AVG = 4 } flx_op_t;
+
+/// Pass as `sendbuf` where input and output share memory.
+#define FLX_IN_PLACE ((const void *)1)
+
+/// What may be set when a communicator is made. A null or zero member keeps the knob's value from the environment or
+/// its default; strings are read during the call only.
+typedef struct flx_config {
+    size_t struct_size;     ///< sizeof(flx_config_t) of the caller
+    const char *partition;  ///< as FLX_PARTITION: `shm:.9,eth0:.1` forces shares; null: the controller's
+    const char *links;      ///< as FLX_LINKS: `shm,eth0` allows these only; null: all that were found
+    const char *algorithm;  ///< as FLX_ALGORITHM: `allreduce:ring,bcast:tree`; null: chosen by cost
+    double deadline_s;      ///< as FLX_DEADLINE: seconds after which silence of a peer is an error; 0: default
+    int check;              ///< as FLX_CHECK: 1 compares every call's arguments between ranks first
+    int strict;             ///< as FLX_STRICT: 1 gives the bits of adding in rank order, for every size
+} flx_config_t;
+
+#ifdef __cplusplus
+#define FLX_CONFIG_INIT (flx_config_t{sizeof(flx_config_t), nullptr, nullptr, nullptr, 0.0, 0, 0})
+#else
+#define FLX_CONFIG_INIT ((flx_config_t){sizeof(flx_config_t), NULL, NULL, NULL, 0.0, 0, 0})
+#endif
+
+/// \name Communicators
+/// All of these are collective over the communicator they start from. On failure no handle is made.
+/// \{
+
+/// Makes a communicator with the ranks of `mpi_comm` (an intracommunicator, which FLX duplicates). Finds and probes
+/// the links between them. `config` may be null. FLX_ERR_ARGUMENT, FLX_ERR_CONFIG, FLX_ERR_LINK, FLX_ERR_SYSTEM.
+FLX_API flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *config, flx_comm_t *comm);
+
+/// A communicator with the same ranks, links, measurements and configuration, and traffic of its own.
+FLX_API flx_status_t flx_comm_dup(flx_comm_t comm, flx_comm_t *dup);
+
+/// Splits as MPI_Comm_split does: ranks of equal `color` (≥ 0) together, ordered by `key`, then by rank. A negative
+/// `color` takes part and gets a null handle.
+FLX_API flx_status_t flx_comm_split(flx_comm_t comm, int color, int key, flx_comm_t *split);
+
+/// Frees `*comm` and sets it to null. A broken communicator may be freed, also by some ranks only.
+FLX_API flx_status_t flx_comm_free(flx_comm_t *comm);
+
+FLX_API flx_status_t flx_comm_rank(flx_comm_t comm, int *rank);
+FLX_API flx_status_t flx_comm_size(flx_comm_t comm, int *size);
+/// \}
+
+/// \name Collectives on host memory
+/// Blocking. All ranks of `comm` call with equal count, type, reduction and root. On return the result is in place and
+/// the caller's buffers are the caller's again.
+/// \{
+
+/// `recvbuf[i]` on every rank = reduction over ranks of `sendbuf[i]`, i < count.
+FLX_API flx_status_t flx_allreduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                   flx_comm_t comm);
+
+/// Rank r gets block r (`recvcount` elements) of the reduction of `sendbuf` (size·recvcount elements).
+/// In place: the input is in `recvbuf` (size·recvcount elements), the result in its first `recvcount`.
+FLX_API flx_status_t flx_reduce_scatter_block(const void *sendbuf, void *recvbuf, size_t recvcount, flx_dtype_t dtype,
+                                              flx_op_t op, flx_comm_t comm);
+
+/// Block r of `recvbuf` (size·count elements) on every rank = `sendbuf` (count elements) of rank r.
+/// In place: rank r's input is block r of `recvbuf`.
+FLX_API flx_status_t flx_allgather(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
+                                   flx_comm_t comm);
+
+/// `buf` on every rank = `buf` of `root`.
+FLX_API flx_status_t flx_bcast(void *buf, size_t count, flx_dtype_t dtype, int root, flx_comm_t comm);
+
+/// As flx_allreduce, with the result on `root` only; `recvbuf` is not read or written elsewhere and may be null there.
+/// In place: at `root` only.
+FLX_API flx_status_t flx_reduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                int root, flx_comm_t comm);
+
+/// Returns when every rank has called.
+FLX_API flx_status_t flx_barrier(flx_comm_t comm);
+/// \}
+
+/// \name What happened
+/// \{
+
+/// The version in use, as MAJOR·10000 + MINOR·100 + PATCH.
+FLX_API int flx_version(void);
+
+/// A status's name and meaning in a few words. Never null; static storage.
+FLX_API const char *flx_strerror(flx_status_t status);
+
+/// The full sentence of this thread's last failed call; empty if none failed. Valid until the thread's next call.
+FLX_API const char *flx_last_error(void);
+
+/// One link of a communicator, as this rank sees it.
+typedef struct flx_link_stats {
+    char name[32];          ///< `shm`, or the network device
+    int enabled;            ///< 1 if the controller may use it
+    char why[160];          ///< where enabled is 0: why
+    uint64_t bytes_sent;    ///< payload bytes that this rank's collectives on this communicator put on the link
+    uint64_t chunks_sent;   ///< and in how many chunks
+    double latency_us;      ///< measured, one way; 0 where not measured
+    double bandwidth_GBps;  ///< measured last, 10^9 bytes a second; 0 where not measured
+    double share;           ///< its part of the partition vector that the last operation used
+} flx_link_stats_t;
+
+/// Fills up to `capacity` entries of `stats` and sets `*count` to the number of links (may exceed `capacity`).
+/// `entry_size` is sizeof(flx_link_stats_t) of the caller. Not collective.
+FLX_API flx_status_t flx_comm_link_stats(flx_comm_t comm, flx_link_stats_t *stats, size_t entry_size, size_t capacity,
+                                         size_t *count);
+
+/// The algorithm that a call with these arguments takes, e.g. "ring"; static storage. `bytes` counts as nccl-tests do:
+/// the larger of the input and the output of one rank. Not collective.
+FLX_API flx_status_t flx_comm_algorithm(flx_comm_t comm, const char *collective, size_t bytes, flx_dtype_t dtype,
+                                        flx_op_t op, const char **name);
+
+/// Counters of the steady state, for tests and `flx_info`: what this process has done so far on collective paths.
+typedef struct flx_counters {
+    size_t struct_size;
+    uint64_t operations;
+    uint64_t allocations;
+    uint64_t registrations;
+    uint64_t locks;
+} flx_counters_t;
+FLX_API flx_status_t flx_counters(flx_counters_t *counters);
+
+/// Calls `line(text, arg)` for each line of the report that `flx_info` prints: machine, links (with reasons for those
+/// that are off), measurements and knobs. `comm` may be null: then what needs no peers. Not collective.
+FLX_API flx_status_t flx_report(flx_comm_t comm, void (*line)(const char *text, void *arg), void *arg);
+/// \}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,81 @@
+#include "info.h"
+
+#include "config.h"
+#include "network.h"
+#include "reduce.h"
+#include "topology.h"
+
+namespace flx {
+namespace {
+
+void indent(std::vector<std::string> &lines, const std::vector<std::string> &more) {
+    for (const std::string &line : more)
+        lines.push_back("  " + line);
+}
+
+Status report_machine(std::vector<std::string> &lines) {
+    lines.emplace_back("[machine]");
+    probe::Topology topology;
+    FLX_TRY(probe::read_topology(topology));
+    indent(lines, probe::describe(topology));
+    std::vector<probe::NetworkDevice> devices;
+    FLX_TRY(probe::network_devices(devices));
+    for (const probe::NetworkDevice &device : devices)
+        indent(lines, probe::describe(device));
+    lines.push_back(fmt::format("  reductions use {}", reduce_target()));
+    return {};
+}
+
+std::string describe(const LinkMeasured &measured, const char *where) {
+    if (!measured.done || measured.bytes_per_ns == 0)
+        return {};
+    return fmt::format("  {} {:.1f} us, {:.3f} GB/s alone, {:.3f} with the others", where, measured.latency_ns / 1e3,
+                       measured.bytes_per_ns, measured.together_bytes_per_ns);
+}
+
+void report_links(const Communicator &comm, std::vector<std::string> &lines) {
+    lines.emplace_back("[links]");
+    lines.push_back(fmt::format("  as rank {} of {} on {} host(s) sees them; probed in {:.0f} ms", comm.rank(),
+                                comm.size(), comm.hosts(), comm.probe_ns() / 1e6));
+    for (const LinkSlot &slot : comm.links()) {
+        lines.push_back(fmt::format("  {:<12} {:<4}{}{}{}", slot.name, slot.why_off.empty() ? "on" : "off",
+                                    describe(slot.near, "near"), describe(slot.far, "far"),
+                                    slot.why_off.empty() ? "" : "  " + slot.why_off));
+    }
+    for (const auto &[name, why] : comm.left_off())
+        lines.push_back(fmt::format("  {:<12} off   {}", name, why));
+}
+
+void report_algorithms(std::vector<std::string> &lines) {
+    lines.emplace_back("[algorithms]");
+    lines.push_back(
+        fmt::format("  {:<20} one host, small: every rank reads every rank's input in shared memory", "fused"));
+    lines.push_back(fmt::format(
+        "  {:<20} one host, large: blocks of all regions staged, reduced and fetched in the cache", "streamed"));
+    for (const algorithms::Algorithm &algorithm : algorithms::all())
+        lines.push_back(fmt::format("  {:<20} {} ({})", algorithm.name, algorithm.description, algorithm.source));
+}
+
+void report_knobs(const Config &config, std::vector<std::string> &lines) {
+    lines.emplace_back("[knobs]");
+    for (const Knob &knob : knobs()) {
+        const std::string &text = config.text(knob.name);
+        lines.push_back(fmt::format("  {:<18} {:<10} {:<14} {}", knob.name, text.empty() ? "-" : text,
+                                    config.origin(knob.name), knob.doc));
+    }
+}
+
+}  // namespace
+
+Status report(const Communicator *comm, std::vector<std::string> &lines) {
+    FLX_TRY(report_machine(lines));
+    if (comm != nullptr)
+        report_links(*comm, lines);
+    report_algorithms(lines);
+    Config environment;
+    FLX_TRY(Config::from_environment(environment));
+    report_knobs(comm != nullptr ? comm->config() : environment, lines);
+    return {};
+}
+
+}  // namespace flx

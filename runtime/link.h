@@ -1,0 +1,105 @@
+/// \file link.h
+/// The abstract link: one way to move bytes between this rank and its peers, as the executor sees it.
+///
+/// A link belongs to one communicator of one rank and is used by one thread at a time; what is behind it (segments,
+/// workers, endpoints) may be shared by the process. No function blocks, and none calls back into the executor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "status.h"
+
+namespace flx {
+
+/// What a chunk is, independent of the link that carries it: a run of cells of a block, in a phase of an operation.
+/// Receivers place data by this alone. Travels as it is (all ranks share one byte order).
+struct ChunkHeader {
+    uint64_t sequence;    ///< of the operation within the communicator
+    uint32_t comm;        ///< communicator's id
+    uint32_t signature;   ///< hash of the arguments that must be equal on all ranks
+    uint32_t phase;       ///< of the schedule
+    uint32_t block;       ///< of the schedule
+    uint32_t first_cell;  ///< within the block
+    uint32_t cells;       ///< ≥ 1
+    uint32_t bytes;       ///< payload
+    uint32_t reserved;    ///< 0
+};
+static_assert(sizeof(ChunkHeader) == 40);
+
+/// A chunk that came in. `data` stays valid and unchanged until `Link::release`.
+struct Arrival {
+    ChunkHeader header{};
+    int peer = -1;
+    const std::byte *data = nullptr;
+    uint64_t token = 0;  ///< the link's own
+};
+
+/// A chunk sent in flight (SendResult::in_flight) that the receiver's FLX has acknowledged.
+struct Completion {
+    ChunkHeader header{};
+    int peer = -1;
+};
+
+enum class SendResult {
+    copied,     ///< taken, and the source may be reused at once
+    in_flight,  ///< taken; the source must stay unmodified until the chunk's Completion
+    busy,       ///< not taken: no room now, try again later
+    failed      ///< not taken: the link to this peer does not work (see Link::error)
+};
+
+/// What a link has carried to one peer. Monotonic.
+struct LinkCounters {
+    uint64_t bytes = 0;    ///< payload sent (rails: acknowledged)
+    uint64_t chunks = 0;   ///< likewise
+    uint64_t busy_ns = 0;  ///< time during which something was outstanding (shm: spent copying or found no room)
+};
+
+enum class LinkKind : uint8_t { shm, rail };
+
+/// \see file comment. Peers are ranks of the communicator.
+class Link {
+  public:
+    Link() = default;
+    Link(const Link &) = delete;
+    Link &operator=(const Link &) = delete;
+    virtual ~Link() = default;
+
+    /// As in FLX_PARTITION and reports: `shm`, or the network device's name. Unique within a communicator.
+    [[nodiscard]] virtual const std::string &name() const = 0;
+    [[nodiscard]] virtual LinkKind kind() const = 0;
+    /// Whether it connects to `peer`. Constant after construction.
+    [[nodiscard]] virtual bool reaches(int peer) const = 0;
+    /// Largest payload of one chunk, in bytes; at least kMaxCellBytes.
+    [[nodiscard]] virtual size_t max_chunk() const = 0;
+    /// A good payload size for one chunk of a slice of `bytes`: large enough to be efficient, small enough to pipeline.
+    [[nodiscard]] virtual size_t good_chunk(size_t bytes) const = 0;
+
+    /// Sends `header.bytes` from `data`.
+    virtual SendResult send(int peer, const ChunkHeader &header, const void *data) = 0;
+    /// Takes the oldest chunk from `peer` that was not handed over yet. Several may be held at a time; room for further
+    /// ones is limited by those held.
+    virtual bool receive(int peer, Arrival &arrival) = 0;
+    /// Gives the memory of an arrival back, in any order, and acknowledges it to the sender.
+    virtual void release(const Arrival &arrival) = 0;
+    /// Takes one completed in-flight chunk.
+    virtual bool completed(Completion &completion) = 0;
+
+    /// Moves what is under way. Called often; returns at once where nothing is outstanding. True if something moved.
+    virtual bool progress() = 0;
+    /// Chunks sent and not completed, to all peers.
+    [[nodiscard]] virtual size_t outstanding() const = 0;
+    /// Bytes sent to `peer` and not acknowledged.
+    [[nodiscard]] virtual size_t unacknowledged(int peer) const = 0;
+    [[nodiscard]] virtual LinkCounters counters(int peer) const = 0;
+    /// Success while the link to `peer` works.
+    [[nodiscard]] virtual Status error(int peer) const = 0;
+};
+
+/// Cells are the unit in which blocks are cut: never larger than this, so that every link carries at least one.
+inline constexpr size_t kMaxCellBytes = 32 * 1024;
+/// Links of one communicator: shared memory and rails.
+inline constexpr int kMaxLinks = 16;
+
+}  // namespace flx

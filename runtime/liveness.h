@@ -1,0 +1,57 @@
+/// \file liveness.h
+/// Whether a process runs: the word of a responder thread in it, never a guess from its silence on a link.
+///
+/// Each process has one UDP socket and one thread that sleeps in it and answers questions, so an idle job sends nothing
+/// and a program that computes for an hour without calling FLX still answers. A process that was stopped or killed does
+/// not. A process has a secret of its own, which its peers learn with its address; datagrams without it are ignored, so
+/// neither strangers nor a process that got a dead one's port or pid can speak for it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "status.h"
+
+namespace flx {
+
+/// What a peer last said of itself.
+struct PeerReport {
+    uint64_t answers = 0;    ///< that came since add_peer
+    int64_t silent_ns = 0;   ///< since the first unanswered question; 0: none. A gap between questions adds 1 s at
+                             ///< most, so that neither hours without asking nor being stopped oneself count
+    int64_t waiting_ns = 0;  ///< it has been inside one FLX call for at least so long: since the first question that
+                             ///< found it in this call (0: outside)
+    bool refused = false;    ///< its port is closed (ICMP) and it has not answered since: the process is gone
+};
+
+class Liveness {
+  public:
+    /// Opens the socket and starts the thread. `secret`: this process's own, hard to guess.
+    static Status start(uint64_t secret, uint64_t uid, std::unique_ptr<Liveness> &result);
+    virtual ~Liveness() = default;
+
+    /// For peers: this host's addresses (all interfaces that are up), the port and the secret.
+    [[nodiscard]] virtual std::string address() const = 0;
+    /// A peer by its uid. Addresses that cannot be reached are harmless; all of them are asked, except those that mean
+    /// this host here (loopback of another host, a bridge's address that both have). A uid that is known stays as it
+    /// is. FLX_ERR_ARGUMENT: not an address; FLX_ERR_SYSTEM: none that could be asked.
+    virtual Status add_peer(uint64_t uid, const std::string &address) = 0;
+
+    /// Sends a question about communicator `comm` (0: none) to the peer's addresses. Never blocks. Rate-limited to one
+    /// in 50 ms per peer, so that waiting loops may call it at will. Thread-safe.
+    virtual void ask(uint64_t uid, uint32_t comm) = 0;
+    [[nodiscard]] virtual PeerReport report(uint64_t uid) const = 0;
+
+    /// This process enters (`inside`) or leaves an FLX call. Wait-free, a few nanoseconds; from any thread, nesting.
+    virtual void in_call(bool inside) = 0;
+    /// This process declares a communicator broken: answers about it say so from now on, for as long as the process
+    /// runs, and `peers` (uids) are told at once. The first call about a communicator counts.
+    virtual void declare_broken(uint32_t comm, const Status &why, std::span<const uint64_t> peers) = 0;
+    /// Whether a peer said, asked or not, that `comm` is broken; `why` gets its code and sentence.
+    virtual bool told_broken(uint32_t comm, Status &why) const = 0;
+};
+
+}  // namespace flx

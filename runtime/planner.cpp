@@ -1,0 +1,128 @@
+#include "planner.h"
+
+#include <algorithm>
+
+#include "telemetry.h"
+
+namespace flx {
+
+using algorithms::Algorithm;
+using algorithms::Collective;
+
+namespace {
+
+/// Input of one rank, given the bytes of the whole vector.
+size_t input_bytes(Collective collective, size_t bytes, int size) {
+    return collective == Collective::allgather ? bytes / size : bytes;
+}
+
+std::string known_algorithms(Collective collective, int size) {
+    std::string names = "streamed";
+    for (const Algorithm &algorithm : algorithms::all())
+        if (algorithm.serves(collective, size))
+            names += fmt::format(", {}", algorithm.name);
+    return names;
+}
+
+}  // namespace
+
+const char *Choice::name() const {
+    switch (way) {
+        case Way::fused:
+            return "fused";
+        case Way::streamed:
+            return "streamed";
+        case Way::scheduled:
+            break;
+    }
+    return algorithm->name.data();
+}
+
+std::string_view Planner::cheapest(Collective collective, size_t bytes) const {
+    constexpr size_t kSmall = 32U << 10;
+    const bool small = bytes <= kSmall;
+    switch (collective) {
+        case Collective::barrier:
+            return "recursive_doubling";
+        case Collective::allreduce:
+            return small ? "recursive_doubling" : "ring";
+        case Collective::bcast:
+        case Collective::reduce:
+            return "double_binary_tree";
+        case Collective::reduce_scatter_block:
+        case Collective::allgather:
+            return small ? "direct" : "ring";
+    }
+    return "ring";
+}
+
+Status Planner::make(int rank, const Agreed &agreed, const std::string &overrides, std::unique_ptr<Planner> &result) {
+    auto planner = std::make_unique<Planner>();
+    planner->rank_ = rank;
+    planner->agreed_ = agreed;
+    for (size_t begin = 0; begin < overrides.size();) {
+        const size_t end = std::min(overrides.find(',', begin), overrides.size());
+        const std::string entry = overrides.substr(begin, end - begin);
+        begin = end + 1;
+        const size_t colon = entry.find(':');
+        const auto collective = algorithms::parse_collective(entry.substr(0, colon));
+        if (colon == std::string::npos || !collective) {
+            std::string names;
+            for (int c = 0; c < algorithms::kCollectives; ++c)
+                names += fmt::format("{}{}", c == 0 ? "" : ", ", algorithms::name_of(static_cast<Collective>(c)));
+            return fail(
+                FLX_ERR_CONFIG,
+                "FLX_ALGORITHM has \"{}\"; entries are collective:algorithm, separated by commas, with one of {}",
+                entry, names);
+        }
+        const std::string name = entry.substr(colon + 1);
+        const auto index = static_cast<size_t>(*collective);
+        if (name == "streamed" && *collective != Collective::barrier && agreed.hosts == 1) {
+            planner->forced_streamed_[index] = true;
+            planner->forced_[index] = nullptr;
+            continue;
+        }
+        const Algorithm *algorithm = algorithms::find(name);
+        if (algorithm == nullptr || !algorithm->serves(*collective, agreed.size))
+            return fail(FLX_ERR_CONFIG, "FLX_ALGORITHM has \"{}\"; {} on {} ranks is served by {}", entry,
+                        algorithms::name_of(*collective), agreed.size, known_algorithms(*collective, agreed.size));
+        planner->forced_[index] = algorithm;
+        planner->forced_streamed_[index] = false;
+    }
+    result = std::move(planner);
+    return {};
+}
+
+Choice Planner::choose(Collective collective, size_t bytes) const {
+    const auto index = static_cast<size_t>(collective);
+    const Choice direct{Way::scheduled, algorithms::find("direct")};
+    if (forced_[index] != nullptr)
+        return {Way::scheduled, forced_[index]};
+    if (agreed_.hosts == 1) {
+        if (!agreed_.shared_memory)
+            return direct;
+        const bool fits = input_bytes(collective, bytes, agreed_.size) <= agreed_.fused_bytes;
+        const bool fused = collective == Collective::barrier || (fits && !forced_streamed_[index]);
+        return {fused ? Way::fused : Way::streamed, nullptr};
+    }
+    const bool reduces = collective == Collective::allreduce || collective == Collective::reduce_scatter_block ||
+                         collective == Collective::reduce;
+    if ((agreed_.strict && reduces) || agreed_.size <= 2)
+        return direct;
+    return {Way::scheduled, algorithms::find(cheapest(collective, bytes))};
+}
+
+const Plan &Planner::plan(Collective collective, const Choice &choice, int root) {
+    const bool rooted = collective == Collective::bcast || collective == Collective::reduce;
+    for (const Kept &kept : kept_)
+        if (kept.collective == collective && &kept.plan->algorithm() == choice.algorithm &&
+            (!rooted || kept.root == root))
+            return *kept.plan;
+    Telemetry::count(telemetry().allocations);
+    kept_.push_back({collective, root,
+                     std::make_unique<Plan>(*choice.algorithm,
+                                            algorithms::Request{collective, rank_, agreed_.size, rooted ? root : 0})});
+    return *kept_.back().plan;
+}
+
+}  // namespace flx

@@ -1,0 +1,62 @@
+/// \file planner.h
+/// Picks the algorithm of an operation from what is equal on all ranks, and keeps the plans that were made.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plan.h"
+#include "status.h"
+
+namespace flx {
+
+/// What all ranks of a communicator know alike.
+struct Agreed {
+    int size = 1;
+    int hosts = 1;
+    int most_ranks_per_host = 1;
+    size_t fused_bytes = 0;      ///< largest input of the fused shared-memory path; 0 between hosts
+    bool shared_memory = false;  ///< whether fused and streamed exist; if not, `direct` stands in with the same bits
+    bool strict = false;
+};
+
+/// How an operation is carried out: by shared memory as a whole (shm/fused.h, shm/stream.h), or by a plan over links.
+enum class Way : uint8_t { fused, streamed, scheduled };
+
+struct Choice {
+    Way way = Way::scheduled;
+    const algorithms::Algorithm *algorithm = nullptr;  ///< scheduled
+    [[nodiscard]] const char *name() const;
+};
+
+class Planner {
+  public:
+    /// `overrides`: FLX_ALGORITHM, `collective:algorithm` separated by commas; `streamed` is a name too. FLX_ERR_CONFIG
+    /// for names that are not known or do not serve the collective.
+    static Status make(int rank, const Agreed &agreed, const std::string &overrides, std::unique_ptr<Planner> &result);
+
+    /// `bytes`: of the whole vector (allgather, reduce_scatter_block: all blocks).
+    [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes) const;
+    /// The plan of `choice`, made at first use.
+    const Plan &plan(algorithms::Collective collective, const Choice &choice, int root);
+
+  private:
+    /// The algorithm of least expected time, by name.
+    [[nodiscard]] std::string_view cheapest(algorithms::Collective collective, size_t bytes) const;
+
+    struct Kept {
+        algorithms::Collective collective;
+        int root;
+        std::unique_ptr<Plan> plan;
+    };
+
+    int rank_ = 0;
+    Agreed agreed_;
+    std::array<const algorithms::Algorithm *, algorithms::kCollectives> forced_{};
+    std::array<bool, algorithms::kCollectives> forced_streamed_{};
+    std::vector<Kept> kept_;
+};
+
+}  // namespace flx

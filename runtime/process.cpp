@@ -1,0 +1,103 @@
+#include "process.h"
+
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "shm/segment.h"
+
+namespace flx {
+namespace {
+
+Status random_number(uint64_t &number) {
+    if (getrandom(&number, sizeof number, 0) != sizeof number)
+        return fail(FLX_ERR_SYSTEM, "getrandom failed: {}", std::strerror(errno));
+    return {};
+}
+
+std::string network_identity() {
+    std::string boot;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+    struct stat space {};
+    stat("/proc/self/ns/net", &space);
+    return fmt::format("{}:{}", boot, space.st_ino);
+}
+
+}  // namespace
+
+Status Process::make(bool threads, std::shared_ptr<Process> &result) {
+    auto process = std::shared_ptr<Process>(new Process);
+    process->threads_ = threads;
+    FLX_TRY(Config::from_environment(process->config_));
+    uint64_t secret = 0;
+    FLX_TRY(random_number(process->uid_));
+    FLX_TRY(random_number(secret));
+    char name[256] = {};
+    gethostname(name, sizeof name - 1);
+    process->hostname_ = name;
+    process->network_host_ = network_identity();
+    FLX_TRY(shm::host_identity(process->memory_host_));
+    if (const std::string &forced = process->config_.text("FLX_HOST_ID"); !forced.empty()) {
+        process->memory_host_ = forced;
+        process->hostname_ = forced;
+    }
+    FLX_TRY(Liveness::start(secret, process->uid_, process->liveness_));
+    result = std::move(process);
+    return {};
+}
+
+Status Process::shared(bool threads, std::shared_ptr<Process> &result) {
+    static std::mutex mutex;
+    static std::weak_ptr<Process> only;
+    const std::lock_guard guard(mutex);
+    result = only.lock();
+    if (result)
+        return {};
+    FLX_TRY(make(threads, result));
+    only = result;
+    return {};
+}
+
+Process::~Process() = default;
+
+uint32_t Process::free_comm_id() const {
+    const std::lock_guard guard(mutex_);
+    return free_comm_id_;
+}
+
+bool Process::claim_comm_id(uint32_t id) {
+    const std::lock_guard guard(mutex_);
+    if (id < free_comm_id_)
+        return false;
+    free_comm_id_ = id + 1;
+    return true;
+}
+
+int Process::index_of(uint64_t uid) {
+    const std::lock_guard guard(mutex_);
+    return peers_.try_emplace(uid, static_cast<int>(peers_.size())).first->second;
+}
+
+ucx::Rails *Process::open_rails(const probe::RailPlan &plan) {
+    std::vector<ucx::RailSpec> specs;
+    for (const probe::RailCandidate &rail : plan.rails)
+        specs.push_back({rail.name, rail.device, rail.tls, rail.rma});
+    const std::lock_guard guard(mutex_);
+    if (rails_) {
+        rails_->add(specs);
+        return rails_.get();
+    }
+    ucx::RailOptions options;
+    options.window_bytes = config_.size("FLX_RAIL_WINDOW");
+    options.chunk_bytes = config_.size("FLX_RAIL_CHUNK");
+    options.threads = threads_;
+    rails_ = ucx::Rails::open(specs, uid_, options);
+    return rails_.get();
+}
+
+}  // namespace flx

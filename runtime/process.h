@@ -1,0 +1,79 @@
+/// \file process.h
+/// What belongs to the process and is shared by its communicators: who it is, knobs, rails, the liveness responder.
+/// Threads may make, use and free communicators of their own at once.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "config.h"
+#include "liveness.h"
+#include "rail_plan.h"
+#include "rails.h"
+#include "status.h"
+
+namespace flx {
+
+class Process {
+  public:
+    /// The process's one object: made by the first communicator, gone with the last. `threads`: communicators may be
+    /// used from several threads at once. Thread-safe.
+    static Status shared(bool threads, std::shared_ptr<Process> &result);
+    /// One of its own, for ranks that are threads.
+    static Status make(bool threads, std::shared_ptr<Process> &result);
+    ~Process();
+    Process(const Process &) = delete;
+    Process &operator=(const Process &) = delete;
+
+    [[nodiscard]] const Config &config() const { return config_; }
+    [[nodiscard]] uint64_t uid() const { return uid_; }
+    /// Ranks with equal texts can share memory; FLX_HOST_ID overrides.
+    [[nodiscard]] const std::string &memory_host() const { return memory_host_; }
+    /// Ranks with equal texts have the same network devices.
+    [[nodiscard]] const std::string &network_host() const { return network_host_; }
+    [[nodiscard]] const std::string &hostname() const { return hostname_; }
+    [[nodiscard]] Liveness &liveness() { return *liveness_; }
+
+    /// An id greater than any that was claimed: what this process proposes for a new communicator. Thread-safe.
+    [[nodiscard]] uint32_t free_comm_id() const;
+    /// Takes `id`; false where it is no longer free, since another thread made a communicator meanwhile. Ids grow, so
+    /// one that every member could claim is unique in each of them, for ever. Thread-safe.
+    bool claim_comm_id(uint32_t id);
+
+    /// The index of the process with `uid` for rails. Thread-safe.
+    int index_of(uint64_t uid);
+
+    /// Opens the rails of `plan` that are not open yet. Never null; the process's, and open as long as it lives, since
+    /// peers that used a rail once know its address. Rails that fail are in problems(). Thread-safe.
+    ucx::Rails *open_rails(const probe::RailPlan &plan);
+
+    /// A thread begins or ends an operation that uses rails. Who leaves while others are inside may leave the rails to
+    /// them; the last one sees to it that nothing stays behind.
+    void enter_rails() { inside_rails_.fetch_add(1, std::memory_order_acq_rel); }
+    void leave_rails() { inside_rails_.fetch_sub(1, std::memory_order_acq_rel); }
+    [[nodiscard]] bool rails_in_use() const { return inside_rails_.load(std::memory_order_acquire) != 0; }
+
+  private:
+    Process() = default;
+
+    Config config_;
+    uint64_t uid_ = 0;
+    bool threads_ = false;
+    std::string memory_host_;
+    std::string network_host_;
+    std::string hostname_;
+    std::unique_ptr<Liveness> liveness_;
+    mutable std::mutex mutex_;  ///< of what follows; taken only where communicators are made
+    uint32_t free_comm_id_ = 1;
+    std::unordered_map<uint64_t, int> peers_;
+    std::unique_ptr<ucx::Rails> rails_;
+    alignas(64) std::atomic<int> inside_rails_{0};
+};
+
+}  // namespace flx

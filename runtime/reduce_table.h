@@ -1,0 +1,32 @@
+/// \file reduce_table.h
+/// What one SIMD target offers: a kernel per type and reduction. Private to the reduction kernels and their tests.
+#pragma once
+
+#include <cstddef>
+
+#include "dtype.h"
+
+namespace flx {
+
+/// As reduce_pair.
+using PairKernel = void (*)(void *dst, const void *a, const void *b, size_t count);
+/// As reduce_many; a divisor of 1 or less does not divide.
+using ManyKernel = void (*)(void *dst, const void *const *sources, int n, size_t count, int divisor, bool stream);
+/// As copy_streaming.
+using CopyKernel = void (*)(void *dst, const void *src, size_t bytes);
+
+struct ReduceTable {
+    PairKernel pair[kDtypes][kOps];
+    ManyKernel many[kDtypes][kOps];
+    CopyKernel copy;
+    const char *target;
+};
+
+/// Each fills its types' entries for the best target that Highway allows.
+void fill_integer_kernels(ReduceTable &table);
+void fill_float_kernels(ReduceTable &table);
+
+/// For tests: chooses the target anew, after hwy::SetSupportedTargetsForTest. No reduction may run meanwhile.
+void reselect_reduce_target();
+
+}  // namespace flx

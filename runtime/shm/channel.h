@@ -1,0 +1,77 @@
+/// \file channel.h
+/// The shared-memory link: for each ordered pair of ranks of a host, a ring of slots in the communicator's segment.
+///
+/// The sender copies a chunk into the next slot; the receiver reads it where it lies (and reduces straight from it),
+/// then frees the slot, in any order. Slots belong to the communicator, so two communicators used by two threads share
+/// nothing and need no lock.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "link.h"
+#include "segment.h"
+
+namespace flx::shm {
+
+/// How a host's ranks cut their segment into rings. Equal on all of them.
+struct ChannelShape {
+    uint32_t ranks = 0;
+    uint32_t slots = 0;       ///< per ordered pair
+    uint32_t slot_bytes = 0;  ///< payload
+    /// Within `bytes_per_rank` where that leaves each pair two slots of kMaxCellBytes, else those.
+    static ChannelShape fit(uint32_t ranks, size_t bytes_per_rank);
+    [[nodiscard]] size_t bytes() const;
+};
+
+class Channel final : public Link {
+  public:
+    /// `memory`: shape.bytes() of the segment, zeroed, aligned to a cache line, living as long as the link.
+    /// `local_of[r]`: index on this host of rank r of the communicator, -1 for ranks elsewhere.
+    Channel(std::byte *memory, const ChannelShape &shape, int local_rank, std::vector<int> local_of);
+
+    [[nodiscard]] const std::string &name() const override { return name_; }
+    [[nodiscard]] LinkKind kind() const override { return LinkKind::shm; }
+    [[nodiscard]] bool reaches(int peer) const override;
+    [[nodiscard]] size_t max_chunk() const override { return shape_.slot_bytes; }
+    [[nodiscard]] size_t good_chunk(size_t bytes) const override;
+
+    SendResult send(int peer, const ChunkHeader &header, const void *data) override;
+    bool receive(int peer, Arrival &arrival) override;
+    void release(const Arrival &arrival) override;
+    bool completed(Completion &) override { return false; }
+    bool progress() override { return false; }
+    [[nodiscard]] size_t outstanding() const override { return 0; }
+    [[nodiscard]] size_t unacknowledged(int) const override { return 0; }
+    [[nodiscard]] LinkCounters counters(int peer) const override { return peers_[peer].counters; }
+    [[nodiscard]] Status error(int) const override { return {}; }
+
+  private:
+    /// One slot's control words, the payload behind them. Sender and receiver each write a line of their own.
+    struct Slot {
+        alignas(64) std::atomic<uint64_t> filled;  ///< 1 + number of the message in it
+        ChunkHeader header;
+        alignas(64) std::atomic<uint64_t> freed;  ///< 1 + number of the last message taken out
+    };
+    static_assert(sizeof(Slot) == 128);
+
+    struct Peer {
+        int local = -1;
+        std::byte *out = nullptr;  ///< ring from this rank to the peer
+        std::byte *in = nullptr;
+        uint64_t sent = 0;
+        uint64_t received = 0;
+        LinkCounters counters;
+    };
+    friend struct ChannelShape;
+
+    [[nodiscard]] Slot *slot(std::byte *ring, uint64_t number) const;
+
+    std::string name_ = "shm";
+    ChannelShape shape_;
+    std::vector<Peer> peers_;
+};
+
+}  // namespace flx::shm

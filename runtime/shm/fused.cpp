@@ -1,0 +1,188 @@
+#include "fused.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dtype.h"
+#include "reduce.h"
+
+namespace flx::shm {
+
+/// What a rank shows: one cache line, and payload elsewhere where it is longer.
+struct Fused::Board {
+    alignas(64) std::atomic<uint64_t> number;
+    uint32_t signature;
+    uint32_t reserved;
+    std::byte data[kInlineBytes];
+};
+
+/// The operation up to which a rank has read all that it needed.
+struct Fused::Done {
+    alignas(64) std::atomic<uint64_t> number;
+};
+
+namespace {
+constexpr size_t kLine = 64;
+constexpr size_t round_up(size_t bytes) {
+    return (bytes + kLine - 1) / kLine * kLine;
+}
+}  // namespace
+
+// Memory: boards [rank][parity], done [rank], payloads [rank][parity].
+size_t Fused::bytes(int ranks, size_t payload_bytes) {
+    return ranks * (2 * sizeof(Board) + sizeof(Done) + 2 * round_up(payload_bytes));
+}
+
+Fused::Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes)
+    : memory_(memory), rank_(local_rank), ranks_(ranks), payload_bytes_(payload_bytes), sources_(ranks) {
+    static_assert(sizeof(Board) == kLine && sizeof(Done) == kLine);
+}
+
+Fused::Board &Fused::board(int rank, uint64_t number) const {
+    return reinterpret_cast<Board *>(memory_)[2 * rank + (number & 1)];
+}
+
+std::byte *Fused::payload(int rank, uint64_t number) const {
+    std::byte *payloads = memory_ + ranks_ * (2 * sizeof(Board) + sizeof(Done));
+    return payloads + (2 * rank + (number & 1)) * round_up(payload_bytes_);
+}
+
+const void *Fused::shown(int rank, size_t bytes) const {
+    return bytes <= kInlineBytes ? board(rank, number_).data : payload(rank, number_);
+}
+
+Status Fused::begin(Waiter &waiter) {
+    ++number_;
+    if (number_ <= 2 || read_through_ >= number_ - 2)
+        return {};
+    // Operations in which data flows one way (bcast, reduce) tell the sender nothing of its readers: ask them.
+    auto *done = reinterpret_cast<Done *>(memory_ + ranks_ * 2 * sizeof(Board));
+    for (int rank = 0; rank < ranks_; ++rank) {
+        waiting_for_ = rank;
+        while (rank != rank_ && done[rank].number.load(std::memory_order_acquire) < number_ - 2)
+            FLX_TRY(waiter.pause());
+        waiter.moved();
+    }
+    read_through_ = number_ - 2;
+    return {};
+}
+
+void Fused::show(const void *data, size_t bytes, uint32_t signature) {
+    Board &mine = board(rank_, number_);
+    if (bytes != 0)
+        std::memcpy(bytes <= kInlineBytes ? mine.data : payload(rank_, number_), data, bytes);
+    mine.signature = signature;
+    mine.number.store(number_, std::memory_order_release);
+}
+
+Status Fused::await(int rank, uint32_t signature, Waiter &waiter) {
+    Board &theirs = board(rank, number_);
+    waiting_for_ = rank;
+    while (theirs.number.load(std::memory_order_acquire) != number_)
+        FLX_TRY(waiter.pause());
+    waiter.moved();
+    if (theirs.signature != signature)
+        return fail(
+            FLX_ERR_MISMATCH,
+            "rank {} called another collective, or the same with another count, type, reduction or root, as its "
+            "operation {}; all ranks must call alike (FLX_CHECK=1 says what differs)",
+            rank, number_);
+    return {};
+}
+
+Status Fused::await_all(uint32_t signature, Waiter &waiter) {
+    for (int step = 1; step < ranks_; ++step)
+        FLX_TRY(await((rank_ + step) % ranks_, signature, waiter));
+    return {};
+}
+
+void Fused::end(bool everyone_came) {
+    auto *done = reinterpret_cast<Done *>(memory_ + ranks_ * 2 * sizeof(Board));
+    done[rank_].number.store(number_, std::memory_order_release);
+    // Whoever has shown operation n has ended operation n-1.
+    if (everyone_came)
+        read_through_ = number_ - 1;
+}
+
+Status Fused::reduce_shown(void *out, const void *own, size_t offset_bytes, size_t input_bytes, size_t count,
+                           flx_dtype_t dtype, flx_op_t op) {
+    for (int rank = 0; rank < ranks_; ++rank)
+        sources_[rank] = static_cast<const std::byte *>(rank == rank_ ? own : shown(rank, input_bytes)) + offset_bytes;
+    reduce_many(dtype, op, out, sources_.data(), ranks_, count, op == FLX_AVG ? ranks_ : 1, false);
+    return {};
+}
+
+Status Fused::allreduce(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op, uint32_t signature,
+                        Waiter &waiter) {
+    const size_t bytes = count * size_of(dtype);
+    FLX_TRY(begin(waiter));
+    show(in, bytes, signature);
+    FLX_TRY(await_all(signature, waiter));
+    FLX_TRY(reduce_shown(out, in, 0, bytes, count, dtype, op));
+    end(true);
+    return {};
+}
+
+Status Fused::reduce(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op, int root,
+                     uint32_t signature, Waiter &waiter) {
+    const size_t bytes = count * size_of(dtype);
+    FLX_TRY(begin(waiter));
+    show(in, bytes, signature);
+    if (rank_ == root) {
+        FLX_TRY(await_all(signature, waiter));
+        FLX_TRY(reduce_shown(out, in, 0, bytes, count, dtype, op));
+    }
+    end(rank_ == root);
+    return {};
+}
+
+Status Fused::reduce_scatter_block(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                   uint32_t signature, Waiter &waiter) {
+    const size_t block = count * size_of(dtype);
+    FLX_TRY(begin(waiter));
+    show(in, block * ranks_, signature);
+    FLX_TRY(await_all(signature, waiter));
+    // In place, `out` is block 0 of `in`: the own contribution is block rank_, which for rank 0 is the same memory and
+    // for the others does not overlap.
+    FLX_TRY(reduce_shown(out, in, block * rank_, block * ranks_, count, dtype, op));
+    end(true);
+    return {};
+}
+
+Status Fused::allgather(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter) {
+    FLX_TRY(begin(waiter));
+    show(in, block_bytes, signature);
+    auto *to = static_cast<std::byte *>(out);
+    if (to + rank_ * block_bytes != in)
+        std::memcpy(to + rank_ * block_bytes, in, block_bytes);
+    for (int step = 1; step < ranks_; ++step) {
+        const int rank = (rank_ + step) % ranks_;
+        FLX_TRY(await(rank, signature, waiter));
+        std::memcpy(to + rank * block_bytes, shown(rank, block_bytes), block_bytes);
+    }
+    end(true);
+    return {};
+}
+
+Status Fused::bcast(void *buffer, size_t bytes, int root, uint32_t signature, Waiter &waiter) {
+    FLX_TRY(begin(waiter));
+    if (rank_ == root) {
+        show(buffer, bytes, signature);
+    } else {
+        FLX_TRY(await(root, signature, waiter));
+        if (bytes != 0)
+            std::memcpy(buffer, shown(root, bytes), bytes);
+    }
+    end(false);
+    return {};
+}
+
+Status Fused::barrier(uint32_t signature, Waiter &waiter) {
+    FLX_TRY(begin(waiter));
+    show(nullptr, 0, signature);
+    FLX_TRY(await_all(signature, waiter));
+    end(true);
+    return {};
+}
+
+}  // namespace flx::shm

@@ -1,0 +1,75 @@
+/// \file fused.h
+/// Small collectives of one host in one step: every rank shows its input in shared memory, and every rank that needs it
+/// reads it there. No schedule, no link, no system call.
+///
+/// Each rank has two boards, used in turn by operation number. A board carries the number of the operation whose input
+/// it shows; inputs of up to kInlineBytes lie in the same cache line as that number.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "flx.h"
+#include "segment.h"
+#include "wait.h"
+
+namespace flx::shm {
+
+class Fused {
+  public:
+    static constexpr size_t kInlineBytes = 40;
+
+    static size_t bytes(int ranks, size_t payload_bytes);
+
+    /// `memory`: bytes(ranks, payload_bytes) of the segment, zeroed, aligned to a cache line. `rank_of[l]`: the
+    /// communicator's rank of the host's l-th rank; in order of rank, all ranks of the communicator among them.
+    Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes);
+
+    /// Largest input of one rank.
+    [[nodiscard]] size_t payload_bytes() const { return payload_bytes_; }
+
+    // One operation each. `signature` must be equal on all ranks. Reductions add in rank order; sources are read in
+    // place. In place where the collective's in-place rule allows it. `waiting_for` is the rank that is waited for, for
+    // error sentences.
+    Status allreduce(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op, uint32_t signature,
+                     Waiter &waiter);
+    Status reduce(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op, int root, uint32_t signature,
+                  Waiter &waiter);
+    Status reduce_scatter_block(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                uint32_t signature, Waiter &waiter);
+    Status allgather(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter);
+    Status bcast(void *buffer, size_t bytes, int root, uint32_t signature, Waiter &waiter);
+    Status barrier(uint32_t signature, Waiter &waiter);
+
+    /// The rank that the current or last wait is for.
+    [[nodiscard]] int waiting_for() const { return waiting_for_; }
+
+  private:
+    struct Board;
+    struct Done;
+
+    [[nodiscard]] Board &board(int rank, uint64_t number) const;
+    [[nodiscard]] std::byte *payload(int rank, uint64_t number) const;
+    [[nodiscard]] const void *shown(int rank, size_t bytes) const;
+    /// Begins operation ++number_: waits until this rank's board of two operations ago was read by all that needed it.
+    Status begin(Waiter &waiter);
+    void show(const void *data, size_t bytes, uint32_t signature);
+    Status await(int rank, uint32_t signature, Waiter &waiter);
+    Status await_all(uint32_t signature, Waiter &waiter);
+    /// This rank needs nothing of operation number_ any more. `everyone_came`: all ranks have shown it.
+    void end(bool everyone_came);
+    Status reduce_shown(void *out, const void *own, size_t offset_bytes, size_t input_bytes, size_t count,
+                        flx_dtype_t dtype, flx_op_t op);
+
+    std::byte *memory_;
+    int rank_;
+    int ranks_;
+    size_t payload_bytes_;
+    uint64_t number_ = 0;        ///< of the current operation
+    uint64_t read_through_ = 0;  ///< all ranks are known to have ended operations up to this one
+    int waiting_for_ = -1;
+    std::vector<const void *> sources_;
+};
+
+}  // namespace flx::shm

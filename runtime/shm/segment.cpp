@@ -1,0 +1,163 @@
+#include "segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <mutex>
+
+#include "telemetry.h"
+
+namespace flx::shm {
+
+struct Segment::Mapping {
+    std::byte *base = nullptr;
+    size_t bytes = 0;
+    ~Mapping() {
+        if (base != nullptr)
+            munmap(base, bytes);
+    }
+};
+
+namespace {
+
+struct flock byte_lock(int local_rank) {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = local_rank;
+    lock.l_len = 1;
+    return lock;
+}
+
+Status system_error(const char *what, const std::string &name) {
+    return fail(FLX_ERR_SYSTEM, "{} of shared-memory segment {} failed: {}", what, name, std::strerror(errno));
+}
+
+/// Creates the segment under a fresh random name.
+Status create(size_t bytes, std::string &name, int &fd) {
+    uint64_t random[2];
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return fail(FLX_ERR_SYSTEM, "getrandom failed: {}", std::strerror(errno));
+    name = fmt::format("/flx-{:016x}{:016x}", random[0], random[1]);
+    fd = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return system_error("creation", name);
+    const int code = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+    if (code == 0)
+        return {};
+    struct statvfs space {};
+    fstatvfs(fd, &space);
+    close(fd);
+    fd = -1;
+    shm_unlink(name.c_str());
+    return fail(
+        FLX_ERR_SYSTEM,
+        "no room for a shared-memory segment of {} bytes: {} ({} bytes are free in /dev/shm; FLX_SHM_BYTES makes "
+        "it smaller)",
+        bytes, std::strerror(code), static_cast<size_t>(space.f_bavail) * space.f_frsize);
+}
+
+}  // namespace
+
+Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &result) {
+    // Mappings of this process by segment name, for ranks that are threads of it.
+    static std::mutex mutex;
+    static std::map<std::string, std::weak_ptr<Mapping>> mappings;
+
+    auto segment = std::unique_ptr<Segment>(new Segment);
+    std::string name;
+    Status status;
+    if (local.rank() == 0)
+        status = create(bytes, name, segment->lock_fd_);
+    if (!status.ok())
+        name.clear();  // so that the others pass this rank's reason on, rather than look for what is not there
+    std::vector<std::string> names;
+    FLX_TRY(local.allgather_text(name, names));
+    const bool created = local.rank() == 0 && status.ok();
+    name = names[0];
+    if (!name.empty() && !created) {
+        segment->lock_fd_ = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
+        if (segment->lock_fd_ < 0)
+            status = system_error("opening", name);
+    }
+    if (!name.empty() && status.ok()) {
+        const std::lock_guard guard(mutex);
+        segment->mapping_ = mappings[name].lock();
+        if (!segment->mapping_) {
+            // Through a description of its own: a mapping holds it, and ranks that are threads share the mapping, but
+            // each rank's lock must go with the rank.
+            const int map_fd = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
+            void *base = map_fd < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, map_fd, 0);
+            if (map_fd >= 0)
+                close(map_fd);
+            if (base == MAP_FAILED) {
+                status = system_error("mapping", name);
+            } else {
+                segment->mapping_ = std::make_shared<Mapping>();
+                segment->mapping_->base = static_cast<std::byte *>(base);
+                segment->mapping_->bytes = bytes;
+                mappings[name] = segment->mapping_;
+            }
+        }
+        struct flock lock = byte_lock(local.rank());
+        if (status.ok() && fcntl(segment->lock_fd_, F_OFD_SETLK, &lock) != 0)
+            status = system_error("locking", name);
+    }
+    // All have it or have failed; then the name goes, and all learn of each other's failure.
+    std::vector<std::string> failures;
+    const Status exchanged = local.allgather_text(status.sentence(), failures);
+    if (created)
+        shm_unlink(name.c_str());
+    FLX_TRY(exchanged);
+    {
+        const std::lock_guard guard(mutex);
+        std::erase_if(mappings, [](const auto &entry) { return entry.second.expired(); });
+    }
+    if (!status.ok())
+        return status;
+    for (int rank = 0; rank < local.size(); ++rank)
+        if (!failures[rank].empty())
+            return fail(FLX_ERR_SYSTEM, "rank {} of this host: {}", rank, failures[rank]);
+    Telemetry::count(telemetry().allocations);
+    result = std::move(segment);
+    return {};
+}
+
+Segment::~Segment() {
+    if (lock_fd_ >= 0)
+        close(lock_fd_);
+}
+
+std::byte *Segment::base() const {
+    return mapping_->base;
+}
+size_t Segment::bytes() const {
+    return mapping_->bytes;
+}
+
+bool Segment::alive(int local_rank) const {
+    struct flock lock = byte_lock(local_rank);
+    if (fcntl(lock_fd_, F_OFD_GETLK, &lock) != 0)
+        return true;
+    return lock.l_type != F_UNLCK;
+}
+
+Status host_identity(std::string &identity) {
+    std::string boot;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+    struct stat shm {};
+    if (stat("/dev/shm", &shm) != 0)
+        return fail(FLX_ERR_SYSTEM, "/dev/shm cannot be used: {}", std::strerror(errno));
+    identity = fmt::format("{}:{}", boot, shm.st_dev);
+    return {};
+}
+
+}  // namespace flx::shm

@@ -1,0 +1,40 @@
+/// \file segment.h
+/// A shared-memory segment of the ranks of one host, without a name once all of them have it: nothing is left behind
+/// however they end. Also tells which of them still run.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "bootstrap.h"
+#include "status.h"
+
+namespace flx::shm {
+
+class Segment {
+  public:
+    /// Collective over `local` (the ranks of this host). The memory is zero, `bytes` long, reserved (a full /dev/shm is
+    /// an error here, not a signal later), mode 0600, under an unguessable name for the moment it takes to open it.
+    /// Ranks that are threads of one process share one mapping.
+    static Status make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &result);
+    ~Segment();
+    Segment(const Segment &) = delete;
+    Segment &operator=(const Segment &) = delete;
+
+    [[nodiscard]] std::byte *base() const;
+    [[nodiscard]] size_t bytes() const;
+    /// Whether the process of that rank of the segment still runs with the segment open. A system call; the kernel
+    /// answers, so a rank that is stopped or busy is alive.
+    [[nodiscard]] bool alive(int local_rank) const;
+
+  private:
+    struct Mapping;
+    Segment() = default;
+    std::shared_ptr<Mapping> mapping_;
+    int lock_fd_ = -1;
+};
+
+/// What identifies the memory that ranks can share: kernel and /dev/shm instance. Equal texts can share.
+Status host_identity(std::string &identity);
+
+}  // namespace flx::shm

@@ -1,0 +1,287 @@
+#include "stream.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "dtype.h"
+#include "reduce.h"
+
+namespace flx::shm {
+
+using algorithms::block_extent;
+using algorithms::Collective;
+using algorithms::Extent;
+
+namespace {
+
+/// Blocks of one rank that are under way at most: enough that a rank which lost its core does not stop the others.
+constexpr uint64_t kSlots = 4;
+/// A rank is at most kSlots blocks, and so kSlots operations, ahead of another.
+constexpr size_t kTags = 8;
+constexpr size_t kLine = 64;
+constexpr size_t kLargestBlock = 128 * 1024;
+constexpr size_t kSmallestBlock = 4096;
+/// Results of this size and more do not stay in a core's cache: write them past it.
+constexpr size_t kStreamBytes = 8U << 20;
+
+}  // namespace
+
+struct Stream::Counters {
+    alignas(kLine) std::atomic<uint64_t> staged;
+    alignas(kLine) std::atomic<uint64_t> reduced;
+    alignas(kLine) std::atomic<uint64_t> fetched;
+    alignas(kLine) std::atomic<uint64_t> tags[kTags];  ///< by operation number: number and signature
+};
+
+struct Stream::Call {
+    Collective collective;
+    const std::byte *in;
+    std::byte *out;
+    size_t count;
+    size_t element;   ///< bytes
+    size_t block;     ///< elements of a block of one region
+    uint64_t blocks;  ///< of the longest region
+    flx_dtype_t dtype;
+    flx_op_t op;
+    int root;
+    uint64_t tag;
+    bool stream;
+    bool stages;   ///< inputs of other regions go through shared memory
+    bool shows;    ///< results do
+    bool fetches;  ///< this rank reads them
+
+    [[nodiscard]] Extent extent(int region, int regions, uint64_t index) const {
+        const Extent whole = block_extent(count, regions, region);
+        const size_t first = std::min(index * block, whole.count);
+        return {whole.offset + first, std::min(block, whole.count - first)};
+    }
+};
+
+// Memory: counters [rank]; then per rank: staged [slot][region], results [slot].
+size_t Stream::block_bytes_for(int ranks, size_t budget_per_rank) {
+    const size_t block = budget_per_rank / (kSlots * (ranks + 1)) / kLine * kLine;
+    return std::clamp(block, kSmallestBlock, kLargestBlock);
+}
+
+size_t Stream::bytes(int ranks, size_t budget_per_rank) {
+    return ranks * (sizeof(Counters) + kSlots * (ranks + 1) * block_bytes_for(ranks, budget_per_rank));
+}
+
+Stream::Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank)
+    : memory_(memory),
+      rank_(rank),
+      ranks_(ranks),
+      block_bytes_(block_bytes_for(ranks, budget_per_rank)),
+      sources_(ranks) {}
+
+Stream::Counters &Stream::counters(int rank) const {
+    return reinterpret_cast<Counters *>(memory_)[rank];
+}
+
+std::byte *Stream::staged(int rank, uint64_t block, int region) const {
+    std::byte *blocks = memory_ + ranks_ * sizeof(Counters) + rank * kSlots * (ranks_ + 1) * block_bytes_;
+    return blocks + ((base_ + block) % kSlots * ranks_ + region) * block_bytes_;
+}
+
+std::byte *Stream::result(int rank, uint64_t block) const {
+    std::byte *blocks = memory_ + ranks_ * sizeof(Counters) + rank * kSlots * (ranks_ + 1) * block_bytes_;
+    return blocks + (kSlots * ranks_ + (base_ + block) % kSlots) * block_bytes_;
+}
+
+Status Stream::run(Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
+                   int root, uint32_t signature, Waiter &waiter) {
+    // Pipelining wants several blocks, the hand-over of each wants them not too small.
+    constexpr size_t kBlocksWanted = 4;
+    constexpr size_t kLeastWorthwhile = 8192;
+    const size_t element = size_of(dtype);
+    const bool is_bcast = collective == Collective::bcast;
+    const size_t region_bytes = block_extent(count, is_bcast ? 1 : ranks_, 0).count * element;
+    const size_t most = is_bcast ? block_bytes_ * ranks_ : block_bytes_;
+    const size_t least = std::min(most, kLeastWorthwhile);
+    const size_t wanted = std::clamp(std::bit_ceil(region_bytes / kBlocksWanted + 1), least, most);
+
+    Call call{};
+    call.collective = collective;
+    call.in = static_cast<const std::byte *>(in);
+    call.out = static_cast<std::byte *>(out);
+    call.count = count;
+    call.element = element;
+    call.block = wanted / element;
+    call.blocks = (region_bytes / element + call.block - 1) / call.block;
+    call.dtype = dtype;
+    call.op = op;
+    call.root = root;
+    call.tag = ++number_ << 32 | signature;
+    call.stream = count * element >= kStreamBytes;
+    call.stages = collective != Collective::allgather;
+    call.shows = collective != Collective::reduce_scatter_block && !is_bcast;
+    call.fetches = call.shows && (collective != Collective::reduce || rank_ == root);
+
+    Counters &mine = counters(rank_);
+    mine.tags[number_ % kTags].store(call.tag, std::memory_order_relaxed);  // released with the first count
+    Status status = is_bcast ? run_bcast(call, waiter) : run_regions(call, waiter);
+    // Stages that this operation did not have count as done, so that the counters of all operations go on from here.
+    base_ += call.blocks;
+    mine.staged.store(base_, std::memory_order_release);
+    mine.reduced.store(base_, std::memory_order_release);
+    mine.fetched.store(base_, std::memory_order_release);
+    return status;
+}
+
+bool Stream::reached(std::atomic<uint64_t> Counters::*counter, uint64_t number) {
+    for (int step = 1; step < ranks_; ++step) {
+        const int rank = (rank_ + step) % ranks_;
+        if ((counters(rank).*counter).load(std::memory_order_acquire) < number) {
+            waiting_for_ = rank;
+            return false;
+        }
+    }
+    return true;
+}
+
+Status Stream::check_signatures(const Call &call) {
+    for (int rank = 0; rank < ranks_; ++rank)
+        if (counters(rank).tags[number_ % kTags].load(std::memory_order_relaxed) != call.tag)
+            return fail(FLX_ERR_MISMATCH,
+                        "rank {} called another collective, or the same with another count, type, reduction or root; "
+                        "all ranks must call alike (FLX_CHECK=1 says what differs)",
+                        rank);
+    return {};
+}
+
+Status Stream::run_regions(const Call &call, Waiter &waiter) {
+    Counters &mine = counters(rank_);
+    uint64_t next_stage = call.stages ? 0 : call.blocks;
+    uint64_t next_reduce = 0;
+    uint64_t next_fetch = call.fetches ? 0 : call.blocks;
+    bool checked = false;
+    while (next_reduce < call.blocks || next_fetch < call.blocks) {
+        bool moved = false;
+        const auto free_from = [&](uint64_t block) { return base_ + block + 1 - std::min(base_ + block + 1, kSlots); };
+        if (next_stage < call.blocks && reached(&Counters::reduced, free_from(next_stage))) {
+            stage(call, next_stage++);
+            mine.staged.store(base_ + next_stage, std::memory_order_release);
+            moved = true;
+        }
+        if (next_reduce < call.blocks &&
+            (call.stages ? next_reduce < next_stage && reached(&Counters::staged, base_ + next_reduce + 1) : true) &&
+            (!call.shows || reached(&Counters::fetched, free_from(next_reduce)))) {
+            if (!checked && call.stages) {
+                FLX_TRY(check_signatures(call));
+                checked = true;
+            }
+            reduce(call, next_reduce++);
+            mine.reduced.store(base_ + next_reduce, std::memory_order_release);
+            if (!call.fetches)  // so that nobody waits for this rank to read results
+                mine.fetched.store(base_ + next_reduce, std::memory_order_release);
+            moved = true;
+        }
+        if (next_fetch < call.blocks && next_fetch < next_reduce &&
+            reached(&Counters::reduced, base_ + next_fetch + 1)) {
+            if (!checked) {
+                FLX_TRY(check_signatures(call));
+                checked = true;
+            }
+            fetch(call, next_fetch++);
+            mine.fetched.store(base_ + next_fetch, std::memory_order_release);
+            moved = true;
+        }
+        if (moved)
+            waiter.moved();
+        else
+            FLX_TRY(waiter.pause());
+    }
+    return {};
+}
+
+void Stream::stage(const Call &call, uint64_t block) {
+    for (int step = 1; step < ranks_; ++step) {
+        const int region = (rank_ + step) % ranks_;
+        const Extent extent = call.extent(region, ranks_, block);
+        std::memcpy(staged(rank_, block, region), call.in + extent.offset * call.element, extent.count * call.element);
+    }
+}
+
+void Stream::reduce(const Call &call, uint64_t block) {
+    const Extent extent = call.extent(rank_, ranks_, block);
+    const size_t bytes = extent.count * call.element;
+    if (bytes == 0)
+        return;
+    std::byte *shown = result(rank_, block);
+    if (call.collective == Collective::allgather) {
+        const Extent first = call.extent(rank_, ranks_, 0);
+        const size_t offset = (extent.offset - first.offset) * call.element;  // `in` is this rank's region alone
+        std::memcpy(shown, call.in + offset, bytes);
+        std::byte *out = call.out + extent.offset * call.element;
+        if (out != call.in + offset)
+            std::memcpy(out, shown, bytes);
+        return;
+    }
+    for (int rank = 0; rank < ranks_; ++rank)
+        sources_[rank] = rank == rank_ ? call.in + extent.offset * call.element : staged(rank, block, rank_);
+    const int divisor = call.op == FLX_AVG ? ranks_ : 1;
+    if (call.collective == Collective::reduce_scatter_block) {
+        // In place, `out` is region 0 of `in`, of which block `block` was staged before.
+        std::byte *out = call.out + block * call.block * call.element;
+        reduce_many(call.dtype, call.op, out, sources_.data(), ranks_, extent.count, divisor, call.stream);
+        return;
+    }
+    reduce_many(call.dtype, call.op, shown, sources_.data(), ranks_, extent.count, divisor, false);
+    if (call.collective == Collective::reduce && rank_ != call.root)
+        return;
+    std::byte *out = call.out + extent.offset * call.element;
+    if (call.stream)
+        copy_streaming(out, shown, bytes);
+    else
+        std::memcpy(out, shown, bytes);
+}
+
+void Stream::fetch(const Call &call, uint64_t block) {
+    for (int step = 1; step < ranks_; ++step) {
+        const int region = (rank_ + step) % ranks_;
+        const Extent extent = call.extent(region, ranks_, block);
+        std::byte *out = call.out + extent.offset * call.element;
+        if (call.stream)
+            copy_streaming(out, result(region, block), extent.count * call.element);
+        else
+            std::memcpy(out, result(region, block), extent.count * call.element);
+    }
+}
+
+/// The root stages blocks, with all its slots' regions as one; the others read them and count them as reduced.
+Status Stream::run_bcast(const Call &call, Waiter &waiter) {
+    Counters &mine = counters(rank_);
+    for (uint64_t block = 0; block < call.blocks; ++block) {
+        const Extent extent = call.extent(0, 1, block);
+        const size_t bytes = extent.count * call.element;
+        std::byte *data = call.out + extent.offset * call.element;
+        if (rank_ == call.root) {
+            const uint64_t number = base_ + block + 1;
+            while (!reached(&Counters::reduced, number - std::min(number, kSlots)))
+                FLX_TRY(waiter.pause());
+            std::memcpy(staged(rank_, block, 0), data, bytes);
+            mine.staged.store(number, std::memory_order_release);
+        } else {
+            waiting_for_ = call.root;
+            Counters &root = counters(call.root);
+            while (root.staged.load(std::memory_order_acquire) < base_ + block + 1)
+                FLX_TRY(waiter.pause());
+            if (block == 0 && root.tags[number_ % kTags].load(std::memory_order_relaxed) != call.tag)
+                return fail(
+                    FLX_ERR_MISMATCH,
+                    "rank {} called another collective, or the same with another count, type or root; all ranks "
+                    "must call alike (FLX_CHECK=1 says what differs)",
+                    call.root);
+            if (call.stream)
+                copy_streaming(data, staged(call.root, block, 0), bytes);
+            else
+                std::memcpy(data, staged(call.root, block, 0), bytes);
+            mine.reduced.store(base_ + block + 1, std::memory_order_release);
+        }
+        waiter.moved();
+    }
+    return {};
+}
+
+}  // namespace flx::shm

@@ -1,0 +1,70 @@
+/// \file stream.h
+/// Large collectives of one host, block by block through shared memory that stays in the cache.
+///
+/// The vector is cut into one region per rank, each region into blocks. Block i of all regions goes through three
+/// stages, which overlap for different i: every rank *stages* its block i of each other rank's region in its own shared
+/// memory; the owner of a region *reduces* block i of it, reading what the others staged where it lies, and shows the
+/// result; everyone *fetches* the results. So each input is read once and each output written once, and what is moved
+/// besides stays in the cache. A schedule of the direct algorithm (docs/algorithms.md) moves more: it copies a result
+/// once per receiver.
+///
+/// Each stage of each rank has a counter of blocks, over all operations. A slot of shared memory is used again when
+/// those who read it have counted past the block that was in it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "flx.h"
+#include "schedule.h"
+#include "wait.h"
+
+namespace flx::shm {
+
+class Stream {
+  public:
+    static size_t bytes(int ranks, size_t budget_per_rank);
+
+    /// `memory`: bytes(ranks, budget_per_rank) of the segment, zeroed, aligned to a cache line; the same on all ranks,
+    /// which are all ranks of the communicator.
+    Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank);
+
+    /// One operation. Reductions add in rank order. In place where the collective's rule allows it. `in` and `out` as
+    /// in Operation, `count` elements in the whole vector. No barrier.
+    Status run(algorithms::Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype,
+               flx_op_t op, int root, uint32_t signature, Waiter &waiter);
+
+    /// The rank that the current or last wait is for.
+    [[nodiscard]] int waiting_for() const { return waiting_for_; }
+
+  private:
+    struct Counters;
+    /// What the running operation does with a block in each stage.
+    struct Call;
+
+    static size_t block_bytes_for(int ranks, size_t budget_per_rank);
+    [[nodiscard]] Counters &counters(int rank) const;
+    [[nodiscard]] std::byte *staged(int rank, uint64_t block, int region) const;
+    [[nodiscard]] std::byte *result(int rank, uint64_t block) const;
+
+    Status run_regions(const Call &call, Waiter &waiter);
+    Status run_bcast(const Call &call, Waiter &waiter);
+    void stage(const Call &call, uint64_t block);
+    void reduce(const Call &call, uint64_t block);
+    void fetch(const Call &call, uint64_t block);
+    /// Whether all other ranks' counter has reached `number`; remembers which has not.
+    bool reached(std::atomic<uint64_t> Counters::*counter, uint64_t number);
+    Status check_signatures(const Call &call);
+
+    std::byte *memory_;
+    int rank_;
+    int ranks_;
+    size_t block_bytes_;
+    uint64_t base_ = 0;    ///< blocks of all operations before the current one
+    uint64_t number_ = 0;  ///< of the current operation
+    int waiting_for_ = -1;
+    std::vector<const void *> sources_;
+};
+
+}  // namespace flx::shm

@@ -1,0 +1,32 @@
+/// \file telemetry.h
+/// Process-wide counters of what the paths of collectives do besides moving data. Zero growth in the steady state.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+
+namespace flx {
+
+struct Telemetry {
+    std::atomic<uint64_t> operations{0};
+    std::atomic<uint64_t> allocations{0};    ///< growth of a buffer, table or pool
+    std::atomic<uint64_t> registrations{0};  ///< of memory with a device
+    std::atomic<uint64_t> locks{0};          ///< mutexes taken
+
+    static void count(std::atomic<uint64_t> &counter) { counter.fetch_add(1, std::memory_order_relaxed); }
+};
+
+inline Telemetry &telemetry() {
+    static Telemetry instance;
+    return instance;
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+inline int64_t now_ns() {
+    timespec time{};
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
+}
+
+}  // namespace flx

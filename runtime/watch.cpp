@@ -1,0 +1,183 @@
+/// The communicator as a Watch: what a wait looks at besides the links. Who died, who is stopped, who is merely late.
+///
+/// All ranks shall name the rank that died first, not one that gave up because of it. So whoever gives up first writes
+/// on the board of its host and tells the ranks of other hosts; and whoever finds a rank gone looks there again before
+/// it says so.
+#include <time.h>
+
+#include "board.h"
+#include "communicator.h"
+#include "log.h"
+#include "telemetry.h"
+
+namespace flx {
+namespace {
+
+constexpr int64_t kLookNs = 100'000'000;
+constexpr int64_t kAskAfterNs = 250'000'000;
+/// A notice that was sent before a process ended is there after this.
+constexpr int64_t kNoticeNs = 20'000'000;
+constexpr double kNsPerSecond = 1e9;
+
+void nap(int64_t ns) {
+    const timespec time{0, ns};
+    nanosleep(&time, nullptr);
+}
+
+}  // namespace
+
+void Communicator::progress() {
+    bootstrap_->progress();
+    if (rails_ != nullptr)
+        rails_->progress();
+}
+
+std::string Communicator::describe(int rank) const {
+    return fmt::format("rank {} (pid {} on {})", rank, members_[rank].pid, members_[rank].hostname);
+}
+
+/// What a rank that gave up has said, if one did.
+Status Communicator::hear() {
+    Status why;
+    told_ = (board_ != nullptr && board_->read(why)) || process_->liveness().told_broken(id_, why);
+    return why;
+}
+
+Status Communicator::died(int rank, const std::string &what) {
+    nap(kNoticeNs);
+    FLX_TRY(hear());
+    return fail(FLX_ERR_PEER, "{} died during {}", describe(rank), what);
+}
+
+/// A death on this host is an error wherever the dead rank stands in the schedule: nobody can finish without it.
+Status Communicator::check_host() {
+    for (int peer = 0; segment_ && peer < size_; ++peer)
+        if (peer != rank_ && members_[peer].host == host_ && !segment_->alive(members_[peer].local))
+            return died(peer, describe_operation());
+    return {};
+}
+
+Status Communicator::check(int64_t waited_ns) {
+    FLX_TRY(hear());
+    const int64_t now = now_ns();
+    if (now - looked_ns_ < kLookNs)
+        return {};
+    looked_ns_ = now;
+    FLX_TRY(check_host());
+    if (way_ != Way::scheduled)
+        awaited_.assign(1, Awaited{way_ == Way::fused ? fused_->waiting_for() : stream_->waiting_for(), true, 0});
+    else
+        executor_->awaited(awaited_);
+    const bool settling = awaited_.empty();
+    for (int peer = 0; settling && peer < size_; ++peer)
+        if (peer != rank_)
+            awaited_.push_back({peer, false, 0});
+    bool answering = true;
+    for (const Awaited &awaited : awaited_)
+        if (awaited.peer >= 0)
+            FLX_TRY(check_peer(awaited, waited_ns, answering));
+    if (!warned_ && answering && !settling && waited_ns > late_warning_s_ * kNsPerSecond) {
+        warned_ = true;
+        log().warn("{} waits for {} since {:.0f} s: it runs, but is late", describe_operation(),
+                   describe(awaited_.front().peer), waited_ns / kNsPerSecond);
+    }
+    return {};
+}
+
+Status Communicator::check_peer(const Awaited &awaited, int64_t waited_ns, bool &answering) {
+    const auto deadline_ns = static_cast<int64_t>(deadline_s_ * kNsPerSecond);
+    const int64_t ask_after_ns = std::min(kAskAfterNs, deadline_ns / 4);
+    if (waited_ns < ask_after_ns)
+        return {};
+    const PeerReport report = ask(awaited.peer);
+    answering = answering && report.answers != 0 && report.silent_ns < kLookNs;
+    const auto what = [&] {
+        if (way_ != Way::scheduled)
+            return describe_operation();
+        return fmt::format("{} ({} {} B)", describe_operation(), awaited.receiving ? "missing" : "unacknowledged",
+                           awaited.bytes);
+    };
+    if (report.refused)
+        return died(awaited.peer, what());
+    if (report.silent_ns > deadline_ns - ask_after_ns)
+        return silent(awaited.peer, report, what());
+    return {};
+}
+
+PeerReport Communicator::ask(int rank) {
+    Liveness &liveness = process_->liveness();
+    liveness.ask(members_[rank].uid, id_);
+    return liveness.report(members_[rank].uid);
+}
+
+Status Communicator::silent(int rank, const PeerReport &report, const std::string &what) const {
+    return fail(FLX_ERR_PEER, "{} has not answered for {:.1f} s (stopped, or its host is unreachable) during {}",
+                describe(rank), report.silent_ns / kNsPerSecond, what);
+}
+
+/// A link that fails may be a peer that died, or one that gave up and closed its end: asks all before it is called the
+/// link's error. Takes until all have answered, at most the deadline.
+Status Communicator::investigate(Status status) {
+    if (status.code() != FLX_ERR_LINK)
+        return status;
+    const auto deadline_ns = static_cast<int64_t>(deadline_s_ * kNsPerSecond);
+    std::vector<uint64_t> answers(size_);
+    for (int peer = 0; peer < size_; ++peer)
+        answers[peer] = process_->liveness().report(members_[peer].uid).answers;
+    // An answer that was under way before the peer died says nothing: two are wanted.
+    constexpr uint64_t kAnswers = 2;
+    for (;;) {
+        FLX_TRY(hear());
+        FLX_TRY(check_host());
+        bool all = true;
+        for (int peer = 0; peer < size_; ++peer) {
+            if (peer == rank_)
+                continue;
+            const PeerReport report = ask(peer);
+            if (report.refused)
+                return died(peer, fmt::format("{} ({})", describe_operation(), status.sentence()));
+            if (report.silent_ns > deadline_ns)
+                return silent(peer, report, describe_operation());
+            all = all && report.answers - answers[peer] >= kAnswers;
+        }
+        if (all)
+            return status;
+        progress();
+        nap(kNoticeNs);
+    }
+}
+
+std::string Communicator::describe_operation() const {
+    if (current_ == nullptr)
+        return "no operation";
+    if (way_ != Way::scheduled)
+        return fmt::format("{} of communicator {}", algorithms::name_of(current_->collective), id_);
+    return fmt::format("{} #{} of communicator {}", algorithms::name_of(current_->collective), current_->sequence, id_);
+}
+
+Status Communicator::declare_broken(Status status) {
+    broken_ = status;
+    log().error("{}", status.sentence());
+    // Sentences about peers and calls hold for everyone; others are this rank's own trouble.
+    const bool common = status.code() == FLX_ERR_PEER || status.code() == FLX_ERR_MISMATCH;
+    const Status shared =
+        common || told_ ? status
+                        : Status(status.code(), fmt::format("{} gave up: {}", describe(rank_), status.sentence()));
+    if (board_ != nullptr)
+        board_->write(shared);
+    std::vector<uint64_t> peers;
+    for (int peer = 0; peer < size_ && !told_; ++peer)
+        if (peer != rank_)
+            peers.push_back(members_[peer].uid);
+    process_->liveness().declare_broken(id_, shared, peers);
+    // The caller may free its buffers now: what is under way from them on a rail must end first.
+    for (LinkSlot &slot : links_) {
+        if (slot.link && slot.link->kind() == LinkKind::rail) {
+            slot.link.reset();
+            slot.why_off = "the communicator is broken";
+        }
+    }
+    return status;
+}
+
+}  // namespace flx

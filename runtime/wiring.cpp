@@ -1,0 +1,705 @@
+/// How a communicator comes to be: ranks meet, share memory and rails, measure what they have, and agree on what to
+/// use.
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "communicator.h"
+#include "log.h"
+#include "measure.h"
+#include "network.h"
+#include "telemetry.h"
+#include "topology.h"
+
+namespace flx {
+
+using nlohmann::json;
+
+namespace {
+
+/// Objects as bytes, for the bootstrap.
+std::string pack(const json &object) {
+    std::vector<uint8_t> bytes = json::to_cbor(object);
+    return {bytes.begin(), bytes.end()};
+}
+
+Status unpack(const std::string &bytes, int rank, json &object) {
+    object = json::from_cbor(bytes, true, false);
+    if (object.is_discarded())
+        return fail(FLX_ERR_SYSTEM, "what rank {} sent while the communicator was made cannot be read", rank);
+    return {};
+}
+
+json binary(const std::string &bytes) {
+    return json::binary({bytes.begin(), bytes.end()});
+}
+std::string text_of(const json &value) {
+    return {value.get_binary().begin(), value.get_binary().end()};
+}
+
+std::vector<std::string> split_names(const std::string &list) {
+    std::vector<std::string> names;
+    for (size_t begin = 0; begin <= list.size();) {
+        const size_t end = std::min(list.find(',', begin), list.size());
+        if (end > begin)
+            names.push_back(list.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return names;
+}
+
+template <typename Range>
+std::string join(const Range &names) {
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// Whatever disturbs a measurement makes it worse.
+void keep_better(LinkMeasured &best, const LinkMeasured &found) {
+    if (!found.done)
+        return;
+    if (!best.done)
+        best = found;
+    best.latency_ns = std::min(best.latency_ns, found.latency_ns);
+    best.bytes_per_ns = std::max(best.bytes_per_ns, found.bytes_per_ns);
+    best.together_bytes_per_ns = std::max(best.together_bytes_per_ns, found.together_bytes_per_ns);
+}
+
+}  // namespace
+
+Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Bootstrap> bootstrap, Config config,
+                          const Communicator *parent, std::unique_ptr<Communicator> &result) {
+    auto comm = std::unique_ptr<Communicator>(new Communicator);
+    comm->process_ = std::move(process);
+    comm->bootstrap_ = std::move(bootstrap);
+    comm->config_ = std::move(config);
+    comm->check_ = comm->config_.integer("FLX_CHECK") != 0;
+    comm->deadline_s_ = comm->config_.real("FLX_DEADLINE");
+    comm->late_warning_s_ = comm->config_.real("FLX_LATE_WARNING");
+    comm->rank_ = comm->bootstrap_->rank();
+    comm->size_ = comm->bootstrap_->size();
+    // Each stage is agreed: a rank that fails tells the others, so that none waits for it. Within a stage nothing that
+    // one rank alone may fail in comes before an exchange.
+    FLX_TRY(agree(*comm->bootstrap_, comm->meet()));
+    FLX_TRY(agree(*comm->bootstrap_, comm->make_shared_memory()));
+    FLX_TRY(agree(*comm->bootstrap_, comm->make_rails()));
+    FLX_TRY(agree(*comm->bootstrap_, comm->allow_links()));
+    FLX_TRY(agree(*comm->bootstrap_, comm->exchange_links()));
+    FLX_TRY(agree(*comm->bootstrap_, comm->measure(parent)));
+    comm->drop_failed_links();
+    FLX_TRY(agree(*comm->bootstrap_, comm->exchange_links()));
+    FLX_TRY(agree(*comm->bootstrap_, comm->make_routes()));
+    FLX_TRY(comm->exchange_routes());
+    FLX_TRY(agree(*comm->bootstrap_, comm->make_planner()));
+    FLX_TRY(agree(*comm->bootstrap_, comm->connect_rails()));
+    FLX_TRY(comm->settle_probing());
+    for (size_t l = 0; l < comm->links_.size(); ++l) {
+        const LinkCounters probed = comm->counters(static_cast<int>(l));
+        comm->links_[l].bytes_before = probed.bytes;
+        comm->links_[l].chunks_before = probed.chunks;
+    }
+    result = std::move(comm);
+    return {};
+}
+
+/// The knobs that decide matters which ranks must decide alike, as text.
+std::string Communicator::agreed_knobs() const {
+    // A rank that sends on a link must find the others listening there, so links and forced shares are among them.
+    return fmt::format(
+        "FLX_ALGORITHM={} FLX_STRICT={} FLX_CHECK={} FLX_FUSED_BYTES={} FLX_SHM_BYTES={} FLX_LINKS={} FLX_PARTITION={} "
+        "FLX_PROBE_MS={}",
+        config_.text("FLX_ALGORITHM"), config_.integer("FLX_STRICT"), config_.integer("FLX_CHECK"),
+        config_.size("FLX_FUSED_BYTES"), config_.size("FLX_SHM_BYTES"), config_.text("FLX_LINKS"),
+        config_.text("FLX_PARTITION"), config_.integer("FLX_PROBE_MS"));
+}
+
+Status Communicator::meet() {
+    probe::HostDevices devices;
+    devices.host = process_->network_host();
+    FLX_TRY(agree(*bootstrap_, size_ > 1 ? probe::network_devices(devices.devices) : Status()));
+    const std::string knobs = agreed_knobs();
+    const json mine = {{"uid", process_->uid()},
+                       {"pid", getpid()},
+                       {"host", process_->memory_host()},
+                       {"name", process_->hostname()},
+                       {"devices", binary(probe::to_text(devices))},
+                       {"liveness", process_->liveness().address()},
+                       {"knobs", knobs}};
+    std::vector<std::string> all;
+    FLX_TRY(bootstrap_->allgather_text(pack(mine), all));
+    FLX_TRY(agree(*bootstrap_, note_members(all, knobs)));
+    FLX_TRY(take_id());
+    configure_log(config_.text("FLX_LOG"), rank_);
+
+    // Whoever shares its cores with other ranks must not spin while one of them has work.
+    constexpr int kPausesPerUs = 20;
+    const int64_t spin_us = config_.integer("FLX_SPIN_US");
+    if (spin_us >= 0)
+        wait_policy_.spins = static_cast<int>(spin_us * kPausesPerUs);
+    else if (ranks_here_ > probe::usable_cpus())
+        wait_policy_.spins = 0;
+    return bootstrap_->split(host_, rank_, local_);
+}
+
+/// What each rank said of itself when they met.
+Status Communicator::note_members(const std::vector<std::string> &all, const std::string &knobs) {
+    std::map<std::string, int> hosts;
+    std::vector<int> on_host;
+    members_.resize(size_);
+    device_texts_.resize(size_);
+    for (int rank = 0; rank < size_; ++rank) {
+        json object;
+        FLX_TRY(unpack(all[rank], rank, object));
+        if (object["knobs"] != knobs)
+            return fail(FLX_ERR_CONFIG, "rank {} has {}, rank {} has {}; these must be equal on all ranks", rank_,
+                        knobs, rank, object["knobs"].get<std::string>());
+        Member &member = members_[rank];
+        member.uid = object["uid"];
+        member.pid = object["pid"];
+        member.hostname = object["name"];
+        member.host = hosts.try_emplace(object["host"], static_cast<int>(hosts.size())).first->second;
+        on_host.resize(hosts.size());
+        member.local = on_host[member.host]++;
+        member.process = process_->index_of(member.uid);
+        device_texts_[rank] = text_of(object["devices"]);
+        if (rank != rank_)
+            FLX_TRY(process_->liveness().add_peer(member.uid, object["liveness"]));
+    }
+    hosts_ = static_cast<int>(hosts.size());
+    host_ = members_[rank_].host;
+    most_per_host_ = *std::max_element(on_host.begin(), on_host.end());
+    ranks_here_ = on_host[host_];
+    return {};
+}
+
+/// An id that is unique in every member's process, also where several threads make communicators at once.
+Status Communicator::take_id() {
+    uint32_t ahead = 0;
+    for (bool taken = false; !taken;) {
+        const uint32_t proposed = process_->free_comm_id() + ahead;
+        std::vector<uint32_t> all(size_);
+        FLX_TRY(bootstrap_->allgather(&proposed, sizeof proposed, all.data()));
+        id_ = *std::max_element(all.begin(), all.end());
+        const uint32_t claimed = process_->claim_comm_id(id_) ? 1 : 0;
+        FLX_TRY(bootstrap_->allgather(&claimed, sizeof claimed, all.data()));
+        taken = std::find(all.begin(), all.end(), 0U) == all.end();
+        // Two threads whose communicators want the same id part at random; the greater id is then free everywhere.
+        constexpr uint32_t kFarthest = 16;
+        ahead = std::random_device()() % kFarthest;
+    }
+    return {};
+}
+
+Status Communicator::make_shared_memory() {
+    links_.emplace_back();
+    links_[0].name = links_[0].identity = "shm";
+    if (most_per_host_ == 1) {
+        links_[0].why_off = "every rank has a host to itself";
+        return {};
+    }
+    if (ranks_here_ == 1)
+        return {};
+    // Half for what all ranks of one host do together, half for channels between pairs.
+    const size_t budget = config_.size("FLX_SHM_BYTES") / 2;
+    const auto shape = shm::ChannelShape::fit(ranks_here_, budget);
+    const size_t fused_payload = hosts_ == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
+    const size_t fused_bytes = hosts_ == 1 ? shm::Fused::bytes(size_, fused_payload) : 0;
+    const size_t stream_bytes = hosts_ == 1 ? shm::Stream::bytes(size_, budget) : 0;
+    const Status status =
+        shm::Segment::make(*local_, sizeof(Board) + fused_bytes + stream_bytes + shape.bytes(), segment_);
+    if (!status.ok()) {
+        log().warn("no shared memory: {}", status.sentence());
+        links_[0].why_off = status.sentence();
+        return {};
+    }
+    std::byte *memory = segment_->base();
+    board_ = reinterpret_cast<Board *>(memory);
+    memory += sizeof(Board);
+    if (hosts_ == 1) {
+        fused_ = std::make_unique<shm::Fused>(memory, rank_, size_, fused_payload);
+        stream_ = std::make_unique<shm::Stream>(memory + fused_bytes, rank_, size_, budget);
+    }
+    memory += fused_bytes + stream_bytes;
+    std::vector<int> local_of(size_);
+    for (int rank = 0; rank < size_; ++rank)
+        local_of[rank] = members_[rank].host == host_ ? members_[rank].local : -1;
+    links_[0].link = std::make_unique<shm::Channel>(memory, shape, members_[rank_].local, std::move(local_of));
+    return {};
+}
+
+Status Communicator::make_rails() {
+    if (size_ == 1)
+        return {};
+    std::vector<int> host_of_rank;
+    probe::RailPlan plan;
+    const auto plan_rails = [&]() -> Status {
+        std::vector<probe::HostDevices> by_rank(size_);
+        for (int rank = 0; rank < size_; ++rank)
+            FLX_TRY(probe::parse_host_devices(device_texts_[rank], by_rank[rank]));
+        std::vector<probe::HostDevices> hosts;
+        probe::group_hosts(by_rank, hosts, host_of_rank);
+        const std::string &selection = config_.text("FLX_RAILS");
+        if (selection == "none")
+            return {};
+        return probe::plan_rails(hosts, host_of_rank[rank_], selection == "auto" ? "" : selection, kMaxLinks - 1, plan);
+    };
+    FLX_TRY(agree(*bootstrap_, plan_rails()));
+    left_off_ = plan.left_off;
+    if (!plan.rails.empty())
+        rails_ = process_->open_rails(plan);
+
+    // Who has which rail, and where it can be reached.
+    ucx::Rails *rails = rails_;
+    std::map<std::string, int> rail_of_identity;
+    json mine = json::object();
+    for (int rail = 0; rails != nullptr && rail < rails->count(); ++rail) {
+        const auto candidate = std::find_if(plan.rails.begin(), plan.rails.end(), [&](const probe::RailCandidate &c) {
+            const ucx::RailSpec &spec = rails->spec(rail);
+            return c.name == spec.name && c.device == spec.device && c.tls == spec.tls;
+        });
+        if (candidate == plan.rails.end())
+            continue;
+        rail_of_identity[candidate->identity] = rail;
+        mine[candidate->identity] = {{"name", candidate->name}, {"address", binary(rails->address(rail))}};
+    }
+    std::vector<std::string> all;
+    FLX_TRY(bootstrap_->allgather_text(pack(mine), all));
+    std::vector<json> addresses(size_);
+    std::map<std::string, std::string> names;  // by identity, as the lowest rank that has it calls it
+    for (int rank = 0; rank < size_; ++rank) {
+        FLX_TRY(unpack(all[rank], rank, addresses[rank]));
+        for (const auto &[identity, rail] : addresses[rank].items())
+            names.try_emplace(identity, rail["name"]);
+    }
+    for (const auto &entry : names) {
+        const std::string &identity = entry.first;
+        const std::string &name = entry.second;
+        if (links_.size() == kMaxLinks) {
+            left_off_.emplace_back(name, fmt::format("a communicator has at most {} links", kMaxLinks));
+            continue;
+        }
+        LinkSlot slot;
+        slot.name = name;
+        slot.identity = identity;
+        if (const auto found = rail_of_identity.find(identity); found != rail_of_identity.end()) {
+            const int rail = found->second;
+            const auto candidate = std::find_if(plan.rails.begin(), plan.rails.end(),
+                                                [&](const probe::RailCandidate &c) { return c.identity == identity; });
+            slot.name = candidate->name;
+            std::vector<int> processes(size_, -1);
+            for (int peer = 0; peer < size_; ++peer) {
+                const bool reached =
+                    peer != rank_ && addresses[peer].contains(identity) && candidate->reaches[host_of_rank[peer]];
+                if (!reached)
+                    continue;
+                FLX_TRY(rails->connect(rail, members_[peer].process, members_[peer].uid,
+                                       text_of(addresses[peer][identity]["address"])));
+                processes[peer] = members_[peer].process;
+            }
+            slot.link = rails->link(rail, id_, std::move(processes));
+        }
+        links_.push_back(std::move(slot));
+    }
+    if (rails != nullptr)
+        for (const auto &problem : rails->problems())
+            left_off_.push_back(problem);
+    device_texts_.clear();
+    return {};
+}
+
+/// FLX_LINKS.
+Status Communicator::allow_links() {
+    if (size_ == 1)
+        return {};  // a part of a communicator whose knobs name links that one rank alone does not have
+    std::vector<std::string> names;
+    for (const LinkSlot &slot : links_)
+        names.push_back(slot.name);
+    if (const std::string &links = config_.text("FLX_LINKS"); !links.empty() && links != "auto") {
+        const std::vector<std::string> allowed = split_names(links);
+        for (const std::string &name : allowed)
+            if (std::find(names.begin(), names.end(), name) == names.end())
+                return fail(FLX_ERR_CONFIG, "FLX_LINKS names {}; the links are {}", name, join(names));
+        for (LinkSlot &slot : links_) {
+            if (std::find(allowed.begin(), allowed.end(), slot.name) == allowed.end()) {
+                slot.why_off = "not in FLX_LINKS";
+                slot.link.reset();
+            }
+        }
+        if (links_[0].link == nullptr)
+            leave_shared_memory();
+    }
+    return {};
+}
+
+/// Waits, not long, until nothing that probing sent is under way on any rank: links that no operation uses are not
+/// looked at any more.
+Status Communicator::settle_probing() {
+    constexpr int kRounds = 40;
+    constexpr int64_t kRoundNs = 2'000'000;
+    std::vector<uint8_t> all(size_);
+    for (int round = 0; size_ > 1 && round < kRounds; ++round) {
+        const int64_t end = now_ns() + kRoundNs;
+        do {
+            drop_strays();
+            sched_yield();
+        } while (!settled() && now_ns() < end);
+        const uint8_t open = settled() ? 0 : 1;
+        FLX_TRY(bootstrap_->allgather(&open, sizeof open, all.data()));
+        if (std::find(all.begin(), all.end(), 1) == all.end())
+            break;
+    }
+    return {};
+}
+
+/// Each rank learns which links the others have: a rail may have failed to open there, or not be allowed. A link is
+/// used between two ranks that both have it.
+Status Communicator::exchange_links() {
+    uint32_t mine = 0;
+    for (size_t l = 0; l < links_.size(); ++l)
+        mine |= links_[l].link != nullptr ? 1U << l : 0;
+    have_.resize(size_);
+    FLX_TRY(bootstrap_->allgather(&mine, sizeof mine, have_.data()));
+    for (int peer = 0; peer < size_; ++peer) {
+        bool reached = peer == rank_;
+        for (size_t l = 0; l < links_.size(); ++l)
+            reached = reached || reaches(l, peer);
+        if (!reached) {
+            std::string reasons;
+            for (const LinkSlot &slot : links_)
+                if (!slot.why_off.empty())
+                    reasons += fmt::format("; {}: {}", slot.name, slot.why_off);
+            for (const auto &[name, why] : left_off_)
+                reasons += fmt::format("; {}: {}", name, why);
+            return fail(FLX_ERR_LINK, "no link reaches {} from {}{}", describe(peer), describe(rank_), reasons);
+        }
+    }
+    return {};
+}
+
+bool Communicator::reaches(size_t link, int peer) const {
+    return links_[link].link && links_[link].link->reaches(peer) && (have_[peer] >> link & 1) != 0;
+}
+
+/// A rail on which a connection failed while it was measured is not used, rather than break the first operation.
+void Communicator::drop_failed_links() {
+    for (size_t l = 0; l < links_.size(); ++l) {
+        for (int peer = 0; peer < size_ && links_[l].link != nullptr; ++peer) {
+            if (peer == rank_ || !reaches(l, peer))
+                continue;
+            const Status status = links_[l].link->error(peer);
+            if (status.ok())
+                continue;
+            links_[l].why_off = status.sentence();
+            links_[l].link.reset();
+            log().warn("{} is not used: {}", links_[l].name, status.sentence());
+        }
+    }
+}
+
+/// Loads the links towards the next rank on this host, then on the next host, and agrees on what was found.
+Status Communicator::measure(const Communicator *parent) {
+    if (size_ == 1)
+        return {};
+    const auto same = [](const LinkSlot &a, const LinkSlot &b) { return a.identity == b.identity; };
+    if (parent != nullptr &&
+        std::equal(links_.begin(), links_.end(), parent->links_.begin(), parent->links_.end(), same)) {
+        for (size_t l = 0; l < links_.size(); ++l) {
+            links_[l].near = parent->links_[l].near;
+            links_[l].far = parent->links_[l].far;
+        }
+        return {};
+    }
+    const int64_t budget_ms = config_.integer("FLX_PROBE_MS");
+    if (budget_ms == 0) {
+        // Nothing is known: shared memory within a host, all rails alike between hosts.
+        for (LinkSlot &slot : links_) {
+            slot.far.done = true;
+            slot.near.done = links_[0].link == nullptr || slot.link == links_[0].link;
+        }
+        return {};
+    }
+    const int64_t began = now_ns();
+    std::vector<std::vector<int>> on_host(hosts_);
+    for (int rank = 0; rank < size_; ++rank)
+        on_host[members_[rank].host].push_back(rank);
+    const auto least = std::min_element(on_host.begin(), on_host.end(),
+                                        [](const auto &a, const auto &b) { return a.size() < b.size(); });
+    const int local = members_[rank_].local;
+    const bool both = most_per_host_ > 1 && hosts_ > 1;
+    std::array<LinkMeasured, 2 * kMaxLinks> mine{};
+    if (most_per_host_ > 1) {
+        const std::vector<int> &ring = on_host[host_];
+        const bool alone = ring.size() == 1;
+        // Within a host all links live on the same cores, and whatever else runs there disturbs: twice, the better
+        // counts.
+        for (int round = 0; round < 2; ++round) {
+            std::array<LinkMeasured, kMaxLinks> found{};
+            FLX_TRY(measure_ring(alone ? -1 : ring[(local + 1) % ring.size()],
+                                 alone ? -1 : ring[(local + ring.size() - 1) % ring.size()],
+                                 budget_ms / (both ? 4.0 : 2.0), found));
+            for (size_t l = 0; l < found.size(); ++l) {
+                keep_better(mine[l], found[l]);
+                if (l < links_.size() && links_[l].link && mine[l].done)
+                    links_[l].why_off.clear();  // of the other round
+            }
+        }
+    }
+    if (hosts_ > 1) {
+        const bool idle = local >= static_cast<int>(least->size());
+        FLX_TRY(measure_ring(idle ? -1 : on_host[(host_ + 1) % hosts_][local],
+                             idle ? -1 : on_host[(host_ + hosts_ - 1) % hosts_][local], budget_ms / (both ? 2.0 : 1.0),
+                             std::span(mine).last<kMaxLinks>()));
+    }
+    std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> all(size_);
+    FLX_TRY(bootstrap_->allgather(mine.data(), sizeof mine, all.data()));
+    for (size_t l = 0; l < links_.size(); ++l) {
+        links_[l].near = mean_of(all, l);
+        links_[l].far = mine[kMaxLinks + l].done ? mine[kMaxLinks + l] : mean_of(all, kMaxLinks + l);
+    }
+    probe_ns_ = now_ns() - began;
+    log().info("probed {} links in {:.0f} ms", links_.size(), probe_ns_ / 1e6);
+    return {};
+}
+
+Status Communicator::measure_ring(int next, int previous, double budget_ms, std::span<LinkMeasured, kMaxLinks> found) {
+    std::vector<Link *> links;
+    std::vector<size_t> index;
+    for (size_t l = 0; l < links_.size(); ++l) {
+        Link *link = links_[l].link.get();
+        if ((next >= 0 && reaches(l, next)) || (previous >= 0 && reaches(l, previous))) {
+            links.push_back(link);
+            index.push_back(l);
+        }
+    }
+    const auto count = static_cast<int32_t>(links.size());
+    std::vector<int32_t> counts(size_);
+    FLX_TRY(bootstrap_->allgather(&count, sizeof count, counts.data()));
+    probe::MeasureOptions options;
+    options.comm = id_;
+    options.slots = *std::max_element(counts.begin(), counts.end());
+    // A link that has nobody to be compared with is measured for reports only.
+    options.budget_ms = options.slots > 1 ? budget_ms : std::min(budget_ms, 20.0);
+    if (options.slots == 0)
+        return {};
+    FLX_TRY(bootstrap_->barrier());
+    const probe::GroupMeasurement result = probe::measure_links(links, next, previous, options);
+    FLX_TRY(bootstrap_->barrier());
+    for (size_t i = 0; i < index.size() && next >= 0; ++i) {
+        const probe::LinkMeasurement &measured = result.links[i];
+        found[index[i]] = {measured.usable, measured.latency_ns, measured.bytes_per_ns, measured.together_bytes_per_ns};
+        if (!measured.usable)
+            links_[index[i]].why_off = measured.reason;
+    }
+    return {};
+}
+
+/// Of what each rank measured in one place: the mean, since a rank that lost its core for a moment saw little.
+LinkMeasured Communicator::mean_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place) {
+    LinkMeasured mean;
+    double ranks = 0;
+    for (const auto &rank : all) {
+        const LinkMeasured &one = rank[place];
+        if (!one.done)
+            continue;
+        ++ranks;
+        mean.latency_ns += one.latency_ns;
+        mean.bytes_per_ns += one.bytes_per_ns;
+        mean.together_bytes_per_ns += one.together_bytes_per_ns;
+    }
+    if (ranks == 0)
+        return mean;
+    return {true, mean.latency_ns / ranks, mean.bytes_per_ns / ranks, mean.together_bytes_per_ns / ranks};
+}
+
+Status Communicator::make_routes() {
+    if (size_ == 1)
+        return {};
+    routes_.resize(hosts_);
+    for (int peer = 0; peer < size_; ++peer)
+        if (peer != rank_)
+            routes_[members_[peer].host].peers.push_back(peer);
+    std::vector<std::string> names;
+    for (const LinkSlot &slot : links_)
+        names.push_back(slot.name);
+    PartitionVector forced;
+    const bool is_forced = !config_.text("FLX_PARTITION").empty();
+    if (is_forced)
+        FLX_TRY(parse_partition(config_.text("FLX_PARTITION"), names, forced));
+    if (is_forced && (links_[0].link == nullptr || forced.weight[0] != PartitionVector::kWhole))
+        leave_shared_memory();  // The caller wants to see its bytes on these links.
+
+    ControllerOptions options;
+    options.frozen = is_forced || config_.integer("FLX_FROZEN") != 0;
+    for (int host = 0; host < hosts_; ++host) {
+        Route &route = routes_[host];
+        if (route.peers.empty())
+            continue;
+        route.seen.resize(links_.size());
+        const auto reaches_all = [&](size_t l) {
+            return std::all_of(route.peers.begin(), route.peers.end(), [&](int peer) { return reaches(l, peer); });
+        };
+        if (is_forced) {
+            std::vector<double> shares(links_.size());
+            double sum = 0;
+            for (size_t l = 0; l < links_.size(); ++l) {
+                shares[l] = reaches_all(l) ? forced.share(static_cast<int>(l)) : 0;
+                sum += shares[l];
+                route.links |= shares[l] > 0 ? 1U << l : 0;
+            }
+            if (sum <= 0)
+                return fail(FLX_ERR_CONFIG, "FLX_PARTITION {} gives no share to a link that reaches {}",
+                            config_.text("FLX_PARTITION"), describe(route.peers.front()));
+            route.controller = std::make_unique<Controller>(make_partition(shares), options);
+        } else {
+            // Within a host the set of links is fixed by what all ranks measured, so that nobody polls in vain.
+            ControllerOptions mine = options;
+            if (host == host_) {
+                constexpr double kGainWithinHost = 0.2;  // what is real there is far from the threshold, noise is not
+                mine.explore_every = 0;
+                mine.min_gain = kGainWithinHost;
+            }
+            std::vector<LinkEstimate> estimates;
+            bool any = false;
+            for (size_t l = 0; l < links_.size(); ++l) {
+                const LinkMeasured &measured = host == host_ ? links_[l].near : links_[l].far;
+                estimates.push_back({measured.latency_ns, measured.bytes_per_ns, measured.together_bytes_per_ns,
+                                     reaches_all(l) && measured.done});
+                any = any || estimates.back().usable;
+            }
+            if (!any) {
+                // Machines that are busy may answer too late to be measured. What reaches the peers must do.
+                log().warn(
+                    "no link to host {} answered while links were measured; all that reach it are taken as alike",
+                    members_[route.peers.front()].hostname);
+                for (size_t l = 0; l < links_.size(); ++l) {
+                    estimates[l] = {};
+                    estimates[l].usable = reaches_all(l);
+                    if (estimates[l].usable)
+                        links_[l].why_off.clear();
+                }
+            }
+            route.controller = std::make_unique<Controller>(estimates, mine);
+            if (host == host_ && reaches_all(0) && !route.controller->verdict(0).on) {
+                // Rails within a host go through the same memory: a probe that prefers them was disturbed.
+                for (size_t l = 1; l < estimates.size(); ++l)
+                    estimates[l].usable = false;
+                estimates[0].usable = true;  // also where only the rails could be measured
+                route.controller = std::make_unique<Controller>(estimates, mine);
+            }
+            for (size_t l = 0; l < links_.size(); ++l) {
+                const LinkVerdict verdict = route.controller->verdict(static_cast<int>(l), names);
+                const bool carries = reaches_all(l) && (verdict.on || host != host_);
+                route.links |= carries ? 1U << l : 0;
+                if (reaches_all(l) && !verdict.on && links_[l].why_off.empty())
+                    links_[l].why_off = verdict.why;
+            }
+        }
+        learns_ = learns_ || std::popcount(route.links) > 1;
+    }
+    std::vector<Link *> links;
+    for (const LinkSlot &slot : links_)
+        links.push_back(slot.link.get());
+    awaited_.reserve(2 * static_cast<size_t>(size_));  // a long wait looks at them, and is part of the steady state
+    executor_ = std::make_unique<Executor>(rank_, size_, id_, std::move(links), static_cast<Router &>(*this));
+    return {};
+}
+
+/// Each rank learns over which links the others may send to it, as their choice need not be its own: shares may be
+/// forced on one rank, or one rank of a host may lack a rail.
+Status Communicator::exchange_routes() {
+    if (size_ == 1)
+        return {};
+    std::vector<uint32_t> mine(hosts_);
+    for (int host = 0; host < hosts_; ++host)
+        mine[host] = routes_[host].links;
+    std::vector<uint32_t> all(mine.size() * size_);
+    FLX_TRY(bootstrap_->allgather(mine.data(), mine.size() * sizeof(uint32_t), all.data()));
+    incoming_.assign(size_, 0);
+    for (int peer = 0; peer < size_; ++peer)
+        if (peer != rank_)
+            incoming_[peer] = all[peer * mine.size() + host_];
+    return {};
+}
+
+/// From now on shared memory, if any, is one link among others.
+void Communicator::leave_shared_memory() {
+    fused_.reset();
+    stream_.reset();
+}
+
+/// Makes the connections now: UCX 1.13 aborts the process if a peer dies while one is being made. A chunk of operation
+/// 0, which no operation has, goes to each peer on each rail and is acknowledged. In large communicators, where a rank
+/// talks to few of its peers, connections are made when they are first used.
+Status Communicator::connect_rails() {
+    constexpr int kMostRanks = 64;
+    constexpr int64_t kPatienceNs = 2'000'000'000;
+    if (rails_ == nullptr || size_ > kMostRanks)
+        return {};
+    const uint8_t payload = 0;
+    ChunkHeader header{};
+    header.comm = id_;
+    header.cells = 1;
+    header.bytes = sizeof payload;
+    struct Pair {
+        Link *link;
+        int peer;
+        bool sent = false, received = false;
+    };
+    std::vector<Pair> open;
+    for (int peer = 0; peer < size_; ++peer) {
+        const uint32_t outgoing = peer != rank_ ? routes_[members_[peer].host].links : 0;
+        for (uint32_t mask = outgoing | incoming_[peer]; mask != 0; mask &= mask - 1) {
+            const int index = std::countr_zero(mask);
+            if (Link *link = links_[index].link.get(); link->kind() == LinkKind::rail)
+                open.push_back({link, peer, (outgoing >> index & 1) == 0, (incoming_[peer] >> index & 1) == 0});
+        }
+    }
+    const auto done = [](const Pair &pair) {
+        return pair.sent && pair.received && pair.link->unacknowledged(pair.peer) == 0;
+    };
+    const int64_t end = now_ns() + kPatienceNs;
+    // Whoever is done still owes its peers acknowledgements.
+    for (; (!open.empty() || !rails_->flushed()) && now_ns() < end; std::erase_if(open, done)) {
+        bool moved = rails_->progress();
+        for (Pair &pair : open) {
+            moved |= pair.link->progress();
+            Arrival arrival;
+            Completion completion;
+            if (!pair.sent) {
+                const SendResult result = pair.link->send(pair.peer, header, &payload);
+                pair.sent = result != SendResult::busy;
+            }
+            if (!pair.received && pair.link->receive(pair.peer, arrival)) {
+                pair.link->release(arrival);
+                pair.received = true;
+            }
+            while (pair.link->completed(completion)) {
+            }
+        }
+        if (!moved)
+            sched_yield();
+    }
+    return {};  // and nobody goes on before all are agreed
+}
+
+Status Communicator::make_planner() {
+    // What decides the algorithm must be equal on all ranks: one of them may have no shared memory.
+    const uint8_t fused = fused_ != nullptr ? 1 : 0;
+    std::vector<uint8_t> all(size_);
+    FLX_TRY(bootstrap_->allgather(&fused, 1, all.data()));
+    if (std::find(all.begin(), all.end(), 0) != all.end())
+        leave_shared_memory();
+    Agreed agreed;
+    agreed.size = size_;
+    agreed.hosts = hosts_;
+    agreed.most_ranks_per_host = most_per_host_;
+    agreed.fused_bytes = hosts_ == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
+    agreed.shared_memory = fused_ != nullptr;
+    agreed.strict = config_.integer("FLX_STRICT") != 0;
+    return Planner::make(rank_, agreed, config_.text("FLX_ALGORITHM"), planner_);
+}
+
+}  // namespace flx

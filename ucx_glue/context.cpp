@@ -1,0 +1,128 @@
+#include "context.h"
+
+#include <net/if.h>
+
+#include <utility>
+#include <vector>
+
+#include "quiet.h"
+
+namespace flx::ucx {
+
+namespace {
+
+bool uses(const RailSpec &spec, const char *transport) {
+    return fmt::format(",{},", spec.tls).find(fmt::format(",{},", transport)) != std::string::npos;
+}
+
+/// Everything in which a rail differs from UCX's defaults, or in which the environment must not have a say. A
+/// transport's own settings go without its prefix (UCX 1.13 takes `RX_SEG_SIZE` here and not `TCP_RX_SEG_SIZE`; of
+/// shared memory, `MM_…`).
+std::vector<std::pair<std::string, std::string>> settings(const RailSpec &spec, const RailOptions &options) {
+    bool memory = spec.device == "memory";
+    std::vector<std::pair<std::string, std::string>> list = {
+        {"TLS", spec.tls},
+        {"NET_DEVICES", memory ? "" : spec.device},
+        {"SHM_DEVICES", memory ? spec.device : ""},
+        {"ACC_DEVICES", ""},
+        {"SELF_DEVICES", "all"},
+        {"MAX_EAGER_RAILS", "1"},
+        {"MAX_RNDV_RAILS", "1"},
+        {"RNDV_THRESH", "inf"},  // chunks are eager; see UCP_AM_SEND_FLAG_EAGER in rail.cpp
+        {"ZCOPY_THRESH", "8K"},
+        {"UNIFIED_MODE", "n"},
+        {"PROTO_ENABLE", "n"},
+        {"KEEPALIVE_INTERVAL", "1s"},  // shared memory: looks whether the process exists
+    };
+    if (uses(spec, "tcp")) {
+        // A chunk with its headers is one segment, received by one call and sent from the user's memory. The segments
+        // that are copied into are small, and neither kind is taken from huge pages: most would stay empty.
+        size_t segment = options.chunk_bytes + 1024;
+        list.insert(list.end(), {
+                                    {"RX_SEG_SIZE", std::to_string(segment)},
+                                    {"TX_SEG_SIZE", "16K"},
+                                    {"RX_BUFS_GROW", "2"},
+                                    {"TX_BUFS_GROW", "4"},
+                                    {"ALLOC", "mmap,heap"},
+                                    {"CONN_NB", "y"},  // connecting to a host that is gone must not block
+                                    {"NODELAY", "y"},
+                                    {"KEEPIDLE", "2s"},   // answered by the peer's kernel: a rank that computes
+                                    {"KEEPINTVL", "1s"},  // for an hour is not a lost one
+                                    {"KEEPCNT", "5"},
+                                });
+    }
+    if (uses(spec, "posix") || uses(spec, "sysv"))
+        list.insert(list.end(), {{"MM_ERROR_HANDLING", "y"}, {"MM_RX_BUFS_GROW", "64"}});
+    return list;
+}
+
+}  // namespace
+
+const char *reason(ucs_status_t status) {
+    return ucs_status_string(status);
+}
+
+Status Context::open(const RailSpec &spec, const RailOptions &options) {
+    install_quiet();
+    const Quiet quiet;
+    if (spec.tls == "tcp" && if_nametoindex(spec.device.c_str()) == 0)
+        return fail(FLX_ERR_LINK, "rail {}: there is no network device {}", spec.name, spec.device);
+
+    // A prefix of FLX's own keeps UCX from warning about variables that the user set for MPI.
+    ucp_config_t *config = nullptr;
+    ucs_status_t status = ucp_config_read("FLX", nullptr, &config);
+    if (status != UCS_OK)
+        return fail(FLX_ERR_LINK, "rail {}: UCX cannot read its configuration: {}", spec.name, reason(status));
+    for (const auto &[name, value] : settings(spec, options)) {
+        status = ucp_config_modify(config, name.c_str(), value.c_str());
+        if (status != UCS_OK) {
+            ucp_config_release(config);
+            return fail(FLX_ERR_LINK, "rail {}: UCX does not accept {}={}: {}", spec.name, name, value, reason(status));
+        }
+    }
+    ucp_params_t params{};
+    params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+    params.features = UCP_FEATURE_AM | (spec.rma ? UCP_FEATURE_RMA : 0);
+    std::string name = "flx-" + spec.name;
+    params.name = name.c_str();
+    status = ucp_init(&params, config, &context);
+    ucp_config_release(config);
+    if (status != UCS_OK) {
+        context = nullptr;
+        return fail(FLX_ERR_LINK, "rail {}: UCX cannot open device {} with transports {}: {}", spec.name, spec.device,
+                    spec.tls, reason(status));
+    }
+
+    ucp_worker_params_t worker_params{};
+    worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT;
+    worker_params.thread_mode = options.threads ? UCS_THREAD_MODE_SERIALIZED : UCS_THREAD_MODE_SINGLE;
+    worker_params.am_alignment = 64;
+    status = ucp_worker_create(context, &worker_params, &worker);
+    if (status != UCS_OK) {
+        worker = nullptr;
+        close();
+        return fail(FLX_ERR_LINK, "rail {}: UCX cannot make a worker on device {}: {}", spec.name, spec.device,
+                    reason(status));
+    }
+    ucp_address_t *bytes = nullptr;
+    size_t length = 0;
+    status = ucp_worker_get_address(worker, &bytes, &length);
+    if (status != UCS_OK) {
+        close();
+        return fail(FLX_ERR_LINK, "rail {}: UCX gives no address for device {}: {}", spec.name, spec.device,
+                    reason(status));
+    }
+    address.assign(reinterpret_cast<const char *>(bytes), length);
+    ucp_worker_release_address(worker, bytes);
+    return {};
+}
+
+void Context::close() {
+    const Quiet quiet;
+    if (worker != nullptr)
+        ucp_worker_destroy(std::exchange(worker, nullptr));
+    if (context != nullptr)
+        ucp_cleanup(std::exchange(context, nullptr));
+}
+
+}  // namespace flx::ucx

@@ -1,0 +1,266 @@
+#include "rail.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "quiet.h"
+#include "rail_link.h"
+
+namespace flx::ucx {
+
+namespace {
+
+/// Calls of ucp_worker_progress at once: enough to empty what came in together, few enough to return soon.
+constexpr int kPolls = 4;
+constexpr int64_t kMillisecond = 1'000'000;
+
+}  // namespace
+
+Rail::Rail(RailSpec spec, uint64_t uid, const RailOptions &options)
+    : spec_(std::move(spec)), uid_(uid), options_(options) {
+    options_.chunk_bytes = std::max(options_.chunk_bytes, kMaxCellBytes);
+    options_.copy_bytes = std::min(options_.copy_bytes, options_.chunk_bytes);
+    slot_bytes_ = (options_.chunk_bytes + 63) / 64 * 64;
+    slots_ = static_cast<uint32_t>(
+        std::clamp<size_t>((options_.window_bytes + slot_bytes_ - 1) / slot_bytes_, 2, kMaxSlots));
+    owing_.reserve(64);
+    deferred_.reserve(64);
+}
+
+Status Rail::open() {
+    FLX_TRY(context_.open(spec_, options_));
+    return set_handlers();
+}
+
+Status Rail::set_handlers() {
+    constexpr ucp_am_recv_callback_t handlers[kMessageIds] = {chunk_handler, ack_handler, ring_request_handler,
+                                                              ring_grant_handler};
+    for (unsigned id = 0; id < kMessageIds; ++id) {
+        ucp_am_handler_param_t param{};
+        param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                           UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+        param.id = id;
+        param.flags = UCP_AM_FLAG_WHOLE_MSG;
+        param.cb = handlers[id];
+        param.arg = this;
+        ucs_status_t status = ucp_worker_set_am_recv_handler(context_.worker, &param);
+        if (status != UCS_OK)
+            return fail(FLX_ERR_LINK, "rail {}: UCX takes no handler of active messages: {}", spec_.name,
+                        reason(status));
+    }
+    return {};
+}
+
+Rail::~Rail() {
+    if (context_.worker == nullptr)
+        return;
+    for (int64_t end = now_ns() + 50 * kMillisecond; !flushed() && now_ns() < end;)
+        progress();
+    closing_ = true;
+    close_all_endpoints();
+    for (Inbound &chunk : inbound_.all())
+        if (chunk.data != nullptr && chunk.memory == Inbound::Memory::ucx)
+            ucp_am_data_release(context_.worker, chunk.data);
+    for (const auto &peer : peers_)
+        peer->ring.unmap();
+    context_.close();
+}
+
+Status Rail::connect(int process, uint64_t uid, const std::string &address) {
+    if (process < 0)
+        return fail(FLX_ERR_ARGUMENT, "rail {}: {} is no process index", spec_.name, process);
+    if (static_cast<size_t>(process) >= by_process_.size())
+        by_process_.resize(process + 1);
+    Peer &peer = peer_by_uid(uid);
+    if (by_process_[process] == &peer)
+        return {};
+    if (by_process_[process] != nullptr || peer.process >= 0)
+        return fail(FLX_ERR_ARGUMENT, "rail {}: process {} is connected already, to another peer", spec_.name, process);
+    by_process_[process] = &peer;
+    peer.process = process;
+    peer.address = address;
+    if (peer.wants_ring || peer.has_grant)
+        defer(peer);
+    return {};
+}
+
+Peer *Rail::peer(int process) {
+    return process >= 0 && static_cast<size_t>(process) < by_process_.size() ? by_process_[process] : nullptr;
+}
+
+bool Rail::ensure_endpoint(Peer &peer) {
+    if (peer.endpoint != nullptr)
+        return peer.failure == UCS_OK;
+    if (peer.failure != UCS_OK || peer.process < 0 || closing_)
+        return false;
+    ucp_ep_params_t params{};
+    params.field_mask =
+        UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params.address = reinterpret_cast<const ucp_address_t *>(peer.address.data());
+    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    params.err_handler.cb = endpoint_failed;
+    params.err_handler.arg = &peer;
+    const Quiet quiet;
+    ucs_status_t status = ucp_ep_create(context_.worker, &params, &peer.endpoint);
+    if (status == UCS_OK)
+        return true;
+    peer.endpoint = nullptr;
+    fail_peer(peer, status);
+    return false;
+}
+
+/// Called by UCX. Chunks under way to the peer stay unacknowledged: what to do with them is for those above to say.
+void Rail::endpoint_failed(void *peer, ucp_ep_h, ucs_status_t status) {
+    auto *failed = static_cast<Peer *>(peer);
+    failed->rail->fail_peer(*failed, status);
+}
+
+void Rail::fail_peer(Peer &peer, ucs_status_t status) {
+    if (peer.failure != UCS_OK)
+        return;
+    peer.failure = status == UCS_OK ? UCS_ERR_IO_ERROR : status;
+    live_unacknowledged_ -= peer.unacknowledged_chunks;
+}
+
+void Rail::defer(Peer &peer) {
+    if (!std::exchange(peer.deferred, true))
+        deferred_.push_back(&peer);
+}
+
+/// What handlers and callbacks found to be done, now that UCX has returned.
+void Rail::run_deferred() {
+    while (Outgoing *chunk = announce_first_) {
+        announce_first_ = chunk->next;
+        if (announce_first_ == nullptr)
+            announce_last_ = nullptr;
+        if (chunk->peer->failure != UCS_OK)
+            continue;
+        chunk->putting = false;
+        start_message(chunk, nullptr, 0);
+    }
+    while (!deferred_.empty()) {
+        Peer &peer = *deferred_.back();
+        deferred_.pop_back();
+        peer.deferred = false;
+        if (peer.process < 0)  // connect() puts it on the list again
+            continue;
+        if (std::exchange(peer.wants_endpoint, false))
+            ensure_endpoint(peer);
+        if (std::exchange(peer.wants_ring, false))
+            give_ring(peer);
+        if (!std::exchange(peer.has_grant, false) || peer.failure != UCS_OK || !ensure_endpoint(peer))
+            continue;
+        Status status = fail(FLX_ERR_LINK, "the peer has no landing memory");
+        if (peer.grant.slots > 0)
+            status = peer.remote.granted(peer.endpoint, peer.grant.base, peer.grant.slots, peer.grant.slot_bytes,
+                                         peer.grant_key.data());
+        if (!status.ok()) {
+            peer.remote.refused();
+            problem_ = fmt::format("payload for process {} goes by active messages instead of puts: {}", peer.process,
+                                   status.sentence());
+        }
+    }
+}
+
+void Rail::give_ring(Peer &peer) {
+    if (!ensure_endpoint(peer))
+        return;
+    Status status = peer.ring.mapped() ? Status() : peer.ring.map(context_.context, slots_, slot_bytes_);
+    if (!status.ok())
+        problem_ = fmt::format("process {} must send payload by active messages: {}", peer.process, status.sentence());
+    send_control(peer, kRingGrantMessage);
+}
+
+void Rail::send_control(Peer &peer, MessageId id) {
+    ControlMessage *message = control_messages_.take();
+    message->rail = this;
+    message->peer = &peer;
+    message->request = {uid_};
+    message->grant = {uid_, reinterpret_cast<uint64_t>(peer.ring.base()), peer.ring.slots(),
+                      static_cast<uint32_t>(peer.ring.slot_bytes())};
+    bool grant = id == kRingGrantMessage;
+    const void *header = grant ? static_cast<const void *>(&message->grant) : &message->request;
+    size_t header_bytes = grant ? sizeof message->grant : sizeof message->request;
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_AM_SEND_FLAG_EAGER;
+    param.cb.send = control_sent;
+    param.user_data = message;
+    ucs_status_ptr_t request =
+        ucp_am_send_nbx(peer.endpoint, id, header, header_bytes, grant ? peer.ring.key().data() : nullptr,
+                        grant ? peer.ring.key().size() : 0, &param);
+    if (UCS_PTR_IS_ERR(request))
+        fail_peer(peer, UCS_PTR_STATUS(request));
+    if (request == nullptr || UCS_PTR_IS_ERR(request))
+        control_messages_.give(message);
+    else
+        ++requests_;
+}
+
+void Rail::control_sent(void *request, ucs_status_t status, void *data) {
+    auto *message = static_cast<ControlMessage *>(data);
+    ucp_request_free(request);
+    --message->rail->requests_;
+    if (status != UCS_OK)
+        message->rail->fail_peer(*message->peer, status);
+    message->rail->control_messages_.give(message);
+}
+
+bool Rail::progress() {
+    const Quiet quiet;
+    bool moved = false;
+    for (int i = 0; i < kPolls && ucp_worker_progress(context_.worker) != 0; ++i)
+        moved = true;
+    if (announce_first_ != nullptr || !deferred_.empty()) {
+        run_deferred();
+        moved = true;
+    }
+    if (!owing_.empty())
+        send_due_acks(!moved);
+    return moved;
+}
+
+void Rail::close_endpoint(Peer &peer) {
+    const Quiet quiet;
+    peer.remote.forget();
+    ucp_ep_h endpoint = std::exchange(peer.endpoint, nullptr);
+    if (endpoint == nullptr)
+        return;
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint, &param);
+    if (request == nullptr || UCS_PTR_IS_ERR(request))
+        return;
+    for (int64_t end = now_ns() + 50 * kMillisecond;
+         ucp_request_check_status(request) == UCS_INPROGRESS && now_ns() < end;)
+        ucp_worker_progress(context_.worker);
+    ucp_request_free(request);
+}
+
+/// A peer that works gets what was sent to it (an acknowledgement may be the last thing); one that failed is closed by
+/// force. What has not ended by then ends with the worker.
+void Rail::close_all_endpoints() {
+    const Quiet quiet;
+    std::vector<ucs_status_ptr_t> requests;
+    for (const auto &peer : peers_) {
+        peer->remote.forget();
+        ucp_ep_h endpoint = std::exchange(peer->endpoint, nullptr);
+        if (endpoint == nullptr)
+            continue;
+        ucp_request_param_t param{};
+        param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+        param.flags = peer->failure == UCS_OK ? 0 : UCP_EP_CLOSE_FLAG_FORCE;
+        ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint, &param);
+        if (request != nullptr && !UCS_PTR_IS_ERR(request))
+            requests.push_back(request);
+    }
+    int64_t end = now_ns() + 100 * kMillisecond;
+    for (ucs_status_ptr_t request : requests) {
+        while (ucp_request_check_status(request) == UCS_INPROGRESS && now_ns() < end)
+            ucp_worker_progress(context_.worker);
+        ucp_request_free(request);
+    }
+}
+
+}  // namespace flx::ucx

@@ -1,0 +1,226 @@
+/// \file rail.h
+/// One rail of this process: its worker, its peers, the chunks that are under way in both directions, and the
+/// acknowledgements. Links of communicators (rail_link.h) sit on top and share it.
+///
+/// Every function but the constructor, open() and lock() must be called with the lock held (a no-op where the process
+/// has one thread). Active message handlers and completion callbacks only change state; what they cause to be sent is
+/// sent by progress() after UCX has returned.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "context.h"
+#include "landing.h"
+#include "pool.h"
+#include "rails.h"
+#include "wire.h"
+
+namespace flx::ucx {
+
+class Rail;
+class RailLink;
+struct Peer;
+
+/// A chunk of ours that its receiver has not acknowledged, or whose completion was not collected.
+struct Outgoing {
+    Outgoing *next = nullptr;
+    Peer *peer = nullptr;
+    RailLink *link = nullptr;  ///< null when the link was destroyed first
+    int rank = -1;
+    uint32_t index = 0;       ///< in the pool
+    uint32_t generation = 0;  ///< how often this object was used; part of the number
+    uint16_t requests = 0;    ///< UCX requests that still refer to it
+    bool used = false;
+    bool acknowledged = false;
+    bool putting = false;  ///< the payload is being put; the message that announces it was not sent
+    int copy_class = 0;
+    std::byte *copy = nullptr;  ///< null: the source is the caller's
+    ChunkWire wire{};
+};
+
+/// A chunk that came in and was not released.
+struct Inbound {
+    enum class Memory : uint8_t { none, pooled, ucx, slot };
+    Inbound *next = nullptr;
+    Inbound *prev = nullptr;
+    Peer *peer = nullptr;
+    int rank = -1;  ///< of the peer, in the link's communicator
+    uint32_t number = 0;
+    bool prompt = false;
+    bool handed = false;  ///< to the executor
+    Memory memory = Memory::none;
+    int buffer_class = 0;
+    std::byte *data = nullptr;
+    ChunkHeader header{};
+};
+
+/// Another process, as this rail knows it.
+struct Peer {
+    Rail *rail = nullptr;
+    int process = -1;  ///< -1: it has sent to us, but connect() has not been called yet
+    uint64_t uid = 0;
+    std::string address;
+    ucp_ep_h endpoint = nullptr;
+    ucs_status_t failure = UCS_OK;
+
+    size_t unacknowledged_bytes = 0;
+    uint32_t unacknowledged_chunks = 0;
+    RemoteRing remote;  ///< where we put
+    LandingRing ring;   ///< where it puts
+
+    std::vector<uint32_t> owed;  ///< numbers of its chunks that we released and did not acknowledge yet
+    size_t owed_bytes = 0;
+    bool owed_promptly = false;
+    uint32_t handed = 0;  ///< its chunks that the executor holds
+
+    bool deferred = false;  ///< on the rail's list of things to do after progress, namely:
+    bool wants_endpoint = false;
+    bool wants_ring = false;
+    bool has_grant = false;
+    RingGrantWire grant{};
+    std::string grant_key;
+};
+
+class Rail {
+  public:
+    Rail(RailSpec spec, uint64_t uid, const RailOptions &options);
+    Rail(const Rail &) = delete;
+    Rail &operator=(const Rail &) = delete;
+    /// Takes at most about 200 ms whatever the peers do.
+    ~Rail();
+
+    Status open();
+    /// Empty where the options say that there is one thread.
+    std::unique_lock<std::mutex> lock() {
+        return options_.threads ? std::unique_lock<std::mutex>(mutex_) : std::unique_lock<std::mutex>();
+    }
+
+    [[nodiscard]] const RailSpec &spec() const { return spec_; }
+    [[nodiscard]] const RailOptions &options() const { return options_; }
+    [[nodiscard]] const std::string &address() const { return context_.address; }
+    /// What stopped working without a peer having failed; empty if nothing did.
+    [[nodiscard]] const std::string &problem() const { return problem_; }
+
+    Status connect(int process, uint64_t uid, const std::string &address);
+    /// Null where connect() was not called for it.
+    Peer *peer(int process);
+
+    void attach(RailLink &link);
+    /// Frees what `link` holds. Waits, boundedly, for UCX to let go of the senders' memory, and else closes the
+    /// endpoint.
+    void detach(RailLink &link);
+
+    SendResult send(Peer &peer, RailLink &link, int rank, const ChunkHeader &header, const void *data);
+    void release(Inbound *chunk);
+    /// The link has handed the completion over.
+    void collected(Outgoing *chunk);
+
+    bool progress();
+    /// Whether this process waits for something on this rail.
+    [[nodiscard]] bool busy() const { return live_unacknowledged_ > 0 || !flushed(); }
+    /// Whether everything that this process owes its peers has left.
+    [[nodiscard]] bool flushed() const { return requests_ == 0 && owing_.empty() && deferred_.empty(); }
+
+  private:
+    struct AckMessage {
+        AckMessage *next = nullptr;
+        Rail *rail = nullptr;
+        Peer *peer = nullptr;
+        AckWire wire{};
+        uint32_t numbers[kAcksPerMessage]{};
+    };
+    struct ControlMessage {
+        ControlMessage *next = nullptr;
+        Rail *rail = nullptr;
+        Peer *peer = nullptr;
+        RingRequestWire request{};
+        RingGrantWire grant{};
+    };
+
+    // rail.cpp
+    Status set_handlers();
+    bool ensure_endpoint(Peer &peer);
+    void fail_peer(Peer &peer, ucs_status_t status);
+    void defer(Peer &peer);
+    void run_deferred();
+    void send_control(Peer &peer, MessageId id);
+    void give_ring(Peer &peer);
+    /// Closes it by force and waits, boundedly, until UCX has ended what was under way on it.
+    void close_endpoint(Peer &peer);
+    void close_all_endpoints();
+    static void endpoint_failed(void *peer, ucp_ep_h endpoint, ucs_status_t status);
+    static void control_sent(void *request, ucs_status_t status, void *data);
+
+    // rail_send.cpp
+    Outgoing *take_outgoing(Peer &peer, RailLink &link, int rank, const ChunkHeader &header);
+    void drop_outgoing(Outgoing *chunk);
+    bool start_put(Outgoing *chunk, const void *data);
+    bool start_message(Outgoing *chunk, const void *payload, size_t bytes);
+    void finish_if_done(Outgoing *chunk, int64_t now);
+    void acknowledged(Peer &peer, const uint32_t *numbers, size_t count);
+    bool sends_for(const RailLink &link) const;
+    static void chunk_sent(void *request, ucs_status_t status, void *data);
+
+    // rail_receive.cpp
+    Peer &peer_by_uid(uint64_t uid);
+    bool take_payload(Inbound &chunk, const ChunkWire &wire, void *data, size_t bytes, bool persistent);
+    void deliver(Inbound *chunk);
+    void free_inbound(Inbound *chunk);
+    void owe(Peer &peer, uint32_t number, size_t bytes, bool prompt);
+    void send_acks(Peer &peer);
+    void send_due_acks(bool all);
+    uint32_t take_riding_acks(Peer &peer, uint32_t *numbers);
+    static ucs_status_t chunk_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
+                                      const ucp_am_recv_param_t *param);
+    static ucs_status_t ack_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
+                                    const ucp_am_recv_param_t *param);
+    static ucs_status_t ring_request_handler(void *rail, const void *header, size_t header_bytes, void *data,
+                                             size_t bytes, const ucp_am_recv_param_t *param);
+    static ucs_status_t ring_grant_handler(void *rail, const void *header, size_t header_bytes, void *data,
+                                           size_t bytes, const ucp_am_recv_param_t *param);
+    static void acks_sent(void *request, ucs_status_t status, void *data);
+
+    RailSpec spec_;
+    uint64_t uid_;
+    RailOptions options_;
+    size_t slot_bytes_;
+    uint32_t slots_;
+    std::mutex mutex_;
+    Context context_;
+    std::string problem_;
+    bool closing_ = false;
+
+    std::vector<std::unique_ptr<Peer>> peers_;
+    std::vector<Peer *> by_process_;
+    std::unordered_map<uint64_t, Peer *> by_uid_;
+    Peer *last_peer_ = nullptr;  // of by_uid_: chunks come in runs
+    std::unordered_map<uint32_t, RailLink *> links_;
+    std::unordered_set<uint32_t> closed_;  // ids of communicators whose link is gone
+
+    NodePool<Outgoing> outgoing_;
+    NodePool<Inbound> inbound_;
+    NodePool<AckMessage> ack_messages_;
+    NodePool<ControlMessage> control_messages_;
+    BufferPool buffers_;
+    size_t copied_bytes_ = 0;
+    List<Inbound> orphans_;
+    Outgoing *announce_first_ = nullptr;  // payloads that were put and are to be announced
+    Outgoing *announce_last_ = nullptr;
+
+    std::vector<Peer *> owing_;
+    std::vector<Peer *> deferred_;
+    size_t live_unacknowledged_ = 0;  // chunks to peers that have not failed
+    size_t requests_ = 0;             // of UCX
+};
+
+/// Monotonic nanoseconds.
+int64_t now_ns();
+
+}  // namespace flx::ucx

@@ -1,0 +1,163 @@
+#include "rail_link.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace flx::ucx {
+
+RailLink::RailLink(std::shared_ptr<Rail> rail, uint32_t comm_id, const std::vector<int> &processes)
+    : rail_(std::move(rail)), comm_id_(comm_id), sides_(processes.size()) {
+    auto lock = rail_->lock();
+    for (size_t rank = 0; rank < processes.size(); ++rank) {
+        int process = processes[rank];
+        sides_[rank].peer = process < 0 ? nullptr : rail_->peer(process);
+        if (sides_[rank].peer == nullptr)
+            continue;
+        if (static_cast<size_t>(process) >= rank_of_process_.size())
+            rank_of_process_.resize(process + 1, -1);
+        rank_of_process_[process] = static_cast<int>(rank);
+    }
+    rail_->attach(*this);
+}
+
+RailLink::~RailLink() {
+    auto lock = rail_->lock();
+    rail_->detach(*this);
+}
+
+bool RailLink::reaches(int peer) const {
+    return peer >= 0 && static_cast<size_t>(peer) < sides_.size() && sides_[peer].peer != nullptr;
+}
+
+size_t RailLink::good_chunk(size_t bytes) const {
+    // Eight chunks keep sender, wire and receiver at work at once; below 32 KiB what a message costs begins to show.
+    size_t eighth = (bytes / 8 + 4095) / 4096 * 4096;
+    return std::clamp(eighth, std::min(kMaxCellBytes, max_chunk()), max_chunk());
+}
+
+SendResult RailLink::send(int peer, const ChunkHeader &header, const void *data) {
+    auto lock = rail_->lock();
+    return rail_->send(*sides_[peer].peer, *this, peer, header, data);
+}
+
+bool RailLink::receive(int peer, Arrival &arrival) {
+    auto lock = rail_->lock();
+    Inbound *chunk = sides_[peer].inbox.take_first();
+    if (chunk == nullptr)
+        return false;
+    chunk->handed = true;
+    ++chunk->peer->handed;
+    held_.append(chunk);
+    arrival.header = chunk->header;
+    arrival.peer = peer;
+    arrival.data = chunk->data;
+    arrival.token = reinterpret_cast<uint64_t>(chunk);
+    return true;
+}
+
+void RailLink::release(const Arrival &arrival) {
+    auto lock = rail_->lock();
+    auto *chunk = reinterpret_cast<Inbound *>(arrival.token);
+    held_.remove(chunk);
+    rail_->release(chunk);
+}
+
+bool RailLink::completed(Completion &completion) {
+    auto lock = rail_->lock();
+    Outgoing *chunk = take_finished();
+    if (chunk == nullptr)
+        return false;
+    completion.header = chunk->wire.header;
+    completion.peer = chunk->rank;
+    rail_->collected(chunk);
+    return true;
+}
+
+bool RailLink::progress() {
+    auto lock = rail_->lock();
+    return rail_->progress();
+}
+
+size_t RailLink::outstanding() const {
+    auto lock = rail_->lock();
+    return outstanding_;
+}
+
+size_t RailLink::unacknowledged(int peer) const {
+    auto lock = rail_->lock();
+    return sides_[peer].unacknowledged_bytes;
+}
+
+LinkCounters RailLink::counters(int peer) const {
+    auto lock = rail_->lock();
+    return sides_[peer].counters;
+}
+
+Status RailLink::error(int peer) const {
+    auto lock = rail_->lock();
+    if (!reaches(peer))
+        return fail(FLX_ERR_LINK, "rail {} does not reach rank {}", name(), peer);
+    ucs_status_t failure = sides_[peer].peer->failure;
+    if (failure == UCS_OK)
+        return {};
+    return fail(FLX_ERR_LINK, "rail {}: the connection to rank {} failed: {}", name(), peer, reason(failure));
+}
+
+int RailLink::rank_of(const Peer &peer) const {
+    bool known = peer.process >= 0 && static_cast<size_t>(peer.process) < rank_of_process_.size();
+    return known ? rank_of_process_[peer.process] : -1;
+}
+
+void RailLink::arrived(Inbound *chunk) {
+    sides_[chunk->rank].inbox.append(chunk);
+}
+
+void RailLink::started(int rank, size_t bytes) {
+    Side &side = sides_[rank];
+    if (side.unacknowledged_chunks == 0)
+        side.busy_since = now_ns();
+    ++side.unacknowledged_chunks;
+    side.unacknowledged_bytes += bytes;
+    ++outstanding_;
+}
+
+void RailLink::finished(Outgoing *chunk, int64_t now) {
+    Side &side = sides_[chunk->rank];
+    uint32_t bytes = chunk->wire.header.bytes;
+    --side.unacknowledged_chunks;
+    side.unacknowledged_bytes -= bytes;
+    --outstanding_;
+    side.counters.bytes += bytes;
+    ++side.counters.chunks;
+    // `now` was read when the acknowledgements came in, which may be before the send that a late callback ends.
+    if (now > side.busy_since) {
+        side.counters.busy_ns += static_cast<uint64_t>(now - side.busy_since);
+        side.busy_since = now;
+    }
+    if (chunk->copy != nullptr)
+        return;
+    chunk->next = nullptr;
+    (finished_last_ != nullptr ? finished_last_->next : finished_first_) = chunk;
+    finished_last_ = chunk;
+}
+
+Inbound *RailLink::take_inbound() {
+    if (Inbound *chunk = held_.take_first())
+        return chunk;
+    for (Side &side : sides_)
+        if (Inbound *chunk = side.inbox.take_first())
+            return chunk;
+    return nullptr;
+}
+
+Outgoing *RailLink::take_finished() {
+    Outgoing *chunk = finished_first_;
+    if (chunk == nullptr)
+        return nullptr;
+    finished_first_ = chunk->next;
+    if (finished_first_ == nullptr)
+        finished_last_ = nullptr;
+    return chunk;
+}
+
+}  // namespace flx::ucx

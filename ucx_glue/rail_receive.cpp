@@ -1,0 +1,259 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "rail_link.h"
+
+namespace flx::ucx {
+
+namespace {
+
+/// Acknowledgements that nobody waits for ride on chunks; so many may wait for one.
+constexpr size_t kLazyAcks = 32;
+
+}  // namespace
+
+Peer &Rail::peer_by_uid(uint64_t uid) {
+    if (last_peer_ != nullptr && last_peer_->uid == uid)
+        return *last_peer_;
+    Peer *&peer = by_uid_[uid];
+    if (peer == nullptr) {
+        peers_.push_back(std::make_unique<Peer>());
+        peer = peers_.back().get();
+        peer->rail = this;
+        peer->uid = uid;
+        peer->owed.reserve(4 * kAcksPerMessage);
+    }
+    last_peer_ = peer;
+    return *peer;
+}
+
+ucs_status_t Rail::chunk_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
+                                 const ucp_am_recv_param_t *param) {
+    auto &self = *static_cast<Rail *>(rail);
+    ChunkWire wire;
+    if (header_bytes < kChunkWireBytes || header_bytes > sizeof wire)
+        return UCS_OK;
+    std::memcpy(&wire, header, header_bytes);
+    if (wire.acks > kRidingAcks || header_bytes != kChunkWireBytes + 4 * wire.acks ||
+        (wire.slot == kNoSlot && bytes != wire.header.bytes))
+        return UCS_OK;
+    Peer &peer = self.peer_by_uid(wire.uid);
+    self.acknowledged(peer, wire.riding, wire.acks);
+
+    if (self.closed_.count(wire.header.comm) != 0) {
+        self.owe(peer, wire.number, wire.header.bytes, wire.prompt != 0);
+        return UCS_OK;
+    }
+    Inbound *chunk = self.inbound_.take();
+    chunk->peer = &peer;
+    chunk->rank = -1;
+    chunk->number = wire.number;
+    chunk->prompt = wire.prompt != 0;
+    chunk->handed = false;
+    chunk->header = wire.header;
+    bool persistent = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
+    if (!self.take_payload(*chunk, wire, data, bytes, persistent)) {
+        self.inbound_.give(chunk);
+        self.fail_peer(peer, UCS_ERR_NO_MEMORY);
+        return UCS_OK;
+    }
+    bool kept = chunk->memory == Inbound::Memory::ucx;
+    self.deliver(chunk);
+    // Its acknowledgement must not have to wait for a connection to be made.
+    if (peer.endpoint == nullptr && peer.process >= 0 && !peer.wants_endpoint) {
+        peer.wants_endpoint = true;
+        self.defer(peer);
+    }
+    return kept ? UCS_INPROGRESS : UCS_OK;
+}
+
+bool Rail::take_payload(Inbound &chunk, const ChunkWire &wire, void *data, size_t bytes, bool persistent) {
+    Peer &peer = *chunk.peer;
+    chunk.data = nullptr;
+    chunk.memory = Inbound::Memory::none;
+    if (wire.slot != kNoSlot) {
+        if (wire.slot >= peer.ring.slots() || wire.header.bytes > peer.ring.slot_bytes())
+            return false;
+        chunk.data = peer.ring.slot(wire.slot);
+        chunk.memory = Inbound::Memory::slot;
+        return true;
+    }
+    // Executors read elements where they lie, so data must be aligned for any of them.
+    if (persistent && reinterpret_cast<uintptr_t>(data) % alignof(std::max_align_t) == 0) {
+        chunk.data = static_cast<std::byte *>(data);
+        chunk.memory = Inbound::Memory::ucx;
+        return true;
+    }
+    chunk.buffer_class = BufferPool::class_of(bytes);
+    chunk.data = buffers_.take(chunk.buffer_class);
+    if (chunk.data == nullptr)
+        return false;
+    chunk.memory = Inbound::Memory::pooled;
+    std::memcpy(chunk.data, data, bytes);
+    return true;
+}
+
+void Rail::deliver(Inbound *chunk) {
+    auto found = links_.find(chunk->header.comm);
+    if (found != links_.end()) {
+        chunk->rank = found->second->rank_of(*chunk->peer);
+        if (chunk->rank >= 0) {
+            found->second->arrived(chunk);
+            return;
+        }
+    }
+    orphans_.append(chunk);
+}
+
+void Rail::attach(RailLink &link) {
+    links_[link.comm_id()] = &link;
+    closed_.erase(link.comm_id());
+    for (Inbound *chunk = orphans_.first(); chunk != nullptr;) {
+        Inbound *next = chunk->next;
+        if (chunk->header.comm == link.comm_id() && link.rank_of(*chunk->peer) >= 0) {
+            orphans_.remove(chunk);
+            deliver(chunk);
+        }
+        chunk = next;
+    }
+}
+
+void Rail::release(Inbound *chunk) {
+    Peer &peer = *chunk->peer;
+    if (chunk->handed)
+        --peer.handed;
+    owe(peer, chunk->number, chunk->header.bytes, chunk->prompt);
+    free_inbound(chunk);
+    // While the executor holds further chunks of this peer, their acknowledgements will go along.
+    bool due = peer.owed_promptly && (peer.handed == 0 || peer.owed_bytes >= options_.window_bytes / 8);
+    if (due || peer.owed.size() >= kLazyAcks)
+        send_acks(peer);
+}
+
+void Rail::free_inbound(Inbound *chunk) {
+    if (chunk->memory == Inbound::Memory::pooled)
+        buffers_.give(chunk->data, chunk->buffer_class);
+    else if (chunk->memory == Inbound::Memory::ucx)
+        ucp_am_data_release(context_.worker, chunk->data);
+    chunk->data = nullptr;
+    inbound_.give(chunk);
+}
+
+void Rail::owe(Peer &peer, uint32_t number, size_t bytes, bool prompt) {
+    if (peer.failure != UCS_OK)
+        return;
+    if (peer.owed.empty())
+        owing_.push_back(&peer);
+    peer.owed.push_back(number);
+    peer.owed_bytes += bytes;
+    peer.owed_promptly |= prompt;
+}
+
+/// Those that fit go along; `peer` stays on the list of owing peers until send_due_acks() looks at it.
+uint32_t Rail::take_riding_acks(Peer &peer, uint32_t *numbers) {
+    uint32_t count = 0;
+    while (count < kRidingAcks && !peer.owed.empty()) {
+        numbers[count++] = peer.owed.back();
+        peer.owed.pop_back();
+    }
+    if (count > 0 && peer.owed.empty()) {
+        peer.owed_bytes = 0;
+        peer.owed_promptly = false;
+        std::erase(owing_, &peer);
+    }
+    return count;
+}
+
+void Rail::send_acks(Peer &peer) {
+    while (!peer.owed.empty() && peer.failure == UCS_OK && ensure_endpoint(peer)) {
+        AckMessage *message = ack_messages_.take();
+        message->rail = this;
+        message->peer = &peer;
+        uint32_t count = static_cast<uint32_t>(std::min<size_t>(kAcksPerMessage, peer.owed.size()));
+        message->wire = {uid_, count, 0};
+        std::memcpy(message->numbers, peer.owed.data() + (peer.owed.size() - count), count * sizeof(uint32_t));
+        peer.owed.resize(peer.owed.size() - count);
+        ucp_request_param_t param{};
+        param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+        param.flags = UCP_AM_SEND_FLAG_EAGER;
+        param.cb.send = acks_sent;
+        param.user_data = message;
+        ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, kAckMessage, &message->wire, sizeof message->wire,
+                                                   message->numbers, count * sizeof(uint32_t), &param);
+        if (UCS_PTR_IS_ERR(request))
+            fail_peer(peer, UCS_PTR_STATUS(request));
+        if (request == nullptr || UCS_PTR_IS_ERR(request))
+            ack_messages_.give(message);
+        else
+            ++requests_;
+    }
+    peer.owed.clear();  // of a peer that is gone
+    peer.owed_bytes = 0;
+    peer.owed_promptly = false;
+    std::erase(owing_, &peer);
+}
+
+void Rail::acks_sent(void *request, ucs_status_t status, void *data) {
+    auto *message = static_cast<AckMessage *>(data);
+    ucp_request_free(request);
+    --message->rail->requests_;
+    if (status != UCS_OK)
+        message->rail->fail_peer(*message->peer, status);
+    message->rail->ack_messages_.give(message);
+}
+
+/// Those that somebody waits for, or `all`.
+void Rail::send_due_acks(bool all) {
+    for (size_t i = owing_.size(); i > 0; --i) {  // from the end: send_acks() takes the peer off the list
+        Peer &peer = *owing_[i - 1];
+        bool known = peer.process >= 0;
+        if (known && (all || (peer.owed_promptly && peer.handed == 0)))
+            send_acks(peer);
+    }
+}
+
+ucs_status_t Rail::ack_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
+                               const ucp_am_recv_param_t *) {
+    auto &self = *static_cast<Rail *>(rail);
+    AckWire wire;
+    if (header_bytes != sizeof wire)
+        return UCS_OK;
+    std::memcpy(&wire, header, sizeof wire);
+    if (wire.count > kAcksPerMessage || bytes != wire.count * sizeof(uint32_t))
+        return UCS_OK;
+    uint32_t numbers[kAcksPerMessage];
+    std::memcpy(numbers, data, bytes);
+    self.acknowledged(self.peer_by_uid(wire.uid), numbers, wire.count);
+    return UCS_OK;
+}
+
+ucs_status_t Rail::ring_request_handler(void *rail, const void *header, size_t header_bytes, void *, size_t,
+                                        const ucp_am_recv_param_t *) {
+    auto &self = *static_cast<Rail *>(rail);
+    RingRequestWire wire;
+    if (header_bytes != sizeof wire)
+        return UCS_OK;
+    std::memcpy(&wire, header, sizeof wire);
+    Peer &peer = self.peer_by_uid(wire.uid);
+    peer.wants_ring = true;
+    self.defer(peer);
+    return UCS_OK;
+}
+
+ucs_status_t Rail::ring_grant_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
+                                      const ucp_am_recv_param_t *) {
+    auto &self = *static_cast<Rail *>(rail);
+    RingGrantWire wire;
+    if (header_bytes != sizeof wire)
+        return UCS_OK;
+    std::memcpy(&wire, header, sizeof wire);
+    Peer &peer = self.peer_by_uid(wire.uid);
+    peer.grant = wire;
+    peer.grant_key.assign(static_cast<const char *>(data), bytes);
+    peer.has_grant = true;
+    self.defer(peer);
+    return UCS_OK;
+}
+
+}  // namespace flx::ucx

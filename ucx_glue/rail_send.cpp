@@ -1,0 +1,261 @@
+#include <cassert>
+#include <chrono>
+#include <cstring>
+
+#include "rail_link.h"
+
+namespace flx::ucx {
+
+namespace {
+
+constexpr uint32_t kIndexBits = 20;
+constexpr uint32_t kIndexMask = (1u << kIndexBits) - 1;
+/// Bounds what tiny chunks, which the window in bytes hardly feels, cost at the receiver.
+constexpr uint32_t kMaxChunksPerPeer = 512;
+/// Of copies, per rail. Beyond it chunks are sent from the caller's memory.
+constexpr size_t kMaxCopiedBytes = 1 << 20;
+
+}  // namespace
+
+int64_t now_ns() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+SendResult Rail::send(Peer &peer, RailLink &link, int rank, const ChunkHeader &header, const void *data) {
+    assert(header.bytes <= options_.chunk_bytes && header.comm == link.comm_id());
+    if (peer.failure != UCS_OK || header.bytes > options_.chunk_bytes)
+        return SendResult::failed;
+    if (peer.unacknowledged_chunks > 0 &&
+        (peer.unacknowledged_bytes + header.bytes > options_.window_bytes ||
+         peer.unacknowledged_chunks >= kMaxChunksPerPeer || outgoing_.all().size() > kIndexMask))
+        return SendResult::busy;
+    if (!ensure_endpoint(peer))
+        return SendResult::failed;
+
+    bool small = header.bytes <= options_.copy_bytes;
+    bool put = spec_.rma && !small && peer.remote.state() != RemoteRing::State::refused;
+    if (put && peer.remote.state() != RemoteRing::State::granted) {
+        if (peer.remote.state() == RemoteRing::State::unknown) {
+            peer.remote.asked();
+            send_control(peer, kRingRequestMessage);
+        }
+        return peer.failure == UCS_OK ? SendResult::busy : SendResult::failed;
+    }
+    if (put && !peer.remote.has_free())
+        return SendResult::busy;
+
+    Outgoing *chunk = take_outgoing(peer, link, rank, header);
+    if (small) {
+        int size_class = BufferPool::class_of(header.bytes);
+        size_t size = BufferPool::bytes_of(size_class);
+        if (copied_bytes_ + size <= kMaxCopiedBytes)
+            chunk->copy = buffers_.take(size_class);
+        if (chunk->copy != nullptr) {
+            copied_bytes_ += size;
+            chunk->copy_class = size_class;
+            std::memcpy(chunk->copy, data, header.bytes);
+            data = chunk->copy;
+        }
+    }
+    chunk->wire.prompt = chunk->copy == nullptr ? 1 : 0;
+    bool taken = put ? start_put(chunk, data) : start_message(chunk, data, header.bytes);
+    if (!taken) {
+        drop_outgoing(chunk);
+        return SendResult::failed;
+    }
+    ++peer.unacknowledged_chunks;
+    peer.unacknowledged_bytes += header.bytes;
+    if (peer.failure == UCS_OK)
+        ++live_unacknowledged_;
+    link.started(rank, header.bytes);
+    return chunk->copy != nullptr ? SendResult::copied : SendResult::in_flight;
+}
+
+Outgoing *Rail::take_outgoing(Peer &peer, RailLink &link, int rank, const ChunkHeader &header) {
+    size_t made = outgoing_.all().size();
+    Outgoing *chunk = outgoing_.take();
+    if (outgoing_.all().size() > made)
+        chunk->index = static_cast<uint32_t>(made);
+    ++chunk->generation;
+    chunk->peer = &peer;
+    chunk->link = &link;
+    chunk->rank = rank;
+    chunk->requests = 0;
+    chunk->used = true;
+    chunk->acknowledged = false;
+    chunk->putting = false;
+    chunk->copy = nullptr;
+    chunk->wire.uid = uid_;
+    chunk->wire.number = chunk->generation << kIndexBits | chunk->index;
+    chunk->wire.slot = kNoSlot;
+    chunk->wire.header = header;
+    chunk->wire.acks = 0;
+    return chunk;
+}
+
+void Rail::drop_outgoing(Outgoing *chunk) {
+    if (chunk->copy != nullptr) {
+        buffers_.give(chunk->copy, chunk->copy_class);
+        copied_bytes_ -= BufferPool::bytes_of(chunk->copy_class);
+        chunk->copy = nullptr;
+    }
+    if (chunk->wire.slot != kNoSlot)
+        chunk->peer->remote.give(chunk->wire.slot);
+    chunk->used = false;
+    outgoing_.give(chunk);
+}
+
+/// The payload goes straight from the caller's memory into a slot. Neither the put's own completion (the source may be
+/// reused) nor ucp_worker_fence (which says nothing about active messages on another lane) means that it has arrived;
+/// a flush does, and the message that announces the slot is sent after it.
+bool Rail::start_put(Outgoing *chunk, const void *data) {
+    Peer &peer = *chunk->peer;
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    param.cb.send = chunk_sent;
+    param.user_data = chunk;
+    uint32_t slot = peer.remote.take();
+    chunk->wire.slot = slot;
+    chunk->putting = true;
+    ucs_status_ptr_t request = ucp_put_nbx(peer.endpoint, data, chunk->wire.header.bytes, peer.remote.address(slot),
+                                           peer.remote.key(), &param);
+    if (UCS_PTR_IS_ERR(request)) {
+        fail_peer(peer, UCS_PTR_STATUS(request));
+        return false;
+    }
+    if (request != nullptr) {
+        ++chunk->requests;
+        ++requests_;
+    }
+    request = ucp_ep_flush_nbx(peer.endpoint, &param);
+    if (UCS_PTR_IS_ERR(request)) {
+        fail_peer(peer, UCS_PTR_STATUS(request));
+        // Where the put is under way the chunk must live until its callback, so it counts as taken.
+        return chunk->requests > 0;
+    }
+    if (request != nullptr) {
+        ++chunk->requests;
+        ++requests_;
+    }
+    if (chunk->requests > 0)
+        return true;
+    chunk->putting = false;
+    return start_message(chunk, nullptr, 0);
+}
+
+/// Eager whatever the size: a rendezvous would read or write user memory at a time of UCX's choosing, and large ones in
+/// opposite directions take turns.
+bool Rail::start_message(Outgoing *chunk, const void *payload, size_t bytes) {
+    Peer &peer = *chunk->peer;
+    chunk->wire.acks = static_cast<uint16_t>(take_riding_acks(peer, chunk->wire.riding));
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
+                         UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    param.flags = UCP_AM_SEND_FLAG_EAGER;
+    param.memory_type = UCS_MEMORY_TYPE_HOST;
+    param.cb.send = chunk_sent;
+    param.user_data = chunk;
+    ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, kChunkMessage, &chunk->wire,
+                                               kChunkWireBytes + 4 * chunk->wire.acks, payload, bytes, &param);
+    if (UCS_PTR_IS_ERR(request)) {
+        fail_peer(peer, UCS_PTR_STATUS(request));
+        return false;
+    }
+    if (request != nullptr) {
+        ++chunk->requests;
+        ++requests_;
+    }
+    return true;
+}
+
+void Rail::chunk_sent(void *request, ucs_status_t status, void *data) {
+    auto *chunk = static_cast<Outgoing *>(data);
+    Rail &rail = *chunk->peer->rail;
+    ucp_request_free(request);
+    --chunk->requests;
+    --rail.requests_;
+    if (status != UCS_OK)
+        rail.fail_peer(*chunk->peer, status);
+    if (chunk->requests > 0)
+        return;
+    if (!chunk->putting) {
+        rail.finish_if_done(chunk, chunk->acknowledged ? now_ns() : 0);
+    } else if (chunk->peer->failure == UCS_OK) {
+        chunk->next = nullptr;
+        (rail.announce_last_ != nullptr ? rail.announce_last_->next : rail.announce_first_) = chunk;
+        rail.announce_last_ = chunk;
+    }
+}
+
+void Rail::acknowledged(Peer &peer, const uint32_t *numbers, size_t count) {
+    if (count == 0)
+        return;
+    int64_t now = now_ns();
+    for (size_t i = 0; i < count; ++i) {
+        uint32_t index = numbers[i] & kIndexMask;
+        if (index >= outgoing_.all().size())
+            continue;
+        Outgoing &chunk = outgoing_.all()[index];
+        if (!chunk.used || chunk.acknowledged || chunk.wire.number != numbers[i] || chunk.peer != &peer)
+            continue;
+        chunk.acknowledged = true;
+        finish_if_done(&chunk, now);
+    }
+}
+
+/// A chunk is done when the receiver has acknowledged it and UCX does not look at its source any more.
+void Rail::finish_if_done(Outgoing *chunk, int64_t now) {
+    if (!chunk->acknowledged || chunk->requests > 0)
+        return;
+    Peer &peer = *chunk->peer;
+    --peer.unacknowledged_chunks;
+    peer.unacknowledged_bytes -= chunk->wire.header.bytes;
+    if (peer.failure == UCS_OK)
+        --live_unacknowledged_;
+    if (chunk->wire.slot != kNoSlot) {
+        peer.remote.give(chunk->wire.slot);
+        chunk->wire.slot = kNoSlot;
+    }
+    bool collect = chunk->link != nullptr && chunk->copy == nullptr;
+    if (chunk->link != nullptr)
+        chunk->link->finished(chunk, now);
+    if (!collect)
+        drop_outgoing(chunk);
+}
+
+void Rail::collected(Outgoing *chunk) {
+    drop_outgoing(chunk);
+}
+
+bool Rail::sends_for(const RailLink &link) const {
+    for (const Outgoing &chunk : const_cast<NodePool<Outgoing> &>(outgoing_).all())
+        if (chunk.used && chunk.link == &link && chunk.requests > 0)
+            return true;
+    return false;
+}
+
+void Rail::detach(RailLink &link) {
+    links_.erase(link.comm_id());
+    closed_.insert(link.comm_id());
+    while (Outgoing *chunk = link.take_finished())
+        drop_outgoing(chunk);
+    while (Inbound *chunk = link.take_inbound())
+        release(chunk);
+    // Chunks that UCX still sends refer to memory that the program may free as soon as the communicator is gone.
+    for (int64_t end = now_ns() + 100'000'000; sends_for(link) && now_ns() < end;)
+        progress();
+    for (Outgoing &chunk : outgoing_.all()) {
+        if (!chunk.used || chunk.link != &link)
+            continue;
+        if (chunk.requests > 0 && chunk.copy == nullptr && chunk.peer->endpoint != nullptr) {
+            fail_peer(*chunk.peer, UCS_ERR_CANCELED);
+            close_endpoint(*chunk.peer);
+        }
+        chunk.link = nullptr;
+    }
+    while (Outgoing *chunk = link.take_finished())
+        drop_outgoing(chunk);
+}
+
+}  // namespace flx::ucx

@@ -1,0 +1,79 @@
+/// \file rails.h
+/// Network rails over UCX: one context, worker and set of endpoints per rail, shared by all communicators of a process.
+/// No UCX type is visible here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "link.h"
+#include "status.h"
+
+namespace flx::ucx {
+
+/// What to open one rail on.
+struct RailSpec {
+    std::string name;    ///< as users see it: the device's name, e.g. `eth0`, or `ucx-shm`
+    std::string device;  ///< UCX's name of the one device that the context sees: `eth0`, `mlx5_0:1`, `memory`
+    std::string tls;     ///< UCX transports: `tcp`; `rc,ud`; `posix,cma`
+    bool rma = false;    ///< payload by put into FLX's own registered landing memory; otherwise eager active messages
+};
+
+struct RailOptions {
+    size_t window_bytes = 2u << 20;   ///< payload that may be unacknowledged per peer and rail
+    size_t chunk_bytes = 128u << 10;  ///< largest payload of one chunk
+    size_t copy_bytes = 4096;  ///< chunks up to this are copied at send (SendResult::copied), with a bounded pool
+    bool threads = false;      ///< calls may come from several threads: guard workers by a lock
+};
+
+/// All rails of this process.
+///
+/// Memory: a rail costs about 1 MiB when it is open. Chunks that were received and not released lie in FLX's buffers
+/// (up to `window_bytes` per sending peer, grown as needed and kept), with RMA in landing memory of that size; copies
+/// of small chunks take up to 1 MiB a rail.
+class Rails {
+  public:
+    /// Opens a context and worker for each spec. A rail that cannot be opened is left out and its reason kept.
+    /// `uid` names this process among all that it may be connected to; chunks carry it.
+    static std::unique_ptr<Rails> open(std::span<const RailSpec> specs, uint64_t uid, const RailOptions &options);
+    virtual ~Rails() = default;
+
+    /// Opens those of `specs` that no rail was opened or left out for before. Existing rails keep their index and may
+    /// be in use by other threads meanwhile; calls of add() themselves one at a time.
+    virtual void add(std::span<const RailSpec> specs) = 0;
+
+    [[nodiscard]] virtual int count() const = 0;
+    [[nodiscard]] virtual const RailSpec &spec(int rail) const = 0;
+    /// Why a spec was left out or a rail is unusable: (name, sentence).
+    [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> problems() const = 0;
+
+    /// The worker address of `rail` (and, with RMA, what a peer needs to write into this process's landing memory), to
+    /// be carried to peers by the bootstrap.
+    [[nodiscard]] virtual std::string address(int rail) const = 0;
+    /// Makes the process with `peer_uid` reachable on `rail` through its `address`, under the index `process` (chosen
+    /// by the caller, ≥ 0, the same on all rails). Endpoints are made at first use. A second call for the same pair
+    /// does nothing.
+    virtual Status connect(int rail, int process, uint64_t peer_uid, const std::string &address) = 0;
+
+    /// A communicator's view of `rail`. `processes[r]` is rank r's process index, or -1 where the rail does not reach
+    /// it. Chunks are routed by ChunkHeader::comm == `comm_id`; those that come before the link was made are kept.
+    /// The link must be destroyed before the Rails. Ids are not used again: what still comes for a link that was
+    /// destroyed is dropped.
+    virtual std::unique_ptr<Link> link(int rail, uint32_t comm_id, std::vector<int> processes) = 0;
+
+    /// Moves all rails that have something outstanding. True if something moved.
+    virtual bool progress() = 0;
+    /// Whether everything that this process owes its peers (acknowledgements, answers, chunks that were copied) has
+    /// left. A call should not return to the program before: nobody would move it until the next call, while a peer
+    /// may wait for it inside FLX.
+    [[nodiscard]] virtual bool flushed() const = 0;
+};
+
+/// UCX's version, and whether it was built with CUDA memory support: for reports.
+std::string version();
+
+}  // namespace flx::ucx
