@@ -1,0 +1,125 @@
+/// \file flx_info.cpp
+/// Prints what FLX knows: the machine, the links between the ranks (with reasons for those that are off), what was
+/// measured, the algorithms and the knobs. Runs alone or under mpirun.
+#include <flx.h>
+#include <mpi.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+/// What the command line asks for.
+struct Request {
+    std::vector<std::string> sections;  ///< empty: all
+    bool all_ranks = false;
+};
+
+struct Report {
+    std::vector<std::string> lines;
+};
+
+void add_line(const char *text, void *report) {
+    static_cast<Report *>(report)->lines.emplace_back(text);
+}
+
+/// `[links]` begins a section; what comes before the first one belongs to all.
+bool is_header(const std::string &line) {
+    return line.size() > 2 && line.front() == '[' && line.back() == ']';
+}
+
+/// The lines of `sections`, or all where none is named.
+std::string select(const Report &report, const std::vector<std::string> &sections) {
+    std::string text;
+    bool wanted = true;
+    for (const std::string &line : report.lines) {
+        if (is_header(line)) {
+            wanted = sections.empty();
+            for (const std::string &section : sections)
+                wanted |= line == "[" + section + "]";
+        }
+        if (wanted)
+            text += line + "\n";
+    }
+    return text;
+}
+
+/// Prints each rank's text in order, at rank 0, which is the only one whose output arrives in one piece.
+void print_all(const std::string &text, int rank, int size) {
+    constexpr int kTag = 1;
+    if (rank != 0) {
+        MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, kTag, MPI_COMM_WORLD);
+        return;
+    }
+    std::cout << "== rank 0\n" << text;
+    for (int other = 1; other < size; ++other) {
+        MPI_Status status;
+        int length = 0;
+        MPI_Probe(other, kTag, MPI_COMM_WORLD, &status);
+        MPI_Get_count(&status, MPI_CHAR, &length);
+        std::string theirs(static_cast<size_t>(length), '\0');
+        MPI_Recv(theirs.data(), length, MPI_CHAR, other, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        std::cout << "== rank " << other << "\n" << theirs;
+    }
+}
+
+/// The report of a communicator of all ranks. False if that failed, which every rank says for itself.
+bool run(const Request &request) {
+    int rank = 0;
+    int size = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+
+    flx_comm_t comm = nullptr;
+    Report report;
+    flx_status_t status = flx_comm_create(MPI_COMM_WORLD, nullptr, &comm);
+    const bool connected = status == FLX_SUCCESS;
+    std::string why = connected ? "" : flx_last_error();
+    // Without links the machine and the knobs can still be told, which may be what is needed to find out why.
+    status = flx_report(connected ? comm : nullptr, add_line, &report);
+    if (status != FLX_SUCCESS && why.empty())
+        why = flx_last_error();
+
+    const std::string text = select(report, request.sections);
+    if (request.all_ranks)
+        print_all(text, rank, size);
+    else if (rank == 0)
+        std::cout << text;
+    std::cout.flush();
+    if (!why.empty())
+        std::cerr << "flx_info: rank " << rank << ": " << why << "\n";
+    if (comm != nullptr)
+        flx_comm_free(&comm);
+    return why.empty();
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    Request request;
+    CLI::App app("Prints what FLX knows of the machine, the links between the ranks, and its settings.", "flx_info");
+    app.set_version_flag("--version", std::to_string(FLX_VERSION_MAJOR) + "." + std::to_string(FLX_VERSION_MINOR) +
+                                          "." + std::to_string(FLX_VERSION_PATCH));
+    const std::vector<std::pair<std::string, std::string>> sections{
+        {"machine", "this machine: cores, caches, memory, devices"},
+        {"links", "the links between the ranks, what was measured, and why some are off"},
+        {"knobs", "every setting: value, where it came from, what it does"},
+        {"algorithms", "the algorithms and which collective takes which"}};
+    for (const auto &[name, help] : sections)
+        app.add_flag_callback(
+            "--" + name, [&request, name = name] { request.sections.push_back(name); }, "Print only " + help);
+    app.add_flag("--all", request.all_ranks, "Print the report of each rank, not only that of rank 0");
+    CLI11_PARSE(app, argc, argv);
+
+    int provided = 0;
+    if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
+        std::cerr << "flx_info: MPI_Init failed\n";
+        return 1;
+    }
+    const bool ok = run(request);
+    MPI_Finalize();
+    return ok ? 0 : 1;
+}

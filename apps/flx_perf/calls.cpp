@@ -1,0 +1,110 @@
+#include "calls.h"
+
+#include <climits>
+
+namespace flx::perf {
+namespace {
+
+MPI_Datatype mpi_type(flx_dtype_t dtype) {
+    switch (dtype) {
+        case FLX_INT8:
+            return MPI_INT8_T;
+        case FLX_UINT8:
+            return MPI_UINT8_T;
+        case FLX_INT16:
+            return MPI_INT16_T;
+        case FLX_UINT16:
+        case FLX_F16:  // only moved, never reduced
+        case FLX_BF16:
+            return MPI_UINT16_T;
+        case FLX_INT32:
+            return MPI_INT32_T;
+        case FLX_UINT32:
+            return MPI_UINT32_T;
+        case FLX_INT64:
+            return MPI_INT64_T;
+        case FLX_UINT64:
+            return MPI_UINT64_T;
+        case FLX_F32:
+            return MPI_FLOAT;
+        case FLX_F64:
+            return MPI_DOUBLE;
+    }
+    return MPI_DATATYPE_NULL;
+}
+
+MPI_Op mpi_op(flx_op_t op) {
+    switch (op) {
+        case FLX_SUM:
+            return MPI_SUM;
+        case FLX_PROD:
+            return MPI_PROD;
+        case FLX_MIN:
+            return MPI_MIN;
+        case FLX_MAX:
+            return MPI_MAX;
+        case FLX_AVG:
+            break;
+    }
+    return MPI_OP_NULL;
+}
+
+}  // namespace
+
+flx_status_t call_flx(const Job &job, flx_comm_t comm) {
+    const void *send = job.in_place ? FLX_IN_PLACE : job.send;
+    const size_t count = job.shape.count;
+    switch (job.kind) {
+        case Collective::kAllreduce:
+            return flx_allreduce(send, job.recv, count, job.dtype, job.op, comm);
+        case Collective::kReduceScatterBlock:
+            return flx_reduce_scatter_block(send, job.recv, count, job.dtype, job.op, comm);
+        case Collective::kAllgather:
+            return flx_allgather(send, job.recv, count, job.dtype, comm);
+        case Collective::kBcast:
+            return flx_bcast(job.recv, count, job.dtype, job.root, comm);
+        case Collective::kReduce:
+            return flx_reduce(job.rank == job.root ? send : job.send, job.recv, count, job.dtype, job.op, job.root,
+                              comm);
+        case Collective::kBarrier:
+            return flx_barrier(comm);
+    }
+    return FLX_ERR_ARGUMENT;
+}
+
+const char *why_mpi_cannot(const Job &job) {
+    if (has_reduction(job.kind) && (job.dtype == FLX_F16 || job.dtype == FLX_BF16)) {
+        return "MPI has no 16-bit floating-point type";
+    }
+    if (has_reduction(job.kind) && job.op == FLX_AVG) {
+        return "MPI has no average";
+    }
+    if (job.shape.count > INT_MAX) {
+        return "MPI counts with int";
+    }
+    return nullptr;
+}
+
+int call_mpi(const Job &job, MPI_Comm comm) {
+    const void *send = job.in_place ? MPI_IN_PLACE : job.send;
+    const auto count = static_cast<int>(job.shape.count);
+    const MPI_Datatype type = mpi_type(job.dtype);
+    switch (job.kind) {
+        case Collective::kAllreduce:
+            return MPI_Allreduce(send, job.recv, count, type, mpi_op(job.op), comm);
+        case Collective::kReduceScatterBlock:
+            return MPI_Reduce_scatter_block(send, job.recv, count, type, mpi_op(job.op), comm);
+        case Collective::kAllgather:
+            return MPI_Allgather(send, count, type, job.recv, count, type, comm);
+        case Collective::kBcast:
+            return MPI_Bcast(job.recv, count, type, job.root, comm);
+        case Collective::kReduce:
+            return MPI_Reduce(job.rank == job.root ? send : job.send, job.recv, count, type, mpi_op(job.op), job.root,
+                              comm);
+        case Collective::kBarrier:
+            return MPI_Barrier(comm);
+    }
+    return MPI_ERR_ARG;
+}
+
+}  // namespace flx::perf

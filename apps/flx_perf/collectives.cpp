@@ -1,0 +1,98 @@
+#include "collectives.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+namespace flx::perf {
+namespace {
+
+constexpr std::array<std::string_view, 6> kCollectives = {
+    "allreduce", "reduce_scatter_block", "allgather", "bcast", "reduce", "barrier"};
+constexpr std::array<std::string_view, 12> kDtypes = {"i8",  "u8",  "i16", "u16",  "i32", "u32",
+                                                      "i64", "u64", "f16", "bf16", "f32", "f64"};
+constexpr std::array<size_t, 12> kDtypeBytes = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
+constexpr std::array<std::string_view, 5> kOps = {"sum", "prod", "min", "max", "avg"};
+
+template <typename T, size_t N>
+std::optional<T> find_name(const std::array<std::string_view, N> &names, std::string_view name) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) {
+        return std::nullopt;
+    }
+    return static_cast<T>(found - names.begin());
+}
+
+}  // namespace
+
+std::string_view name_of(Collective kind) {
+    return kCollectives[static_cast<size_t>(kind)];
+}
+std::string_view name_of(flx_dtype_t dtype) {
+    return kDtypes[static_cast<size_t>(dtype)];
+}
+std::string_view name_of(flx_op_t op) {
+    return kOps[static_cast<size_t>(op)];
+}
+std::optional<Collective> parse_collective(std::string_view name) {
+    return find_name<Collective>(kCollectives, name);
+}
+std::optional<flx_dtype_t> parse_dtype(std::string_view name) {
+    return find_name<flx_dtype_t>(kDtypes, name);
+}
+std::optional<flx_op_t> parse_op(std::string_view name) {
+    return find_name<flx_op_t>(kOps, name);
+}
+std::string known_collectives() {
+    return fmt::format("{}", fmt::join(kCollectives, ", "));
+}
+std::string known_dtypes() {
+    return fmt::format("{}", fmt::join(kDtypes, ", "));
+}
+std::string known_ops() {
+    return fmt::format("{}", fmt::join(kOps, ", "));
+}
+
+size_t size_of(flx_dtype_t dtype) {
+    return kDtypeBytes[static_cast<size_t>(dtype)];
+}
+
+bool has_reduction(Collective kind) {
+    return kind == Collective::kAllreduce || kind == Collective::kReduceScatterBlock || kind == Collective::kReduce;
+}
+
+Shape shape_for(Collective kind, uint64_t bytes, flx_dtype_t dtype, int ranks) {
+    const auto n = static_cast<size_t>(ranks);
+    const bool blocks = kind == Collective::kReduceScatterBlock || kind == Collective::kAllgather;
+    Shape shape;
+    if (kind == Collective::kBarrier) {
+        return shape;
+    }
+    const size_t unit = size_of(dtype) * (blocks ? n : 1);
+    shape.count = bytes == 0 ? 0 : std::max<size_t>(1, bytes / unit);
+    shape.send_elements = kind == Collective::kReduceScatterBlock ? n * shape.count : shape.count;
+    shape.recv_elements = kind == Collective::kAllgather ? n * shape.count : shape.count;
+    shape.bytes = std::max(shape.send_elements, shape.recv_elements) * size_of(dtype);
+    return shape;
+}
+
+double bus_factor(Collective kind, int ranks) {
+    const double n = ranks;
+    switch (kind) {
+        case Collective::kAllreduce:
+            return 2.0 * (n - 1) / n;
+        case Collective::kReduceScatterBlock:
+        case Collective::kAllgather:
+            return (n - 1) / n;
+        case Collective::kBcast:
+        case Collective::kReduce:
+            return 1.0;
+        case Collective::kBarrier:
+            break;
+    }
+    return 0.0;
+}
+
+}  // namespace flx::perf

@@ -1,0 +1,65 @@
+/// \file collectives.h
+/// The collectives that flx_perf measures, as plain data: names, sizes and bus bandwidth as nccl-tests define them
+/// (nccl-tests, doc/PERFORMANCE.md). Pure functions; nothing here calls FLX or MPI.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flx.h"
+
+namespace flx::perf {
+
+enum class Collective { kAllreduce, kReduceScatterBlock, kAllgather, kBcast, kReduce, kBarrier };
+
+[[nodiscard]] std::string_view name_of(Collective kind);
+[[nodiscard]] std::string_view name_of(flx_dtype_t dtype);
+[[nodiscard]] std::string_view name_of(flx_op_t op);
+[[nodiscard]] std::optional<Collective> parse_collective(std::string_view name);
+[[nodiscard]] std::optional<flx_dtype_t> parse_dtype(std::string_view name);
+[[nodiscard]] std::optional<flx_op_t> parse_op(std::string_view name);
+/// `allreduce, reduce_scatter_block, …`, for messages.
+[[nodiscard]] std::string known_collectives();
+[[nodiscard]] std::string known_dtypes();
+[[nodiscard]] std::string known_ops();
+
+/// Bytes of one element.
+[[nodiscard]] size_t size_of(flx_dtype_t dtype);
+[[nodiscard]] bool has_reduction(Collective kind);
+
+/// What one call moves. All counts are elements.
+struct Shape {
+    size_t count = 0;          ///< the call's count argument (of one rank's block where the collective has blocks)
+    size_t send_elements = 0;  ///< input of one rank
+    size_t recv_elements = 0;  ///< output of one rank
+    uint64_t bytes = 0;        ///< the larger of the two in bytes: the size that the table shows
+};
+
+/// The shape nearest to `bytes` from below that has whole elements and equal blocks, but at least one element a block
+/// unless `bytes` is 0.
+[[nodiscard]] Shape shape_for(Collective kind, uint64_t bytes, flx_dtype_t dtype, int ranks);
+
+/// Bus bandwidth divided by size over time.
+[[nodiscard]] double bus_factor(Collective kind, int ranks);
+
+/// One call's arguments, whichever library serves it.
+struct Job {
+    Collective kind = Collective::kAllreduce;
+    flx_dtype_t dtype = FLX_F32;
+    flx_op_t op = FLX_SUM;
+    int root = 0;
+    bool in_place = false;
+    int rank = 0;
+    int ranks = 1;
+    Shape shape;
+    std::byte *send = nullptr;  ///< not used by bcast and barrier, nor in place
+    std::byte *recv = nullptr;  ///< followed by `kGuardBytes` that no call may touch
+};
+
+inline constexpr size_t kGuardBytes = 64;
+
+}  // namespace flx::perf

@@ -1,0 +1,28 @@
+/// \file machine.h
+/// What the figures were measured on, and which settings were not the defaults.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "flx.h"
+
+namespace flx::perf {
+
+struct Machine {
+    std::string text;  ///< one line: host, CPU, ranks
+    int ranks = 0;
+    int hosts = 0;
+    std::string mpi;                        ///< the library's own version line
+    std::vector<std::string> mpi_settings;  ///< `NAME=value`; empty: all defaults
+    std::vector<std::string> flx_settings;
+};
+
+/// Collective over `comm`; what is local is rank 0's.
+[[nodiscard]] Machine describe_machine(MPI_Comm comm);
+
+/// Of `NAME=value` strings those that a person set for MPI (Open MPI's, MPICH's and UCX's variables), without the ones
+/// that mpirun sets for its own purposes. Sorted.
+[[nodiscard]] std::vector<std::string> mpi_settings_of(const std::vector<std::string> &environment);
+
+}  // namespace flx::perf

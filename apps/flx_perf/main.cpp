@@ -1,0 +1,185 @@
+/// flx_perf: how long a collective takes over all links, and beside MPI.
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "../common/progress.h"
+#include "measure.h"
+
+namespace flx::perf {
+namespace {
+
+/// The files that results go to; open on rank 0 before anything is measured, so that a bad path costs no run.
+class Files {
+  public:
+    explicit Files(const Options &options) : options_(options) {
+        open(json_, options.json_file);
+        open(csv_, options.csv_file);
+        open(log_, options.log_file);
+    }
+    [[nodiscard]] const std::string &problem() const { return problem_; }
+
+    void write_log_header(const std::vector<std::string> &links) { log_ << log_header(links); }
+    void write_log(const std::vector<LoggedCall> &calls, uint64_t bytes) {
+        for (const LoggedCall &call : calls) {
+            log_ << log_line(iteration_++, call, bytes);
+        }
+        log_.flush();
+    }
+    void write_results(const Results &results) {
+        if (json_.is_open()) {
+            json_ << json_of(results).dump(2) << "\n";
+        }
+        if (csv_.is_open()) {
+            csv_ << csv_of(results);
+        }
+        finish(json_, options_.json_file);
+        finish(csv_, options_.csv_file);
+        finish(log_, options_.log_file);
+    }
+
+  private:
+    void open(std::ofstream &file, const std::string &path) {
+        if (!path.empty()) {
+            file.open(path);
+            note(file, path);
+        }
+    }
+    void finish(std::ofstream &file, const std::string &path) {
+        if (file.is_open()) {
+            file.close();
+            note(file, path);
+        }
+    }
+    void note(const std::ofstream &file, const std::string &path) {
+        if (!file) {
+            problem_ = fmt::format("flx_perf: cannot write '{}'\n", path);
+        }
+    }
+
+    const Options &options_;
+    std::ofstream json_;
+    std::ofstream csv_;
+    std::ofstream log_;
+    std::string problem_;
+    int64_t iteration_ = 0;
+};
+
+/// True on all ranks if it is on rank 0.
+bool rank_0_says(bool value) {
+    int flag = value ? 1 : 0;
+    MPI_Bcast(&flag, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return flag == 1;
+}
+
+void say(std::FILE *where, const std::string &text) {
+    std::fputs(text.c_str(), where);
+    std::fflush(where);
+}
+
+/// The lowest rank on which something failed says its sentence. True if there was one. Collective.
+bool any_failed(flx_status_t status, const std::string &what) {
+    int rank = 0;
+    int ranks = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    int lowest = status == FLX_SUCCESS ? ranks : rank;
+    MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (lowest == rank) {
+        const std::string sentence = flx_last_error();
+        say(stderr,
+            fmt::format("flx_perf: rank {}: {}: {}\n", rank, what, sentence.empty() ? flx_strerror(status) : sentence));
+    }
+    return lowest < ranks;
+}
+
+std::vector<Shape> shapes_of(const Options &options, int ranks) {
+    std::vector<Shape> shapes;
+    for (const uint64_t bytes : options.sizes) {
+        const Shape shape = shape_for(options.collective, bytes, options.dtype, ranks);
+        if (shapes.empty() || shapes.back().bytes != shape.bytes) {
+            shapes.push_back(shape);
+        }
+    }
+    return shapes;
+}
+
+int measure_all(const Options &options, flx_comm_t comm, int rank, Files &files) {
+    LinkCounters links(comm, MPI_COMM_WORLD);
+    if (any_failed(links.status(), "reading the links")) {
+        return 2;
+    }
+    Measurer measurer(options, comm, MPI_COMM_WORLD, links);
+    if (!measurer.ready()) {
+        if (rank == 0) {
+            say(stderr, "flx_perf: not enough memory for buffers of the largest size\n");
+        }
+        return 2;
+    }
+    Results results{options, describe_machine(MPI_COMM_WORLD), links.names(), {}};
+    const std::vector<Shape> shapes = shapes_of(options, results.machine.ranks);
+    constexpr uint64_t kParts = 1000;  // of the bar, for each size
+    apps::Progress progress("measuring", shapes.size() * kParts, rank == 0);
+    uint64_t wrong = 0;
+    if (rank == 0) {
+        say(stdout, header_text(options, results.machine));
+        files.write_log_header(links.names());
+        progress.update(0);
+    }
+    for (const Shape &shape : shapes) {
+        const uint64_t before = results.results.size() * kParts;
+        results.results.push_back(measurer.measure(
+            shape, [&](double part) { progress.update(before + static_cast<uint64_t>(part * kParts)); }));
+        wrong += results.results.back().wrong;
+        if (rank == 0) {
+            progress.clear();
+            say(stdout, row_text(options, links.names(), results.results.back()));
+            files.write_log(measurer.log(), shape.bytes);
+        }
+    }
+    if (rank == 0) {
+        say(stdout, footer_text(results));
+        files.write_results(results);
+        say(stderr, files.problem());
+    }
+    return rank_0_says(!files.problem().empty()) ? 2 : wrong > 0 ? 1 : 0;
+}
+
+int run(int argc, char **argv) {
+    int rank = 0;
+    int ranks = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    const Parsed parsed = parse_options(argc, argv, ranks);
+    if (!parsed.options) {
+        if (rank == 0) {
+            say(parsed.exit_code == 0 ? stdout : stderr, parsed.text);
+        }
+        return parsed.exit_code;
+    }
+    Files files(rank == 0 ? *parsed.options : Options{});
+    if (rank_0_says(!files.problem().empty())) {
+        say(stderr, files.problem());
+        return 2;
+    }
+    flx_comm_t comm = nullptr;
+    if (any_failed(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "making the communicator")) {
+        return 2;
+    }
+    const int code = measure_all(*parsed.options, comm, rank, files);
+    return any_failed(flx_comm_free(&comm), "freeing the communicator") ? 2 : code;
+}
+
+}  // namespace
+}  // namespace flx::perf
+
+int main(int argc, char **argv) {
+    int provided = 0;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+    const int code = flx::perf::run(argc, argv);
+    MPI_Finalize();
+    return code;
+}

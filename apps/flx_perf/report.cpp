@@ -1,0 +1,273 @@
+#include "report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace flx::perf {
+namespace {
+
+constexpr const char *kRow = "{:>9}  {:<18} {:>11} {:>6} {:>8}";
+constexpr const char *kPeerColumns = "  {:>11} {:>6} {:>6}  {:<10}";
+
+bool has_type(Collective kind) {
+    return kind != Collective::kBarrier;
+}
+
+std::string type_text(const Options &options) {
+    return has_type(options.collective) ? std::string(name_of(options.dtype)) : "none";
+}
+
+std::string op_text(const Options &options) {
+    return has_reduction(options.collective) ? std::string(name_of(options.op)) : "none";
+}
+
+std::string percent(double part) {
+    if (part >= 10) {
+        return ">999%";
+    }
+    return fmt::format("{:.0f}%", 100 * part);
+}
+
+/// Four significant digits, no exponent.
+std::string number(double value) {
+    return fmt::format("{:.{}f}", value, value < 10 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0);
+}
+
+std::string settings_text(const std::vector<std::string> &settings) {
+    return settings.empty() ? "all default" : fmt::format("{}", fmt::join(settings, " "));
+}
+
+std::string shares_text(const std::vector<std::string> &links, const Shares &shares) {
+    std::string text;
+    for (size_t i = 0; i < links.size(); ++i) {
+        if (shares[i] > 0) {
+            text += fmt::format("{}{} {:.1f}%", text.empty() ? "" : ", ", links[i], 100 * shares[i]);
+        }
+    }
+    return text.empty() ? "-" : text;
+}
+
+nlohmann::ordered_json partition_json(const std::vector<std::string> &links, const Shares &shares) {
+    auto list = nlohmann::ordered_json::array();
+    for (size_t i = 0; i < links.size(); ++i) {
+        list.push_back({{"link", links[i]}, {"share", shares[i]}});
+    }
+    return list;
+}
+
+std::string moved_text(const Results &results) {
+    const auto largest = std::max_element(results.results.begin(), results.results.end(),
+                                          [](const Result &a, const Result &b) { return a.bytes < b.bytes; });
+    std::string text = fmt::format("{}, first call -> last call, each link's share:", size_text(largest->bytes));
+    for (size_t i = 0; i < results.links.size(); ++i) {
+        text += fmt::format("{} {} {:.3f} -> {:.3f}", i == 0 ? "" : ",", results.links[i], largest->first_call[i],
+                            largest->last_call[i]);
+    }
+    return text + "\n";
+}
+
+std::string ratios_text(const Results &results) {
+    std::vector<double> all;
+    const Result *least = nullptr;
+    for (const Result &result : results.results) {
+        if (ratio_of(result) > 0) {
+            all.push_back(ratio_of(result));
+            least = least == nullptr || ratio_of(result) < ratio_of(*least) ? &result : least;
+        }
+    }
+    if (least == nullptr) {
+        return {};
+    }
+    return fmt::format("ratio to MPI: geometric mean {:.2f}, least {:.2f} at {}\n", geometric_mean(all),
+                       ratio_of(*least), size_text(least->bytes));
+}
+
+}  // namespace
+
+double ratio_of(const Result &result) {
+    return result.peer && result.us.median > 0 ? result.peer->us.median / result.us.median : 0;
+}
+
+std::string header_text(const Options &options, const Machine &machine) {
+    std::string text = fmt::format("{}: {} {}, host memory{}\n", name_of(options.collective), type_text(options),
+                                   op_text(options), options.in_place ? ", in place" : "");
+    text += fmt::format("machine: {}\n", machine.text);
+    text += fmt::format("FLX settings: {}\n", settings_text(machine.flx_settings));
+    if (options.against_mpi) {
+        text += fmt::format("peer: {}, settings: {}\n", machine.mpi, settings_text(machine.mpi_settings));
+    }
+    if (options.seconds > 0) {
+        text += fmt::format("back to back for {} s a side; us: time over calls; spread: p10 to p90 of 7 parts\n",
+                            options.seconds);
+    } else {
+        const bool fewest = options.iterations > 0 && options.blocks == 0;
+        const std::string blocks = options.blocks > 0 ? std::to_string(options.blocks) : fewest ? "7" : "7 to 31";
+        text +=
+            fmt::format("{} blocks a side, in turn; us: median over blocks; spread: (p90 - p10) / median\n", blocks);
+    }
+    text += "times are the slowest rank's; busbw: GB/s (10^9) as nccl-tests define it; wrong: elements\n";
+    if (options.against_mpi) {
+        text += "ratio: MPI us / FLX us";
+        text += options.seconds > 0 ? "\n" : "; noise: p10-p90 of MPI against itself, block by block\n";
+    }
+    text += "links: what each carried of the bytes that all ranks sent in the timed calls\n\n";
+    text += fmt::format(kRow, "size", "algorithm", "FLX us", "spread", "busbw");
+    if (options.against_mpi) {
+        text += fmt::format(kPeerColumns, "MPI us", "spread", "ratio", options.seconds > 0 ? "" : "noise");
+    }
+    return text + fmt::format(" {:>6}  {}\n", "wrong", "links");
+}
+
+std::string row_text(const Options &options, const std::vector<std::string> &links, const Result &result) {
+    std::string text = fmt::format(kRow, size_text(result.bytes), result.algorithm, number(result.us.median),
+                                   percent(result.us.spread()), number(result.busbw_GBps));
+    if (result.peer) {
+        const std::optional<Summary> &noise = result.peer->noise;
+        text += fmt::format(kPeerColumns, number(result.peer->us.median), percent(result.peer->us.spread()),
+                            fmt::format("{:.2f}", ratio_of(result)),
+                            noise ? fmt::format("{:.2f}-{:.2f}", noise->low, noise->high) : "");
+    } else if (options.against_mpi) {
+        text += fmt::format(kPeerColumns, "none", "", "", "");
+    }
+    return text + fmt::format(" {:>6}  {}\n", result.wrong, shares_text(links, result.partition));
+}
+
+std::string footer_text(const Results &results) {
+    if (results.results.empty()) {
+        return {};
+    }
+    std::string text = "\n";
+    if (has_type(results.options.collective)) {
+        text += moved_text(results);
+    }
+    text += ratios_text(results);
+    uint64_t wrong = 0;
+    uint64_t peer_wrong = 0;
+    std::string why;
+    for (const Result &result : results.results) {
+        wrong += result.wrong;
+        peer_wrong += result.peer ? result.peer->wrong.value_or(0) : 0;
+        why = result.why_no_peer.empty() ? why : result.why_no_peer;
+    }
+    if (!why.empty()) {
+        text += fmt::format("sizes without a peer: {}\n", why);
+    }
+    text += fmt::format(
+        "wrong elements: {} ({})\n", wrong,
+        results.options.check_every ? "every timed call checked" : "first and last call of each size checked");
+    if (results.options.check_peer) {
+        text += fmt::format("wrong elements of MPI: {}\n", peer_wrong);
+    }
+    return text;
+}
+
+nlohmann::ordered_json json_of(const Results &results) {
+    const Options &options = results.options;
+    nlohmann::ordered_json json;
+    json["machine"] = results.machine.text;
+    json["ranks"] = results.machine.ranks;
+    json["hosts"] = results.machine.hosts;
+    json["mpi"] = results.machine.mpi;
+    json["mpi_settings"] = results.machine.mpi_settings;
+    json["flx_settings"] = results.machine.flx_settings;
+    json["mode"] = options.seconds > 0 ? "back to back" : "in turn";
+    json["in_place"] = options.in_place;
+    json["results"] = nlohmann::ordered_json::array();
+    for (const Result &result : results.results) {
+        nlohmann::ordered_json row;
+        row["collective"] = name_of(options.collective);
+        row["memory"] = "host";
+        row["dtype"] = type_text(options);
+        row["op"] = op_text(options);
+        row["bytes"] = result.bytes;
+        row["algorithm"] = result.algorithm;
+        row["flx_us"] = result.us.median;
+        row["peer"] = result.peer ? "mpi" : "none";
+        row["peer_us"] = nullptr;
+        row["ratio"] = nullptr;
+        row["busbw_GBps"] = result.busbw_GBps;
+        row["wrong"] = result.wrong;
+        row["partition"] = partition_json(results.links, result.partition);
+        row["iterations"] = result.iterations;
+        row["blocks"] = result.blocks;
+        row["flx_us_p10"] = result.us.low;
+        row["flx_us_p90"] = result.us.high;
+        row["first_partition"] = partition_json(results.links, result.first_call);
+        row["last_partition"] = partition_json(results.links, result.last_call);
+        if (result.peer) {
+            row["peer_us"] = result.peer->us.median;
+            row["ratio"] = ratio_of(result);
+            row["peer_us_p10"] = result.peer->us.low;
+            row["peer_us_p90"] = result.peer->us.high;
+            row["ratio_p10"] = result.peer->ratio.low;
+            row["ratio_p90"] = result.peer->ratio.high;
+            if (result.peer->noise) {
+                row["noise_p10"] = result.peer->noise->low;
+                row["noise_median"] = result.peer->noise->median;
+                row["noise_p90"] = result.peer->noise->high;
+            }
+            if (result.peer->wrong) {
+                row["peer_wrong"] = *result.peer->wrong;
+            }
+        }
+        json["results"].push_back(row);
+    }
+    return json;
+}
+
+std::string csv_of(const Results &results) {
+    const Options &options = results.options;
+    std::string text =
+        "collective,memory,dtype,op,ranks,bytes,algorithm,flx_us,flx_us_p10,flx_us_p90,peer,peer_us,peer_us_p10,"
+        "peer_us_p90,ratio,noise_p10,noise_p90,busbw_GBps,wrong";
+    for (const std::string &link : results.links) {
+        text += fmt::format(",{}_share", link);
+    }
+    text += "\n";
+    for (const Result &result : results.results) {
+        text += fmt::format("{},host,{},{},{},{},{},{},{},{}", name_of(options.collective), type_text(options),
+                            op_text(options), results.machine.ranks, result.bytes, result.algorithm, result.us.median,
+                            result.us.low, result.us.high);
+        if (result.peer) {
+            const Summary &us = result.peer->us;
+            text += fmt::format(",mpi,{},{},{},{}", us.median, us.low, us.high, ratio_of(result));
+        } else {
+            text += ",none,,,,";
+        }
+        if (result.peer && result.peer->noise) {
+            text += fmt::format(",{},{}", result.peer->noise->low, result.peer->noise->high);
+        } else {
+            text += ",,";
+        }
+        text += fmt::format(",{},{}", result.busbw_GBps, result.wrong);
+        for (const double share : result.partition) {
+            text += fmt::format(",{:.6f}", share);
+        }
+        text += "\n";
+    }
+    return text;
+}
+
+std::string log_header(const std::vector<std::string> &links) {
+    std::string text = "iteration,seconds,us,wrong";
+    for (const std::string &link : links) {
+        text += fmt::format(",{0}_share,{0}_bytes", link);
+    }
+    return text + ",size\n";
+}
+
+std::string log_line(int64_t iteration, const LoggedCall &call, uint64_t bytes) {
+    std::string text = fmt::format("{},{:.6f},{:.3f},", iteration, call.seconds, call.us);
+    if (call.wrong) {
+        text += fmt::format("{}", *call.wrong);
+    }
+    const std::vector<double> shares = shares_of(call.bytes);
+    for (size_t i = 0; i < shares.size(); ++i) {
+        text += fmt::format(",{:.6f},{}", shares[i], call.bytes[i]);
+    }
+    return text + fmt::format(",{}\n", bytes);
+}
+
+}  // namespace flx::perf
