@@ -1,0 +1,51 @@
+#include "registry.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+namespace flx::algorithms {
+namespace {
+
+TEST(Registry, KeepsTheOrderOfIds) {
+    const char *const names[] = {"direct", "ring", "double_binary_tree", "recursive_doubling"};
+    ASSERT_EQ(all().size(), std::size(names));
+    for (size_t id = 0; id < all().size(); ++id) {
+        EXPECT_EQ(all()[id].name, names[id]);
+        EXPECT_EQ(find(names[id]), &all()[id]);
+        EXPECT_FALSE(all()[id].description.empty());
+        EXPECT_FALSE(all()[id].source.empty());
+    }
+}
+
+TEST(Registry, KnowsNoOtherName) {
+    for (const char *name : {"", "tree", "Ring", "ring ", "rin"})
+        EXPECT_EQ(find(name), nullptr) << name;
+}
+
+TEST(Registry, NamesOfCollectivesComeBack) {
+    std::set<std::string_view> names;
+    for (int i = 0; i < kCollectives; ++i) {
+        const auto collective = static_cast<Collective>(i);
+        names.insert(name_of(collective));
+        EXPECT_EQ(parse_collective(name_of(collective)), collective);
+    }
+    EXPECT_EQ(names.size(), static_cast<size_t>(kCollectives));
+    EXPECT_EQ(name_of(Collective::reduce_scatter_block), "reduce_scatter_block");
+    EXPECT_EQ(parse_collective("alltoall"), std::nullopt);
+    EXPECT_EQ(parse_collective(""), std::nullopt);
+}
+
+TEST(Registry, EveryCollectiveHasAStrictAlgorithmOrMovesOnly) {
+    for (int i = 0; i < kCollectives; ++i) {
+        const auto collective = static_cast<Collective>(i);
+        const Algorithm *direct = find("direct");
+        EXPECT_TRUE(direct->serves(collective, 33)) << name_of(collective);
+        const BitClass bits = direct->bits(collective);
+        EXPECT_TRUE(bits == BitClass::rank_order || bits == BitClass::none) << name_of(collective);
+    }
+}
+
+}  // namespace
+}  // namespace flx::algorithms

@@ -1,0 +1,157 @@
+/// Every algorithm, collective and number of ranks from 1 to 33, executed symbolically.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "verifier.h"
+
+namespace flx::algorithms {
+namespace {
+
+constexpr int kMostRanks = 33;
+
+struct Case {
+    const Algorithm *algorithm;
+    Collective collective;
+};
+
+std::string name_of_case(const testing::TestParamInfo<Case> &info) {
+    return std::string(info.param.algorithm->name) + "_" + std::string(name_of(info.param.collective));
+}
+
+std::vector<Case> cases() {
+    std::vector<Case> cases;
+    for (const Algorithm &algorithm : all()) {
+        for (int i = 0; i < kCollectives; ++i) {
+            const auto collective = static_cast<Collective>(i);
+            if (algorithm.serves(collective, 2))
+                cases.push_back({&algorithm, collective});
+        }
+    }
+    return cases;
+}
+
+bool has_root(Collective collective) {
+    return collective == Collective::bcast || collective == Collective::reduce;
+}
+
+std::vector<int> roots(Collective collective, int size) {
+    if (!has_root(collective) || size == 1)
+        return {0};
+    if (size == 2)
+        return {0, 1};
+    return {0, size - 1, size / 2};
+}
+
+/// Counts of the whole vector; where a rank has one block only, the count is the block's, and small ones say as much.
+std::vector<size_t> counts(Collective collective, int size) {
+    if (collective == Collective::barrier)
+        return {1};
+    if (collective == Collective::reduce_scatter_block || collective == Collective::allgather)
+        return size <= 8 ? std::vector<size_t>{0, 1, 2, 7, 64, 101} : std::vector<size_t>{0, 1, 2, 7};
+    const auto n = static_cast<size_t>(size);
+    return {0, 1, 2, n - 1, n + 1, 7, 64, 101};
+}
+
+class Schedules : public testing::TestWithParam<Case> {};
+
+TEST_P(Schedules, AreRight) {
+    const auto [algorithm, collective] = GetParam();
+    constexpr size_t kCells[] = {1, 2, 3, 16};
+    constexpr size_t kWindows[] = {1, 2, 5};
+    uint64_t seed = 1;
+    for (int size = 1; size <= kMostRanks; ++size) {
+        const int seeds = size <= 9 ? 6 : 1;
+        for (const int root : roots(collective, size)) {
+            for (const size_t count : counts(collective, size)) {
+                for (const bool in_place : {false, true}) {
+                    for (int i = 0; i < seeds; ++i, ++seed) {
+                        // Window 1 is the hard one: every other trial.
+                        const Trial trial{count, kCells[seed % 4], seed % 2 == 0 ? 1 : kWindows[seed % 3], in_place,
+                                          seed};
+                        const std::string error = verify(*algorithm, collective, size, root, trial);
+                        ASSERT_EQ(error, "")
+                            << size << " ranks, root " << root << ", count " << count << ", cell " << trial.cell
+                            << ", window " << trial.window << (in_place ? ", in place" : "") << ", seed " << seed;
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_P(Schedules, EndWithOneChunkOfRoom) {
+    const auto [algorithm, collective] = GetParam();
+    for (const int size : {3, 5, 6, 8, 11, 16}) {
+        for (uint64_t seed = 1; seed <= 12; ++seed) {
+            const size_t count = collective == Collective::allgather || collective == Collective::reduce_scatter_block
+                                     ? 12
+                                     : 12 * static_cast<size_t>(size);
+            const int root = has_root(collective) ? static_cast<int>(seed) % size : 0;
+            const std::string error = verify(*algorithm, collective, size, root, {count, 1, 1, seed % 2 == 0, seed});
+            ASSERT_EQ(error, "") << size << " ranks, seed " << seed;
+        }
+    }
+}
+
+TEST_P(Schedules, AreRightForManyRanks) {
+    const auto [algorithm, collective] = GetParam();
+    for (const int size : {64, 97}) {
+        const bool single = collective == Collective::allgather || collective == Collective::reduce_scatter_block;
+        const int root = has_root(collective) ? 5 : 0;
+        const Trial trial{single ? 2u : 203u, 2, 1, size == 64, static_cast<uint64_t>(size)};
+        ASSERT_EQ(verify(*algorithm, collective, size, root, trial), "") << size << " ranks";
+    }
+}
+
+/// Steps grow with the number of ranks at most; the steps of trees and doubling with its logarithm.
+TEST_P(Schedules, AreShort) {
+    const auto [algorithm, collective] = GetParam();
+    for (const int size : {2, 3, 8, 33, 1024}) {
+        for (const int rank : {0, 1, size / 2, size - 1}) {
+            const Schedule schedule = algorithm->build({collective, rank, size, 0});
+            EXPECT_LE(schedule.steps.size(), 4 * static_cast<size_t>(size) + 32) << size;
+            if (algorithm->name == "double_binary_tree" || algorithm->name == "recursive_doubling") {
+                EXPECT_LE(schedule.steps.size(), 24u) << size;
+            }
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Schedules, testing::ValuesIn(cases()), name_of_case);
+
+/// The property that gives the double tree its bandwidth: no rank adds or forwards for both trees.
+TEST(DoubleBinaryTree, RanksAreInnerNodesOfOneTreeAtMost) {
+    const Algorithm *tree = find("double_binary_tree");
+    for (int size = 2; size <= 130; ++size) {
+        for (int rank = 0; rank < size; ++rank) {
+            const Schedule schedule = tree->build({Collective::allreduce, rank, size, 0});
+            bool adds[2] = {};
+            for (const Step &step : schedule.steps) {
+                if (step.kind == StepKind::recv_reduce)
+                    adds[step.block] = true;
+            }
+            EXPECT_FALSE(adds[0] && adds[1]) << "rank " << rank << " of " << size;
+        }
+    }
+}
+
+TEST(BlockExtent, CoversTheVectorInOrder) {
+    for (const size_t count : {0u, 1u, 6u, 7u, 8u, 101u}) {
+        for (const uint32_t blocks : {1u, 2u, 7u, 33u}) {
+            size_t at = 0;
+            for (uint32_t block = 0; block < blocks; ++block) {
+                const Extent extent = block_extent(count, blocks, block);
+                EXPECT_EQ(extent.offset, at);
+                EXPECT_LE(extent.count, block_extent(count, blocks, 0).count);
+                at += extent.count;
+            }
+            EXPECT_EQ(at, count);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace flx::algorithms

@@ -1,0 +1,274 @@
+/// Bad input: each is a status and a sentence that says what is wrong, on all ranks that can know, and nobody hangs.
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "harness.h"
+
+namespace flx::test {
+namespace {
+
+/// Whether `status` is `want` and the last error's sentence has all of `words`.
+testing::AssertionResult refused(flx_status_t status, flx_status_t want, std::initializer_list<std::string> words) {
+    const std::string sentence = flx_last_error();
+    if (status != want)
+        return testing::AssertionFailure() << flx_strerror(status) << " instead of " << flx_strerror(want) << ": "
+                                           << (status == FLX_SUCCESS ? "" : sentence);
+    for (const std::string &word : words)
+        if (sentence.find(word) == std::string::npos)
+            return testing::AssertionFailure() << "no \"" << word << "\" in \"" << sentence << "\"";
+    return testing::AssertionSuccess();
+}
+
+/// Sets a variable of the environment for a scope.
+class Variable {
+  public:
+    Variable(const char *name, const char *value) : name_(name) {
+        if (const char *old = std::getenv(name))
+            old_ = old;
+        setenv(name, value, 1);
+    }
+    ~Variable() {
+        if (old_.empty())
+            unsetenv(name_.c_str());
+        else
+            setenv(name_.c_str(), old_.c_str(), 1);
+    }
+    Variable(const Variable &) = delete;
+    Variable &operator=(const Variable &) = delete;
+
+  private:
+    std::string name_;
+    std::string old_;
+};
+
+testing::AssertionResult creation_refused(const flx_config_t *config, flx_status_t want,
+                                          std::initializer_list<std::string> words) {
+    flx_comm_t comm = nullptr;
+    const flx_status_t status = flx_comm_create(MPI_COMM_WORLD, config, &comm);
+    const testing::AssertionResult result = refused(status, want, words);
+    if (comm != nullptr) {
+        flx_comm_free(&comm);
+        return testing::AssertionFailure() << "a handle was made";
+    }
+    return result;
+}
+
+class Arguments : public testing::Test {
+  protected:
+    void SetUp() override {
+        comm_ = Comm::world();
+        ASSERT_TRUE(comm_);
+    }
+    /// What was refused did not reach the links: the communicator works.
+    void TearDown() override {
+        const int in = world_rank();
+        int out = -1;
+        ASSERT_TRUE(succeeded(flx_allreduce(&in, &out, 1, FLX_INT32, FLX_MAX, comm_)));
+        EXPECT_EQ(out, world_size() - 1);
+    }
+
+    Comm comm_;
+    std::array<float, 64> a_{}, b_{};
+};
+
+TEST_F(Arguments, NullPointers) {
+    EXPECT_TRUE(
+        refused(flx_allreduce(nullptr, b_.data(), 4, FLX_F32, FLX_SUM, comm_), FLX_ERR_ARGUMENT, {"sendbuf", "null"}));
+    EXPECT_TRUE(
+        refused(flx_allreduce(a_.data(), nullptr, 4, FLX_F32, FLX_SUM, comm_), FLX_ERR_ARGUMENT, {"recvbuf", "null"}));
+    EXPECT_TRUE(refused(flx_allreduce(a_.data(), b_.data(), 4, FLX_F32, FLX_SUM, nullptr), FLX_ERR_ARGUMENT, {"comm"}));
+    EXPECT_TRUE(refused(flx_bcast(nullptr, 4, FLX_F32, 0, comm_), FLX_ERR_ARGUMENT, {"buf", "null"}));
+    EXPECT_TRUE(refused(flx_allgather(nullptr, b_.data(), 1, FLX_F32, comm_), FLX_ERR_ARGUMENT, {"sendbuf"}));
+    EXPECT_TRUE(refused(flx_reduce_scatter_block(a_.data(), nullptr, 1, FLX_F32, FLX_SUM, comm_), FLX_ERR_ARGUMENT,
+                        {"recvbuf"}));
+    EXPECT_TRUE(refused(flx_reduce(nullptr, b_.data(), 1, FLX_F32, FLX_SUM, 0, comm_), FLX_ERR_ARGUMENT, {"sendbuf"}));
+    EXPECT_TRUE(refused(flx_barrier(nullptr), FLX_ERR_ARGUMENT, {"comm"}));
+    EXPECT_TRUE(refused(flx_comm_create(MPI_COMM_WORLD, nullptr, nullptr), FLX_ERR_ARGUMENT, {"comm", "null"}));
+    EXPECT_TRUE(refused(flx_comm_rank(comm_, nullptr), FLX_ERR_ARGUMENT, {"rank", "null"}));
+    EXPECT_TRUE(refused(flx_comm_size(nullptr, nullptr), FLX_ERR_ARGUMENT, {"comm"}));
+    EXPECT_TRUE(refused(flx_comm_dup(comm_, nullptr), FLX_ERR_ARGUMENT, {"dup", "null"}));
+    EXPECT_TRUE(refused(flx_comm_free(nullptr), FLX_ERR_ARGUMENT, {"null"}));
+    EXPECT_TRUE(refused(flx_counters(nullptr), FLX_ERR_ARGUMENT, {"counters"}));
+    EXPECT_TRUE(refused(flx_report(comm_, nullptr, nullptr), FLX_ERR_ARGUMENT, {"line"}));
+    EXPECT_TRUE(
+        refused(flx_comm_link_stats(comm_, nullptr, sizeof(flx_link_stats_t), 1, nullptr), FLX_ERR_ARGUMENT, {"null"}));
+}
+
+TEST_F(Arguments, UnknownTypesReductionsAndRoots) {
+    const auto dtype = static_cast<flx_dtype_t>(99);
+    const auto op = static_cast<flx_op_t>(-1);
+    EXPECT_TRUE(
+        refused(flx_allreduce(a_.data(), b_.data(), 1, dtype, FLX_SUM, comm_), FLX_ERR_ARGUMENT, {"dtype", "99"}));
+    EXPECT_TRUE(refused(flx_allreduce(a_.data(), b_.data(), 1, FLX_F32, op, comm_), FLX_ERR_ARGUMENT, {"op", "-1"}));
+    const std::string size = std::to_string(world_size());
+    EXPECT_TRUE(refused(flx_bcast(a_.data(), 1, FLX_F32, world_size(), comm_), FLX_ERR_ARGUMENT, {"root", size}));
+    EXPECT_TRUE(refused(flx_bcast(a_.data(), 1, FLX_F32, -1, comm_), FLX_ERR_ARGUMENT, {"root", "-1"}));
+    EXPECT_TRUE(refused(flx_reduce(a_.data(), b_.data(), 1, FLX_F32, FLX_SUM, 1 << 20, comm_), FLX_ERR_ARGUMENT,
+                        {"root", "1048576"}));
+    const char *name = nullptr;
+    EXPECT_TRUE(
+        refused(flx_comm_algorithm(comm_, "alltoall", 8, FLX_F32, FLX_SUM, &name), FLX_ERR_ARGUMENT, {"alltoall"}));
+}
+
+TEST_F(Arguments, OverlapsAndHugeCounts) {
+    EXPECT_TRUE(refused(flx_allreduce(a_.data(), a_.data() + 1, 4, FLX_F32, FLX_SUM, comm_), FLX_ERR_ARGUMENT,
+                        {"overlap", "12 bytes", "FLX_IN_PLACE"}));
+    EXPECT_TRUE(refused(flx_reduce_scatter_block(a_.data() + 1, a_.data(), 2, FLX_F32, FLX_SUM, comm_),
+                        FLX_ERR_ARGUMENT, {"overlap"}));
+    const bool last = world_rank() == world_size() - 1;
+    EXPECT_TRUE(refused(flx_allgather(a_.data() + (last ? 0 : world_size() - 1) + (world_size() == 1 ? 1 : 0),
+                                      a_.data(), world_size() == 1 ? 2 : 1, FLX_F32, comm_),
+                        FLX_ERR_ARGUMENT, {"overlap"}));
+    EXPECT_TRUE(refused(flx_allreduce(a_.data(), b_.data(), SIZE_MAX, FLX_F32, FLX_SUM, comm_), FLX_ERR_ARGUMENT,
+                        {"count", "memory"}));
+    EXPECT_TRUE(
+        refused(flx_allgather(a_.data(), b_.data(), SIZE_MAX / 4, FLX_F32, comm_), FLX_ERR_ARGUMENT, {"count"}));
+    EXPECT_TRUE(succeeded(flx_allreduce(nullptr, nullptr, 0, FLX_F32, FLX_SUM, comm_)));
+}
+
+TEST_F(Arguments, StructSizes) {
+    flx_config_t config = FLX_CONFIG_INIT;
+    config.struct_size = 3;
+    EXPECT_TRUE(creation_refused(&config, FLX_ERR_ARGUMENT, {"struct_size", "3", "FLX_CONFIG_INIT"}));
+    flx_counters_t counters{};
+    EXPECT_TRUE(refused(flx_counters(&counters), FLX_ERR_ARGUMENT, {"struct_size"}));
+    std::array<flx_link_stats_t, 2> stats{};
+    size_t count = 0;
+    EXPECT_TRUE(refused(flx_comm_link_stats(comm_, stats.data(), 8, 2, &count), FLX_ERR_ARGUMENT, {"entry_size", "8"}));
+    flx_comm_t comm = nullptr;
+    EXPECT_TRUE(refused(flx_comm_create(MPI_COMM_NULL, nullptr, &comm), FLX_ERR_ARGUMENT, {"MPI_COMM_NULL"}));
+    EXPECT_EQ(comm, nullptr);
+}
+
+TEST(Knobs, ThatAreUnknownOrWrong) {
+    {
+        const Variable variable("FLX_PARTITON", "shm:1");
+        EXPECT_TRUE(creation_refused(nullptr, FLX_ERR_CONFIG, {"FLX_PARTITON", "did you mean FLX_PARTITION"}));
+    }
+    {
+        const Variable variable("FLX_DEADLINE", "soon");
+        EXPECT_TRUE(creation_refused(nullptr, FLX_ERR_CONFIG, {"FLX_DEADLINE", "soon", "allowed"}));
+    }
+    flx_config_t config = FLX_CONFIG_INIT;
+    config.deadline_s = -1;
+    EXPECT_TRUE(creation_refused(&config, FLX_ERR_CONFIG, {"FLX_DEADLINE", "-1", "flx_config_t"}));
+    config = FLX_CONFIG_INIT;
+    config.algorithm = "allreduce:best";
+    EXPECT_TRUE(creation_refused(&config, FLX_ERR_CONFIG, {"FLX_ALGORITHM", "allreduce:best", "ring"}));
+    config.algorithm = "alltoall:ring";
+    EXPECT_TRUE(creation_refused(&config, FLX_ERR_CONFIG, {"FLX_ALGORITHM", "alltoall", "allgather"}));
+    config.algorithm = "ring";
+    EXPECT_TRUE(creation_refused(&config, FLX_ERR_CONFIG, {"FLX_ALGORITHM", "\"ring\""}));
+}
+
+/// A knob that is wrong on one rank only is an error on all.
+TEST(Knobs, ThatAreWrongOnOneRank) {
+    if (world_size() < 2)
+        GTEST_SKIP() << "skipped: needs two ranks";
+    {
+        const Variable variable(world_rank() == 1 ? "FLX_CHECK" : "FLX_TEST_NOTHING", "maybe");
+        EXPECT_TRUE(creation_refused(nullptr, FLX_ERR_CONFIG, {"FLX_CHECK"}));
+    }
+    {
+        const Variable variable(world_rank() == 1 ? "FLX_RAILS" : "FLX_TEST_NOTHING", "smoke-signals");
+        EXPECT_TRUE(creation_refused(nullptr, FLX_ERR_CONFIG, {"FLX_RAILS"}));
+    }
+    flx_config_t config = FLX_CONFIG_INIT;
+    config.strict = world_rank() == 0 ? 1 : 0;
+    EXPECT_TRUE(creation_refused(&config, FLX_ERR_CONFIG, {"FLX_STRICT", "equal on all ranks"}));
+}
+
+TEST(Knobs, LinksThatDoNotServe) {
+    if (world_size() < 2)
+        GTEST_SKIP() << "skipped: one rank has no links";
+    flx_config_t config = FLX_CONFIG_INIT;
+    config.links = "shm,eth17";
+    EXPECT_TRUE(creation_refused(&config, FLX_ERR_CONFIG, {"FLX_LINKS", "eth17", "shm"}));
+    config = FLX_CONFIG_INIT;
+    for (const char *partition : {"shm", "shm:x", "shm:-1", "eth17:1", "shm:.5,shm:.5", "shm:0"}) {
+        config.partition = partition;
+        EXPECT_TRUE(creation_refused(&config, FLX_ERR_CONFIG, {"partition"})) << partition;
+    }
+    if (world_hosts() == world_size()) {
+        config = FLX_CONFIG_INIT;
+        config.links = "shm";
+        EXPECT_TRUE(creation_refused(&config, FLX_ERR_LINK, {"no link reaches", "rank"}));
+    }
+}
+
+/// Ranks that do not call alike: an error within seconds on every rank that takes part, and a broken communicator.
+void expect_mismatch(bool check, std::initializer_list<std::string> words, flx_status_t (*call)(flx_comm_t comm)) {
+    Settings settings;
+    settings.check = check ? 1 : 0;
+    settings.deadline_s = 20;
+    const flx_config_t config = settings.config();
+    Comm comm = Comm::world(&config);
+    ASSERT_TRUE(comm);
+    const auto began = std::chrono::steady_clock::now();
+    const flx_status_t status = call(comm);
+    const auto took = std::chrono::steady_clock::now() - began;
+    EXPECT_LT(took, std::chrono::seconds(10));
+    EXPECT_TRUE(status == FLX_ERR_MISMATCH || status == FLX_ERR_PEER) << flx_strerror(status) << flx_last_error();
+    EXPECT_TRUE(!check || refused(status, FLX_ERR_MISMATCH, words)) << flx_last_error();
+    // At least one rank says that it is a mismatch.
+    EXPECT_FALSE(everywhere(status != FLX_ERR_MISMATCH));
+    float in = 1;
+    float out = 0;
+    EXPECT_TRUE(refused(flx_allreduce(&in, &out, 1, FLX_F32, FLX_SUM, comm), FLX_ERR_COMM, {"broken"}));
+    flx_comm_t dup = nullptr;
+    EXPECT_TRUE(refused(flx_comm_dup(comm, &dup), FLX_ERR_COMM, {"broken"}));
+    EXPECT_EQ(dup, nullptr);
+}
+
+flx_status_t counts_differ(flx_comm_t comm, size_t count) {
+    count += world_rank() == 0 ? 1 : 0;
+    std::vector<float> in(count), out(count);
+    return flx_allreduce(in.data(), out.data(), count, FLX_F32, FLX_SUM, comm);
+}
+
+TEST(Mismatch, IsNoticed) {
+    if (world_size() < 2)
+        GTEST_SKIP() << "skipped: needs two ranks";
+    expect_mismatch(false, {}, [](flx_comm_t comm) { return counts_differ(comm, 5); });
+    expect_mismatch(false, {}, [](flx_comm_t comm) { return counts_differ(comm, 200000); });
+    expect_mismatch(false, {}, [](flx_comm_t comm) {
+        std::vector<float> in(50000), out(50000);
+        return flx_allreduce(in.data(), out.data(), in.size(), FLX_F32, world_rank() == 0 ? FLX_MIN : FLX_MAX, comm);
+    });
+    expect_mismatch(false, {}, [](flx_comm_t comm) {
+        std::vector<float> in(20), out(20);
+        if (world_rank() == 0)
+            return flx_barrier(comm);
+        return flx_allreduce(in.data(), out.data(), in.size(), FLX_F32, FLX_SUM, comm);
+    });
+}
+
+TEST(Mismatch, IsNamedByCheck) {
+    if (world_size() < 2)
+        GTEST_SKIP() << "skipped: needs two ranks";
+    expect_mismatch(true, {"allreduce", "count 5", "count 6", "rank 0"},
+                    [](flx_comm_t comm) { return counts_differ(comm, 5); });
+    expect_mismatch(true, {"count 0", "count 1"}, [](flx_comm_t comm) { return counts_differ(comm, 0); });
+    expect_mismatch(true, {"barrier", "bcast", "rank 0"}, [](flx_comm_t comm) {
+        float value = 0;
+        return world_rank() == 0 ? flx_barrier(comm) : flx_bcast(&value, 1, FLX_F32, 0, comm);
+    });
+    expect_mismatch(true, {"root 0", "root 1"}, [](flx_comm_t comm) {
+        float value = 0;
+        return flx_bcast(&value, 1, FLX_F32, world_rank() == 0 ? 1 : 0, comm);
+    });
+}
+
+TEST(Texts, NameEveryStatus) {
+    for (int status = FLX_SUCCESS; status <= FLX_ERR_SYSTEM; ++status)
+        EXPECT_NE(std::strstr(flx_strerror(static_cast<flx_status_t>(status)), "FLX_"), nullptr);
+    EXPECT_NE(flx_strerror(static_cast<flx_status_t>(77)), nullptr);
+    EXPECT_EQ(flx_version(), 100);
+}
+
+}  // namespace
+}  // namespace flx::test

@@ -1,0 +1,365 @@
+/// The executor over links that refuse, delay, repeat and complete late: every algorithm against a serial reference,
+/// and what it says of chunks and links that are wrong.
+#include "executor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+
+#include "calls.h"
+#include "fake_fabric.h"
+#include "ranks.h"
+
+namespace flx {
+namespace {
+
+using algorithms::Algorithm;
+using algorithms::BitClass;
+using algorithms::Collective;
+using algorithms::StepKind;
+using testing::Fabric;
+using testing::FabricFacts;
+using testing::FakeLink;
+using testing::RandomRouter;
+using testing::run_ranks;
+using testing::TestBuffers;
+using testing::TestCall;
+
+constexpr WaitPolicy kYield{.spins = 0, .sleep_after_ns = 1'000'000'000, .check_ns = 1'000'000};
+
+class TestWatch final : public Watch {
+  public:
+    TestWatch(const std::atomic<int> &failed, int64_t most_ns) : failed_(failed), most_ns_(most_ns) {}
+    /// Called when the wait was too long.
+    std::function<void()> ask = [] {};
+    void progress() override {}
+    Status check(int64_t waited_ns) override {
+        if (failed_.load() != 0)
+            return fail(FLX_ERR_COMM, "another rank failed");
+        if (waited_ns <= most_ns_)
+            return {};
+        ask();
+        return fail(FLX_ERR_PEER, "waited too long");
+    }
+
+  private:
+    const std::atomic<int> &failed_;
+    const int64_t most_ns_;
+};
+
+struct Program {
+    const Algorithm *algorithm;
+    TestCall call;
+};
+
+/// Each algorithm with each collective that it serves, in random order, so that the next operation is another one.
+std::vector<Program> random_programs(int ranks, uint32_t seed) {
+    std::mt19937 random(seed);
+    std::vector<Program> programs;
+    for (const Algorithm &algorithm : algorithms::all()) {
+        for (int c = 0; c < algorithms::kCollectives; ++c) {
+            const auto collective = static_cast<Collective>(c);
+            if (!algorithm.serves(collective, ranks))
+                continue;
+            for (const size_t most : {size_t{1}, size_t{40}, size_t{2000}, size_t{20000}}) {
+                TestCall call;
+                call.collective = collective;
+                call.ranks = ranks;
+                call.dtype = std::array{FLX_INT32, FLX_UINT8, FLX_INT64, FLX_F32, FLX_BF16}[random() % 5];
+                call.op = static_cast<flx_op_t>(random() % kOps);
+                call.root = static_cast<int>(random() % ranks);
+                call.count = collective == Collective::barrier ? 1 : 1 + random() % most;
+                if (collective == Collective::allgather || collective == Collective::reduce_scatter_block)
+                    call.count = std::max<size_t>(1, call.count / ranks) * ranks;
+                call.in_place = random() % 2 == 0;
+                call.seed = random() % 100'000;
+                programs.push_back({&algorithm, call});
+            }
+        }
+    }
+    std::shuffle(programs.begin(), programs.end(), random);
+    return programs;
+}
+
+using Results = std::vector<std::vector<std::vector<std::byte>>>;  // by program and rank
+
+/// Runs the programs one after the other, on ranks that do not wait for each other between them. `seed`: of everything
+/// that must not change results.
+void run_programs(const std::vector<Program> &programs, int ranks, uint32_t seed, FabricFacts &facts,
+                  Results &results) {
+    std::mt19937 random(seed);
+    const int links = 1 + static_cast<int>(random() % 4);
+    std::vector<std::unique_ptr<Fabric>> fabrics;
+    for (int link = 0; link < links; ++link)
+        fabrics.push_back(
+            std::make_unique<Fabric>(fmt::format("link{}", link), link == 0 ? LinkKind::shm : LinkKind::rail, ranks,
+                                     1 + static_cast<int>(random() % 4), kMaxCellBytes << random() % 2, facts));
+    std::atomic<int> failed{0};
+    std::vector<std::atomic<size_t>> entered(static_cast<size_t>(ranks));
+    results.assign(programs.size(), std::vector<std::vector<std::byte>>(static_cast<size_t>(ranks)));
+    run_ranks(ranks, [&](int rank) {
+        std::vector<std::unique_ptr<FakeLink>> ends;
+        std::vector<Link *> pointers;
+        for (const auto &fabric : fabrics) {
+            ends.push_back(std::make_unique<FakeLink>(*fabric, rank, seed * 100 + pointers.size() * 10 + rank));
+            pointers.push_back(ends.back().get());
+        }
+        RandomRouter router(links, seed * 7 + rank, facts);
+        Executor executor(rank, ranks, 1, pointers, router);
+        TestWatch watch(failed, 20'000'000'000);
+        for (size_t number = 0; number < programs.size() && failed == 0; ++number) {
+            const auto &[algorithm, call] = programs[number];
+            const Plan plan(*algorithm, {call.collective, rank, ranks, call.root});
+            const TestBuffers buffers(call, rank);
+            Operation operation{call.collective, buffers.in(), buffers.out(), call.count, call.dtype,
+                                call.op,         call.root,    number + 1,    call.seed};
+            for (const auto &end : ends)
+                end->set_sequence(operation.sequence);
+            entered[rank] = number + 1;
+            Waiter waiter(kYield, watch);
+            const Status status = executor.run(operation, plan, waiter);
+            const auto where = [&] {
+                return fmt::format("{}: {}, operation {}, rank {}, {} links, seed {}", algorithm->name, call.text(),
+                                   number + 1, rank, links, seed);
+            };
+            if (!status.ok() || !buffers.intact())
+                ++failed;
+            ASSERT_TRUE(status.ok()) << where() << ": " << status.sentence();
+            ASSERT_TRUE(buffers.intact()) << where();
+            if (call.collective == Collective::barrier) {
+                for (const auto &other : entered)
+                    ASSERT_GT(other.load(), number) << where() << ": a rank had not come";
+            }
+            results[number][rank] = buffers.result();
+            const bool floats = call.dtype >= FLX_F16;
+            const BitClass bits = algorithm->bits(call.collective);
+            if (floats && bits != BitClass::none && bits != BitClass::rank_order)
+                continue;
+            const bool right = results[number][rank] == result_of(call, rank);
+            if (!right)
+                ++failed;
+            ASSERT_TRUE(right) << where();
+        }
+        for (const auto &end : ends) {
+            EXPECT_EQ(end->held(), 0U) << "every arrival is released";
+            EXPECT_EQ(end->outstanding(), 0U) << "every source was given back before its operation returned";
+        }
+    });
+    EXPECT_EQ(failed, 0);
+}
+
+class ExecutorRanks : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, ExecutorRanks, ::testing::Range(2, 6));
+
+TEST_P(ExecutorRanks, AllAlgorithmsOverDifferentLinksAndVectors) {
+    const int ranks = GetParam();
+    FabricFacts facts;
+    for (uint32_t seed = 1; seed <= 5; ++seed) {
+        const std::vector<Program> programs = random_programs(ranks, seed * 10 + ranks);
+        std::optional<Results> first;
+        for (uint32_t links_seed = 1; links_seed <= 3; ++links_seed) {
+            Results results;
+            run_programs(programs, ranks, links_seed * 5 + seed, facts, results);
+            if (HasFailure())
+                return;
+            if (!first)
+                first = results;
+            for (size_t number = 0; number < programs.size(); ++number) {
+                const auto &[algorithm, call] = programs[number];
+                EXPECT_EQ(results[number], (*first)[number])
+                    << algorithm->name << ": " << call.text() << ": bits depend on the links";
+                if (call.collective != Collective::allreduce)
+                    continue;
+                for (const auto &result : results[number])
+                    EXPECT_EQ(result, results[number][0]) << algorithm->name << ": " << call.text();
+            }
+        }
+    }
+    // What this test is about did happen.
+    EXPECT_GT(facts.busy, 0);
+    EXPECT_GT(facts.in_flight, 0);
+    EXPECT_GT(facts.duplicates, 0);
+    EXPECT_GT(facts.early, 0);
+    EXPECT_GT(facts.split, 0);
+}
+
+// ---- one rank, and a link that gives it what the test says
+
+class ScriptedLink final : public Link {
+  public:
+    SendResult answer = SendResult::busy;
+    Status broken;
+    std::deque<std::pair<ChunkHeader, std::vector<std::byte>>> script;
+    int released = 0;
+
+    [[nodiscard]] const std::string &name() const override { return name_; }
+    [[nodiscard]] LinkKind kind() const override { return LinkKind::rail; }
+    [[nodiscard]] bool reaches(int) const override { return true; }
+    [[nodiscard]] size_t max_chunk() const override { return kMaxCellBytes; }
+    [[nodiscard]] size_t good_chunk(size_t) const override { return kMaxCellBytes; }
+    SendResult send(int, const ChunkHeader &, const void *) override { return answer; }
+    bool receive(int peer, Arrival &arrival) override {
+        if (script.empty())
+            return false;
+        given_.push_back(std::move(script.front()));
+        script.pop_front();
+        arrival = {given_.back().first, peer, given_.back().second.data(), given_.size()};
+        return true;
+    }
+    void release(const Arrival &) override { ++released; }
+    bool completed(Completion &) override { return false; }
+    bool progress() override { return false; }
+    [[nodiscard]] size_t outstanding() const override { return 0; }
+    [[nodiscard]] size_t unacknowledged(int) const override { return 0; }
+    [[nodiscard]] LinkCounters counters(int) const override { return {}; }
+    [[nodiscard]] Status error(int) const override { return broken; }
+
+  private:
+    const std::string name_ = "scripted";
+    std::deque<std::pair<ChunkHeader, std::vector<std::byte>>> given_;
+};
+
+/// Rank 0 of two, in an allreduce of kCount 32-bit integers.
+class ExecutorAlone : public ::testing::Test {
+  protected:
+    static constexpr size_t kCount = 300;
+
+    Status run(const Algorithm &algorithm, Collective collective = Collective::allreduce, uint64_t sequence = 5) {
+        const Plan plan(algorithm, {collective, 0, 2, 0});
+        std::fill(out_.begin(), out_.end(), -7);
+        const bool bcast = collective == Collective::bcast;
+        const Operation operation{
+            collective, bcast ? out_.data() : in_.data(), out_.data(), kCount, FLX_INT32, FLX_SUM, 0, sequence, 77};
+        Waiter waiter(kYield, watch_);
+        return executor_.run(operation, plan, waiter);
+    }
+    [[nodiscard]] bool untouched() const {
+        return std::all_of(out_.begin(), out_.end(), [](int32_t value) { return value == -7; });
+    }
+
+    /// A chunk of one cell that an allreduce waits for first.
+    static ChunkHeader good_header(const Algorithm &algorithm) {
+        const Plan plan(algorithm, {Collective::allreduce, 0, 2, 0});
+        for (const algorithms::Step &step : plan.schedule().steps)
+            if (step.kind != StepKind::send && step.kind != StepKind::copy)
+                return {5, 1, 77, step.phase, step.block, 0, 1, 256, 0};
+        ADD_FAILURE() << algorithm.name << " receives nothing";
+        return {};
+    }
+    void deliver(const ChunkHeader &header) {
+        link_.script.emplace_back(header, std::vector<std::byte>(4096, std::byte{1}));
+    }
+
+    std::atomic<int> none_{0};
+    FabricFacts facts_;
+    TestWatch watch_{none_, 20'000'000};
+    ScriptedLink link_;
+    RandomRouter router_{1, 1, facts_};
+    Executor executor_{0, 2, 1, {&link_}, router_};
+    std::vector<int32_t> in_ = std::vector<int32_t>(kCount, 3);
+    std::vector<int32_t> out_ = std::vector<int32_t>(kCount);
+};
+
+std::vector<const Algorithm *> allreduces() {
+    std::vector<const Algorithm *> result;
+    for (const Algorithm &algorithm : algorithms::all())
+        if (algorithm.serves(Collective::allreduce, 2))
+            result.push_back(&algorithm);
+    return result;
+}
+
+class ExecutorAlgorithms : public ExecutorAlone, public ::testing::WithParamInterface<const Algorithm *> {};
+INSTANTIATE_TEST_SUITE_P(Allreduce, ExecutorAlgorithms, ::testing::ValuesIn(allreduces()),
+                         [](const auto &info) { return std::string(info.param->name); });
+
+TEST_P(ExecutorAlgorithms, TakesAChunkThatFitsAndWaitsForTheRest) {
+    deliver(good_header(*GetParam()));
+    std::vector<Awaited> awaited;
+    watch_.ask = [&] { executor_.awaited(awaited); };
+    const Status status = run(*GetParam());
+    EXPECT_EQ(status.code(), FLX_ERR_PEER) << "what the watch says: " << status.sentence();
+    ASSERT_FALSE(awaited.empty());
+    for (const Awaited &entry : awaited) {
+        EXPECT_EQ(entry.peer, 1);
+        EXPECT_GT(entry.bytes, 0U);
+    }
+}
+
+TEST_P(ExecutorAlgorithms, RefusesAHeaderThatDoesNotFit) {
+    const auto wrong = [&](void (*change)(ChunkHeader &), const char *what) {
+        ScriptedLink link;
+        Executor executor(0, 2, 1, {&link}, router_);
+        ChunkHeader header = good_header(*GetParam());
+        change(header);
+        link.script.emplace_back(header, std::vector<std::byte>(4096, std::byte{1}));
+        const Plan plan(*GetParam(), {Collective::allreduce, 0, 2, 0});
+        std::fill(out_.begin(), out_.end(), -7);
+        const Operation operation{Collective::allreduce, in_.data(), out_.data(), kCount, FLX_INT32, FLX_SUM, 0, 5, 77};
+        Waiter waiter(kYield, watch_);
+        const Status status = executor.run(operation, plan, waiter);
+        EXPECT_EQ(status.code(), FLX_ERR_MISMATCH) << what << ": " << status.sentence();
+        EXPECT_EQ(status.sentence().rfind("rank 1 ", 0), 0U) << status.sentence();
+        EXPECT_TRUE(untouched()) << what;
+    };
+    wrong([](ChunkHeader &header) { header.phase += 9; }, "phase");
+    wrong([](ChunkHeader &header) { header.block += 9; }, "block");
+    wrong([](ChunkHeader &header) { header.block = UINT32_MAX; }, "last block");
+    wrong([](ChunkHeader &header) { header.first_cell = 100; }, "cell past the end");
+    wrong([](ChunkHeader &header) { header.first_cell = UINT32_MAX; }, "cell that wraps");
+    wrong([](ChunkHeader &header) { header.cells = 0; }, "no cell");
+    wrong([](ChunkHeader &header) { header.cells = UINT32_MAX; }, "too many cells");
+    wrong([](ChunkHeader &header) { header.cells = 2; }, "more cells than bytes");
+    wrong([](ChunkHeader &header) { header.bytes -= 1; }, "a byte too few");
+    wrong([](ChunkHeader &header) { header.bytes = 0; }, "no bytes");
+    wrong([](ChunkHeader &header) { header.bytes = UINT32_MAX; }, "too many bytes");
+    wrong([](ChunkHeader &header) { header.signature = 78; }, "signature");
+}
+
+TEST_P(ExecutorAlgorithms, DropsChunksOfEarlierOperations) {
+    ChunkHeader header = good_header(*GetParam());
+    header.sequence = 4;
+    header.signature = 1;
+    header.cells = 1000;  // nobody looks at it
+    deliver(header);
+    EXPECT_EQ(run(*GetParam()).code(), FLX_ERR_PEER);
+    EXPECT_EQ(link_.released, 1);
+    EXPECT_TRUE(untouched());
+}
+
+/// A chunk of the next operation is kept, and looked at when that begins.
+TEST_P(ExecutorAlgorithms, KeepsChunksOfTheNextOperation) {
+    const Algorithm *sender = algorithms::find("double_binary_tree");
+    ASSERT_TRUE(sender != nullptr);
+    ChunkHeader header = good_header(*GetParam());
+    header.signature = 78;
+    deliver(header);
+    link_.answer = SendResult::copied;
+    const Status before = run(*sender, Collective::bcast, 4);
+    EXPECT_TRUE(before.ok()) << before.sentence();
+    ASSERT_TRUE(link_.script.empty()) << "it came while the first operation ran";
+    EXPECT_EQ(link_.released, 0);
+    EXPECT_EQ(run(*GetParam()).code(), FLX_ERR_MISMATCH);
+    EXPECT_TRUE(untouched());
+}
+
+TEST_P(ExecutorAlgorithms, PassesOnWhyALinkFailed) {
+    link_.broken = Status(FLX_ERR_LINK, "the link to rank 1 is gone");
+    link_.answer = SendResult::failed;
+    const Status sending = run(*GetParam());
+    EXPECT_EQ(sending.code(), FLX_ERR_LINK);
+    EXPECT_EQ(sending.sentence(), link_.broken.sentence());
+
+    ScriptedLink link;  // notices it while it waits
+    link.broken = link_.broken;
+    Executor executor(0, 2, 1, {&link}, router_);
+    const Plan plan(*GetParam(), {Collective::allreduce, 0, 2, 0});
+    const Operation operation{Collective::allreduce, in_.data(), out_.data(), kCount, FLX_INT32, FLX_SUM, 0, 5, 77};
+    Waiter waiter(kYield, watch_);
+    EXPECT_EQ(executor.run(operation, plan, waiter).sentence(), link.broken.sentence());
+    EXPECT_TRUE(untouched());
+}
+
+}  // namespace
+}  // namespace flx

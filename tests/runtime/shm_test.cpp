@@ -1,0 +1,582 @@
+/// Collectives and the link of one host, with ranks as threads: fused and streamed calls in random order against a
+/// serial reference, rings that wrap, and segments that leave nothing behind.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <sstream>
+
+#include "calls.h"
+#include "ranks.h"
+#include "shm/channel.h"
+#include "shm/fused.h"
+#include "shm/segment.h"
+#include "shm/stream.h"
+
+namespace flx::shm {
+namespace {
+
+using algorithms::Collective;
+using testing::run_group;
+using testing::run_ranks;
+using testing::TestBuffers;
+using testing::TestCall;
+
+/// Ends waits when a rank has failed, or after a time that no working wait takes.
+class TestWatch final : public Watch {
+  public:
+    explicit TestWatch(const std::atomic<int> &failed) : failed_(failed) {}
+    void progress() override {}
+    Status check(int64_t waited_ns) override {
+        if (failed_.load() != 0)
+            return fail(FLX_ERR_COMM, "another rank failed");
+        if (waited_ns > 30'000'000'000)
+            return fail(FLX_ERR_PEER, "waited for 30 s");
+        return {};
+    }
+
+  private:
+    const std::atomic<int> &failed_;
+};
+
+constexpr WaitPolicy kYield{.spins = 0};
+
+class Shm : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Shm, ::testing::Range(1, 6));
+
+/// The same for all ranks that draw it from equal generators.
+TestCall random_call(std::mt19937 &random, int ranks, size_t most_bytes, bool barrier) {
+    const auto below = [&](size_t limit) { return static_cast<size_t>(random() % limit); };
+    TestCall call;
+    call.ranks = ranks;
+    call.collective = static_cast<Collective>(below(barrier ? 6 : 5));
+    call.dtype = static_cast<flx_dtype_t>(below(kDtypes));
+    call.op = static_cast<flx_op_t>(below(kOps));
+    call.root = static_cast<int>(below(ranks));
+    const size_t most = most_bytes / call.element();
+    // As many small ones as large ones.
+    call.count = 1 + below(below(2) == 0 ? most : std::min<size_t>(most, 64));
+    if (call.collective == Collective::allgather || call.collective == Collective::reduce_scatter_block)
+        call.count = std::max<size_t>(1, call.count / ranks) * ranks;
+    call.in_place = below(2) == 0;
+    call.seed = static_cast<uint32_t>(below(1U << 20));
+    return call;
+}
+
+using Caller = std::function<Status(const TestCall &, const TestBuffers &, uint32_t signature, Waiter &)>;
+
+/// Runs `calls` random calls on each rank. One of the ranks, not always the same, comes late now and then.
+void run_random_calls(int ranks, uint32_t seed, int calls, size_t most_bytes, bool barrier,
+                      const std::function<Caller(std::byte *, int rank)> &make, size_t memory_bytes) {
+    std::atomic<int> failed{0};
+    run_group(ranks, [&](Bootstrap &bootstrap) {
+        const int rank = bootstrap.rank();
+        std::unique_ptr<Segment> segment;
+        const Status made = Segment::make(bootstrap, memory_bytes, segment);
+        ASSERT_TRUE(made.ok()) << made.sentence();
+        const Caller caller = make(segment->base(), rank);
+        std::mt19937 random(seed);
+        TestWatch watch(failed);
+        for (int number = 0; number < calls && failed == 0; ++number) {
+            const TestCall call = random_call(random, ranks, most_bytes, barrier);
+            const uint32_t late = random() % (4 * ranks);
+            if (late == static_cast<uint32_t>(rank))
+                std::this_thread::sleep_for(std::chrono::microseconds(300));
+            const TestBuffers buffers(call, rank);
+            Waiter waiter(kYield, watch);
+            const Status status = caller(call, buffers, call.seed, waiter);
+            // Equal to one reference on every rank, so equal on all of them.
+            const bool right = status.ok() && buffers.result() == result_of(call, rank) && buffers.intact();
+            if (!right)
+                ++failed;
+            ASSERT_TRUE(status.ok()) << call.text() << ": " << status.sentence();
+            ASSERT_TRUE(right) << call.text() << ", call " << number << ", rank " << rank << ", seed " << seed
+                               << (buffers.intact() ? "" : ": wrote elsewhere");
+        }
+    });
+    EXPECT_EQ(failed, 0);
+}
+
+Caller fused_caller(std::byte *memory, int rank, int ranks, size_t payload) {
+    const auto fused = std::make_shared<Fused>(memory, rank, ranks, payload);
+    return [fused](const TestCall &call, const TestBuffers &buffers, uint32_t signature, Waiter &waiter) {
+        switch (call.collective) {
+            case Collective::allreduce:
+                return fused->allreduce(buffers.in(), buffers.out(), call.count, call.dtype, call.op, signature,
+                                        waiter);
+            case Collective::reduce:
+                return fused->reduce(buffers.in(), buffers.out(), call.count, call.dtype, call.op, call.root, signature,
+                                     waiter);
+            case Collective::reduce_scatter_block:
+                return fused->reduce_scatter_block(buffers.in(), buffers.out(), call.block(), call.dtype, call.op,
+                                                   signature, waiter);
+            case Collective::allgather:
+                return fused->allgather(buffers.in(), buffers.out(), call.block() * call.element(), signature, waiter);
+            case Collective::bcast:
+                return fused->bcast(buffers.out(), call.count * call.element(), call.root, signature, waiter);
+            case Collective::barrier:
+                break;
+        }
+        return fused->barrier(signature, waiter);
+    };
+}
+
+Caller stream_caller(std::byte *memory, int rank, int ranks, size_t budget) {
+    const auto stream = std::make_shared<Stream>(memory, rank, ranks, budget);
+    return [stream](const TestCall &call, const TestBuffers &buffers, uint32_t signature, Waiter &waiter) {
+        return stream->run(call.collective, buffers.in(), buffers.out(), call.count, call.dtype, call.op, call.root,
+                           signature, waiter);
+    };
+}
+
+TEST_P(Shm, FusedCallsInRandomOrder) {
+    const int ranks = GetParam();
+    constexpr size_t kPayload = 1000;  // not a multiple of a cache line
+    for (uint32_t seed = 1; seed <= 3; ++seed)
+        run_random_calls(
+            ranks, seed, 400, kPayload, true,
+            [&](std::byte *memory, int rank) { return fused_caller(memory, rank, ranks, kPayload); },
+            Fused::bytes(ranks, kPayload));
+}
+
+/// A rank that only sends must not write over what slow readers have not read.
+TEST_P(Shm, FusedRootsDoNotOvertakeReaders) {
+    const int ranks = GetParam();
+    constexpr size_t kPayload = 4096;
+    std::atomic<int> failed{0};
+    std::vector<std::byte> memory_owner(Fused::bytes(ranks, kPayload) + 64);
+    auto *memory = memory_owner.data() + (64 - reinterpret_cast<uintptr_t>(memory_owner.data()) % 64) % 64;
+    run_ranks(ranks, [&](int rank) {
+        const Caller caller = fused_caller(memory, rank, ranks, kPayload);
+        TestWatch watch(failed);
+        for (uint32_t number = 0; number < 60; ++number) {
+            const Collective collective = number / 20 % 2 == 0 ? Collective::bcast : Collective::reduce;
+            const TestCall call{collective, FLX_INT64, FLX_SUM, ranks, 0, 512, false, number};
+            if ((rank == 0) == (collective == Collective::reduce) && number % 3 == 0)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            const TestBuffers buffers(call, rank);
+            Waiter waiter(kYield, watch);
+            const Status status = caller(call, buffers, number, waiter);
+            ASSERT_TRUE(status.ok()) << status.sentence();
+            ASSERT_TRUE(buffers.result() == result_of(call, rank)) << call.text() << ", call " << number;
+        }
+    });
+}
+
+TEST_P(Shm, StreamedCallsInRandomOrder) {
+    const int ranks = GetParam();
+    // The first gives the smallest blocks there are; with the last, one vector takes a few blocks.
+    for (const size_t budget : {size_t{1}, size_t{200'000}}) {
+        const uint32_t seed = static_cast<uint32_t>(budget % 97);
+        run_random_calls(
+            ranks, seed, 60, 300'000, false,
+            [&](std::byte *memory, int rank) { return stream_caller(memory, rank, ranks, budget); },
+            Stream::bytes(ranks, budget));
+    }
+}
+
+/// So large that results are written past the cache, over blocks that wrap hundreds of times.
+TEST_P(Shm, StreamedLargeVector) {
+    const int ranks = GetParam();
+    std::atomic<int> failed{0};
+    std::vector<std::byte> memory_owner(Stream::bytes(ranks, 1) + 64);
+    auto *memory = memory_owner.data() + (64 - reinterpret_cast<uintptr_t>(memory_owner.data()) % 64) % 64;
+    run_ranks(ranks, [&](int rank) {
+        const Caller caller = stream_caller(memory, rank, ranks, 1);
+        TestWatch watch(failed);
+        for (const Collective collective : {Collective::allreduce, Collective::bcast}) {
+            const TestCall call{collective, FLX_UINT64, FLX_SUM, ranks, ranks - 1, (9U << 20) / 8 + 3, false, 5};
+            const TestBuffers buffers(call, rank);
+            Waiter waiter(kYield, watch);
+            const Status status = caller(call, buffers, 1, waiter);
+            ASSERT_TRUE(status.ok()) << status.sentence();
+            ASSERT_TRUE(buffers.result() == result_of(call, rank)) << call.text();
+            ASSERT_TRUE(buffers.intact());
+        }
+    });
+}
+
+/// After a few calls that agree, the last rank calls with another signature: whoever reads it says so, and no rank
+/// returns as if nothing were wrong where all ranks read each other.
+void expect_mismatch(int ranks, const std::vector<Collective> &collectives, size_t memory_bytes,
+                     const std::function<Caller(std::byte *, int rank)> &make) {
+    for (const Collective collective : collectives) {
+        std::atomic<int> failed{0}, mismatches{0}, successes{0};
+        std::vector<std::byte> memory_owner(memory_bytes + 64);
+        auto *memory = memory_owner.data() + (64 - reinterpret_cast<uintptr_t>(memory_owner.data()) % 64) % 64;
+        run_ranks(ranks, [&](int rank) {
+            const Caller caller = make(memory, rank);
+            TestWatch watch(failed);
+            for (uint32_t number = 0; number <= 3; ++number) {
+                const TestCall call{collective, FLX_INT32, FLX_SUM, ranks, 0, static_cast<size_t>(60 * ranks),
+                                    false,      number};
+                const TestBuffers buffers(call, rank);
+                Waiter waiter(kYield, watch);
+                const bool wrong = number == 3 && rank == ranks - 1;
+                const Status status = caller(call, buffers, number + (wrong ? 1000 : 0), waiter);
+                if (number < 3) {
+                    ASSERT_TRUE(status.ok()) << status.sentence();
+                    continue;
+                }
+                if (status.ok()) {
+                    ++successes;
+                    continue;
+                }
+                if (status.code() == FLX_ERR_MISMATCH) {
+                    ++mismatches;
+                    EXPECT_NE(status.sentence().find("all ranks must call alike"), std::string::npos);
+                } else {
+                    EXPECT_EQ(status.code(), FLX_ERR_COMM) << status.sentence();
+                }
+                ++failed;
+            }
+        });
+        EXPECT_GE(mismatches, 1) << name_of(collective);
+        if (collective == Collective::allreduce || collective == Collective::allgather ||
+            collective == Collective::barrier) {
+            EXPECT_EQ(successes, 0) << name_of(collective);
+        }
+    }
+}
+
+TEST_P(Shm, FusedMismatch) {
+    const int ranks = GetParam();
+    if (ranks == 1)
+        return;
+    using enum Collective;
+    expect_mismatch(ranks, {allreduce, reduce, reduce_scatter_block, allgather, bcast, barrier},
+                    Fused::bytes(ranks, 2048),
+                    [&](std::byte *memory, int rank) { return fused_caller(memory, rank, ranks, 2048); });
+}
+
+TEST_P(Shm, StreamedMismatch) {
+    const int ranks = GetParam();
+    if (ranks == 1)
+        return;
+    using enum Collective;
+    expect_mismatch(ranks, {allreduce, reduce, reduce_scatter_block, allgather, bcast}, Stream::bytes(ranks, 1),
+                    [&](std::byte *memory, int rank) { return stream_caller(memory, rank, ranks, 1); });
+}
+
+// ---- the link
+
+TEST(ChannelShape, StaysWithinItsBudget) {
+    for (uint32_t ranks = 2; ranks <= 128; ++ranks) {
+        for (const size_t budget : {size_t{1}, size_t{100'000}, size_t{1} << 20, size_t{4} << 20, size_t{64} << 20}) {
+            const ChannelShape shape = ChannelShape::fit(ranks, budget);
+            const size_t payload = size_t{ranks - 1} * shape.slots * shape.slot_bytes;
+            const size_t least = size_t{ranks - 1} * 2 * kMaxCellBytes;
+            EXPECT_EQ(shape.ranks, ranks);
+            EXPECT_GE(shape.slots, 2U);
+            EXPECT_GE(shape.slot_bytes, kMaxCellBytes);
+            EXPECT_LE(payload, std::max(budget, least)) << ranks << " ranks, " << budget << " bytes";
+            EXPECT_GE(shape.bytes(), ranks * payload);
+            EXPECT_LE(shape.bytes(), ranks * payload + ranks * payload / 100) << "control words take little";
+        }
+    }
+    EXPECT_GT(ChannelShape::fit(2, size_t{64} << 20).slots, 2U) << "a large budget gives more than the least";
+}
+
+/// Memory for `shape`, aligned to a cache line.
+struct Rings {
+    explicit Rings(const ChannelShape &shape) : owner(shape.bytes() + 128) {
+        base = owner.data() + (64 - reinterpret_cast<uintptr_t>(owner.data()) % 64) % 64;
+    }
+    std::vector<std::byte> owner;
+    std::byte *base;
+};
+
+ChunkHeader header_of(uint32_t number, uint32_t bytes) {
+    return {number, 7, number * 3, 0, number, 1, 2, bytes, 0};
+}
+
+std::vector<std::byte> content(uint32_t number, int from, int to, size_t bytes) {
+    std::minstd_rand random(number * 100 + static_cast<uint32_t>(from * 10 + to) + 1);
+    std::vector<std::byte> data(bytes);
+    for (std::byte &byte : data)
+        byte = static_cast<std::byte>(random() >> 8);
+    return data;
+}
+
+TEST(Channel, IsBusyWhenFullAndReusesSlotsInAnyOrderOfRelease) {
+    const ChannelShape shape{2, 4, kMaxCellBytes};
+    Rings rings(shape);
+    // Rank 1 of the communicator is on another host.
+    Channel left(rings.base, shape, 0, {0, -1, 1}), right(rings.base, shape, 1, {0, -1, 1});
+    EXPECT_TRUE(left.reaches(2));
+    EXPECT_FALSE(left.reaches(1));
+    EXPECT_FALSE(left.reaches(0)) << "itself";
+    EXPECT_EQ(left.max_chunk(), shape.slot_bytes);
+    for (const size_t bytes : {size_t{1}, size_t{5000}, size_t{1} << 24}) {
+        EXPECT_GT(left.good_chunk(bytes), 0U);
+        EXPECT_LE(left.good_chunk(bytes), left.max_chunk());
+    }
+
+    const auto send = [&](uint32_t number) {
+        auto data = content(number, 0, 2, 1000 + number);
+        const SendResult result = left.send(2, header_of(number, static_cast<uint32_t>(data.size())), data.data());
+        std::fill(data.begin(), data.end(), std::byte{0});  // the source may be reused at once
+        return result;
+    };
+    const auto receive = [&](uint32_t number) {
+        Arrival arrival;
+        EXPECT_TRUE(right.receive(0, arrival));
+        EXPECT_EQ(arrival.peer, 0);
+        const ChunkHeader expected = header_of(number, 1000 + number);
+        EXPECT_EQ(std::memcmp(&arrival.header, &expected, sizeof expected), 0);
+        return arrival;
+    };
+    const auto right_content = [&](const Arrival &arrival) {
+        const auto expected = content(static_cast<uint32_t>(arrival.header.sequence), 0, 2, arrival.header.bytes);
+        return std::memcmp(arrival.data, expected.data(), expected.size()) == 0;
+    };
+
+    Arrival none;
+    EXPECT_FALSE(right.receive(0, none));
+    for (uint32_t number = 0; number < 4; ++number)
+        ASSERT_EQ(send(number), SendResult::copied);
+    EXPECT_EQ(send(4), SendResult::busy);
+    std::vector<Arrival> held;
+    for (uint32_t number = 0; number < 4; ++number)
+        held.push_back(receive(number));
+    EXPECT_FALSE(right.receive(0, none));
+    EXPECT_EQ(send(4), SendResult::busy) << "held by the receiver";
+    right.release(held[2]);
+    EXPECT_EQ(send(4), SendResult::busy) << "slots are filled in turn, and the next one is still held";
+    right.release(held[0]);
+    EXPECT_EQ(send(4), SendResult::copied);
+    EXPECT_EQ(send(5), SendResult::busy);
+    EXPECT_TRUE(right_content(held[1]));
+    EXPECT_TRUE(right_content(held[3])) << "unchanged while held, though others were reused";
+    right.release(held[3]);
+    right.release(held[1]);
+    EXPECT_EQ(send(5), SendResult::copied);
+    EXPECT_EQ(send(6), SendResult::copied);
+    EXPECT_EQ(send(7), SendResult::copied);
+    EXPECT_EQ(send(8), SendResult::busy);
+    for (uint32_t number = 4; number < 8; ++number) {
+        const Arrival arrival = receive(number);
+        EXPECT_TRUE(right_content(arrival)) << number;
+        right.release(arrival);
+    }
+    EXPECT_EQ(left.counters(2).chunks, 8U);
+    EXPECT_EQ(left.counters(2).bytes, 8U * 1000 + 28);
+    EXPECT_FALSE(left.receive(2, none)) << "nothing went the other way";
+}
+
+/// All pairs at once, many times around each ring, chunks held for a while and released in random order.
+TEST(Channel, CarriesAllPairsAtOnce) {
+    constexpr int kRanks = 4;
+    constexpr uint32_t kChunks = 150;
+    const ChannelShape shape{kRanks, 4, kMaxCellBytes};
+    Rings rings(shape);
+    std::atomic<int> failed{0};
+    run_ranks(kRanks, [&](int rank) {
+        Channel channel(rings.base, shape, rank, {0, 1, 2, 3});
+        std::minstd_rand random(static_cast<uint32_t>(rank) + 17);
+        TestWatch watch(failed);
+        Waiter waiter(kYield, watch);
+        std::vector<uint32_t> sent(kRanks), received(kRanks);
+        std::vector<Arrival> held;
+        const auto bytes = [](uint32_t number) { return static_cast<uint32_t>(number * 211 % 6000); };
+        uint32_t left = 2 * kChunks * (kRanks - 1);
+        while (left != 0 || !held.empty()) {
+            const uint32_t before = left;
+            for (int peer = 0; peer < kRanks; ++peer) {
+                if (peer == rank)
+                    continue;
+                if (sent[peer] < kChunks) {
+                    const auto data = content(sent[peer], rank, peer, bytes(sent[peer]));
+                    const auto size = static_cast<uint32_t>(data.size());
+                    if (channel.send(peer, header_of(sent[peer], size), data.data()) == SendResult::copied)
+                        ++sent[peer], --left;
+                }
+                Arrival arrival;
+                if (channel.receive(peer, arrival)) {
+                    ASSERT_EQ(arrival.header.sequence, received[peer]) << "oldest first";
+                    held.push_back(arrival);
+                    ++received[peer], --left;
+                }
+            }
+            if (!held.empty()) {
+                std::swap(held[random() % held.size()], held.back());
+                const Arrival &arrival = held.back();
+                const auto number = static_cast<uint32_t>(arrival.header.sequence);
+                const auto expected = content(number, arrival.peer, rank, bytes(number));
+                ASSERT_EQ(arrival.header.bytes, expected.size());
+                ASSERT_EQ(std::memcmp(arrival.data, expected.data(), expected.size()), 0);
+                channel.release(arrival);
+                held.pop_back();
+                waiter.moved();
+            } else if (left != before) {
+                waiter.moved();
+            } else {
+                const Status status = waiter.pause();
+                ASSERT_TRUE(status.ok()) << status.sentence();
+            }
+        }
+    });
+}
+
+// ---- segments
+
+std::set<std::string> entries() {
+    std::set<std::string> names;
+    for (const auto &entry : std::filesystem::directory_iterator("/dev/shm"))
+        if (entry.path().filename().string().rfind("flx-", 0) == 0)
+            names.insert(entry.path());
+    return names;
+}
+
+/// Whether all entries that came since `before` go: those of other programs live for a moment too.
+bool new_entries_go(const std::set<std::string> &before) {
+    std::set<std::string> left = entries();
+    std::erase_if(left, [&](const std::string &name) { return before.count(name) != 0; });
+    for (int turn = 0; turn < 500 && !left.empty(); ++turn) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        std::erase_if(left, [](const std::string &name) { return !std::filesystem::exists(name); });
+    }
+    return left.empty();
+}
+
+TEST(Segment, IsZeroSharedAndWithoutName) {
+    const std::set<std::string> before = entries();
+    run_group(3, [&](Bootstrap &bootstrap) {
+        std::unique_ptr<Segment> segment;
+        const Status status = Segment::make(bootstrap, 100'000, segment);
+        ASSERT_TRUE(status.ok()) << status.sentence();
+        ASSERT_EQ(segment->bytes(), 100'000U);
+        if (bootstrap.rank() == 0) {
+            EXPECT_TRUE(std::all_of(segment->base(), segment->base() + segment->bytes(),
+                                    [](std::byte byte) { return byte == std::byte{0}; }));
+            // The mapping has no name any more.
+            std::ifstream maps("/proc/self/maps");
+            std::string line, found;
+            const std::string begin = fmt::format("{:x}-", reinterpret_cast<uintptr_t>(segment->base()));
+            while (std::getline(maps, line))
+                if (line.rfind(begin, 0) == 0)
+                    found = line;
+            EXPECT_NE(found.find("/dev/shm/flx-"), std::string::npos) << found;
+            EXPECT_NE(found.find("(deleted)"), std::string::npos) << found;
+        }
+        (void)bootstrap.barrier();
+        segment->base()[bootstrap.rank()] = std::byte{7};
+        (void)bootstrap.barrier();
+        for (int rank = 0; rank < 3; ++rank)
+            EXPECT_EQ(segment->base()[rank], std::byte{7});
+        for (int rank = 0; rank < 3; ++rank)
+            EXPECT_TRUE(rank == bootstrap.rank() || segment->alive(rank));
+        (void)bootstrap.barrier();
+        if (bootstrap.rank() == 2)
+            segment.reset();
+        (void)bootstrap.barrier();
+        if (bootstrap.rank() == 0) {
+            EXPECT_TRUE(segment->alive(1));
+            EXPECT_FALSE(segment->alive(2)) << "gave its segment back";
+        }
+        (void)bootstrap.barrier();
+    });
+    EXPECT_TRUE(new_entries_go(before));
+}
+
+TEST(Segment, SaysWhyItCannotBeMade) {
+    const std::set<std::string> before = entries();
+    run_group(2, [&](Bootstrap &bootstrap) {
+        std::unique_ptr<Segment> segment;
+        const Status status = Segment::make(bootstrap, size_t{1} << 60, segment);
+        EXPECT_EQ(status.code(), FLX_ERR_SYSTEM);
+        EXPECT_FALSE(segment);
+        const std::string &sentence = status.sentence();
+        EXPECT_NE(sentence.find("no room for a shared-memory segment of 1152921504606846976 bytes"), std::string::npos)
+            << sentence;
+        EXPECT_NE(sentence.find("FLX_SHM_BYTES"), std::string::npos) << sentence;
+        if (bootstrap.rank() == 1) {
+            EXPECT_EQ(sentence.rfind("rank 0 of this host: ", 0), 0U) << sentence;
+        }
+    });
+    EXPECT_TRUE(new_entries_go(before));
+}
+
+/// Two processes.
+class SocketBootstrap final : public Bootstrap {
+  public:
+    SocketBootstrap(int fd, int rank) : fd_(fd), rank_(rank) {}
+    [[nodiscard]] int rank() const override { return rank_; }
+    [[nodiscard]] int size() const override { return 2; }
+    Status allgather(const void *mine, size_t bytes, void *all) override {
+        auto *to = static_cast<std::byte *>(all);
+        std::memcpy(to + rank_ * bytes, mine, bytes);
+        const bool sent = send(fd_, mine, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);
+        if (!sent ||
+            (bytes != 0 && recv(fd_, to + (1 - rank_) * bytes, bytes, MSG_WAITALL) != static_cast<ssize_t>(bytes)))
+            return fail(FLX_ERR_PEER, "the other process ended");
+        return {};
+    }
+    Status barrier() override {
+        char both[2];
+        return allgather("b", 1, both);
+    }
+    void progress() override {}
+    Status split(int, int, std::unique_ptr<Bootstrap> &) override { return fail(FLX_ERR_UNSUPPORTED, "no split"); }
+    Status dup(std::unique_ptr<Bootstrap> &) override { return fail(FLX_ERR_UNSUPPORTED, "no dup"); }
+
+  private:
+    const int fd_;
+    const int rank_;
+};
+
+/// No other thread runs here, so that the process may fork.
+TEST(Segment, TellsThatAProcessWasKilled) {
+    const std::set<std::string> before = entries();
+    int fds[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(fds[0]);
+        SocketBootstrap bootstrap(fds[1], 1);
+        std::unique_ptr<Segment> segment;
+        if (!Segment::make(bootstrap, 4096, segment).ok())
+            _exit(1);
+        segment->base()[100] = std::byte{42};
+        if (!bootstrap.barrier().ok())
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(fds[1]);
+    SocketBootstrap bootstrap(fds[0], 0);
+    std::unique_ptr<Segment> segment;
+    const Status status = Segment::make(bootstrap, 4096, segment);
+    EXPECT_TRUE(status.ok() && bootstrap.barrier().ok()) << status.sentence();
+    if (segment) {
+        EXPECT_EQ(segment->base()[100], std::byte{42}) << "the same memory";
+        EXPECT_TRUE(segment->alive(1));
+        kill(child, SIGSTOP);
+        EXPECT_TRUE(segment->alive(1)) << "a process that was stopped is alive";
+    }
+    kill(child, SIGKILL);
+    int ended = 0;
+    EXPECT_EQ(waitpid(child, &ended, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(ended));
+    if (segment) {
+        EXPECT_FALSE(segment->alive(1));
+    }
+    close(fds[0]);
+    EXPECT_TRUE(new_entries_go(before));
+}
+
+}  // namespace
+}  // namespace flx::shm
