@@ -58,6 +58,12 @@ struct LinkCounters {
 
 enum class LinkKind : uint8_t { shm, rail };
 
+/// Of a link towards one peer.
+enum class LinkState : uint8_t {
+    up,
+    lost  ///< takes nothing now: what it had taken goes to the peer by other links, and it may come back
+};
+
 /// \see file comment. Peers are ranks of the communicator.
 class Link {
   public:
@@ -93,7 +99,9 @@ class Link {
     /// Bytes sent to `peer` and not acknowledged.
     [[nodiscard]] virtual size_t unacknowledged(int peer) const = 0;
     [[nodiscard]] virtual LinkCounters counters(int peer) const = 0;
-    /// Success while the link to `peer` works.
+    /// Whether it carries to `peer` now. May change in progress().
+    [[nodiscard]] virtual LinkState state(int /*peer*/) const { return LinkState::up; }
+    /// Success while the link to `peer` works, or while what it has lost can still reach the peer in another way.
     [[nodiscard]] virtual Status error(int peer) const = 0;
 };
 
