@@ -415,7 +415,7 @@ TEST(Channel, CarriesAllPairsAtOnce) {
                 const auto number = static_cast<uint32_t>(arrival.header.sequence);
                 const auto expected = content(number, arrival.peer, rank, bytes(number));
                 ASSERT_EQ(arrival.header.bytes, expected.size());
-                ASSERT_EQ(std::memcmp(arrival.data, expected.data(), expected.size()), 0);
+                ASSERT_TRUE(std::equal(expected.begin(), expected.end(), arrival.data));
                 channel.release(arrival);
                 held.pop_back();
                 waiter.moved();
