@@ -39,7 +39,7 @@ done
 on 1 touch /tmp/here /dev/shm/here
 check "/tmp and /dev/shm are private and last" \
     test "$(on 1 ls /tmp /dev/shm | grep -c here) $(on 2 ls /tmp /dev/shm | grep -c here)" = "2 0"
-check "sysfs shows the host's devices" test "$(on 1 ls /sys/class/net | tr '\n' ' ')" = "lo rail1 rail2 "
+check "sysfs shows the host's devices" test "$(on 1 ls /sys/class/net | tr '\n' ' ')" = "lo mgmt rail1 rail2 "
 check "exec returns the command's code" test "$(on 2 sh -c 'exit 7'; echo $?)" = 7
 
 # Rates. TCP's headers take 4 % of the wire's rate at this MTU.
@@ -67,6 +67,10 @@ before=$(counter 1 1)
 check "4 ranks on 2 hosts" \
     test "$("$rails" --bed "$bed" mpirun -n 4 -- "$probe")" = "ranks=4 hosts=2 wrong=0"
 check "their bytes went over a rail" test $(($(counter 1 1) + $(counter 1 2) - before)) -gt 1000000
+before=$(counter 1 1)
+check "4 ranks on 2 hosts by the management device" \
+    test "$("$rails" --bed "$bed" mpirun --mgmt -n 4 -- "$probe")" = "ranks=4 hosts=2 wrong=0"
+check "no byte of theirs went over a rail" test $(($(counter 1 1) - before)) -lt 2000
 check "3 ranks, 2 a host, code of a failing program" \
     test "$("$rails" --bed "$bed" mpirun -n 3 --per-host 2 -- sh -c 'exit 3' >/dev/null 2>&1; echo $?)" = 3
 check "variables reach the other host" test "$(UCX_PROBE=7 "$rails" --bed "$bed" mpirun -n 2 -- \
