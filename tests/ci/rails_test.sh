@@ -62,6 +62,32 @@ check "a black hole does not answer" test "$(reaches 10.77.2.2; echo $?)" = 2
 "$rails" --bed "$bed" unblackhole 2
 check "the rail is back" reaches 10.77.2.2
 
+# One way only. Datagrams show the way: a connection needs both.
+arrives() { # FROM TO ADDRESS: 0 if a datagram gets there
+    on "$2" timeout 3 python3 "$stream" hear 5002 & # binds, then waits
+    sleep 0.7
+    on "$1" python3 "$stream" say "$3" 5002
+    wait $!
+}
+"$rails" --bed "$bed" blackhole 2 1 out
+check "what a host sends is lost" test "$(arrives 1 2 10.77.2.2; echo $?)" = 124
+check "what is sent to it is not" arrives 2 1 10.77.2.1
+"$rails" --bed "$bed" blackhole 2 1 in
+check "what is sent to a host is lost" test "$(arrives 2 1 10.77.2.1; echo $?)" = 124
+check "what it sends is not" arrives 1 2 10.77.2.2
+"$rails" --bed "$bed" unblackhole 2
+check "both ways are back" arrives 2 1 10.77.2.1
+
+# Random faults: the same ones for one seed, and none is left.
+"$rails" --bed "$bed" storm 4 11 >"$RAILS_STATE/one"
+"$rails" --bed "$bed" storm 4 11 >"$RAILS_STATE/two"
+check "a storm has events" grep -q 'h[12] rail [12]: ' "$RAILS_STATE/one"
+check "a seed decides them" diff <(cut -c14- "$RAILS_STATE/one") <(cut -c14- "$RAILS_STATE/two")
+rm -f "$RAILS_STATE/one" "$RAILS_STATE/two"
+check "after it rail 1 is whole" reaches 10.77.1.2
+check "and rail 2" reaches 10.77.2.2
+check "and their rates" test "$(on 1 tc qdisc show | grep -c 'rate \(400\|40\|100\)Mbit')" = 2
+
 # Open MPI, over the rails.
 before=$(counter 1 1)
 check "4 ranks on 2 hosts" \
@@ -87,8 +113,39 @@ check "MTU" test "$("$rails" --bed "$other" exec 3 cat /sys/class/net/rail1/mtu)
 "$rails" --bed "$other" destroy
 check "the first bed is still there" reaches 10.77.1.2
 
+# Hosts that differ, and two rails on one wire.
+odd=$("$rails" create --only 2:1,3 --name 3:1=eth5 --wire 3,4 3 400,100,80,80)
+there() { # HOST ADDRESS FROM
+    "$rails" --bed "$odd" exec "$2" python3 "$stream" connect "$1" 9
+}
+check "devices as they were named" \
+    test "$("$rails" --bed "$odd" exec 3 ls /sys/class/net | tr '\n' ' ')" = "eth5 lo mgmt rail2 rail3 rail4 wire3 "
+check "a host lacks a rail" test "$("$rails" --bed "$odd" exec 2 ls /sys/class/net | tr '\n' ' ')" = "lo mgmt rail1 rail3 rail4 wire3 "
+check "rail 1 reaches what is named otherwise" there 10.77.1.3 2
+check "rail 2 joins hosts 1 and 3" there 10.77.2.3 1
+check "rails 3 and 4 reach" there 10.77.3.3 1
+check "the rail that a host lacks cannot be cut there" test "$("$rails" --bed "$odd" cut 2 2 2>/dev/null; echo $?)" = 1
+both() { # Mbit/s of two streams at once, one a rail
+    local i pids=()
+    for i in 3 4; do
+        "$rails" --bed "$odd" exec 2 python3 "$stream" receive 500$i 1.5 &
+        pids+=($!)
+        "$rails" --bed "$odd" exec 1 python3 "$stream" send "10.77.$i.2" 500$i 2.5 &
+    done
+    wait "${pids[@]}"
+}
+speed=$(both | awk '{ sum += $1 } END { print sum }')
+check "rails 3 and 4 together carry $speed of 80 Mbit/s" within "$speed" 60 84
+"$rails" --bed "$odd" blackhole 3 2
+check "rail 3 of host 2 is silent" test "$(there 10.77.3.2 1; echo $?)" = 2
+check "rail 4 on the same wire is not" there 10.77.4.2 1
+"$rails" --bed "$odd" unblackhole 3
+check "rail 3 is back" there 10.77.3.2 1
+"$rails" --bed "$odd" destroy
+
 # Wrong words are said to be wrong.
-for words in "rate 3 100" "rate 1 fast" "cut 0" "exec 3 true" "create 0 100" "create 2" "nonsense"; do
+for words in "rate 3 100" "rate 1 fast" "cut 0" "exec 3 true" "create 0 100" "create 2" "create --only 3:1 2 100" \
+    "create --wire 1,2 2 100,200" "create --name 1:1 2 100" "blackhole 1 1 up" "storm 5" "nonsense"; do
     check "'$words' is refused" test "$("$rails" --bed "$bed" $words >/dev/null 2>&1; echo $?)" = 1
 done
 

@@ -2,6 +2,8 @@
 
 stream.py receive PORT SECONDS   prints Mbit/s over the last SECONDS of the stream (the shaper's bucket empties first)
 stream.py send ADDRESS PORT SECONDS
+stream.py hear PORT              waits for a datagram
+stream.py say ADDRESS PORT       sends a few
 stream.py connect ADDRESS PORT   exit code 0: reached (a refusal counts), 1: unreachable, 2: no answer in 2 s
 """
 import errno
@@ -62,5 +64,17 @@ if mode == "receive":
     receive(int(arguments[0]), float(arguments[1]))
 elif mode == "send":
     send(arguments[0], int(arguments[1]), float(arguments[2]))
+elif mode == "hear":
+    listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    listener.bind(("", int(arguments[0])))
+    listener.recv(16)
+elif mode == "say":
+    speaker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for _ in range(8):
+        try:
+            speaker.sendto(b"here", (arguments[0], int(arguments[1])))
+        except OSError:  # nobody answers who has the address: as lost as the rest
+            pass
+        time.sleep(0.1)
 else:
     sys.exit(connect(arguments[0], int(arguments[1])))
