@@ -9,7 +9,9 @@ namespace {
 /// Block b belongs to rank b. Phase 0 brings all contributions to the owner, phase 1 the result to all.
 ///
 /// In place, phase 1's block b overwrites what phase 0 sent to rank b. A cell of the result exists only once rank b has
-/// consumed that cell of every contribution, this rank's among them; so no dependency on the send is needed.
+/// consumed that cell of every contribution, this rank's among them; so no dependency on the send is needed. Sent
+/// again, the chunk would carry results, which rank b drops as duplicates. Phase 1 sends the own block, which is
+/// written once.
 Schedule allreduce(int rank, int size) {
     Builder builder(static_cast<uint32_t>(size), 2);
     builder.reserve(3 * static_cast<size_t>(size));
@@ -28,6 +30,7 @@ Schedule allreduce(int rank, int size) {
     return builder.take();
 }
 
+/// Sends are of the input. In place, one block of it is overwritten, by the result, which waits for that block's send.
 Schedule reduce_scatter_block(int rank, int size) {
     Builder builder(static_cast<uint32_t>(size), 1);
     builder.output(Layout::single).reserve(static_cast<size_t>(size));
@@ -58,6 +61,7 @@ Schedule allgather(int rank, int size) {
     return builder.take();
 }
 
+/// Only the root sends, and nobody writes there.
 Schedule bcast(int rank, int size, int root) {
     Builder builder(1, 1);
     if (rank != root) {
@@ -70,6 +74,7 @@ Schedule bcast(int rank, int size, int root) {
     return builder.take();
 }
 
+/// Only the root writes, and it sends nothing.
 Schedule reduce(int rank, int size, int root) {
     Builder builder(1, 1);
     if (rank == root)

@@ -88,7 +88,9 @@ uint32_t add_children(Builder &builder, const Node &node, uint8_t tree, Place pa
 /// Up to the roots in phase 0, down in phase 1.
 ///
 /// Phase 1 overwrites what phase 0 sent to the parent (the partial sum; on a leaf, in place, the contribution). It
-/// comes from the parent, and a cell of it exists only after the parent has consumed that cell of phase 0.
+/// comes from the parent, and a cell of it exists only after the parent has consumed that cell of phase 0; the parent
+/// drops what is sent again after that. Partial sums of an inner node are written before they are sent (the right
+/// child's after the left one's), and the result, sent to the children in phase 1, is the last that is written there.
 ///
 /// A right child's chunk may have to be held until the left one's came; the left one is never behind a held chunk,
 /// since a rank holds chunks of one tree only.
@@ -140,7 +142,8 @@ Schedule bcast(int rank, int size, int root) {
 }
 
 /// Two trees over the other ranks lead to the root. Partial sums lie in scratch, as only the root has an output; one
-/// slot is enough for an inner node, and leaves send their input.
+/// slot is enough for an inner node, and leaves send their input. A rank is an inner node of one tree at most, so its
+/// slot is not written again after it was sent; inputs are written at the root only, which sends nothing.
 Schedule reduce(int rank, int size, int root) {
     const Trees trees{around(root, 1, size), size - 1, size};
     Builder builder(kTrees, 1);

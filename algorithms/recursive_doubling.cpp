@@ -19,7 +19,8 @@ namespace {
 /// the last, a copy of the input is sent.
 ///
 /// In place, the odd rank of a pair receives the result over the contribution that it sent. The result's cell contains
-/// that cell, so its partner consumed it before.
+/// that cell, so its partner consumed it before, and drops it if it comes again. What the last send carries, the result
+/// for the odd rank, is not overwritten in this operation.
 Schedule allreduce(int rank, int size, bool may_be_in_place) {
     const int groups = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
     const int pairs = size - groups;

@@ -10,7 +10,9 @@ namespace {
 ///
 /// Phase 1 overwrites block b of the output, which (the partial sum, or in place the contribution) phase 0 sent to the
 /// successor. The final value's cell passes through every rank from the successor to the owner only after each has
-/// consumed the partial sum's cell, and comes here after that; so no dependency on the send is needed.
+/// consumed the partial sum's cell, and comes here after that; so no dependency on the send is needed. If that send is
+/// still not acknowledged then and is sent again, it carries final values, which the successor drops as duplicates.
+/// What phase 1 sends is never overwritten in this operation.
 Schedule allreduce(int rank, int size) {
     const int next = around(rank, 1, size);
     const int previous = around(rank, -1, size);
@@ -40,7 +42,8 @@ Schedule allreduce(int rank, int size) {
 /// Slots are not used again. A receive that waits for a slot waits for its successor's receive, and around the ring (or
 /// where cells of one step wait for each other on a link) such waits can close a circle.
 ///
-/// In place, the result lies where block 0 of the input is until it was sent or added. The last receive waits for that,
+/// Sends stay intact: a slot is written once and before it is sent, and the input is written nowhere but there:
+/// in place, the result lies where block 0 of the input is until it was sent or added. The last receive waits for that,
 /// and the sender of the last block must not let it overtake block 0, lest it fill the room that block 0 needs.
 Schedule reduce_scatter_block(int rank, int size) {
     const int next = around(rank, 1, size);
@@ -81,6 +84,7 @@ Schedule allgather(int rank, int size) {
     return builder.take();
 }
 
+/// Each rank sends what it received once, or the root's input; nothing is written after it was sent.
 Schedule bcast(int rank, int size, int root) {
     const int next = around(rank, 1, size);
     Builder builder(1, 1);
@@ -95,7 +99,8 @@ Schedule bcast(int rank, int size, int root) {
     return builder.take();
 }
 
-/// A chain from the root's successor to the root. Partial sums lie in scratch, as only the root has an output.
+/// A chain from the root's successor to the root. Partial sums lie in scratch, as only the root has an output. Each is
+/// written once, before it is sent; the root, which overwrites its input in place, sends nothing.
 Schedule reduce(int rank, int size, int root) {
     const int next = around(rank, 1, size);
     const int previous = around(rank, -1, size);

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "expression.h"
+#include "resend.h"
 #include "simulation.h"
 
 namespace flx::algorithms {
@@ -192,13 +193,11 @@ std::string execute(const std::vector<Schedule> &schedules, const Matches &match
     return {};
 }
 
-}  // namespace
-
-std::string verify(const std::vector<Schedule> &schedules, Collective collective, BitClass bits, int root,
-                   const Trial &trial) {
+/// Shapes and matches: what must hold before schedules can be run.
+std::string check(const std::vector<Schedule> &schedules, Collective collective, int root, Matches &matches) {
     const int size = static_cast<int>(schedules.size());
-    if (size == 0 || root < 0 || root >= size || trial.cell == 0 || trial.window == 0)
-        return "the trial needs ranks, a root among them, and cells and windows that are not empty";
+    if (size == 0 || root < 0 || root >= size)
+        return "there must be ranks, and a root among them";
     for (int rank = 0; rank < size; ++rank) {
         const Schedule &schedule = schedules[static_cast<size_t>(rank)];
         if (std::string error = check_shape(schedule, schedules[0], collective, rank, size); !error.empty())
@@ -209,9 +208,30 @@ std::string verify(const std::vector<Schedule> &schedules, Collective collective
                 return describe(rank, i, step) + ": only the root has an output";
         }
     }
+    return match(schedules, matches);
+}
+
+std::vector<Schedule> build_all(const Algorithm &algorithm, Collective collective, int size, int root) {
+    std::vector<Schedule> schedules;
+    for (int rank = 0; rank < size; ++rank)
+        schedules.push_back(algorithm.build({collective, rank, size, root}));
+    return schedules;
+}
+
+std::string not_served(const Algorithm &algorithm, Collective collective, int size) {
+    return fmt::format("{} does not serve {} of {} ranks", algorithm.name, name_of(collective), size);
+}
+
+}  // namespace
+
+std::string verify(const std::vector<Schedule> &schedules, Collective collective, BitClass bits, int root,
+                   const Trial &trial) {
+    if (trial.cell == 0 || trial.window == 0)
+        return "the trial needs cells and windows that are not empty";
     Matches matches;
-    if (std::string error = match(schedules, matches); !error.empty())
+    if (std::string error = check(schedules, collective, root, matches); !error.empty())
         return error;
+    const int size = static_cast<int>(schedules.size());
 
     Expressions expressions(size);
     std::vector<ExpressionId> values;
@@ -240,11 +260,35 @@ std::string verify(const std::vector<Schedule> &schedules, Collective collective
 
 std::string verify(const Algorithm &algorithm, Collective collective, int size, int root, const Trial &trial) {
     if (!algorithm.serves(collective, size))
-        return fmt::format("{} does not serve {} of {} ranks", algorithm.name, name_of(collective), size);
-    std::vector<Schedule> schedules;
-    for (int rank = 0; rank < size; ++rank)
-        schedules.push_back(algorithm.build({collective, rank, size, root}));
-    return verify(schedules, collective, algorithm.bits(collective), root, trial);
+        return not_served(algorithm, collective, size);
+    return verify(build_all(algorithm, collective, size, root), collective, algorithm.bits(collective), root, trial);
+}
+
+std::string verify_resend(const std::vector<Schedule> &schedules, Collective collective, int root, bool in_place,
+                          ResendReasons &reasons) {
+    Matches matches;
+    if (std::string error = check(schedules, collective, root, matches); !error.empty())
+        return error;
+    if (collective == Collective::barrier)
+        in_place = false;
+    const uint32_t blocks = schedules[0].blocks;
+    if (std::string error = check_resend(schedules, matches, in_place, blocks, reasons); !error.empty())
+        return error;
+    // The cells that only the first blocks have, where the count is not divisible: their steps depend on fewer others.
+    if (schedules[0].input == Layout::single || schedules[0].output == Layout::single)
+        return {};
+    for (uint32_t longer = 1; longer < blocks; ++longer) {
+        if (std::string error = check_resend(schedules, matches, in_place, longer, reasons); !error.empty())
+            return fmt::format("in a cell that only the first {} blocks have: {}", longer, error);
+    }
+    return {};
+}
+
+std::string verify_resend(const Algorithm &algorithm, Collective collective, int size, int root, bool in_place,
+                          ResendReasons &reasons) {
+    if (!algorithm.serves(collective, size))
+        return not_served(algorithm, collective, size);
+    return verify_resend(build_all(algorithm, collective, size, root), collective, root, in_place, reasons);
 }
 
 }  // namespace flx::algorithms

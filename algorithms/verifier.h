@@ -32,4 +32,20 @@ std::string verify(const Algorithm &algorithm, Collective collective, int size, 
 std::string verify(const std::vector<Schedule> &schedules, Collective collective, BitClass bits, int root,
                    const Trial &trial);
 
+/// Pairs of a send and a step that writes to its source, by why the write is safe (see resend.h).
+struct ResendReasons {
+    size_t written_before = 0;  ///< what is sent was written by it
+    size_t send_ended = 0;      ///< it waits for the send: acknowledged, or sent again from a copy
+    size_t receiver_used = 0;   ///< it can happen only after the receiver used the cell, and drops it if it comes again
+    [[nodiscard]] size_t pairs() const { return written_before + send_ended + receiver_used; }
+};
+
+/// Proves for all interleavings that a chunk which is sent again before it was acknowledged carries what it carried the
+/// first time, in every cell that the receiver has not used. Works on schedules of any size, cell by cell, in place or
+/// not. Returns an empty string, or a sentence that names the send and the write. Adds to `reasons`.
+std::string verify_resend(const Algorithm &algorithm, Collective collective, int size, int root, bool in_place,
+                          ResendReasons &reasons);
+std::string verify_resend(const std::vector<Schedule> &schedules, Collective collective, int root, bool in_place,
+                          ResendReasons &reasons);
+
 }  // namespace flx::algorithms
