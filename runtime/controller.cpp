@@ -15,6 +15,7 @@ constexpr double kSeedSamples = 2;                 // what a probe's rate weighs
 constexpr double kOutlier = 0.25;                  // relative deviation from the mean that may be a change
 constexpr double kOutlierSpreads = 2.5;            // and in mean deviations
 constexpr double kFar = 2;                         // factor at which two samples are enough
+constexpr double kBurstStep = 1.1;                 // by which samples of no length may change a rate at once
 constexpr double kSeedSpread = 0.1;                // of an estimate that has no history
 constexpr uint64_t kLearnBytes = 64 << 10;         // a sample of so many bytes always counts
 constexpr uint64_t kLeastBytes = 4 << 10;          // and one of fewer than these never
@@ -438,10 +439,16 @@ void Controller::adopt(int slot, int link, double cost, bool forget_others) {
 /// One sample of one link. True if its rate was found to have changed at one point.
 bool Controller::learn(int slot, int link, const LinkSample &sample) {
     LinkState &state = links_[link];
-    if (sample.bytes < kLeastBytes || sample.busy_ns == 0 ||
-        (sample.bytes < kLearnBytes && static_cast<double>(sample.busy_ns) < kLearnLatencies * state.latency))
+    if (sample.bytes < kLeastBytes || sample.busy_ns == 0)
         return false;
     double cost = cost_of(sample, state.latency);
+    if (sample.bytes < kLearnBytes && static_cast<double>(sample.busy_ns) < kLearnLatencies * state.latency) {
+        // Mostly latency. Yet a link that was faster even so is faster, and must not stay at a small share for want of
+        // a larger sample.
+        cost = static_cast<double>(sample.busy_ns) / static_cast<double>(sample.bytes);
+        if (options_.burst_ns == 0 || cost * estimate(slot, link).rate * (1 + kOutlier) > 1)
+            return false;
+    }
     state.last_learnt = calls_;
     state.slot = static_cast<uint8_t>(slot);
     Estimate &believed = estimates_[slot][link];
@@ -460,15 +467,28 @@ bool Controller::learn(int slot, int link, const LinkSample &sample) {
         if (believed.run * side <= 0) {
             believed.run = 0;
             believed.run_sum = 0;
+            believed.run_busy = 0;
             believed.run_far = true;
         }
         believed.run = static_cast<int8_t>(believed.run + side);
         believed.run_sum += cost;
+        believed.run_busy += static_cast<double>(sample.busy_ns);
         believed.run_far = believed.run_far && far;
         const int length = std::abs(believed.run);
         if (length >= 3 || (length == 2 && believed.run_far)) {
+            const double found = believed.run_sum / length;
+            if (believed.run_busy < options_.burst_ns) {
+                // Perhaps only a burst, or a peer that lost its core for a while. Taken at its word, a link that has
+                // little to do would be flooded, the others would then have little to do, and so on in turn.
+                const double ripe = 1 + believed.run_busy / options_.burst_ns;
+                believed.cost =
+                    std::clamp(found, believed.cost / (kBurstStep * ripe), believed.cost * kBurstStep * ripe);
+                believed.rate = 1 / believed.cost;
+                believed.run = 0;
+                return true;
+            }
             // Not noise: the link has changed, and what was known before says nothing.
-            believed.cost = believed.run_sum / length;
+            believed.cost = found;
             believed.rate = 1 / believed.cost;
             believed.spread = kSeedSpread;
             believed.count = static_cast<uint8_t>(length);
@@ -481,7 +501,9 @@ bool Controller::learn(int slot, int link, const LinkSample &sample) {
     }
     if (believed.count < options_.window)
         ++believed.count;
-    const double weight = 1.0 / believed.count;
+    double weight = 1.0 / believed.count;
+    if (static_cast<double>(sample.busy_ns) < weight * options_.burst_ns)
+        weight = static_cast<double>(sample.busy_ns) / options_.burst_ns;
     believed.spread += weight * (std::abs(ratio - 1) - believed.spread);
     believed.cost += weight * (cost - believed.cost);
     believed.rate = 1 / believed.cost;

@@ -43,7 +43,10 @@ struct ControllerOptions {
     int explore_every = 64;  ///< operations between offers of a small share to an idle usable link; 0: never
     double explore_share = 0.02;
     double min_gain = 0.03;  ///< a link set is only extended by a link that brings more than this
-    bool frozen = false;     ///< stage 2 off: rates are learnt for reports, vectors stay
+    /// For how long a link must have been busy to show its rate: shapers, switches and sockets let a burst pass at any
+    /// speed. What shorter samples show counts less, and is followed in steps. 0: all samples count alike.
+    double burst_ns = 0;
+    bool frozen = false;  ///< stage 2 off: rates are learnt for reports, vectors stay
 };
 
 /// Why a link has no share, for flx_info; empty if it has one.
@@ -95,6 +98,7 @@ class Controller {
         double rate = 0;       // 1 / cost
         double spread = 0;     // mean relative deviation of samples from the mean
         double run_sum = 0;    // sum of the samples in the current run of outliers
+        double run_busy = 0;   // and for how long the link was busy in them, ns
         int8_t run = 0;        // its length, with the sign of their side
         bool run_far = false;  // all of the run are beyond a factor of 2
         bool own = false;      // measured in this very band and phase

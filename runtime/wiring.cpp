@@ -556,7 +556,9 @@ Status Communicator::make_routes() {
         } else {
             // Within a host the set of links is fixed by what all ranks measured, so that nobody polls in vain.
             ControllerOptions mine = options;
+            mine.burst_ns = 40e6;  // a shaper's bucket is often 10 ms of its rate
             if (host == host_) {
+                mine.burst_ns = 0;
                 constexpr double kGainWithinHost = 0.2;  // what is real there is far from the threshold, noise is not
                 mine.explore_every = 0;
                 mine.min_gain = kGainWithinHost;
