@@ -154,6 +154,7 @@ Status Executor::prepare(const Operation &operation, const Plan &plan) {
 
 Status Executor::run(const Operation &operation, const Plan &plan, Waiter &waiter) {
     FLX_TRY(prepare(operation, plan));
+    note(TraceKind::begins);
     if (!early_.empty()) {
         size_t kept = 0;
         for (const Early &early : early_) {
@@ -179,6 +180,7 @@ Status Executor::run(const Operation &operation, const Plan &plan, Waiter &waite
     // A duplicate may be held that was not ready when its twin's turn had not come yet.
     if (held_count_ != 0)
         retry_held();
+    note(TraceKind::returns);
     plan_ = nullptr;
     return {};
 }
@@ -231,6 +233,7 @@ bool Executor::consume(Held &held) {
     for (uint32_t cell = end - held.remaining; cell < end; cell = end - held.remaining) {
         const uint32_t open = cells.run_open(cell, end - cell);
         if (open == 0) {  // a late duplicate of a cell that is done
+            note_cells(TraceKind::drops, held, cell, 1);
             --held.remaining;
             continue;
         }
@@ -239,8 +242,10 @@ bool Executor::consume(Held &held) {
             return false;
         apply(held.step, cell, run,
               held.arrival.data + size_t{cell - header.first_cell} * cell_elements_ * element_bytes_);
+        note_cells(TraceKind::uses, held, cell, run);
         held.remaining -= run;
     }
+    note(TraceKind::acknowledges, held.link, held.arrival.peer, header);
     links_[held.link]->release(held.arrival);
     return true;
 }
@@ -252,6 +257,7 @@ Status Executor::accept(const Arrival &arrival, int link) {
         return {};
     }
     if (header.sequence < operation_->sequence) {
+        note(TraceKind::acknowledges, link, arrival.peer, header);
         links_[link]->release(arrival);
         return {};
     }
@@ -270,6 +276,7 @@ Status Executor::accept(const Arrival &arrival, int link) {
                     "rank {} sent {} bytes as cells {}+{} of block {}, phase {}, which operation {} does not have",
                     arrival.peer, header.bytes, header.first_cell, header.cells, header.block, header.phase,
                     header.sequence);
+    note(TraceKind::arrives, link, arrival.peer, header);
     Held held{arrival, link, index, header.cells};
     if (plan_->schedule().steps[index].kind != StepKind::gather_reduce && consume(held))
         return {};
@@ -315,7 +322,7 @@ bool Executor::retry_held() {
                 gone = held.remaining == 0 ||
                        states_[held.step].cells.run_done(header.first_cell, header.cells) == header.cells;
                 if (gone)
-                    links_[held.link]->release(held.arrival);
+                    note(TraceKind::acknowledges, held.link, peer, header), links_[held.link]->release(held.arrival);
             } else {
                 gone = consume(held);
                 moved |= held.remaining != before;
@@ -341,6 +348,7 @@ void Executor::take_completions(bool &moved) {
             if (header.sequence != operation_->sequence)
                 continue;
             const uint32_t step = plan_->sending_step(completion.peer, header.phase, header.block);
+            note(TraceKind::acknowledged, std::countr_zero(mask), completion.peer, header);
             if (step != Plan::kNone)
                 mark(step, header.first_cell, header.cells);
             moved = true;
@@ -408,9 +416,11 @@ Status Executor::advance_send(uint32_t index, bool &moved) {
             case SendResult::failed:
                 return link.error(step.peer);
             case SendResult::copied:
+                note(TraceKind::copies, cursor.link, step.peer, header);
                 mark(index, cursor.next, run);
                 break;
             case SendResult::in_flight:
+                note(TraceKind::sends, cursor.link, step.peer, header);
                 break;
         }
         cursor.next += run;
@@ -468,6 +478,9 @@ bool Executor::advance_gather(uint32_t index) {
         reduce_many(operation_->dtype, operation_->op, state.to + offset, sources_.data(),
                     static_cast<int>(schedule.group.size()), elements(state, cell, run),
                     step.finish && operation_->op == FLX_AVG ? size_ : 1, false);
+        for (const int peer : schedule.group)
+            if (peer != rank_ && trace_ != nullptr)
+                note_cells(TraceKind::uses, *held_cell(peer, index, cell), cell, run);
         for (const int peer : schedule.group)
             if (peer != rank_)
                 const_cast<Held *>(held_cell(peer, index, cell))->remaining -= run;

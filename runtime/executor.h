@@ -15,6 +15,7 @@
 #include "operation.h"
 #include "partition.h"
 #include "plan.h"
+#include "trace.h"
 #include "wait.h"
 
 namespace flx {
@@ -49,6 +50,9 @@ class Executor {
 
     /// Of the running operation: whom it waits for, at most one entry per peer. For Watch::check.
     void awaited(std::vector<Awaited> &result) const;
+
+    /// Records from now on, for tests; null: no more.
+    void record(Trace *trace) { trace_ = trace; }
 
   private:
     struct Cursor {  // what is left to send of one slice
@@ -91,6 +95,17 @@ class Executor {
     [[nodiscard]] uint32_t ready(const algorithms::Step &step, uint32_t first, uint32_t limit) const;
     void mark(uint32_t index, uint32_t first, uint32_t cells);
     [[nodiscard]] size_t elements(const State &state, uint32_t first, uint32_t cells) const;
+    void note(TraceKind kind, int link, int peer, const ChunkHeader &header) {
+        if (trace_ != nullptr) [[unlikely]]
+            trace_->note(kind, link, peer, header);
+    }
+    void note(TraceKind kind) { note(kind, -1, -1, {operation_->sequence, comm_, 0, 0, 0, 0, 0, 0, 0}); }
+    void note_cells(TraceKind kind, const Held &held, uint32_t first, uint32_t cells) {
+        ChunkHeader header = held.arrival.header;
+        header.first_cell = first;
+        header.cells = cells;
+        note(kind, held.link, held.arrival.peer, header);
+    }
     [[nodiscard]] const Held *held_cell(int peer, uint32_t step, uint32_t cell) const;
 
     const int rank_;
@@ -118,6 +133,7 @@ class Executor {
     size_t scratch_bytes_ = 0;
     size_t scratch_block_bytes_ = 0;
 
+    Trace *trace_ = nullptr;
     std::vector<Early> early_;  // chunks of operations that this rank has not begun
 };
 

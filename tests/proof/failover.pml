@@ -9,7 +9,7 @@
  * What is checked:
  * - At the end: whatever stops (STOPS times) and whatever is believed to have stopped (SUSPICIONS times), as
  *   long as one rail of each pair of ranks works, every rank returns and every chunk is acknowledged. No transition can
- *   be repeated for ever (check.py --full has SPIN prove it), so every run comes to an end, and that one is right.
+ *   be repeated for ever (check.py has SPIN prove it), so every run comes to an end, and that one is right.
  * - At every use of a chunk: it has the content that it had when it was first sent, and nothing was added twice.
  * - At every acknowledgement that is believed: the chunk was used.
  * - At every return: the result is right, and no chunk that is not acknowledged has its source in the user's memory.

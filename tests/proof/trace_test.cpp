@@ -1,0 +1,282 @@
+/// Executors over rails that lose what they carry: results are right, and what every rank recorded is a run that the
+/// model of the protocol (failover.pml) allows. Traces that were changed are refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <thread>
+
+#include "calls.h"
+#include "executor.h"
+#include "fake_fabric.h"
+#include "lossy_rails.h"
+#include "ranks.h"
+#include "trace_rules.h"
+
+namespace flx {
+namespace {
+
+using algorithms::Algorithm;
+using algorithms::BitClass;
+using algorithms::Collective;
+using testing::LossFacts;
+using testing::LossyNetwork;
+using testing::LossyRails;
+using testing::TestBuffers;
+using testing::TestCall;
+using testing::TraceRules;
+using testing::Traces;
+
+constexpr WaitPolicy kYield{.spins = 0, .sleep_after_ns = 1'000'000'000, .check_ns = 1'000'000};
+
+class Patience final : public Watch {
+  public:
+    void progress() override {}
+    Status check(int64_t waited_ns) override {
+        return waited_ns < 30'000'000'000 ? Status() : fail(FLX_ERR_PEER, "waited too long");
+    }
+};
+
+struct Program {
+    const Algorithm *algorithm;
+    TestCall call;
+};
+
+std::vector<Program> random_programs(int ranks, uint32_t seed) {
+    std::mt19937 random(seed);
+    std::vector<Program> programs;
+    for (const Algorithm &algorithm : algorithms::all()) {
+        for (int c = 0; c < algorithms::kCollectives; ++c) {
+            TestCall call;
+            call.collective = static_cast<Collective>(c);
+            if (!algorithm.serves(call.collective, ranks))
+                continue;
+            call.ranks = ranks;
+            call.dtype = FLX_INT32;
+            call.op = FLX_SUM;
+            call.root = static_cast<int>(random() % static_cast<uint32_t>(ranks));
+            call.count = call.collective == Collective::barrier ? 1 : 1 + random() % 3000;
+            if (call.collective == Collective::allgather || call.collective == Collective::reduce_scatter_block)
+                call.count = (call.count / ranks + 1) * ranks;
+            call.in_place = random() % 3 != 0;
+            call.seed = random() % 100'000;
+            programs.push_back({&algorithm, call});
+        }
+    }
+    std::shuffle(programs.begin(), programs.end(), random);
+    return programs;
+}
+
+/// Runs the programs on ranks that do not wait for each other in between; one poll of a rail of `one_in` cuts it.
+Traces run_programs(int ranks, uint32_t seed, uint32_t one_in, LossFacts &facts) {
+    const std::vector<Program> programs = random_programs(ranks, seed);
+    const int rails = 2 + static_cast<int>(seed % 2);
+    LossyNetwork network(ranks, rails, one_in, facts);
+    testing::FabricFacts unused;
+    std::vector<Trace> traces(static_cast<size_t>(ranks));
+    testing::run_ranks(ranks, [&](int rank) {
+        Trace &trace = traces[static_cast<size_t>(rank)];
+        LossyRails lossy(network, rank, seed * 100 + static_cast<uint32_t>(rank), trace);
+        testing::RandomRouter router(rails, seed * 7 + static_cast<uint32_t>(rank), unused);
+        Executor executor(rank, ranks, 1, lossy.links(), router);
+        executor.record(&trace);
+        Patience patience;
+        uint64_t sequence = 0;
+        for (const auto &[algorithm, call] : programs) {
+            const Plan plan(*algorithm, {call.collective, rank, ranks, call.root});
+            const TestBuffers buffers(call, rank);
+            const Operation operation{call.collective, buffers.in(), buffers.out(), call.count, call.dtype,
+                                      call.op,         call.root,    ++sequence,    call.seed};
+            Waiter waiter(kYield, patience);
+            const Status status = executor.run(operation, plan, waiter);
+            EXPECT_TRUE(status.ok()) << algorithm->name << ": " << call.text() << ", seed " << seed << ", rank " << rank
+                                     << ": " << status.sentence();
+            if (!status.ok())
+                break;
+            lossy.ended(sequence);
+            EXPECT_TRUE(buffers.intact() && buffers.result() == result_of(call, rank))
+                << algorithm->name << ": " << call.text() << ", seed " << seed << ", rank " << rank;
+        }
+        // Outside FLX for good; peers may still need acknowledgements, and copies may have to be sent again.
+        ++network.done;
+        for (bool drained = false; network.drained < ranks; std::this_thread::yield()) {
+            lossy.guard();
+            if (!drained && lossy.unacknowledged() == 0 && network.done == ranks) {
+                drained = true;
+                ++network.drained;
+            }
+        }
+        EXPECT_EQ(lossy.held(), 0U) << "every arrival is released";
+    });
+    Traces result;
+    for (const Trace &trace : traces)
+        result.push_back(trace.events());
+    return result;
+}
+
+size_t count_of(const Traces &traces, TraceKind kind) {
+    size_t count = 0;
+    for (const auto &trace : traces)
+        count += static_cast<size_t>(
+            std::count_if(trace.begin(), trace.end(), [kind](const TraceEvent &event) { return event.kind == kind; }));
+    return count;
+}
+
+class LossyRanks : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, LossyRanks, ::testing::Range(2, 6));
+
+TEST_P(LossyRanks, ResultsAreRightAndTracesAreRunsOfTheModel) {
+    const int ranks = GetParam();
+    LossFacts facts;
+    size_t drops = 0;
+    for (uint32_t seed = 1; seed <= 20; ++seed) {
+        const Traces traces = run_programs(ranks, seed * 10 + static_cast<uint32_t>(ranks), 60, facts);
+        if (HasFailure())
+            return;
+        EXPECT_EQ(TraceRules::check(traces), "") << "seed " << seed;
+        drops += count_of(traces, TraceKind::drops);
+    }
+    EXPECT_GT(facts.cuts, 0);
+    EXPECT_GT(facts.lost_data, 0);
+    EXPECT_GT(facts.lost_acks, 0) << "used, then sent again";
+    EXPECT_GT(facts.late, 0);
+    EXPECT_GT(facts.resent, 0);
+    EXPECT_GT(facts.copied, 0);
+    EXPECT_GT(facts.duplicates, 0) << "of operations that ended";
+    EXPECT_GT(drops, 0U) << "duplicates of the operation that runs";
+}
+
+TEST(Lossless, NothingIsSentAgain) {
+    LossFacts facts;
+    const Traces traces = run_programs(3, 1, 0, facts);
+    EXPECT_EQ(TraceRules::check(traces), "");
+    EXPECT_EQ(count_of(traces, TraceKind::resends) + count_of(traces, TraceKind::drops), 0U);
+}
+
+// ---- traces that are wrong
+
+/// One run, and changed copies of it.
+class WrongTraces : public ::testing::Test {
+  protected:
+    static void SetUpTestSuite() {
+        LossFacts facts;
+        whole_ = new Traces(run_programs(3, 5, 60, facts));
+    }
+    static void TearDownTestSuite() { delete whole_; }
+    void SetUp() override { ASSERT_EQ(TraceRules::check(*whole_), ""); }
+
+    using Change = std::function<void(std::vector<TraceEvent> &, size_t at)>;
+    /// Applies `change` at up to 40 events of this kind, each in a fresh copy: every one must be refused.
+    static void refuses(TraceKind kind, const char *words, const Change &change) {
+        size_t tried = 0;
+        for (size_t rank = 0; rank < whole_->size(); ++rank) {
+            std::vector<size_t> places;
+            for (size_t at = 0; at < (*whole_)[rank].size(); ++at)
+                if ((*whole_)[rank][at].kind == kind)
+                    places.push_back(at);
+            for (size_t i = 0; i < places.size(); i += places.size() / 12 + 1) {
+                Traces changed = *whole_;
+                change(changed[rank], places[i]);
+                const std::string error = TraceRules::check(changed);
+                EXPECT_FALSE(error.empty()) << "rank " << rank << ", event " << places[i];
+                EXPECT_NE(error.find(words), std::string::npos)
+                    << "rank " << rank << ", event " << places[i] << ": `" << error << "`";
+                ++tried;
+            }
+        }
+        EXPECT_GT(tried, 0U);
+    }
+    static void remove(std::vector<TraceEvent> &trace, size_t at) {
+        trace.erase(trace.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    static void repeat(std::vector<TraceEvent> &trace, size_t at) {
+        const TraceEvent event = trace[at];
+        trace.insert(trace.begin() + static_cast<std::ptrdiff_t>(at), event);
+    }
+
+    static Traces *whole_;
+};
+Traces *WrongTraces::whole_ = nullptr;
+
+TEST_F(WrongTraces, ACellThatCountsTwice) {
+    refuses(TraceKind::uses, "counts twice", repeat);
+}
+
+TEST_F(WrongTraces, ACellThatIsLost) {
+    // Found where it is acknowledged.
+    refuses(TraceKind::uses, "acknowledged before it was used", remove);
+}
+
+TEST_F(WrongTraces, AnAcknowledgementBeforeTheUse) {
+    refuses(TraceKind::uses, "acknowledged before it was used", [](std::vector<TraceEvent> &trace, size_t at) {
+        TraceEvent early = trace[at];
+        early.kind = TraceKind::acknowledges;
+        trace.insert(trace.begin() + static_cast<std::ptrdiff_t>(at), early);
+    });
+}
+
+TEST_F(WrongTraces, AReturnBeforeTheAcknowledgement) {
+    refuses(TraceKind::acknowledged, "is not acknowledged", [](std::vector<TraceEvent> &trace, size_t at) {
+        size_t end = at;
+        while (trace[end].kind != TraceKind::returns)
+            ++end;
+        // It is believed only after the return, and so may be sent again until then.
+        std::rotate(trace.begin() + static_cast<std::ptrdiff_t>(at),
+                    trace.begin() + static_cast<std::ptrdiff_t>(at) + 1,
+                    trace.begin() + static_cast<std::ptrdiff_t>(end) + 1);
+    });
+}
+
+TEST_F(WrongTraces, AnAcknowledgementThatWasMistaken) {
+    // For another chunk: a number that was used again.
+    refuses(TraceKind::sends, "", [](std::vector<TraceEvent> &trace, size_t at) {
+        TraceEvent mistaken = trace[at];
+        mistaken.kind = TraceKind::acknowledged;
+        trace.insert(trace.begin() + static_cast<std::ptrdiff_t>(at) + 1, mistaken);
+    });
+    refuses(TraceKind::acknowledged, "not a chunk that waits for an acknowledgement", repeat);
+}
+
+TEST_F(WrongTraces, AChunkThatIsSentAgain) {
+    refuses(TraceKind::resends, "its link was not lost", repeat);
+    refuses(TraceKind::acknowledged, "sent again after it was acknowledged",
+            [](std::vector<TraceEvent> &trace, size_t at) {
+                TraceEvent again = trace[at];
+                again.kind = TraceKind::resends;
+                trace.insert(trace.begin() + static_cast<std::ptrdiff_t>(at) + 1, again);
+            });
+    refuses(TraceKind::sends, "sent twice by the executor", repeat);
+    refuses(TraceKind::sends, "", remove);
+}
+
+TEST_F(WrongTraces, AResendFromTheUsersMemory) {
+    refuses(TraceKind::sends, "", [](std::vector<TraceEvent> &trace, size_t at) {
+        TraceEvent again = trace[at];
+        again.kind = TraceKind::resends;
+        size_t end = at;
+        while (trace[end].kind != TraceKind::returns)
+            ++end;
+        trace.insert(trace.begin() + static_cast<std::ptrdiff_t>(end) + 1, again);
+    });
+}
+
+TEST_F(WrongTraces, AnArrivalFromNowhere) {
+    // Another rank, which waits for this one, may be named first.
+    refuses(TraceKind::arrives, "", [](std::vector<TraceEvent> &trace, size_t at) {
+        for (int i = 0; i < 20; ++i)
+            repeat(trace, at);
+    });
+}
+
+TEST_F(WrongTraces, ADropOfWhatWasNeverUsed) {
+    refuses(TraceKind::uses, "dropped, but never used",
+            [](std::vector<TraceEvent> &trace, size_t at) { trace[at].kind = TraceKind::drops; });
+}
+
+TEST_F(WrongTraces, ARankThatDoesNotReturn) {
+    refuses(TraceKind::returns, "", remove);
+    refuses(TraceKind::begins, "", remove);
+}
+
+}  // namespace
+}  // namespace flx
