@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "dtype.h"
@@ -115,6 +116,8 @@ Status Communicator::carry_out_by(const Choice &choice, Operation &operation) {
                             operation.op, operation.root, operation.signature, waiter);
     operation.sequence = ++sequence_;
     const Plan &plan = planner_->plan(operation.collective, choice, operation.root);
+    if (rails_ != nullptr)
+        look_at_links(plan);
     const int64_t began = learns_ ? now_ns() : 0;
     if (rails_ == nullptr) {
         FLX_TRY(executor_->run(operation, plan, waiter));
@@ -256,14 +259,72 @@ void Communicator::learn(const Operation &operation, const Plan &plan, int64_t e
     }
 }
 
-void Communicator::report_change(const Route &route, size_t bytes) const {
+/// Says which links' shares have changed much since it was last said, for messages of this size.
+void Communicator::report_change(Route &route, size_t bytes) {
+    constexpr double kMuch = 0.1;
+    constexpr double kLeastFactor = 1.5;
+    if (!log().should_log(spdlog::level::warn))
+        return;
+    Told &told = route.told[size_class(bytes)];
+    const PartitionVector &vector = route.controller->vector(bytes, 0);
+    const bool first = told.vector.links == 0;
+    const std::string &host = members_[route.peers.front()].hostname;
+    bool much = first;
+    for (uint32_t mask = route.links; !first && mask != 0; mask &= mask - 1) {
+        const int link = std::countr_zero(mask);
+        const double before = told.vector.share(link);
+        const double now = vector.share(link);
+        const double rate = route.controller->rate(link);
+        const double factor = told.rate[link] > 0 && rate > 0 ? rate / told.rate[link] : 1;
+        much = much || std::abs(now - before) > kMuch;
+        // Of a link that slowed down the others' shares tell nothing new.
+        if ((factor < 1 / kLeastFactor && now < before) || (factor > kLeastFactor && now > before)) {
+            much = true;
+            log().log(factor < 0.5 ? spdlog::level::warn : spdlog::level::info,
+                      "{} to host {} {} {:.0f} Mbit/s: share {:.2f} -> {:.2f}",
+                      links_[link].link->kind() == LinkKind::rail ? "rail " + links_[link].name : links_[link].name,
+                      host, factor < 1 ? "slowed to" : "now carries", 8e3 * rate, before, now);
+        }
+    }
+    if (!much)
+        return;
+    told.vector = vector;
+    for (uint32_t mask = route.links; mask != 0; mask &= mask - 1)
+        told.rate[std::countr_zero(mask)] = route.controller->rate(std::countr_zero(mask));
     if (!log().should_log(spdlog::level::info))
         return;
     std::vector<std::string> names;
     for (const LinkSlot &slot : links_)
         names.push_back(slot.name);
-    log().info("to host {}: {} for {} B", members_[route.peers.front()].hostname,
-               to_string(route.controller->vector(bytes, 0), names), bytes);
+    log().info("to host {}: {} for {} B", host, to_string(vector, names), bytes);
+}
+
+void Communicator::lost(int link, int peer) {
+    set_lost(link, peer, true);
+}
+
+/// Links that were lost since the last operation, or that carry again.
+void Communicator::look_at_links(const Plan &plan) {
+    for (const int peer : plan.peers()) {
+        for (uint32_t mask = routes_[members_[peer].host].links; mask != 0; mask &= mask - 1) {
+            const int link = std::countr_zero(mask);
+            const bool lost = links_[link].link->state(peer) == LinkState::lost;
+            if (lost != ((lost_[peer] >> link & 1) != 0))
+                set_lost(link, peer, lost);
+        }
+    }
+}
+
+/// A route uses a link while it carries to all peers of the host.
+void Communicator::set_lost(int link, int peer, bool lost) {
+    const uint32_t bit = 1U << link;
+    lost_[peer] = lost ? lost_[peer] | bit : lost_[peer] & ~bit;
+    Route &route = routes_[members_[peer].host];
+    const bool usable =
+        std::none_of(route.peers.begin(), route.peers.end(), [&](int other) { return (lost_[other] & bit) != 0; });
+    route.controller->set_usable(link, usable);
+    log().info("{} to {} {}", links_[link].name, describe(peer),
+               lost ? "carries nothing now: its share goes to the others" : "carries again");
 }
 
 LinkCounters Communicator::counters(int index) const {

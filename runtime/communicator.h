@@ -115,6 +115,9 @@ class Communicator final : private Router, private Watch {
     // Router.
     const PartitionVector &vector(int peer, size_t bytes, int phase) override;
     [[nodiscard]] uint32_t incoming_links(int peer) const override { return incoming_[peer]; }
+    [[nodiscard]] uint32_t outgoing_links(int peer) const override { return routes_[members_[peer].host].links; }
+    [[nodiscard]] bool may_move_cells() const override { return !forced_; }
+    void lost(int link, int peer) override;
 
     // Watch (watch.cpp).
     void progress() override;
@@ -141,7 +144,9 @@ class Communicator final : private Router, private Watch {
     void leave_shared_memory();
     Status compare_calls(const Operation &operation);
     void learn(const Operation &operation, const Plan &plan, int64_t elapsed_ns);
-    void report_change(const Route &route, size_t bytes) const;
+    void look_at_links(const Plan &plan);
+    void set_lost(int link, int peer, bool lost);
+    void report_change(Route &route, size_t bytes);
 
     std::shared_ptr<Process> process_;
     std::unique_ptr<Bootstrap> bootstrap_;
@@ -170,18 +175,25 @@ class Communicator final : private Router, private Watch {
     std::vector<std::pair<std::string, std::string>> left_off_;
     int64_t probe_ns_ = 0;
 
+    struct Told {
+        PartitionVector vector;
+        std::array<double, kMaxLinks> rate{};  ///< bytes/ns
+    };
     // By host, as this rank sees it.
     struct Route {
         std::unique_ptr<Controller> controller;
         std::vector<int> peers;
         uint32_t links = 0;              ///< mask of those that may carry something
         std::vector<LinkCounters> seen;  ///< totals that were learned from
+        std::vector<Told> told;          ///< by size class: what a user was last told
     };
     std::vector<Route> routes_;
     std::vector<uint32_t> have_;      ///< by rank: links that it has, as a mask
     std::vector<uint32_t> incoming_;  ///< by peer: links that it may send over, as a mask
+    std::vector<uint32_t> lost_;      ///< by peer: links that do not carry to it now, as a mask
     PartitionVector last_vector_;
     bool learns_ = false;
+    bool forced_ = false;  ///< FLX_PARTITION
 
     std::unique_ptr<Planner> planner_;
     std::unique_ptr<Executor> executor_;

@@ -22,6 +22,8 @@ namespace {
 
 /// Results of this size and more do not stay in a core's cache: write them past it.
 constexpr size_t kStreamBytes = 8U << 20;
+/// Less than this is never worth a nap.
+constexpr uint64_t kTimedBytes = 256 << 10;
 constexpr size_t kLeastCellBytes = 256;
 constexpr size_t kCellsPerBlock = 256;
 
@@ -56,6 +58,8 @@ Executor::Executor(int rank, int size, uint32_t comm, std::vector<Link *> links,
       links_(std::move(links)),
       router_(router),
       held_(size),
+      sides_(size),
+      lanes_(size * links_.size()),
       sources_(size),
       scratch_(nullptr, &std::free) {
     // As many as links usually let a peer have under way; more is possible, and counted as an allocation.
@@ -64,6 +68,12 @@ Executor::Executor(int rank, int size, uint32_t comm, std::vector<Link *> links,
     for (std::vector<Held> &list : held_)
         list.reserve(kHeldPerPeer);
     early_.reserve(kEarly);
+}
+
+Executor::~Executor() {
+    for (const std::vector<Held> &list : held_)
+        for (const Held &held : list)
+            std::free(held.aside);
 }
 
 std::byte *Executor::place(const Place &place, size_t offset) const {
@@ -114,9 +124,16 @@ Status Executor::prepare(const Operation &operation, const Plan &plan) {
     cursors_.clear();
     active_.clear();
     open_steps_ = 0;
+    open_bytes_ = 0;
     link_mask_ = 0;
-    for (const int peer : plan.peers())
+    movable_ = false;
+    stuck_since_ns_ = 0;
+    for (const int peer : plan.peers()) {
         link_mask_ |= router_.incoming_links(peer);
+        sides_[peer] = {router_.outgoing_links(peer), 0, 0, 0, 0};
+        std::fill_n(&lane(peer, 0), links_.size(), Lane{});
+    }
+    const bool may_move = router_.may_move_cells();
 
     for (uint32_t index = 0; index < steps; ++index) {
         const Step &step = schedule.steps[index];
@@ -132,6 +149,7 @@ Status Executor::prepare(const Operation &operation, const Plan &plan) {
         if (cells == 0)
             continue;
         ++open_steps_;
+        open_bytes_ += extent.count * element_bytes_;
         if (step.kind == StepKind::recv || step.kind == StepKind::recv_reduce)
             continue;
         append(active_, index);
@@ -143,12 +161,19 @@ Status Executor::prepare(const Operation &operation, const Plan &plan) {
         for (uint32_t s = 0; s < state.cursors; ++s) {
             const Slice &slice = slices[s];
             Link &link = *links_[slice.link];
-            const size_t chunk = std::min(link.good_chunk(size_t{slice.count} * cell_bytes), link.max_chunk());
+            const size_t chunk =
+                std::min(link.good_chunk_to(step.peer, size_t{slice.count} * cell_bytes), link.max_chunk());
             const auto chunk_cells = std::max<uint32_t>(1, static_cast<uint32_t>(chunk / cell_bytes));
             append(cursors_, Cursor{slice.link, slice.offset, slice.offset + slice.count, chunk_cells});
             link_mask_ |= 1U << slice.link;
+            lane(step.peer, slice.link).left += elements(state, slice.offset, slice.count) * element_bytes_;
+            if (may_move && link.kind() == LinkKind::rail)
+                sides_[step.peer].sharing |= 1U << slice.link;
         }
+        movable_ = movable_ || std::popcount(sides_[step.peer].sharing) > 1;
     }
+    all_bytes_ = open_bytes_;
+    began_ns_ = open_bytes_ >= kTimedBytes ? now_ns() : 0;
     return {};
 }
 
@@ -167,22 +192,39 @@ Status Executor::run(const Operation &operation, const Plan &plan, Waiter &waite
     }
     while (open_steps_ != 0) {
         bool moved = false;
+        if (movable_)
+            look_at_paces();
         FLX_TRY(advance(moved));
+        if (movable_)
+            FLX_TRY(move_cells(moved));
         FLX_TRY(take_arrivals(moved));
         if (held_count_ != 0)
             moved |= retry_held();
         take_completions(moved);
-        if (moved)
+        if (moved) {
+            stuck_since_ns_ = 0;
             waiter.moved();
-        else if (open_steps_ != 0)
-            FLX_TRY(waiter.pause());
+        } else if (open_steps_ != 0 && !(held_count_ != 0 && set_aside_if_stuck())) {
+            FLX_TRY(takes_long() ? waiter.pause_at_ease() : waiter.pause());
+        }
     }
-    // A duplicate may be held that was not ready when its twin's turn had not come yet.
     if (held_count_ != 0)
         retry_held();
     note(TraceKind::returns);
     plan_ = nullptr;
     return {};
+}
+
+/// Whether what is left takes milliseconds, at the rate of this operation so far, and that rate is so low that nothing
+/// runs dry while this process sleeps for a moment.
+bool Executor::takes_long() const {
+    constexpr double kMostRate = 2;  // bytes/ns
+    constexpr double kLongNs = 2e6;
+    if (open_bytes_ < kTimedBytes)
+        return false;
+    const auto elapsed = static_cast<double>(now_ns() - began_ns_);
+    const auto done = static_cast<double>(all_bytes_ - open_bytes_);
+    return done<kMostRate * elapsed &&static_cast<double>(open_bytes_) * elapsed> kLongNs * done;
 }
 
 uint32_t Executor::ready(const Step &step, uint32_t first, uint32_t limit) const {
@@ -194,6 +236,7 @@ uint32_t Executor::ready(const Step &step, uint32_t first, uint32_t limit) const
 void Executor::mark(uint32_t index, uint32_t first, uint32_t cells) {
     State &state = states_[index];
     state.cells.mark(first, cells);
+    open_bytes_ -= elements(state, first, cells) * element_bytes_;
     if (state.cells.complete())
         --open_steps_;
 }
@@ -245,9 +288,52 @@ bool Executor::consume(Held &held) {
         note_cells(TraceKind::uses, held, cell, run);
         held.remaining -= run;
     }
-    note(TraceKind::acknowledges, held.link, held.arrival.peer, header);
-    links_[held.link]->release(held.arrival);
+    give_back(held);
     return true;
+}
+
+void Executor::give_back(const Held &held) {
+    note(TraceKind::acknowledges, held.link, held.arrival.peer, held.arrival.header);
+    if (held.aside == nullptr)
+        links_[held.link]->release(held.arrival);
+    else
+        std::free(held.aside);
+}
+
+/// Links lose the order of cells when cells move between them. Ranks that fill a receiver's room with different cells
+/// of one sum would wait for each other: it then copies what it holds, and so gives the room back. Rare: only where
+/// something came from every rank of the sum and yet no cell is complete. True if it copied something.
+bool Executor::set_aside_if_stuck() {
+    constexpr int64_t kPatienceNs = 20'000'000;
+    const int64_t now = now_ns();
+    if (stuck_since_ns_ == 0)
+        stuck_since_ns_ = now;
+    if (now - stuck_since_ns_ < kPatienceNs)
+        return false;
+    stuck_since_ns_ = 0;
+    const std::vector<int32_t> &group = plan_->schedule().group;
+    const auto gathers = [&](const Held &held) {
+        return plan_->schedule().steps[held.step].kind == StepKind::gather_reduce && held.remaining != 0;
+    };
+    for (const int peer : group)
+        if (peer != rank_ && std::none_of(held_[peer].begin(), held_[peer].end(), gathers))
+            return false;
+    bool copied = false;
+    for (const int peer : group) {
+        for (Held &held : held_[peer]) {
+            if (!gathers(held) || held.aside != nullptr)
+                continue;
+            Telemetry::count(telemetry().allocations);
+            held.aside = static_cast<std::byte *>(std::malloc(held.arrival.header.bytes));
+            if (held.aside == nullptr)
+                return copied;
+            std::memcpy(held.aside, held.arrival.data, held.arrival.header.bytes);
+            links_[held.link]->release(held.arrival);
+            held.arrival.data = held.aside;
+            copied = true;
+        }
+    }
+    return copied;
 }
 
 Status Executor::accept(const Arrival &arrival, int link) {
@@ -277,7 +363,7 @@ Status Executor::accept(const Arrival &arrival, int link) {
                     arrival.peer, header.bytes, header.first_cell, header.cells, header.block, header.phase,
                     header.sequence);
     note(TraceKind::arrives, link, arrival.peer, header);
-    Held held{arrival, link, index, header.cells};
+    Held held{arrival, link, index, header.cells, nullptr};
     if (plan_->schedule().steps[index].kind != StepKind::gather_reduce && consume(held))
         return {};
     append(held_[arrival.peer], held);
@@ -322,7 +408,7 @@ bool Executor::retry_held() {
                 gone = held.remaining == 0 ||
                        states_[held.step].cells.run_done(header.first_cell, header.cells) == header.cells;
                 if (gone)
-                    note(TraceKind::acknowledges, held.link, peer, header), links_[held.link]->release(held.arrival);
+                    give_back(held);
             } else {
                 gone = consume(held);
                 moved |= held.remaining != before;
@@ -358,6 +444,8 @@ void Executor::take_completions(bool &moved) {
 
 Status Executor::advance(bool &moved) {
     size_t kept = 0;
+    for (const int peer : plan_->peers())
+        sides_[peer].engaged = 0;
     Status status;
     for (const uint32_t index : active_) {
         bool finished = false;
@@ -387,46 +475,6 @@ Status Executor::advance(bool &moved) {
     }
     active_.resize(kept);
     return status;
-}
-
-Status Executor::advance_send(uint32_t index, bool &moved) {
-    const Step &step = plan_->schedule().steps[index];
-    State &state = states_[index];
-    for (uint32_t c = state.first_cursor; c < state.first_cursor + state.cursors; ++c) {
-        Cursor &cursor = cursors_[c];
-        if (cursor.next == cursor.end)
-            continue;
-        const uint32_t run = ready(step, cursor.next, std::min(cursor.chunk_cells, cursor.end - cursor.next));
-        if (run == 0)
-            continue;
-        const size_t count = elements(state, cursor.next, run);
-        const ChunkHeader header{operation_->sequence,
-                                 comm_,
-                                 operation_->signature,
-                                 step.phase,
-                                 step.block,
-                                 cursor.next,
-                                 run,
-                                 static_cast<uint32_t>(count * element_bytes_),
-                                 0};
-        Link &link = *links_[cursor.link];
-        switch (link.send(step.peer, header, state.from + size_t{cursor.next} * cell_elements_ * element_bytes_)) {
-            case SendResult::busy:
-                continue;
-            case SendResult::failed:
-                return link.error(step.peer);
-            case SendResult::copied:
-                note(TraceKind::copies, cursor.link, step.peer, header);
-                mark(index, cursor.next, run);
-                break;
-            case SendResult::in_flight:
-                note(TraceKind::sends, cursor.link, step.peer, header);
-                break;
-        }
-        cursor.next += run;
-        moved = true;
-    }
-    return {};
 }
 
 const Executor::Held *Executor::held_cell(int peer, uint32_t step, uint32_t cell) const {

@@ -2,6 +2,9 @@
 /// The host loop: carries out one rank's schedule over the links, starting each cell of each step when what it depends
 /// on is done. Alone knows both schedules and links.
 ///
+/// The vector is where each link starts. Cells that were not sent move to a link that would deliver them sooner, and
+/// from a link that is lost to those that work (executor_send.cpp).
+///
 /// Memory safety: an arrival is placed by its identity, after its identity, length and signature were checked against
 /// the operation; a chunk that names cells that were done before is a late duplicate and is dropped.
 #pragma once
@@ -31,6 +34,12 @@ class Router {
     virtual const PartitionVector &vector(int peer, size_t bytes, int phase) = 0;
     /// Links over which `peer` may send to this rank, as a bit mask.
     [[nodiscard]] virtual uint32_t incoming_links(int peer) const = 0;
+    /// Links over which this rank may send to `peer`, as a bit mask: `peer` looks at them. Others never carry anything.
+    [[nodiscard]] virtual uint32_t outgoing_links(int /*peer*/) const { return 0; }
+    /// Whether cells may move between links that work. Not where shares are forced.
+    [[nodiscard]] virtual bool may_move_cells() const { return true; }
+    /// `link` was seen to be lost towards `peer` in the middle of an operation.
+    virtual void lost(int /*link*/, int /*peer*/) {}
 };
 
 /// A peer that a running operation still needs, for error sentences.
@@ -42,8 +51,11 @@ struct Awaited {
 
 class Executor {
   public:
-    /// Links live as long as the executor. One thread.
+    /// Links live as long as the executor; null where this rank has none of an index. One thread.
     Executor(int rank, int size, uint32_t comm, std::vector<Link *> links, Router &router);
+    ~Executor();
+    Executor(const Executor &) = delete;
+    Executor &operator=(const Executor &) = delete;
 
     /// Runs `operation` by `plan`. On error the communicator is broken: chunks may be on their way.
     Status run(const Operation &operation, const Plan &plan, Waiter &waiter);
@@ -61,6 +73,19 @@ class Executor {
         uint32_t end;
         uint32_t chunk_cells;
     };
+    struct Lane {            // a link towards a peer
+        uint64_t left = 0;   // bytes of its slices that were not sent
+        uint64_t under = 0;  // bytes under way, as of this turn
+        double rate = 0;     // bytes/ns; 0: not known
+        double latency_ns = 0;
+    };
+    struct Side {              // a peer that is sent to; links as bit masks
+        uint32_t may = 0;      // may carry to it
+        uint32_t sharing = 0;  // have a slice in this operation, and may give and take cells
+        uint32_t engaged = 0;  // sent something in this turn, or had no room
+        uint32_t lost = 0;
+        double end_ns = 0;  // when all will be there, from this turn on, if no link waits for another; 0: not known
+    };
     struct State {
         Cells cells;
         size_t count = 0;  // elements of the block
@@ -74,6 +99,7 @@ class Executor {
         int link;
         uint32_t step;
         uint32_t remaining;  // cells
+        std::byte *aside;    // memory of our own that it was copied to; null: the link's
     };
     struct Early {
         Arrival arrival;
@@ -86,8 +112,21 @@ class Executor {
     Status accept(const Arrival &arrival, int link);
     void take_completions(bool &moved);
     bool retry_held();
+    [[nodiscard]] bool takes_long() const;
+    bool set_aside_if_stuck();
+    void give_back(const Held &held);
     Status advance(bool &moved);
     Status advance_send(uint32_t index, bool &moved);
+    Status move_cells(bool &moved);
+    Status move_cells_of(uint32_t index, bool &moved);
+    [[nodiscard]] Cursor *slowest_cursor(uint32_t index, int taker, double &end_ns);
+    Status send_run(uint32_t index, Cursor &cursor, int link, uint32_t first, uint32_t cells, bool &moved);
+    Status link_failed(int link, int peer);
+    void look_at_paces();
+    [[nodiscard]] static bool busy_until_end(const Side &side, const Lane &lane, size_t more);
+    [[nodiscard]] static double end_ns(const Lane &lane, size_t more);
+    [[nodiscard]] Lane &lane(int peer, int link) { return lanes_[peer * links_.size() + link]; }
+    [[nodiscard]] const Lane &lane(int peer, int link) const { return lanes_[peer * links_.size() + link]; }
     bool advance_gather(uint32_t index);
     bool advance_copy(uint32_t index);
     bool consume(Held &held);
@@ -119,15 +158,22 @@ class Executor {
     const Plan *plan_ = nullptr;
     size_t element_bytes_ = 1;
     size_t cell_elements_ = 1;
+    bool movable_ = false;    // cells may move between links
     bool stream_ = false;     // results are too large to stay in the cache
     uint32_t link_mask_ = 0;  // links that may carry something of this operation
     uint32_t open_steps_ = 0;
+    uint64_t open_bytes_ = 0;  // of all steps, not done
+    uint64_t all_bytes_ = 0;
+    int64_t began_ns_ = 0;
     std::vector<State> states_;
     std::vector<Cursor> cursors_;
     std::vector<uint32_t> active_;  // sends not posted, gathers and copies not done
     std::vector<uint64_t> bits_;
     std::vector<std::vector<Held>> held_;  // by peer
     uint32_t held_count_ = 0;
+    int64_t stuck_since_ns_ = 0;  // nothing moved while arrivals were held; 0: something did
+    std::vector<Side> sides_;     // by peer
+    std::vector<Lane> lanes_;     // by peer and link
     std::vector<const void *> sources_;
     std::unique_ptr<std::byte, void (*)(void *)> scratch_;
     size_t scratch_bytes_ = 0;

@@ -46,7 +46,7 @@ enum class SendResult {
     copied,     ///< taken, and the source may be reused at once
     in_flight,  ///< taken; the source must stay unmodified until the chunk's Completion
     busy,       ///< not taken: no room now, try again later
-    failed      ///< not taken: the link to this peer does not work (see Link::error)
+    failed      ///< not taken: the link to this peer does not work (see Link::state and Link::error)
 };
 
 /// What a link has carried to one peer. Monotonic.
@@ -62,6 +62,12 @@ enum class LinkKind : uint8_t { shm, rail };
 enum class LinkState : uint8_t {
     up,
     lost  ///< takes nothing now: what it had taken goes to the peer by other links, and it may come back
+};
+
+/// How a link towards one peer does now, by what was acknowledged lately.
+struct Pace {
+    double bytes_per_ns = 0;   ///< delivered while it had enough to do; falls while nothing comes; 0: not known
+    double round_trip_ns = 0;  ///< least time from a send to its acknowledgement that was seen; 0: not known
 };
 
 /// \see file comment. Peers are ranks of the communicator.
@@ -81,6 +87,8 @@ class Link {
     [[nodiscard]] virtual size_t max_chunk() const = 0;
     /// A good payload size for one chunk of a slice of `bytes`: large enough to be efficient, small enough to pipeline.
     [[nodiscard]] virtual size_t good_chunk(size_t bytes) const = 0;
+    /// The same towards `peer`, by what the link delivers to it now: a slow link's chunks are shorter.
+    [[nodiscard]] virtual size_t good_chunk_to(int /*peer*/, size_t bytes) const { return good_chunk(bytes); }
 
     /// Sends `header.bytes` from `data`.
     virtual SendResult send(int peer, const ChunkHeader &header, const void *data) = 0;
@@ -98,6 +106,8 @@ class Link {
     [[nodiscard]] virtual size_t outstanding() const = 0;
     /// Bytes sent to `peer` and not acknowledged.
     [[nodiscard]] virtual size_t unacknowledged(int peer) const = 0;
+    /// What is known of its speed. Links of unknown pace neither give nor take unsent cells while they work.
+    [[nodiscard]] virtual Pace pace(int /*peer*/) const { return {}; }
     [[nodiscard]] virtual LinkCounters counters(int peer) const = 0;
     /// Whether it carries to `peer` now. May change in progress().
     [[nodiscard]] virtual LinkState state(int /*peer*/) const { return LinkState::up; }

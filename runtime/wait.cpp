@@ -4,6 +4,16 @@
 
 namespace flx {
 
+Status Waiter::nap() {
+    const timespec time{0, policy_.sleep_ns};
+    nanosleep(&time, nullptr);
+    if (turns_ <= policy_.spins) {  // the count stays where pause() would begin to yield
+        turns_ = policy_.spins + 1;
+        began_ns_ = 0;
+    }
+    return look_up();
+}
+
 Status Waiter::pause_long() {
     constexpr int kTurnsPerProgress = 16;
     const int turn = turns_ - policy_.spins;
@@ -12,6 +22,16 @@ Status Waiter::pause_long() {
     sched_yield();
     if (turn % kTurnsPerProgress != 0)
         return {};
+    if (began_ns_ != 0 && now_ns() - began_ns_ > policy_.sleep_after_ns) {
+        const timespec nap{0, policy_.sleep_ns};
+        nanosleep(&nap, nullptr);
+        --turns_;  // Asleep, every turn is worth a look at the program's traffic.
+    }
+    return look_up();
+}
+
+/// Lets the program's traffic move, and asks now and then whether the wait may go on.
+Status Waiter::look_up() {
     watch_.progress();
     const int64_t now = now_ns();
     if (began_ns_ == 0) {
@@ -19,11 +39,6 @@ Status Waiter::pause_long() {
         checked_ns_ = now;
     }
     const int64_t waited = now - began_ns_;
-    if (waited > policy_.sleep_after_ns) {
-        const timespec nap{0, policy_.sleep_ns};
-        nanosleep(&nap, nullptr);
-        --turns_;  // Asleep, every turn is worth a look at the program's traffic.
-    }
     if (now - checked_ns_ < policy_.check_ns)
         return {};
     checked_ns_ = now;

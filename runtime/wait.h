@@ -51,6 +51,17 @@ class Waiter {
 
     void moved() { turns_ = 0; }
 
+    /// Like pause(), where what is awaited takes milliseconds at least: naps after a few turns, since on a busy machine
+    /// one that sleeps gets a core when it wakes, and one that yields does not when it needs it.
+    Status pause_at_ease() {
+        constexpr int kTurns = 4;
+        if (++turns_ <= kTurns) {
+            cpu_relax();
+            return {};
+        }
+        return nap();
+    }
+
     Status pause() {
         ++turns_;
         if (turns_ <= policy_.spins) {
@@ -62,6 +73,8 @@ class Waiter {
 
   private:
     Status pause_long();
+    Status nap();
+    Status look_up();
 
     const WaitPolicy &policy_;
     Watch &watch_;

@@ -531,6 +531,8 @@ Status Communicator::make_routes() {
     if (is_forced && (links_[0].link == nullptr || forced.weight[0] != PartitionVector::kWhole))
         leave_shared_memory();  // The caller wants to see its bytes on these links.
 
+    forced_ = is_forced;
+    lost_.assign(size_, 0);
     ControllerOptions options;
     options.frozen = is_forced || config_.integer("FLX_FROZEN") != 0;
     for (int host = 0; host < hosts_; ++host) {
@@ -538,6 +540,7 @@ Status Communicator::make_routes() {
         if (route.peers.empty())
             continue;
         route.seen.resize(links_.size());
+        route.told.resize(kSizeClasses);
         const auto reaches_all = [&](size_t l) {
             return std::all_of(route.peers.begin(), route.peers.end(), [&](int peer) { return reaches(l, peer); });
         };

@@ -35,6 +35,41 @@ size_t RailLink::good_chunk(size_t bytes) const {
     return std::clamp(eighth, std::min(kMaxCellBytes, max_chunk()), max_chunk());
 }
 
+size_t RailLink::good_chunk_to(int peer, size_t bytes) const {
+    // A chunk of one or two milliseconds keeps what a message costs out of sight, and an operation's end even. Where
+    // the slice is short, some chunks of it are under way sooner if they are smaller.
+    constexpr double kMostNs = 2e6;
+    constexpr double kLeastNs = 0.25e6;
+    constexpr double kSmallest = 8 << 10;
+    auto lock = rail_->lock();
+    const double rate = sides_[peer].pace.rate();
+    if (rate <= 0)
+        return good_chunk(bytes);
+    const auto longest = static_cast<double>(max_chunk());
+    const double most = std::clamp(rate * kMostNs, std::min<double>(kMaxCellBytes, longest), longest);
+    const double least = std::clamp(rate * kLeastNs, kSmallest, static_cast<double>(kMaxCellBytes));
+    return static_cast<size_t>(std::clamp(static_cast<double>(bytes) / 8, std::min(least, most), most));
+}
+
+Pace RailLink::pace(int peer) const {
+    auto lock = rail_->lock();
+    const Side &side = sides_[peer];
+    return side.pace.at(polled_ns_, side.paced_bytes, side.paced_chunks);
+}
+
+size_t RailLink::window(int rank) const {
+    // With both directions loaded half of it waits here and half there, as acknowledgements queue behind chunks. What
+    // waits here must outlast the moments in which this process has no core.
+    constexpr double kWindowNs = 20e6;
+    constexpr size_t kLeast = 256 << 10;
+    const PaceMeter &pace = sides_[rank].pace;
+    const size_t most = rail_->options().window_bytes;
+    if (pace.rate() <= 0)
+        return most;
+    const double bytes = pace.rate() * (kWindowNs + pace.round_trip_ns());
+    return std::clamp(static_cast<size_t>(std::min(bytes, static_cast<double>(most))), std::min(kLeast, most), most);
+}
+
 SendResult RailLink::send(int peer, const ChunkHeader &header, const void *data) {
     auto lock = rail_->lock();
     return rail_->send(*sides_[peer].peer, *this, peer, header, data);
@@ -75,7 +110,10 @@ bool RailLink::completed(Completion &completion) {
 
 bool RailLink::progress() {
     auto lock = rail_->lock();
-    return rail_->progress();
+    const bool moved = rail_->progress();
+    if (outstanding_ != 0)
+        polled_ns_ = now_ns();
+    return moved;
 }
 
 size_t RailLink::outstanding() const {
@@ -116,6 +154,12 @@ void RailLink::started(int rank, size_t bytes) {
     Side &side = sides_[rank];
     if (side.unacknowledged_chunks == 0)
         side.busy_since = now_ns();
+    if (paced(bytes)) {
+        if (side.paced_bytes == 0)
+            side.pace.begun(now_ns());
+        side.paced_bytes += bytes;
+        ++side.paced_chunks;
+    }
     ++side.unacknowledged_chunks;
     side.unacknowledged_bytes += bytes;
     ++outstanding_;
@@ -129,6 +173,11 @@ void RailLink::finished(Outgoing *chunk, int64_t now) {
     --outstanding_;
     side.counters.bytes += bytes;
     ++side.counters.chunks;
+    if (paced(bytes)) {
+        side.paced_bytes -= bytes;
+        --side.paced_chunks;
+        side.pace.delivered(bytes, now, side.paced_bytes);
+    }
     // `now` was read when the acknowledgements came in, which may be before the send that a late callback ends.
     if (now > side.busy_since) {
         side.counters.busy_ns += static_cast<uint64_t>(now - side.busy_since);

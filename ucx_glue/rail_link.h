@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "pace.h"
 #include "rail.h"
 
 namespace flx::ucx {
@@ -20,6 +21,8 @@ class RailLink final : public Link {
     [[nodiscard]] bool reaches(int peer) const override;
     [[nodiscard]] size_t max_chunk() const override { return rail_->options().chunk_bytes; }
     [[nodiscard]] size_t good_chunk(size_t bytes) const override;
+    [[nodiscard]] size_t good_chunk_to(int peer, size_t bytes) const override;
+    [[nodiscard]] Pace pace(int peer) const override;
     SendResult send(int peer, const ChunkHeader &header, const void *data) override;
     bool receive(int peer, Arrival &arrival) override;
     void release(const Arrival &arrival) override;
@@ -31,6 +34,9 @@ class RailLink final : public Link {
     [[nodiscard]] Status error(int peer) const override;
 
     // For Rail, with its lock held.
+    /// Bytes that may be unacknowledged towards `rank`: a little time's worth of what it delivers there, so that a slow
+    /// rail holds little that could go another way.
+    [[nodiscard]] size_t window(int rank) const;
     [[nodiscard]] uint32_t comm_id() const { return comm_id_; }
     /// -1 where `peer` is not of this communicator.
     [[nodiscard]] int rank_of(const Peer &peer) const;
@@ -42,6 +48,9 @@ class RailLink final : public Link {
     Outgoing *take_finished();
 
   private:
+    /// Chunks that are copied are acknowledged when it suits, and say nothing of the rail's pace.
+    [[nodiscard]] bool paced(size_t bytes) const { return bytes > rail_->options().copy_bytes; }
+
     struct Side {
         Peer *peer = nullptr;  // null: not reached
         List<Inbound> inbox;
@@ -49,6 +58,9 @@ class RailLink final : public Link {
         size_t unacknowledged_bytes = 0;
         uint32_t unacknowledged_chunks = 0;
         int64_t busy_since = 0;
+        PaceMeter pace;
+        size_t paced_bytes = 0;  // of those unacknowledged
+        uint32_t paced_chunks = 0;
     };
 
     std::shared_ptr<Rail> rail_;
@@ -59,6 +71,7 @@ class RailLink final : public Link {
     Outgoing *finished_first_ = nullptr;
     Outgoing *finished_last_ = nullptr;
     size_t outstanding_ = 0;
+    int64_t polled_ns_ = 0;  // acknowledgements that came by then were seen
 };
 
 }  // namespace flx::ucx

@@ -10,6 +10,8 @@ namespace {
 
 /// Acknowledgements that nobody waits for ride on chunks; so many may wait for one.
 constexpr size_t kLazyAcks = 32;
+/// While chunks are held, acknowledgements wait until there are so many bytes of them: a slow rail's window is small.
+constexpr size_t kAckBytes = 64 << 10;
 
 }  // namespace
 
@@ -126,7 +128,8 @@ void Rail::release(Inbound *chunk) {
     owe(peer, chunk->number, chunk->header.bytes, chunk->prompt);
     free_inbound(chunk);
     // While the executor holds further chunks of this peer, their acknowledgements will go along.
-    bool due = peer.owed_promptly && (peer.handed == 0 || peer.owed_bytes >= options_.window_bytes / 8);
+    bool due =
+        peer.owed_promptly && (peer.handed == 0 || peer.owed_bytes >= std::min(options_.window_bytes / 8, kAckBytes));
     if (due || peer.owed.size() >= kLazyAcks)
         send_acks(peer);
 }

@@ -27,7 +27,7 @@ SendResult Rail::send(Peer &peer, RailLink &link, int rank, const ChunkHeader &h
     if (peer.failure != UCS_OK || header.bytes > options_.chunk_bytes)
         return SendResult::failed;
     if (peer.unacknowledged_chunks > 0 &&
-        (peer.unacknowledged_bytes + header.bytes > options_.window_bytes ||
+        (peer.unacknowledged_bytes + header.bytes > link.window(rank) ||
          peer.unacknowledged_chunks >= kMaxChunksPerPeer || outgoing_.all().size() > kIndexMask))
         return SendResult::busy;
     if (!ensure_endpoint(peer))
