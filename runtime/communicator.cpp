@@ -124,6 +124,9 @@ Status Communicator::carry_out_by(const Choice &choice, Operation &operation) {
     } else {
         const RailCall call(*process_);
         FLX_TRY(executor_->run(operation, plan, waiter));
+        for (const LinkSlot &slot : links_)
+            if (slot.link != nullptr)
+                slot.link->ended(-1, operation.sequence);
     }
     if (rails_ != nullptr)
         FLX_TRY(settle(waiter));

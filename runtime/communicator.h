@@ -189,6 +189,7 @@ class Communicator final : private Router, private Watch {
     };
     std::vector<Route> routes_;
     std::vector<uint32_t> have_;      ///< by rank: links that it has, as a mask
+    std::vector<uint32_t> outgoing_;  ///< by host: links that this rank may send over, also when others are lost
     std::vector<uint32_t> incoming_;  ///< by peer: links that it may send over, as a mask
     std::vector<uint32_t> lost_;      ///< by peer: links that do not carry to it now, as a mask
     PartitionVector last_vector_;

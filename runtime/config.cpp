@@ -43,6 +43,8 @@ constexpr std::array kKnobs = {
          "UCX rails to open as tls/device, e.g. tcp/eth0,posix/memory; auto: every usable network device; none"},
     Knob{"FLX_RAIL_CHUNK", KnobType::size, "128K", 32 * kKiB, 16 * kMiB, "", "",
          "largest payload of one chunk on a rail"},
+    Knob{"FLX_RAIL_TIMEOUT", KnobType::real, "0.3", 0.05, 60, "", "seconds",
+         "a rail that is silent for so long, while its peer answers elsewhere, is lost: others carry on"},
     Knob{"FLX_RAIL_WINDOW", KnobType::size, "2M", 64 * kKiB, kGiB, "", "",
          "payload that may be unacknowledged per peer and rail"},
     Knob{"FLX_SHM_BYTES", KnobType::size, "4M", 256 * kKiB, kGiB, "", "", "shared memory for channels, per rank"},

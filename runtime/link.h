@@ -100,6 +100,11 @@ class Link {
     /// Takes one completed in-flight chunk.
     virtual bool completed(Completion &completion) = 0;
 
+    /// The operation `sequence`, and all before it, ended on this rank: what still comes of them is a duplicate of a
+    /// chunk that was used, and is acknowledged as it comes. Sequences with the highest bit set count separately, for
+    /// each `peer`; the others for all (`peer` -1).
+    virtual void ended(int /*peer*/, uint64_t /*sequence*/) {}
+
     /// Moves what is under way. Called often; returns at once where nothing is outstanding. True if something moved.
     virtual bool progress() = 0;
     /// Chunks sent and not completed, to all peers.

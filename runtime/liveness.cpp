@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/errqueue.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -35,7 +36,11 @@ constexpr int64_t kQuestionGap = 50'000'000;  // ns between two questions to a p
 /// The most that one gap between questions adds to a peer's silence. A process that did not ask, or that was stopped
 /// itself, did not listen either.
 constexpr int64_t kSilencePerQuestion = 1'000'000'000;
+/// The same of a path, which is asked more often.
+constexpr int64_t kPathSilencePerQuestion = 50'000'000;
 constexpr size_t kBrokenKept = 1024;
+/// Words that nobody took: a peer repeats what matters.
+constexpr size_t kWordsKept = 1024;
 
 int64_t now_ns() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -69,6 +74,7 @@ struct Peer {
     uint64_t secret = 0;
     std::vector<Path> paths;
     uint64_t answers = 0;
+    int64_t answered_ns = 0;  // the last, path answers included
     bool waits = false;       // a question was sent since the last answer
     int64_t asked_ns = 0;     // when the last question was sent; 0: never
     int64_t silence_ns = 0;   // of the questions before the last one
@@ -87,6 +93,21 @@ struct Peer {
         };
         return std::any_of(paths.begin(), paths.end(), certain) ||
                std::all_of(paths.begin(), paths.end(), [](const Path &path) { return path.refused; });
+    }
+};
+
+/// From one device of this host to one address of a peer.
+struct Route {
+    uint64_t uid = 0;
+    uint32_t device = 0;  // index; 0: as the system routes
+    uint32_t local = 0;
+    uint32_t remote = 0;
+    PathReport report;
+    int64_t asked_ns = 0;  // the last question
+    int64_t silence_ns = 0;
+
+    [[nodiscard]] int64_t silent(int64_t now) const {
+        return report.unanswered != 0 ? silence_ns + std::min(now - asked_ns, kPathSilencePerQuestion) : 0;
     }
 };
 
@@ -238,16 +259,108 @@ class UdpLiveness final : public Liveness {
         return told != nullptr;
     }
 
+    int add_path(uint64_t uid, const std::string &device, uint32_t local, uint32_t remote) override {
+        const std::lock_guard lock(mutex_);
+        Route route;
+        route.uid = uid;
+        route.device = if_nametoindex(device.c_str());
+        route.local = local;
+        route.remote = remote;
+        routes_.push_back(route);
+        return static_cast<int>(routes_.size()) - 1;
+    }
+
+    void ask_path(int path) override {
+        const int64_t now = now_ns();
+        const std::lock_guard lock(mutex_);
+        Route &route = routes_[static_cast<size_t>(path)];
+        const auto found = peers_.find(route.uid);
+        if (found == peers_.end())
+            return;
+        route.silence_ns = route.silent(now);
+        route.asked_ns = now;
+        ++route.report.unanswered;
+        Datagram question;
+        question.secret = found->second.secret;
+        question.reply = secret_;
+        question.from = uid_;
+        question.to = route.uid;
+        question.kind = Kind::kPathQuestion;
+        question.path = static_cast<uint32_t>(path);
+        send_from(question, to_peer(found->second, route.remote), route.device, route.local);
+    }
+
+    [[nodiscard]] PathReport path_report(int path) const override {
+        const int64_t now = now_ns();
+        const std::lock_guard lock(mutex_);
+        const Route &route = routes_[static_cast<size_t>(path)];
+        PathReport report = route.report;
+        report.silent_ns = route.silent(now);
+        return report;
+    }
+
+    void ask_process(uint64_t uid) override { ask(uid, 0); }
+
+    [[nodiscard]] int64_t process_answered_ns(uint64_t uid) const override {
+        const std::lock_guard lock(mutex_);
+        const auto found = peers_.find(uid);
+        return found == peers_.end() ? 0 : found->second.answered_ns;
+    }
+
+    [[nodiscard]] bool process_gone(uint64_t uid) const override { return report(uid).refused; }
+
+    void tell(uint64_t uid, int path, const void *word, size_t bytes) override {
+        const std::lock_guard lock(mutex_);
+        const auto found = peers_.find(uid);
+        if (found == peers_.end() || bytes > kWordBytes)
+            return;
+        Datagram datagram;
+        datagram.secret = found->second.secret;
+        datagram.from = uid_;
+        datagram.to = uid;
+        datagram.kind = Kind::kWord;
+        datagram.why_bytes = static_cast<uint32_t>(bytes);
+        std::memcpy(datagram.why.data(), word, bytes);
+        if (path < 0) {
+            send_all(datagram, found->second);
+            return;
+        }
+        const Route &route = routes_[static_cast<size_t>(path)];
+        send_from(datagram, to_peer(found->second, route.remote), route.device, route.local);
+    }
+
+    bool hear(uint64_t &uid, std::string &word) override {
+        const std::lock_guard lock(mutex_);
+        if (words_.empty())
+            return false;
+        uid = words_.front().first;
+        word = std::move(words_.front().second);
+        words_.pop_front();
+        has_words_.store(!words_.empty(), std::memory_order_release);
+        return true;
+    }
+
+    [[nodiscard]] bool has_words() const override { return has_words_.load(std::memory_order_acquire); }
+
+    void on_word(std::function<void()> wake) override {
+        const std::lock_guard lock(mutex_);
+        on_word_ = std::move(wake);
+    }
+
   private:
+    static sockaddr_in to_peer(const Peer &peer, uint32_t address) {
+        sockaddr_in to{};
+        to.sin_family = AF_INET;
+        to.sin_port = htons(peer.port);
+        to.sin_addr.s_addr = address;
+        return to;
+    }
+
     /// To every address of the peer.
     void send_all(Datagram &datagram, const Peer &peer) const {
         for (uint32_t path = 0; path < peer.paths.size(); ++path) {
-            sockaddr_in to{};
-            to.sin_family = AF_INET;
-            to.sin_port = htons(peer.port);
-            to.sin_addr.s_addr = peer.paths[path].address;
             datagram.path = path;
-            send(datagram, to);
+            send(datagram, to_peer(peer, peer.paths[path].address));
         }
     }
 
@@ -279,6 +392,30 @@ class UdpLiveness final : public Liveness {
         }
     }
 
+    /// By one device of this host and from its address. Never blocks; a device that is down is a datagram lost.
+    void send_from(const Datagram &datagram, const sockaddr_in &to, uint32_t device, uint32_t local) const {
+        iovec vector{const_cast<Datagram *>(&datagram), liveness::kHeaderBytes + datagram.why_bytes};
+        alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(in_pktinfo))> control{};
+        msghdr message{};
+        message.msg_name = const_cast<sockaddr_in *>(&to);
+        message.msg_namelen = sizeof(to);
+        message.msg_iov = &vector;
+        message.msg_iovlen = 1;
+        message.msg_control = control.data();
+        message.msg_controllen = control.size();
+        cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = IPPROTO_IP;
+        header->cmsg_type = IP_PKTINFO;
+        header->cmsg_len = CMSG_LEN(sizeof(in_pktinfo));
+        in_pktinfo info{};
+        info.ipi_ifindex = static_cast<int>(device);
+        info.ipi_spec_dst.s_addr = local;
+        std::memcpy(CMSG_DATA(header), &info, sizeof(info));
+        for (int attempt = 0; attempt < 4; ++attempt)
+            if (sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno == EAGAIN)
+                return;
+    }
+
     /// The thread: sleeps until a datagram, an error of one, or the end.
     void respond() {
         pthread_setname_np(pthread_self(), "flx-liveness");
@@ -298,9 +435,8 @@ class UdpLiveness final : public Liveness {
         std::array<std::byte, sizeof(Datagram) + 1> bytes;  // one more, to tell what is too long
         for (;;) {
             sockaddr_in from{};
-            socklen_t length = sizeof(from);
-            const ssize_t received = recvfrom(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT,
-                                              reinterpret_cast<sockaddr *>(&from), &length);
+            in_pktinfo came{};
+            const ssize_t received = receive(bytes, from, came);
             if (received < 0) {
                 if (errno == EAGAIN || errno == EWOULDBLOCK)
                     return;
@@ -309,11 +445,80 @@ class UdpLiveness final : public Liveness {
             const auto datagram = liveness::parse(std::span(bytes).first(static_cast<size_t>(received)), secret_);
             if (!datagram || datagram->to != uid_)
                 continue;
-            if (datagram->kind == Kind::kQuestion)
-                answer(*datagram, from);
-            else
-                take_word(*datagram);
+            switch (datagram->kind) {
+                case Kind::kQuestion:
+                    answer(*datagram, from);
+                    break;
+                case Kind::kPathQuestion:
+                    answer_path(*datagram, from, came);
+                    break;
+                case Kind::kPathAnswer:
+                    take_path_answer(*datagram);
+                    break;
+                case Kind::kWord:
+                    keep_word(*datagram);
+                    break;
+                default:
+                    take_word(*datagram);
+                    break;
+            }
         }
+    }
+
+    /// One datagram, who sent it, and by which device and to which address it came.
+    ssize_t receive(std::span<std::byte> bytes, sockaddr_in &from, in_pktinfo &came) const {
+        iovec vector{bytes.data(), bytes.size()};
+        alignas(cmsghdr) std::array<std::byte, 256> control;
+        msghdr message{};
+        message.msg_name = &from;
+        message.msg_namelen = sizeof(from);
+        message.msg_iov = &vector;
+        message.msg_iovlen = 1;
+        message.msg_control = control.data();
+        message.msg_controllen = control.size();
+        const ssize_t received = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+        if (received < 0)
+            return received;
+        for (cmsghdr *header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header))
+            if (header->cmsg_level == IPPROTO_IP && header->cmsg_type == IP_PKTINFO)
+                std::memcpy(&came, CMSG_DATA(header), sizeof(came));
+        return received;
+    }
+
+    /// Back the way that it came. What came from this host itself was seen on the loopback device, whoever sent it.
+    void answer_path(const Datagram &question, const sockaddr_in &to, const in_pktinfo &came) const {
+        Datagram answer;
+        answer.secret = question.reply;
+        answer.from = uid_;
+        answer.to = question.from;
+        answer.kind = Kind::kPathAnswer;
+        answer.path = question.path;
+        const bool own = liveness::is_loopback(came.ipi_addr.s_addr) || came.ipi_ifindex == 1;
+        send_from(answer, to, own ? 0 : static_cast<uint32_t>(came.ipi_ifindex), came.ipi_addr.s_addr);
+    }
+
+    void take_path_answer(const Datagram &answer) {
+        const int64_t now = now_ns();
+        const std::lock_guard lock(mutex_);
+        if (answer.path >= routes_.size() || routes_[answer.path].uid != answer.from)
+            return;
+        Route &route = routes_[answer.path];
+        ++route.report.answers;
+        route.report.unanswered = 0;
+        route.report.answered_ns = now;
+        route.silence_ns = 0;
+        if (const auto found = peers_.find(answer.from); found != peers_.end())
+            found->second.answered_ns = now;
+    }
+
+    void keep_word(const Datagram &word) {
+        const std::lock_guard lock(mutex_);
+        if (peers_.find(word.from) == peers_.end() || words_.size() == kWordsKept)
+            return;
+        words_.emplace_back(word.from, std::string(word.why.data(), word.why_bytes));
+        has_words_.store(true, std::memory_order_release);
+        if (on_word_)
+            on_word_();
     }
 
     /// To where the question came from, so that the answer takes a way that works.
@@ -355,6 +560,7 @@ class UdpLiveness final : public Liveness {
         if (answer.kind != Kind::kAnswer || answer.path >= peer.paths.size())
             return;
         ++peer.answers;
+        peer.answered_ns = now_ns();
         peer.waits = false;
         peer.silence_ns = 0;
         peer.waiting_ns = answer.waiting_ns;
@@ -418,6 +624,10 @@ class UdpLiveness final : public Liveness {
     std::unordered_map<uint64_t, Peer> peers_;
     BrokenList broken_;  // that this process declared
     BrokenList told_;    // that peers declared
+    std::vector<Route> routes_;
+    std::deque<std::pair<uint64_t, std::string>> words_;
+    std::atomic<bool> has_words_{false};
+    std::function<void()> on_word_;
 
     std::thread thread_;
 };
@@ -434,6 +644,7 @@ Status Liveness::start(uint64_t secret, uint64_t uid, std::unique_ptr<Liveness> 
     any.sin_addr.s_addr = htonl(INADDR_ANY);
     socklen_t length = sizeof(any);
     if (setsockopt(udp, IPPROTO_IP, IP_RECVERR, &on, sizeof(on)) != 0 ||
+        setsockopt(udp, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on)) != 0 ||
         bind(udp, reinterpret_cast<sockaddr *>(&any), length) != 0 ||
         getsockname(udp, reinterpret_cast<sockaddr *>(&any), &length) != 0) {
         const int error = errno;

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 
+#include "paths.h"
 #include "status.h"
 
 namespace flx {
@@ -27,11 +28,10 @@ struct PeerReport {
     bool refused = false;    ///< its port is closed (ICMP) and it has not answered since: the process is gone
 };
 
-class Liveness {
+class Liveness : public Paths {
   public:
     /// Opens the socket and starts the thread. `secret`: this process's own, hard to guess.
     static Status start(uint64_t secret, uint64_t uid, std::unique_ptr<Liveness> &result);
-    virtual ~Liveness() = default;
 
     /// For peers: this host's addresses (all interfaces that are up), the port and the secret.
     [[nodiscard]] virtual std::string address() const = 0;

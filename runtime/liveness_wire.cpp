@@ -40,7 +40,7 @@ std::optional<Datagram> parse(std::span<const std::byte> bytes, uint64_t secret)
     std::memcpy(&datagram, bytes.data(), bytes.size());
     if (datagram.magic != kMagic || datagram.secret != secret || bytes.size() != kHeaderBytes + datagram.why_bytes)
         return std::nullopt;
-    if (datagram.kind < Kind::kQuestion || datagram.kind > Kind::kNotice)
+    if (datagram.kind < Kind::kQuestion || datagram.kind > Kind::kWord)
         return std::nullopt;
     return datagram;
 }

@@ -16,8 +16,10 @@ namespace flx::liveness {
 
 inline constexpr uint64_t kMagic = 0x464C584C49564531;  // "FLXLIVE1"
 inline constexpr size_t kWhyBytes = 256;
+inline constexpr size_t kTextBytes = 512;
 
-enum class Kind : uint32_t { kQuestion = 1, kAnswer = 2, kNotice = 3 };
+/// Path questions go over one path, and so does the answer; a word is for the rails (Paths::tell).
+enum class Kind : uint32_t { kQuestion = 1, kAnswer = 2, kNotice = 3, kPathQuestion = 4, kPathAnswer = 5, kWord = 6 };
 
 /// Host byte order: a job's processes run on machines of one kind. Sent up to the end of the sentence.
 struct Datagram {
@@ -27,17 +29,18 @@ struct Datagram {
     uint64_t from = 0;    ///< uid of the sender
     uint64_t to = 0;      ///< uid of the receiver
     Kind kind = Kind::kQuestion;
-    uint32_t path = 0;       ///< which of the receiver's addresses was asked; the answer repeats it
+    uint32_t path = 0;       ///< which of the receiver's addresses was asked, or over which of the sender's paths; the
+                             ///< answer repeats it
     uint32_t comm = 0;       ///< question: about which communicator; answer: that one if it is broken, else 0; notice:
                              ///< one that is broken
     uint32_t code = 0;       ///< flx_status_t that broke it
-    uint32_t why_bytes = 0;  ///< of the sentence
+    uint32_t why_bytes = 0;  ///< of the sentence, or of the word
     uint32_t reserved = 0;
     int64_t waiting_ns = 0;  ///< answer: PeerReport::waiting_ns
-    std::array<char, kWhyBytes> why{};
+    std::array<char, kTextBytes> why{};
 };
 inline constexpr size_t kHeaderBytes = offsetof(Datagram, why);
-static_assert(std::is_trivially_copyable_v<Datagram> && sizeof(Datagram) == 72 + kWhyBytes);
+static_assert(std::is_trivially_copyable_v<Datagram> && sizeof(Datagram) == 72 + kTextBytes);
 
 /// Nothing unless the bytes are a whole datagram with this secret.
 std::optional<Datagram> parse(std::span<const std::byte> bytes, uint64_t secret);

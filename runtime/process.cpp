@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "log.h"
 #include "shm/segment.h"
 
 namespace flx {
@@ -63,7 +64,10 @@ Status Process::shared(bool threads, std::shared_ptr<Process> &result) {
     return {};
 }
 
-Process::~Process() = default;
+Process::~Process() {
+    if (liveness_)
+        liveness_->on_word({});
+}
 
 uint32_t Process::free_comm_id() const {
     const std::lock_guard guard(mutex_);
@@ -96,7 +100,14 @@ ucx::Rails *Process::open_rails(const probe::RailPlan &plan) {
     options.window_bytes = config_.size("FLX_RAIL_WINDOW");
     options.chunk_bytes = config_.size("FLX_RAIL_CHUNK");
     options.threads = threads_;
+    options.timeout_s = config_.real("FLX_RAIL_TIMEOUT");
+    options.deadline_s = config_.real("FLX_DEADLINE");
+    options.paths = liveness_.get();
     rails_ = ucx::Rails::open(specs, uid_, options);
+    if (const Status status = Guard::start(*rails_, guard_); status.ok())
+        liveness_->on_word([guard = guard_.get()] { guard->hurry(); });
+    else
+        log().warn("{}; peers wait for this process while it computes", status.sentence());
     return rails_.get();
 }
 

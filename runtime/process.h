@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "config.h"
+#include "guard.h"
 #include "liveness.h"
 #include "rail_plan.h"
 #include "rails.h"
@@ -55,8 +56,17 @@ class Process {
 
     /// A thread begins or ends an operation that uses rails. Who leaves while others are inside may leave the rails to
     /// them; the last one sees to it that nothing stays behind.
-    void enter_rails() { inside_rails_.fetch_add(1, std::memory_order_acq_rel); }
-    void leave_rails() { inside_rails_.fetch_sub(1, std::memory_order_acq_rel); }
+    void enter_rails() {
+        inside_rails_.fetch_add(1, std::memory_order_acq_rel);
+        rails_->enter();
+    }
+    void leave_rails() {
+        const bool restless = rails_->restless();
+        rails_->leave();
+        inside_rails_.fetch_sub(1, std::memory_order_acq_rel);
+        if (restless && guard_)
+            guard_->stay_up();
+    }
     [[nodiscard]] bool rails_in_use() const { return inside_rails_.load(std::memory_order_acquire) != 0; }
 
   private:
@@ -73,6 +83,7 @@ class Process {
     uint32_t free_comm_id_ = 1;
     std::unordered_map<uint64_t, int> peers_;
     std::unique_ptr<ucx::Rails> rails_;
+    std::unique_ptr<Guard> guard_;
     alignas(64) std::atomic<int> inside_rails_{0};
 };
 

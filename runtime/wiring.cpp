@@ -298,6 +298,9 @@ Status Communicator::make_rails() {
                 FLX_TRY(rails->connect(rail, members_[peer].process, members_[peer].uid,
                                        text_of(addresses[peer][identity]["address"])));
                 processes[peer] = members_[peer].process;
+                rails->name(members_[peer].process, most_per_host_ == 1
+                                                        ? members_[peer].hostname
+                                                        : fmt::format("{} (rank {})", members_[peer].hostname, peer));
             }
             slot.link = rails->link(rail, id_, std::move(processes));
         }
@@ -617,9 +620,24 @@ Status Communicator::make_routes() {
 Status Communicator::exchange_routes() {
     if (size_ == 1)
         return {};
-    std::vector<uint32_t> mine(hosts_);
-    for (int host = 0; host < hosts_; ++host)
+    std::vector<uint32_t> &mine = outgoing_;
+    mine.assign(hosts_, 0);
+    for (int host = 0; host < hosts_; ++host) {
         mine[host] = routes_[host].links;
+        // What a lost rail took goes over any other, whether it has a share or not.
+        bool rails = false;
+        uint32_t others = 0;
+        for (size_t l = 0; l < links_.size(); ++l) {
+            const Link *link = links_[l].link.get();
+            if (link == nullptr || link->kind() != LinkKind::rail || routes_[host].peers.empty())
+                continue;
+            rails = rails || (routes_[host].links >> l & 1) != 0;
+            if (std::all_of(routes_[host].peers.begin(), routes_[host].peers.end(),
+                            [&](int peer) { return reaches(l, peer); }))
+                others |= 1U << l;
+        }
+        mine[host] |= rails ? others : 0;
+    }
     std::vector<uint32_t> all(mine.size() * size_);
     FLX_TRY(bootstrap_->allgather(mine.data(), mine.size() * sizeof(uint32_t), all.data()));
     incoming_.assign(size_, 0);
@@ -655,7 +673,7 @@ Status Communicator::connect_rails() {
     };
     std::vector<Pair> open;
     for (int peer = 0; peer < size_; ++peer) {
-        const uint32_t outgoing = peer != rank_ ? routes_[members_[peer].host].links : 0;
+        const uint32_t outgoing = peer != rank_ ? outgoing_[members_[peer].host] : 0;
         for (uint32_t mask = outgoing | incoming_[peer]; mask != 0; mask &= mask - 1) {
             const int index = std::countr_zero(mask);
             if (Link *link = links_[index].link.get(); link->kind() == LinkKind::rail)

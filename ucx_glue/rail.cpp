@@ -1,8 +1,10 @@
 #include "rail.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
+#include "line.h"
 #include "quiet.h"
 #include "rail_link.h"
 
@@ -16,10 +18,8 @@ constexpr int64_t kMillisecond = 1'000'000;
 
 }  // namespace
 
-Rail::Rail(RailSpec spec, uint64_t uid, const RailOptions &options)
-    : spec_(std::move(spec)), uid_(uid), options_(options) {
-    options_.chunk_bytes = std::max(options_.chunk_bytes, kMaxCellBytes);
-    options_.copy_bytes = std::min(options_.copy_bytes, options_.chunk_bytes);
+Rail::Rail(Line &line, uint64_t uid, const RailOptions &options)
+    : line_(line), spec_(line.spec()), uid_(uid), options_(options) {
     slot_bytes_ = (options_.chunk_bytes + 63) / 64 * 64;
     slots_ = static_cast<uint32_t>(
         std::clamp<size_t>((options_.window_bytes + slot_bytes_ - 1) / slot_bytes_, 2, kMaxSlots));
@@ -33,8 +33,8 @@ Status Rail::open() {
 }
 
 Status Rail::set_handlers() {
-    constexpr ucp_am_recv_callback_t handlers[kMessageIds] = {chunk_handler, ack_handler, ring_request_handler,
-                                                              ring_grant_handler};
+    constexpr ucp_am_recv_callback_t handlers[kMessageIds] = {chunk_handler,      ack_handler,  ring_request_handler,
+                                                              ring_grant_handler, echo_handler, up_handler};
     for (unsigned id = 0; id < kMessageIds; ++id) {
         ucp_am_handler_param_t param{};
         param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
@@ -52,6 +52,7 @@ Status Rail::set_handlers() {
 }
 
 Rail::~Rail() {
+    ending_ = true;
     if (context_.worker == nullptr)
         return;
     for (int64_t end = now_ns() + 50 * kMillisecond; !flushed() && now_ns() < end;)
@@ -66,26 +67,30 @@ Rail::~Rail() {
     context_.close();
 }
 
-Status Rail::connect(int process, uint64_t uid, const std::string &address) {
-    if (process < 0)
-        return fail(FLX_ERR_ARGUMENT, "rail {}: {} is no process index", spec_.name, process);
-    if (static_cast<size_t>(process) >= by_process_.size())
-        by_process_.resize(process + 1);
-    Peer &peer = peer_by_uid(uid);
-    if (by_process_[process] == &peer)
-        return {};
-    if (by_process_[process] != nullptr || peer.process >= 0)
-        return fail(FLX_ERR_ARGUMENT, "rail {}: process {} is connected already, to another peer", spec_.name, process);
-    by_process_[process] = &peer;
-    peer.process = process;
+Peer &Rail::connect(Target &target, const std::string &address) {
+    Peer &peer = peer_by_uid(target.uid);
+    peer.target = &target;
+    if (peer.endpoint != nullptr || address.empty())
+        return peer;
     peer.address = address;
-    if (peer.wants_ring || peer.has_grant)
+    peer.process = target.process;
+    if (peer.wants_ring || peer.has_grant || peer.echo != 0)
         defer(peer);
-    return {};
+    return peer;
 }
 
-Peer *Rail::peer(int process) {
-    return process >= 0 && static_cast<size_t>(process) < by_process_.size() ? by_process_[process] : nullptr;
+Peer *Rail::known(uint64_t uid) {
+    const auto found = by_uid_.find(uid);
+    return found == by_uid_.end() ? nullptr : found->second;
+}
+
+bool Rail::unused() const {
+    return inbound_used_ == 0 && requests_ == 0 && owing_.empty() && deferred_.empty() &&
+           std::none_of(peers_.begin(), peers_.end(), [this](const auto &peer) {
+               return peer->unacknowledged_chunks != 0 || clings(*peer) ||
+                      (peer->target != nullptr && peer->target->peer == peer.get()) ||
+                      (peer->target == nullptr && peer->failure == UCS_OK);
+           });
 }
 
 bool Rail::ensure_endpoint(Peer &peer) {
@@ -93,6 +98,10 @@ bool Rail::ensure_endpoint(Peer &peer) {
         return peer.failure == UCS_OK;
     if (peer.failure != UCS_OK || peer.process < 0 || closing_)
         return false;
+    if (tainted_) {
+        fail_peer(peer, UCS_ERR_UNREACHABLE);
+        return false;
+    }
     ucp_ep_params_t params{};
     params.field_mask =
         UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -109,7 +118,7 @@ bool Rail::ensure_endpoint(Peer &peer) {
     return false;
 }
 
-/// Called by UCX. Chunks under way to the peer stay unacknowledged: what to do with them is for those above to say.
+/// Called by UCX. Chunks under way to the peer are looked after when UCX has returned (Failover::turn).
 void Rail::endpoint_failed(void *peer, ucp_ep_h, ucs_status_t status) {
     auto *failed = static_cast<Peer *>(peer);
     failed->rail->fail_peer(*failed, status);
@@ -120,6 +129,8 @@ void Rail::fail_peer(Peer &peer, ucs_status_t status) {
         return;
     peer.failure = status == UCS_OK ? UCS_ERR_IO_ERROR : status;
     live_unacknowledged_ -= peer.unacknowledged_chunks;
+    if (!ending_)
+        line_.failover().failed(peer);
 }
 
 void Rail::defer(Peer &peer) {
@@ -138,6 +149,7 @@ void Rail::run_deferred() {
         chunk->putting = false;
         start_message(chunk, nullptr, 0);
     }
+    release_stale();
     while (!deferred_.empty()) {
         Peer &peer = *deferred_.back();
         deferred_.pop_back();
@@ -146,6 +158,8 @@ void Rail::run_deferred() {
             continue;
         if (std::exchange(peer.wants_endpoint, false))
             ensure_endpoint(peer);
+        if (const uint32_t echo = std::exchange(peer.echo, 0); echo != 0)
+            send_echo(peer, echo, true);
         if (std::exchange(peer.wants_ring, false))
             give_ring(peer);
         if (!std::exchange(peer.has_grant, false) || peer.failure != UCS_OK || !ensure_endpoint(peer))
@@ -171,30 +185,51 @@ void Rail::give_ring(Peer &peer) {
     send_control(peer, kRingGrantMessage);
 }
 
-void Rail::send_control(Peer &peer, MessageId id) {
+bool Rail::send_echo(Peer &peer, uint32_t bytes, bool back) {
+    return ensure_endpoint(peer) && send_control(peer, kEchoMessage, {uid_, bytes, back ? 1U : 0U});
+}
+
+bool Rail::send_up(Peer &peer) {
+    return ensure_endpoint(peer) && send_control(peer, kUpMessage);
+}
+
+bool Rail::send_control(Peer &peer, MessageId id, EchoWire echo) {
+    static const std::array<std::byte, kMostEcho> kNothing{};
     ControlMessage *message = control_messages_.take();
     message->rail = this;
     message->peer = &peer;
     message->request = {uid_};
     message->grant = {uid_, reinterpret_cast<uint64_t>(peer.ring.base()), peer.ring.slots(),
                       static_cast<uint32_t>(peer.ring.slot_bytes())};
-    bool grant = id == kRingGrantMessage;
-    const void *header = grant ? static_cast<const void *>(&message->grant) : &message->request;
-    size_t header_bytes = grant ? sizeof message->grant : sizeof message->request;
+    message->echo = echo;
+    const void *header = &message->request;
+    size_t header_bytes = sizeof message->request;
+    const void *payload = nullptr;
+    size_t payload_bytes = 0;
+    if (id == kRingGrantMessage) {
+        header = &message->grant;
+        header_bytes = sizeof message->grant;
+        payload = peer.ring.key().data();
+        payload_bytes = peer.ring.key().size();
+    } else if (id == kEchoMessage) {
+        header = &message->echo;
+        header_bytes = sizeof message->echo;
+        payload = kNothing.data();
+        payload_bytes = echo.bytes;
+    }
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = UCP_AM_SEND_FLAG_EAGER;
     param.cb.send = control_sent;
     param.user_data = message;
-    ucs_status_ptr_t request =
-        ucp_am_send_nbx(peer.endpoint, id, header, header_bytes, grant ? peer.ring.key().data() : nullptr,
-                        grant ? peer.ring.key().size() : 0, &param);
+    ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, id, header, header_bytes, payload, payload_bytes, &param);
     if (UCS_PTR_IS_ERR(request))
         fail_peer(peer, UCS_PTR_STATUS(request));
     if (request == nullptr || UCS_PTR_IS_ERR(request))
         control_messages_.give(message);
     else
         ++requests_;
+    return peer.failure == UCS_OK;
 }
 
 void Rail::control_sent(void *request, ucs_status_t status, void *data) {
@@ -211,7 +246,7 @@ bool Rail::progress() {
     bool moved = false;
     for (int i = 0; i < kPolls && ucp_worker_progress(context_.worker) != 0; ++i)
         moved = true;
-    if (announce_first_ != nullptr || !deferred_.empty()) {
+    if (announce_first_ != nullptr || !deferred_.empty() || !stale_.empty()) {
         run_deferred();
         moved = true;
     }
@@ -226,6 +261,7 @@ void Rail::close_endpoint(Peer &peer) {
     ucp_ep_h endpoint = std::exchange(peer.endpoint, nullptr);
     if (endpoint == nullptr)
         return;
+    tainted_ = true;
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = UCP_EP_CLOSE_FLAG_FORCE;

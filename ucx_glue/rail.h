@@ -1,22 +1,20 @@
 /// \file rail.h
-/// One rail of this process: its worker, its peers, the chunks that are under way in both directions, and the
-/// acknowledgements. Links of communicators (rail_link.h) sit on top and share it.
+/// One incarnation of a rail of this process: its worker, its peers, the chunks that are under way in both directions,
+/// and the acknowledgements. Lines (line.h) have one or several; links of communicators (rail_link.h) sit on top.
 ///
-/// Every function but the constructor, open() and lock() must be called with the lock held (a no-op where the process
-/// has one thread). Active message handlers and completion callbacks only change state; what they cause to be sent is
-/// sent by progress() after UCX has returned.
+/// Every function but the constructor and open() must be called with the gate held (gate.h). Active message handlers
+/// and completion callbacks only change state; what they cause to be sent is sent by progress() after UCX has returned.
 #pragma once
 
 #include <ucp/api/ucp.h>
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "context.h"
+#include "gate.h"
 #include "landing.h"
 #include "pool.h"
 #include "rails.h"
@@ -24,15 +22,21 @@
 
 namespace flx::ucx {
 
+class Line;
 class Rail;
 class RailLink;
+struct Resend;
+struct Target;
 struct Peer;
 
 /// A chunk of ours that its receiver has not acknowledged, or whose completion was not collected.
 struct Outgoing {
     Outgoing *next = nullptr;
     Peer *peer = nullptr;
-    RailLink *link = nullptr;  ///< null when the link was destroyed first
+    RailLink *link = nullptr;  ///< that counts it; null when the link was destroyed first
+    RailLink *home = nullptr;  ///< where its completion is collected: another link where it was sent again
+    bool resent = false;
+    const void *source = nullptr;  ///< the caller's memory, or `copy`; as it was until the chunk is acknowledged
     int rank = -1;
     uint32_t index = 0;       ///< in the pool
     uint32_t generation = 0;  ///< how often this object was used; part of the number
@@ -69,6 +73,12 @@ struct Peer {
     std::string address;
     ucp_ep_h endpoint = nullptr;
     ucs_status_t failure = UCS_OK;
+    Target *target = nullptr;  ///< of the line; null: connect() has not been called yet
+
+    uint64_t heard = 0;     ///< messages that came
+    uint32_t sent = 0;      ///< chunks
+    uint32_t received = 0;  ///< likewise
+    uint32_t echo = 0;      ///< bytes that it wants back; 0: nothing
 
     size_t unacknowledged_bytes = 0;
     uint32_t unacknowledged_chunks = 0;
@@ -90,36 +100,47 @@ struct Peer {
 
 class Rail {
   public:
-    Rail(RailSpec spec, uint64_t uid, const RailOptions &options);
+    Rail(Line &line, uint64_t uid, const RailOptions &options);
     Rail(const Rail &) = delete;
     Rail &operator=(const Rail &) = delete;
     /// Takes at most about 200 ms whatever the peers do.
     ~Rail();
 
     Status open();
-    /// Empty where the options say that there is one thread.
-    std::unique_lock<std::mutex> lock() {
-        return options_.threads ? std::unique_lock<std::mutex>(mutex_) : std::unique_lock<std::mutex>();
-    }
-
     [[nodiscard]] const RailSpec &spec() const { return spec_; }
     [[nodiscard]] const RailOptions &options() const { return options_; }
     [[nodiscard]] const std::string &address() const { return context_.address; }
     /// What stopped working without a peer having failed; empty if nothing did.
     [[nodiscard]] const std::string &problem() const { return problem_; }
 
-    Status connect(int process, uint64_t uid, const std::string &address);
-    /// Null where connect() was not called for it.
-    Peer *peer(int process);
+    [[nodiscard]] Line &line() const { return line_; }
 
+    /// The peer of `target`, whose worker is at `address` (empty: not known yet, and then nothing is sent). Once an
+    /// endpoint was made the address stays.
+    Peer &connect(Target &target, const std::string &address);
+    /// Null where nothing came from it and connect() was not called.
+    Peer *known(uint64_t uid);
+
+    /// Hands over what came for `link` before it was made.
     void attach(RailLink &link);
-    /// Frees what `link` holds. Waits, boundedly, for UCX to let go of the senders' memory, and else closes the
-    /// endpoint.
+    /// Lets go of `link`. Waits, boundedly, for UCX to let go of the senders' memory, and else closes the endpoint.
     void detach(RailLink &link);
 
     SendResult send(Peer &peer, RailLink &link, int rank, const ChunkHeader &header, const void *data);
+    /// Sends a chunk that another connection lost, counted by `link` (may be null). True if taken, with its copy.
+    bool resend(Peer &peer, RailLink *link, Resend &resend);
+    /// Takes one unacknowledged chunk of a peer that failed, once UCX has let go of it; false: no such.
+    bool surrender(Peer &peer, Resend &resend);
+    /// Whether UCX still refers to chunks of this peer.
+    [[nodiscard]] bool clings(const Peer &peer) const;
+    void fail_peer(Peer &peer, ucs_status_t status);
+    /// Closes it by force and waits, boundedly, until UCX has ended what was under way on it.
+    void close_endpoint(Peer &peer);
+    /// Asks the peer for an echo of so many bytes. False: failed.
+    bool send_echo(Peer &peer, uint32_t bytes, bool back);
+    bool send_up(Peer &peer);
     void release(Inbound *chunk);
-    /// The link has handed the completion over.
+    /// A link has handed the completion over, or goes with it.
     void collected(Outgoing *chunk);
 
     bool progress();
@@ -127,6 +148,11 @@ class Rail {
     [[nodiscard]] bool busy() const { return live_unacknowledged_ > 0 || !flushed(); }
     /// Whether everything that this process owes its peers has left.
     [[nodiscard]] bool flushed() const { return requests_ == 0 && owing_.empty() && deferred_.empty(); }
+    /// Whether nothing of anybody's is in it.
+    [[nodiscard]] bool unused() const;
+    /// An endpoint was closed by force: UCX makes no further one here safely.
+    [[nodiscard]] bool tainted() const { return tainted_; }
+    [[nodiscard]] bool unacknowledged() const { return live_unacknowledged_ > 0; }
 
   private:
     struct AckMessage {
@@ -142,36 +168,38 @@ class Rail {
         Peer *peer = nullptr;
         RingRequestWire request{};
         RingGrantWire grant{};
+        EchoWire echo{};
     };
 
     // rail.cpp
     Status set_handlers();
     bool ensure_endpoint(Peer &peer);
-    void fail_peer(Peer &peer, ucs_status_t status);
     void defer(Peer &peer);
     void run_deferred();
-    void send_control(Peer &peer, MessageId id);
+    bool send_control(Peer &peer, MessageId id, EchoWire echo = {});
     void give_ring(Peer &peer);
-    /// Closes it by force and waits, boundedly, until UCX has ended what was under way on it.
-    void close_endpoint(Peer &peer);
     void close_all_endpoints();
     static void endpoint_failed(void *peer, ucp_ep_h endpoint, ucs_status_t status);
     static void control_sent(void *request, ucs_status_t status, void *data);
 
     // rail_send.cpp
-    Outgoing *take_outgoing(Peer &peer, RailLink &link, int rank, const ChunkHeader &header);
+    SendResult can_start(Peer &peer, size_t bytes, size_t window, bool &put);
+    bool start(Outgoing *chunk, bool put);
+    Outgoing *take_outgoing(Peer &peer, RailLink *link, int rank, const ChunkHeader &header);
     void drop_outgoing(Outgoing *chunk);
     bool start_put(Outgoing *chunk, const void *data);
     bool start_message(Outgoing *chunk, const void *payload, size_t bytes);
     void finish_if_done(Outgoing *chunk, int64_t now);
     void acknowledged(Peer &peer, const uint32_t *numbers, size_t count);
     bool sends_for(const RailLink &link) const;
+    void forsake(Outgoing &chunk);
     static void chunk_sent(void *request, ucs_status_t status, void *data);
 
     // rail_receive.cpp
     Peer &peer_by_uid(uint64_t uid);
     bool take_payload(Inbound &chunk, const ChunkWire &wire, void *data, size_t bytes, bool persistent);
     void deliver(Inbound *chunk);
+    void release_stale();
     void free_inbound(Inbound *chunk);
     void owe(Peer &peer, uint32_t number, size_t bytes, bool prompt);
     void send_acks(Peer &peer);
@@ -185,24 +213,27 @@ class Rail {
                                              size_t bytes, const ucp_am_recv_param_t *param);
     static ucs_status_t ring_grant_handler(void *rail, const void *header, size_t header_bytes, void *data,
                                            size_t bytes, const ucp_am_recv_param_t *param);
+    static ucs_status_t echo_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
+                                     const ucp_am_recv_param_t *param);
+    static ucs_status_t up_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
+                                   const ucp_am_recv_param_t *param);
     static void acks_sent(void *request, ucs_status_t status, void *data);
 
+    Line &line_;
     RailSpec spec_;
     uint64_t uid_;
     RailOptions options_;
     size_t slot_bytes_;
     uint32_t slots_;
-    std::mutex mutex_;
     Context context_;
     std::string problem_;
     bool closing_ = false;
+    bool ending_ = false;  // failures are nobody's business any more
+    bool tainted_ = false;
 
     std::vector<std::unique_ptr<Peer>> peers_;
-    std::vector<Peer *> by_process_;
     std::unordered_map<uint64_t, Peer *> by_uid_;
     Peer *last_peer_ = nullptr;  // of by_uid_: chunks come in runs
-    std::unordered_map<uint32_t, RailLink *> links_;
-    std::unordered_set<uint32_t> closed_;  // ids of communicators whose link is gone
 
     NodePool<Outgoing> outgoing_;
     NodePool<Inbound> inbound_;
@@ -211,6 +242,7 @@ class Rail {
     BufferPool buffers_;
     size_t copied_bytes_ = 0;
     List<Inbound> orphans_;
+    List<Inbound> stale_;                 // duplicates to be acknowledged
     Outgoing *announce_first_ = nullptr;  // payloads that were put and are to be announced
     Outgoing *announce_last_ = nullptr;
 
@@ -218,6 +250,7 @@ class Rail {
     std::vector<Peer *> deferred_;
     size_t live_unacknowledged_ = 0;  // chunks to peers that have not failed
     size_t requests_ = 0;             // of UCX
+    size_t inbound_used_ = 0;
 };
 
 /// Monotonic nanoseconds.

@@ -5,28 +5,31 @@
 
 namespace flx::ucx {
 
-RailLink::RailLink(std::shared_ptr<Rail> rail, uint32_t comm_id, const std::vector<int> &processes)
-    : rail_(std::move(rail)), comm_id_(comm_id), sides_(processes.size()) {
-    auto lock = rail_->lock();
+/// Sequences of operations between two ranks, which are counted for themselves.
+constexpr uint64_t kPairwise = uint64_t{1} << 63;
+
+RailLink::RailLink(std::shared_ptr<Line> line, uint32_t comm_id, const std::vector<int> &processes)
+    : line_(std::move(line)), comm_id_(comm_id), sides_(processes.size()) {
+    auto lock = line_->lock();
     for (size_t rank = 0; rank < processes.size(); ++rank) {
         int process = processes[rank];
-        sides_[rank].peer = process < 0 ? nullptr : rail_->peer(process);
-        if (sides_[rank].peer == nullptr)
+        sides_[rank].target = process < 0 ? nullptr : line_->target(process);
+        if (sides_[rank].target == nullptr)
             continue;
         if (static_cast<size_t>(process) >= rank_of_process_.size())
             rank_of_process_.resize(process + 1, -1);
         rank_of_process_[process] = static_cast<int>(rank);
     }
-    rail_->attach(*this);
+    line_->attach(*this);
 }
 
 RailLink::~RailLink() {
-    auto lock = rail_->lock();
-    rail_->detach(*this);
+    auto lock = line_->lock();
+    line_->detach(*this);
 }
 
 bool RailLink::reaches(int peer) const {
-    return peer >= 0 && static_cast<size_t>(peer) < sides_.size() && sides_[peer].peer != nullptr;
+    return peer >= 0 && static_cast<size_t>(peer) < sides_.size() && sides_[peer].target != nullptr;
 }
 
 size_t RailLink::good_chunk(size_t bytes) const {
@@ -41,7 +44,7 @@ size_t RailLink::good_chunk_to(int peer, size_t bytes) const {
     constexpr double kMostNs = 2e6;
     constexpr double kLeastNs = 0.25e6;
     constexpr double kSmallest = 8 << 10;
-    auto lock = rail_->lock();
+    auto lock = line_->lock();
     const double rate = sides_[peer].pace.rate();
     if (rate <= 0)
         return good_chunk(bytes);
@@ -52,7 +55,7 @@ size_t RailLink::good_chunk_to(int peer, size_t bytes) const {
 }
 
 Pace RailLink::pace(int peer) const {
-    auto lock = rail_->lock();
+    auto lock = line_->lock();
     const Side &side = sides_[peer];
     return side.pace.at(polled_ns_, side.paced_bytes, side.paced_chunks);
 }
@@ -63,7 +66,7 @@ size_t RailLink::window(int rank) const {
     constexpr double kWindowNs = 20e6;
     constexpr size_t kLeast = 256 << 10;
     const PaceMeter &pace = sides_[rank].pace;
-    const size_t most = rail_->options().window_bytes;
+    const size_t most = line_->options().window_bytes;
     if (pace.rate() <= 0)
         return most;
     const double bytes = pace.rate() * (kWindowNs + pace.round_trip_ns());
@@ -71,12 +74,17 @@ size_t RailLink::window(int rank) const {
 }
 
 SendResult RailLink::send(int peer, const ChunkHeader &header, const void *data) {
-    auto lock = rail_->lock();
-    return rail_->send(*sides_[peer].peer, *this, peer, header, data);
+    auto lock = line_->lock();
+    Target &target = *sides_[peer].target;
+    if (target.standing != Standing::up)
+        return SendResult::failed;
+    if (line_->failover().blocked(target.process))
+        return SendResult::busy;
+    return target.peer->rail->send(*target.peer, *this, peer, header, data);
 }
 
 bool RailLink::receive(int peer, Arrival &arrival) {
-    auto lock = rail_->lock();
+    auto lock = line_->lock();
     Inbound *chunk = sides_[peer].inbox.take_first();
     if (chunk == nullptr)
         return false;
@@ -91,59 +99,90 @@ bool RailLink::receive(int peer, Arrival &arrival) {
 }
 
 void RailLink::release(const Arrival &arrival) {
-    auto lock = rail_->lock();
+    auto lock = line_->lock();
     auto *chunk = reinterpret_cast<Inbound *>(arrival.token);
     held_.remove(chunk);
-    rail_->release(chunk);
+    chunk->peer->rail->release(chunk);
 }
 
 bool RailLink::completed(Completion &completion) {
-    auto lock = rail_->lock();
+    auto lock = line_->lock();
     Outgoing *chunk = take_finished();
     if (chunk == nullptr)
         return false;
     completion.header = chunk->wire.header;
     completion.peer = chunk->rank;
-    rail_->collected(chunk);
+    chunk->peer->rail->collected(chunk);
     return true;
 }
 
 bool RailLink::progress() {
-    auto lock = rail_->lock();
-    const bool moved = rail_->progress();
+    auto lock = line_->lock();
+    const bool moved = line_->progress();
     if (outstanding_ != 0)
         polled_ns_ = now_ns();
+    line_->failover().turn();
     return moved;
 }
 
+/// What came of them before they ended, and nobody took, is given back too.
+void RailLink::ended(int peer, uint64_t sequence) {
+    auto lock = line_->lock();
+    if (peer >= 0)
+        sides_[peer].ended = sequence;
+    else
+        ended_ = sequence;
+    for (Side &side : sides_) {
+        for (Inbound *chunk = side.inbox.first(); chunk != nullptr;) {
+            Inbound *next = chunk->next;
+            if (ended(*chunk)) {
+                side.inbox.remove(chunk);
+                chunk->peer->rail->release(chunk);
+            }
+            chunk = next;
+        }
+    }
+}
+
+bool RailLink::ended(const Inbound &chunk) const {
+    const uint64_t sequence = chunk.header.sequence;
+    return sequence <= ((sequence & kPairwise) != 0 ? sides_[chunk.rank].ended : ended_) && sequence != 0;
+}
+
 size_t RailLink::outstanding() const {
-    auto lock = rail_->lock();
-    return outstanding_;
+    auto lock = line_->lock();
+    return outstanding_ + astray_;
 }
 
 size_t RailLink::unacknowledged(int peer) const {
-    auto lock = rail_->lock();
+    auto lock = line_->lock();
     return sides_[peer].unacknowledged_bytes;
 }
 
 LinkCounters RailLink::counters(int peer) const {
-    auto lock = rail_->lock();
+    auto lock = line_->lock();
     return sides_[peer].counters;
 }
 
+LinkState RailLink::state(int peer) const {
+    auto lock = line_->lock();
+    return sides_[peer].target->standing == Standing::up ? LinkState::up : LinkState::lost;
+}
+
 Status RailLink::error(int peer) const {
-    auto lock = rail_->lock();
+    auto lock = line_->lock();
     if (!reaches(peer))
         return fail(FLX_ERR_LINK, "rail {} does not reach rank {}", name(), peer);
-    ucs_status_t failure = sides_[peer].peer->failure;
-    if (failure == UCS_OK)
-        return {};
-    return fail(FLX_ERR_LINK, "rail {}: the connection to rank {} failed: {}", name(), peer, reason(failure));
+    return line_->failover().error(*sides_[peer].target, peer);
 }
 
 int RailLink::rank_of(const Peer &peer) const {
     bool known = peer.process >= 0 && static_cast<size_t>(peer.process) < rank_of_process_.size();
     return known ? rank_of_process_[peer.process] : -1;
+}
+
+bool RailLink::serves(const Target &target) const {
+    return static_cast<size_t>(target.process) < rank_of_process_.size() && rank_of_process_[target.process] >= 0;
 }
 
 void RailLink::arrived(Inbound *chunk) {
@@ -165,24 +204,35 @@ void RailLink::started(int rank, size_t bytes) {
     ++outstanding_;
 }
 
-void RailLink::finished(Outgoing *chunk, int64_t now) {
-    Side &side = sides_[chunk->rank];
-    uint32_t bytes = chunk->wire.header.bytes;
+void RailLink::withdrawn(int rank, size_t bytes) {
+    Side &side = sides_[rank];
     --side.unacknowledged_chunks;
     side.unacknowledged_bytes -= bytes;
     --outstanding_;
-    side.counters.bytes += bytes;
-    ++side.counters.chunks;
     if (paced(bytes)) {
         side.paced_bytes -= bytes;
         --side.paced_chunks;
-        side.pace.delivered(bytes, now, side.paced_bytes);
     }
+}
+
+void RailLink::delivered(const Outgoing &chunk, int64_t now) {
+    Side &side = sides_[chunk.rank];
+    const uint32_t bytes = chunk.wire.header.bytes;
+    withdrawn(chunk.rank, bytes);
+    side.counters.bytes += bytes;
+    ++side.counters.chunks;
+    if (paced(bytes))
+        side.pace.delivered(bytes, now, side.paced_bytes);
     // `now` was read when the acknowledgements came in, which may be before the send that a late callback ends.
     if (now > side.busy_since) {
         side.counters.busy_ns += static_cast<uint64_t>(now - side.busy_since);
         side.busy_since = now;
     }
+}
+
+void RailLink::finished(Outgoing *chunk) {
+    if (chunk->resent)
+        --astray_;
     if (chunk->copy != nullptr)
         return;
     chunk->next = nullptr;

@@ -6,20 +6,20 @@
 #include <string>
 #include <vector>
 
+#include "line.h"
 #include "pace.h"
-#include "rail.h"
 
 namespace flx::ucx {
 
 class RailLink final : public Link {
   public:
-    RailLink(std::shared_ptr<Rail> rail, uint32_t comm_id, const std::vector<int> &processes);
+    RailLink(std::shared_ptr<Line> line, uint32_t comm_id, const std::vector<int> &processes);
     ~RailLink() override;
 
-    [[nodiscard]] const std::string &name() const override { return rail_->spec().name; }
+    [[nodiscard]] const std::string &name() const override { return line_->spec().name; }
     [[nodiscard]] LinkKind kind() const override { return LinkKind::rail; }
     [[nodiscard]] bool reaches(int peer) const override;
-    [[nodiscard]] size_t max_chunk() const override { return rail_->options().chunk_bytes; }
+    [[nodiscard]] size_t max_chunk() const override { return line_->options().chunk_bytes; }
     [[nodiscard]] size_t good_chunk(size_t bytes) const override;
     [[nodiscard]] size_t good_chunk_to(int peer, size_t bytes) const override;
     [[nodiscard]] Pace pace(int peer) const override;
@@ -27,32 +27,43 @@ class RailLink final : public Link {
     bool receive(int peer, Arrival &arrival) override;
     void release(const Arrival &arrival) override;
     bool completed(Completion &completion) override;
+    void ended(int peer, uint64_t sequence) override;
     bool progress() override;
     [[nodiscard]] size_t outstanding() const override;
     [[nodiscard]] size_t unacknowledged(int peer) const override;
     [[nodiscard]] LinkCounters counters(int peer) const override;
+    [[nodiscard]] LinkState state(int peer) const override;
     [[nodiscard]] Status error(int peer) const override;
 
-    // For Rail, with its lock held.
+    // For rails and lines, with the gate held.
     /// Bytes that may be unacknowledged towards `rank`: a little time's worth of what it delivers there, so that a slow
     /// rail holds little that could go another way.
     [[nodiscard]] size_t window(int rank) const;
     [[nodiscard]] uint32_t comm_id() const { return comm_id_; }
     /// -1 where `peer` is not of this communicator.
     [[nodiscard]] int rank_of(const Peer &peer) const;
+    [[nodiscard]] bool serves(const Target &target) const;
     void arrived(Inbound *chunk);
+    /// Whether the chunk is of an operation that ended.
+    [[nodiscard]] bool ended(const Inbound &chunk) const;
     void started(int rank, size_t bytes);
-    void finished(Outgoing *chunk, int64_t now);
+    /// It has carried the chunk, `now` being when the acknowledgement came.
+    void delivered(const Outgoing &chunk, int64_t now);
+    /// It had started so much, and will not deliver it.
+    void withdrawn(int rank, size_t bytes);
+    /// A chunk that was sent here lost its connection; and one is done, wherever.
+    void went_astray() { ++astray_; }
+    void finished(Outgoing *chunk);
     /// Everything that the link holds of the rail's, one after another; null when nothing is left.
     Inbound *take_inbound();
     Outgoing *take_finished();
 
   private:
     /// Chunks that are copied are acknowledged when it suits, and say nothing of the rail's pace.
-    [[nodiscard]] bool paced(size_t bytes) const { return bytes > rail_->options().copy_bytes; }
+    [[nodiscard]] bool paced(size_t bytes) const { return bytes > line_->options().copy_bytes; }
 
     struct Side {
-        Peer *peer = nullptr;  // null: not reached
+        Target *target = nullptr;  // null: not reached
         List<Inbound> inbox;
         LinkCounters counters;
         size_t unacknowledged_bytes = 0;
@@ -61,9 +72,10 @@ class RailLink final : public Link {
         PaceMeter pace;
         size_t paced_bytes = 0;  // of those unacknowledged
         uint32_t paced_chunks = 0;
+        uint64_t ended = 0;  // pairwise sequences
     };
 
-    std::shared_ptr<Rail> rail_;
+    std::shared_ptr<Line> line_;
     uint32_t comm_id_;
     std::vector<Side> sides_;
     std::vector<int> rank_of_process_;
@@ -72,6 +84,8 @@ class RailLink final : public Link {
     Outgoing *finished_last_ = nullptr;
     size_t outstanding_ = 0;
     int64_t polled_ns_ = 0;  // acknowledgements that came by then were seen
+    size_t astray_ = 0;  // chunks that have it as their home, and are with other links or none
+    uint64_t ended_ = 0;
 };
 
 }  // namespace flx::ucx

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "line.h"
 #include "rail_link.h"
 
 namespace flx::ucx {
@@ -33,6 +34,8 @@ Peer &Rail::peer_by_uid(uint64_t uid) {
 ucs_status_t Rail::chunk_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
                                  const ucp_am_recv_param_t *param) {
     auto &self = *static_cast<Rail *>(rail);
+    if (self.line_.drops())
+        return UCS_OK;
     ChunkWire wire;
     if (header_bytes < kChunkWireBytes || header_bytes > sizeof wire)
         return UCS_OK;
@@ -41,13 +44,16 @@ ucs_status_t Rail::chunk_handler(void *rail, const void *header, size_t header_b
         (wire.slot == kNoSlot && bytes != wire.header.bytes))
         return UCS_OK;
     Peer &peer = self.peer_by_uid(wire.uid);
+    ++peer.heard;
+    ++peer.received;
     self.acknowledged(peer, wire.riding, wire.acks);
 
-    if (self.closed_.count(wire.header.comm) != 0) {
+    if (self.line_.closed(wire.header.comm)) {
         self.owe(peer, wire.number, wire.header.bytes, wire.prompt != 0);
         return UCS_OK;
     }
     Inbound *chunk = self.inbound_.take();
+    ++self.inbound_used_;
     chunk->peer = &peer;
     chunk->rank = -1;
     chunk->number = wire.number;
@@ -57,6 +63,7 @@ ucs_status_t Rail::chunk_handler(void *rail, const void *header, size_t header_b
     bool persistent = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
     if (!self.take_payload(*chunk, wire, data, bytes, persistent)) {
         self.inbound_.give(chunk);
+        --self.inbound_used_;
         self.fail_peer(peer, UCS_ERR_NO_MEMORY);
         return UCS_OK;
     }
@@ -97,20 +104,25 @@ bool Rail::take_payload(Inbound &chunk, const ChunkWire &wire, void *data, size_
 }
 
 void Rail::deliver(Inbound *chunk) {
-    auto found = links_.find(chunk->header.comm);
-    if (found != links_.end()) {
-        chunk->rank = found->second->rank_of(*chunk->peer);
+    if (RailLink *link = line_.link(chunk->header.comm); link != nullptr) {
+        chunk->rank = link->rank_of(*chunk->peer);
         if (chunk->rank >= 0) {
-            found->second->arrived(chunk);
+            if (link->ended(*chunk))
+                stale_.append(chunk);
+            else
+                link->arrived(chunk);
             return;
         }
     }
     orphans_.append(chunk);
 }
 
+void Rail::release_stale() {
+    while (Inbound *chunk = stale_.take_first())
+        release(chunk);
+}
+
 void Rail::attach(RailLink &link) {
-    links_[link.comm_id()] = &link;
-    closed_.erase(link.comm_id());
     for (Inbound *chunk = orphans_.first(); chunk != nullptr;) {
         Inbound *next = chunk->next;
         if (chunk->header.comm == link.comm_id() && link.rank_of(*chunk->peer) >= 0) {
@@ -140,6 +152,7 @@ void Rail::free_inbound(Inbound *chunk) {
     else if (chunk->memory == Inbound::Memory::ucx)
         ucp_am_data_release(context_.worker, chunk->data);
     chunk->data = nullptr;
+    --inbound_used_;
     inbound_.give(chunk);
 }
 
@@ -219,6 +232,8 @@ void Rail::send_due_acks(bool all) {
 ucs_status_t Rail::ack_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
                                const ucp_am_recv_param_t *) {
     auto &self = *static_cast<Rail *>(rail);
+    if (self.line_.drops())
+        return UCS_OK;
     AckWire wire;
     if (header_bytes != sizeof wire)
         return UCS_OK;
@@ -227,13 +242,17 @@ ucs_status_t Rail::ack_handler(void *rail, const void *header, size_t header_byt
         return UCS_OK;
     uint32_t numbers[kAcksPerMessage];
     std::memcpy(numbers, data, bytes);
-    self.acknowledged(self.peer_by_uid(wire.uid), numbers, wire.count);
+    Peer &peer = self.peer_by_uid(wire.uid);
+    ++peer.heard;
+    self.acknowledged(peer, numbers, wire.count);
     return UCS_OK;
 }
 
 ucs_status_t Rail::ring_request_handler(void *rail, const void *header, size_t header_bytes, void *, size_t,
                                         const ucp_am_recv_param_t *) {
     auto &self = *static_cast<Rail *>(rail);
+    if (self.line_.drops())
+        return UCS_OK;
     RingRequestWire wire;
     if (header_bytes != sizeof wire)
         return UCS_OK;
@@ -247,6 +266,8 @@ ucs_status_t Rail::ring_request_handler(void *rail, const void *header, size_t h
 ucs_status_t Rail::ring_grant_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
                                       const ucp_am_recv_param_t *) {
     auto &self = *static_cast<Rail *>(rail);
+    if (self.line_.drops())
+        return UCS_OK;
     RingGrantWire wire;
     if (header_bytes != sizeof wire)
         return UCS_OK;
@@ -256,6 +277,41 @@ ucs_status_t Rail::ring_grant_handler(void *rail, const void *header, size_t hea
     peer.grant_key.assign(static_cast<const char *>(data), bytes);
     peer.has_grant = true;
     self.defer(peer);
+    return UCS_OK;
+}
+
+ucs_status_t Rail::echo_handler(void *rail, const void *header, size_t header_bytes, void *, size_t bytes,
+                                const ucp_am_recv_param_t *) {
+    auto &self = *static_cast<Rail *>(rail);
+    if (self.line_.drops())
+        return UCS_OK;
+    EchoWire wire;
+    if (header_bytes != sizeof wire)
+        return UCS_OK;
+    std::memcpy(&wire, header, sizeof wire);
+    if (wire.bytes != bytes || wire.bytes > kMostEcho)
+        return UCS_OK;
+    Peer &peer = self.peer_by_uid(wire.uid);
+    ++peer.heard;
+    if (wire.back != 0) {
+        self.line_.failover().echoed(peer, wire.bytes);
+    } else {
+        peer.echo = wire.bytes;
+        self.defer(peer);
+    }
+    return UCS_OK;
+}
+
+ucs_status_t Rail::up_handler(void *rail, const void *header, size_t header_bytes, void *, size_t,
+                              const ucp_am_recv_param_t *) {
+    auto &self = *static_cast<Rail *>(rail);
+    if (self.line_.drops())
+        return UCS_OK;
+    RingRequestWire wire;
+    if (header_bytes != sizeof wire)
+        return UCS_OK;
+    std::memcpy(&wire, header, sizeof wire);
+    self.line_.failover().told_up(self.peer_by_uid(wire.uid));
     return UCS_OK;
 }
 

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "line.h"
 #include "rail_link.h"
 
 namespace flx::ucx {
@@ -22,19 +23,15 @@ int64_t now_ns() {
         .count();
 }
 
-SendResult Rail::send(Peer &peer, RailLink &link, int rank, const ChunkHeader &header, const void *data) {
-    assert(header.bytes <= options_.chunk_bytes && header.comm == link.comm_id());
-    if (peer.failure != UCS_OK || header.bytes > options_.chunk_bytes)
-        return SendResult::failed;
-    if (peer.unacknowledged_chunks > 0 &&
-        (peer.unacknowledged_bytes + header.bytes > link.window(rank) ||
-         peer.unacknowledged_chunks >= kMaxChunksPerPeer || outgoing_.all().size() > kIndexMask))
+/// `in_flight`: a chunk of so many bytes may be started, as a `put` or a message.
+SendResult Rail::can_start(Peer &peer, size_t bytes, size_t window, bool &put) {
+    const bool full = peer.unacknowledged_chunks != 0 && (peer.unacknowledged_bytes + bytes > window ||
+                                                          peer.unacknowledged_chunks >= kMaxChunksPerPeer);
+    if (full || outgoing_.all().size() > kIndexMask)
         return SendResult::busy;
     if (!ensure_endpoint(peer))
         return SendResult::failed;
-
-    bool small = header.bytes <= options_.copy_bytes;
-    bool put = spec_.rma && !small && peer.remote.state() != RemoteRing::State::refused;
+    put = spec_.rma && bytes > options_.copy_bytes && peer.remote.state() != RemoteRing::State::refused;
     if (put && peer.remote.state() != RemoteRing::State::granted) {
         if (peer.remote.state() == RemoteRing::State::unknown) {
             peer.remote.asked();
@@ -42,11 +39,20 @@ SendResult Rail::send(Peer &peer, RailLink &link, int rank, const ChunkHeader &h
         }
         return peer.failure == UCS_OK ? SendResult::busy : SendResult::failed;
     }
-    if (put && !peer.remote.has_free())
-        return SendResult::busy;
+    return put && !peer.remote.has_free() ? SendResult::busy : SendResult::in_flight;
+}
 
-    Outgoing *chunk = take_outgoing(peer, link, rank, header);
-    if (small) {
+SendResult Rail::send(Peer &peer, RailLink &link, int rank, const ChunkHeader &header, const void *data) {
+    assert(header.bytes <= options_.chunk_bytes && header.comm == link.comm_id());
+    if (peer.failure != UCS_OK || header.bytes > options_.chunk_bytes)
+        return SendResult::failed;
+    bool put = false;
+    if (const SendResult result = can_start(peer, header.bytes, link.window(rank), put); result != SendResult::in_flight)
+        return result;
+    Outgoing *chunk = take_outgoing(peer, &link, rank, header);
+    chunk->home = &link;
+    chunk->source = data;
+    if (header.bytes <= options_.copy_bytes) {
         int size_class = BufferPool::class_of(header.bytes);
         size_t size = BufferPool::bytes_of(size_class);
         if (copied_bytes_ + size <= kMaxCopiedBytes)
@@ -55,36 +61,109 @@ SendResult Rail::send(Peer &peer, RailLink &link, int rank, const ChunkHeader &h
             copied_bytes_ += size;
             chunk->copy_class = size_class;
             std::memcpy(chunk->copy, data, header.bytes);
-            data = chunk->copy;
+            chunk->source = chunk->copy;
         }
     }
     chunk->wire.prompt = chunk->copy == nullptr ? 1 : 0;
-    bool taken = put ? start_put(chunk, data) : start_message(chunk, data, header.bytes);
-    if (!taken) {
-        drop_outgoing(chunk);
+    if (!start(chunk, put))
         return SendResult::failed;
-    }
-    ++peer.unacknowledged_chunks;
-    peer.unacknowledged_bytes += header.bytes;
-    if (peer.failure == UCS_OK)
-        ++live_unacknowledged_;
-    link.started(rank, header.bytes);
     return chunk->copy != nullptr ? SendResult::copied : SendResult::in_flight;
 }
 
-Outgoing *Rail::take_outgoing(Peer &peer, RailLink &link, int rank, const ChunkHeader &header) {
+bool Rail::resend(Peer &peer, RailLink *link, Resend &resend) {
+    bool put = false;
+    if (peer.failure != UCS_OK || can_start(peer, resend.header.bytes, options_.window_bytes, put) != SendResult::in_flight)
+        return false;
+    std::byte *copy = nullptr;
+    const int size_class = BufferPool::class_of(resend.header.bytes);
+    if (resend.copy != nullptr) {
+        copy = buffers_.take(size_class);  // whatever has been copied already: nobody else keeps it
+        if (copy == nullptr)
+            return false;
+        std::memcpy(copy, resend.copy.get(), resend.header.bytes);
+    }
+    Outgoing *chunk = take_outgoing(peer, link, resend.rank, resend.header);
+    chunk->home = resend.home;
+    chunk->resent = true;
+    chunk->source = copy != nullptr ? copy : resend.source;
+    chunk->copy = copy;
+    if (copy != nullptr) {
+        chunk->copy_class = size_class;
+        copied_bytes_ += BufferPool::bytes_of(size_class);
+    }
+    chunk->wire.prompt = 1;
+    return start(chunk, put);
+}
+
+/// False: the peer failed, and the chunk is as if it had never been.
+bool Rail::start(Outgoing *chunk, bool put) {
+    Peer &peer = *chunk->peer;
+    const uint32_t bytes = chunk->wire.header.bytes;
+    const bool taken = put ? start_put(chunk, chunk->source) : start_message(chunk, chunk->source, bytes);
+    if (!taken) {
+        drop_outgoing(chunk);
+        return false;
+    }
+    ++peer.sent;
+    ++peer.unacknowledged_chunks;
+    peer.unacknowledged_bytes += bytes;
+    if (peer.failure == UCS_OK)
+        ++live_unacknowledged_;
+    if (chunk->link != nullptr)
+        chunk->link->started(chunk->rank, bytes);
+    return true;
+}
+
+bool Rail::clings(const Peer &peer) const {
+    for (const Outgoing &chunk : const_cast<NodePool<Outgoing> &>(outgoing_).all())
+        if (chunk.used && chunk.peer == &peer && (!chunk.acknowledged || chunk.requests > 0))
+            return true;
+    return false;
+}
+
+bool Rail::surrender(Peer &peer, Resend &resend) {
+    for (Outgoing &chunk : outgoing_.all()) {
+        if (!chunk.used || chunk.peer != &peer || chunk.acknowledged || chunk.requests > 0)
+            continue;
+        const ChunkHeader &header = chunk.wire.header;
+        resend.home = chunk.home;
+        resend.rank = chunk.rank;
+        resend.header = header;
+        resend.source = chunk.source;
+        resend.copy.reset();
+        if (chunk.copy != nullptr) {
+            resend.copy = std::make_unique<std::byte[]>(header.bytes);
+            std::memcpy(resend.copy.get(), chunk.copy, header.bytes);
+            resend.source = resend.copy.get();
+        }
+        --peer.unacknowledged_chunks;
+        peer.unacknowledged_bytes -= header.bytes;
+        if (chunk.link != nullptr)
+            chunk.link->withdrawn(chunk.rank, header.bytes);
+        if (chunk.home != nullptr && !chunk.resent)
+            chunk.home->went_astray();
+        drop_outgoing(&chunk);
+        return true;
+    }
+    return false;
+}
+
+Outgoing *Rail::take_outgoing(Peer &peer, RailLink *link, int rank, const ChunkHeader &header) {
     size_t made = outgoing_.all().size();
     Outgoing *chunk = outgoing_.take();
     if (outgoing_.all().size() > made)
         chunk->index = static_cast<uint32_t>(made);
     ++chunk->generation;
     chunk->peer = &peer;
-    chunk->link = &link;
+    chunk->link = link;
+    chunk->home = nullptr;
+    chunk->resent = false;
     chunk->rank = rank;
     chunk->requests = 0;
     chunk->used = true;
     chunk->acknowledged = false;
     chunk->putting = false;
+    chunk->source = nullptr;
     chunk->copy = nullptr;
     chunk->wire.uid = uid_;
     chunk->wire.number = chunk->generation << kIndexBits | chunk->index;
@@ -217,9 +296,11 @@ void Rail::finish_if_done(Outgoing *chunk, int64_t now) {
         peer.remote.give(chunk->wire.slot);
         chunk->wire.slot = kNoSlot;
     }
-    bool collect = chunk->link != nullptr && chunk->copy == nullptr;
+    bool collect = chunk->home != nullptr && chunk->copy == nullptr;
     if (chunk->link != nullptr)
-        chunk->link->finished(chunk, now);
+        chunk->link->delivered(*chunk, now);
+    if (chunk->home != nullptr)
+        chunk->home->finished(chunk);
     if (!collect)
         drop_outgoing(chunk);
 }
@@ -230,32 +311,40 @@ void Rail::collected(Outgoing *chunk) {
 
 bool Rail::sends_for(const RailLink &link) const {
     for (const Outgoing &chunk : const_cast<NodePool<Outgoing> &>(outgoing_).all())
-        if (chunk.used && chunk.link == &link && chunk.requests > 0)
+        if (chunk.used && chunk.home == &link && chunk.requests > 0 && chunk.copy == nullptr)
             return true;
     return false;
 }
 
 void Rail::detach(RailLink &link) {
-    links_.erase(link.comm_id());
-    closed_.insert(link.comm_id());
-    while (Outgoing *chunk = link.take_finished())
-        drop_outgoing(chunk);
-    while (Inbound *chunk = link.take_inbound())
-        release(chunk);
     // Chunks that UCX still sends refer to memory that the program may free as soon as the communicator is gone.
     for (int64_t end = now_ns() + 100'000'000; sends_for(link) && now_ns() < end;)
         progress();
     for (Outgoing &chunk : outgoing_.all()) {
-        if (!chunk.used || chunk.link != &link)
+        if (!chunk.used || (chunk.link != &link && chunk.home != &link))
             continue;
-        if (chunk.requests > 0 && chunk.copy == nullptr && chunk.peer->endpoint != nullptr) {
+        if (chunk.home == &link && chunk.requests > 0 && chunk.copy == nullptr && chunk.peer->endpoint != nullptr) {
             fail_peer(*chunk.peer, UCS_ERR_CANCELED);
             close_endpoint(*chunk.peer);
         }
-        chunk.link = nullptr;
+        if (chunk.link == &link)
+            chunk.link = nullptr;
+        if (chunk.home != &link)
+            continue;
+        chunk.home = nullptr;
+        if (chunk.copy == nullptr && chunk.requests == 0 && !chunk.acknowledged)
+            forsake(chunk);
     }
-    while (Outgoing *chunk = link.take_finished())
-        drop_outgoing(chunk);
+}
+
+/// The memory of a chunk is gone, and nobody waits for its acknowledgement: it must not be sent again.
+void Rail::forsake(Outgoing &chunk) {
+    Peer &peer = *chunk.peer;
+    if (peer.failure == UCS_OK)
+        return;  // it has left this process
+    --peer.unacknowledged_chunks;
+    peer.unacknowledged_bytes -= chunk.wire.header.bytes;
+    drop_outgoing(&chunk);
 }
 
 }  // namespace flx::ucx

@@ -14,7 +14,14 @@ namespace {
 
 class RailsOverUcx final : public Rails {
   public:
-    RailsOverUcx(uint64_t uid, const RailOptions &options) : uid_(uid), options_(options) {}
+    RailsOverUcx(uint64_t uid, const RailOptions &options)
+        : uid_(uid), options_(options), gate_(options.threads), failover_(uid, options) {}
+    ~RailsOverUcx() override {
+        const std::lock_guard guard(gate_);
+        failover_.close();
+        for (int index = count(); index > 0; --index)
+            lines_[index - 1].reset();
+    }
 
     void add(std::span<const RailSpec> specs) override {
         for (const RailSpec &spec : specs) {
@@ -25,77 +32,115 @@ class RailsOverUcx final : public Rails {
                 continue;
             tried_.push_back(spec);
             const int index = count_.load(std::memory_order_relaxed);
-            auto rail = std::make_shared<Rail>(spec, uid_, options_);
-            Status status = rail->open();
+            auto line = std::make_shared<Line>(spec, index, uid_, options_, gate_, failover_);
+            Status status = line->open();
             if (status.ok() && index == kMaxRails)
                 status = fail(FLX_ERR_LINK, "a process has at most {} rails", kMaxRails);
+            const std::lock_guard guard(gate_);
             if (!status.ok()) {
-                const std::lock_guard guard(left_out_mutex_);
                 left_out_.emplace_back(spec.name, status.sentence());
                 continue;
             }
-            rails_[index] = std::move(rail);
+            failover_.add(*line);
+            lines_[index] = std::move(line);
             count_.store(index + 1, std::memory_order_release);
         }
     }
 
     [[nodiscard]] int count() const override { return count_.load(std::memory_order_acquire); }
-    [[nodiscard]] const RailSpec &spec(int rail) const override { return rails_[rail]->spec(); }
+    [[nodiscard]] const RailSpec &spec(int rail) const override { return lines_[rail]->spec(); }
 
     [[nodiscard]] std::vector<std::pair<std::string, std::string>> problems() const override {
-        std::unique_lock guard(left_out_mutex_);
+        const std::lock_guard guard(gate_);
         auto list = left_out_;
-        guard.unlock();
-        for (const auto &rail : rails()) {
-            auto lock = rail->lock();
-            if (!rail->problem().empty())
-                list.emplace_back(rail->spec().name, rail->problem());
-        }
+        for (const auto &line : lines())
+            if (const std::string problem = line->problem(); !problem.empty())
+                list.emplace_back(line->spec().name, problem);
         return list;
     }
 
-    [[nodiscard]] std::string address(int rail) const override { return rails_[rail]->address(); }
+    [[nodiscard]] std::string address(int rail) const override {
+        const std::lock_guard guard(gate_);
+        return lines_[rail]->address();
+    }
 
     Status connect(int rail, int process, uint64_t peer_uid, const std::string &address) override {
-        auto lock = rails_[rail]->lock();
-        return rails_[rail]->connect(process, peer_uid, address);
+        const std::lock_guard guard(gate_);
+        return lines_[rail]->connect(process, peer_uid, address);
+    }
+
+    void name(int process, const std::string &text) override {
+        const std::lock_guard guard(gate_);
+        failover_.name(process, text);
     }
 
     std::unique_ptr<Link> link(int rail, uint32_t comm_id, std::vector<int> processes) override {
-        return std::make_unique<RailLink>(rails_[rail], comm_id, processes);
+        return std::make_unique<RailLink>(lines_[rail], comm_id, processes);
     }
 
     bool progress() override {
+        const std::lock_guard guard(gate_);
         bool moved = false;
-        for (const auto &rail : rails()) {
-            auto lock = rail->lock();
-            if (rail->busy())
-                moved |= rail->progress();
-        }
+        const bool all = failover_.restless();
+        for (const auto &line : lines())
+            if (all || line->busy())
+                moved |= line->progress();
+        failover_.turn();
         return moved;
     }
 
     [[nodiscard]] bool flushed() const override {
-        for (const auto &rail : rails()) {
-            auto lock = rail->lock();
-            if (!rail->flushed())
-                return false;
-        }
-        return true;
+        const std::lock_guard guard(gate_);
+        return std::all_of(lines().begin(), lines().end(), [](const auto &line) { return line->flushed(); });
+    }
+
+    void enter() override { gate_.enter(); }
+    void leave() override { gate_.leave(); }
+
+    [[nodiscard]] bool restless() override {
+        const std::lock_guard guard(gate_);
+        return is_restless();
+    }
+
+    bool guard() override {
+        if (!gate_.enter_as_guard())
+            return true;
+        for (const auto &line : lines())
+            line->progress();
+        failover_.guard_turn();
+        const bool again = is_restless();
+        gate_.leave_as_guard();
+        return again;
+    }
+
+    [[nodiscard]] FailoverCounters failover_counters() override {
+        const std::lock_guard guard(gate_);
+        return failover_.counters();
+    }
+
+    void drop_arrivals(int rail, bool drop) override {
+        const std::lock_guard guard(gate_);
+        lines_[rail]->drop_arrivals(drop);
     }
 
   private:
     static constexpr int kMaxRails = 64;
 
-    [[nodiscard]] std::span<const std::shared_ptr<Rail>> rails() const { return {rails_.data(), size_t(count())}; }
+    [[nodiscard]] std::span<const std::shared_ptr<Line>> lines() const { return {lines_.data(), size_t(count())}; }
+    [[nodiscard]] bool is_restless() const {
+        return failover_.restless() || std::any_of(lines().begin(), lines().end(), [](const auto &line) {
+                   return line->unacknowledged() || !line->flushed();
+               });
+    }
 
     const uint64_t uid_;
     const RailOptions options_;
+    mutable Gate gate_;
+    Failover failover_;
     // Written beyond count_ only, so that other threads may walk over the others.
-    std::array<std::shared_ptr<Rail>, kMaxRails> rails_;
+    std::array<std::shared_ptr<Line>, kMaxRails> lines_;
     std::atomic<int> count_{0};
     std::vector<RailSpec> tried_;
-    mutable std::mutex left_out_mutex_;
     std::vector<std::pair<std::string, std::string>> left_out_;
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "link.h"
+#include "paths.h"
 #include "status.h"
 
 namespace flx::ucx {
@@ -28,6 +29,16 @@ struct RailOptions {
     size_t chunk_bytes = 128u << 10;  ///< largest payload of one chunk
     size_t copy_bytes = 4096;  ///< chunks up to this are copied at send (SendResult::copied), with a bounded pool
     bool threads = false;      ///< calls may come from several threads: guard workers by a lock
+    double timeout_s = 0.3;    ///< silence of a rail, while its peer answers elsewhere, after which it is lost
+    double deadline_s = 30;    ///< with every rail to a process lost for so long, links report an error
+    Paths *paths = nullptr;    ///< null: losses are what UCX says, and final. Must outlive the rails
+};
+
+/// What losses have cost. Monotonic.
+struct FailoverCounters {
+    uint64_t losses = 0;  ///< of a rail to a process
+    uint64_t resent = 0;  ///< chunks
+    uint64_t returns = 0;
 };
 
 /// All rails of this process.
@@ -58,6 +69,8 @@ class Rails {
     /// by the caller, ≥ 0, the same on all rails). Endpoints are made at first use. A second call for the same pair
     /// does nothing.
     virtual Status connect(int rail, int process, uint64_t peer_uid, const std::string &address) = 0;
+    /// What users shall call `process`, e.g. `h3`.
+    virtual void name(int process, const std::string &text) = 0;
 
     /// A communicator's view of `rail`. `processes[r]` is rank r's process index, or -1 where the rail does not reach
     /// it. Chunks are routed by ChunkHeader::comm == `comm_id`; those that come before the link was made are kept.
@@ -71,6 +84,18 @@ class Rails {
     /// left. A call should not return to the program before: nobody would move it until the next call, while a peer
     /// may wait for it inside FLX.
     [[nodiscard]] virtual bool flushed() const = 0;
+
+    /// With one thread, the calling thread has the rails to itself between enter() and leave(): around an operation.
+    /// Other calls are guarded one by one. Nests.
+    virtual void enter() = 0;
+    virtual void leave() = 0;
+    /// Whether the rails must be moved although the program is elsewhere: something is unacknowledged, or mended.
+    [[nodiscard]] virtual bool restless() = 0;
+    /// For a thread that does so: moves everything once unless the program is inside. Whether it shall come again soon.
+    virtual bool guard() = 0;
+    [[nodiscard]] virtual FailoverCounters failover_counters() = 0;
+    /// Test hook: what arrives on `rail` is dropped from now on, as by a network that swallows it.
+    virtual void drop_arrivals(int rail, bool drop) = 0;
 };
 
 /// UCX's version, and whether it was built with CUDA memory support: for reports.

@@ -14,7 +14,9 @@ enum MessageId : unsigned {
     kAckMessage = 1,          ///< AckWire, then the numbers
     kRingRequestMessage = 2,  ///< RingRequestWire
     kRingGrantMessage = 3,    ///< RingGrantWire, then the packed remote key
-    kMessageIds = 4
+    kEchoMessage = 4,         ///< EchoWire, then so many bytes: a connection on probation
+    kUpMessage = 5,           ///< RingRequestWire: it has passed
+    kMessageIds = 6
 };
 
 inline constexpr uint32_t kNoSlot = 0xffffffffu;
@@ -22,6 +24,9 @@ inline constexpr uint32_t kNoSlot = 0xffffffffu;
 inline constexpr uint32_t kRidingAcks = 6;
 /// Acknowledgements of one message of their own.
 inline constexpr uint32_t kAcksPerMessage = 64;
+
+/// Largest payload of an echo.
+inline constexpr uint32_t kMostEcho = 64 << 10;
 
 /// Header of a chunk. Only the first `acks` of `riding` are sent.
 struct ChunkWire {
@@ -46,6 +51,38 @@ struct AckWire {
 /// "I have something to put: where may I?"
 struct RingRequestWire {
     uint64_t uid;
+};
+
+/// Goes to the peer, which sends it back as it came but for `back`.
+struct EchoWire {
+    uint64_t uid;
+    uint32_t bytes;
+    uint32_t back;  ///< 1: on its way back
+};
+
+/// What the rails of two processes tell each other beside the rails (Paths::tell), then `address_bytes` of address.
+/// Any may get lost; what matters is repeated.
+enum WordKind : uint32_t {
+    kLostWord = 1,    ///< "the connection of this epoch is lost"
+    kOfferWord = 2,   ///< "let us use a new one: here I am"
+    kAcceptWord = 3,  ///< the answer, with an address too
+    kAskCountWord = 4,
+    kCountWord = 5,  ///< the answer: `value` chunks of yours came on the connection of this epoch
+    kByeWord = 6     ///< "my rails close"
+};
+struct Word {
+    uint32_t kind;
+    uint32_t from_line;  ///< index of the sender's
+    uint32_t to_line;    ///< index of the receiver's
+    uint32_t epoch;
+    uint32_t value;
+    uint32_t address_bytes;
+};
+
+/// Precedes UCX's address of a worker where lines exchange addresses.
+struct LineAddress {
+    uint32_t ipv4;   ///< of the device, network byte order; 0: none
+    uint32_t index;  ///< of the line in its process
 };
 
 /// The answer. `slots` is 0 where the receiver could not make landing memory.

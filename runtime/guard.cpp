@@ -1,0 +1,81 @@
+#include "guard.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <system_error>
+
+namespace flx {
+
+namespace {
+
+constexpr int kNapMs = 50;
+
+}  // namespace
+
+Status Guard::start(ucx::Rails &rails, std::unique_ptr<Guard> &result) {
+    const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (event < 0)
+        return fail(FLX_ERR_SYSTEM, "cannot open an event descriptor for the rails' guard: {}", std::strerror(errno));
+    std::unique_ptr<Guard> guard(new Guard(rails, event));
+    guard->process_ = getpid();
+    sigset_t all, before;  // the program's signal handlers never run in it
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    Status status;
+    try {
+        guard->thread_ = std::thread([self = guard.get()] { self->watch(); });
+    } catch (const std::system_error &error) {
+        status = fail(FLX_ERR_SYSTEM, "cannot start the rails' guard thread: {}", error.what());
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    FLX_TRY(status);
+    result = std::move(guard);
+    return {};
+}
+
+Guard::~Guard() {
+    if (thread_.joinable() && getpid() != process_) {  // a forked child has no such thread
+        thread_.detach();
+    } else if (thread_.joinable()) {
+        ending_ = true;
+        signal();
+        thread_.join();
+    }
+    close(event_);
+}
+
+void Guard::signal() const {
+    const uint64_t one = 1;
+    while (write(event_, &one, sizeof one) < 0 && errno == EINTR) {
+    }
+}
+
+void Guard::watch() {
+    pthread_setname_np(pthread_self(), "flx-guard");
+    while (!ending_) {
+        pollfd event{event_, POLLIN, 0};
+        const int ready = poll(&event, 1, up_ ? kNapMs : -1);
+        uint64_t count = 0;
+        if (ready > 0 && (event.revents & POLLIN) != 0 && read(event_, &count, sizeof count) < 0)
+            continue;
+        if (ending_)
+            return;
+        if (ready > 0 && !hurry_.exchange(false))
+            continue;  // to be up: the program may do what there is to do during the nap
+        // What comes between the last look and lying down would find the guard up and not signal: look again.
+        if (!rails_.guard()) {
+            up_ = false;
+            if (rails_.guard())
+                up_ = true;
+        }
+    }
+}
+
+}  // namespace flx

@@ -1,0 +1,132 @@
+/// Ranks that call collectives back to back while outage_test.py cuts their rails, and check every element. MPI is used
+/// only before the first and after the last of them.
+///
+///     outage_ranks SECONDS BYTES [PAUSE_MS]
+///
+/// PAUSE_MS: rank 1 computes for so long after each allreduce, outside FLX. Rank 0 prints, with CLOCK_REALTIME:
+///     begin T            op START DURATION INDEX   (each operation)    end OPERATIONS WRONG
+/// and any rank `error RANK T SENTENCE`.
+#include <flx.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+double now() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+void say(const std::string &text) {
+    const std::string line = text + "\n";
+    if (write(STDOUT_FILENO, line.data(), line.size()) < 0)
+        _exit(3);
+}
+
+/// Element `i` of what `rank` contributes to operation `index`: sums over ranks do not overflow.
+int32_t element(uint64_t index, int rank, size_t i) {
+    return static_cast<int32_t>((i * 2654435761U + index * 40503U + static_cast<uint64_t>(rank) * 97U) & 0xFFFFFF);
+}
+
+struct Ranks {
+    int rank = 0;
+    int size = 1;
+    flx_comm_t comm = nullptr;
+    uint64_t wrong = 0;
+
+    bool check(flx_status_t status) const {
+        if (status == FLX_SUCCESS)
+            return true;
+        char text[2048];
+        std::snprintf(text, sizeof text, "error %d %.3f %s", rank, now(), flx_last_error());
+        say(text);
+        return false;
+    }
+
+    /// One operation, by `index`: an allreduce, an allgather or a reduce-scatter of the whole vector.
+    bool call(uint64_t index, std::vector<int32_t> &in, std::vector<int32_t> &out) {
+        const size_t block = in.size() / size;
+        const size_t mine = block * rank;
+        for (size_t i = 0; i < in.size(); ++i)
+            in[i] = element(index, rank, i);
+        const double began = now();
+        flx_status_t status = FLX_SUCCESS;
+        switch (index % 3) {
+            case 0:
+                status = flx_allreduce(in.data(), out.data(), in.size(), FLX_INT32, FLX_SUM, comm);
+                break;
+            case 1:
+                status = flx_allgather(in.data() + mine, out.data(), block, FLX_INT32, comm);
+                break;
+            default:
+                status = flx_reduce_scatter_block(in.data(), out.data(), block, FLX_INT32, FLX_SUM, comm);
+                break;
+        }
+        if (!check(status))
+            return false;
+        if (rank == 0) {
+            char text[128];
+            std::snprintf(text, sizeof text, "op %.4f %.4f %llu", began, now() - began,
+                          static_cast<unsigned long long>(index));
+            say(text);
+        }
+        const size_t count = index % 3 == 2 ? block : in.size();
+        for (size_t i = 0; i < count; ++i) {
+            int32_t expected = 0;
+            if (index % 3 == 1) {
+                expected = element(index, static_cast<int>(i / block), i);
+            } else {
+                const size_t at = index % 3 == 2 ? mine + i : i;
+                for (int r = 0; r < size; ++r)
+                    expected += element(index, r, at);
+            }
+            if (out[i] != expected)
+                ++wrong;
+        }
+        return true;
+    }
+};
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    const double seconds = argc > 1 ? std::atof(argv[1]) : 2;
+    const size_t bytes = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1 << 20;
+    const int pause_ms = argc > 3 ? std::atoi(argv[3]) : 0;
+    Ranks ranks;
+    MPI_Comm_rank(MPI_COMM_WORLD, &ranks.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks.size);
+    bool fine = ranks.check(flx_comm_create(MPI_COMM_WORLD, nullptr, &ranks.comm));
+    const size_t count = bytes / sizeof(int32_t) / ranks.size * ranks.size;
+    std::vector<int32_t> in(count), out(count);
+    if (ranks.rank == 0) {
+        char text[64];
+        std::snprintf(text, sizeof text, "begin %.3f", now());
+        say(text);
+    }
+    const double end = now() + seconds;
+    uint64_t operations = 0;
+    // All ranks go on until one has had enough, and learn so from a small operation.
+    for (int32_t enough = 0; fine && enough == 0; ++operations) {
+        fine = ranks.call(operations, in, out);
+        const int32_t mine = now() > end ? 1 : 0;
+        fine = fine && ranks.check(flx_allreduce(&mine, &enough, 1, FLX_INT32, FLX_MAX, ranks.comm));
+        if (pause_ms != 0 && ranks.rank == 1)
+            std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+    }
+    char text[128];
+    std::snprintf(text, sizeof text, "end %d %llu %llu %s", ranks.rank, static_cast<unsigned long long>(operations),
+                  static_cast<unsigned long long>(ranks.wrong), fine ? "fine" : "failed");
+    say(text);
+    flx_comm_free(&ranks.comm);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,282 @@
+#include "failover.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "line.h"
+#include "log.h"
+#include "rail_link.h"
+
+namespace flx::ucx {
+
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kTickNs = 10 * kMs;
+/// So long between two looks means that this process did not run, or was not here.
+constexpr int64_t kAbsentNs = 300 * kMs;
+/// Quiet for so long while something is unacknowledged: the line is asked.
+constexpr int64_t kSuspectNs = 60 * kMs;
+constexpr int64_t kLeastAskGapNs = 25 * kMs;
+constexpr int64_t kMostAskGapNs = 200 * kMs;
+/// Shapers drop datagrams when their queue is full: so many in a row are no accident.
+constexpr uint32_t kLeastUnanswered = 5;
+constexpr int64_t kCountGapNs = 100 * kMs;
+/// What a path that answers must at least deliver something in: a chunk takes 100 ms at 10 Mbit/s.
+constexpr int64_t kStandstillNs = 1500 * kMs;
+constexpr int64_t kSweepNs = 500 * kMs;
+
+}  // namespace
+
+Failover::Failover(uint64_t uid, const RailOptions &options)
+    : uid_(uid),
+      timeout_ns_(static_cast<int64_t>(options.timeout_s * 1e9)),
+      deadline_ns_(static_cast<int64_t>(options.deadline_s * 1e9)),
+      paths_(options.paths) {
+    failed_.reserve(16);
+}
+
+Failover::~Failover() = default;
+
+void Failover::add(Line &line) {
+    lines_.push_back(&line);
+}
+
+void Failover::add(Target &target) {
+    if (partners_.size() <= static_cast<size_t>(target.process))
+        partners_.resize(target.process + 1);
+    partner(target.process).targets.push_back(&target);
+}
+
+void Failover::name(int process, std::string text) {
+    if (process >= 0 && partners_.size() <= static_cast<size_t>(process))
+        partners_.resize(process + 1);
+    if (process >= 0)
+        partner(process).name = std::move(text);
+}
+
+/// Connections that failed: ends them, and takes their chunks.
+void Failover::bury() {
+    const int64_t now = now_ns();
+    while (!failed_.empty()) {
+        Peer &peer = *failed_.back();
+        failed_.pop_back();
+        peer.rail->close_endpoint(peer);
+        Target *target = peer.target;
+        if (target == nullptr)
+            continue;
+        const bool current = target->peer == &peer;
+        if (current && target->standing == Standing::up)
+            lose(*target, fmt::format("UCX: {}", reason(peer.failure)), now);
+        else if (current && target->standing == Standing::probation)
+            give_up(*target, now);
+        target->moved += surrender(peer);
+        if (peer.rail->clings(peer))
+            dying_.push_back(&peer);
+    }
+    pump();
+}
+
+size_t Failover::surrender(Peer &peer) {
+    size_t count = 0;
+    std::deque<Resend> &queue = partner(peer.target->process).queue;
+    for (Resend resend; peer.rail->surrender(peer, resend);) {
+        if (resend.home == nullptr && resend.copy == nullptr)
+            continue;  // its communicator is gone, and its memory with it
+        if (resend.copy != nullptr)
+            resend.source = nullptr;
+        queue.push_back(std::move(resend));
+        ++waiting_;
+        ++count;
+    }
+    counters_.resent += count;
+    return count;
+}
+
+/// Sends again what waits, on lines that are up and have room, each time on the one with the least under way.
+void Failover::pump() {
+    for (Partner &partner : partners_) {
+        while (!partner.queue.empty()) {
+            Resend &resend = partner.queue.front();
+            bool sent = false;
+            std::vector<Target *> &targets = partner.targets;
+            std::sort(targets.begin(), targets.end(), [](const Target *a, const Target *b) {
+                return a->peer->unacknowledged_bytes < b->peer->unacknowledged_bytes;
+            });
+            for (size_t i = 0; i < targets.size() && !sent; ++i) {
+                const Target &target = *targets[i];
+                RailLink *link = target.line->link(resend.header.comm);
+                // Where its communicator has no link, the peer has none to take it from either.
+                const bool usable = target.standing == Standing::up &&
+                                    (link == nullptr ? resend.home == nullptr : link->serves(target));
+                sent = usable && target.peer->rail->resend(*target.peer, link, resend);
+            }
+            if (!sent)
+                break;
+            partner.queue.pop_front();
+            --waiting_;
+        }
+    }
+}
+
+void Failover::forget(RailLink &link) {
+    for (Partner &partner : partners_) {
+        for (Resend &resend : partner.queue)
+            if (resend.home == &link)
+                resend.home = nullptr;
+        waiting_ -= std::erase_if(
+            partner.queue, [](const Resend &resend) { return resend.home == nullptr && resend.copy == nullptr; });
+    }
+    for (Line *line : lines_)
+        line->let_go(link);
+}
+
+void Failover::look() {
+    uint64_t uid = 0;
+    std::string word;
+    while (paths_->hear(uid, word))
+        heed(uid, word);
+    if (!failed_.empty())
+        bury();
+    const int64_t now = now_ns();
+    if (now - ticked_ns_ >= kTickNs)
+        tick(now);
+}
+
+void Failover::guard_turn() {
+    if (!failed_.empty())
+        bury();
+    if (waiting_ != 0)
+        pump();
+    if (!proven_.empty())
+        prove_all();
+    if (paths_ != nullptr)
+        look();
+}
+
+void Failover::tick(int64_t now) {
+    const bool absent = now - ticked_ns_ > kAbsentNs;
+    ticked_ns_ = now;
+    std::erase_if(dying_, [&](Peer *peer) {
+        peer->target->moved += surrender(*peer);
+        return !peer->rail->clings(*peer);
+    });
+    size_t troubled = 0;
+    for (const Partner &partner : partners_) {
+        for (Target *target : partner.targets) {
+            if (absent)
+                target->quiet_since_ns = target->far_changed_ns = now;
+            if (target->standing == Standing::up) {
+                watch(*target, now);
+                continue;
+            }
+            const bool wanted = !target->gone && target->line->wanted(*target);
+            if (wanted)
+                mend(*target, now);
+            troubled += wanted && target->standing != Standing::up ? 1 : 0;
+        }
+    }
+    troubled_ = troubled;
+    if (now - swept_ns_ > kSweepNs && failed_.empty()) {
+        swept_ns_ = now;
+        for (Line *line : lines_)
+            line->close_unused();
+    }
+    if (!failed_.empty())
+        bury();
+}
+
+void Failover::watch(Target &target, int64_t now) {
+    const Peer &peer = *target.peer;
+    const bool waits = peer.unacknowledged_chunks != 0 || peer.remote.state() == RemoteRing::State::asked;
+    if (!waits || peer.heard != target.heard) {
+        target.heard = peer.heard;
+        target.quiet_since_ns = now;
+        target.far_answers = 0;
+        return;
+    }
+    const int64_t quiet = now - target.quiet_since_ns;
+    if (quiet < kSuspectNs)
+        return;
+    if (now - target.asked_ns >= std::clamp(quiet / 8, kLeastAskGapNs, kMostAskGapNs)) {
+        target.asked_ns = now;
+        if (target.path >= 0)
+            paths_->ask_path(target.path);
+        paths_->ask_process(target.uid);
+    }
+    if (quiet < timeout_ns_)
+        return;
+    if (target.path >= 0) {
+        const PathReport report = paths_->path_report(target.path);
+        const bool elsewhere = now - paths_->process_answered_ns(target.uid) < timeout_ns_;
+        if (report.silent_ns >= timeout_ns_ && report.unanswered >= kLeastUnanswered && elsewhere) {
+            lose(target, fmt::format("no answer for {:.1f} s", report.silent_ns / 1e9), now);
+            return;
+        }
+        if (report.unanswered >= kLeastUnanswered)
+            return;
+    }
+    if (target.far_answers > 0 && target.far_received == peer.sent)
+        return;  // it has everything, and takes its time
+    if (now - target.count_asked_ns >= kCountGapNs) {
+        target.count_asked_ns = now;
+        tell(target, kAskCountWord, 0, {}, true);
+    }
+    constexpr uint32_t kAnswers = 3;
+    if (target.far_answers >= kAnswers && now - target.far_changed_ns >= std::max(kStandstillNs, 3 * timeout_ns_))
+        lose(target, fmt::format("nothing has arrived there for {:.1f} s", (now - target.far_changed_ns) / 1e9), now);
+}
+
+void Failover::lose(Target &target, std::string why, int64_t now) {
+    target.standing = Standing::lost;
+    target.why = std::move(why);
+    target.lost_ns = target.since_ns = now;
+    target.told_ns = 0;
+    target.moved = 0;
+    target.next_offer_ns = now;
+    target.answers_when_lost = target.path >= 0 && paths_ != nullptr ? paths_->path_report(target.path).answers : 0;
+    target.to_report = !target.gone;
+    ++troubled_;
+    ++counters_.losses;
+    target.peer->rail->fail_peer(*target.peer, UCS_ERR_CANCELED);
+}
+
+void Failover::report_loss(Target &target) {
+    target.to_report = false;
+    std::vector<std::string> others;
+    for (const Target *other : partner(target.process).targets)
+        if (other->standing == Standing::up)
+            others.push_back(other->line->spec().name);
+    std::sort(others.begin(), others.end());
+    const std::string moved = target.moved == 0 ? "no chunk was under way"
+                              : others.empty()
+                                  ? fmt::format("{} chunks wait for a rail", target.moved)
+                                  : fmt::format("{} chunks re-sent over {}", target.moved, fmt::join(others, ", "));
+    log().warn("{} to {} lost ({}), {}", target.line->spec().name, partner(target.process).name, target.why, moved);
+}
+
+Status Failover::error(const Target &target, int rank) const {
+    if (target.standing == Standing::up)
+        return {};
+    const std::vector<Target *> &targets = partner(target.process).targets;
+    int64_t last = 0;
+    for (const Target *other : targets) {
+        if (other->standing == Standing::up)
+            return {};
+        last = std::max(last, other->lost_ns);
+    }
+    if (paths_ != nullptr && !target.gone && now_ns() - last < deadline_ns_)
+        return {};
+    std::vector<std::string> reasons;
+    for (const Target *other : targets)
+        reasons.push_back(fmt::format("{} ({})", other->line->spec().name, other->why));
+    std::sort(reasons.begin(), reasons.end());
+    size_t bytes = 0;
+    for (const Resend &resend : partner(target.process).queue)
+        bytes += resend.header.bytes;
+    const std::string &name = partner(target.process).name;
+    return fail(FLX_ERR_LINK, "rank {}{} is out of reach: every rail to it is lost: {}; {} B wait to be sent again",
+                rank, name.empty() ? "" : " on " + name, fmt::join(reasons, ", "), bytes);
+}
+
+}  // namespace flx::ucx

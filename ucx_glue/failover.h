@@ -1,0 +1,139 @@
+/// \file failover.h
+/// What happens when a rail to a process stops. Three parts:
+///
+/// *Detection* (failover.cpp). A line on which something is unacknowledged and nothing comes is asked over its own path
+/// (paths.h). It is lost when UCX says so; when its path is silent while the process answers elsewhere; or when the
+/// path answers but what was sent does not arrive at a process that does look. A process that merely computes is none
+/// of these, nor is one that was stopped: it answers nowhere.
+///
+/// *Re-sending* (failover.cpp). Chunks that a lost connection took and that were not acknowledged leave it once UCX
+/// has let go of their memory, and go to the same process over other lines; those above see a late Completion. The
+/// receiver knows duplicates by what they are (ChunkHeader), also after the operation ended (Link::ended).
+///
+/// *Mending* (rebuild.cpp). The process with the lower uid proposes new connections until one proves itself.
+///
+/// With the gate held. Allocates only when something was lost.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "link.h"
+#include "rails.h"
+#include "status.h"
+
+namespace flx::ucx {
+
+class Line;
+class RailLink;
+struct Outgoing;
+struct Peer;
+struct Target;
+struct Word;
+
+/// A chunk that lost its connection.
+struct Resend {
+    RailLink *home = nullptr;  ///< where its completion is collected; null: gone, or nobody waits
+    int rank = -1;
+    ChunkHeader header{};
+    const void *source = nullptr;       ///< the caller's memory,
+    std::unique_ptr<std::byte[]> copy;  ///< or the rail's own
+};
+
+class Failover {
+  public:
+    Failover(uint64_t uid, const RailOptions &options);
+    ~Failover();
+    Failover(const Failover &) = delete;
+    Failover &operator=(const Failover &) = delete;
+
+    void add(Line &line);
+    void add(Target &target);
+    /// What users call the process.
+    void name(int process, std::string text);
+
+    /// From UCX's callbacks: looked at in the next turn().
+    void failed(Peer &peer) { failed_.push_back(&peer); }
+    /// After each progress of a line. A few nanoseconds where all is well.
+    void turn() {
+        if (!failed_.empty())
+            bury();
+        if (waiting_ != 0)
+            pump();
+        if (!proven_.empty())
+            prove_all();
+        if (paths_ != nullptr && (++turns_ % kTurnsPerLook == 0 || paths_->has_words()))
+            look();
+    }
+    /// The same from the guard thread, which comes seldom.
+    void guard_turn();
+
+    /// Whether chunks wait to be sent again to this process: new ones must not overtake them for ever.
+    [[nodiscard]] bool blocked(int process) const { return waiting_ != 0 && !partner(process).queue.empty(); }
+    /// `link` goes: what it holds in the caller's memory must not be sent any more.
+    void forget(RailLink &link);
+    /// Success while anything reaches the process, or may soon.
+    [[nodiscard]] Status error(const Target &target, int rank) const;
+    /// Whether something has to be moved although nobody calls: a line is lost, chunks wait.
+    [[nodiscard]] bool restless() const { return troubled_ != 0 || waiting_ != 0 || !failed_.empty(); }
+    [[nodiscard]] const FailoverCounters &counters() const { return counters_; }
+    /// No more mending: the process ends. Tells the peers.
+    void close();
+
+    // Messages of the rails' own (rail_receive.cpp).
+    void echoed(Peer &peer, uint32_t bytes);
+    void told_up(Peer &peer);
+
+  private:
+    static constexpr uint32_t kTurnsPerLook = 64;
+    struct Partner {
+        std::vector<Target *> targets;
+        std::deque<Resend> queue;
+        std::string name;
+    };
+
+    // failover.cpp
+    Partner &partner(int process) { return partners_[static_cast<size_t>(process)]; }
+    [[nodiscard]] const Partner &partner(int process) const { return partners_[static_cast<size_t>(process)]; }
+    void bury();
+    size_t surrender(Peer &peer);
+    void pump();
+    void look();
+    void tick(int64_t now);
+    void watch(Target &target, int64_t now);
+    void lose(Target &target, std::string why, int64_t now);
+    void report_loss(Target &target);
+    // rebuild.cpp
+    void mend(Target &target, int64_t now);
+    void offer(Target &target, int64_t now);
+    void prove(Target &target);
+    void prove_all();
+    void back(Target &target);
+    void give_up(Target &target, int64_t now);
+    void tell(const Target &target, uint32_t kind, uint32_t value, const std::string &address, bool everywhere);
+    void heed(uint64_t uid, const std::string &text);
+    void heed_offer(Target &target, const Word &word, const std::string &address);
+    [[nodiscard]] bool leads(const Target &target) const;
+
+    const uint64_t uid_;
+    const int64_t timeout_ns_;
+    const int64_t deadline_ns_;
+    Paths *const paths_;
+    std::vector<Line *> lines_;
+    std::deque<Partner> partners_;
+    std::vector<Peer *> failed_;
+    std::vector<Target *> proven_;  // an echo came back
+    std::vector<Peer *> dying_;     // UCX had not let go of all their chunks
+    size_t waiting_ = 0;            // chunks to be sent again
+    size_t troubled_ = 0;           // targets that are not up, and should be
+    uint32_t turns_ = 0;
+    int64_t ticked_ns_ = 0;
+    int64_t swept_ns_ = 0;
+    bool closing_ = false;
+    FailoverCounters counters_;
+};
+
+}  // namespace flx::ucx
