@@ -71,8 +71,10 @@ void Failover::bury() {
         else if (current && target->standing == Standing::probation)
             give_up(*target, now);
         target->moved += surrender(peer);
-        if (peer.rail->clings(peer))
+        if (peer.rail->clings(peer)) {
+            log().debug("{}: UCX still holds chunks for process {}", target->line->spec().name, target->process);
             dying_.push_back(&peer);
+        }
     }
     pump();
 }
@@ -90,10 +92,14 @@ size_t Failover::surrender(Peer &peer) {
         ++count;
     }
     counters_.resent += count;
+    std::stable_sort(queue.begin(), queue.end(),
+                     [](const Resend &a, const Resend &b) { return a.header.sequence < b.header.sequence; });
     return count;
 }
 
-/// Sends again what waits, on lines that are up and have room, each time on the one with the least under way.
+/// Sends again what waits, each time on the line with the least under way of those that are up. Windows do not count:
+/// they may be full of chunks of the next operation, which the receiver keeps until it has what is sent again here.
+/// What a connection had taken is a window's worth at most.
 void Failover::pump() {
     for (Partner &partner : partners_) {
         while (!partner.queue.empty()) {

@@ -127,7 +127,8 @@ class Rail {
     void detach(RailLink &link);
 
     SendResult send(Peer &peer, RailLink &link, int rank, const ChunkHeader &header, const void *data);
-    /// Sends a chunk that another connection lost, counted by `link` (may be null). True if taken, with its copy.
+    /// Sends a chunk that another connection lost, counted by `link` (may be null), whether there is room in the window
+    /// or not. True if taken.
     bool resend(Peer &peer, RailLink *link, Resend &resend);
     /// Takes one unacknowledged chunk of a peer that failed, once UCX has let go of it; false: no such.
     bool surrender(Peer &peer, Resend &resend);

@@ -71,8 +71,7 @@ SendResult Rail::send(Peer &peer, RailLink &link, int rank, const ChunkHeader &h
 }
 
 bool Rail::resend(Peer &peer, RailLink *link, Resend &resend) {
-    bool put = false;
-    if (peer.failure != UCS_OK || can_start(peer, resend.header.bytes, options_.window_bytes, put) != SendResult::in_flight)
+    if (peer.failure != UCS_OK || outgoing_.all().size() > kIndexMask || !ensure_endpoint(peer))
         return false;
     std::byte *copy = nullptr;
     const int size_class = BufferPool::class_of(resend.header.bytes);
@@ -92,7 +91,7 @@ bool Rail::resend(Peer &peer, RailLink *link, Resend &resend) {
         copied_bytes_ += BufferPool::bytes_of(size_class);
     }
     chunk->wire.prompt = 1;
-    return start(chunk, put);
+    return start(chunk, false);  // by a message: it needs no slot, of which none may be free for the same reason
 }
 
 /// False: the peer failed, and the chunk is as if it had never been.
