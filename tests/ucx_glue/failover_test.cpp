@@ -1,0 +1,441 @@
+// A line between two processes that swallows everything, and what becomes of its chunks: two processes' rails in one,
+// over loopback, with paths that answer or not as the test says.
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "guard.h"
+#include "rails.h"
+#include "telemetry.h"
+#include "traffic.h"
+
+namespace flx::ucx {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr uint64_t kA = 1;
+constexpr uint64_t kB = 2;
+
+/// What carries questions and words between the two: all paths by number of the line.
+struct Network {
+    std::recursive_mutex mutex;
+    std::set<int> silent;
+    std::map<uint64_t, std::deque<std::pair<uint64_t, std::string>>> boxes;
+    std::map<uint64_t, std::function<void()>> wake;
+};
+
+class TestPaths final : public Paths {
+  public:
+    TestPaths(Network &network, uint64_t uid) : network_(network), uid_(uid) {}
+    int add_path(uint64_t, const std::string &, uint32_t, uint32_t) override {
+        reports_.emplace_back();
+        return static_cast<int>(reports_.size()) - 1;
+    }
+    void ask_path(int path) override {
+        const std::lock_guard lock(network_.mutex);
+        PathReport &report = reports_[path];
+        if (network_.silent.count(path) == 0) {
+            ++report.answers;
+            report.answered_ns = answered_ = now_ns();
+            report.unanswered = 0;
+            return;
+        }
+        if (report.unanswered++ == 0)
+            since_[path] = now_ns();
+    }
+    [[nodiscard]] PathReport path_report(int path) const override {
+        const std::lock_guard lock(network_.mutex);
+        PathReport report = reports_[path];
+        report.silent_ns = report.unanswered == 0 ? 0 : now_ns() - since_.at(path);
+        return report;
+    }
+    void ask_process(uint64_t) override { answered_ = now_ns(); }
+    [[nodiscard]] int64_t process_answered_ns(uint64_t) const override { return answered_; }
+    [[nodiscard]] bool process_gone(uint64_t) const override { return false; }
+    void tell(uint64_t uid, int path, const void *word, size_t bytes) override {
+        const std::lock_guard lock(network_.mutex);
+        if (network_.silent.count(path) != 0)
+            return;
+        network_.boxes[uid].emplace_back(uid_, std::string(static_cast<const char *>(word), bytes));
+        if (const auto &wake = network_.wake[uid])
+            wake();
+    }
+    bool hear(uint64_t &uid, std::string &word) override {
+        const std::lock_guard lock(network_.mutex);
+        auto &box = network_.boxes[uid_];
+        if (box.empty())
+            return false;
+        std::tie(uid, word) = box.front();
+        box.pop_front();
+        return true;
+    }
+    [[nodiscard]] bool has_words() const override {
+        const std::lock_guard lock(network_.mutex);
+        return !network_.boxes[uid_].empty();
+    }
+    void on_word(std::function<void()> wake) override {
+        const std::lock_guard lock(network_.mutex);
+        network_.wake[uid_] = std::move(wake);
+    }
+
+  private:
+    Network &network_;
+    const uint64_t uid_;
+    std::vector<PathReport> reports_;
+    std::map<int, int64_t> since_;
+    int64_t answered_ = 0;
+};
+
+bool wait_for(const std::function<bool()> &done, std::chrono::milliseconds limit = 20s) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!done()) {
+        if (std::chrono::steady_clock::now() > end)
+            return false;
+        sched_yield();
+    }
+    return true;
+}
+
+/// Two lines over loopback between A (rank 0) and B (rank 1), one communicator.
+class Failing : public ::testing::Test {
+  protected:
+    void start(int lines = 2, double deadline_s = 30) {
+        std::vector<RailSpec> specs;
+        for (int i = 0; i < lines; ++i)
+            specs.push_back({"line" + std::to_string(i), "lo", "tcp", false});
+        RailOptions options;
+        options.timeout_s = 0.1;
+        options.deadline_s = deadline_s;
+        options.paths = &paths_a_;
+        a_ = Rails::open(specs, kA, options);
+        options.paths = &paths_b_;
+        b_ = Rails::open(specs, kB, options);
+        for (int i = 0; i < lines; ++i) {
+            ASSERT_TRUE(a_->connect(i, 1, kB, b_->address(i)).ok());
+            ASSERT_TRUE(b_->connect(i, 0, kA, a_->address(i)).ok());
+            links_a_.push_back(a_->link(i, 1, {-1, 1}));
+            links_b_.push_back(b_->link(i, 1, {0, -1}));
+        }
+        a_->name(1, "b");
+        b_->name(0, "a");
+    }
+
+    void swallow(int line, bool on) {
+        a_->drop_arrivals(line, on);
+        b_->drop_arrivals(line, on);
+        const std::lock_guard lock(network_.mutex);
+        if (on)
+            network_.silent.insert(line);
+        else
+            network_.silent.erase(line);
+    }
+
+    static ChunkHeader header_of(uint64_t sequence, uint32_t block, size_t bytes) {
+        ChunkHeader header{};
+        header.sequence = sequence;
+        header.comm = 1;
+        header.block = block;
+        header.cells = 1;
+        header.bytes = static_cast<uint32_t>(bytes);
+        return header;
+    }
+
+    /// Sends one chunk of each size from A over `line`; what was taken stays in sources_ until it is completed.
+    bool send(int line, uint32_t block, size_t bytes) {
+        std::vector<std::byte> &source = sources_[block];
+        source.resize(bytes);
+        for (size_t i = 0; i < bytes; ++i)
+            source[i] = test::content(1, 0, block, i);
+        const SendResult result = links_a_[line]->send(1, header_of(1, block, bytes), source.data());
+        if (result == SendResult::copied) {
+            std::memset(source.data(), 0xee, bytes);
+            sources_.erase(block);
+        }
+        if (result == SendResult::in_flight)
+            ++flown_;
+        if (result == SendResult::busy || result == SendResult::failed)
+            sources_.erase(block);
+        return result == SendResult::copied || result == SendResult::in_flight;
+    }
+
+    /// Everything that B receives, checked, and A's completions.
+    void step(bool b_receives = true) {
+        step_a();
+        step_b(b_receives);
+    }
+    void step_a() {
+        for (auto &link : links_a_) {
+            link->progress();
+            Completion completion;
+            while (link->completed(completion)) {
+                ++completions_;
+                EXPECT_EQ(completion.peer, 1);
+                EXPECT_EQ(sources_.erase(completion.header.block), 1U) << "completed twice, or never sent";
+            }
+        }
+    }
+    void step_b(bool b_receives) {
+        for (auto &link : links_b_) {
+            link->progress();
+            Arrival arrival;
+            while (b_receives && link->receive(0, arrival)) {
+                bool right = true;
+                for (size_t i = 0; i < arrival.header.bytes; ++i)
+                    right &= arrival.data[i] == test::content(1, 0, arrival.header.block, i);
+                EXPECT_TRUE(right) << "block " << arrival.header.block;
+                ++seen_[arrival.header.block];
+                link->release(arrival);
+            }
+        }
+    }
+
+    size_t outstanding() const {
+        size_t sum = 0;
+        for (const auto &link : links_a_)
+            sum += link->outstanding();
+        return sum;
+    }
+
+    Network network_;
+    TestPaths paths_a_{network_, kA};
+    TestPaths paths_b_{network_, kB};
+    std::unique_ptr<Rails> a_;
+    std::unique_ptr<Rails> b_;
+    std::vector<std::unique_ptr<Link>> links_a_;
+    std::vector<std::unique_ptr<Link>> links_b_;
+    std::map<uint32_t, std::vector<std::byte>> sources_;
+    std::map<uint32_t, int> seen_;
+    int flown_ = 0;
+    int completions_ = 0;
+};
+
+TEST_F(Failing, WhatALostLineTookArrivesOverTheOther) {
+    start();
+    uint32_t block = 0;
+    size_t bytes = 0;
+    const auto put = [&](int line) {  // small ones are copied, large ones are not
+        const size_t size = block % 3 == 0 ? 500 : 60000;
+        if (!send(line, block, size))
+            return false;
+        bytes += size;
+        ++block;
+        return true;
+    };
+    ASSERT_TRUE(wait_for([&] {
+        put(0);
+        step();
+        return block == 20;
+    }));
+    swallow(0, true);
+    while (block < 35)
+        ASSERT_TRUE(put(0));
+    EXPECT_TRUE(wait_for([&] {
+        step();
+        return links_a_[0]->state(1) == LinkState::lost && links_b_[0]->state(0) == LinkState::lost;
+    }));
+    EXPECT_EQ(links_a_[0]->send(1, header_of(1, 0, 1), &block), SendResult::failed);
+    EXPECT_TRUE(links_a_[0]->error(1).ok()) << links_a_[0]->error(1).sentence();
+    EXPECT_EQ(links_a_[1]->state(1), LinkState::up);
+    EXPECT_TRUE(wait_for([&] {
+        step();
+        return outstanding() == 0;
+    }));
+    EXPECT_EQ(completions_, flown_);
+    EXPECT_TRUE(sources_.empty());
+    for (uint32_t i = 0; i < block; ++i)
+        EXPECT_GE(seen_[i], 1) << "block " << i;
+    EXPECT_EQ(links_a_[0]->counters(1).bytes + links_a_[1]->counters(1).bytes, bytes) << "counted where delivered";
+    EXPECT_GE(a_->failover_counters().resent, 15U);
+    EXPECT_EQ(a_->failover_counters().losses, 1U);
+
+    swallow(0, false);
+    EXPECT_TRUE(wait_for([&] {
+        step();
+        return links_a_[0]->state(1) == LinkState::up && links_b_[0]->state(0) == LinkState::up;
+    })) << "it does not come back";
+    const uint64_t before = links_a_[0]->counters(1).bytes;
+    for (int i = 0; i < 10; ++i)
+        ASSERT_TRUE(put(0));
+    EXPECT_TRUE(wait_for([&] {
+        step();
+        return outstanding() == 0;
+    }));
+    EXPECT_GT(links_a_[0]->counters(1).bytes, before);
+    EXPECT_EQ(completions_, flown_);
+    EXPECT_EQ(a_->failover_counters().returns, 1U);
+}
+
+TEST_F(Failing, ALineMayBeLostAndReturnManyTimes) {
+    start();
+    uint32_t block = 0;
+    for (int round = 0; round < 4; ++round) {
+        swallow(round % 2, true);
+        for (int i = 0; i < 6; ++i)
+            ASSERT_TRUE(send(round % 2, block++, 30000));
+        EXPECT_TRUE(wait_for([&] {
+            step();
+            return outstanding() == 0;
+        }));
+        swallow(round % 2, false);
+        EXPECT_TRUE(wait_for([&] {
+            step();
+            return links_a_[round % 2]->state(1) == LinkState::up && links_b_[round % 2]->state(0) == LinkState::up;
+        }));
+    }
+    EXPECT_EQ(completions_, flown_);
+    for (uint32_t i = 0; i < block; ++i)
+        EXPECT_GE(seen_[i], 1);
+}
+
+TEST_F(Failing, APeerThatIsLateIsNotALostLine) {
+    start();
+    for (uint32_t block = 0; block < 5; ++block)
+        ASSERT_TRUE(send(0, block, 60000));
+    // It receives, and holds everything for long; its paths answer.
+    EXPECT_FALSE(wait_for(
+        [&] {
+            step(false);
+            return links_a_[0]->state(1) == LinkState::lost;
+        },
+        2500ms));
+    EXPECT_EQ(outstanding(), 5U);
+    EXPECT_TRUE(wait_for([&] {
+        step();
+        return outstanding() == 0;
+    }));
+    EXPECT_EQ(a_->failover_counters().losses, 0U);
+}
+
+TEST_F(Failing, AConnectionThatStandsStillThoughItsPathAnswersIsLost) {
+    start();
+    b_->drop_arrivals(0, true);
+    for (uint32_t block = 0; block < 5; ++block)
+        ASSERT_TRUE(send(0, block, 60000));
+    EXPECT_TRUE(wait_for([&] {
+        step();
+        return outstanding() == 0;
+    }));
+    EXPECT_EQ(seen_.size(), 5U);
+    EXPECT_EQ(a_->failover_counters().losses, 1U);
+}
+
+TEST_F(Failing, DuplicatesOfAnEndedOperationAreAcknowledgedAsTheyCome) {
+    start();
+    ASSERT_TRUE(send(0, 0, 60000));
+    ASSERT_TRUE(wait_for([&] {
+        step();
+        return outstanding() == 0;
+    }));
+    for (auto &link : links_b_)
+        link->ended(-1, 1);
+    ASSERT_TRUE(send(1, 0, 60000));
+    EXPECT_TRUE(wait_for([&] {
+        step(false);  // nobody takes it
+        return outstanding() == 0;
+    }));
+    EXPECT_EQ(completions_, 2);
+}
+
+TEST_F(Failing, TheGuardAcknowledgesAndMendsWhileTheProgramComputes) {
+    start();
+    std::unique_ptr<Guard> guard;
+    ASSERT_TRUE(Guard::start(*b_, guard).ok());
+    paths_b_.on_word([&] { guard->hurry(); });
+    // B has used what A sent, and its operation has ended; the acknowledgements are lost with the line.
+    a_->drop_arrivals(0, true);
+    for (uint32_t block = 0; block < 4; ++block)
+        ASSERT_TRUE(send(0, block, 60000));
+    ASSERT_TRUE(wait_for([&] {
+        step();
+        return seen_.size() == 4;
+    }));
+    b_->enter();
+    for (auto &link : links_b_)
+        link->ended(-1, 1);
+    b_->leave();
+    ASSERT_EQ(outstanding(), 4U);
+    swallow(0, true);
+    EXPECT_TRUE(wait_for([&] {
+        step_a();  // B computes
+        return outstanding() == 0;
+    }));
+    for (uint32_t block = 0; block < 4; ++block)
+        EXPECT_EQ(seen_[block], 1) << "a duplicate was handed over";
+    swallow(0, false);
+    EXPECT_TRUE(wait_for([&] {
+        step_a();
+        return links_a_[0]->state(1) == LinkState::up;
+    }));
+    // Both may be in the rails again, one at a time.
+    for (uint32_t block = 4; block < 40; ++block) {
+        ASSERT_TRUE(wait_for([&] {
+            step();
+            return send(static_cast<int>(block % 2), block, 20000);
+        }));
+    }
+    EXPECT_TRUE(wait_for([&] {
+        step();
+        return outstanding() == 0;
+    }));
+    EXPECT_EQ(completions_, flown_);
+    paths_b_.on_word({});
+    guard.reset();
+}
+
+TEST_F(Failing, WithEveryLineLostForTheDeadlineItIsAnErrorThatNamesThem) {
+    start(2, 0.5);
+    swallow(0, true);
+    swallow(1, true);
+    for (uint32_t block = 0; block < 4; ++block)
+        ASSERT_TRUE(send(static_cast<int>(block % 2), block, 60000));
+    EXPECT_TRUE(wait_for([&] {
+        step();
+        return !links_a_[0]->error(1).ok();
+    }));
+    const std::string sentence = links_a_[0]->error(1).sentence();
+    for (const char *part : {"rank 1", "on b", "line0 (no answer", "line1 (no answer", "240000 B"})
+        EXPECT_NE(sentence.find(part), std::string::npos) << sentence;
+    swallow(0, false);
+    EXPECT_TRUE(wait_for([&] {
+        step();
+        return outstanding() == 0;
+    })) << "what waited does not go when a line returns";
+    EXPECT_TRUE(links_a_[1]->error(1).ok()) << "one line is back";
+}
+
+TEST_F(Failing, ALinkThatGoesTakesItsChunksAlong) {
+    start();
+    swallow(0, true);
+    swallow(1, true);
+    for (uint32_t block = 0; block < 6; ++block)
+        ASSERT_TRUE(send(0, block, block % 2 == 0 ? 100 : 60000));
+    ASSERT_TRUE(wait_for([&] {
+        step();
+        return links_a_[0]->state(1) == LinkState::lost;
+    }));
+    links_a_.clear();
+    sources_.clear();  // the memory is gone: a sanitizer would see it read
+    swallow(1, false);
+    swallow(0, false);
+    wait_for(
+        [&] {
+            a_->progress();
+            step();
+            return false;
+        },
+        1500ms);
+    for (uint32_t block = 1; block < 6; block += 2)
+        EXPECT_EQ(seen_.count(block), 0U) << "from memory that was given up";
+}
+
+}  // namespace
+}  // namespace flx::ucx

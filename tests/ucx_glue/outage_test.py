@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Cuts the rails of emulated hosts while outage_ranks calls collectives, and judges what came of it.
+
+    outage_test.py BED OUTAGE_RANKS SCENARIO HOSTS
+
+BED is ci/rails. SCENARIO: `outages` (a cut, a silent loss, both come back), `alone` (every rail to one host is gone, for
+good), `storm` (cuts, losses and returns at random; longer with FLX_TEST_FULL=1).
+"""
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+
+RATES = "400,200,100"
+RAILS = 3
+BYTES = 2 << 20
+
+
+class Bed:
+    def __init__(self, script, hosts):
+        self.script = script
+        self.name = f"outage{os.getpid()}"
+        made = subprocess.run([script, "--bed", self.name, "create", "--owner", str(os.getpid()), str(hosts), RATES],
+                              capture_output=True, text=True)
+        if made.returncode == 77:
+            print(made.stderr.strip().replace("ci/rails: ", ""))
+            sys.exit(77)
+        if made.returncode != 0:
+            sys.exit(made.stderr)
+        usage = subprocess.run([script, "help"], capture_output=True, text=True).stdout
+        self.managed = "--mgmt" in usage  # a network that mpirun may use and nobody cuts
+
+    def __call__(self, *command):
+        subprocess.run([self.script, "--bed", self.name, *map(str, command)], check=True)
+
+    def destroy(self):
+        subprocess.run([self.script, "--bed", self.name, "destroy"], check=False)
+
+
+class Run:
+    """outage_ranks on the bed; its lines as they come."""
+
+    def __init__(self, bed, hosts, program, seconds, knobs, pause_ms=0):
+        command = [bed.script, "--bed", bed.name, "mpirun", "-n", str(hosts)]
+        command += ["--mgmt"] if bed.managed else []
+        command += ["--", program, str(seconds), str(BYTES), str(pause_ms)]
+        self.lines = []
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                        env=os.environ | knobs)
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+        end = time.time() + 60
+        while not self.starting("begin"):
+            if self.process.poll() is not None or time.time() > end:
+                self.fail("it does not begin")
+            time.sleep(0.02)
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+
+    def starting(self, word):
+        return [line.split(" ") for line in self.lines if line.startswith(word + " ")]
+
+    def end(self, limit):
+        try:
+            self.process.wait(limit)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.fail(f"it hangs: no end after {limit} s")
+        self.reader.join()
+
+    def fail(self, why):
+        print("\n".join(line for line in self.lines if not line.startswith("op ")))
+        if self.process.poll() is None:
+            self.process.kill()
+        raise AssertionError(why)
+
+    def expect_right(self, hosts):
+        ends = self.starting("end")
+        if len(ends) != hosts or any(end[3] != "0" or end[4] != "fine" for end in ends):
+            self.fail("wrong results, or not all ranks reached the end")
+
+    def count(self, text):
+        return sum(text in line for line in self.lines)
+
+
+def outages(bed, program, hosts):
+    run = Run(bed, hosts, program, 12, {})
+    gone = []  # (from, to) of each outage
+    for do, undo, where in (("cut", "restore", (1,)), ("blackhole", "unblackhole", (2, 2))):
+        time.sleep(1)
+        bed(do, *where)
+        began = time.time()
+        time.sleep(3)
+        gone.append((began, time.time()))
+        bed(undo, *where)
+        time.sleep(1)
+    run.end(120)
+    run.expect_right(hosts)
+    # Operations go on without the rail. On a busy machine 2.5 s of 3 are time enough to notice.
+    for began, ended in gone:
+        finished = [op for op in run.starting("op") if began + 0.5 < float(op[1]) + float(op[2]) < ended]
+        if not finished:
+            run.fail("no operation ended while a rail was gone")
+    for rail in ("rail1", "rail2"):
+        if run.count(f"{rail} to h") == 0 or not any(rail in line and " lost (" in line for line in run.lines):
+            run.fail(f"nobody said that {rail} was lost")
+        if not any(rail in line and "is back" in line for line in run.lines):
+            run.fail(f"{rail} did not come back")
+    print("longest operation: %.2f s" % max(float(op[2]) for op in run.starting("op")))
+
+
+def alone(bed, program, hosts):
+    if not bed.managed:
+        print("skipped: the bed has no network beside the rails")
+        sys.exit(77)
+    run = Run(bed, hosts, program, 60, {"FLX_DEADLINE": "3"})
+    time.sleep(1)
+    for rail in range(1, RAILS + 1):
+        bed("cut", rail, 2)
+    began = time.time()
+    run.end(60)
+    errors = run.starting("error")
+    if len(errors) != hosts:
+        run.fail(f"{len(errors)} of {hosts} ranks have an error")
+    text = "\n".join(" ".join(error) for error in errors)
+    for part in ("h2", "rail1", "rail2", "rail3", " B "):
+        if part not in text:
+            run.fail(f"no error names {part}")
+    print("error after %.1f s: %s" % (max(float(e[2]) for e in errors) - began, " ".join(errors[0][3:])))
+
+
+def storm(bed, program, hosts):
+    full = os.environ.get("FLX_TEST_FULL") == "1"
+    seconds = 120 if full else 12
+    seed = int(os.environ.get("FLX_TEST_SEED", "1"))
+    chance = random.Random(seed)
+    run = Run(bed, hosts, program, seconds, {})
+    end = time.time() + seconds - 4
+    undo = {}
+    while time.time() < end and run.process.poll() is None:
+        time.sleep(chance.uniform(0.1, 1.0 if not full else 2.0))
+        rail = chance.randint(2, RAILS)  # the first stays whole, so that nobody is ever cut off
+        host = chance.randint(1, hosts)
+        if (rail, host) in undo:
+            bed(undo.pop((rail, host)), rail, host)
+        elif chance.random() < 0.3:
+            bed("rate", rail, chance.choice((25, 50, 100, 200)))
+        else:
+            do, back = chance.choice((("cut", "restore"), ("blackhole", "unblackhole")))
+            bed(do, rail, host)
+            undo[(rail, host)] = back
+    for (rail, host), back in undo.items():
+        bed(back, rail, host)
+    run.end(seconds + 120)
+    run.expect_right(hosts)
+    operations = run.starting("op")
+    print("seed %d: %d operations, longest %.2f s, %d losses, %d returns" %
+          (seed, len(operations), max(float(op[2]) for op in operations), run.count(" lost ("), run.count(" is back")))
+    if run.count(" lost (") == 0:
+        run.fail("the storm met nobody")
+
+
+def main():
+    script, program, scenario, hosts = sys.argv[1:5]
+    bed = Bed(script, int(hosts))
+    try:
+        {"outages": outages, "alone": alone, "storm": storm}[scenario](bed, program, int(hosts))
+    finally:
+        bed.destroy()
+
+
+main()
