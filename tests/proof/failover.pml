@@ -21,6 +21,23 @@
  * and bytes that stand still are therefore one transition here, lose(), and a lost notice is that it comes late.
  * Where it is narrower: both sides agree in one step to build the next incarnation; the number of failures is bounded.
  *
+ * Which code a part stands for:
+ *
+ *   Chunk, send        Rail::send, Rail::resend (ucx_glue/rail_send.cpp), Failover::pump (ucx_glue/failover.cpp)
+ *   take_copy          Rail::send, `copied` (ucx_glue/rail_send.cpp), Executor::advance_send (runtime/executor.cpp)
+ *   use                Executor::accept, consume, apply, advance_gather (runtime/executor.cpp); of operations that ended,
+ *                      Rail::deliver and RailLink::ended (ucx_glue/rail_receive.cpp, rail_link.cpp)
+ *   ACK                Rail::release, owe, send_acks, take_riding_acks (ucx_glue/rail_receive.cpp)
+ *   ack_arrived        Rail::acknowledged (ucx_glue/rail_send.cpp): by the number of one transmission, with a generation
+ *                      in it, in the incarnation's own pool, so it can name no other; one that was given up names nothing
+ *   believe            Rail::finish_if_done, RailLink::completed, Executor::take_completions
+ *   lose               Failover::watch, lose, bury, and surrender, which takes the chunks back (ucx_glue/failover.cpp)
+ *   next incarnation   Failover::offer and heed_offer, Line::fresh (ucx_glue/rebuild.cpp, line.cpp)
+ *   probation          Failover::prove, back, give_up (ucx_glue/rebuild.cpp)
+ *   enter, Rank        Executor::prepare and run: open_steps_ (runtime/executor.cpp)
+ *   serves             the guard thread (runtime/guard.cpp), Failover::guard_turn
+ *   stopped            the world
+ *
  * Mistakes that SPIN must find, each by a -D flag: see check.py and the word MISTAKE below.
  */
 

@@ -58,9 +58,9 @@ class LossyNetwork {
     std::atomic<int> drained{0};  // and with nothing unacknowledged
 
   private:
-    [[nodiscard]] size_t count() const { return static_cast<size_t>(rails * ranks * ranks); }
+    [[nodiscard]] size_t count() const { return static_cast<size_t>(rails) * ranks * ranks; }
     [[nodiscard]] size_t at(int rail, int from, int to) const {
-        return static_cast<size_t>((rail * ranks + from) * ranks + to);
+        return (static_cast<size_t>(rail) * ranks + from) * ranks + to;
     }
     std::vector<std::deque<Message>> queues_;
     std::vector<uint32_t> incarnations_;
@@ -71,7 +71,7 @@ class LossyRails {
   public:
     LossyRails(LossyNetwork &network, int rank, uint32_t seed, Trace &trace)
         : network_(network), rank_(rank), random_(seed), trace_(trace) {
-        known_.resize(static_cast<size_t>(network.rails * network.ranks));
+        known_.resize(static_cast<size_t>(network.rails) * network.ranks);
         for (int rail = 0; rail < network.rails; ++rail)
             links_.push_back(std::make_unique<End>(*this, rail));
     }
@@ -152,7 +152,7 @@ class LossyRails {
     };
 
     bool chance(uint32_t one_in) { return one_in != 0 && random_() % one_in == 0; }
-    uint32_t &known(int rail, int peer) { return known_[static_cast<size_t>(rail * network_.ranks + peer)]; }
+    uint32_t &known(int rail, int peer) { return known_[static_cast<size_t>(rail) * network_.ranks + peer]; }
 
     SendResult send(int rail, int peer, const ChunkHeader &header, const std::byte *data) {
         constexpr int kWindow = 3;  // each rail has room of its own, as real ones have
