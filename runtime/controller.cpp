@@ -15,7 +15,7 @@ constexpr double kSeedSamples = 2;                 // what a probe's rate weighs
 constexpr double kOutlier = 0.25;                  // relative deviation from the mean that may be a change
 constexpr double kOutlierSpreads = 2.5;            // and in mean deviations
 constexpr double kFar = 2;                         // factor at which two samples are enough
-constexpr double kBurstStep = 1.1;                 // by which samples of no length may change a rate at once
+constexpr double kBurstStep = 1.25;                // by which samples of no length may change a rate at once
 constexpr double kSeedSpread = 0.1;                // of an estimate that has no history
 constexpr uint64_t kLearnBytes = 64 << 10;         // a sample of so many bytes always counts
 constexpr uint64_t kLeastBytes = 4 << 10;          // and one of fewer than these never
@@ -36,6 +36,14 @@ constexpr uint64_t kTrialCalls = 4096;  // a trial that its class does not finis
 // Whatever is measured or told, sums and products of rates and times stay finite.
 constexpr double kMostRate = 1e6, kLeastRate = 1e-6;  // bytes per ns
 constexpr double kMostLatency = 1e12;                 // ns
+
+/// 1/n.
+constexpr auto kInverse = [] {
+    std::array<double, 256> inverse{};
+    for (size_t n = 1; n < inverse.size(); ++n)
+        inverse[n] = 1.0 / static_cast<double>(n);
+    return inverse;
+}();
 
 double known_rate(double rate) {
     return std::isfinite(rate) && rate > 0 ? std::clamp(rate, kLeastRate, kMostRate) : 0;
@@ -152,6 +160,7 @@ PartitionVector balance(std::span<const LinkEstimate> links, size_t bytes) {
 Controller::Controller(std::span<const LinkEstimate> links, const ControllerOptions &options)
     : options_(options), count_(static_cast<int>(std::min<size_t>(links.size(), kMaxLinks))) {
     options_.window = std::clamp(options_.window, 1, 255);
+    per_burst_ = options_.burst_ns > 0 ? 1 / options_.burst_ns : 0;
     for (int i = 0; i < count_; ++i) {
         links_[i].latency = known_latency(links[i].latency_ns);
         by_latency_[i] = static_cast<uint8_t>(i);
@@ -254,9 +263,8 @@ void Controller::choose_links(std::span<const LinkEstimate> links) {
         const double rate = alone[i] > 0 ? alone[i] / slowdown[i] : 0;
         for (int slot = 0; slot < kSlots && rate > 0; ++slot) {
             Estimate &seed = estimates_[slot][i];
-            seed.rate = rate;
             seed.cost = 1 / rate;
-            seed.spread = kSeedSpread;
+            seed.spread = kSeedSpread * seed.cost;
             seed.count = static_cast<uint8_t>(kSeedSamples);
         }
     }
@@ -276,7 +284,7 @@ int Controller::lanes(int slot, int extra, std::array<Lane, kMaxLinks> &out) con
     int count = 0;
     const auto add = [&](int link) {
         const Estimate &believed = estimate(slot, link);
-        out[count++] = {links_[link].latency, believed.rate, believed.cost, link};
+        out[count++] = {links_[link].latency, believed.rate(), believed.cost, link};
     };
     for (int k = 0; k < on_count_; ++k) {
         if (extra >= 0 && links_[extra].latency < links_[on_links_[k]].latency) {
@@ -414,8 +422,7 @@ void Controller::adopt(int slot, int link, double cost, bool forget_others) {
     Estimate &mine = estimates_[slot][link];
     mine = {};
     mine.cost = cost;
-    mine.rate = 1 / cost;
-    mine.spread = kSeedSpread;
+    mine.spread = kSeedSpread * cost;
     mine.own = true;
     mine.count = static_cast<uint8_t>(kSeedSamples);
     // Bands and phases that have no measurement of their own follow the nearest that has: same phase first.
@@ -446,7 +453,7 @@ bool Controller::learn(int slot, int link, const LinkSample &sample) {
         // Mostly latency. Yet a link that was faster even so is faster, and must not stay at a small share for want of
         // a larger sample.
         cost = static_cast<double>(sample.busy_ns) / static_cast<double>(sample.bytes);
-        if (options_.burst_ns == 0 || cost * estimate(slot, link).rate * (1 + kOutlier) > 1)
+        if (options_.burst_ns == 0 || cost * (1 + kOutlier) > estimate(slot, link).cost)
             return false;
     }
     state.last_learnt = calls_;
@@ -457,13 +464,14 @@ bool Controller::learn(int slot, int link, const LinkSample &sample) {
         adopt(slot, link, start > 0 ? start : cost, false);
     }
 
-    double ratio = cost * believed.rate;
-    const double bound = 1 + std::max(kOutlier, kOutlierSpreads * believed.spread);
-    const int side = ratio > bound ? 1 : ratio * bound < 1 ? -1 : 0;
+    // Divisions would be most of what a sample costs: deviations are kept in ns per byte, rates computed when wanted.
+    const double before = believed.cost;
+    const double bound = before + std::max(kOutlier * before, kOutlierSpreads * believed.spread);
+    const int side = cost > bound ? 1 : cost * bound < before * before ? -1 : 0;
     if (side == 0) {
         believed.run = 0;
     } else {
-        const bool far = ratio > kFar || ratio * kFar < 1;
+        const bool far = cost > kFar * before || cost * kFar < before;
         if (believed.run * side <= 0) {
             believed.run = 0;
             believed.run_sum = 0;
@@ -477,36 +485,31 @@ bool Controller::learn(int slot, int link, const LinkSample &sample) {
         const int length = std::abs(believed.run);
         if (length >= 3 || (length == 2 && believed.run_far)) {
             const double found = believed.run_sum / length;
+            believed.run = 0;
             if (believed.run_busy < options_.burst_ns) {
                 // Perhaps only a burst, or a peer that lost its core for a while. Taken at its word, a link that has
                 // little to do would be flooded, the others would then have little to do, and so on in turn.
-                const double ripe = 1 + believed.run_busy / options_.burst_ns;
-                believed.cost =
-                    std::clamp(found, believed.cost / (kBurstStep * ripe), believed.cost * kBurstStep * ripe);
-                believed.rate = 1 / believed.cost;
-                believed.run = 0;
+                const double step = kBurstStep * (1 + believed.run_busy / options_.burst_ns);
+                believed.cost = std::clamp(found, before / step, before * step);
+                believed.spread *= believed.cost / before;
                 return true;
             }
             // Not noise: the link has changed, and what was known before says nothing.
             believed.cost = found;
-            believed.rate = 1 / believed.cost;
-            believed.spread = kSeedSpread;
+            believed.spread = kSeedSpread * found;
             believed.count = static_cast<uint8_t>(length);
-            believed.run = 0;
             return true;
         }
         // One hiccup counts, but only as much as the bound.
-        ratio = side > 0 ? bound : 1 / bound;
-        cost = ratio * believed.cost;
+        cost = side > 0 ? bound : before * before / bound;
     }
     if (believed.count < options_.window)
         ++believed.count;
-    double weight = 1.0 / believed.count;
+    double weight = kInverse[believed.count];
     if (static_cast<double>(sample.busy_ns) < weight * options_.burst_ns)
-        weight = static_cast<double>(sample.busy_ns) / options_.burst_ns;
-    believed.spread += weight * (std::abs(ratio - 1) - believed.spread);
-    believed.cost += weight * (cost - believed.cost);
-    believed.rate = 1 / believed.cost;
+        weight = static_cast<double>(sample.busy_ns) * per_burst_;
+    believed.spread += weight * (std::abs(cost - before) - believed.spread);
+    believed.cost += weight * (cost - before);
     return false;
 }
 
@@ -597,7 +600,7 @@ void Controller::make_offer(int index) {
         }
         // Small enough to end with the others at the rate believed; one cell if nothing is believed. If even a cell
         // would end late, only where that is little beside all operations since the last offer.
-        const double believed = estimate(slot, link).rate;
+        const double believed = estimate(slot, link).rate();
         double share = cell;
         if (believed > 0) {
             share = std::max(cell, std::min(options_.explore_share, (finish - candidate.latency) * believed / bytes));
@@ -762,7 +765,7 @@ LinkVerdict Controller::verdict(int link, std::span<const std::string> names) co
 }
 
 double Controller::rate(int link) const {
-    return estimate(links_[link].slot, link).rate;
+    return estimate(links_[link].slot, link).rate();
 }
 
 }  // namespace flx

@@ -95,14 +95,14 @@ class Controller {
     /// What is believed of one link in one band and phase.
     struct Estimate {
         double cost = 0;       // mean ns per byte beyond the latency; 0: unknown
-        double rate = 0;       // 1 / cost
-        double spread = 0;     // mean relative deviation of samples from the mean
+        double spread = 0;     // mean deviation of samples from it
         double run_sum = 0;    // sum of the samples in the current run of outliers
         double run_busy = 0;   // and for how long the link was busy in them, ns
         int8_t run = 0;        // its length, with the sign of their side
         bool run_far = false;  // all of the run are beyond a factor of 2
         bool own = false;      // measured in this very band and phase
         uint8_t count = 0;     // samples in the mean, up to the window
+        [[nodiscard]] double rate() const { return cost > 0 ? 1 / cost : 0; }
     };
 
     enum class Standing : uint8_t { on, unusable, adds_little, tried, unmeasured, returned };
@@ -166,8 +166,9 @@ class Controller {
     [[nodiscard]] const Estimate &estimate(int slot, int link) const { return estimates_[source_[slot][link]][link]; }
 
     ControllerOptions options_;
-    int count_ = 0;     // links
-    int on_count_ = 0;  // of them on
+    double per_burst_ = 0;  // 1 / burst_ns
+    int count_ = 0;         // links
+    int on_count_ = 0;      // of them on
     bool forced_ = false;
     bool urgent_ = false;  // some link should be offered a share without waiting
     PartitionVector forced_vector_;

@@ -182,8 +182,8 @@ TEST(Shaped, ARailFallsToAnEighthAndReturns) {
                 shaped.throughput(controller, bytes, 60);
                 shaped.rails[slowed].rate *= 8;
                 // Operations shorter than a bucket show bursts only: shares rise step by step.
-                shaped.throughput(controller, bytes, bytes < 4 * kMiB ? 25 : 10);
-                EXPECT_GT(shaped.throughput(controller, bytes, 10), 0.85)
+                shaped.throughput(controller, bytes, bytes < 4 * kMiB ? 20 : 10);
+                EXPECT_GT(shaped.throughput(controller, bytes, 20), 0.85)
                     << bytes << " B, rail " << slowed << " back, noise " << noise;
             }
 }
