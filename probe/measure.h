@@ -6,7 +6,7 @@
 /// that what is measured is what a collective gets while all ranks do the same on the same cores and wires. The time is
 /// cut into slots that begin at the same moment on all ranks: one to wake the links up, one per link, one for all links
 /// together, a rest to drain. What travels:
-/// - pings and their answers, 8 bytes each: latency is half the median round trip;
+/// - pings and their answers, 8 bytes each: latency is half the least round trip;
 /// - a *train* of data chunks for the length of a slot. The receiver reports now and then how much had arrived when, by
 ///   its own clock; the rate is the slope of the later half of that curve, so neither buffers that fill at the sender
 ///   nor a shaper's initial burst counts. On a rail, what may be in flight grows with what was reported (as in TCP's
