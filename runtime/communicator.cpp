@@ -231,6 +231,26 @@ const PartitionVector &Communicator::vector(int peer, size_t bytes, int phase) {
     return vector;
 }
 
+/// What links carried until now is no operation's: a first sample that held the probe's pings and pauses would make a
+/// link look a hundred times slower than it is.
+void Communicator::forget_probing() {
+    for (Route &route : routes_)
+        for (uint32_t mask = route.links; mask != 0; mask &= mask - 1) {
+            const int index = std::countr_zero(mask);
+            route.seen[index] = carried(route, index);
+        }
+}
+
+LinkCounters Communicator::carried(const Route &route, int index) const {
+    LinkCounters sum;
+    for (const int peer : route.peers) {
+        const LinkCounters counters = links_[index].link->counters(peer);
+        sum.bytes += counters.bytes;
+        sum.busy_ns += counters.busy_ns;
+    }
+    return sum;
+}
+
 /// Tells each route's controller what its links carried since it was told last.
 void Communicator::learn(const Operation &operation, const Plan &plan, int64_t elapsed_ns) {
     const algorithms::Schedule &schedule = plan.schedule();
@@ -239,20 +259,15 @@ void Communicator::learn(const Operation &operation, const Plan &plan, int64_t e
         if (std::popcount(route.links) < 2)
             continue;
         std::array<LinkSample, kMaxLinks> samples{};
-        uint64_t carried = 0;
+        uint64_t bytes_carried = 0;
         for (uint32_t mask = route.links; mask != 0; mask &= mask - 1) {
             const int index = std::countr_zero(mask);
-            LinkCounters now;
-            for (const int peer : route.peers) {
-                const LinkCounters counters = links_[index].link->counters(peer);
-                now.bytes += counters.bytes;
-                now.busy_ns += counters.busy_ns;
-            }
+            const LinkCounters now = carried(route, index);
             samples[index] = {now.bytes - route.seen[index].bytes, now.busy_ns - route.seen[index].busy_ns};
             route.seen[index] = now;
-            carried += samples[index].bytes;
+            bytes_carried += samples[index].bytes;
         }
-        if (carried == 0)
+        if (bytes_carried == 0)
             continue;
         // The phases of one operation overlap in time: what a link delivered holds for both.
         for (int phase = 0; phase < schedule.phases; ++phase)

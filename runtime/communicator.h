@@ -147,6 +147,8 @@ class Communicator final : private Router, private Watch {
     void look_at_links(const Plan &plan);
     void set_lost(int link, int peer, bool lost);
     void report_change(Route &route, size_t bytes);
+    void forget_probing();
+    [[nodiscard]] LinkCounters carried(const Route &route, int index) const;
 
     std::shared_ptr<Process> process_;
     std::unique_ptr<Bootstrap> bootstrap_;

@@ -26,6 +26,7 @@ constexpr int kRefreshOthers = 16;                 // calls between two computat
 constexpr uint32_t kYoung = 16;                    // calls during which every one computes it
 constexpr size_t kOfferLeast = 8 * kMaxCellBytes;  // least message in which a cell is a small share
 constexpr double kOfferCost = 0.01;                // offers may delay operations by this part of the time between them
+constexpr double kFirstLook = 4;                   // and one operation by this many times, if only a probe warns
 constexpr int kOfferCalls = 4;                     // operations for which an offer waits to be taken
 constexpr uint8_t kMostBackoff = 6;
 constexpr int kTrialSettle = 2;         // operations of a trial that do not count
@@ -268,6 +269,7 @@ void Controller::choose_links(std::span<const LinkEstimate> links) {
             seed.count = static_cast<uint8_t>(kSeedSamples);
         }
     }
+    urgent_ = true;  // a link that the probe thought too slow is offered a share in the first operations
     // Without offers nothing else would ever measure them.
     if (options_.explore_every <= 0 || options_.frozen)
         for (int i = 0; i < count_; ++i)
@@ -318,6 +320,17 @@ double Controller::finish_time(int index, int extra) const {
     std::array<double, kMaxLinks> share;
     const int count = lanes(slot_of(index, kBands), extra, active);
     return water_fill(active, count, class_bytes(index), options_.min_gain, share.data());
+}
+
+double Controller::finish_without(int index, int link) const {
+    std::array<Lane, kMaxLinks> active;
+    std::array<double, kMaxLinks> share;
+    int count = lanes(slot_of(index, kBands), -1, active);
+    count = static_cast<int>(
+        std::remove_if(active.begin(), active.begin() + count, [link](const Lane &lane) { return lane.link == link; }) -
+        active.begin());
+    return count == 0 ? std::numeric_limits<double>::infinity()
+                      : water_fill(active, count, class_bytes(index), options_.min_gain, share.data());
 }
 
 /// Recomputes one class's vector; adopts it if it differs enough, or `always`. True if the vector changed.
@@ -589,7 +602,9 @@ void Controller::make_offer(int index) {
         LinkState &candidate = links_[link];
         if (!usable(link) || candidate.latency >= finish || (on(link) && candidate.stand_in))
             continue;
-        if (on(link) && (calls_ - candidate.last_learnt < every || state.vector.share(link) >= cell))
+        // What only the probe has seen is looked at soon: on a busy machine a probe may be wrong by any factor.
+        const bool probed_only = candidate.last_learnt == 0;
+        if (on(link) && ((calls_ - candidate.last_learnt < every && !probed_only) || state.vector.share(link) >= cell))
             continue;
         if (calls_ < candidate.next_offer)
             continue;
@@ -605,7 +620,8 @@ void Controller::make_offer(int index) {
         if (believed > 0) {
             share = std::max(cell, std::min(options_.explore_share, (finish - candidate.latency) * believed / bytes));
             const double delay = candidate.latency + share * bytes / believed - finish;
-            if (delay > kOfferCost * static_cast<double>(calls_ - candidate.last_offer) * finish)
+            const double allowed = kOfferCost * static_cast<double>(calls_ - candidate.last_offer);
+            if (delay > (probed_only ? kFirstLook : allowed) * finish)
                 continue;
         }
         share = std::min(share, 0.5);
@@ -638,7 +654,17 @@ bool Controller::finish_offer(int slot, const LinkSample &sample) {
     state.next_offer = calls_ + (static_cast<uint64_t>(options_.explore_every) << state.backoff);
     if (!delivered)
         return true;
-    adopt(slot, link, cost_of(sample, state.latency), true);
+    // A burst says only that the link may be as fast as any other.
+    double cost = cost_of(sample, state.latency);
+    if (static_cast<double>(sample.busy_ns) < options_.burst_ns) {
+        double least = std::numeric_limits<double>::infinity();
+        for (int i = 0; i < count_; ++i)
+            if (i != link && on(i) && estimate(slot, i).cost > 0)
+                least = std::min(least, estimate(slot, i).cost);
+        if (std::isfinite(least))
+            cost = std::max(cost, least);
+    }
+    adopt(slot, link, cost, true);
     state.last_learnt = calls_;
     state.slot = static_cast<uint8_t>(slot);
     if (on(link)) {
@@ -680,7 +706,10 @@ void Controller::step_trial(float cost) {
     trial_.link = -1;
     const double now = median(std::span<float>(trial_.costs.data(), kTrialCosts));
     const double gain = now > 0 ? trial_.before / now - 1 : 0;
-    const double needed = std::max(options_.min_gain, trial_.predicted / 2);
+    // What its own samples now promise counts, where an offer's burst had promised more.
+    const double predicted =
+        std::min(trial_.predicted, finish_without(trial_.index, link) / finish_time(trial_.index, -1) - 1);
+    const double needed = std::max(options_.min_gain, predicted / 2);
     if (gain >= needed) {
         links_[link].backoff = 0;
         return;

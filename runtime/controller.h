@@ -152,6 +152,7 @@ class Controller {
     void choose_links(std::span<const LinkEstimate> links);
     int lanes(int slot, int extra, std::array<Lane, kMaxLinks> &out) const;
     double finish_time(int index, int extra) const;
+    double finish_without(int index, int link) const;
     bool learn(int slot, int link, const LinkSample &sample);
     void adopt(int slot, int link, double cost, bool forget_others);
     bool refresh(int index, bool always);
