@@ -90,6 +90,7 @@ using Results = std::vector<std::vector<std::vector<std::byte>>>;  // by program
 void run_programs(const std::vector<Program> &programs, int ranks, uint32_t seed, FabricFacts &facts,
                   Results &results) {
     std::mt19937 random(seed);
+    facts.forget_sent();
     const int links = 1 + static_cast<int>(random() % 4);
     std::vector<std::unique_ptr<Fabric>> fabrics;
     for (int link = 0; link < links; ++link)
@@ -102,9 +103,15 @@ void run_programs(const std::vector<Program> &programs, int ranks, uint32_t seed
     run_ranks(ranks, [&](int rank) {
         std::vector<std::unique_ptr<FakeLink>> ends;
         std::vector<Link *> pointers;
+        std::mt19937 chaos(seed * 31 + static_cast<uint32_t>(rank));
         for (const auto &fabric : fabrics) {
             ends.push_back(std::make_unique<FakeLink>(*fabric, rank, seed * 100 + pointers.size() * 10 + rank));
             pointers.push_back(ends.back().get());
+            // All but the first may be lost for a while or for ever; some never say how fast they are.
+            if (pointers.size() > 1 && chaos() % 3 == 0)
+                ends.back()->lose_after(1 + static_cast<int>(chaos() % 60), static_cast<int>(chaos() % 40));
+            if (chaos() % 4 != 0)
+                ends.back()->set_pace(std::array{0.001, 0.1, 1.0, 50.0}[chaos() % 4]);
         }
         RandomRouter router(links, seed * 7 + rank, facts);
         Executor executor(rank, ranks, 1, pointers, router);
@@ -183,6 +190,105 @@ TEST_P(ExecutorRanks, AllAlgorithmsOverDifferentLinksAndVectors) {
     EXPECT_GT(facts.duplicates, 0);
     EXPECT_GT(facts.early, 0);
     EXPECT_GT(facts.split, 0);
+    EXPECT_GT(facts.lost, 0);
+    EXPECT_GT(facts.returned, 0);
+    EXPECT_GT(facts.moved, 0);
+    EXPECT_EQ(facts.sent_twice, 0);
+}
+
+// ---- where cells go that are moved
+
+/// Half and half over two rails, whatever they do.
+class HalfRouter final : public Router {
+  public:
+    explicit HalfRouter(bool may_move) : may_move_(may_move), vector_(make_partition(std::array{1.0, 1.0})) {}
+    const PartitionVector &vector(int, size_t, int) override { return vector_; }
+    [[nodiscard]] uint32_t incoming_links(int) const override { return 3; }
+    [[nodiscard]] uint32_t outgoing_links(int) const override { return 3; }
+    [[nodiscard]] bool may_move_cells() const override { return may_move_; }
+    void lost(int link, int) override { lost_links.push_back(link); }
+
+    std::vector<int> lost_links;
+
+  private:
+    const bool may_move_;
+    const PartitionVector vector_;
+};
+
+struct TwoRails {
+    double other_pace = 1;  ///< of the second rail; the first has 1
+    int slowness = 0;       ///< of the second rail, see Fabric
+    int lose_after = -1;    ///< chunks that rank 0's second rail takes
+    bool may_move = true;
+};
+
+/// Bytes that rank 0 sent over each of two rails in an allgather of two ranks. Results are checked.
+std::array<uint64_t, 2> bytes_over(const TwoRails &rails, std::vector<int> *lost = nullptr) {
+    FabricFacts facts;
+    constexpr int kRoom = 2;
+    Fabric first("a", LinkKind::rail, 2, kRoom, kMaxCellBytes, facts);
+    Fabric second("b", LinkKind::rail, 2, kRoom, kMaxCellBytes, facts);
+    second.slowness = rails.slowness;
+    std::array<uint64_t, 2> bytes{};
+    std::atomic<int> failed{0};
+    run_ranks(2, [&](int rank) {
+        FakeLink a(first, rank, 1 + rank);
+        FakeLink b(second, rank, 11 + rank);
+        a.set_pace(1);
+        b.set_pace(rails.other_pace);
+        if (rank == 0 && rails.lose_after >= 0)
+            b.lose_after(rails.lose_after, 0);
+        HalfRouter router(rails.may_move);
+        Executor executor(rank, 2, 1, {&a, &b}, router);
+        TestWatch watch(failed, 20'000'000'000);
+        TestCall call;
+        call.collective = Collective::allgather;
+        call.ranks = 2;
+        call.count = 2 * 400'000;
+        const Plan plan(*algorithms::find("direct"), {call.collective, rank, 2, 0});
+        const TestBuffers buffers(call, rank);
+        const Operation operation{
+            call.collective, buffers.in(), buffers.out(), call.count, call.dtype, call.op, 0, 1, 7};
+        Waiter waiter(kYield, watch);
+        const Status status = executor.run(operation, plan, waiter);
+        EXPECT_TRUE(status.ok()) << status.sentence();
+        EXPECT_EQ(buffers.result(), result_of(call, rank));
+        if (rank != 0)
+            return;
+        bytes = {a.counters(1).bytes, b.counters(1).bytes};
+        if (lost != nullptr)
+            *lost = router.lost_links;
+    });
+    EXPECT_EQ(facts.sent_twice, 0);
+    EXPECT_EQ(bytes[0] + bytes[1], 400'000 * sizeof(int32_t));
+    return bytes;
+}
+
+TEST(MovedCells, GoToTheRailThatIsFaster) {
+    const auto bytes = bytes_over({.other_pace = 0.1, .slowness = 40});
+    EXPECT_LT(bytes[1], bytes[0] / 3) << "a rail of a tenth of the speed kept its half";
+    EXPECT_GT(bytes[1], 0U);
+}
+
+TEST(MovedCells, StayWhereSharesAreForced) {
+    const auto bytes = bytes_over({.other_pace = 0.1, .slowness = 5, .may_move = false});
+    EXPECT_NEAR(static_cast<double>(bytes[0]), static_cast<double>(bytes[1]), kMaxCellBytes);
+}
+
+TEST(MovedCells, StayWhereThePaceIsNotKnown) {
+    const auto bytes = bytes_over({.other_pace = 0});
+    EXPECT_NEAR(static_cast<double>(bytes[0]), static_cast<double>(bytes[1]), kMaxCellBytes);
+}
+
+TEST(MovedCells, LeaveALostRailWhateverElseHolds) {
+    for (const bool may_move : {true, false}) {
+        for (const double pace : {0.0, 1.0, 100.0}) {
+            std::vector<int> lost;
+            const auto bytes = bytes_over({.other_pace = pace, .lose_after = 3, .may_move = may_move}, &lost);
+            EXPECT_LE(bytes[1], 3 * kMaxCellBytes);
+            EXPECT_EQ(lost, std::vector<int>{1}) << "it is told once";
+        }
+    }
 }
 
 // ---- one rank, and a link that gives it what the test says

@@ -11,7 +11,9 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,7 +25,34 @@ namespace flx::testing {
 
 /// How often what happened that a test is about.
 struct FabricFacts {
-    std::atomic<int> busy{0}, in_flight{0}, duplicates{0}, early{0}, split{0};
+    std::atomic<int> busy{0}, in_flight{0}, duplicates{0}, early{0}, split{0}, lost{0}, returned{0}, moved{0};
+    std::atomic<int> sent_twice{0};  ///< cells
+
+    /// A chunk that a link took. Cells that a link sends out of order were moved to it.
+    void sent(int from, int to, const std::string &link, const ChunkHeader &header) {
+        const std::lock_guard guard(mutex_);
+        const auto step = std::tuple(header.sequence, from, to, header.phase, header.block);
+        std::set<uint32_t> &cells = cells_[step];
+        for (uint32_t cell = header.first_cell; cell < header.first_cell + header.cells; ++cell)
+            sent_twice += cells.insert(cell).second ? 0 : 1;
+        const auto [next, first] = next_.try_emplace(std::pair(step, link), 0);
+        if (!first && header.first_cell < next->second)
+            ++moved;
+        next->second = header.first_cell + header.cells;
+    }
+
+    /// Operations are numbered from 1 again.
+    void forget_sent() {
+        const std::lock_guard guard(mutex_);
+        cells_.clear();
+        next_.clear();
+    }
+
+  private:
+    using StepOfRank = std::tuple<uint64_t, int, int, uint32_t, uint32_t>;
+    std::mutex mutex_;
+    std::map<StepOfRank, std::set<uint32_t>> cells_;
+    std::map<std::pair<StepOfRank, std::string>, uint32_t> next_;
 };
 
 /// What the ranks' ends of one link share.
@@ -41,6 +70,8 @@ class Fabric {
         std::mutex mutex;
         std::deque<Message> queue;
         int room_taken = 0;  // chunks sent and not released
+        size_t bytes_taken = 0;
+        uint64_t bytes_sent = 0;
         std::deque<std::pair<Completion, int>> completions;
         size_t outstanding = 0;
     };
@@ -58,6 +89,7 @@ class Fabric {
     const int room;
     const size_t max_chunk;
     FabricFacts &facts;
+    int slowness = 0;  ///< polls by which each chunk is later
 
   private:
     std::vector<std::unique_ptr<Direction>> directions_;
@@ -70,6 +102,13 @@ class FakeLink final : public Link {
 
     /// For FabricFacts::early: the operation that runs.
     void set_sequence(uint64_t sequence) { sequence_ = sequence; }
+    /// After so many chunks it is lost, towards all peers; what it has taken is delivered nevertheless. It comes back
+    /// when it was tried `tries` times more (never, if 0).
+    void lose_after(int chunks, int tries) {
+        until_lost_ = chunks;
+        until_back_ = tries;
+    }
+    void set_pace(double bytes_per_ns) { pace_ = bytes_per_ns; }
     /// Arrivals handed over and not released.
     [[nodiscard]] size_t held() const { return held_.size(); }
 
@@ -82,10 +121,21 @@ class FakeLink final : public Link {
     SendResult send(int peer, const ChunkHeader &header, const void *data) override {
         Fabric::Direction &direction = fabric_.direction(rank_, peer);
         const std::lock_guard guard(direction.mutex);
+        if (until_lost_ == 0) {
+            if (until_back_ == 0 || --until_back_ != 0)
+                return chance(2) ? SendResult::failed : SendResult::busy;
+            until_lost_ = -1;
+            ++fabric_.facts.returned;
+        }
         if (direction.room_taken >= fabric_.room || chance(4)) {
             ++fabric_.facts.busy;
             return SendResult::busy;
         }
+        if (until_lost_ > 0 && --until_lost_ == 0)
+            ++fabric_.facts.lost;
+        fabric_.facts.sent(rank_, peer, fabric_.name, header);
+        direction.bytes_taken += header.bytes;
+        direction.bytes_sent += header.bytes;
         const auto *bytes = static_cast<const std::byte *>(data);
         Fabric::Message message{header, bytes, {}, delay(), !chance(4), false};
         if (message.in_flight) {
@@ -131,6 +181,8 @@ class FakeLink final : public Link {
         if (entry == held_.end())
             std::abort();  // released twice
         --direction.room_taken;
+        if (!entry->second.duplicate)
+            direction.bytes_taken -= arrival.header.bytes;
         if (entry->second.in_flight)
             direction.completions.push_back({{arrival.header, rank_}, delay()});
         held_.erase(entry);
@@ -160,17 +212,31 @@ class FakeLink final : public Link {
         }
         return sum;
     }
-    [[nodiscard]] size_t unacknowledged(int) const override { return 0; }
-    [[nodiscard]] LinkCounters counters(int) const override { return {}; }
+    [[nodiscard]] size_t unacknowledged(int peer) const override {
+        Fabric::Direction &direction = fabric_.direction(rank_, peer);
+        const std::lock_guard guard(direction.mutex);
+        return direction.bytes_taken;
+    }
+    [[nodiscard]] Pace pace(int) const override { return {pace_, 0}; }
+    [[nodiscard]] LinkState state(int) const override { return until_lost_ == 0 ? LinkState::lost : LinkState::up; }
+    [[nodiscard]] LinkCounters counters(int peer) const override {
+        Fabric::Direction &direction = fabric_.direction(rank_, peer);
+        const std::lock_guard guard(direction.mutex);
+        return {direction.bytes_sent, 0, 0};
+    }
     [[nodiscard]] Status error(int) const override { return {}; }
 
   private:
     bool chance(uint32_t one_in) { return random_() % one_in == 0; }
-    int delay() { return chance(2) ? 0 : static_cast<int>(random_() % 6); }
+    int delay() { return fabric_.slowness + random_delay(); }
+    int random_delay() { return chance(2) ? 0 : static_cast<int>(random_() % 6); }
 
     Fabric &fabric_;
     const int rank_;
     std::mt19937 random_;
+    double pace_ = 0;
+    int until_lost_ = -1;  // chunks; 0: lost
+    int until_back_ = 0;   // attempts
     uint64_t sequence_ = 0;
     uint64_t token_ = 0;
     std::map<uint64_t, Fabric::Message> held_;
@@ -193,6 +259,7 @@ class RandomRouter final : public Router {
         return vector_;
     }
     [[nodiscard]] uint32_t incoming_links(int) const override { return (1U << links_) - 1; }
+    [[nodiscard]] uint32_t outgoing_links(int) const override { return (1U << links_) - 1; }
 
   private:
     const int links_;
