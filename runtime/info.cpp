@@ -42,6 +42,9 @@ void report_links(const Communicator &comm, std::vector<std::string> &lines) {
                                     describe(slot.near, "near"), describe(slot.far, "far"),
                                     slot.why_off.empty() ? "" : "  " + slot.why_off));
     }
+    if (const ucx::FailoverCounters counters = comm.process()->failover_counters(); counters.losses != 0)
+        lines.push_back(fmt::format("  rails of this process: lost {} times, {} chunks sent again, back {} times",
+                                    counters.losses, counters.resent, counters.returns));
     for (const auto &[name, why] : comm.left_off())
         lines.push_back(fmt::format("  {:<12} off   {}", name, why));
 }

@@ -111,4 +111,9 @@ ucx::Rails *Process::open_rails(const probe::RailPlan &plan) {
     return rails_.get();
 }
 
+ucx::FailoverCounters Process::failover_counters() {
+    const std::lock_guard guard(mutex_);
+    return rails_ ? rails_->failover_counters() : ucx::FailoverCounters();
+}
+
 }  // namespace flx

@@ -54,6 +54,9 @@ class Process {
     /// peers that used a rail once know its address. Rails that fail are in problems(). Thread-safe.
     ucx::Rails *open_rails(const probe::RailPlan &plan);
 
+    /// What lost rails have cost so far. Thread-safe.
+    [[nodiscard]] ucx::FailoverCounters failover_counters();
+
     /// A thread begins or ends an operation that uses rails. Who leaves while others are inside may leave the rails to
     /// them; the last one sees to it that nothing stays behind.
     void enter_rails() {

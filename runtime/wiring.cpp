@@ -677,7 +677,8 @@ Status Communicator::connect_rails() {
         const uint32_t outgoing = peer != rank_ ? outgoing_[members_[peer].host] : 0;
         for (uint32_t mask = outgoing | incoming_[peer]; mask != 0; mask &= mask - 1) {
             const int index = std::countr_zero(mask);
-            if (Link *link = links_[index].link.get(); link->kind() == LinkKind::rail)
+            Link *link = links_[index].link.get();
+            if (link->kind() == LinkKind::rail && link->state(peer) == LinkState::up)
                 open.push_back({link, peer, (outgoing >> index & 1) == 0, (incoming_[peer] >> index & 1) == 0});
         }
     }
