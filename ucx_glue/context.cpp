@@ -95,7 +95,7 @@ Status Context::open(const RailSpec &spec, const RailOptions &options) {
 
     ucp_worker_params_t worker_params{};
     worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT;
-    worker_params.thread_mode = options.threads ? UCS_THREAD_MODE_SERIALIZED : UCS_THREAD_MODE_SINGLE;
+    worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // the guard thread comes too, one at a time
     worker_params.am_alignment = 64;
     status = ucp_worker_create(context, &worker_params, &worker);
     if (status != UCS_OK) {
