@@ -111,6 +111,8 @@ Schedule build(const Request &request) {
             return reduce(rank, size, root);
         case Collective::barrier:
             return barrier(rank, size);
+        default:  // exchanges have no schedule
+            break;
     }
     return {};
 }

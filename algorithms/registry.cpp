@@ -7,8 +7,9 @@
 namespace flx::algorithms {
 namespace {
 
-constexpr std::array<std::string_view, kCollectives> kNames = {
-    "allreduce", "reduce_scatter_block", "allgather", "bcast", "reduce", "barrier"};
+constexpr std::array<std::string_view, 9> kNames = {
+    "allreduce", "reduce_scatter_block", "allgather", "bcast", "reduce", "barrier", "alltoall", "alltoallv",
+    "send_recv"};
 
 }  // namespace
 
@@ -31,7 +32,7 @@ std::string_view name_of(Collective collective) {
 }
 
 std::optional<Collective> parse_collective(std::string_view name) {
-    for (size_t i = 0; i < kNames.size(); ++i) {
+    for (size_t i = 0; i < kCollectives; ++i) {
         if (kNames[i] == name)
             return static_cast<Collective>(i);
     }

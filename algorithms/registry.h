@@ -41,8 +41,9 @@ struct Algorithm {
 std::span<const Algorithm> all();
 /// By name; null if unknown.
 const Algorithm *find(std::string_view name);
-/// `allreduce`, `reduce_scatter_block`, `allgather`, `bcast`, `reduce`, `barrier`.
+/// `allreduce`, `reduce_scatter_block`, `allgather`, `bcast`, `reduce`, `barrier`, `alltoall`, …
 std::string_view name_of(Collective collective);
+/// Of those that have schedules.
 std::optional<Collective> parse_collective(std::string_view name);
 
 }  // namespace flx::algorithms

@@ -137,6 +137,8 @@ Schedule build(const Request &request) {
             return reduce(rank, size, root);
         case Collective::barrier:
             break;
+        default:  // exchanges have no schedule
+            break;
     }
     return {};
 }

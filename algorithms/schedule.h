@@ -25,8 +25,20 @@ namespace flx::algorithms {
 
 /// As in flx.h. A barrier is an allreduce of one element (of any type) that nobody reads: it runs with count 1 on an
 /// input and an output that are not the same memory. A bcast's input and output are the same memory; its ranks other
-/// than the root have no input, and a reduce's no output.
-enum class Collective : uint8_t { allreduce, reduce_scatter_block, allgather, bcast, reduce, barrier };
+/// than the root have no input, and a reduce's no output. The last three have no schedules: their messages have lengths
+/// of their own and depend on nothing (runtime/exchange.h).
+enum class Collective : uint8_t {
+    allreduce,
+    reduce_scatter_block,
+    allgather,
+    bcast,
+    reduce,
+    barrier,
+    alltoall,
+    alltoallv,
+    send_recv
+};
+/// Of those that have schedules.
 inline constexpr int kCollectives = 6;
 
 enum class StepKind : uint8_t {

@@ -88,6 +88,8 @@ double Model::direct(Collective collective) const {
             return star(n);
         case Collective::reduce:
             return star(n) + reduced(n * (ranks_ - 1));
+        default:
+            break;
     }
     return kNever;
 }
@@ -110,6 +112,8 @@ double Model::ring(Collective collective) const {
             return steps * alpha() + neighbour(n) + (steps - 1) * neighbour(piece);
         case Collective::reduce:
             return steps * alpha() + neighbour(n) + (steps - 1) * (neighbour(piece) + reduced(piece)) + reduced(n);
+        default:
+            break;
     }
     return kNever;
 }
@@ -149,6 +153,8 @@ double Model::doubling(Collective collective) const {
             return rounds() * (alpha() + neighbour(n));
         case Collective::reduce:
             return rounds() * (alpha() + neighbour(n) + reduced(n));
+        default:
+            break;
     }
     return kNever;
 }

@@ -121,6 +121,56 @@ Operation make_operation(Collective collective, const void *in, void *out, size_
     return operation;
 }
 
+Status check_message(flx_comm_t comm, const void *buffer, const char *name, size_t count, flx_dtype_t dtype, int peer,
+                     const char *role) {
+    FLX_TRY(check_comm(comm));
+    FLX_TRY(check_dtype(dtype));
+    if (peer < 0 || peer >= comm->impl->size())
+        return fail(FLX_ERR_ARGUMENT, "{} {} is not a rank of the communicator; 0 to {} are", role, peer,
+                    comm->impl->size() - 1);
+    FLX_TRY(check_count(count, dtype, 1));
+    return check_buffer(buffer, name, count);
+}
+
+/// Where the blocks of an alltoallv lie in memory.
+struct Ranges {
+    const std::byte *base = nullptr;
+    const size_t *counts = nullptr;
+    const size_t *displacements = nullptr;
+    int size = 0;
+    size_t element = 1;
+    size_t begin = SIZE_MAX;  ///< bytes that all blocks lie within
+    size_t end = 0;
+
+    [[nodiscard]] const std::byte *first(int rank) const { return base + displacements[rank] * element; }
+    [[nodiscard]] size_t bytes(int rank) const { return counts[rank] * element; }
+};
+
+Status check_ranges(const void *buffer, const char *name, const size_t *counts, const size_t *displacements, int size,
+                    flx_dtype_t dtype, Ranges &ranges) {
+    ranges = {static_cast<const std::byte *>(buffer), counts, displacements, size, flx::size_of(dtype)};
+    for (int rank = 0; rank < size; ++rank) {
+        if (counts[rank] == 0)
+            continue;
+        FLX_TRY(check_buffer(buffer, name, counts[rank]));
+        FLX_TRY(check_count(counts[rank], dtype, 2));
+        FLX_TRY(check_count(displacements[rank], dtype, 2));
+        ranges.begin = std::min(ranges.begin, displacements[rank] * ranges.element);
+        ranges.end = std::max(ranges.end, (displacements[rank] + counts[rank]) * ranges.element);
+    }
+    return {};
+}
+
+Status check_apart(const Ranges &from, const Ranges &to) {
+    if (from.end == 0 || to.end == 0 || from.base + from.end <= to.base + to.begin ||
+        to.base + to.end <= from.base + from.begin)
+        return {};
+    for (int source = 0; source < from.size; ++source)
+        for (int target = 0; target < to.size; ++target)
+            FLX_TRY(check_overlap(from.first(source), from.bytes(source), to.first(target), to.bytes(target)));
+    return {};
+}
+
 /// Knobs of the environment, overridden by what the caller set.
 Status override_knobs(const flx_config_t *overrides, flx::Config &config) {
     if (overrides == nullptr)
@@ -309,6 +359,88 @@ flx_status_t flx_reduce(const void *sendbuf, void *recvbuf, size_t count, flx_dt
     });
 }
 
+flx_status_t flx_alltoall(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_comm_t comm) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_common(comm, count, dtype, FLX_SUM, 0, false));
+        const size_t total = count * comm->impl->size();
+        FLX_TRY(check_buffer(recvbuf, "recvbuf", total));
+        if (sendbuf == FLX_IN_PLACE || sendbuf == recvbuf) {
+            sendbuf = recvbuf;
+        } else {
+            FLX_TRY(check_buffer(sendbuf, "sendbuf", total));
+            const size_t bytes = total * flx::size_of(dtype);
+            FLX_TRY(check_overlap(sendbuf, bytes, recvbuf, bytes));
+        }
+        return comm->impl->alltoall(sendbuf, recvbuf, count, dtype);
+    });
+}
+
+flx_status_t flx_alltoallv(const void *sendbuf, void *recvbuf, const size_t *sendcounts, const size_t *sdispls,
+                           const size_t *recvcounts, const size_t *rdispls, flx_dtype_t dtype, flx_comm_t comm) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        FLX_TRY(check_dtype(dtype));
+        const int size = comm->impl->size();
+        FLX_TRY(need(recvcounts, "recvcounts"));
+        FLX_TRY(need(rdispls, "rdispls"));
+        Ranges to;
+        FLX_TRY(check_ranges(recvbuf, "recvbuf", recvcounts, rdispls, size, dtype, to));
+        flx::UnevenCall call{sendbuf, recvbuf, sendcounts, sdispls, recvcounts, rdispls, dtype, false};
+        call.in_place = sendbuf == FLX_IN_PLACE;
+        if (!call.in_place) {
+            FLX_TRY(need(sendcounts, "sendcounts"));
+            FLX_TRY(need(sdispls, "sdispls"));
+            Ranges from;
+            FLX_TRY(check_ranges(sendbuf, "sendbuf", sendcounts, sdispls, size, dtype, from));
+            FLX_TRY(check_apart(from, to));
+            const int rank = comm->impl->rank();
+            if (sendcounts[rank] != recvcounts[rank])
+                return fail(FLX_ERR_ARGUMENT, "sendcounts[{0}] is {1} and recvcounts[{0}] is {2}, both of rank {0}",
+                            rank, sendcounts[rank], recvcounts[rank]);
+        }
+        return comm->impl->alltoallv(call);
+    });
+}
+
+flx_status_t flx_send(const void *sendbuf, size_t count, flx_dtype_t dtype, int dest, flx_comm_t comm) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_message(comm, sendbuf, "sendbuf", count, dtype, dest, "dest"));
+        return comm->impl->send(sendbuf, count * flx::size_of(dtype), dest);
+    });
+}
+
+flx_status_t flx_recv(void *recvbuf, size_t count, flx_dtype_t dtype, int source, flx_comm_t comm) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_message(comm, recvbuf, "recvbuf", count, dtype, source, "source"));
+        return comm->impl->receive(recvbuf, count * flx::size_of(dtype), source);
+    });
+}
+
+flx_status_t flx_sendrecv(const void *sendbuf, void *recvbuf, size_t sendcount, size_t recvcount, flx_dtype_t dtype,
+                          int dest, int source, flx_comm_t comm) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_message(comm, sendbuf, "sendbuf", sendcount, dtype, dest, "dest"));
+        FLX_TRY(check_message(comm, recvbuf, "recvbuf", recvcount, dtype, source, "source"));
+        const size_t element = flx::size_of(dtype);
+        FLX_TRY(check_overlap(sendbuf, sendcount * element, recvbuf, recvcount * element));
+        return comm->impl->send_receive(sendbuf, sendcount * element, dest, recvbuf, recvcount * element, source);
+    });
+}
+
+flx_status_t flx_group_begin(flx_comm_t comm) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        return comm->impl->begin_group();
+    });
+}
+
+flx_status_t flx_group_end(flx_comm_t comm) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        return comm->impl->end_group();
+    });
+}
+
 flx_status_t flx_barrier(flx_comm_t comm) {
     return guarded([&]() -> Status {
         FLX_TRY(check_comm(comm));
@@ -388,7 +520,10 @@ flx_status_t flx_comm_algorithm(flx_comm_t comm, const char *collective, size_t 
         FLX_TRY(need(name, "name"));
         FLX_TRY(check_dtype(dtype));
         FLX_TRY(check_op(op));
-        const auto parsed = flx::algorithms::parse_collective(collective);
+        auto parsed = flx::algorithms::parse_collective(collective);
+        for (const Collective exchange : {Collective::alltoall, Collective::alltoallv, Collective::send_recv})
+            if (flx::algorithms::name_of(exchange) == collective)
+                parsed = exchange;
         if (!parsed)
             return fail(FLX_ERR_ARGUMENT, "collective \"{}\" is not known", collective);
         *name = comm->impl->size() == 1 ? "copy" : comm->impl->choose(*parsed, bytes).name();

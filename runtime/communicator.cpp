@@ -73,6 +73,9 @@ Status Communicator::usable() const {
 
 Status Communicator::run(Operation operation) {
     FLX_TRY(usable());
+    if (group_open_)
+        return fail(FLX_ERR_ARGUMENT, "{} in a group: only alltoall, alltoallv, send, recv and sendrecv can be in one",
+                    algorithms::name_of(operation.collective));
     Telemetry::count(telemetry().operations);
     if (size_ == 1) {
         run_alone(operation);
@@ -82,12 +85,11 @@ Status Communicator::run(Operation operation) {
         FLX_TRY(compare_calls(operation));
     if (operation.count == 0)
         return {};
-    return carry_out(operation);
+    return carry_out(operation, choose(operation.collective, operation.count * size_of(operation.dtype)));
 }
 
-Status Communicator::carry_out(Operation &operation) {
+Status Communicator::carry_out(Operation &operation, const Choice &choice) {
     process_->liveness().in_call(true);
-    const Choice choice = choose(operation.collective, operation.count * size_of(operation.dtype));
     operation.signature = signature_of(operation, choice);
     current_ = &operation;
     way_ = choice.way;
@@ -107,32 +109,50 @@ Status Communicator::carry_out(Operation &operation) {
 
 Status Communicator::carry_out_by(const Choice &choice, Operation &operation) {
     Waiter waiter(wait_policy_, *this);
-    if (way_ != Way::scheduled)
+    if (!by_links())
         count_shared(operation);
     if (way_ == Way::fused)
         return run_fused(operation, waiter);
     if (way_ == Way::streamed)
         return stream_->run(operation.collective, operation.in, operation.out, operation.count, operation.dtype,
                             operation.op, operation.root, operation.signature, waiter);
-    operation.sequence = ++sequence_;
-    const Plan &plan = planner_->plan(operation.collective, choice, operation.root);
+    const Plan *plan = nullptr;  // of an exchange: none
+    if (way_ == Way::scheduled) {
+        operation.sequence = ++sequence_;
+        plan = &planner_->plan(operation.collective, choice, operation.root);
+    }
+    const auto execute = [&] {
+        return plan != nullptr ? executor_->run(operation, *plan, waiter)
+                               : executor_->run(operation, *exchange_, waiter);
+    };
     if (rails_ != nullptr)
-        look_at_links(plan);
+        look_at_links(plan != nullptr ? plan->peers() : exchange_->peers());
     const int64_t began = learns_ ? now_ns() : 0;
     if (rails_ == nullptr) {
-        FLX_TRY(executor_->run(operation, plan, waiter));
+        FLX_TRY(execute());
     } else {
         const RailCall call(*process_);
-        FLX_TRY(executor_->run(operation, plan, waiter));
-        for (const LinkSlot &slot : links_)
-            if (slot.link != nullptr)
-                slot.link->ended(-1, operation.sequence);
+        FLX_TRY(execute());
+        say_ended(operation);
     }
     if (rails_ != nullptr)
         FLX_TRY(settle(waiter));
     if (learns_)
         learn(operation, plan, now_ns() - began);
     return {};
+}
+
+/// Tells the links what can come only as a duplicate from now on. Operations of a group have ended together.
+void Communicator::say_ended(const Operation &operation) {
+    for (const LinkSlot &slot : links_) {
+        if (slot.link == nullptr)
+            continue;
+        if (operation.sequence != 0)
+            slot.link->ended(-1, operation.sequence);
+        if (way_ == Way::exchanged)
+            for (const int peer : exchange_->peers())
+                slot.link->ended(peer, exchange_->last_received(peer));
+    }
 }
 
 /// Nothing that a peer may wait for stays behind on the rails: the program may not call again for long. A thread that
@@ -173,6 +193,11 @@ Status Communicator::run_fused(const Operation &operation, Waiter &waiter) {
             return fused_->bcast(out, bytes, root, signature, waiter);
         case Collective::barrier:
             return fused_->barrier(signature, waiter);
+        case Collective::alltoall:
+            return fused_->alltoall(in, out, bytes / size_, signature, waiter);
+        case Collective::alltoallv:
+        case Collective::send_recv:
+            break;
     }
     return {};
 }
@@ -196,7 +221,10 @@ void Communicator::count_shared(const Operation &operation) {
         case Collective::bcast:
             shared_sent_ += rank_ == operation.root ? bytes : 0;
             break;
-        case Collective::barrier:
+        case Collective::alltoall:
+            shared_sent_ += bytes - part;
+            break;
+        default:
             break;
     }
 }
@@ -212,7 +240,7 @@ Status Communicator::compare_calls(const Operation &operation) {
     exchange.out = all.data();
     exchange.count = sizeof(CallRecord) * size_;
     exchange.dtype = FLX_UINT8;
-    FLX_TRY(carry_out(exchange));
+    FLX_TRY(carry_out(exchange, choose(Collective::allgather, exchange.count)));
     for (int peer = 0; peer < size_; ++peer)
         if (!(all[peer] == mine))
             return declare_broken(fail(FLX_ERR_MISMATCH,
@@ -251,10 +279,12 @@ LinkCounters Communicator::carried(const Route &route, int index) const {
     return sum;
 }
 
-/// Tells each route's controller what its links carried since it was told last.
-void Communicator::learn(const Operation &operation, const Plan &plan, int64_t elapsed_ns) {
-    const algorithms::Schedule &schedule = plan.schedule();
-    const size_t bytes = algorithms::block_extent(operation.count, schedule.blocks, 0).count * size_of(operation.dtype);
+/// Tells each route's controller what its links carried since it was told last. `plan`: null for an exchange.
+void Communicator::learn(const Operation &operation, const Plan *plan, int64_t elapsed_ns) {
+    size_t bytes = 0;
+    if (plan != nullptr)
+        bytes = algorithms::block_extent(operation.count, plan->schedule().blocks, 0).count * size_of(operation.dtype);
+    const int phases = plan != nullptr ? plan->schedule().phases : 1;
     for (Route &route : routes_) {
         if (std::popcount(route.links) < 2)
             continue;
@@ -269,8 +299,13 @@ void Communicator::learn(const Operation &operation, const Plan &plan, int64_t e
         }
         if (bytes_carried == 0)
             continue;
+        if (plan == nullptr) {
+            bytes = 0;
+            for (const int peer : route.peers)
+                bytes = std::max(bytes, exchange_->longest_to(peer));
+        }
         // The phases of one operation overlap in time: what a link delivered holds for both.
-        for (int phase = 0; phase < schedule.phases; ++phase)
+        for (int phase = 0; phase < phases; ++phase)
             if (route.controller->observe(bytes, phase, std::span(samples.data(), links_.size()), elapsed_ns) &&
                 phase == 0)
                 report_change(route, bytes);
@@ -322,8 +357,8 @@ void Communicator::lost(int link, int peer) {
 }
 
 /// Links that were lost since the last operation, or that carry again.
-void Communicator::look_at_links(const Plan &plan) {
-    for (const int peer : plan.peers()) {
+void Communicator::look_at_links(const std::vector<int> &peers) {
+    for (const int peer : peers) {
         for (uint32_t mask = routes_[members_[peer].host].links; mask != 0; mask &= mask - 1) {
             const int link = std::countr_zero(mask);
             const bool lost = links_[link].link->state(peer) == LinkState::lost;
@@ -403,7 +438,7 @@ void Communicator::close() {
     barrier.count = 1;
     barrier.dtype = FLX_UINT8;
     barrier.op = FLX_MAX;
-    if (!carry_out(barrier).ok())
+    if (!carry_out(barrier, choose(Collective::barrier, 1)).ok())
         return;
     constexpr int64_t kPatienceNs = 1'000'000'000;
     const int64_t began = now_ns();

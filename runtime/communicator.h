@@ -13,6 +13,7 @@
 #include "board.h"
 #include "bootstrap.h"
 #include "controller.h"
+#include "exchange.h"
 #include "executor.h"
 #include "operation.h"
 #include "planner.h"
@@ -54,6 +55,19 @@ struct LinkSlot {
     uint64_t chunks_before = 0;
 };
 
+/// An alltoallv, its arguments checked. Counts and displacements are elements, one for each rank.
+struct UnevenCall {
+    const void *in = nullptr;
+    void *out = nullptr;
+    const size_t *sendcounts = nullptr;
+    const size_t *sdispls = nullptr;
+    const size_t *recvcounts = nullptr;
+    const size_t *rdispls = nullptr;
+    flx_dtype_t dtype = FLX_INT8;
+    bool in_place =
+        false;  ///< what is sent lies where what is received shall lie; `in`, `sendcounts`, `sdispls` unused
+};
+
 class Communicator final : private Router, private Watch {
   public:
     /// Collective over `bootstrap`. `parent`: a communicator of the same ranks whose measurements hold, or null.
@@ -70,6 +84,15 @@ class Communicator final : private Router, private Watch {
 
     /// Carries out an operation whose arguments were checked; `sequence` and `signature` are filled in here.
     Status run(Operation operation);
+    /// `block` elements to each rank.
+    Status alltoall(const void *in, void *out, size_t block, flx_dtype_t dtype);
+    Status alltoallv(const UnevenCall &call);
+    Status send(const void *data, size_t bytes, int peer);
+    Status receive(void *data, size_t bytes, int peer);
+    Status send_receive(const void *out, size_t out_bytes, int dest, void *in, size_t in_bytes, int source);
+    /// Between the two, the five above only note what they shall do; end_group() does it all at once.
+    Status begin_group();
+    Status end_group();
     /// How it would be carried out.
     [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes) const;
     /// Lets peers go before the links go. Collective unless the communicator is broken.
@@ -133,8 +156,13 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] std::string describe(int rank) const;
     [[nodiscard]] std::string describe_operation() const;
 
-    Status carry_out(Operation &operation);
+    std::byte *aside(size_t bytes);
+    Status carry_exchange();
+    /// Whether the current operation goes over links, by the executor.
+    [[nodiscard]] bool by_links() const { return way_ == Way::scheduled || way_ == Way::exchanged; }
+    Status carry_out(Operation &operation, const Choice &choice);
     Status carry_out_by(const Choice &choice, Operation &operation);
+    void say_ended(const Operation &operation);
     Status settle(Waiter &waiter);
     void drop_strays();
     [[nodiscard]] bool settled() const;
@@ -143,8 +171,8 @@ class Communicator final : private Router, private Watch {
     void count_shared(const Operation &operation);
     void leave_shared_memory();
     Status compare_calls(const Operation &operation);
-    void learn(const Operation &operation, const Plan &plan, int64_t elapsed_ns);
-    void look_at_links(const Plan &plan);
+    void learn(const Operation &operation, const Plan *plan, int64_t elapsed_ns);
+    void look_at_links(const std::vector<int> &peers);
     void set_lost(int link, int peer, bool lost);
     void report_change(Route &route, size_t bytes);
     void forget_probing();
@@ -202,6 +230,12 @@ class Communicator final : private Router, private Watch {
     std::unique_ptr<Executor> executor_;
     WaitPolicy wait_policy_;
     uint64_t sequence_ = 0;
+    // Of the running exchange, or the one that a group gathers.
+    std::unique_ptr<Exchange> exchange_;
+    Operation exchanged_;
+    bool group_open_ = false;
+    std::vector<std::vector<std::byte>> asides_;
+    size_t asides_used_ = 0;
     Status broken_;
 
     uint64_t shared_sent_ = 0;  ///< bytes that fused and streamed operations showed

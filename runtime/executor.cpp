@@ -61,7 +61,8 @@ Executor::Executor(int rank, int size, uint32_t comm, std::vector<Link *> links,
       sides_(size),
       lanes_(size * links_.size()),
       sources_(size),
-      scratch_(nullptr, &std::free) {
+      scratch_(nullptr, &std::free),
+      last_received_(size, kPairwise) {
     // As many as links usually let a peer have under way; more is possible, and counted as an allocation.
     constexpr size_t kHeldPerPeer = 64;
     constexpr size_t kEarly = 256;
@@ -95,14 +96,70 @@ std::byte *Executor::place(const Place &place, size_t offset) const {
     return nullptr;
 }
 
+void Executor::begin(const std::vector<Step> &steps, const std::vector<int> &peers) {
+    steps_ = &steps;
+    peers_ = &peers;
+    grow(states_, steps.size());
+    cursors_.clear();
+    active_.clear();
+    open_steps_ = 0;
+    open_bytes_ = 0;
+    link_mask_ = 0;
+    movable_ = false;
+    stuck_since_ns_ = 0;
+    for (const int peer : peers) {
+        link_mask_ |= router_.incoming_links(peer);
+        sides_[peer] = {router_.outgoing_links(peer), 0, 0, 0, 0};
+        std::fill_n(&lane(peer, 0), links_.size(), Lane{});
+    }
+}
+
+/// Of a step whose state says what it works on. `vector_bytes`: the size that the partition vector is chosen for.
+void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, size_t vector_bytes) {
+    const Step &step = (*steps_)[index];
+    State &state = states_[index];
+    state.cell_elements = cell_bytes / element_bytes_;
+    const auto cells = static_cast<uint32_t>((state.count + state.cell_elements - 1) / state.cell_elements);
+    state.cells.reset(words, cells);
+    state.first_cursor = static_cast<uint32_t>(cursors_.size());
+    state.cursors = 0;
+    if (cells == 0)
+        return;
+    ++open_steps_;
+    open_bytes_ += state.count * element_bytes_;
+    if (step.kind == StepKind::recv || step.kind == StepKind::recv_reduce)
+        return;
+    append(active_, index);
+    if (step.kind != StepKind::send)
+        return;
+    std::array<Slice, kMaxLinks> slices{};
+    const PartitionVector &vector = router_.vector(step.peer, vector_bytes, step.phase);
+    state.cursors = static_cast<uint32_t>(cut(vector, cells, slices));
+    for (uint32_t s = 0; s < state.cursors; ++s) {
+        const Slice &slice = slices[s];
+        Link &link = *links_[slice.link];
+        const size_t chunk =
+            std::min(link.good_chunk_to(step.peer, size_t{slice.count} * cell_bytes), link.max_chunk());
+        const auto chunk_cells = std::max<uint32_t>(1, static_cast<uint32_t>(chunk / cell_bytes));
+        append(cursors_, Cursor{slice.link, slice.offset, slice.offset + slice.count, chunk_cells});
+        link_mask_ |= 1U << slice.link;
+        lane(step.peer, slice.link).left += elements(state, slice.offset, slice.count) * element_bytes_;
+        if (link.kind() == LinkKind::rail && router_.may_move_cells())
+            sides_[step.peer].sharing |= 1U << slice.link;
+    }
+    movable_ = movable_ || std::popcount(sides_[step.peer].sharing) > 1;
+}
+
 Status Executor::prepare(const Operation &operation, const Plan &plan) {
     operation_ = &operation;
     plan_ = &plan;
+    exchange_ = nullptr;
+    last_sequence_ = operation.sequence;
     element_bytes_ = size_of(operation.dtype);
     const Schedule &schedule = plan.schedule();
     const size_t longest = algorithms::block_extent(operation.count, schedule.blocks, 0).count;
     const size_t cell_bytes = cell_bytes_for(longest * element_bytes_);
-    cell_elements_ = cell_bytes / element_bytes_;
+    const size_t cell_elements = cell_bytes / element_bytes_;
     stream_ = operation.count * element_bytes_ >= kStreamBytes;
 
     scratch_block_bytes_ = (longest * element_bytes_ + 63) / 64 * 64;
@@ -116,74 +173,80 @@ Status Executor::prepare(const Operation &operation, const Plan &plan) {
         scratch_bytes_ = scratch;
     }
 
+    begin(schedule.steps, plan.peers());
     const size_t steps = schedule.steps.size();
-    grow(states_, steps);
-    const uint32_t longest_cells = static_cast<uint32_t>((longest + cell_elements_ - 1) / cell_elements_);
-    const size_t words = Cells::words_for(longest_cells);
+    const size_t words = Cells::words_for(static_cast<uint32_t>((longest + cell_elements - 1) / cell_elements));
     grow(bits_, steps * words);
-    cursors_.clear();
-    active_.clear();
-    open_steps_ = 0;
-    open_bytes_ = 0;
-    link_mask_ = 0;
-    movable_ = false;
-    stuck_since_ns_ = 0;
-    for (const int peer : plan.peers()) {
-        link_mask_ |= router_.incoming_links(peer);
-        sides_[peer] = {router_.outgoing_links(peer), 0, 0, 0, 0};
-        std::fill_n(&lane(peer, 0), links_.size(), Lane{});
-    }
-    const bool may_move = router_.may_move_cells();
-
     for (uint32_t index = 0; index < steps; ++index) {
         const Step &step = schedule.steps[index];
         State &state = states_[index];
         const algorithms::Extent extent = algorithms::block_extent(operation.count, schedule.blocks, step.block);
         state.count = extent.count;
-        const auto cells = static_cast<uint32_t>((extent.count + cell_elements_ - 1) / cell_elements_);
-        state.cells.reset(bits_.data() + index * words, cells);
         state.from = place(step.from, extent.offset);
         state.to = place(step.to, extent.offset);
-        state.first_cursor = static_cast<uint32_t>(cursors_.size());
-        state.cursors = 0;
-        if (cells == 0)
-            continue;
-        ++open_steps_;
-        open_bytes_ += extent.count * element_bytes_;
-        if (step.kind == StepKind::recv || step.kind == StepKind::recv_reduce)
-            continue;
-        append(active_, index);
-        if (step.kind != StepKind::send)
-            continue;
-        std::array<Slice, kMaxLinks> slices{};
-        const PartitionVector &vector = router_.vector(step.peer, longest * element_bytes_, step.phase);
-        state.cursors = static_cast<uint32_t>(cut(vector, cells, slices));
-        for (uint32_t s = 0; s < state.cursors; ++s) {
-            const Slice &slice = slices[s];
-            Link &link = *links_[slice.link];
-            const size_t chunk =
-                std::min(link.good_chunk_to(step.peer, size_t{slice.count} * cell_bytes), link.max_chunk());
-            const auto chunk_cells = std::max<uint32_t>(1, static_cast<uint32_t>(chunk / cell_bytes));
-            append(cursors_, Cursor{slice.link, slice.offset, slice.offset + slice.count, chunk_cells});
-            link_mask_ |= 1U << slice.link;
-            lane(step.peer, slice.link).left += elements(state, slice.offset, slice.count) * element_bytes_;
-            if (may_move && link.kind() == LinkKind::rail)
-                sides_[step.peer].sharing |= 1U << slice.link;
-        }
-        movable_ = movable_ || std::popcount(sides_[step.peer].sharing) > 1;
+        state.sequence = operation.sequence;
+        state.signature = operation.signature;
+        open_step(index, cell_bytes, bits_.data() + index * words, longest * element_bytes_);
     }
-    all_bytes_ = open_bytes_;
-    began_ns_ = open_bytes_ >= kTimedBytes ? now_ns() : 0;
+    noted_ = true;
     return {};
+}
+
+void Executor::prepare(const Operation &operation, const Exchange &exchange) {
+    operation_ = &operation;
+    plan_ = nullptr;
+    exchange_ = &exchange;
+    last_sequence_ = std::max(last_sequence_, operation.sequence);
+    for (const int peer : exchange.peers())
+        last_received_[peer] = exchange.last_received(peer);
+    element_bytes_ = 1;
+    begin(exchange.steps(), exchange.peers());
+    const auto words_of = [](size_t bytes) {
+        const size_t cell = cell_bytes_for(bytes);
+        return Cells::words_for(static_cast<uint32_t>((bytes + cell - 1) / cell));
+    };
+    size_t words = 0;
+    size_t received = 0;
+    for (uint32_t index = 0; index < exchange.steps().size(); ++index) {
+        words += words_of(exchange.message(index).bytes);
+        received += exchange.message(index).to != nullptr ? exchange.message(index).bytes : 0;
+    }
+    stream_ = received >= kStreamBytes;
+    grow(bits_, words);
+    words = 0;
+    noted_ = operation.sequence != 0;
+    for (uint32_t index = 0; index < exchange.steps().size(); ++index) {
+        const Exchange::Message &message = exchange.message(index);
+        State &state = states_[index];
+        state.count = message.bytes;
+        state.from = message.from;
+        state.to = message.to;
+        state.sequence = message.sequence;
+        state.signature = message.signature;
+        noted_ = noted_ && (message.sequence == operation.sequence || (*steps_)[index].kind == StepKind::copy);
+        open_step(index, cell_bytes_for(message.bytes), bits_.data() + words, message.bytes);
+        words += words_of(message.bytes);
+    }
 }
 
 Status Executor::run(const Operation &operation, const Plan &plan, Waiter &waiter) {
     FLX_TRY(prepare(operation, plan));
+    return carry(waiter);
+}
+
+Status Executor::run(const Operation &operation, const Exchange &exchange, Waiter &waiter) {
+    prepare(operation, exchange);
+    return carry(waiter);
+}
+
+Status Executor::carry(Waiter &waiter) {
+    all_bytes_ = open_bytes_;
+    began_ns_ = open_bytes_ >= kTimedBytes ? now_ns() : 0;
     note(TraceKind::begins);
     if (!early_.empty()) {
         size_t kept = 0;
         for (const Early &early : early_) {
-            if (early.arrival.header.sequence > operation.sequence)
+            if (turn_of(early.arrival.peer, early.arrival.header) == Turn::later)
                 early_[kept++] = early;
             else
                 FLX_TRY(accept(early.arrival, early.link));
@@ -211,7 +274,7 @@ Status Executor::run(const Operation &operation, const Plan &plan, Waiter &waite
     if (held_count_ != 0)
         retry_held();
     note(TraceKind::returns);
-    plan_ = nullptr;
+    steps_ = nullptr;
     return {};
 }
 
@@ -225,6 +288,28 @@ bool Executor::takes_long() const {
     const auto elapsed = static_cast<double>(now_ns() - began_ns_);
     const auto done = static_cast<double>(all_bytes_ - open_bytes_);
     return done<kMostRate * elapsed &&static_cast<double>(open_bytes_) * elapsed> kLongNs * done;
+}
+
+Executor::Turn Executor::turn_of(int peer, const ChunkHeader &header) const {
+    const bool pairwise = (header.sequence & kPairwise) != 0;
+    if (header.sequence > (pairwise ? last_received_[peer] : last_sequence_))
+        return Turn::later;
+    const bool runs = exchange_ != nullptr ? exchange_->receiving_step(peer, header.sequence) != Exchange::kNone
+                                           : header.sequence == operation_->sequence;
+    return runs ? Turn::now : Turn::past;
+}
+
+uint32_t Executor::receiving_step(int peer, const ChunkHeader &header) const {
+    return exchange_ != nullptr ? exchange_->receiving_step(peer, header.sequence)
+                                : plan_->receiving_step(peer, header.phase, header.block);
+}
+
+uint32_t Executor::sending_step(int peer, const ChunkHeader &header) const {
+    if (exchange_ != nullptr)
+        return exchange_->sending_step(peer, header.sequence);
+    if (header.sequence != operation_->sequence)
+        return Plan::kNone;
+    return plan_->sending_step(peer, header.phase, header.block);
 }
 
 uint32_t Executor::ready(const Step &step, uint32_t first, uint32_t limit) const {
@@ -242,13 +327,13 @@ void Executor::mark(uint32_t index, uint32_t first, uint32_t cells) {
 }
 
 size_t Executor::elements(const State &state, uint32_t first, uint32_t cells) const {
-    return std::min(size_t{cells} * cell_elements_, state.count - first * cell_elements_);
+    return std::min(size_t{cells} * state.cell_elements, state.count - first * state.cell_elements);
 }
 
 void Executor::apply(uint32_t index, uint32_t first, uint32_t cells, const std::byte *data) {
-    const Step &step = plan_->schedule().steps[index];
+    const Step &step = (*steps_)[index];
     State &state = states_[index];
-    const size_t offset = size_t{first} * cell_elements_ * element_bytes_;
+    const size_t offset = size_t{first} * state.cell_elements * element_bytes_;
     const size_t count = elements(state, first, cells);
     std::byte *to = state.to + offset;
     if (step.kind == StepKind::recv) {
@@ -269,9 +354,10 @@ void Executor::apply(uint32_t index, uint32_t first, uint32_t cells, const std::
 
 /// Uses up as much of an arrival as its step is ready for. True if all of it; then it is released.
 bool Executor::consume(Held &held) {
-    const Step &step = plan_->schedule().steps[held.step];
+    const Step &step = (*steps_)[held.step];
     const ChunkHeader &header = held.arrival.header;
     const Cells &cells = states_[held.step].cells;
+    const size_t cell_bytes = states_[held.step].cell_elements * element_bytes_;
     const uint32_t end = header.first_cell + header.cells;
     for (uint32_t cell = end - held.remaining; cell < end; cell = end - held.remaining) {
         const uint32_t open = cells.run_open(cell, end - cell);
@@ -283,8 +369,7 @@ bool Executor::consume(Held &held) {
         const uint32_t run = ready(step, cell, open);
         if (run == 0)
             return false;
-        apply(held.step, cell, run,
-              held.arrival.data + size_t{cell - header.first_cell} * cell_elements_ * element_bytes_);
+        apply(held.step, cell, run, held.arrival.data + (cell - header.first_cell) * cell_bytes);
         note_cells(TraceKind::uses, held, cell, run);
         held.remaining -= run;
     }
@@ -311,9 +396,11 @@ bool Executor::set_aside_if_stuck() {
     if (now - stuck_since_ns_ < kPatienceNs)
         return false;
     stuck_since_ns_ = 0;
+    if (plan_ == nullptr)
+        return false;
     const std::vector<int32_t> &group = plan_->schedule().group;
     const auto gathers = [&](const Held &held) {
-        return plan_->schedule().steps[held.step].kind == StepKind::gather_reduce && held.remaining != 0;
+        return (*steps_)[held.step].kind == StepKind::gather_reduce && held.remaining != 0;
     };
     for (const int peer : group)
         if (peer != rank_ && std::none_of(held_[peer].begin(), held_[peer].end(), gathers))
@@ -338,22 +425,19 @@ bool Executor::set_aside_if_stuck() {
 
 Status Executor::accept(const Arrival &arrival, int link) {
     const ChunkHeader &header = arrival.header;
-    if (header.sequence > operation_->sequence) {
+    const Turn turn = turn_of(arrival.peer, header);
+    if (turn == Turn::later) {
         append(early_, Early{arrival, link});
         return {};
     }
-    if (header.sequence < operation_->sequence) {
+    if (turn == Turn::past) {
         note(TraceKind::acknowledges, link, arrival.peer, header);
         links_[link]->release(arrival);
         return {};
     }
-    if (header.signature != operation_->signature)
-        return fail(
-            FLX_ERR_MISMATCH,
-            "rank {} called another collective, or the same with another count, type, reduction or root, as its "
-            "operation {}; all ranks must call alike (FLX_CHECK=1 says what differs)",
-            arrival.peer, header.sequence);
-    const uint32_t index = plan_->receiving_step(arrival.peer, header.phase, header.block);
+    const uint32_t index = receiving_step(arrival.peer, header);
+    if (exchange_ != nullptr ? header.signature != states_[index].signature : header.signature != operation_->signature)
+        return mismatch(arrival.peer, header, index);
     const bool fits = index != Plan::kNone && header.cells != 0 &&
                       uint64_t{header.first_cell} + header.cells <= states_[index].cells.size() &&
                       elements(states_[index], header.first_cell, header.cells) * element_bytes_ == header.bytes;
@@ -361,14 +445,34 @@ Status Executor::accept(const Arrival &arrival, int link) {
         return fail(FLX_ERR_MISMATCH,
                     "rank {} sent {} bytes as cells {}+{} of block {}, phase {}, which operation {} does not have",
                     arrival.peer, header.bytes, header.first_cell, header.cells, header.block, header.phase,
-                    header.sequence);
+                    header.sequence & ~kPairwise);
     note(TraceKind::arrives, link, arrival.peer, header);
     Held held{arrival, link, index, header.cells, nullptr};
-    if (plan_->schedule().steps[index].kind != StepKind::gather_reduce && consume(held))
+    if ((*steps_)[index].kind != StepKind::gather_reduce && consume(held))
         return {};
     append(held_[arrival.peer], held);
     ++held_count_;
     return {};
+}
+
+/// The sender's call is not this rank's.
+Status Executor::mismatch(int peer, const ChunkHeader &header, uint32_t step) const {
+    if (exchange_ == nullptr)
+        return fail(
+            FLX_ERR_MISMATCH,
+            "rank {} called another collective, or the same with another count, type, reduction or root, as its "
+            "operation {}; all ranks must call alike (FLX_CHECK=1 says what differs)",
+            peer, header.sequence);
+    const size_t expected = states_[step].count;
+    if ((header.sequence & kPairwise) != 0)
+        return fail(FLX_ERR_MISMATCH,
+                    "rank {} sends {} bytes as its message {} to rank {}, which receives {} bytes there; both must "
+                    "name the same number of bytes",
+                    peer, header.signature, header.sequence & ~kPairwise, rank_, expected);
+    return fail(FLX_ERR_MISMATCH,
+                "rank {} sends {} bytes to rank {} in operation {} where {} bytes are received, or called another "
+                "collective; the counts of both sides must agree",
+                peer, header.signature, rank_, header.sequence, expected);
 }
 
 Status Executor::take_arrivals(bool &moved) {
@@ -376,7 +480,7 @@ Status Executor::take_arrivals(bool &moved) {
         const int index = std::countr_zero(mask);
         Link &link = *links_[index];
         link.progress();  // What a transport does within itself is no news: arrivals and completions are.
-        for (const int peer : plan_->peers()) {
+        for (const int peer : *peers_) {
             if ((router_.incoming_links(peer) >> index & 1) == 0)
                 continue;
             Arrival arrival;
@@ -394,15 +498,14 @@ Status Executor::take_arrivals(bool &moved) {
 
 bool Executor::retry_held() {
     bool moved = false;
-    const Schedule &schedule = plan_->schedule();
-    for (const int peer : plan_->peers()) {
+    for (const int peer : *peers_) {
         std::vector<Held> &list = held_[peer];
         size_t kept = 0;
         for (size_t i = 0; i < list.size(); ++i) {
             Held &held = list[i];
             const uint32_t before = held.remaining;
             bool gone = false;
-            if (schedule.steps[held.step].kind == StepKind::gather_reduce) {
+            if ((*steps_)[held.step].kind == StepKind::gather_reduce) {
                 // A duplicate keeps cells that its twin was used for: it must not hold the link's room until the end.
                 const ChunkHeader &header = held.arrival.header;
                 gone = held.remaining == 0 ||
@@ -431,12 +534,11 @@ void Executor::take_completions(bool &moved) {
         Completion completion;
         while (link.completed(completion)) {
             const ChunkHeader &header = completion.header;
-            if (header.sequence != operation_->sequence)
+            const uint32_t step = sending_step(completion.peer, header);
+            if (step == Plan::kNone)
                 continue;
-            const uint32_t step = plan_->sending_step(completion.peer, header.phase, header.block);
             note(TraceKind::acknowledged, std::countr_zero(mask), completion.peer, header);
-            if (step != Plan::kNone)
-                mark(step, header.first_cell, header.cells);
+            mark(step, header.first_cell, header.cells);
             moved = true;
         }
     }
@@ -444,12 +546,12 @@ void Executor::take_completions(bool &moved) {
 
 Status Executor::advance(bool &moved) {
     size_t kept = 0;
-    for (const int peer : plan_->peers())
+    for (const int peer : *peers_)
         sides_[peer].engaged = 0;
     Status status;
     for (const uint32_t index : active_) {
         bool finished = false;
-        switch (plan_->schedule().steps[index].kind) {
+        switch ((*steps_)[index].kind) {
             case StepKind::send: {
                 if (status.ok())
                     status = advance_send(index, moved);
@@ -492,6 +594,7 @@ bool Executor::advance_gather(uint32_t index) {
     const Schedule &schedule = plan_->schedule();
     const Step &step = schedule.steps[index];
     State &state = states_[index];
+    const size_t cell_bytes = state.cell_elements * element_bytes_;
     const int first_peer = schedule.group[0] != rank_ ? schedule.group[0] : schedule.group[1];
     for (const Held &candidate : held_[first_peer]) {
         if (candidate.step != index || candidate.remaining == 0)
@@ -504,7 +607,7 @@ bool Executor::advance_gather(uint32_t index) {
         if (cell == end)
             continue;
         uint32_t run = ready(step, cell, state.cells.run_open(cell, end - cell));
-        const size_t offset = size_t{cell} * cell_elements_ * element_bytes_;
+        const size_t offset = cell * cell_bytes;
         for (size_t member = 0; member < schedule.group.size() && run != 0; ++member) {
             const int peer = schedule.group[member];
             if (peer == rank_) {
@@ -518,7 +621,7 @@ bool Executor::advance_gather(uint32_t index) {
             }
             const ChunkHeader &theirs = held->arrival.header;
             run = std::min(run, theirs.first_cell + theirs.cells - cell);
-            sources_[member] = held->arrival.data + size_t{cell - theirs.first_cell} * cell_elements_ * element_bytes_;
+            sources_[member] = held->arrival.data + (cell - theirs.first_cell) * cell_bytes;
         }
         if (run == 0)
             continue;
@@ -539,7 +642,7 @@ bool Executor::advance_gather(uint32_t index) {
 }
 
 bool Executor::advance_copy(uint32_t index) {
-    const Step &step = plan_->schedule().steps[index];
+    const Step &step = (*steps_)[index];
     State &state = states_[index];
     bool moved = false;
     for (uint32_t cell = 0; cell < state.cells.size();) {
@@ -551,7 +654,7 @@ bool Executor::advance_copy(uint32_t index) {
         const uint32_t run = ready(step, cell, open);
         if (run == 0)
             break;
-        const size_t offset = size_t{cell} * cell_elements_ * element_bytes_;
+        const size_t offset = size_t{cell} * state.cell_elements * element_bytes_;
         if (state.to != state.from)
             std::memcpy(state.to + offset, state.from + offset, elements(state, cell, run) * element_bytes_);
         mark(index, cell, run);
@@ -563,9 +666,8 @@ bool Executor::advance_copy(uint32_t index) {
 
 void Executor::awaited(std::vector<Awaited> &result) const {
     result.clear();
-    if (plan_ == nullptr)
+    if (steps_ == nullptr)
         return;
-    const Schedule &schedule = plan_->schedule();
     const auto add = [&](int peer, bool receiving, const State &state) {
         const uint64_t bytes = elements(state, 0, state.cells.size() - state.cells.done()) * element_bytes_;
         for (Awaited &entry : result) {
@@ -576,13 +678,13 @@ void Executor::awaited(std::vector<Awaited> &result) const {
         }
         result.push_back({peer, receiving, bytes});
     };
-    for (uint32_t index = 0; index < schedule.steps.size(); ++index) {
+    for (uint32_t index = 0; index < steps_->size(); ++index) {
         const State &state = states_[index];
-        const Step &step = schedule.steps[index];
+        const Step &step = (*steps_)[index];
         if (state.cells.size() == 0 || state.cells.complete())
             continue;
         if (step.kind == StepKind::gather_reduce) {
-            for (const int peer : schedule.group)
+            for (const int peer : plan_->schedule().group)
                 if (peer != rank_ && held_[peer].empty())
                     add(peer, true, state);
         } else if (step.kind != StepKind::copy) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cells.h"
+#include "exchange.h"
 #include "link.h"
 #include "operation.h"
 #include "partition.h"
@@ -59,6 +60,8 @@ class Executor {
 
     /// Runs `operation` by `plan`. On error the communicator is broken: chunks may be on their way.
     Status run(const Operation &operation, const Plan &plan, Waiter &waiter);
+    /// The same for messages between pairs of ranks; `exchange` was started.
+    Status run(const Operation &operation, const Exchange &exchange, Waiter &waiter);
 
     /// Of the running operation: whom it waits for, at most one entry per peer. For Watch::check.
     void awaited(std::vector<Awaited> &result) const;
@@ -89,6 +92,9 @@ class Executor {
     struct State {
         Cells cells;
         size_t count = 0;  // elements of the block
+        size_t cell_elements = 1;
+        uint64_t sequence = 0;  // of the chunks that are sent
+        uint32_t signature = 0;
         const std::byte *from = nullptr;
         std::byte *to = nullptr;
         uint32_t first_cursor = 0;
@@ -107,6 +113,16 @@ class Executor {
     };
 
     Status prepare(const Operation &operation, const Plan &plan);
+    void prepare(const Operation &operation, const Exchange &exchange);
+    void begin(const std::vector<algorithms::Step> &steps, const std::vector<int> &peers);
+    void open_step(uint32_t index, size_t cell_bytes, uint64_t *words, size_t vector_bytes);
+    Status carry(Waiter &waiter);
+    /// Whether a chunk is for the running operation, for a later one, or came late and is not needed.
+    enum class Turn : uint8_t { past, now, later };
+    [[nodiscard]] Turn turn_of(int peer, const ChunkHeader &header) const;
+    [[nodiscard]] uint32_t receiving_step(int peer, const ChunkHeader &header) const;
+    [[nodiscard]] uint32_t sending_step(int peer, const ChunkHeader &header) const;
+    [[nodiscard]] Status mismatch(int peer, const ChunkHeader &header, uint32_t step) const;
     [[nodiscard]] std::byte *place(const algorithms::Place &place, size_t offset) const;
     Status take_arrivals(bool &moved);
     Status accept(const Arrival &arrival, int link);
@@ -135,7 +151,7 @@ class Executor {
     void mark(uint32_t index, uint32_t first, uint32_t cells);
     [[nodiscard]] size_t elements(const State &state, uint32_t first, uint32_t cells) const;
     void note(TraceKind kind, int link, int peer, const ChunkHeader &header) {
-        if (trace_ != nullptr) [[unlikely]]
+        if (trace_ != nullptr && noted_ && (header.sequence & kPairwise) == 0) [[unlikely]]
             trace_->note(kind, link, peer, header);
     }
     void note(TraceKind kind) { note(kind, -1, -1, {operation_->sequence, comm_, 0, 0, 0, 0, 0, 0, 0}); }
@@ -155,9 +171,11 @@ class Executor {
 
     // Of the running operation.
     const Operation *operation_ = nullptr;
-    const Plan *plan_ = nullptr;
+    const Plan *plan_ = nullptr;          // or
+    const Exchange *exchange_ = nullptr;  // one of both
+    const std::vector<algorithms::Step> *steps_ = nullptr;
+    const std::vector<int> *peers_ = nullptr;
     size_t element_bytes_ = 1;
-    size_t cell_elements_ = 1;
     bool movable_ = false;    // cells may move between links
     bool stream_ = false;     // results are too large to stay in the cache
     uint32_t link_mask_ = 0;  // links that may carry something of this operation
@@ -180,7 +198,10 @@ class Executor {
     size_t scratch_block_bytes_ = 0;
 
     Trace *trace_ = nullptr;
-    std::vector<Early> early_;  // chunks of operations that this rank has not begun
+    bool noted_ = false;                   // the running operation is
+    std::vector<Early> early_;             // chunks of operations that this rank has not begun
+    uint64_t last_sequence_ = 0;           // of operations begun
+    std::vector<uint64_t> last_received_;  // by peer: of receives begun
 };
 
 }  // namespace flx

@@ -28,7 +28,7 @@ constexpr size_t kLeastMove = 8 * 1024;
 
 /// How the links towards each peer do now.
 void Executor::look_at_paces() {
-    for (const int peer : plan_->peers()) {
+    for (const int peer : *peers_) {
         Side &side = sides_[peer];
         side.end_ns = 0;
         if (std::popcount(side.sharing) < 2)
@@ -68,15 +68,14 @@ bool Executor::busy_until_end(const Side &side, const Lane &lane, size_t more) {
 
 /// Sends cells first … first + cells - 1, one end of what `cursor` has left, over `link`.
 Status Executor::send_run(uint32_t index, Cursor &cursor, int link, uint32_t first, uint32_t cells, bool &moved) {
-    const Step &step = plan_->schedule().steps[index];
+    const Step &step = (*steps_)[index];
     State &state = states_[index];
     Side &side = sides_[step.peer];
     const size_t bytes = elements(state, first, cells) * element_bytes_;
     const ChunkHeader header{
-        operation_->sequence,         comm_, operation_->signature, step.phase, step.block, first, cells,
-        static_cast<uint32_t>(bytes), 0};
+        state.sequence, comm_, state.signature, step.phase, step.block, first, cells, static_cast<uint32_t>(bytes), 0};
     side.engaged |= 1U << link;
-    switch (links_[link]->send(step.peer, header, state.from + size_t{first} * cell_elements_ * element_bytes_)) {
+    switch (links_[link]->send(step.peer, header, state.from + first * state.cell_elements * element_bytes_)) {
         case SendResult::busy:
             // A link that is lost may say that it has no room rather than that it failed.
             return links_[link]->state(step.peer) == LinkState::lost ? link_failed(link, step.peer) : Status();
@@ -118,7 +117,7 @@ Status Executor::link_failed(int link, int peer) {
 /// What the links have left of their own slices: one chunk each. A link that has enough under way to be busy until all
 /// others are done takes no more: what it leaves can go another way.
 Status Executor::advance_send(uint32_t index, bool &moved) {
-    const Step &step = plan_->schedule().steps[index];
+    const Step &step = (*steps_)[index];
     const State &state = states_[index];
     Side &side = sides_[step.peer];
     for (uint32_t c = state.first_cursor; c < state.first_cursor + state.cursors; ++c) {
@@ -142,7 +141,7 @@ Status Executor::advance_send(uint32_t index, bool &moved) {
 
 Status Executor::move_cells(bool &moved) {
     for (const uint32_t index : active_)
-        if (plan_->schedule().steps[index].kind == StepKind::send)
+        if ((*steps_)[index].kind == StepKind::send)
             FLX_TRY(move_cells_of(index, moved));
     return {};
 }
@@ -150,7 +149,7 @@ Status Executor::move_cells(bool &moved) {
 /// Of a send step, the cursor of the link that would end last, not being `taker`, among those that cannot send now.
 Executor::Cursor *Executor::slowest_cursor(uint32_t index, int taker, double &end) {
     const State &state = states_[index];
-    const int peer = plan_->schedule().steps[index].peer;
+    const int peer = (*steps_)[index].peer;
     const Side &side = sides_[peer];
     Cursor *slowest = nullptr;
     end = 0;
@@ -176,7 +175,7 @@ Executor::Cursor *Executor::slowest_cursor(uint32_t index, int taker, double &en
 
 /// One chunk for each link that has nothing else to do now.
 Status Executor::move_cells_of(uint32_t index, bool &moved) {
-    const Step &step = plan_->schedule().steps[index];
+    const Step &step = (*steps_)[index];
     const Side &side = sides_[step.peer];
     const uint32_t takers = (side.lost != 0 ? side.may | side.sharing : side.sharing) & ~side.engaged & ~side.lost;
     for (uint32_t mask = takers; mask != 0; mask &= mask - 1) {
@@ -188,7 +187,7 @@ Status Executor::move_cells_of(uint32_t index, bool &moved) {
         const bool lost = end == kNever;
         if (!lost && (side.sharing >> taker & 1) == 0)
             continue;
-        const size_t cell_bytes = cell_elements_ * element_bytes_;
+        const size_t cell_bytes = states_[index].cell_elements * element_bytes_;
         const uint32_t left = cursor->end - cursor->next;
         const Link &link = *links_[taker];
         // Pieces become shorter towards the end, so that neither of the two ends much later than the other.

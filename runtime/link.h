@@ -13,10 +13,14 @@
 
 namespace flx {
 
+/// Sequence numbers of messages between two ranks have this bit and are counted by each ordered pair; those of the
+/// communicator's operations do not.
+inline constexpr uint64_t kPairwise = uint64_t{1} << 63;
+
 /// What a chunk is, independent of the link that carries it: a run of cells of a block, in a phase of an operation.
 /// Receivers place data by this alone. Travels as it is (all ranks share one byte order).
 struct ChunkHeader {
-    uint64_t sequence;    ///< of the operation within the communicator
+    uint64_t sequence;    ///< of the operation within the communicator, or of the message (kPairwise)
     uint32_t comm;        ///< communicator's id
     uint32_t signature;   ///< hash of the arguments that must be equal on all ranks
     uint32_t phase;       ///< of the schedule
@@ -101,8 +105,8 @@ class Link {
     virtual bool completed(Completion &completion) = 0;
 
     /// The operation `sequence`, and all before it, ended on this rank: what still comes of them is a duplicate of a
-    /// chunk that was used, and is acknowledged as it comes. Sequences with the highest bit set count separately, for
-    /// each `peer`; the others for all (`peer` -1).
+    /// chunk that was used, and is acknowledged as it comes. Those with kPairwise count for each `peer`, the others
+    /// for all (`peer` -1).
     virtual void ended(int /*peer*/, uint64_t /*sequence*/) {}
 
     /// Moves what is under way. Called often; returns at once where nothing is outstanding. True if something moved.

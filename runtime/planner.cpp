@@ -32,6 +32,8 @@ const char *Choice::name() const {
             return "fused";
         case Way::streamed:
             return "streamed";
+        case Way::exchanged:
+            return "exchange";
         case Way::scheduled:
             break;
     }
@@ -52,6 +54,8 @@ std::string_view Planner::cheapest(Collective collective, size_t bytes) const {
         case Collective::reduce_scatter_block:
         case Collective::allgather:
             return small ? "direct" : "ring";
+        default:
+            break;
     }
     return "ring";
 }
@@ -95,14 +99,17 @@ Status Planner::make(int rank, const Agreed &agreed, const std::string &override
 
 Choice Planner::choose(Collective collective, size_t bytes) const {
     const auto index = static_cast<size_t>(collective);
+    const bool exchanged = index >= algorithms::kCollectives;
+    if (exchanged && (collective != Collective::alltoall || agreed_.hosts > 1 || !agreed_.shared_memory))
+        return {Way::exchanged, nullptr};
     const Choice direct{Way::scheduled, algorithms::find("direct")};
-    if (forced_[index] != nullptr)
+    if (!exchanged && forced_[index] != nullptr)
         return {Way::scheduled, forced_[index]};
     if (agreed_.hosts == 1) {
         if (!agreed_.shared_memory)
             return direct;
         const bool fits = input_bytes(collective, bytes, agreed_.size) <= agreed_.fused_bytes;
-        const bool fused = collective == Collective::barrier || (fits && !forced_streamed_[index]);
+        const bool fused = collective == Collective::barrier || (fits && (exchanged || !forced_streamed_[index]));
         return {fused ? Way::fused : Way::streamed, nullptr};
     }
     const bool reduces = collective == Collective::allreduce || collective == Collective::reduce_scatter_block ||

@@ -22,8 +22,9 @@ struct Agreed {
     bool strict = false;
 };
 
-/// How an operation is carried out: by shared memory as a whole (shm/fused.h, shm/stream.h), or by a plan over links.
-enum class Way : uint8_t { fused, streamed, scheduled };
+/// How an operation is carried out: by shared memory as a whole (shm/fused.h, shm/stream.h), by a plan over links, or
+/// as messages between pairs of ranks over links (exchange.h).
+enum class Way : uint8_t { fused, streamed, scheduled, exchanged };
 
 struct Choice {
     Way way = Way::scheduled;

@@ -64,7 +64,7 @@ Status Communicator::check(int64_t waited_ns) {
         return {};
     looked_ns_ = now;
     FLX_TRY(check_host());
-    if (way_ != Way::scheduled)
+    if (!by_links())
         awaited_.assign(1, Awaited{way_ == Way::fused ? fused_->waiting_for() : stream_->waiting_for(), true, 0});
     else
         executor_->awaited(awaited_);
@@ -92,7 +92,7 @@ Status Communicator::check_peer(const Awaited &awaited, int64_t waited_ns, bool 
     const PeerReport report = ask(awaited.peer);
     answering = answering && report.answers != 0 && report.silent_ns < kLookNs;
     const auto what = [&] {
-        if (way_ != Way::scheduled)
+        if (!by_links())
             return describe_operation();
         return fmt::format("{} ({} {} B)", describe_operation(), awaited.receiving ? "missing" : "unacknowledged",
                            awaited.bytes);
@@ -150,7 +150,7 @@ Status Communicator::investigate(Status status) {
 std::string Communicator::describe_operation() const {
     if (current_ == nullptr)
         return "no operation";
-    if (way_ != Way::scheduled)
+    if (current_->sequence == 0)
         return fmt::format("{} of communicator {}", algorithms::name_of(current_->collective), id_);
     return fmt::format("{} #{} of communicator {}", algorithms::name_of(current_->collective), current_->sequence, id_);
 }

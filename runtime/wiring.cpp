@@ -101,6 +101,7 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
         comm->links_[l].bytes_before = probed.bytes;
         comm->links_[l].chunks_before = probed.chunks;
     }
+    comm->exchange_ = std::make_unique<Exchange>(comm->rank_, comm->size_);
     comm->forget_probing();
     result = std::move(comm);
     return {};

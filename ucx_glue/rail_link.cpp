@@ -5,9 +5,6 @@
 
 namespace flx::ucx {
 
-/// Sequences of operations between two ranks, which are counted for themselves.
-constexpr uint64_t kPairwise = uint64_t{1} << 63;
-
 RailLink::RailLink(std::shared_ptr<Line> line, uint32_t comm_id, const std::vector<int> &processes)
     : line_(std::move(line)), comm_id_(comm_id), sides_(processes.size()) {
     auto lock = line_->lock();

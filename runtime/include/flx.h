@@ -152,8 +152,44 @@ FLX_API flx_status_t flx_bcast(void *buf, size_t count, flx_dtype_t dtype, int r
 FLX_API flx_status_t flx_reduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                                 int root, flx_comm_t comm);
 
+/// Block s of `recvbuf` (size·count elements) on rank r = block r of `sendbuf` (size·count elements) of rank s.
+/// In place: what is sent lies in `recvbuf`; it is copied first.
+FLX_API flx_status_t flx_alltoall(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_comm_t comm);
+
+/// As flx_alltoall, with a count for each pair: rank r sends `sendcounts[s]` elements from `sendbuf + sdispls[s]` to
+/// rank s, which receives them, `recvcounts[r]` there, at `recvbuf + rdispls[r]`. All four are arrays of `size`
+/// numbers, in elements, read during the call only; counts of both sides must agree. Ranges of `recvbuf` do not
+/// overlap each other or what is sent. In place: `recvcounts` and `rdispls` say what is sent, too; `sendcounts` and
+/// `sdispls` are not read and may be null.
+FLX_API flx_status_t flx_alltoallv(const void *sendbuf, void *recvbuf, const size_t *sendcounts, const size_t *sdispls,
+                                   const size_t *recvcounts, const size_t *rdispls, flx_dtype_t dtype, flx_comm_t comm);
+
 /// Returns when every rank has called.
 FLX_API flx_status_t flx_barrier(flx_comm_t comm);
+/// \}
+
+/// \name Between two ranks
+/// Blocking. The n-th flx_send to a rank meets that rank's n-th flx_recv from the sender, on each communicator; both
+/// name the same number of bytes, or the receiver gets FLX_ERR_MISMATCH. No other rank has to call. A send returns when
+/// its buffer may be used again, which may be before the receiver calls; do not rely on it: two ranks that send to each
+/// other and then receive may wait for ever. In a group, or by flx_sendrecv, they do not.
+/// \{
+
+FLX_API flx_status_t flx_send(const void *sendbuf, size_t count, flx_dtype_t dtype, int dest, flx_comm_t comm);
+FLX_API flx_status_t flx_recv(void *recvbuf, size_t count, flx_dtype_t dtype, int source, flx_comm_t comm);
+
+/// A send to `dest` and a receive from `source` at once; either may be this rank. The buffers do not overlap.
+FLX_API flx_status_t flx_sendrecv(const void *sendbuf, void *recvbuf, size_t sendcount, size_t recvcount,
+                                  flx_dtype_t dtype, int dest, int source, flx_comm_t comm);
+
+/// Calls of flx_send, flx_recv, flx_sendrecv, flx_alltoall and flx_alltoallv on `comm` between these two return at once
+/// and are started together, and have all completed when flx_group_end returns; until then their buffers are FLX's.
+/// Several messages between two ranks are matched in the order of the calls. A call that fails is not part of the
+/// group. An alltoall(v) is in a group on all ranks or on none, and with the same ones in the same order; messages need
+/// not be in a group on both sides. Groups do not nest and have nothing else in them. Those of this rank to itself must
+/// match.
+FLX_API flx_status_t flx_group_begin(flx_comm_t comm);
+FLX_API flx_status_t flx_group_end(flx_comm_t comm);
 /// \}
 
 /// \name What happened

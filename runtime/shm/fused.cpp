@@ -164,6 +164,22 @@ Status Fused::allgather(const void *in, void *out, size_t block_bytes, uint32_t 
     return {};
 }
 
+Status Fused::alltoall(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter) {
+    FLX_TRY(begin(waiter));
+    show(in, block_bytes * ranks_, signature);
+    auto *to = static_cast<std::byte *>(out);
+    if (in != out)
+        std::memcpy(to + rank_ * block_bytes, static_cast<const std::byte *>(in) + rank_ * block_bytes, block_bytes);
+    for (int step = 1; step < ranks_; ++step) {
+        const int rank = (rank_ + step) % ranks_;
+        FLX_TRY(await(rank, signature, waiter));
+        const auto *theirs = static_cast<const std::byte *>(shown(rank, block_bytes * ranks_));
+        std::memcpy(to + rank * block_bytes, theirs + rank_ * block_bytes, block_bytes);
+    }
+    end(true);
+    return {};
+}
+
 Status Fused::bcast(void *buffer, size_t bytes, int root, uint32_t signature, Waiter &waiter) {
     FLX_TRY(begin(waiter));
     if (rank_ == root) {

@@ -39,6 +39,7 @@ class Fused {
     Status reduce_scatter_block(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
                                 uint32_t signature, Waiter &waiter);
     Status allgather(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter);
+    Status alltoall(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter);
     Status bcast(void *buffer, size_t bytes, int root, uint32_t signature, Waiter &waiter);
     Status barrier(uint32_t signature, Waiter &waiter);
 

@@ -115,7 +115,7 @@ Status Stream::run(Collective collective, const void *in, void *out, size_t coun
     call.tag = ++number_ << 32 | signature;
     call.stream = count * element >= kStreamBytes;
     call.stages = collective != Collective::allgather;
-    call.shows = collective != Collective::reduce_scatter_block && !is_bcast;
+    call.shows = collective != Collective::reduce_scatter_block && collective != Collective::alltoall && !is_bcast;
     call.fetches = call.shows && (collective != Collective::reduce || rank_ == root);
 
     Counters &mine = counters(rank_);
@@ -203,7 +203,27 @@ void Stream::stage(const Call &call, uint64_t block) {
     }
 }
 
+/// In place, what this overwrites was staged before.
+void Stream::collect(const Call &call, uint64_t block) {
+    for (int step = 0; step < ranks_; ++step) {
+        const int rank = (rank_ + step) % ranks_;
+        const Extent extent = call.extent(rank, ranks_, block);
+        std::byte *out = call.out + extent.offset * call.element;
+        const std::byte *from = rank == rank_ ? call.in + extent.offset * call.element : staged(rank, block, rank_);
+        if (out == from)
+            continue;
+        if (call.stream)
+            copy_streaming(out, from, extent.count * call.element);
+        else
+            std::memcpy(out, from, extent.count * call.element);
+    }
+}
+
 void Stream::reduce(const Call &call, uint64_t block) {
+    if (call.collective == Collective::alltoall) {
+        collect(call, block);
+        return;
+    }
     const Extent extent = call.extent(rank_, ranks_, block);
     const size_t bytes = extent.count * call.element;
     if (bytes == 0)

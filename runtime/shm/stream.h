@@ -52,6 +52,7 @@ class Stream {
     Status run_bcast(const Call &call, Waiter &waiter);
     void stage(const Call &call, uint64_t block);
     void reduce(const Call &call, uint64_t block);
+    void collect(const Call &call, uint64_t block);
     void fetch(const Call &call, uint64_t block);
     /// Whether all other ranks' counter has reached `number`; remembers which has not.
     bool reached(std::atomic<uint64_t> Counters::*counter, uint64_t number);

@@ -1,0 +1,354 @@
+/// alltoall, alltoallv, send, receive and groups of them against what each byte must be: types, counts, in place,
+/// self messages, order, and ranks that take no part.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include "reference.h"
+
+namespace flx::test {
+namespace {
+
+constexpr std::array<size_t, 10> kCounts = {0, 1, 2, 7, 63, 1000, 4097, 30011, 100003, 262145};
+
+/// What `from` sends to `to` as message `number`: known to every rank. Words of a sequence that starts at random.
+Bytes message(int from, int to, uint64_t number, size_t bytes) {
+    Bytes data(bytes);
+    uint64_t word = Random::mix(seed() + number * 100003 + from * 257 + to);
+    for (size_t i = 0; i < bytes; i += sizeof word, word += 0x9e3779b97f4a7c15U)
+        std::memcpy(data.data() + i, &word, std::min(sizeof word, bytes - i));
+    return data;
+}
+
+testing::AssertionResult is_message(const std::byte *got, int from, int to, uint64_t number, size_t bytes) {
+    const Bytes expected = message(from, to, number, bytes);
+    for (size_t i = 0; i < bytes; ++i)
+        if (got[i] != expected[i])
+            return testing::AssertionFailure() << "byte " << i << " of " << bytes << " of message " << number
+                                               << " from rank " << from << " to rank " << to << " is wrong";
+    return testing::AssertionSuccess();
+}
+
+size_t count_of(int from, int to, uint64_t number, size_t most) {
+    const uint64_t random = Random::mix(seed() * 31 + number * 7919 + from * 131 + to);
+    return random % 4 == 0 ? 0 : random / 4 % (most + 1);
+}
+
+/// Blocks with gaps between them, in an order that is not that of ranks.
+struct Blocks {
+    std::vector<size_t> counts, displacements;
+    size_t elements = 0;
+    Blocks(int size, const std::function<size_t(int)> &count_of_rank) : counts(size), displacements(size) {
+        for (int i = 0; i < size; ++i) {
+            const int rank = size - 1 - i;
+            counts[rank] = count_of_rank(rank);
+            displacements[rank] = elements + 2;
+            elements += counts[rank] + 3;
+        }
+    }
+};
+
+TEST(Exchanges, AlltoallOfEveryTypeAndCount) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int size = comm.size();
+    const int rank = comm.rank();
+    uint64_t number = 0;
+    for (const size_t count : kCounts) {
+        for (int type = 0; type < kDtypes; ++type) {
+            const auto dtype = static_cast<flx_dtype_t>(type);
+            if (!full() && count > 5000 && type % 4 != static_cast<int>(count % 4))
+                continue;
+            for (const bool in_place : {false, true}) {
+                const size_t bytes = count * size_of(dtype);
+                ++number;
+                Bytes in(bytes * size);
+                for (int peer = 0; peer < size; ++peer)
+                    std::ranges::copy(message(rank, peer, number, bytes), in.begin() + peer * bytes);
+                Bytes out(bytes * size + 8, std::byte{0x5a});
+                if (in_place)
+                    std::ranges::copy(in, out.begin());
+                const Bytes before = in;
+                ASSERT_TRUE(
+                    succeeded(flx_alltoall(in_place ? FLX_IN_PLACE : in.data(), out.data(), count, dtype, comm)));
+                EXPECT_TRUE(in == before);
+                for (int peer = 0; peer < size; ++peer)
+                    ASSERT_TRUE(is_message(out.data() + peer * bytes, peer, rank, number, bytes))
+                        << count << " elements of type " << type << (in_place ? ", in place" : "");
+                EXPECT_TRUE(std::all_of(out.end() - 8, out.end(), [](std::byte b) { return b == std::byte{0x5a}; }));
+            }
+        }
+    }
+}
+
+TEST(Exchanges, AlltoallvOfUnevenCounts) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int size = comm.size();
+    const int rank = comm.rank();
+    uint64_t number = 0;
+    for (const size_t most : {1U, 10U, 3000U, 200000U}) {
+        for (int type = 0; type < kDtypes; ++type) {
+            const auto dtype = static_cast<flx_dtype_t>(type);
+            const size_t element = size_of(dtype);
+            ++number;
+            const size_t elements = std::max<size_t>(1, most / element);
+            const Blocks to(size, [&](int peer) { return count_of(rank, peer, number, elements); });
+            const Blocks from(size, [&](int peer) { return count_of(peer, rank, number, elements); });
+            Bytes in(to.elements * element);
+            for (int peer = 0; peer < size; ++peer)
+                std::ranges::copy(message(rank, peer, number, to.counts[peer] * element),
+                                  in.begin() + to.displacements[peer] * element);
+            Bytes out(from.elements * element, std::byte{0x5a});
+            ASSERT_TRUE(succeeded(flx_alltoallv(in.data(), out.data(), to.counts.data(), to.displacements.data(),
+                                                from.counts.data(), from.displacements.data(), dtype, comm)));
+            size_t touched = 0;
+            for (int peer = 0; peer < size; ++peer) {
+                touched += from.counts[peer] * element;
+                std::byte *block = out.data() + from.displacements[peer] * element;
+                ASSERT_TRUE(is_message(block, peer, rank, number, from.counts[peer] * element)) << "most " << most;
+                std::fill_n(block, from.counts[peer] * element, std::byte{0x5a});
+            }
+            EXPECT_TRUE(std::ranges::all_of(out, [](std::byte b) { return b == std::byte{0x5a}; })) << touched;
+        }
+    }
+}
+
+/// In place, what goes from a to b is as long as what goes from b to a.
+TEST(Exchanges, AlltoallvInPlace) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int size = comm.size();
+    const int rank = comm.rank();
+    for (const size_t most : {5U, 2000U, 150000U}) {
+        const auto pair = [&](int peer) { return count_of(std::min(rank, peer), std::max(rank, peer), most, most); };
+        const Blocks blocks(size, pair);
+        Bytes data(blocks.elements * 4);
+        for (int peer = 0; peer < size; ++peer)
+            std::ranges::copy(message(rank, peer, most, blocks.counts[peer] * 4),
+                              data.begin() + blocks.displacements[peer] * 4);
+        ASSERT_TRUE(succeeded(flx_alltoallv(FLX_IN_PLACE, data.data(), nullptr, nullptr, blocks.counts.data(),
+                                            blocks.displacements.data(), FLX_F32, comm)));
+        for (int peer = 0; peer < size; ++peer)
+            ASSERT_TRUE(
+                is_message(data.data() + blocks.displacements[peer] * 4, peer, rank, most, blocks.counts[peer] * 4));
+    }
+}
+
+/// One pair at a time; the other ranks do not call.
+TEST(Exchanges, PairsNeedNobodyElse) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int rank = comm.rank();
+    uint64_t number = 0;
+    for (int from = 0; from < comm.size(); ++from) {
+        for (int to = 0; to < comm.size(); ++to) {
+            for (const size_t bytes : {0U, 1U, 300U, 70000U, 1500001U}) {
+                ++number;
+                if (from == to)
+                    continue;
+                if (rank == from) {
+                    const Bytes data = message(from, to, number, bytes);
+                    ASSERT_TRUE(succeeded(flx_send(data.data(), bytes, FLX_UINT8, to, comm)));
+                } else if (rank == to) {
+                    Bytes data(bytes + 1);
+                    ASSERT_TRUE(succeeded(flx_recv(data.data(), bytes, FLX_UINT8, from, comm)));
+                    ASSERT_TRUE(is_message(data.data(), from, to, number, bytes));
+                }
+            }
+        }
+    }
+    ASSERT_TRUE(succeeded(flx_barrier(comm)));
+}
+
+/// Everyone passes on to the next, far more than any link holds.
+TEST(Exchanges, RingsDoNotDeadlock) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int size = comm.size();
+    const int rank = comm.rank();
+    const int next = (rank + 1) % size;
+    const int previous = (rank + size - 1) % size;
+    for (const size_t bytes : {3U, 50000U, 5000000U}) {
+        const Bytes out = message(rank, next, bytes, bytes);
+        Bytes in(bytes);
+        ASSERT_TRUE(succeeded(flx_sendrecv(out.data(), in.data(), bytes, bytes, FLX_INT8, next, previous, comm)));
+        ASSERT_TRUE(is_message(in.data(), previous, rank, bytes, bytes));
+        std::ranges::fill(in, std::byte{0});
+        ASSERT_TRUE(succeeded(flx_group_begin(comm)));
+        ASSERT_TRUE(succeeded(flx_send(out.data(), bytes, FLX_INT8, next, comm)));
+        ASSERT_TRUE(succeeded(flx_recv(in.data(), bytes, FLX_INT8, previous, comm)));
+        ASSERT_TRUE(succeeded(flx_group_end(comm)));
+        ASSERT_TRUE(is_message(in.data(), previous, rank, bytes, bytes));
+    }
+}
+
+/// Many messages of each pair in one group, with itself too, and an alltoall among them; then collectives.
+TEST(Exchanges, GroupsMatchInOrder) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int size = comm.size();
+    const int rank = comm.rank();
+    constexpr int kMessages = 7;
+    for (uint64_t round = 1; round <= 4; ++round) {
+        const size_t most = std::array<size_t, 4>{10, 3000, 60000, 400000}[round - 1] / size;
+        std::vector<Bytes> out;
+        std::vector<Bytes> in;
+        const size_t block = 1000 * round;
+        Bytes all_out(block * size);
+        Bytes all_in(block * size);
+        for (int peer = 0; peer < size; ++peer)
+            std::ranges::copy(message(rank, peer, round, block), all_out.begin() + peer * block);
+        ASSERT_TRUE(succeeded(flx_group_begin(comm)));
+        for (int m = 0; m < kMessages; ++m) {
+            for (int peer = 0; peer < size; ++peer) {
+                const uint64_t number = round * 1000 + m;
+                out.push_back(message(rank, peer, number, count_of(rank, peer, number, most)));
+                in.emplace_back(count_of(peer, rank, number, most));
+                // Receives come first on some ranks.
+                if (rank % 2 == 0) {
+                    ASSERT_TRUE(succeeded(flx_send(out.back().data(), out.back().size(), FLX_UINT8, peer, comm)));
+                }
+                ASSERT_TRUE(succeeded(flx_recv(in.back().data(), in.back().size(), FLX_UINT8, peer, comm)));
+                if (rank % 2 != 0) {
+                    ASSERT_TRUE(succeeded(flx_send(out.back().data(), out.back().size(), FLX_UINT8, peer, comm)));
+                }
+            }
+            if (m == kMessages / 2) {
+                ASSERT_TRUE(succeeded(flx_alltoall(all_out.data(), all_in.data(), block, FLX_UINT8, comm)));
+            }
+        }
+        ASSERT_TRUE(succeeded(flx_group_end(comm)));
+        for (int m = 0; m < kMessages; ++m)
+            for (int peer = 0; peer < size; ++peer) {
+                const Bytes &got = in[static_cast<size_t>(m) * size + peer];
+                ASSERT_TRUE(is_message(got.data(), peer, rank, round * 1000 + m, got.size()));
+            }
+        for (int peer = 0; peer < size; ++peer)
+            ASSERT_TRUE(is_message(all_in.data() + peer * block, peer, rank, round, block));
+        const Case c{Collective::allreduce, FLX_F32, FLX_SUM, 20011, 0, false, 0, Data::random, seed() + round};
+        EXPECT_TRUE(check(c, comm));
+    }
+}
+
+/// A message may be sent in a group and received alone, and early: before the receiver has come to it.
+TEST(Exchanges, MessagesWaitForTheirReceive) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    if (comm.size() == 1)
+        GTEST_SKIP() << "skipped: one rank has nobody to send to";
+    const int rank = comm.rank();
+    const int last = comm.size() - 1;
+    for (uint64_t round = 0; round < 20; ++round) {
+        if (rank == last) {
+            const Bytes one = message(last, 0, round, 900);
+            const Bytes two = message(last, 0, round + 500, 200000);
+            ASSERT_TRUE(succeeded(flx_send(one.data(), one.size(), FLX_UINT8, 0, comm)));
+            const Case c{Collective::allreduce, FLX_INT32, FLX_SUM, 3001, 0, false, 0, Data::random, seed() + round};
+            EXPECT_TRUE(check(c, comm));
+            ASSERT_TRUE(succeeded(flx_group_begin(comm)));
+            ASSERT_TRUE(succeeded(flx_send(two.data(), two.size(), FLX_UINT8, 0, comm)));
+            ASSERT_TRUE(succeeded(flx_group_end(comm)));
+            continue;
+        }
+        const Case c{Collective::allreduce, FLX_INT32, FLX_SUM, 3001, 0, false, 0, Data::random, seed() + round};
+        EXPECT_TRUE(check(c, comm));
+        if (rank != 0)
+            continue;
+        Bytes one(900);
+        Bytes two(200000);
+        ASSERT_TRUE(succeeded(flx_recv(one.data(), one.size(), FLX_UINT8, last, comm)));
+        ASSERT_TRUE(succeeded(flx_recv(two.data(), two.size(), FLX_UINT8, last, comm)));
+        ASSERT_TRUE(is_message(one.data(), last, 0, round, one.size()));
+        ASSERT_TRUE(is_message(two.data(), last, 0, round + 500, two.size()));
+    }
+}
+
+TEST(Exchanges, WorkWithCheckedArguments) {
+    Settings settings;
+    settings.check = 1;
+    const flx_config_t config = settings.config();
+    const Comm comm = Comm::world(&config);
+    ASSERT_TRUE(comm);
+    const int size = comm.size();
+    const std::vector<size_t> counts(size, 1);
+    std::vector<size_t> displacements(size);
+    std::iota(displacements.begin(), displacements.end(), 0);
+    std::vector<int32_t> in(size, comm.rank());
+    std::vector<int32_t> out(size);
+    ASSERT_TRUE(succeeded(flx_alltoall(in.data(), out.data(), 1, FLX_INT32, comm)));
+    for (int peer = 0; peer < size; ++peer)
+        EXPECT_EQ(out[peer], peer);
+    std::ranges::fill(out, -1);
+    ASSERT_TRUE(succeeded(flx_alltoallv(in.data(), out.data(), counts.data(), displacements.data(), counts.data(),
+                                        displacements.data(), FLX_INT32, comm)));
+    for (int peer = 0; peer < size; ++peer)
+        EXPECT_EQ(out[peer], peer);
+}
+
+/// Two lengths for one message: an error of the receiver that names both, and a broken communicator.
+TEST(Exchanges, LengthsThatDifferAreAnError) {
+    if (world_size() == 1)
+        GTEST_SKIP() << "skipped: one rank has nobody to disagree with";
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    std::array<char, 400> data{};
+    if (comm.rank() == 0) {
+        EXPECT_TRUE(succeeded(flx_send(data.data(), 400, FLX_UINT8, 1, comm)));
+    } else if (comm.rank() == 1) {
+        EXPECT_EQ(flx_recv(data.data(), 300, FLX_UINT8, 0, comm), FLX_ERR_MISMATCH);
+        const std::string sentence = flx_last_error();
+        EXPECT_NE(sentence.find("rank 0 sends 400 bytes"), std::string::npos) << sentence;
+        EXPECT_NE(sentence.find("300 bytes"), std::string::npos) << sentence;
+        EXPECT_EQ(flx_send(data.data(), 1, FLX_UINT8, 0, comm), FLX_ERR_COMM);
+    }
+}
+
+TEST(Exchanges, BadArgumentsAreSaid) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int size = comm.size();
+    const int rank = comm.rank();
+    std::vector<float> data(2 * size + 2);
+    std::vector<size_t> counts(size, 1);
+    std::vector<size_t> displacements(size);
+    const auto refused = [](flx_status_t status, const char *part) {
+        return status == FLX_ERR_ARGUMENT && std::strstr(flx_last_error(), part) != nullptr
+                   ? testing::AssertionSuccess()
+                   : testing::AssertionFailure() << status << ": " << flx_last_error();
+    };
+    EXPECT_TRUE(refused(flx_alltoall(data.data(), data.data() + 1, 2, FLX_F32, comm), "overlap"));
+    EXPECT_TRUE(refused(flx_alltoall(data.data(), nullptr, 1, FLX_F32, comm), "recvbuf is null"));
+    EXPECT_TRUE(refused(flx_alltoallv(data.data(), data.data() + size, nullptr, displacements.data(), counts.data(),
+                                      displacements.data(), FLX_F32, comm),
+                        "sendcounts is null"));
+    EXPECT_TRUE(refused(flx_alltoallv(data.data(), data.data(), counts.data(), displacements.data(), counts.data(),
+                                      displacements.data(), FLX_F32, comm),
+                        "overlap"));
+    std::vector<size_t> two = counts;
+    two[rank] = 2;
+    EXPECT_TRUE(refused(flx_alltoallv(data.data(), data.data() + size + 1, two.data(), displacements.data(),
+                                      counts.data(), displacements.data(), FLX_F32, comm),
+                        "sendcounts"));
+    EXPECT_TRUE(refused(flx_send(data.data(), 1, FLX_F32, size, comm), "dest"));
+    EXPECT_TRUE(refused(flx_recv(data.data(), 1, FLX_F32, -1, comm), "source"));
+    EXPECT_TRUE(refused(flx_send(data.data(), 1, FLX_F32, rank, comm), "to itself"));
+    EXPECT_TRUE(refused(flx_recv(data.data(), 1, FLX_F32, rank, comm), "from itself"));
+    EXPECT_TRUE(refused(flx_send(nullptr, 1, FLX_F32, 0, comm), "sendbuf is null"));
+    EXPECT_TRUE(refused(flx_group_end(comm), "without flx_group_begin"));
+    ASSERT_TRUE(succeeded(flx_group_begin(comm)));
+    EXPECT_TRUE(refused(flx_group_begin(comm), "nest"));
+    EXPECT_TRUE(refused(flx_barrier(comm), "barrier in a group"));
+    ASSERT_TRUE(succeeded(flx_send(data.data(), 1, FLX_F32, rank, comm)));
+    EXPECT_TRUE(refused(flx_group_end(comm), "to itself"));
+    ASSERT_TRUE(succeeded(flx_group_begin(comm)));
+    ASSERT_TRUE(succeeded(flx_group_end(comm)));
+    const Case c{Collective::allreduce, FLX_INT32, FLX_SUM, 3, 0, false, 0, Data::random, seed()};
+    EXPECT_TRUE(check(c, comm));
+    ASSERT_TRUE(succeeded(flx_barrier(comm)));
+}
+
+}  // namespace
+}  // namespace flx::test
