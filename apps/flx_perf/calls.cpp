@@ -1,5 +1,6 @@
 #include "calls.h"
 
+#include <algorithm>
 #include <climits>
 
 namespace flx::perf {
@@ -68,6 +69,14 @@ flx_status_t call_flx(const Job &job, flx_comm_t comm) {
                               comm);
         case Collective::kBarrier:
             return flx_barrier(comm);
+        case Collective::kAlltoall:
+            return flx_alltoall(send, job.recv, count, job.dtype, comm);
+        case Collective::kAlltoallv:
+            return flx_alltoallv(send, job.recv, job.counts.send.data(), job.counts.send_at.data(),
+                                 job.counts.receive.data(), job.counts.receive_at.data(), job.dtype, comm);
+        case Collective::kSendrecv:
+            return flx_sendrecv(send, job.recv, count, count, job.dtype, (job.rank + 1) % job.ranks,
+                                (job.rank + job.ranks - 1) % job.ranks, comm);
     }
     return FLX_ERR_ARGUMENT;
 }
@@ -79,7 +88,7 @@ const char *why_mpi_cannot(const Job &job) {
     if (has_reduction(job.kind) && job.op == FLX_AVG) {
         return "MPI has no average";
     }
-    if (job.shape.count > INT_MAX) {
+    if (std::max({job.shape.count, job.shape.send_elements, job.shape.recv_elements}) > INT_MAX) {
         return "MPI counts with int";
     }
     return nullptr;
@@ -103,6 +112,14 @@ int call_mpi(const Job &job, MPI_Comm comm) {
                               comm);
         case Collective::kBarrier:
             return MPI_Barrier(comm);
+        case Collective::kAlltoall:
+            return MPI_Alltoall(send, count, type, job.recv, count, type, comm);
+        case Collective::kAlltoallv:
+            return MPI_Alltoallv(send, job.counts.int_send.data(), job.counts.int_send_at.data(), type, job.recv,
+                                 job.counts.int_receive.data(), job.counts.int_receive_at.data(), type, comm);
+        case Collective::kSendrecv:
+            return MPI_Sendrecv(send, count, type, (job.rank + 1) % job.ranks, 0, job.recv, count, type,
+                                (job.rank + job.ranks - 1) % job.ranks, 0, comm, MPI_STATUS_IGNORE);
     }
     return MPI_ERR_ARG;
 }

@@ -9,8 +9,9 @@
 namespace flx::perf {
 namespace {
 
-constexpr std::array<std::string_view, 6> kCollectives = {
-    "allreduce", "reduce_scatter_block", "allgather", "bcast", "reduce", "barrier"};
+constexpr std::array<std::string_view, 9> kCollectives = {
+    "allreduce", "reduce_scatter_block", "allgather", "bcast", "reduce", "barrier", "alltoall", "alltoallv",
+    "sendrecv"};
 constexpr std::array<std::string_view, 12> kDtypes = {"i8",  "u8",  "i16", "u16",  "i32", "u32",
                                                       "i64", "u64", "f16", "bf16", "f32", "f64"};
 constexpr std::array<size_t, 12> kDtypeBytes = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
@@ -63,7 +64,37 @@ bool has_reduction(Collective kind) {
     return kind == Collective::kAllreduce || kind == Collective::kReduceScatterBlock || kind == Collective::kReduce;
 }
 
-Shape shape_for(Collective kind, uint64_t bytes, flx_dtype_t dtype, int ranks) {
+bool is_exchange(Collective kind) {
+    return kind == Collective::kAlltoall || kind == Collective::kAlltoallv || kind == Collective::kSendrecv;
+}
+
+namespace {
+
+Shape exchange_shape(Collective kind, uint64_t bytes, flx_dtype_t dtype, int ranks, const Traffic &traffic) {
+    const auto n = static_cast<size_t>(ranks);
+    const bool blocks = kind == Collective::kAlltoall || traffic.kind == Traffic::Kind::kUniform;
+    const size_t least = kind == Collective::kSendrecv || !blocks ? 1 : n;
+    const size_t elements = bytes == 0 ? 0 : std::max<size_t>(bytes / size_of(dtype) / least, 1) * least;
+    Shape shape;
+    shape.matrix = kind == Collective::kSendrecv
+                       ? ring_matrix(elements, ranks)
+                       : traffic_matrix(kind == Collective::kAlltoall ? Traffic{} : traffic, elements, ranks);
+    shape.count = kind == Collective::kAlltoall ? elements / n : elements;
+    for (int rank = 0; rank < ranks; ++rank) {
+        const Counts counts(shape.matrix, rank, ranks);
+        shape.send_elements = std::max(shape.send_elements, counts.send_at.back() + counts.send.back());
+        shape.recv_elements = std::max(shape.recv_elements, counts.receive_at.back() + counts.receive.back());
+    }
+    shape.bytes = elements * size_of(dtype);
+    return shape;
+}
+
+}  // namespace
+
+Shape shape_for(Collective kind, uint64_t bytes, flx_dtype_t dtype, int ranks, const Traffic &traffic) {
+    if (is_exchange(kind)) {
+        return exchange_shape(kind, bytes, dtype, ranks, traffic);
+    }
     const auto n = static_cast<size_t>(ranks);
     const bool blocks = kind == Collective::kReduceScatterBlock || kind == Collective::kAllgather;
     Shape shape;
@@ -78,7 +109,7 @@ Shape shape_for(Collective kind, uint64_t bytes, flx_dtype_t dtype, int ranks) {
     return shape;
 }
 
-double bus_factor(Collective kind, int ranks) {
+double bus_factor(Collective kind, int ranks, const Traffic &traffic) {
     const double n = ranks;
     switch (kind) {
         case Collective::kAllreduce:
@@ -88,6 +119,12 @@ double bus_factor(Collective kind, int ranks) {
             return (n - 1) / n;
         case Collective::kBcast:
         case Collective::kReduce:
+            return 1.0;
+        case Collective::kAlltoall:
+            return (n - 1) / n;
+        case Collective::kAlltoallv:
+            return traffic.kind == Traffic::Kind::kUniform ? (n - 1) / n : 1.0;
+        case Collective::kSendrecv:
             return 1.0;
         case Collective::kBarrier:
             break;

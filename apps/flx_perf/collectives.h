@@ -11,10 +11,21 @@
 #include <vector>
 
 #include "flx.h"
+#include "traffic.h"
 
 namespace flx::perf {
 
-enum class Collective { kAllreduce, kReduceScatterBlock, kAllgather, kBcast, kReduce, kBarrier };
+enum class Collective {
+    kAllreduce,
+    kReduceScatterBlock,
+    kAllgather,
+    kBcast,
+    kReduce,
+    kBarrier,
+    kAlltoall,
+    kAlltoallv,
+    kSendrecv
+};
 
 [[nodiscard]] std::string_view name_of(Collective kind);
 [[nodiscard]] std::string_view name_of(flx_dtype_t dtype);
@@ -30,6 +41,8 @@ enum class Collective { kAllreduce, kReduceScatterBlock, kAllgather, kBcast, kRe
 /// Bytes of one element.
 [[nodiscard]] size_t size_of(flx_dtype_t dtype);
 [[nodiscard]] bool has_reduction(Collective kind);
+/// Whether what goes from rank to rank is told by a matrix.
+[[nodiscard]] bool is_exchange(Collective kind);
 
 /// What one call moves. All counts are elements.
 struct Shape {
@@ -37,14 +50,18 @@ struct Shape {
     size_t send_elements = 0;  ///< input of one rank
     size_t recv_elements = 0;  ///< output of one rank
     uint64_t bytes = 0;        ///< the larger of the two in bytes: the size that the table shows
+    /// Exchanges: elements from rank s to rank r at [s · ranks + r]. Then the numbers of elements above are the largest
+    /// of any rank, and `bytes` is what a rank sends on average.
+    std::vector<size_t> matrix;
 };
 
 /// The shape nearest to `bytes` from below that has whole elements and equal blocks, but at least one element a block
 /// unless `bytes` is 0.
-[[nodiscard]] Shape shape_for(Collective kind, uint64_t bytes, flx_dtype_t dtype, int ranks);
+[[nodiscard]] Shape shape_for(Collective kind, uint64_t bytes, flx_dtype_t dtype, int ranks,
+                              const Traffic &traffic = {});
 
 /// Bus bandwidth divided by size over time.
-[[nodiscard]] double bus_factor(Collective kind, int ranks);
+[[nodiscard]] double bus_factor(Collective kind, int ranks, const Traffic &traffic = {});
 
 /// One call's arguments, whichever library serves it.
 struct Job {
@@ -56,6 +73,7 @@ struct Job {
     int rank = 0;
     int ranks = 1;
     Shape shape;
+    Counts counts;              ///< exchanges
     std::byte *send = nullptr;  ///< not used by bcast and barrier, nor in place
     std::byte *recv = nullptr;  ///< followed by `kGuardBytes` that no call may touch
 };

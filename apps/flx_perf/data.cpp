@@ -286,6 +286,11 @@ Input input_of(const Job &job) {
                                                         : Input{job.send, job.shape.send_elements, false};
         case Collective::kBcast:
             return job.rank == job.root ? Input{job.recv, job.shape.send_elements, true} : Input{};
+        case Collective::kAlltoall:
+        case Collective::kAlltoallv:
+        case Collective::kSendrecv:
+            return {job.in_place ? job.recv : job.send, job.counts.send_at.back() + job.counts.send.back(),
+                    job.in_place};
         case Collective::kBarrier:
             break;
     }
@@ -294,6 +299,9 @@ Input input_of(const Job &job) {
 
 /// Bytes of `recv` that the call may use: all of the input too where a reduce-scatter works in place.
 size_t recv_bytes(const Job &job) {
+    if (is_exchange(job.kind)) {
+        return (job.counts.receive_at.back() + job.counts.receive.back()) * size_of(job.dtype);
+    }
     const bool input_there = job.kind == Collective::kReduceScatterBlock && job.in_place;
     return (input_there ? job.shape.send_elements : job.shape.recv_elements) * size_of(job.dtype);
 }
@@ -343,6 +351,15 @@ size_t count_wrong(const Job &job, const Pattern &pattern, uint64_t call) {
         case Collective::kReduce:
             wrong += job.rank == job.root ? pattern.count_wrong_result(job.recv, 0, count, call)
                                           : count_unpoisoned(job.recv, count, bytes);
+            break;
+        case Collective::kAlltoall:
+        case Collective::kAlltoallv:
+        case Collective::kSendrecv:
+            for (int r = 0; r < job.ranks; ++r) {
+                const Counts theirs(job.shape.matrix, r, job.ranks);
+                wrong += pattern.count_wrong_input(job.recv + job.counts.receive_at[r] * bytes, r,
+                                                   theirs.send_at[job.rank], job.counts.receive[r], call);
+            }
             break;
         case Collective::kBarrier:
             break;

@@ -99,7 +99,7 @@ bool any_failed(flx_status_t status, const std::string &what) {
 std::vector<Shape> shapes_of(const Options &options, int ranks) {
     std::vector<Shape> shapes;
     for (const uint64_t bytes : options.sizes) {
-        const Shape shape = shape_for(options.collective, bytes, options.dtype, ranks);
+        const Shape shape = shape_for(options.collective, bytes, options.dtype, ranks, options.traffic);
         if (shapes.empty() || shapes.back().bytes != shape.bytes) {
             shapes.push_back(shape);
         }

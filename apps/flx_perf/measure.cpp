@@ -53,9 +53,9 @@ Measurer::Measurer(const Options &options, flx_comm_t flx_comm, MPI_Comm mpi_com
     size_t send = 0;
     size_t recv = 0;
     for (const uint64_t bytes : options.sizes) {
-        const Shape shape = shape_for(options.collective, bytes, options.dtype, job_.ranks);
+        const Shape shape = shape_for(options.collective, bytes, options.dtype, job_.ranks, options.traffic);
         send = std::max(send, shape.send_elements * size_of(options.dtype));
-        recv = std::max<size_t>(recv, shape.bytes);
+        recv = std::max<size_t>({recv, shape.bytes, shape.recv_elements * size_of(options.dtype)});
     }
     send_ = make_buffer(send);
     recv_ = make_buffer(recv);
@@ -276,6 +276,9 @@ void Measurer::merge_log() {
 
 Result Measurer::measure(const Shape &shape, const std::function<void(double)> &done) {
     job_.shape = shape;
+    if (is_exchange(job_.kind)) {
+        job_.counts = Counts(shape.matrix, job_.rank, job_.ranks);
+    }
     each_alone_ = options_.check_every || !options_.log_file.empty();
     wrong_ = 0;
     peer_wrong_ = 0;
@@ -285,8 +288,8 @@ Result Measurer::measure(const Shape &shape, const std::function<void(double)> &
     Result result;
     result.bytes = shape.bytes;
     const char *algorithm = nullptr;
-    if (flx_comm_algorithm(flx_comm_, std::string(name_of(job_.kind)).c_str(), shape.bytes, job_.dtype, job_.op,
-                           &algorithm) != FLX_SUCCESS) {
+    const std::string asked(job_.kind == Collective::kSendrecv ? "send_recv" : name_of(job_.kind));
+    if (flx_comm_algorithm(flx_comm_, asked.c_str(), shape.bytes, job_.dtype, job_.op, &algorithm) != FLX_SUCCESS) {
         algorithm = "-";
     }
     result.algorithm = algorithm;
@@ -340,7 +343,8 @@ Result Measurer::measure(const Shape &shape, const std::function<void(double)> &
     result.us = summary(times[kFlx]);
     result.iterations = times[kFlx].calls;
     result.blocks = static_cast<int>(times[kFlx].per_call.size());
-    result.busbw_GBps = static_cast<double>(shape.bytes) * bus_factor(job_.kind, job_.ranks) / result.us.median / 1e3;
+    result.busbw_GBps =
+        static_cast<double>(shape.bytes) * bus_factor(job_.kind, job_.ranks, options_.traffic) / result.us.median / 1e3;
     result.partition = shares_of(over_ranks(carried_));
     if (peer) {
         checked_peer_wrong += checked_call(kMpi).wrong + over_ranks(peer_wrong_);

@@ -107,6 +107,7 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     std::string dtype = "f32";
     std::string op = "sum";
     std::string against = "none";
+    std::string traffic = "uniform";
 
     CLI::App app{"Measures a collective of FLX, and of MPI beside it. Start it with mpirun.", "flx_perf"};
     app.get_formatter()->column_width(30);
@@ -117,6 +118,10 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     app.add_option("--root", options.root, "of bcast and reduce")
         ->capture_default_str()
         ->check(CLI::Range(0, kMostRanks));
+    app.add_option("--pattern", traffic,
+                   "of alltoallv: uniform, one-pair (rank 0 to the one half way round) or zipf:S (the k-th pair's part "
+                   "is as 1/k^S); the size is what a rank sends on average, of one-pair what the one sends")
+        ->capture_default_str();
     app.add_flag("--in-place", options.in_place, "input and output share memory");
     app.add_option("--against", against, "none, or mpi: the same calls of MPI at its defaults, in turn with FLX's")
         ->capture_default_str();
@@ -175,6 +180,17 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     if (options.root >= ranks) {
         return refuse(fmt::format("--root {} is not a rank; there are {} ranks", options.root, ranks));
     }
+    const auto known_traffic = parse_traffic(traffic);
+    if (!known_traffic) {
+        return refuse(fmt::format("unknown --pattern '{}'; known are uniform, one-pair, zipf:S", traffic));
+    }
+    if (known_traffic->kind != Traffic::Kind::kUniform && *kind != Collective::kAlltoallv) {
+        return refuse("--pattern is for alltoallv");
+    }
+    if (options.in_place && (*kind == Collective::kAlltoallv || *kind == Collective::kSendrecv)) {
+        return refuse(fmt::format("--in-place is not for {}", collective));
+    }
+    options.traffic = *known_traffic;
     options.collective = *kind;
     options.dtype = *type;
     options.op = *reduction;

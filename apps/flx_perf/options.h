@@ -18,6 +18,7 @@ struct Options {
     flx_dtype_t dtype = FLX_F32;
     flx_op_t op = FLX_SUM;
     int root = 0;
+    Traffic traffic;  ///< of alltoallv
     bool in_place = false;
     bool against_mpi = false;
     int blocks = 0;  ///< that each side runs in turn; 0: as many as fit, 7 to 31

@@ -245,6 +245,9 @@ class JobTest : public testing::TestWithParam<std::tuple<Collective, bool, int>>
         job_.rank = rank;
         job_.ranks = kRanks;
         job_.shape = shape_for(kind, kCount * 4 * kRanks, job_.dtype, kRanks);
+        if (is_exchange(kind)) {
+            job_.counts = Counts(job_.shape.matrix, rank, kRanks);
+        }
         send_.resize(kRanks * kCount + 100);
         recv_.resize(kRanks * kCount + 100);
         job_.send = reinterpret_cast<std::byte *>(send_.data());
@@ -268,6 +271,10 @@ class JobTest : public testing::TestWithParam<std::tuple<Collective, bool, int>>
                 job_.kind == Collective::kReduceScatterBlock ? static_cast<size_t>(job_.rank) * count : 0;
             if (job_.kind != Collective::kReduce || job_.rank == kRoot) {
                 std::memcpy(recv_.data(), &sum[first], count * 4);
+            }
+        } else if (job_.kind == Collective::kAlltoall) {
+            for (int r = 0; r < kRanks; ++r) {
+                pattern_.write_input(&recv_[static_cast<size_t>(r) * count], r, job_.rank * count, count, kCall);
             }
         } else if (job_.kind == Collective::kAllgather) {
             for (int r = 0; r < kRanks; ++r) {
@@ -315,7 +322,7 @@ TEST_P(JobTest, DataOfAnEarlierCallAreWrong) {
 INSTANTIATE_TEST_SUITE_P(All, JobTest,
                          testing::Combine(testing::Values(Collective::kAllreduce, Collective::kReduceScatterBlock,
                                                           Collective::kAllgather, Collective::kBcast,
-                                                          Collective::kReduce),
+                                                          Collective::kReduce, Collective::kAlltoall),
                                           testing::Bool(), testing::Values(0, 1, 2)),
                          [](const auto &info) {
                              return std::string(name_of(std::get<0>(info.param))) +

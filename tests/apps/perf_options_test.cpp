@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
 #include "options.h"
 
 namespace flx::perf {
@@ -108,7 +113,8 @@ TEST(Options, DefaultsAndEveryOption) {
 }
 
 TEST(Options, EveryNameIsKnown) {
-    for (const char *name : {"allreduce", "reduce_scatter_block", "allgather", "bcast", "reduce", "barrier"}) {
+    for (const char *name : {"allreduce", "reduce_scatter_block", "allgather", "bcast", "reduce", "barrier",
+                             "alltoall", "alltoallv", "sendrecv"}) {
         const Parsed parsed = parse({name});
         ASSERT_TRUE(parsed.options) << name;
         EXPECT_EQ(name_of(parsed.options->collective), name);
@@ -132,6 +138,10 @@ TEST(Options, RefusalsSayWhatIsAllowed) {
     };
     refused({}, "collective is required");
     refused({"alltoal"}, "known are allreduce, reduce_scatter_block, allgather, bcast, reduce, barrier");
+    refused({"alltoallv", "--pattern", "zipf"}, "known are uniform, one-pair, zipf:S");
+    refused({"alltoallv", "--pattern", "zipf:x"}, "known are uniform, one-pair, zipf:S");
+    refused({"alltoall", "--pattern", "one-pair"}, "--pattern is for alltoallv");
+    refused({"sendrecv", "--in-place"}, "--in-place is not for sendrecv");
     refused({"allreduce", "--dtype", "f8"}, "known are i8, u8");
     refused({"allreduce", "--op", "xor"}, "known are sum, prod, min, max, avg");
     refused({"allreduce", "--against", "nccl"}, "known are none, mpi");
@@ -183,6 +193,42 @@ TEST(Shapes, BusFactorsAreThoseOfNcclTests) {
     EXPECT_DOUBLE_EQ(bus_factor(Collective::kBcast, 4), 1.0);
     EXPECT_DOUBLE_EQ(bus_factor(Collective::kReduce, 4), 1.0);
     EXPECT_DOUBLE_EQ(bus_factor(Collective::kAllreduce, 1), 0.0);
+}
+
+TEST(Exchanges, SizesAndMatrices) {
+    const Shape all = shape_for(Collective::kAlltoall, 1030, FLX_F32, 4);
+    EXPECT_EQ(all.count, 64U);
+    EXPECT_EQ(all.bytes, 1024U);
+    EXPECT_EQ(all.matrix, std::vector<size_t>(16, 64));
+    EXPECT_DOUBLE_EQ(bus_factor(Collective::kAlltoall, 4), 0.75);
+
+    const Shape ring = shape_for(Collective::kSendrecv, 40, FLX_F32, 3);
+    EXPECT_EQ(ring.matrix, (std::vector<size_t>{0, 10, 0, 0, 0, 10, 10, 0, 0}));
+    EXPECT_DOUBLE_EQ(bus_factor(Collective::kSendrecv, 3), 1.0);
+
+    const Traffic pair = *parse_traffic("one-pair");
+    const Shape one = shape_for(Collective::kAlltoallv, 40, FLX_F32, 4, pair);
+    EXPECT_EQ(one.matrix[2], 10U);
+    EXPECT_EQ(one.send_elements, 10U);
+    EXPECT_EQ(one.bytes, 40U);
+    EXPECT_DOUBLE_EQ(bus_factor(Collective::kAlltoallv, 4, pair), 1.0);
+}
+
+TEST(Exchanges, ZipfGivesPairsTheirPartAndNothingToOneself) {
+    constexpr int kRanks = 8;
+    constexpr size_t kElements = 1 << 20;
+    std::vector<size_t> matrix = traffic_matrix(*parse_traffic("zipf:1.2"), kElements, kRanks);
+    for (int rank = 0; rank < kRanks; ++rank) {
+        EXPECT_EQ(matrix[rank * kRanks + rank], 0U);
+        const Counts counts(matrix, rank, kRanks);
+        EXPECT_EQ(counts.send[(rank + 1) % kRanks], matrix[rank * kRanks + (rank + 1) % kRanks]);
+        EXPECT_EQ(counts.receive[(rank + 1) % kRanks], matrix[(rank + 1) % kRanks * kRanks + rank]);
+    }
+    std::sort(matrix.begin(), matrix.end(), std::greater<>());
+    EXPECT_NEAR(static_cast<double>(matrix[0]) / static_cast<double>(matrix[1]), std::pow(2, 1.2), 1e-3);
+    EXPECT_NEAR(static_cast<double>(matrix[0]) / static_cast<double>(matrix[9]), std::pow(10, 1.2), 1e-2);
+    const size_t sum = std::accumulate(matrix.begin(), matrix.end(), size_t{0});
+    EXPECT_NEAR(static_cast<double>(sum), static_cast<double>(kElements * kRanks), 100);
 }
 
 }  // namespace
