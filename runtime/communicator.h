@@ -20,6 +20,7 @@
 #include "process.h"
 #include "shm/channel.h"
 #include "shm/fused.h"
+#include "shm/peer_memory.h"
 #include "shm/segment.h"
 #include "shm/stream.h"
 
@@ -201,6 +202,7 @@ class Communicator final : private Router, private Watch {
     Board *board_ = nullptr;             ///< in the segment
     std::unique_ptr<shm::Fused> fused_;  ///< with stream_, where all ranks are on one host and shm may carry all
     std::unique_ptr<shm::Stream> stream_;
+    std::unique_ptr<shm::PeerMemory> peer_memory_;  ///< with fused_, where the kernel allows it
     std::vector<LinkSlot> links_;
     std::vector<std::pair<std::string, std::string>> left_off_;
     int64_t probe_ns_ = 0;

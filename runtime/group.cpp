@@ -45,8 +45,17 @@ Status Communicator::alltoall(const void *in, void *out, size_t block, flx_dtype
     operation.count = block * size_;
     operation.dtype = dtype;
     // In a group it is carried together with the rest; otherwise ranks that share memory have shorter ways.
-    if (!group_open_ && choose(Collective::alltoall, operation.count * size_of(dtype)).way != Way::exchanged)
+    const Way way = choose(Collective::alltoall, operation.count * size_of(dtype)).way;
+    if (!group_open_ && way != Way::exchanged) {
+        const size_t total = operation.count * size_of(dtype);
+        if (way == Way::fetched && in == out) {
+            std::byte *copied = aside(total);
+            std::memcpy(copied, in, total);
+            operation.in = copied;
+            asides_used_ = 0;
+        }
         return run(operation);
+    }
     if (!group_open_ && check_ && size_ > 1)
         FLX_TRY(compare_calls(operation));
     const size_t bytes = block * size_of(dtype);

@@ -55,6 +55,7 @@ void report_algorithms(std::vector<std::string> &lines) {
         fmt::format("  {:<20} one host, small: every rank reads every rank's input in shared memory", "fused"));
     lines.push_back(fmt::format(
         "  {:<20} one host, large: blocks of all regions staged, reduced and fetched in the cache", "streamed"));
+    lines.push_back(fmt::format("  {:<20} one host, large alltoall: each rank reads the others' memory", "fetched"));
     lines.push_back(fmt::format(
         "  {:<20} alltoall between hosts, alltoallv, send and recv: a message per pair of ranks, all at once",
         "exchange"));

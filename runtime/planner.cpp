@@ -32,6 +32,8 @@ const char *Choice::name() const {
             return "fused";
         case Way::streamed:
             return "streamed";
+        case Way::fetched:
+            return "fetched";
         case Way::exchanged:
             return "exchange";
         case Way::scheduled:
@@ -98,6 +100,8 @@ Status Planner::make(int rank, const Agreed &agreed, const std::string &override
 }
 
 Choice Planner::choose(Collective collective, size_t bytes) const {
+    // Beyond, two copies in the cache and stores past it beat the kernel's one copy.
+    constexpr size_t kMostFetched = 8U << 20;
     const auto index = static_cast<size_t>(collective);
     const bool exchanged = index >= algorithms::kCollectives;
     if (exchanged && (collective != Collective::alltoall || agreed_.hosts > 1 || !agreed_.shared_memory))
@@ -110,6 +114,8 @@ Choice Planner::choose(Collective collective, size_t bytes) const {
             return direct;
         const bool fits = input_bytes(collective, bytes, agreed_.size) <= agreed_.fused_bytes;
         const bool fused = collective == Collective::barrier || (fits && (exchanged || !forced_streamed_[index]));
+        if (!fused && collective == Collective::alltoall && agreed_.peer_memory && bytes <= kMostFetched)
+            return {Way::fetched, nullptr};
         return {fused ? Way::fused : Way::streamed, nullptr};
     }
     const bool reduces = collective == Collective::allreduce || collective == Collective::reduce_scatter_block ||

@@ -19,12 +19,13 @@ struct Agreed {
     int most_ranks_per_host = 1;
     size_t fused_bytes = 0;      ///< largest input of the fused shared-memory path; 0 between hosts
     bool shared_memory = false;  ///< whether fused and streamed exist; if not, `direct` stands in with the same bits
+    bool peer_memory = false;    ///< with shared_memory: ranks can read each other (shm/peer_memory.h)
     bool strict = false;
 };
 
-/// How an operation is carried out: by shared memory as a whole (shm/fused.h, shm/stream.h), by a plan over links, or
-/// as messages between pairs of ranks over links (exchange.h).
-enum class Way : uint8_t { fused, streamed, scheduled, exchanged };
+/// How an operation is carried out: by shared memory as a whole (shm/fused.h, shm/stream.h, shm/peer_memory.h), by a
+/// plan over links, or as messages between pairs of ranks over links (exchange.h).
+enum class Way : uint8_t { fused, streamed, fetched, scheduled, exchanged };
 
 struct Choice {
     Way way = Way::scheduled;

@@ -65,7 +65,7 @@ Status Communicator::check(int64_t waited_ns) {
     looked_ns_ = now;
     FLX_TRY(check_host());
     if (!by_links())
-        awaited_.assign(1, Awaited{way_ == Way::fused ? fused_->waiting_for() : stream_->waiting_for(), true, 0});
+        awaited_.assign(1, Awaited{way_ == Way::streamed ? stream_->waiting_for() : fused_->waiting_for(), true, 0});
     else
         executor_->awaited(awaited_);
     const bool settling = awaited_.empty();

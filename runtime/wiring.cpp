@@ -653,6 +653,7 @@ Status Communicator::exchange_routes() {
 void Communicator::leave_shared_memory() {
     fused_.reset();
     stream_.reset();
+    peer_memory_.reset();
 }
 
 /// Makes the connections now: UCX 1.13 aborts the process if a peer dies while one is being made. A chunk of operation
@@ -718,12 +719,22 @@ Status Communicator::make_planner() {
     FLX_TRY(bootstrap_->allgather(&fused, 1, all.data()));
     if (std::find(all.begin(), all.end(), 0) != all.end())
         leave_shared_memory();
+    if (fused_ != nullptr && size_ > 1) {
+        std::vector<int> pids;
+        for (const Member &member : members_)
+            pids.push_back(member.pid);
+        std::string why;
+        FLX_TRY(shm::PeerMemory::make(*bootstrap_, std::move(pids), peer_memory_, why));
+        if (peer_memory_ == nullptr)
+            log().info("alltoall goes through shared memory: {}", why);
+    }
     Agreed agreed;
     agreed.size = size_;
     agreed.hosts = hosts_;
     agreed.most_ranks_per_host = most_per_host_;
     agreed.fused_bytes = hosts_ == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
     agreed.shared_memory = fused_ != nullptr;
+    agreed.peer_memory = peer_memory_ != nullptr;
     agreed.strict = config_.integer("FLX_STRICT") != 0;
     return Planner::make(rank_, agreed, config_.text("FLX_ALGORITHM"), planner_);
 }

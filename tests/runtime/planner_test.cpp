@@ -61,6 +61,9 @@ TEST(Planner, FusesUpToTheLargestInputAndStreamsBeyond) {
     EXPECT_STREQ(planner->choose(Collective::allgather, 8000).name(), "fused");
     EXPECT_STREQ(planner->choose(Collective::allgather, 8008).name(), "streamed");
     EXPECT_STREQ(planner->choose(Collective::reduce_scatter_block, 1008).name(), "streamed");
+    EXPECT_STREQ(planner->choose(Collective::alltoall, 1000).name(), "fused");
+    EXPECT_STREQ(planner->choose(Collective::alltoall, 1008).name(), "streamed");
+    EXPECT_STREQ(planner->choose(Collective::alltoallv, 8).name(), "exchange");
 }
 
 /// Whether shared memory exists may differ between runs; the bits may not.
