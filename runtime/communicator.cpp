@@ -102,6 +102,8 @@ Status Communicator::carry_out(Operation &operation, const Choice &choice) {
     }
     if (!status.ok())
         status = investigate(std::move(status));
+    for (LentLink *link : lent_)
+        link->leave();
     current_ = nullptr;
     process_->liveness().in_call(false);
     return status.ok() ? status : declare_broken(std::move(status));
@@ -452,6 +454,7 @@ void Communicator::close() {
 }
 
 Communicator::~Communicator() {
+    lent_.clear();
     links_.clear();
     executor_.reset();
 }

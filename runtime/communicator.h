@@ -15,6 +15,7 @@
 #include "controller.h"
 #include "exchange.h"
 #include "executor.h"
+#include "lending.h"
 #include "operation.h"
 #include "planner.h"
 #include "process.h"
@@ -131,7 +132,9 @@ class Communicator final : private Router, private Watch {
     Status measure(const Communicator *parent);
     Status measure_ring(int next, int previous, double budget_ms, std::span<LinkMeasured, kMaxLinks> found);
     static LinkMeasured mean_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place);
+    Status own_rails();
     Status make_routes();
+    void lend_rails();
     Status exchange_routes();
     Status connect_rails();
     Status make_planner();
@@ -204,6 +207,10 @@ class Communicator final : private Router, private Watch {
     std::unique_ptr<shm::Stream> stream_;
     std::unique_ptr<shm::PeerMemory> peer_memory_;  ///< with fused_, where the kernel allows it
     std::vector<LinkSlot> links_;
+    LedgerLine *ledger_ = nullptr;  ///< in the segment, by link
+    uint32_t own_rails_ = 0;        ///< links that are this rank's own, as a mask; 0 where rails are not owned
+    bool lends_ = false;            ///< rails that are others' may be borrowed
+    std::vector<LentLink *> lent_;
     std::vector<std::pair<std::string, std::string>> left_off_;
     int64_t probe_ns_ = 0;
 

@@ -91,6 +91,7 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     FLX_TRY(agree(*comm->bootstrap_, comm->measure(parent)));
     comm->drop_failed_links();
     FLX_TRY(agree(*comm->bootstrap_, comm->exchange_links()));
+    FLX_TRY(agree(*comm->bootstrap_, comm->own_rails()));
     FLX_TRY(agree(*comm->bootstrap_, comm->make_routes()));
     FLX_TRY(comm->exchange_routes());
     FLX_TRY(agree(*comm->bootstrap_, comm->make_planner()));
@@ -112,10 +113,11 @@ std::string Communicator::agreed_knobs() const {
     // A rank that sends on a link must find the others listening there, so links and forced shares are among them.
     return fmt::format(
         "FLX_ALGORITHM={} FLX_STRICT={} FLX_CHECK={} FLX_FUSED_BYTES={} FLX_SHM_BYTES={} FLX_LINKS={} FLX_PARTITION={} "
-        "FLX_PROBE_MS={}",
+        "FLX_PROBE_MS={} FLX_LEND={} FLX_LEND_CHUNKS={}",
         config_.text("FLX_ALGORITHM"), config_.integer("FLX_STRICT"), config_.integer("FLX_CHECK"),
         config_.size("FLX_FUSED_BYTES"), config_.size("FLX_SHM_BYTES"), config_.text("FLX_LINKS"),
-        config_.text("FLX_PARTITION"), config_.integer("FLX_PROBE_MS"));
+        config_.text("FLX_PARTITION"), config_.integer("FLX_PROBE_MS"), config_.text("FLX_LEND"),
+        config_.integer("FLX_LEND_CHUNKS"));
 }
 
 Status Communicator::meet() {
@@ -210,8 +212,9 @@ Status Communicator::make_shared_memory() {
     const size_t fused_payload = hosts_ == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
     const size_t fused_bytes = hosts_ == 1 ? shm::Fused::bytes(size_, fused_payload) : 0;
     const size_t stream_bytes = hosts_ == 1 ? shm::Stream::bytes(size_, budget) : 0;
-    const Status status =
-        shm::Segment::make(*local_, sizeof(Board) + fused_bytes + stream_bytes + shape.bytes(), segment_);
+    const size_t ledger_bytes = hosts_ > 1 ? kMaxLinks * sizeof(LedgerLine) : 0;
+    const Status status = shm::Segment::make(
+        *local_, sizeof(Board) + ledger_bytes + fused_bytes + stream_bytes + shape.bytes(), segment_);
     if (!status.ok()) {
         log().warn("no shared memory: {}", status.sentence());
         links_[0].why_off = status.sentence();
@@ -220,6 +223,9 @@ Status Communicator::make_shared_memory() {
     std::byte *memory = segment_->base();
     board_ = reinterpret_cast<Board *>(memory);
     memory += sizeof(Board);
+    if (ledger_bytes != 0)
+        ledger_ = reinterpret_cast<LedgerLine *>(memory);
+    memory += ledger_bytes;
     if (hosts_ == 1) {
         fused_ = std::make_unique<shm::Fused>(memory, rank_, size_, fused_payload);
         stream_ = std::make_unique<shm::Stream>(memory + fused_bytes, rank_, size_, budget);
@@ -519,6 +525,53 @@ LinkMeasured Communicator::mean_of(const std::vector<std::array<LinkMeasured, 2 
     return {true, mean.latency_ns / ranks, mean.bytes_per_ns / ranks, mean.together_bytes_per_ns / ranks};
 }
 
+/// FLX_LEND and FLX_OWN_RAIL: which rail is this rank's own.
+Status Communicator::own_rails() {
+    const std::string &lend = config_.text("FLX_LEND");
+    if (ledger_ == nullptr || lend == "off" || !config_.text("FLX_PARTITION").empty())
+        return {};
+    std::vector<size_t> rails;  // of this host, to others
+    for (size_t l = 1; l < links_.size(); ++l)
+        for (int peer = 0; peer < size_; ++peer)
+            if (members_[peer].host != host_ && reaches(l, peer)) {
+                rails.push_back(l);
+                break;
+            }
+    const std::string &wanted = config_.text("FLX_OWN_RAIL");
+    if (rails.empty() || wanted == "none" || (lend == "auto" && rails.size() < 2))
+        return {};
+    size_t own = rails[members_[rank_].local % rails.size()];
+    if (wanted != "auto") {
+        const auto named = std::find_if(rails.begin(), rails.end(), [&](size_t l) { return links_[l].name == wanted; });
+        if (named == rails.end()) {
+            std::vector<std::string> names;
+            for (const size_t l : rails)
+                names.push_back(links_[l].name);
+            return fail(FLX_ERR_CONFIG, "FLX_OWN_RAIL is {}; the rails of rank {} are {}", wanted, rank_, join(names));
+        }
+        own = *named;
+    }
+    own_rails_ = 1U << own;
+    lends_ = lend != "own";
+    log().info("rank {} owns rail {}{}", rank_, links_[own].name,
+               lends_ ? " and borrows the others while they are idle" : " and uses no other");
+    return {};
+}
+
+void Communicator::lend_rails() {
+    if (own_rails_ == 0 || !lends_)
+        return;
+    const auto most = static_cast<uint32_t>(config_.integer("FLX_LEND_CHUNKS"));
+    for (size_t l = 1; l < links_.size(); ++l) {
+        if (links_[l].link == nullptr)
+            continue;
+        auto lent =
+            std::make_unique<LentLink>(std::move(links_[l].link), ledger_[l], (own_rails_ >> l & 1) != 0, size_, most);
+        lent_.push_back(lent.get());
+        links_[l].link = std::move(lent);
+    }
+}
+
 Status Communicator::make_routes() {
     if (size_ == 1)
         return {};
@@ -546,8 +599,14 @@ Status Communicator::make_routes() {
             continue;
         route.seen.resize(links_.size());
         route.told.resize(kSizeClasses);
-        const auto reaches_all = [&](size_t l) {
+        const auto reaches_every = [&](size_t l) {
             return std::all_of(route.peers.begin(), route.peers.end(), [&](int peer) { return reaches(l, peer); });
+        };
+        // Where the own rail leads, others' are not used unless they are lent.
+        const bool own_only =
+            own_rails_ != 0 && !lends_ && host != host_ && reaches_every(std::countr_zero(own_rails_));
+        const auto reaches_all = [&](size_t l) {
+            return reaches_every(l) && (!own_only || (own_rails_ >> l & 1) != 0);
         };
         if (is_forced) {
             std::vector<double> shares(links_.size());
@@ -609,6 +668,7 @@ Status Communicator::make_routes() {
         }
         learns_ = learns_ || std::popcount(route.links) > 1;
     }
+    lend_rails();
     std::vector<Link *> links;
     for (const LinkSlot &slot : links_)
         links.push_back(slot.link.get());
