@@ -33,9 +33,9 @@ constexpr std::array kKnobs = {
          "ranks with equal text count as one host; empty: found by the system"},
     Knob{"FLX_LATE_WARNING", KnobType::real, "10", 0.1, 86400, "", "seconds",
          "a peer that is alive but late is named in a warning after this"},
-    Knob{"FLX_LEND", KnobType::choice, "auto", 0, 0, "auto|on|own|off", "",
-         "ranks of a host own a rail each: on: borrow others' idle ones; own: use the own one only; off: share all; "
-         "auto: on where a host has several ranks and rails"},
+    Knob{"FLX_LEND", KnobType::choice, "off", 0, 0, "on|own|off", "",
+         "ranks of a host own a rail each: on: borrow others' while they are idle; own: use the own one only; off: all "
+         "ranks share all rails"},
     Knob{"FLX_LEND_CHUNKS", KnobType::integer, "4", 1, 4096, "", "",
          "chunks that a rank may have under way on a borrowed rail"},
     Knob{"FLX_LINKS", KnobType::text, "auto", 0, 0, "", "", "links that may be used, e.g. shm,eth0; auto: all found"},

@@ -171,6 +171,7 @@ Status Communicator::declare_broken(Status status) {
             peers.push_back(members_[peer].uid);
     process_->liveness().declare_broken(id_, shared, peers);
     lent_.clear();
+    lent_.clear();
     // The caller may free its buffers now: what is under way from them on a rail must end first.
     for (LinkSlot &slot : links_) {
         if (slot.link && slot.link->kind() == LinkKind::rail) {

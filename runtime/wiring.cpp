@@ -102,6 +102,8 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
         comm->links_[l].bytes_before = probed.bytes;
         comm->links_[l].chunks_before = probed.chunks;
     }
+    for (LentLink *link : comm->lent_)
+        link->begin();
     comm->exchange_ = std::make_unique<Exchange>(comm->rank_, comm->size_);
     comm->forget_probing();
     result = std::move(comm);
@@ -538,7 +540,7 @@ Status Communicator::own_rails() {
                 break;
             }
     const std::string &wanted = config_.text("FLX_OWN_RAIL");
-    if (rails.empty() || wanted == "none" || (lend == "auto" && rails.size() < 2))
+    if (rails.empty() || wanted == "none")
         return {};
     size_t own = rails[members_[rank_].local % rails.size()];
     if (wanted != "auto") {
@@ -565,8 +567,7 @@ void Communicator::lend_rails() {
     for (size_t l = 1; l < links_.size(); ++l) {
         if (links_[l].link == nullptr)
             continue;
-        auto lent =
-            std::make_unique<LentLink>(std::move(links_[l].link), ledger_[l], (own_rails_ >> l & 1) != 0, size_, most);
+        auto lent = std::make_unique<LentLink>(std::move(links_[l].link), ledger_[l], (own_rails_ >> l & 1) != 0, most);
         lent_.push_back(lent.get());
         links_[l].link = std::move(lent);
     }
@@ -741,7 +742,7 @@ Status Communicator::connect_rails() {
             const int index = std::countr_zero(mask);
             Link *link = links_[index].link.get();
             if (link->kind() == LinkKind::rail && link->state(peer) == LinkState::up)
-                open.push_back({link, peer, (outgoing >> index & 1) == 0, (incoming_[peer] >> index & 1) == 0});
+                open.push_back({link, peer});  // both ways, as acknowledgements go back
         }
     }
     const auto done = [](const Pair &pair) {
