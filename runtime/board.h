@@ -1,9 +1,11 @@
 /// \file board.h
-/// A line in the communicator's segment on which the first rank to fail says why, for the other ranks of the host.
+/// A line in the communicator's segment on which the first rank to fail says why, for the other ranks of the host, and
+/// where ranks say that they left in good order.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -33,12 +35,25 @@ class Board {
         return true;
     }
 
+    /// This rank (its index on the host) has given its peers all that they need of it, and goes. Not a death, then,
+    /// for those that are not as far yet.
+    void leave(size_t local_rank) {
+        if (local_rank < 64 * kWords)
+            left_[local_rank / 64].fetch_or(uint64_t{1} << local_rank % 64, std::memory_order_release);
+    }
+    [[nodiscard]] bool has_left(size_t local_rank) const {
+        return local_rank < 64 * kWords &&
+               (left_[local_rank / 64].load(std::memory_order_acquire) >> local_rank % 64 & 1) != 0;
+    }
+
   private:
+    static constexpr size_t kWords = 16;
     enum : int { kEmpty, kWriting, kWritten };
     std::atomic<int> state_{kEmpty};
     flx_status_t code_ = FLX_SUCCESS;
     char text_[504] = {};
+    std::atomic<uint64_t> left_[kWords] = {};
 };
-static_assert(sizeof(Board) == 512);
+static_assert(sizeof(Board) == 640);
 
 }  // namespace flx

@@ -451,6 +451,8 @@ void Communicator::close() {
         drop_strays();
         sched_yield();
     }
+    if (board_ != nullptr)
+        board_->leave(members_[rank_].local);
 }
 
 Communicator::~Communicator() {

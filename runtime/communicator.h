@@ -153,6 +153,8 @@ class Communicator final : private Router, private Watch {
     Status check_host();
     Status hear();
     PeerReport ask(int rank);
+    /// Whether a rank of this host has closed the communicator: it owes nothing, and may be gone.
+    [[nodiscard]] bool has_left(int rank) const;
     Status died(int rank, const std::string &what);
     [[nodiscard]] Status silent(int rank, const PeerReport &report, const std::string &what) const;
     Status investigate(Status status);

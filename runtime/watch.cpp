@@ -52,7 +52,7 @@ Status Communicator::died(int rank, const std::string &what) {
 /// A death on this host is an error wherever the dead rank stands in the schedule: nobody can finish without it.
 Status Communicator::check_host() {
     for (int peer = 0; segment_ && peer < size_; ++peer)
-        if (peer != rank_ && members_[peer].host == host_ && !segment_->alive(members_[peer].local))
+        if (peer != rank_ && members_[peer].host == host_ && !segment_->alive(members_[peer].local) && !has_left(peer))
             return died(peer, describe_operation());
     return {};
 }
@@ -84,10 +84,15 @@ Status Communicator::check(int64_t waited_ns) {
     return {};
 }
 
+/// Ranks leave the closing barrier one after the other: what the last ones need of the first is on its way to them.
+bool Communicator::has_left(int rank) const {
+    return board_ != nullptr && members_[rank].host == host_ && board_->has_left(members_[rank].local);
+}
+
 Status Communicator::check_peer(const Awaited &awaited, int64_t waited_ns, bool &answering) {
     const auto deadline_ns = static_cast<int64_t>(deadline_s_ * kNsPerSecond);
     const int64_t ask_after_ns = std::min(kAskAfterNs, deadline_ns / 4);
-    if (waited_ns < ask_after_ns)
+    if (waited_ns < ask_after_ns || has_left(awaited.peer))
         return {};
     const PeerReport report = ask(awaited.peer);
     answering = answering && report.answers != 0 && report.silent_ns < kLookNs;
@@ -131,7 +136,7 @@ Status Communicator::investigate(Status status) {
         FLX_TRY(check_host());
         bool all = true;
         for (int peer = 0; peer < size_; ++peer) {
-            if (peer == rank_)
+            if (peer == rank_ || has_left(peer))
                 continue;
             const PeerReport report = ask(peer);
             if (report.refused)

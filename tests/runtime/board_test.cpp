@@ -50,6 +50,28 @@ TEST(Board, CutsWhatDoesNotFit) {
     EXPECT_EQ(text, longer.substr(0, text.size()));
 }
 
+/// A rank whose lock is gone, and which did not say so here, is dead.
+TEST(Board, RanksLeaveOneByOne) {
+    Memory memory;
+    memory.board().leave(3);
+    memory.board().leave(64);
+    EXPECT_TRUE(memory.board().has_left(3));
+    EXPECT_TRUE(memory.board().has_left(64));
+    EXPECT_FALSE(memory.board().has_left(0));
+    EXPECT_FALSE(memory.board().has_left(4));
+    EXPECT_FALSE(memory.board().has_left(63));
+    EXPECT_EQ(text_of(memory.board()), "");
+    memory.board().leave(1 << 20);
+    EXPECT_FALSE(memory.board().has_left(1 << 20));
+}
+
+TEST(Board, CutsWhatDoesNotFitBesideThoseWhoLeft) {
+    Memory memory;
+    put(memory.board(), std::string(3 * sizeof(Board), 'x'));
+    for (size_t rank = 0; rank < 1024; ++rank)
+        EXPECT_FALSE(memory.board().has_left(rank)) << rank;
+}
+
 TEST(Board, ShowsOneWholeSentenceWhenManyWrite) {
     for (int round = 0; round < 200; ++round) {
         Memory memory;
