@@ -44,6 +44,7 @@ const char *Choice::name() const {
 
 std::string_view Planner::cheapest(Collective collective, size_t bytes) const {
     constexpr size_t kSmall = 32U << 10;
+    constexpr size_t kChainBytesPerRank = 256U << 10;
     const bool small = bytes <= kSmall;
     switch (collective) {
         case Collective::barrier:
@@ -52,7 +53,9 @@ std::string_view Planner::cheapest(Collective collective, size_t bytes) const {
             return small ? "recursive_doubling" : "ring";
         case Collective::bcast:
         case Collective::reduce:
-            return "double_binary_tree";
+            // A chain loads each rank's rails once in each direction and towards one peer; each hop costs its pipeline
+            // the time of a few chunks.
+            return bytes >= kChainBytesPerRank * static_cast<size_t>(agreed_.size) ? "ring" : "double_binary_tree";
         case Collective::reduce_scatter_block:
         case Collective::allgather:
             return small ? "direct" : "ring";

@@ -102,6 +102,10 @@ bool Rail::ensure_endpoint(Peer &peer) {
         fail_peer(peer, UCS_ERR_UNREACHABLE);
         return false;
     }
+    return open_endpoint(peer, peer.endpoint) && open_endpoint(peer, peer.ack_endpoint);
+}
+
+bool Rail::open_endpoint(Peer &peer, ucp_ep_h &endpoint) {
     ucp_ep_params_t params{};
     params.field_mask =
         UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -110,10 +114,10 @@ bool Rail::ensure_endpoint(Peer &peer) {
     params.err_handler.cb = endpoint_failed;
     params.err_handler.arg = &peer;
     const Quiet quiet;
-    ucs_status_t status = ucp_ep_create(context_.worker, &params, &peer.endpoint);
+    ucs_status_t status = ucp_ep_create(context_.worker, &params, &endpoint);
     if (status == UCS_OK)
         return true;
-    peer.endpoint = nullptr;
+    endpoint = nullptr;
     fail_peer(peer, status);
     return false;
 }
@@ -258,20 +262,14 @@ bool Rail::progress() {
 void Rail::close_endpoint(Peer &peer) {
     const Quiet quiet;
     peer.remote.forget();
-    ucp_ep_h endpoint = std::exchange(peer.endpoint, nullptr);
-    if (endpoint == nullptr)
+    if (peer.endpoint == nullptr)
         return;
     tainted_ = true;
-    ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint, &param);
-    if (request == nullptr || UCS_PTR_IS_ERR(request))
-        return;
-    for (int64_t end = now_ns() + 50 * kMillisecond;
-         ucp_request_check_status(request) == UCS_INPROGRESS && now_ns() < end;)
-        ucp_worker_progress(context_.worker);
-    ucp_request_free(request);
+    const std::array requests{close(std::exchange(peer.endpoint, nullptr), true),
+                              close(std::exchange(peer.ack_endpoint, nullptr), true)};
+    const int64_t end = now_ns() + 50 * kMillisecond;
+    for (ucs_status_ptr_t request : requests)
+        await_closed(request, end);
 }
 
 /// A peer that works gets what was sent to it (an acknowledgement may be the last thing); one that failed is closed by
@@ -281,22 +279,32 @@ void Rail::close_all_endpoints() {
     std::vector<ucs_status_ptr_t> requests;
     for (const auto &peer : peers_) {
         peer->remote.forget();
-        ucp_ep_h endpoint = std::exchange(peer->endpoint, nullptr);
-        if (endpoint == nullptr)
-            continue;
-        ucp_request_param_t param{};
-        param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-        param.flags = peer->failure == UCS_OK ? 0 : UCP_EP_CLOSE_FLAG_FORCE;
-        ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint, &param);
-        if (request != nullptr && !UCS_PTR_IS_ERR(request))
-            requests.push_back(request);
+        const bool force = peer->failure != UCS_OK;
+        requests.push_back(close(std::exchange(peer->endpoint, nullptr), force));
+        requests.push_back(close(std::exchange(peer->ack_endpoint, nullptr), force));
     }
-    int64_t end = now_ns() + 100 * kMillisecond;
-    for (ucs_status_ptr_t request : requests) {
-        while (ucp_request_check_status(request) == UCS_INPROGRESS && now_ns() < end)
-            ucp_worker_progress(context_.worker);
-        ucp_request_free(request);
-    }
+    const int64_t end = now_ns() + 100 * kMillisecond;
+    for (ucs_status_ptr_t request : requests)
+        await_closed(request, end);
+}
+
+/// Null where there is nothing to wait for.
+ucs_status_ptr_t Rail::close(ucp_ep_h endpoint, bool force) {
+    if (endpoint == nullptr)
+        return nullptr;
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0;
+    const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint, &param);
+    return UCS_PTR_IS_ERR(request) ? nullptr : request;
+}
+
+void Rail::await_closed(ucs_status_ptr_t request, int64_t end_ns) {
+    if (request == nullptr)
+        return;
+    while (ucp_request_check_status(request) == UCS_INPROGRESS && now_ns() < end_ns)
+        ucp_worker_progress(context_.worker);
+    ucp_request_free(request);
 }
 
 }  // namespace flx::ucx

@@ -72,6 +72,9 @@ struct Peer {
     uint64_t uid = 0;
     std::string address;
     ucp_ep_h endpoint = nullptr;
+    /// Acknowledgements have a connection of their own. Behind a window of chunks in a transport's queue they would
+    /// come so late that the two directions take turns. Made and closed with the other.
+    ucp_ep_h ack_endpoint = nullptr;
     ucs_status_t failure = UCS_OK;
     Target *target = nullptr;  ///< of the line; null: connect() has not been called yet
 
@@ -175,11 +178,14 @@ class Rail {
     // rail.cpp
     Status set_handlers();
     bool ensure_endpoint(Peer &peer);
+    bool open_endpoint(Peer &peer, ucp_ep_h &endpoint);
     void defer(Peer &peer);
     void run_deferred();
     bool send_control(Peer &peer, MessageId id, EchoWire echo = {});
     void give_ring(Peer &peer);
     void close_all_endpoints();
+    ucs_status_ptr_t close(ucp_ep_h endpoint, bool force);
+    void await_closed(ucs_status_ptr_t request, int64_t end_ns);
     static void endpoint_failed(void *peer, ucp_ep_h endpoint, ucs_status_t status);
     static void control_sent(void *request, ucs_status_t status, void *data);
 

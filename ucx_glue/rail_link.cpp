@@ -58,10 +58,10 @@ Pace RailLink::pace(int peer) const {
 }
 
 size_t RailLink::window(int rank) const {
-    // With both directions loaded half of it waits here and half there, as acknowledgements queue behind chunks. What
-    // waits here must outlast the moments in which this process has no core.
-    constexpr double kWindowNs = 20e6;
-    constexpr size_t kLeast = 256 << 10;
+    // What waits here must outlast the moments in which this process has no core; more of it makes operations end
+    // unevenly and later ones wait.
+    constexpr double kWindowNs = 8e6;
+    constexpr size_t kLeast = 128 << 10;
     const PaceMeter &pace = sides_[rank].pace;
     const size_t most = line_->options().window_bytes;
     if (pace.rate() <= 0)

@@ -84,7 +84,7 @@ class RailLink final : public Link {
     Outgoing *finished_last_ = nullptr;
     size_t outstanding_ = 0;
     int64_t polled_ns_ = 0;  // acknowledgements that came by then were seen
-    size_t astray_ = 0;  // chunks that have it as their home, and are with other links or none
+    size_t astray_ = 0;      // chunks that have it as their home, and are with other links or none
     uint64_t ended_ = 0;
 };
 

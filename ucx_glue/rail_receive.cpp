@@ -166,9 +166,11 @@ void Rail::owe(Peer &peer, uint32_t number, size_t bytes, bool prompt) {
     peer.owed_promptly |= prompt;
 }
 
-/// Those that fit go along; `peer` stays on the list of owing peers until send_due_acks() looks at it.
+/// Those that fit go along, unless somebody waits for them: then they do not queue behind a chunk.
 uint32_t Rail::take_riding_acks(Peer &peer, uint32_t *numbers) {
     uint32_t count = 0;
+    if (peer.owed_promptly)
+        return 0;
     while (count < kRidingAcks && !peer.owed.empty()) {
         numbers[count++] = peer.owed.back();
         peer.owed.pop_back();
@@ -195,7 +197,7 @@ void Rail::send_acks(Peer &peer) {
         param.flags = UCP_AM_SEND_FLAG_EAGER;
         param.cb.send = acks_sent;
         param.user_data = message;
-        ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, kAckMessage, &message->wire, sizeof message->wire,
+        ucs_status_ptr_t request = ucp_am_send_nbx(peer.ack_endpoint, kAckMessage, &message->wire, sizeof message->wire,
                                                    message->numbers, count * sizeof(uint32_t), &param);
         if (UCS_PTR_IS_ERR(request))
             fail_peer(peer, UCS_PTR_STATUS(request));

@@ -25,8 +25,8 @@ int64_t now_ns() {
 
 /// `in_flight`: a chunk of so many bytes may be started, as a `put` or a message.
 SendResult Rail::can_start(Peer &peer, size_t bytes, size_t window, bool &put) {
-    const bool full = peer.unacknowledged_chunks != 0 && (peer.unacknowledged_bytes + bytes > window ||
-                                                          peer.unacknowledged_chunks >= kMaxChunksPerPeer);
+    const bool full = peer.unacknowledged_chunks != 0 &&
+                      (peer.unacknowledged_bytes + bytes > window || peer.unacknowledged_chunks >= kMaxChunksPerPeer);
     if (full || outgoing_.all().size() > kIndexMask)
         return SendResult::busy;
     if (!ensure_endpoint(peer))
@@ -47,7 +47,8 @@ SendResult Rail::send(Peer &peer, RailLink &link, int rank, const ChunkHeader &h
     if (peer.failure != UCS_OK || header.bytes > options_.chunk_bytes)
         return SendResult::failed;
     bool put = false;
-    if (const SendResult result = can_start(peer, header.bytes, link.window(rank), put); result != SendResult::in_flight)
+    if (const SendResult result = can_start(peer, header.bytes, link.window(rank), put);
+        result != SendResult::in_flight)
         return result;
     Outgoing *chunk = take_outgoing(peer, &link, rank, header);
     chunk->home = &link;
