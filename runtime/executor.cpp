@@ -25,6 +25,9 @@ constexpr size_t kStreamBytes = 8U << 20;
 /// Less than this is never worth a nap.
 constexpr uint64_t kTimedBytes = 256 << 10;
 constexpr size_t kLeastCellBytes = 256;
+/// Of a block that is cut piece by piece: several chunks for every link that matters.
+constexpr uint32_t kPieceCells = 64;
+constexpr size_t kPieceBytes = 1U << 20;
 constexpr size_t kCellsPerBlock = 256;
 
 /// Cells of a block: agreed, since it depends on agreed arguments only. A power of two, so that cells keep the
@@ -132,21 +135,29 @@ void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, siz
     append(active_, index);
     if (step.kind != StepKind::send)
         return;
+    // A block is cut piece by piece, so that all links go through it from its beginning to its end: ranks that send on
+    // what they receive, by vectors of their own, would else wait for the far ends of long slices.
     std::array<Slice, kMaxLinks> slices{};
     const PartitionVector &vector = router_.vector(step.peer, vector_bytes, step.phase);
-    state.cursors = static_cast<uint32_t>(cut(vector, cells, slices));
-    for (uint32_t s = 0; s < state.cursors; ++s) {
-        const Slice &slice = slices[s];
-        Link &link = *links_[slice.link];
-        const size_t chunk =
-            std::min(link.good_chunk_to(step.peer, size_t{slice.count} * cell_bytes), link.max_chunk());
-        const auto chunk_cells = std::max<uint32_t>(1, static_cast<uint32_t>(chunk / cell_bytes));
-        append(cursors_, Cursor{slice.link, slice.offset, slice.offset + slice.count, chunk_cells});
-        link_mask_ |= 1U << slice.link;
-        lane(step.peer, slice.link).left += elements(state, slice.offset, slice.count) * element_bytes_;
-        if (link.kind() == LinkKind::rail && router_.may_move_cells())
-            sides_[step.peer].sharing |= 1U << slice.link;
+    PieceCutter cutter(vector);
+    const auto piece_cells = std::max(kPieceCells, static_cast<uint32_t>(kPieceBytes / cell_bytes));
+    for (uint32_t first = 0, piece = 0; first < cells; first += piece) {
+        piece = cells - first < piece_cells + piece_cells / 2 ? cells - first : piece_cells;
+        const int count = cutter.next(first, piece, slices);
+        for (int s = 0; s < count; ++s) {
+            const Slice &slice = slices[s];
+            Link &link = *links_[slice.link];
+            const auto share = static_cast<size_t>(vector.share(slice.link) * cells) * cell_bytes;
+            const size_t chunk = std::min(link.good_chunk_to(step.peer, share), link.max_chunk());
+            const auto chunk_cells = std::max<uint32_t>(1, static_cast<uint32_t>(chunk / cell_bytes));
+            append(cursors_, Cursor{slice.link, slice.offset, slice.offset + slice.count, chunk_cells});
+            link_mask_ |= 1U << slice.link;
+            lane(step.peer, slice.link).left += elements(state, slice.offset, slice.count) * element_bytes_;
+            if (link.kind() == LinkKind::rail && router_.may_move_cells())
+                sides_[step.peer].sharing |= 1U << slice.link;
+        }
     }
+    state.cursors = static_cast<uint32_t>(cursors_.size()) - state.first_cursor;
     movable_ = movable_ || std::popcount(sides_[step.peer].sharing) > 1;
 }
 

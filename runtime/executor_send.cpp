@@ -4,8 +4,8 @@
 /// A vector that was right for the last operations is not quite right for this one, and a rail may slow down at any
 /// time. So a link that has room, and nothing of its own that is ready, takes cells from the link that would end last,
 /// if they would arrive sooner that way: greedy list scheduling (Graham 1969), which ends within one chunk's time of
-/// the best. It takes them from the far end of the other's slice, which that link would come to last, so that both
-/// ranges stay whole and what is needed first stays on its way. Receivers place cells by identity and do not notice.
+/// the best. It takes them from the far end of the slice that the other is at, so that what is left stays one range and
+/// what is needed first stays on its way. Receivers place cells by identity and do not notice.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -118,15 +118,21 @@ Status Executor::link_failed(int link, int peer) {
 /// others are done takes no more: what it leaves can go another way.
 Status Executor::advance_send(uint32_t index, bool &moved) {
     const Step &step = (*steps_)[index];
-    const State &state = states_[index];
+    State &state = states_[index];
     Side &side = sides_[step.peer];
+    while (state.cursors != 0 && cursors_[state.first_cursor].next == cursors_[state.first_cursor].end) {
+        ++state.first_cursor;
+        --state.cursors;
+    }
+    uint32_t served = 0;  // links that had something
     for (uint32_t c = state.first_cursor; c < state.first_cursor + state.cursors; ++c) {
         Cursor &cursor = cursors_[c];
-        if (cursor.next == cursor.end)
+        if (cursor.next == cursor.end || (served >> cursor.link & 1) != 0)
             continue;
         const uint32_t run = ready(step, cursor.next, std::min(cursor.chunk_cells, cursor.end - cursor.next));
         if (run == 0)
             continue;
+        served |= 1U << cursor.link;
         if (side.end_ns > 0 && (side.sharing >> cursor.link & 1) != 0) {
             if (busy_until_end(side, lane(step.peer, cursor.link),
                                elements(state, cursor.next, run) * element_bytes_)) {
@@ -146,10 +152,12 @@ Status Executor::move_cells(bool &moved) {
     return {};
 }
 
-/// Of a send step, the cursor of the link that would end last, not being `taker`, among those that cannot send now.
+/// Of a send step, the first cursor of the link that would end last, not being `taker`, among those that cannot send
+/// what is ready now.
 Executor::Cursor *Executor::slowest_cursor(uint32_t index, int taker, double &end) {
     const State &state = states_[index];
-    const int peer = (*steps_)[index].peer;
+    const Step &step = (*steps_)[index];
+    const int peer = step.peer;
     const Side &side = sides_[peer];
     Cursor *slowest = nullptr;
     end = 0;
@@ -157,6 +165,8 @@ Executor::Cursor *Executor::slowest_cursor(uint32_t index, int taker, double &en
         Cursor &cursor = cursors_[c];
         const uint32_t bit = 1U << cursor.link;
         if (cursor.next == cursor.end || cursor.link == taker || (side.engaged & bit) == 0)
+            continue;
+        if (ready(step, cursor.next, 1) == 0)
             continue;
         double ends = 0;
         if ((side.lost & bit) != 0)

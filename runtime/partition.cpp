@@ -90,6 +90,37 @@ int cut(const PartitionVector &vector, uint32_t cells, std::span<Slice, kMaxLink
     return count;
 }
 
+int PieceCutter::next(uint32_t first, uint32_t cells, std::span<Slice, kMaxLinks> slices) {
+    // Every link gets the whole cells that it is owed, and those that are left over go to the links that are owed most.
+    // What is owed stays within (-1, 1) cells: it sums to 0 after each piece, and only links that are owed something
+    // are given a cell more. There are fewer left over than such links.
+    std::array<uint32_t, kMaxLinks> count{};
+    uint64_t left = cells;
+    for (int i = 0; i < vector_.links; ++i) {
+        owed_[i] += static_cast<int64_t>(uint64_t{vector_.weight[i]} * cells);
+        if (owed_[i] <= 0)
+            continue;
+        count[i] = static_cast<uint32_t>(std::min<uint64_t>(owed_[i] / PartitionVector::kWhole, left));
+        owed_[i] -= static_cast<int64_t>(uint64_t{count[i]} * PartitionVector::kWhole);
+        left -= count[i];
+    }
+    const bool any = std::any_of(vector_.weight.begin(), vector_.weight.begin() + vector_.links,
+                                 [](uint32_t weight) { return weight != 0; });
+    for (; any && left != 0; --left) {
+        const auto most = std::max_element(owed_.begin(), owed_.begin() + vector_.links) - owed_.begin();
+        ++count[most];
+        owed_[most] -= PartitionVector::kWhole;
+    }
+    int slice = 0;
+    for (int i = 0; i < vector_.links; ++i) {
+        if (count[i] == 0)
+            continue;
+        slices[slice++] = {i, first, count[i]};
+        first += count[i];
+    }
+    return slice;
+}
+
 Status parse_partition(const std::string &text, std::span<const std::string> links, PartitionVector &vector) {
     const auto allowed = [&] { return fmt::format("{}", fmt::join(links, ", ")); };
     if (links.size() > kMaxLinks)

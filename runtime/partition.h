@@ -42,6 +42,19 @@ struct Slice {
 /// `slices` (0 where `cells` is 0 or every weight is 0). No allocation.
 int cut(const PartitionVector &vector, uint32_t cells, std::span<Slice, kMaxLinks> slices);
 
+/// Cuts a long block piece by piece: what rounding kept from a link in one piece it gets in a later one, so that its
+/// slices of all pieces together are within one cell of its exact share, however short the pieces.
+class PieceCutter {
+  public:
+    explicit PieceCutter(const PartitionVector &vector) : vector_(vector) {}
+    /// The next `cells` cells, which begin at `first`, as cut() does. No allocation.
+    int next(uint32_t first, uint32_t cells, std::span<Slice, kMaxLinks> slices);
+
+  private:
+    const PartitionVector vector_;
+    std::array<int64_t, kMaxLinks> owed_{};  // cells · kWhole
+};
+
 /// Parses `name:share,name:share` (the last `:` separates; shares ≥ 0, any scale, sum > 0) against `links`. Names not
 /// among `links` are an error that lists them; links not named get 0. FLX_ERR_CONFIG leaves `vector` as it was.
 Status parse_partition(const std::string &text, std::span<const std::string> links, PartitionVector &vector);

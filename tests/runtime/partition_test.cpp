@@ -99,6 +99,37 @@ TEST(Cut, TilesAndStaysWithinOneCell) {
     }
 }
 
+TEST(PieceCutter, TilesAndKeepsSharesOverAllPieces) {
+    std::mt19937_64 random(3);
+    for (int round = 0; round < 2000; ++round) {
+        const PartitionVector vector = make_partition(random_shares(random));
+        PieceCutter cutter(vector);
+        std::array<uint64_t, kMaxLinks> got{};
+        uint32_t first = 0;
+        for (int pieces = 0; pieces < 50; ++pieces) {
+            const uint32_t cells = 1 + static_cast<uint32_t>(random() % (round % 2 == 0 ? 100 : 5));
+            std::array<Slice, kMaxLinks> slices{};
+            const int count = cutter.next(first, cells, slices);
+            uint32_t next = first;
+            for (int i = 0; i < count; ++i) {
+                ASSERT_EQ(slices[i].offset, next);
+                ASSERT_GT(slices[i].count, 0u);
+                ASSERT_GT(vector.weight[slices[i].link], 0u);
+                next += slices[i].count;
+                got[slices[i].link] += slices[i].count;
+            }
+            first += cells;
+            ASSERT_EQ(next, first);
+            for (int i = 0; i < vector.links; ++i) {
+                const auto exact = static_cast<int64_t>(uint64_t{vector.weight[i]} * first);
+                ASSERT_LT(std::abs(static_cast<int64_t>(got[i] * PartitionVector::kWhole) - exact),
+                          int64_t{PartitionVector::kWhole})
+                    << "link " << i << " of " << vector.links << " after " << first << " cells";
+            }
+        }
+    }
+}
+
 TEST(Cut, KnownCuts) {
     std::array<Slice, kMaxLinks> slices{};
     const PartitionVector vector = make_partition(std::vector<double>{0.5, 0, 0.25, 0.25});
