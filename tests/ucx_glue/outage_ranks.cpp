@@ -4,6 +4,7 @@
 ///     outage_ranks SECONDS BYTES [PAUSE_MS]
 ///
 /// PAUSE_MS: rank 1 computes for so long after each allreduce, outside FLX. Rank 0 prints, with CLOCK_REALTIME:
+///     making             before the communicator is made
 ///     begin T            op START DURATION INDEX   (each operation)    end OPERATIONS WRONG
 /// and any rank `error RANK T SENTENCE`.
 #include <flx.h>
@@ -104,6 +105,8 @@ int main(int argc, char **argv) {
     Ranks ranks;
     MPI_Comm_rank(MPI_COMM_WORLD, &ranks.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks.size);
+    if (ranks.rank == 0)
+        say("making");
     bool fine = ranks.check(flx_comm_create(MPI_COMM_WORLD, nullptr, &ranks.comm));
     const size_t count = bytes / sizeof(int32_t) / ranks.size * ranks.size;
     std::vector<int32_t> in(count), out(count);

@@ -51,10 +51,13 @@ class Run:
                                         env=os.environ | knobs)
         self.reader = threading.Thread(target=self.read)
         self.reader.start()
-        end = time.time() + 60
-        while not self.starting("begin"):
+        self.wait_for("making")
+
+    def wait_for(self, word, limit=60):
+        end = time.time() + limit
+        while not any((line + " ").startswith(word + " ") for line in self.lines):
             if self.process.poll() is not None or time.time() > end:
-                self.fail("it does not begin")
+                self.fail(f"no line \"{word}\" after {limit} s")
             time.sleep(0.02)
 
     def read(self):
@@ -89,6 +92,7 @@ class Run:
 
 def outages(bed, program, hosts):
     run = Run(bed, hosts, program, 12, {})
+    run.wait_for("begin")
     gone = []  # (from, to) of each outage
     for do, undo, where in (("cut", "restore", (1,)), ("blackhole", "unblackhole", (2, 2))):
         time.sleep(1)
@@ -113,11 +117,24 @@ def outages(bed, program, hosts):
     print("longest operation: %.2f s" % max(float(op[2]) for op in run.starting("op")))
 
 
+def probing(bed, program, hosts):
+    """A rail goes while the communicator is made, and comes back much later."""
+    for do, delay in (("cut", 0.05), ("blackhole", 0.2), ("cut", 0.6), ("blackhole", 1.0)):
+        run = Run(bed, hosts, program, 2, {"FLX_PROBE_MS": "1500"})
+        time.sleep(delay)
+        bed(do, 2, 2)
+        run.wait_for("begin", 20)
+        run.end(30)
+        bed({"cut": "restore", "blackhole": "unblackhole"}[do], 2, 2)
+        run.expect_right(hosts)
+
+
 def alone(bed, program, hosts):
     if not bed.managed:
         print("skipped: the bed has no network beside the rails")
         sys.exit(77)
     run = Run(bed, hosts, program, 60, {"FLX_DEADLINE": "3"})
+    run.wait_for("begin")
     time.sleep(1)
     for rail in range(1, RAILS + 1):
         bed("cut", rail, 2)
@@ -139,6 +156,7 @@ def storm(bed, program, hosts):
     seed = int(os.environ.get("FLX_TEST_SEED", "1"))
     chance = random.Random(seed)
     run = Run(bed, hosts, program, seconds, {})
+    run.wait_for("begin")
     end = time.time() + seconds - 4
     undo = {}
     while time.time() < end and run.process.poll() is None:
@@ -168,7 +186,7 @@ def main():
     script, program, scenario, hosts = sys.argv[1:5]
     bed = Bed(script, int(hosts))
     try:
-        {"outages": outages, "alone": alone, "storm": storm}[scenario](bed, program, int(hosts))
+        {"outages": outages, "probing": probing, "alone": alone, "storm": storm}[scenario](bed, program, int(hosts))
     finally:
         bed.destroy()
 
