@@ -378,9 +378,14 @@ void Communicator::set_lost(int link, int peer, bool lost) {
     const uint32_t bit = 1U << link;
     lost_[peer] = lost ? lost_[peer] | bit : lost_[peer] & ~bit;
     Route &route = routes_[members_[peer].host];
-    const bool usable =
-        std::none_of(route.peers.begin(), route.peers.end(), [&](int other) { return (lost_[other] & bit) != 0; });
-    route.controller->set_usable(link, usable);
+    uint32_t usable = route.links;
+    for (const int other : route.peers)
+        usable &= ~lost_[other];
+    // With all of them lost the shares stay: cells wait for whichever returns.
+    for (uint32_t mask = usable != 0 ? route.links : 0; mask != 0; mask &= mask - 1) {
+        const int each = std::countr_zero(mask);
+        route.controller->set_usable(each, (usable >> each & 1) != 0);
+    }
     log().info("{} to {} {}", links_[link].name, describe(peer),
                lost ? "carries nothing now: its share goes to the others" : "carries again");
 }

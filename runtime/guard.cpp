@@ -15,7 +15,7 @@ namespace flx {
 
 namespace {
 
-constexpr int kNapMs = 50;
+constexpr int kNapMs = 50;  // after a call that says nothing else
 
 }  // namespace
 
@@ -59,9 +59,10 @@ void Guard::signal() const {
 
 void Guard::watch() {
     pthread_setname_np(pthread_self(), "flx-guard");
+    int nap_ms = kNapMs;
     while (!ending_) {
         pollfd event{event_, POLLIN, 0};
-        const int ready = poll(&event, 1, up_ ? kNapMs : -1);
+        const int ready = poll(&event, 1, up_ ? nap_ms : -1);
         uint64_t count = 0;
         if (ready > 0 && (event.revents & POLLIN) != 0 && read(event_, &count, sizeof count) < 0)
             continue;
@@ -70,11 +71,15 @@ void Guard::watch() {
         if (ready > 0 && !hurry_.exchange(false))
             continue;  // to be up: the program may do what there is to do during the nap
         // What comes between the last look and lying down would find the guard up and not signal: look again.
-        if (!rails_.guard()) {
+        nap_ms = rails_.guard();
+        if (nap_ms == 0) {
             up_ = false;
-            if (rails_.guard())
+            nap_ms = rails_.guard();
+            if (nap_ms != 0)
                 up_ = true;
         }
+        if (nap_ms == 0)
+            nap_ms = kNapMs;
     }
 }
 

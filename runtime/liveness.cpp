@@ -307,6 +307,19 @@ class UdpLiveness final : public Liveness {
         return found == peers_.end() ? 0 : found->second.answered_ns;
     }
 
+    void vouch(uint64_t uid) override {
+        const std::lock_guard lock(mutex_);
+        const auto found = peers_.find(uid);
+        if (found == peers_.end())
+            return;
+        Peer &peer = found->second;
+        ++peer.answers;
+        peer.waits = false;
+        peer.silence_ns = 0;
+    }
+
+    [[nodiscard]] int64_t process_silent_ns(uint64_t uid) const override { return report(uid).silent_ns; }
+
     [[nodiscard]] bool process_gone(uint64_t uid) const override { return report(uid).refused; }
 
     void tell(uint64_t uid, int path, const void *word, size_t bytes) override {

@@ -40,6 +40,10 @@ class Paths {
     virtual void ask_process(uint64_t uid) = 0;
     /// CLOCK_MONOTONIC of the last answer over any path or address; 0: none.
     [[nodiscard]] virtual int64_t process_answered_ns(uint64_t uid) const = 0;
+    /// Another process that reaches it heard it lately: it is not silent.
+    virtual void vouch(uint64_t uid) = 0;
+    /// Since the first question that neither it nor anybody who vouches for it has answered; 0: none.
+    [[nodiscard]] virtual int64_t process_silent_ns(uint64_t uid) const = 0;
     /// Whether the process is known to be gone: its port is closed.
     [[nodiscard]] virtual bool process_gone(uint64_t uid) const = 0;
 

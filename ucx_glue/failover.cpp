@@ -32,7 +32,8 @@ Failover::Failover(uint64_t uid, const RailOptions &options)
     : uid_(uid),
       timeout_ns_(static_cast<int64_t>(options.timeout_s * 1e9)),
       deadline_ns_(static_cast<int64_t>(options.deadline_s * 1e9)),
-      paths_(options.paths) {
+      paths_(options.paths),
+      relay_(*this, uid, options) {
     failed_.reserve(16);
 }
 
@@ -101,7 +102,8 @@ size_t Failover::surrender(Peer &peer) {
 /// they may be full of chunks of the next operation, which the receiver keeps until it has what is sent again here.
 /// What a connection had taken is a window's worth at most.
 void Failover::pump() {
-    for (Partner &partner : partners_) {
+    for (size_t process = 0; process < partners_.size(); ++process) {
+        Partner &partner = partners_[process];
         while (!partner.queue.empty()) {
             Resend &resend = partner.queue.front();
             bool sent = false;
@@ -117,12 +119,19 @@ void Failover::pump() {
                                     (link == nullptr ? resend.home == nullptr : link->serves(target));
                 sent = usable && target.peer->rail->resend(*target.peer, link, resend);
             }
+            if (!sent && relay_.carries(static_cast<int>(process)))
+                sent = relay_.resend(static_cast<int>(process), resend);
             if (!sent)
                 break;
             partner.queue.pop_front();
             --waiting_;
         }
     }
+}
+
+void Failover::adopt(RailLink &link) {
+    for (Line *line : lines_)
+        line->adopt(link);
 }
 
 void Failover::forget(RailLink &link) {
@@ -133,6 +142,7 @@ void Failover::forget(RailLink &link) {
         waiting_ -= std::erase_if(
             partner.queue, [](const Resend &resend) { return resend.home == nullptr && resend.copy == nullptr; });
     }
+    relay_.forget(link);
     for (Line *line : lines_)
         line->let_go(link);
 }
@@ -156,6 +166,7 @@ void Failover::guard_turn() {
         pump();
     if (!proven_.empty())
         prove_all();
+    relay_.turn();
     if (paths_ != nullptr)
         look();
 }
@@ -183,6 +194,9 @@ void Failover::tick(int64_t now) {
         }
     }
     troubled_ = troubled;
+    relay_.tick(now);
+    if (waiting_ != 0)
+        pump();
     if (now - swept_ns_ > kSweepNs && failed_.empty()) {
         swept_ns_ = now;
         for (Line *line : lines_)
@@ -214,7 +228,8 @@ void Failover::watch(Target &target, int64_t now) {
         return;
     if (target.path >= 0) {
         const PathReport report = paths_->path_report(target.path);
-        const bool elsewhere = now - paths_->process_answered_ns(target.uid) < timeout_ns_;
+        const bool elsewhere = now - paths_->process_answered_ns(target.uid) < timeout_ns_ ||
+                               relay_.vouched(target.process, now);
         if (report.silent_ns >= timeout_ns_ && report.unanswered >= kLeastUnanswered && elsewhere) {
             lose(target, fmt::format("no answer for {:.1f} s", report.silent_ns / 1e9), now);
             return;
@@ -265,7 +280,9 @@ Status Failover::error(const Target &target, int rank) const {
     if (target.standing == Standing::up)
         return {};
     const std::vector<Target *> &targets = partner(target.process).targets;
-    int64_t last = 0;
+    if (relay_.carries(target.process))
+        return {};
+    int64_t last = relay_.carried_ns(target.process);
     for (const Target *other : targets) {
         if (other->standing == Standing::up)
             return {};

@@ -1,5 +1,5 @@
 /// \file failover.h
-/// What happens when a rail to a process stops. Three parts:
+/// What happens when a rail to a process stops. Four parts:
 ///
 /// *Detection* (failover.cpp). A line on which something is unacknowledged and nothing comes is asked over its own path
 /// (paths.h). It is lost when UCX says so; when its path is silent while the process answers elsewhere; or when the
@@ -9,6 +9,8 @@
 /// *Re-sending* (failover.cpp). Chunks that a lost connection took and that were not acknowledged leave it once UCX
 /// has let go of their memory, and go to the same process over other lines; those above see a late Completion. The
 /// receiver knows duplicates by what they are (ChunkHeader), also after the operation ended (Link::ended).
+///
+/// *Relaying* (relay.cpp). While no line to a process is left, another process may carry the chunks.
 ///
 /// *Mending* (rebuild.cpp). The process with the lower uid proposes new connections until one proves itself.
 ///
@@ -23,6 +25,7 @@
 
 #include "link.h"
 #include "rails.h"
+#include "relay.h"
 #include "status.h"
 
 namespace flx::ucx {
@@ -65,6 +68,7 @@ class Failover {
             pump();
         if (!proven_.empty())
             prove_all();
+        relay_.turn();
         if (paths_ != nullptr && (++turns_ % kTurnsPerLook == 0 || paths_->has_words()))
             look();
     }
@@ -73,12 +77,16 @@ class Failover {
 
     /// Whether chunks wait to be sent again to this process: new ones must not overtake them for ever.
     [[nodiscard]] bool blocked(int process) const { return waiting_ != 0 && !partner(process).queue.empty(); }
+    /// `link` was made: what came for it before, over whatever line.
+    void adopt(RailLink &link);
     /// `link` goes: what it holds in the caller's memory must not be sent any more.
     void forget(RailLink &link);
     /// Success while anything reaches the process, or may soon.
     [[nodiscard]] Status error(const Target &target, int rank) const;
     /// Whether something has to be moved although nobody calls: a line is lost, chunks wait.
-    [[nodiscard]] bool restless() const { return troubled_ != 0 || waiting_ != 0 || !failed_.empty(); }
+    [[nodiscard]] bool restless() const { return troubled_ != 0 || waiting_ != 0 || !failed_.empty() || relay_.restless(); }
+    [[nodiscard]] Relay &relay() { return relay_; }
+    [[nodiscard]] const Relay &relay() const { return relay_; }
     [[nodiscard]] const FailoverCounters &counters() const { return counters_; }
     /// No more mending: the process ends. Tells the peers.
     void close();
@@ -88,6 +96,7 @@ class Failover {
     void told_up(Peer &peer);
 
   private:
+    friend class Relay;
     static constexpr uint32_t kTurnsPerLook = 64;
     struct Partner {
         std::vector<Target *> targets;
@@ -122,6 +131,7 @@ class Failover {
     const int64_t timeout_ns_;
     const int64_t deadline_ns_;
     Paths *const paths_;
+    Relay relay_;
     std::vector<Line *> lines_;
     std::deque<Partner> partners_;
     std::vector<Peer *> failed_;

@@ -113,6 +113,10 @@ Target *Line::target(int process) const {
 void Line::attach(RailLink &link) {
     links_[link.comm_id()] = &link;
     closed_.erase(link.comm_id());
+    failover_.adopt(link);
+}
+
+void Line::adopt(RailLink &link) {
     for (const auto &rail : rails_)
         rail->attach(link);
 }

@@ -82,6 +82,8 @@ class Line {
     [[nodiscard]] const std::vector<std::unique_ptr<Target>> &targets() const { return by_process_; }
 
     void attach(RailLink &link);
+    /// What came for `link`, relayed, before it was made.
+    void adopt(RailLink &link);
     void detach(RailLink &link);
     /// All incarnations let go of `link`, which may be of another line whose chunks were sent again here.
     void let_go(RailLink &link);

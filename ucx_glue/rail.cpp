@@ -33,8 +33,8 @@ Status Rail::open() {
 }
 
 Status Rail::set_handlers() {
-    constexpr ucp_am_recv_callback_t handlers[kMessageIds] = {chunk_handler,      ack_handler,  ring_request_handler,
-                                                              ring_grant_handler, echo_handler, up_handler};
+    constexpr ucp_am_recv_callback_t handlers[kMessageIds] = {
+        chunk_handler, ack_handler, ring_request_handler, ring_grant_handler, echo_handler, up_handler, relay_handler};
     for (unsigned id = 0; id < kMessageIds; ++id) {
         ucp_am_handler_param_t param{};
         param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |

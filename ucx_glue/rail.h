@@ -60,6 +60,7 @@ struct Inbound {
     bool prompt = false;
     bool handed = false;  ///< to the executor
     Memory memory = Memory::none;
+    uint32_t line = 0;  ///< of a relayed chunk: RelayWire::line
     int buffer_class = 0;
     std::byte *data = nullptr;
     ChunkHeader header{};
@@ -92,6 +93,8 @@ struct Peer {
     size_t owed_bytes = 0;
     bool owed_promptly = false;
     uint32_t handed = 0;  ///< its chunks that the executor holds
+
+    bool relayed = false;  ///< stands for one whose chunks came through another: acknowledged by Relay
 
     bool deferred = false;  ///< on the rail's list of things to do after progress, namely:
     bool wants_endpoint = false;
@@ -144,6 +147,8 @@ class Rail {
     bool send_echo(Peer &peer, uint32_t bytes, bool back);
     bool send_up(Peer &peer);
     void release(Inbound *chunk);
+    /// Takes `payload` if UCX does; so many of its bytes are let go of (Relay) when it is sent.
+    bool send_relay(Peer &peer, const RelayWire &wire, std::vector<std::byte> &payload, size_t counted);
     /// A link has handed the completion over, or goes with it.
     void collected(Outgoing *chunk);
 
@@ -173,6 +178,15 @@ class Rail {
         RingRequestWire request{};
         RingGrantWire grant{};
         EchoWire echo{};
+    };
+
+    struct RelayMessage {
+        RelayMessage *next = nullptr;
+        Rail *rail = nullptr;
+        Peer *peer = nullptr;
+        RelayWire wire{};
+        std::vector<std::byte> payload;
+        size_t counted = 0;
     };
 
     // rail.cpp
@@ -224,6 +238,11 @@ class Rail {
                                      const ucp_am_recv_param_t *param);
     static ucs_status_t up_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
                                    const ucp_am_recv_param_t *param);
+    static ucs_status_t relay_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
+                                      const ucp_am_recv_param_t *param);
+    void take_relayed(const RelayWire &wire, const void *data, size_t bytes);
+    [[nodiscard]] RailLink *landing(const Inbound &chunk) const;
+    static void relay_sent(void *request, ucs_status_t status, void *data);
     static void acks_sent(void *request, ucs_status_t status, void *data);
 
     Line &line_;
@@ -240,12 +259,14 @@ class Rail {
 
     std::vector<std::unique_ptr<Peer>> peers_;
     std::unordered_map<uint64_t, Peer *> by_uid_;
+    std::unordered_map<uint64_t, std::unique_ptr<Peer>> origins_;  // of relayed chunks
     Peer *last_peer_ = nullptr;  // of by_uid_: chunks come in runs
 
     NodePool<Outgoing> outgoing_;
     NodePool<Inbound> inbound_;
     NodePool<AckMessage> ack_messages_;
     NodePool<ControlMessage> control_messages_;
+    NodePool<RelayMessage> relay_messages_;
     BufferPool buffers_;
     size_t copied_bytes_ = 0;
     List<Inbound> orphans_;

@@ -73,10 +73,14 @@ size_t RailLink::window(int rank) const {
 SendResult RailLink::send(int peer, const ChunkHeader &header, const void *data) {
     auto lock = line_->lock();
     Target &target = *sides_[peer].target;
-    if (target.standing != Standing::up)
+    Failover &failover = line_->failover();
+    const bool up = target.standing == Standing::up;
+    if (!up && !failover.relay().carries(target.process))
         return SendResult::failed;
-    if (line_->failover().blocked(target.process))
+    if (failover.blocked(target.process))
         return SendResult::busy;
+    if (!up)
+        return failover.relay().send(target.process, *this, peer, header, data);
     return target.peer->rail->send(*target.peer, *this, peer, header, data);
 }
 
@@ -104,6 +108,11 @@ void RailLink::release(const Arrival &arrival) {
 
 bool RailLink::completed(Completion &completion) {
     auto lock = line_->lock();
+    if (!relayed_.empty()) {
+        completion = relayed_.back();
+        relayed_.pop_back();
+        return true;
+    }
     Outgoing *chunk = take_finished();
     if (chunk == nullptr)
         return false;
@@ -163,7 +172,9 @@ LinkCounters RailLink::counters(int peer) const {
 
 LinkState RailLink::state(int peer) const {
     auto lock = line_->lock();
-    return sides_[peer].target->standing == Standing::up ? LinkState::up : LinkState::lost;
+    const Target &target = *sides_[peer].target;
+    const bool carries = target.standing == Standing::up || line_->failover().relay().carries(target.process);
+    return carries ? LinkState::up : LinkState::lost;
 }
 
 Status RailLink::error(int peer) const {
@@ -178,8 +189,14 @@ int RailLink::rank_of(const Peer &peer) const {
     return known ? rank_of_process_[peer.process] : -1;
 }
 
-bool RailLink::serves(const Target &target) const {
-    return static_cast<size_t>(target.process) < rank_of_process_.size() && rank_of_process_[target.process] >= 0;
+bool RailLink::serves(int process) const {
+    return process >= 0 && static_cast<size_t>(process) < rank_of_process_.size() && rank_of_process_[process] >= 0;
+}
+
+void RailLink::relayed(const ChunkHeader &header, int rank, bool collect) {
+    --astray_;
+    if (collect)
+        relayed_.push_back({header, rank});
 }
 
 void RailLink::arrived(Inbound *chunk) {

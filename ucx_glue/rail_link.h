@@ -42,7 +42,13 @@ class RailLink final : public Link {
     [[nodiscard]] uint32_t comm_id() const { return comm_id_; }
     /// -1 where `peer` is not of this communicator.
     [[nodiscard]] int rank_of(const Peer &peer) const;
-    [[nodiscard]] bool serves(const Target &target) const;
+    [[nodiscard]] bool serves(const Target &target) const { return serves(target.process); }
+    [[nodiscard]] bool serves(int process) const;
+    [[nodiscard]] bool belongs_to(const Line &line) const { return line_.get() == &line; }
+    /// Null where the line does not reach the rank.
+    [[nodiscard]] const Target *target_of(int rank) const { return sides_[rank].target; }
+    /// A chunk that went astray is done, through another process. `collect`: somebody waits for its completion.
+    void relayed(const ChunkHeader &header, int rank, bool collect);
     void arrived(Inbound *chunk);
     /// Whether the chunk is of an operation that ended.
     [[nodiscard]] bool ended(const Inbound &chunk) const;
@@ -82,6 +88,7 @@ class RailLink final : public Link {
     List<Inbound> held_;  // handed over, not released
     Outgoing *finished_first_ = nullptr;
     Outgoing *finished_last_ = nullptr;
+    std::vector<Completion> relayed_;  // not collected
     size_t outstanding_ = 0;
     int64_t polled_ns_ = 0;  // acknowledgements that came by then were seen
     size_t astray_ = 0;      // chunks that have it as their home, and are with other links or none

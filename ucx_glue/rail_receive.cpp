@@ -104,7 +104,7 @@ bool Rail::take_payload(Inbound &chunk, const ChunkWire &wire, void *data, size_
 }
 
 void Rail::deliver(Inbound *chunk) {
-    if (RailLink *link = line_.link(chunk->header.comm); link != nullptr) {
+    if (RailLink *link = landing(*chunk); link != nullptr) {
         chunk->rank = link->rank_of(*chunk->peer);
         if (chunk->rank >= 0) {
             if (link->ended(*chunk))
@@ -125,7 +125,8 @@ void Rail::release_stale() {
 void Rail::attach(RailLink &link) {
     for (Inbound *chunk = orphans_.first(); chunk != nullptr;) {
         Inbound *next = chunk->next;
-        if (chunk->header.comm == link.comm_id() && link.rank_of(*chunk->peer) >= 0) {
+        const bool here = link.belongs_to(line_) || chunk->peer->relayed;
+        if (here && chunk->header.comm == link.comm_id() && link.rank_of(*chunk->peer) >= 0) {
             orphans_.remove(chunk);
             deliver(chunk);
         }
@@ -137,6 +138,11 @@ void Rail::release(Inbound *chunk) {
     Peer &peer = *chunk->peer;
     if (chunk->handed)
         --peer.handed;
+    if (peer.relayed) {
+        line_.failover().relay().owe(peer.uid, chunk->number);
+        free_inbound(chunk);
+        return;
+    }
     owe(peer, chunk->number, chunk->header.bytes, chunk->prompt);
     free_inbound(chunk);
     // While the executor holds further chunks of this peer, their acknowledgements will go along.
@@ -315,6 +321,118 @@ ucs_status_t Rail::up_handler(void *rail, const void *header, size_t header_byte
     std::memcpy(&wire, header, sizeof wire);
     self.line_.failover().told_up(self.peer_by_uid(wire.uid));
     return UCS_OK;
+}
+
+ucs_status_t Rail::relay_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
+                                 const ucp_am_recv_param_t *) {
+    auto &self = *static_cast<Rail *>(rail);
+    if (self.line_.drops())
+        return UCS_OK;
+    RelayWire wire;
+    if (header_bytes != sizeof wire)
+        return UCS_OK;
+    std::memcpy(&wire, header, sizeof wire);
+    Relay &relay = self.line_.failover().relay();
+    ++self.peer_by_uid(wire.hop).heard;
+    if (wire.to != self.uid_)
+        relay.forward(wire, data, bytes);
+    else if (wire.kind == RelayWire::kAcks)
+        relay.acknowledged(wire, data, bytes);
+    else if (wire.header.bytes == bytes && relay.take(wire))
+        self.take_relayed(wire, data, bytes);
+    return UCS_OK;
+}
+
+void Rail::take_relayed(const RelayWire &wire, const void *data, size_t bytes) {
+    Relay &relay = line_.failover().relay();
+    if (relay.closed(wire)) {
+        relay.owe(wire.from, wire.number);
+        return;
+    }
+    std::unique_ptr<Peer> &peer = origins_[wire.from];
+    if (peer == nullptr) {
+        peer = std::make_unique<Peer>();
+        peer->rail = this;
+        peer->uid = wire.from;
+        peer->process = relay.process_of(wire.from);
+        peer->relayed = true;
+    }
+    Inbound *chunk = inbound_.take();
+    ++inbound_used_;
+    chunk->peer = peer.get();
+    chunk->rank = -1;
+    chunk->number = wire.number;
+    chunk->prompt = true;
+    chunk->handed = false;
+    chunk->header = wire.header;
+    chunk->line = wire.line;
+    chunk->memory = Inbound::Memory::none;
+    chunk->data = nullptr;
+    chunk->buffer_class = BufferPool::class_of(bytes);
+    chunk->data = buffers_.take(chunk->buffer_class);
+    if (chunk->data == nullptr) {
+        free_inbound(chunk);
+        fail_peer(peer_by_uid(wire.hop), UCS_ERR_NO_MEMORY);
+        return;
+    }
+    chunk->memory = Inbound::Memory::pooled;
+    std::memcpy(chunk->data, data, bytes);
+    deliver(chunk);
+}
+
+/// The link that takes a chunk; null: it was not made yet.
+RailLink *Rail::landing(const Inbound &chunk) const {
+    if (!chunk.peer->relayed)
+        return line_.link(chunk.header.comm);
+    RelayWire wire{};
+    wire.from = chunk.peer->uid;
+    wire.line = chunk.line;
+    wire.header = chunk.header;
+    return line_.failover().relay().landing(wire);
+}
+
+bool Rail::send_relay(Peer &peer, const RelayWire &wire, std::vector<std::byte> &payload, size_t counted) {
+    if (!ensure_endpoint(peer))
+        return false;
+    RelayMessage *message = relay_messages_.take();
+    message->rail = this;
+    message->peer = &peer;
+    message->wire = wire;
+    message->payload = std::move(payload);
+    message->counted = counted;
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_AM_SEND_FLAG_EAGER;
+    param.cb.send = relay_sent;
+    param.user_data = message;
+    ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, kRelayMessage, &message->wire, sizeof message->wire,
+                                               message->payload.data(), message->payload.size(), &param);
+    if (UCS_PTR_IS_PTR(request)) {
+        ++requests_;
+        return true;
+    }
+    const bool sent = !UCS_PTR_IS_ERR(request);
+    if (sent) {
+        line_.failover().relay().let_go(counted);
+        std::vector<std::byte>().swap(message->payload);
+    } else {
+        payload = std::move(message->payload);
+        fail_peer(peer, UCS_PTR_STATUS(request));
+    }
+    relay_messages_.give(message);
+    return sent;
+}
+
+void Rail::relay_sent(void *request, ucs_status_t status, void *data) {
+    auto *message = static_cast<RelayMessage *>(data);
+    ucp_request_free(request);
+    Rail &rail = *message->rail;
+    --rail.requests_;
+    if (status != UCS_OK)
+        rail.fail_peer(*message->peer, status);
+    rail.line_.failover().relay().let_go(message->counted);
+    std::vector<std::byte>().swap(message->payload);
+    rail.relay_messages_.give(message);
 }
 
 }  // namespace flx::ucx

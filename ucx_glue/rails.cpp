@@ -91,7 +91,8 @@ class RailsOverUcx final : public Rails {
 
     [[nodiscard]] bool flushed() const override {
         const std::lock_guard guard(gate_);
-        return std::all_of(lines().begin(), lines().end(), [](const auto &line) { return line->flushed(); });
+        return failover_.relay().flushed() &&
+               std::all_of(lines().begin(), lines().end(), [](const auto &line) { return line->flushed(); });
     }
 
     void enter() override { gate_.enter(); }
@@ -102,15 +103,15 @@ class RailsOverUcx final : public Rails {
         return is_restless();
     }
 
-    bool guard() override {
+    int guard() override {
         if (!gate_.enter_as_guard())
-            return true;
+            return kGuardNapMs;
         for (const auto &line : lines())
             line->progress();
         failover_.guard_turn();
-        const bool again = is_restless();
+        const int nap_ms = failover_.relay().hurried() ? 1 : is_restless() ? kGuardNapMs : 0;
         gate_.leave_as_guard();
-        return again;
+        return nap_ms;
     }
 
     [[nodiscard]] FailoverCounters failover_counters() override {
@@ -125,6 +126,7 @@ class RailsOverUcx final : public Rails {
 
   private:
     static constexpr int kMaxRails = 64;
+    static constexpr int kGuardNapMs = 50;
 
     [[nodiscard]] std::span<const std::shared_ptr<Line>> lines() const { return {lines_.data(), size_t(count())}; }
     [[nodiscard]] bool is_restless() const {

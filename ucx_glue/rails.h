@@ -31,6 +31,7 @@ struct RailOptions {
     bool threads = false;      ///< calls may come from several threads: guard workers by a lock
     double timeout_s = 0.3;    ///< silence of a rail, while its peer answers elsewhere, after which it is lost
     double deadline_s = 30;    ///< with every rail to a process lost for so long, links report an error
+    size_t relay_bytes = 16u << 20;  ///< kept at most of what others send through this process; less than a chunk: none
     Paths *paths = nullptr;    ///< null: losses are what UCX says, and final. Must outlive the rails
 };
 
@@ -91,8 +92,9 @@ class Rails {
     virtual void leave() = 0;
     /// Whether the rails must be moved although the program is elsewhere: something is unacknowledged, or mended.
     [[nodiscard]] virtual bool restless() = 0;
-    /// For a thread that does so: moves everything once unless the program is inside. Whether it shall come again soon.
-    virtual bool guard() = 0;
+    /// For a thread that does so: moves everything once unless the program is inside. In how many milliseconds it
+    /// shall come again; 0: when it is called.
+    virtual int guard() = 0;
     [[nodiscard]] virtual FailoverCounters failover_counters() = 0;
     /// Test hook: what arrives on `rail` is dropped from now on, as by a network that swallows it.
     virtual void drop_arrivals(int rail, bool drop) = 0;

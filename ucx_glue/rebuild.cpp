@@ -110,6 +110,14 @@ void Failover::heed(uint64_t uid, const std::string &text) {
     std::memcpy(&word, text.data(), sizeof word);
     if (text.size() != sizeof word + word.address_bytes)
         return;
+    if (word.kind == kAskReachWord || word.kind == kReachWord || word.kind == kRelayedWord) {
+        uint64_t about = 0;
+        if (word.address_bytes != sizeof about)
+            return;
+        std::memcpy(&about, text.data() + sizeof word, sizeof about);
+        relay_.heed(uid, word.kind, word.value, about);
+        return;
+    }
     for (const Partner &partner : partners_) {
         for (Target *target : partner.targets) {
             if (target->uid != uid)

@@ -16,7 +16,8 @@ enum MessageId : unsigned {
     kRingGrantMessage = 3,    ///< RingGrantWire, then the packed remote key
     kEchoMessage = 4,         ///< EchoWire, then so many bytes: a connection on probation
     kUpMessage = 5,           ///< RingRequestWire: it has passed
-    kMessageIds = 6
+    kRelayMessage = 6,        ///< RelayWire, then the payload or numbers (relay.h)
+    kMessageIds = 7
 };
 
 inline constexpr uint32_t kNoSlot = 0xffffffffu;
@@ -68,7 +69,11 @@ enum WordKind : uint32_t {
     kAcceptWord = 3,  ///< the answer, with an address too
     kAskCountWord = 4,
     kCountWord = 5,  ///< the answer: `value` chunks of yours came on the connection of this epoch
-    kByeWord = 6     ///< "my rails close"
+    kByeWord = 6,    ///< "my rails close"
+    // Followed by the uid of a process (relay.h).
+    kAskReachWord = 7,  ///< "do you reach it?"
+    kReachWord = 8,     ///< `value` 0: no; 1: it answers me; 1 + n: and I carry to it, n bytes at a time
+    kRelayedWord = 9    ///< "through me it sends to you"
 };
 struct Word {
     uint32_t kind;
@@ -77,6 +82,21 @@ struct Word {
     uint32_t epoch;
     uint32_t value;
     uint32_t address_bytes;
+};
+
+/// A chunk, or acknowledgements, of a process that has no line to the receiver.
+struct RelayWire {
+    static constexpr uint32_t kChunk = 0;
+    static constexpr uint32_t kAcks = 1;  ///< followed by numbers
+    static constexpr uint32_t kAnyLine = 0xffffffffU;
+    uint64_t from;
+    uint64_t to;
+    uint64_t hop;     ///< whose rail sends it
+    uint32_t kind;
+    uint32_t number;  ///< the origin's name for this chunk, rising
+    uint32_t base;    ///< all below this are done at the origin
+    uint32_t line;    ///< of the receiver, whose link shall take it; or kAnyLine
+    ChunkHeader header;
 };
 
 /// Precedes UCX's address of a worker where lines exchange addresses.

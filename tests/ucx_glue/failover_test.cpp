@@ -60,6 +60,8 @@ class TestPaths final : public Paths {
     }
     void ask_process(uint64_t) override { answered_ = now_ns(); }
     [[nodiscard]] int64_t process_answered_ns(uint64_t) const override { return answered_; }
+    void vouch(uint64_t) override {}
+    [[nodiscard]] int64_t process_silent_ns(uint64_t) const override { return 0; }
     [[nodiscard]] bool process_gone(uint64_t) const override { return false; }
     void tell(uint64_t uid, int path, const void *word, size_t bytes) override {
         const std::lock_guard lock(network_.mutex);

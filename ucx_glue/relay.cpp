@@ -1,0 +1,439 @@
+#include "relay.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "failover.h"
+#include "line.h"
+#include "log.h"
+#include "rail_link.h"
+
+namespace flx::ucx {
+
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kAskGapNs = 100 * kMs;
+/// So long an answer holds: any datagram may get lost.
+constexpr int64_t kValidNs = 1000 * kMs;
+/// Without an acknowledgement for so long everything under way is sent again, and then after twice the time: the
+/// receiver may only be late.
+constexpr int64_t kPatienceNs = 1000 * kMs;
+constexpr int64_t kMostPatienceNs = 16'000 * kMs;
+constexpr int64_t kAvoidNs = 5000 * kMs;
+constexpr int64_t kHurriedNs = 200 * kMs;
+constexpr size_t kAcksAtOnce = 1024;
+
+}  // namespace
+
+Relay::Relay(Failover &failover, uint64_t uid, const RailOptions &options)
+    : failover_(failover),
+      uid_(uid),
+      window_(options.window_bytes),
+      most_bytes_(options.relay_bytes < options.chunk_bytes ? 0 : options.relay_bytes),
+      timeout_ns_(static_cast<int64_t>(options.timeout_s * 1e9)) {}
+
+Relay::~Relay() = default;
+
+Relay::Way &Relay::way(int process) {
+    if (static_cast<size_t>(process) >= ways_.size())
+        ways_.resize(static_cast<size_t>(process) + 1);
+    return ways_[static_cast<size_t>(process)];
+}
+
+bool Relay::carries(int process) const {
+    return static_cast<size_t>(process) < ways_.size() && ways_[static_cast<size_t>(process)].carries;
+}
+
+int64_t Relay::carried_ns(int process) const {
+    return static_cast<size_t>(process) < ways_.size() ? ways_[static_cast<size_t>(process)].carried_ns : 0;
+}
+
+bool Relay::vouched(int process, int64_t now) const {
+    return static_cast<size_t>(process) < ways_.size() && ways_[static_cast<size_t>(process)].vouched_ns != 0 &&
+           now - ways_[static_cast<size_t>(process)].vouched_ns < kValidNs;
+}
+
+size_t Relay::bytes(int process) const {
+    return static_cast<size_t>(process) < ways_.size() ? ways_[static_cast<size_t>(process)].bytes : 0;
+}
+
+int Relay::process_of(uint64_t uid) const {
+    for (const Failover::Partner &partner : failover_.partners_)
+        if (!partner.targets.empty() && partner.targets.front()->uid == uid)
+            return partner.targets.front()->process;
+    return -1;
+}
+
+bool Relay::hurried() const {
+    return active_ && now_ns() - moved_ns_ < kHurriedNs;
+}
+
+/// The line to a process with the least under way of those that carry; null: none does.
+Target *Relay::up(int process) const {
+    Target *best = nullptr;
+    if (process < 0 || static_cast<size_t>(process) >= failover_.partners_.size())
+        return best;
+    for (Target *target : failover_.partner(process).targets)
+        if (target->standing == Standing::up && target->peer->failure == UCS_OK &&
+            (best == nullptr || target->peer->unacknowledged_bytes < best->peer->unacknowledged_bytes))
+            best = target;
+    return best;
+}
+
+// Of the origin.
+
+SendResult Relay::send(int process, RailLink &link, int rank, const ChunkHeader &header, const void *data) {
+    const Way &to = way(process);
+    const auto by_via = [&](const Word &word) { return word.process == to.via; };
+    const auto word = std::find_if(to.words.begin(), to.words.end(), by_via);
+    const size_t window = word == to.words.end() ? 0 : word->grant;
+    if (!to.under_way.empty() && to.bytes + header.bytes > window)
+        return SendResult::busy;
+    link.went_astray();
+    start(process, {&link, rank, header, data, nullptr});
+    return SendResult::in_flight;
+}
+
+/// What is older than something under way goes past a full window: the receiver may hold all of that until it has this.
+bool Relay::resend(int process, Resend &resend) {
+    const Way &to = way(process);
+    const bool older = std::any_of(to.under_way.begin(), to.under_way.end(), [&](const auto &entry) {
+        return resend.header.sequence < entry.second.header.sequence;
+    });
+    if (!to.under_way.empty() && to.bytes + resend.header.bytes > window_ && !older)
+        return false;
+    start(process, std::move(resend));
+    return true;
+}
+
+void Relay::start(int process, Resend &&resend) {
+    Way &to = way(process);
+    if (to.under_way.empty()) {
+        to.moved_ns = now_ns();
+        to.patience_ns = kPatienceNs;
+    }
+    to.bytes += resend.header.bytes;
+    const uint32_t number = to.next_number++;
+    const auto entry = to.under_way.emplace(number, std::move(resend)).first;
+    active_ = true;
+    transmit(process, number, entry->second);
+}
+
+/// What finds no line now is sent again later, as what is lost on the way.
+void Relay::transmit(int process, uint32_t number, const Resend &resend) {
+    const Way &to = way(process);
+    RelayWire wire{};
+    wire.from = uid_;
+    wire.to = failover_.partner(process).targets.front()->uid;
+    wire.kind = RelayWire::kChunk;
+    wire.number = number;
+    wire.base = to.under_way.begin()->first;
+    wire.header = resend.header;
+    wire.line = RelayWire::kAnyLine;
+    if (resend.home != nullptr)
+        if (const Target *target = resend.home->target_of(resend.rank); target != nullptr)
+            wire.line = target->far_index;
+    const void *source = resend.copy != nullptr ? resend.copy.get() : resend.source;
+    // A copy, so that acknowledgements alone decide when the caller has its memory back.
+    std::vector<std::byte> payload(resend.header.bytes);
+    std::memcpy(payload.data(), source, payload.size());
+    post(to.via, wire, payload, 0);
+}
+
+/// Takes `payload` if it was sent.
+bool Relay::post(int via, RelayWire wire, std::vector<std::byte> &payload, size_t counted) {
+    wire.hop = uid_;
+    moved_ns_ = now_ns();
+    const Target *target = up(via);
+    return target != nullptr && target->peer->rail->send_relay(*target->peer, wire, payload, counted);
+}
+
+void Relay::acknowledged(const RelayWire &wire, const void *numbers, size_t bytes) {
+    const int process = process_of(wire.from);
+    if (process < 0)
+        return;
+    Way &from = way(process);
+    moved_ns_ = from.moved_ns = now_ns();
+    from.patience_ns = kPatienceNs;
+    for (size_t at = 0; at + sizeof(uint32_t) <= bytes; at += sizeof(uint32_t)) {
+        uint32_t number = 0;
+        std::memcpy(&number, static_cast<const std::byte *>(numbers) + at, sizeof number);
+        const auto found = from.under_way.find(number);
+        if (found == from.under_way.end())
+            continue;
+        const Resend &resend = found->second;
+        from.bytes -= resend.header.bytes;
+        if (resend.home != nullptr)
+            resend.home->relayed(resend.header, resend.rank, resend.copy == nullptr);
+        from.under_way.erase(found);
+    }
+    if (failover_.paths_ != nullptr)
+        failover_.paths_->vouch(wire.from);
+}
+
+void Relay::forget(RailLink &link) {
+    for (Way &to : ways_) {
+        for (auto entry = to.under_way.begin(); entry != to.under_way.end();) {
+            Resend &resend = entry->second;
+            if (resend.home == &link)
+                resend.home = nullptr;
+            if (resend.home == nullptr && resend.copy == nullptr) {
+                to.bytes -= resend.header.bytes;
+                entry = to.under_way.erase(entry);
+            } else {
+                ++entry;
+            }
+        }
+    }
+}
+
+/// No relay is left: the chunks wait for a line, or for another relay.
+void Relay::give_back(int process) {
+    Way &to = way(process);
+    std::deque<Resend> &queue = failover_.partner(process).queue;
+    for (auto &entry : to.under_way) {
+        queue.push_back(std::move(entry.second));
+        ++failover_.waiting_;
+    }
+    to.under_way.clear();
+    to.bytes = 0;
+    std::stable_sort(queue.begin(), queue.end(),
+                     [](const Resend &a, const Resend &b) { return a.header.sequence < b.header.sequence; });
+}
+
+// Of the relaying process.
+
+void Relay::forward(const RelayWire &wire, const void *data, size_t bytes) {
+    if (kept_bytes_ + bytes > most_bytes_) {
+        log().debug("a chunk of {} B to be relayed was dropped: {} B are kept already", bytes, kept_bytes_);
+        return;
+    }
+    kept_bytes_ += bytes;
+    const auto *begin = static_cast<const std::byte *>(data);
+    forwards_.push_back({wire, std::vector<std::byte>(begin, begin + bytes)});
+    stirred_ = active_ = true;
+}
+
+/// An equal part for each pair that asked lately.
+size_t Relay::grant_to(uint64_t from, uint64_t to, int64_t now) {
+    granted_[{from, to}] = now;
+    std::erase_if(granted_, [&](const auto &entry) { return now - entry.second > 2 * kValidNs; });
+    return std::min(window_, most_bytes_ / granted_.size());
+}
+
+// Of the receiver.
+
+bool Relay::take(const RelayWire &wire) {
+    const int process = process_of(wire.from);
+    if (process < 0)
+        return false;
+    Way &from = way(process);
+    from.back = process_of(wire.hop);
+    from.base = std::max(from.base, wire.base);
+    from.taken.erase(from.taken.begin(), from.taken.lower_bound(from.base));
+    const int64_t now = moved_ns_ = now_ns();
+    active_ = true;
+    active_until_ns_ = now + kValidNs;
+    if (failover_.paths_ != nullptr)
+        failover_.paths_->vouch(wire.from);
+    if (wire.number < from.base)
+        return false;
+    const auto [number, fresh] = from.taken.try_emplace(wire.number, false);
+    if (!fresh && number->second) {
+        from.owed.push_back(wire.number);  // the acknowledgement was lost
+        stirred_ = true;
+    }
+    return fresh;
+}
+
+RailLink *Relay::landing(const RelayWire &wire) const {
+    const int process = process_of(wire.from);
+    RailLink *any = nullptr;
+    for (const Line *line : failover_.lines_) {
+        RailLink *link = line->link(wire.header.comm);
+        if (link == nullptr || !link->serves(process))
+            continue;
+        any = link;
+        if (line->index() == wire.line)
+            return link;
+    }
+    return any;
+}
+
+bool Relay::closed(const RelayWire &wire) const {
+    return std::any_of(failover_.lines_.begin(), failover_.lines_.end(),
+                       [&](const Line *line) { return line->closed(wire.header.comm); });
+}
+
+void Relay::owe(uint64_t uid, uint32_t number) {
+    const int process = process_of(uid);
+    if (process < 0)
+        return;
+    Way &from = way(process);
+    if (const auto found = from.taken.find(number); found != from.taken.end())
+        found->second = true;
+    from.owed.push_back(number);
+    stirred_ = true;
+}
+
+/// Sends on what came, and acknowledgements.
+void Relay::act() {
+    stirred_ = false;
+    while (!forwards_.empty()) {
+        Forward next = std::move(forwards_.front());
+        forwards_.pop_front();
+        const size_t bytes = next.payload.size();
+        if (!post(process_of(next.wire.to), next.wire, next.payload, bytes))
+            let_go(bytes);  // lost: the origin sends it again
+    }
+    for (size_t process = 0; process < ways_.size(); ++process) {
+        Way &from = ways_[process];
+        while (!from.owed.empty()) {
+            const size_t count = std::min(from.owed.size(), kAcksAtOnce);
+            std::vector<std::byte> payload(count * sizeof(uint32_t));
+            std::memcpy(payload.data(), from.owed.data() + (from.owed.size() - count), payload.size());
+            from.owed.resize(from.owed.size() - count);
+            RelayWire wire{};
+            wire.from = uid_;
+            wire.to = failover_.partner(static_cast<int>(process)).targets.front()->uid;
+            wire.kind = RelayWire::kAcks;
+            if (!post(from.back, wire, payload, 0) && !post(from.via, wire, payload, 0))
+                from.owed.clear();  // the chunks will come again
+        }
+    }
+}
+
+// Who reaches whom.
+
+void Relay::tell(int process, uint32_t kind, uint32_t value, uint64_t about) const {
+    const ucx::Word word{kind, 0, 0, 0, value, sizeof about};
+    std::string text(reinterpret_cast<const char *>(&word), sizeof word);
+    text.append(reinterpret_cast<const char *>(&about), sizeof about);
+    failover_.paths_->tell(failover_.partner(process).targets.front()->uid, -1, text.data(), text.size());
+}
+
+void Relay::heed(uint64_t uid, uint32_t kind, uint32_t value, uint64_t about) {
+    const int asker = process_of(uid);
+    const int process = process_of(about);
+    const int64_t now = now_ns();
+    if (asker < 0 || process < 0)
+        return;
+    Paths &paths = *failover_.paths_;
+    if (kind == kAskReachWord) {
+        // Whether a line to the process carries is known by asking; until its answer comes this process says no.
+        paths.ask_process(about);
+        bool carries = false;
+        for (const Target *target : failover_.partner(process).targets) {
+            if (target->standing != Standing::up || target->gone)
+                continue;
+            if (target->path >= 0)
+                paths.ask_path(target->path);
+            const int64_t answered =
+                target->path >= 0 ? paths.path_report(target->path).answered_ns : paths.process_answered_ns(about);
+            carries = carries || (answered != 0 && now - answered < kValidNs);
+        }
+        const int64_t answered = paths.process_answered_ns(about);
+        uint32_t said = answered != 0 && now - answered < kValidNs ? 1 : 0;
+        if (carries && most_bytes_ != 0) {
+            said = 1 + static_cast<uint32_t>(std::min<size_t>(grant_to(uid, about, now), UINT32_MAX - 1));
+            active_ = true;
+            active_until_ns_ = now + kValidNs;
+            tell(process, kRelayedWord, 0, uid);
+        }
+        tell(asker, kReachWord, said, about);
+    } else if (kind == kReachWord && value != 0) {
+        Way &to = way(process);
+        to.vouched_ns = now;
+        paths.vouch(about);
+        auto word =
+            std::find_if(to.words.begin(), to.words.end(), [&](const Word &other) { return other.process == asker; });
+        if (word == to.words.end())
+            word = to.words.insert(to.words.end(), Word{asker, 0, 0, 0});
+        word->said_ns = now;
+        word->grant = value - 1;
+    } else if (kind == kRelayedWord) {
+        // What comes may come on a line that nobody looks at otherwise.
+        active_ = true;
+        active_until_ns_ = now + kValidNs;
+    }
+}
+
+void Relay::ask(int process, int64_t now) {
+    Way &to = way(process);
+    if (now - to.asked_ns < kAskGapNs)
+        return;
+    to.asked_ns = now;
+    const uint64_t about = failover_.partner(process).targets.front()->uid;
+    for (size_t other = 0; other < failover_.partners_.size(); ++other)
+        if (static_cast<int>(other) != process && up(static_cast<int>(other)) != nullptr)
+            tell(static_cast<int>(other), kAskReachWord, 0, about);
+}
+
+/// Stays with a relay while it does.
+void Relay::choose(int process, int64_t now) {
+    Way &to = way(process);
+    const auto good = [&](const Word &word) {
+        return word.grant != 0 && now - word.said_ns < kValidNs && now >= word.avoid_until_ns &&
+               up(word.process) != nullptr;
+    };
+    const auto current = [&](const Word &word) { return word.process == to.via && good(word); };
+    if (std::any_of(to.words.begin(), to.words.end(), current))
+        return;
+    const auto best = std::find_if(to.words.begin(), to.words.end(), good);
+    to.via = best == to.words.end() ? -1 : best->process;
+}
+
+void Relay::tick(int64_t now) {
+    active_ = now < active_until_ns_ || stirred_;
+    for (size_t process = 0; process < failover_.partners_.size(); ++process)
+        if (!failover_.partners_[process].targets.empty())
+            tick(static_cast<int>(process), now);
+}
+
+void Relay::tick(int process, int64_t now) {
+    const Failover::Partner &partner = failover_.partner(process);
+    const bool wanted = std::any_of(partner.targets.begin(), partner.targets.end(), [](const Target *target) {
+        return !target->gone && target->line->wanted(*target);
+    });
+    const bool direct = up(process) != nullptr;
+    const bool silent = failover_.paths_->process_silent_ns(partner.targets.front()->uid) >= timeout_ns_;
+    if (wanted && (!direct || silent))
+        ask(process, now);
+    if (static_cast<size_t>(process) >= ways_.size())
+        return;
+    Way &to = way(process);
+    const int before = to.via;
+    if (wanted && !direct)
+        choose(process, now);
+    const bool carries = wanted && !direct && to.via >= 0;
+    if (carries && (!to.carries || to.via != before))
+        log().warn("{}: every rail is lost, relaying through {}", partner.name, failover_.partner(to.via).name);
+    else if (to.carries && !carries)
+        log().warn("{}: no longer relaying through {}", partner.name,
+                   before >= 0 ? failover_.partner(before).name : std::string("another process"));
+    to.carries = carries;
+    if (carries)
+        to.carried_ns = now;
+    else
+        to.via = -1;
+    if (to.under_way.empty())
+        return;
+    active_ = true;
+    if (!carries) {
+        give_back(process);
+    } else if (to.via != before || now - to.moved_ns > to.patience_ns) {
+        const bool waited = to.via == before;
+        to.moved_ns = now;
+        if (waited) {
+            to.patience_ns = std::min(2 * to.patience_ns, kMostPatienceNs);
+            for (Word &word : to.words)
+                if (word.process == to.via)
+                    word.avoid_until_ns = to.words.size() > 1 ? now + kAvoidNs : 0;
+        }
+        for (const auto &[number, resend] : to.under_way)
+            transmit(process, number, resend);
+    }
+}
+
+}  // namespace flx::ucx

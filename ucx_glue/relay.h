@@ -1,0 +1,145 @@
+/// \file relay.h
+/// Chunks through a third process, while every line to their receiver is lost and another process reaches both.
+///
+/// *Who reaches whom* is asked by words (Paths::tell), ten times a second while it matters. The answer also vouches for
+/// the process that was asked about, so that one which only others reach is not taken for dead; and it grants a window:
+/// what the relaying process keeps in memory for others is at most RailOptions::relay_bytes.
+///
+/// *End to end.* The relaying process knows nothing of a chunk but where it goes, and may lose it. The origin keeps the
+/// chunk until the receiver's FLX has acknowledged it by the same way, sends it again under the same number where
+/// nothing comes for long, and gives it back to Failover where no relay is left. A receiver takes each number once;
+/// what had also gone over a line before it knows by ChunkHeader.
+///
+/// With the gate held.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "link.h"
+#include "wire.h"
+
+namespace flx::ucx {
+
+class Failover;
+class RailLink;
+struct RailOptions;
+struct Resend;
+struct Target;
+
+class Relay {
+  public:
+    Relay(Failover &failover, uint64_t uid, const RailOptions &options);
+    ~Relay();
+    Relay(const Relay &) = delete;
+    Relay &operator=(const Relay &) = delete;
+
+    /// Whether chunks for this process go through another one now.
+    [[nodiscard]] bool carries(int process) const;
+    /// CLOCK_MONOTONIC until when it did; 0: never.
+    [[nodiscard]] int64_t carried_ns(int process) const;
+    /// Whether others said lately that the process answers them.
+    [[nodiscard]] bool vouched(int process, int64_t now) const;
+    /// As Link::send. The chunk counts for `link` as one that went astray.
+    SendResult send(int process, RailLink &link, int rank, const ChunkHeader &header, const void *data);
+    /// A chunk that a line lost. True if taken.
+    bool resend(int process, Resend &resend);
+    /// Bytes that are under way to the process.
+    [[nodiscard]] size_t bytes(int process) const;
+    void forget(RailLink &link);
+
+    // Of the rails' message handlers.
+    void forward(const RelayWire &wire, const void *data, size_t bytes);
+    void acknowledged(const RelayWire &wire, const void *numbers, size_t bytes);
+    /// Whether a chunk is to be taken: not so if it was.
+    bool take(const RelayWire &wire);
+    /// The link that takes it; null: none yet.
+    [[nodiscard]] RailLink *landing(const RelayWire &wire) const;
+    /// Whether its communicator is gone.
+    [[nodiscard]] bool closed(const RelayWire &wire) const;
+    [[nodiscard]] int process_of(uint64_t uid) const;
+    /// The executor has released it.
+    void owe(uint64_t uid, uint32_t number);
+    /// UCX has let go of so many bytes that were forwarded.
+    void let_go(size_t bytes) { kept_bytes_ -= bytes; }
+
+    void turn() {
+        if (stirred_)
+            act();
+    }
+    void tick(int64_t now);
+    void heed(uint64_t uid, uint32_t kind, uint32_t value, uint64_t about);
+    /// Something has to be moved although nobody calls; and soon.
+    [[nodiscard]] bool restless() const { return active_; }
+    [[nodiscard]] bool hurried() const;
+    /// Whether nothing that a peer may wait for is here.
+    [[nodiscard]] bool flushed() const { return !stirred_; }
+    /// What this process keeps for others.
+    [[nodiscard]] size_t kept_bytes() const { return kept_bytes_; }
+
+  private:
+    /// What another process said of the one that a Way leads to.
+    struct Word {
+        int process = -1;
+        int64_t said_ns = 0;
+        size_t grant = 0;
+        int64_t avoid_until_ns = 0;
+    };
+    /// To one process.
+    struct Way {
+        std::vector<Word> words;
+        int via = -1;
+        bool carries = false;
+        int64_t carried_ns = 0;
+        int64_t asked_ns = 0;
+        int64_t vouched_ns = 0;
+        std::map<uint32_t, Resend> under_way;  // by number
+        size_t bytes = 0;
+        uint32_t next_number = 1;
+        int64_t moved_ns = 0;
+        int64_t patience_ns = 0;
+        // From it.
+        int back = -1;                   // what came last came through this process
+        std::map<uint32_t, bool> taken;  // numbers; true: released
+        uint32_t base = 0;               // all below are done at the origin
+        std::vector<uint32_t> owed;
+    };
+    struct Forward {
+        RelayWire wire;
+        std::vector<std::byte> payload;
+    };
+
+    Way &way(int process);
+    void start(int process, Resend &&resend);
+    void transmit(int process, uint32_t number, const Resend &resend);
+    bool post(int via, RelayWire wire, std::vector<std::byte> &payload, size_t counted);
+    [[nodiscard]] Target *up(int process) const;
+    [[nodiscard]] size_t grant_to(uint64_t from, uint64_t to, int64_t now);
+    void act();
+    void tick(int process, int64_t now);
+    void choose(int process, int64_t now);
+    void ask(int process, int64_t now);
+    void give_back(int process);
+    void tell(int process, uint32_t kind, uint32_t value, uint64_t about) const;
+
+    Failover &failover_;
+    const uint64_t uid_;
+    const size_t window_;
+    const size_t most_bytes_;  // kept for others; 0: none are relayed
+    const int64_t timeout_ns_;
+    std::deque<Way> ways_;  // by process
+    std::deque<Forward> forwards_;
+    std::map<std::pair<uint64_t, uint64_t>, int64_t> granted_;  // when last
+    size_t kept_bytes_ = 0;
+    bool stirred_ = false;
+    bool active_ = false;
+    int64_t active_until_ns_ = 0;
+    int64_t moved_ns_ = 0;
+};
+
+}  // namespace flx::ucx
