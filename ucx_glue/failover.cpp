@@ -270,6 +270,9 @@ void Failover::report_loss(Target &target) {
             others.push_back(other->line->spec().name);
     std::sort(others.begin(), others.end());
     const std::string moved = target.moved == 0 ? "no chunk was under way"
+                              : relay_.carries(target.process)
+                                  ? fmt::format("{} chunks re-sent through {}", target.moved,
+                                                partner(relay_.via(target.process)).name)
                               : others.empty()
                                   ? fmt::format("{} chunks wait for a rail", target.moved)
                                   : fmt::format("{} chunks re-sent over {}", target.moved, fmt::join(others, ", "));

@@ -407,12 +407,20 @@ void Relay::tick(int process, int64_t now) {
     if (wanted && !direct)
         choose(process, now);
     const bool carries = wanted && !direct && to.via >= 0;
-    if (carries && (!to.carries || to.via != before))
-        log().warn("{}: every rail is lost, relaying through {}", partner.name, failover_.partner(to.via).name);
-    else if (to.carries && !carries)
-        log().warn("{}: no longer relaying through {}", partner.name,
-                   before >= 0 ? failover_.partner(before).name : std::string("another process"));
+    const bool began = carries && (!to.carries || to.via != before);
+    const bool ended = to.carries && !carries;
     to.carries = carries;
+    if (began) {
+        for (Target *target : partner.targets)
+            if (target->to_report)
+                failover_.report_loss(*target);
+        log().warn("{}: every rail is lost, relaying through {}", partner.name, failover_.partner(to.via).name);
+    } else if (ended) {
+        log().warn("{}: no longer relaying{}", partner.name,
+                   direct        ? ", a rail is back"
+                   : before >= 0 ? " through " + failover_.partner(before).name + ", which does not reach it any more"
+                                 : "");
+    }
     if (carries)
         to.carried_ns = now;
     else

@@ -41,6 +41,8 @@ class Relay {
 
     /// Whether chunks for this process go through another one now.
     [[nodiscard]] bool carries(int process) const;
+    /// Where carries().
+    [[nodiscard]] int via(int process) const { return ways_[static_cast<size_t>(process)].via; }
     /// CLOCK_MONOTONIC until when it did; 0: never.
     [[nodiscard]] int64_t carried_ns(int process) const;
     /// Whether others said lately that the process answers them.

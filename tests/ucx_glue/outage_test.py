@@ -3,8 +3,8 @@
 
     outage_test.py BED OUTAGE_RANKS SCENARIO HOSTS
 
-BED is ci/rails. SCENARIO: `outages` (a cut, a silent loss, both come back), `alone` (every rail to one host is gone, for
-good), `storm` (cuts, losses and returns at random; longer with FLX_TEST_FULL=1).
+BED is ci/rails. SCENARIO: `outages` (a cut, a silent loss, both come back), `probing` (the same while the communicator is made), `alone` (every rail to one host is gone, for
+good), `relay` (every rail between two hosts is gone, but both reach the third), `storm` (cuts, losses and returns at random; longer with FLX_TEST_FULL=1).
 """
 import os
 import random
@@ -19,10 +19,10 @@ BYTES = 2 << 20
 
 
 class Bed:
-    def __init__(self, script, hosts):
+    def __init__(self, script, hosts, options=()):
         self.script = script
         self.name = f"outage{os.getpid()}"
-        made = subprocess.run([script, "--bed", self.name, "create", "--owner", str(os.getpid()), str(hosts), RATES],
+        made = subprocess.run([script, "--bed", self.name, "create", "--owner", str(os.getpid()), *options, str(hosts), RATES],
                               capture_output=True, text=True)
         if made.returncode == 77:
             print(made.stderr.strip().replace("ci/rails: ", ""))
@@ -150,6 +150,34 @@ def alone(bed, program, hosts):
     print("error after %.1f s: %s" % (max(float(e[2]) for e in errors) - began, " ".join(errors[0][3:])))
 
 
+def relay(bed, program, hosts):
+    if not bed.managed:
+        print("skipped: the bed has no network beside the rails")
+        sys.exit(77)
+    run = Run(bed, hosts, program, 13, {})
+    run.wait_for("begin")
+    gone = []
+    for do, undo in (("cut", "restore"), ("blackhole", "unblackhole")):
+        time.sleep(1)
+        bed(do, 3)
+        began = time.time()
+        time.sleep(3.5)
+        gone.append((began, time.time()))
+        bed(undo, 3)
+        time.sleep(1.5)
+    run.end(120)
+    run.expect_right(hosts)
+    for began, ended in gone:
+        finished = [op for op in run.starting("op") if began + 1 < float(op[1]) + float(op[2]) < ended]
+        if not finished:
+            run.fail("no operation ended while two hosts had no rail between them")
+        print("%d operations in %.1f s through the third host" % (len(finished), ended - began - 1))
+    for text in ("relaying through h2", "no longer relaying", "is back"):
+        if run.count(text) == 0:
+            run.fail(f'nobody said "{text}"')
+    print("longest operation: %.2f s" % max(float(op[2]) for op in run.starting("op")))
+
+
 def storm(bed, program, hosts):
     full = os.environ.get("FLX_TEST_FULL") == "1"
     seconds = 120 if full else 12
@@ -184,9 +212,10 @@ def storm(bed, program, hosts):
 
 def main():
     script, program, scenario, hosts = sys.argv[1:5]
-    bed = Bed(script, int(hosts))
+    # With `relay` each pair of hosts has a rail of its own.
+    bed = Bed(script, int(hosts), ["--only", "1:1,2", "--only", "2:2,3", "--only", "3:1,3"] if scenario == "relay" else [])
     try:
-        {"outages": outages, "probing": probing, "alone": alone, "storm": storm}[scenario](bed, program, int(hosts))
+        {"outages": outages, "probing": probing, "alone": alone, "relay": relay, "storm": storm}[scenario](bed, program, int(hosts))
     finally:
         bed.destroy()
 
