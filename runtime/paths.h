@@ -13,8 +13,8 @@ namespace flx {
 /// What questions over one path have brought.
 struct PathReport {
     uint64_t answers = 0;
-    int64_t silent_ns = 0;  ///< since the first unanswered question; a gap between questions adds 50 ms at most, so
-                            ///< that a process which did not run, and so did not listen, hears no silence in it
+    int64_t silent_ns = 0;    ///< since the first unanswered question; a gap between questions adds 50 ms at most, so
+                              ///< that a process which did not run, and so did not listen, hears no silence in it
     uint32_t unanswered = 0;  ///< questions since the last answer
     int64_t answered_ns = 0;  ///< CLOCK_MONOTONIC of the last answer; 0: none
 };

@@ -194,9 +194,6 @@ void Failover::tick(int64_t now) {
         }
     }
     troubled_ = troubled;
-    relay_.tick(now);
-    if (waiting_ != 0)
-        pump();
     if (now - swept_ns_ > kSweepNs && failed_.empty()) {
         swept_ns_ = now;
         for (Line *line : lines_)
@@ -204,6 +201,9 @@ void Failover::tick(int64_t now) {
     }
     if (!failed_.empty())
         bury();
+    relay_.tick(now);
+    if (waiting_ != 0)
+        pump();
 }
 
 void Failover::watch(Target &target, int64_t now) {
@@ -228,8 +228,8 @@ void Failover::watch(Target &target, int64_t now) {
         return;
     if (target.path >= 0) {
         const PathReport report = paths_->path_report(target.path);
-        const bool elsewhere = now - paths_->process_answered_ns(target.uid) < timeout_ns_ ||
-                               relay_.vouched(target.process, now);
+        const bool elsewhere =
+            now - paths_->process_answered_ns(target.uid) < timeout_ns_ || relay_.vouched(target.process, now);
         if (report.silent_ns >= timeout_ns_ && report.unanswered >= kLeastUnanswered && elsewhere) {
             lose(target, fmt::format("no answer for {:.1f} s", report.silent_ns / 1e9), now);
             return;
@@ -269,13 +269,12 @@ void Failover::report_loss(Target &target) {
         if (other->standing == Standing::up)
             others.push_back(other->line->spec().name);
     std::sort(others.begin(), others.end());
-    const std::string moved = target.moved == 0 ? "no chunk was under way"
-                              : relay_.carries(target.process)
-                                  ? fmt::format("{} chunks re-sent through {}", target.moved,
-                                                partner(relay_.via(target.process)).name)
-                              : others.empty()
-                                  ? fmt::format("{} chunks wait for a rail", target.moved)
-                                  : fmt::format("{} chunks re-sent over {}", target.moved, fmt::join(others, ", "));
+    const std::string moved =
+        target.moved == 0 ? "no chunk was under way"
+        : relay_.carries(target.process)
+            ? fmt::format("{} chunks re-sent through {}", target.moved, partner(relay_.via(target.process)).name)
+        : others.empty() ? fmt::format("{} chunks wait for a rail", target.moved)
+                         : fmt::format("{} chunks re-sent over {}", target.moved, fmt::join(others, ", "));
     log().warn("{} to {} lost ({}), {}", target.line->spec().name, partner(target.process).name, target.why, moved);
 }
 

@@ -84,7 +84,9 @@ class Failover {
     /// Success while anything reaches the process, or may soon.
     [[nodiscard]] Status error(const Target &target, int rank) const;
     /// Whether something has to be moved although nobody calls: a line is lost, chunks wait.
-    [[nodiscard]] bool restless() const { return troubled_ != 0 || waiting_ != 0 || !failed_.empty() || relay_.restless(); }
+    [[nodiscard]] bool restless() const {
+        return troubled_ != 0 || waiting_ != 0 || !failed_.empty() || relay_.restless();
+    }
     [[nodiscard]] Relay &relay() { return relay_; }
     [[nodiscard]] const Relay &relay() const { return relay_; }
     [[nodiscard]] const FailoverCounters &counters() const { return counters_; }

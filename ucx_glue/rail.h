@@ -260,7 +260,7 @@ class Rail {
     std::vector<std::unique_ptr<Peer>> peers_;
     std::unordered_map<uint64_t, Peer *> by_uid_;
     std::unordered_map<uint64_t, std::unique_ptr<Peer>> origins_;  // of relayed chunks
-    Peer *last_peer_ = nullptr;  // of by_uid_: chunks come in runs
+    Peer *last_peer_ = nullptr;                                    // of by_uid_: chunks come in runs
 
     NodePool<Outgoing> outgoing_;
     NodePool<Inbound> inbound_;

@@ -27,12 +27,12 @@ struct RailSpec {
 struct RailOptions {
     size_t window_bytes = 2u << 20;   ///< payload that may be unacknowledged per peer and rail
     size_t chunk_bytes = 128u << 10;  ///< largest payload of one chunk
-    size_t copy_bytes = 4096;  ///< chunks up to this are copied at send (SendResult::copied), with a bounded pool
-    bool threads = false;      ///< calls may come from several threads: guard workers by a lock
-    double timeout_s = 0.3;    ///< silence of a rail, while its peer answers elsewhere, after which it is lost
-    double deadline_s = 30;    ///< with every rail to a process lost for so long, links report an error
+    size_t copy_bytes = 4096;        ///< chunks up to this are copied at send (SendResult::copied), with a bounded pool
+    bool threads = false;            ///< calls may come from several threads: guard workers by a lock
+    double timeout_s = 0.3;          ///< silence of a rail, while its peer answers elsewhere, after which it is lost
+    double deadline_s = 30;          ///< with every rail to a process lost for so long, links report an error
     size_t relay_bytes = 16u << 20;  ///< kept at most of what others send through this process; less than a chunk: none
-    Paths *paths = nullptr;    ///< null: losses are what UCX says, and final. Must outlive the rails
+    Paths *paths = nullptr;          ///< null: losses are what UCX says, and final. Must outlive the rails
 };
 
 /// What losses have cost. Monotonic.
@@ -40,6 +40,8 @@ struct FailoverCounters {
     uint64_t losses = 0;  ///< of a rail to a process
     uint64_t resent = 0;  ///< chunks
     uint64_t returns = 0;
+    uint64_t relayed = 0;             ///< messages that others sent through this process
+    uint64_t relayed_most_bytes = 0;  ///< that it kept of them at a time
 };
 
 /// All rails of this process.

@@ -205,11 +205,15 @@ void Relay::give_back(int process) {
 // Of the relaying process.
 
 void Relay::forward(const RelayWire &wire, const void *data, size_t bytes) {
-    if (kept_bytes_ + bytes > most_bytes_) {
+    // Acknowledgements, which are small and end what is kept elsewhere, find room where chunks do not.
+    if (kept_bytes_ + bytes > (wire.kind == RelayWire::kChunk ? room_for_chunks() : most_bytes_)) {
         log().debug("a chunk of {} B to be relayed was dropped: {} B are kept already", bytes, kept_bytes_);
         return;
     }
     kept_bytes_ += bytes;
+    FailoverCounters &counters = failover_.counters_;
+    ++counters.relayed;
+    counters.relayed_most_bytes = std::max<uint64_t>(counters.relayed_most_bytes, kept_bytes_);
     const auto *begin = static_cast<const std::byte *>(data);
     forwards_.push_back({wire, std::vector<std::byte>(begin, begin + bytes)});
     stirred_ = active_ = true;
@@ -219,7 +223,7 @@ void Relay::forward(const RelayWire &wire, const void *data, size_t bytes) {
 size_t Relay::grant_to(uint64_t from, uint64_t to, int64_t now) {
     granted_[{from, to}] = now;
     std::erase_if(granted_, [&](const auto &entry) { return now - entry.second > 2 * kValidNs; });
-    return std::min(window_, most_bytes_ / granted_.size());
+    return std::min(window_, room_for_chunks() / granted_.size());
 }
 
 // Of the receiver.

@@ -81,8 +81,6 @@ class Relay {
     [[nodiscard]] bool hurried() const;
     /// Whether nothing that a peer may wait for is here.
     [[nodiscard]] bool flushed() const { return !stirred_; }
-    /// What this process keeps for others.
-    [[nodiscard]] size_t kept_bytes() const { return kept_bytes_; }
 
   private:
     /// What another process said of the one that a Way leads to.
@@ -121,6 +119,7 @@ class Relay {
     void transmit(int process, uint32_t number, const Resend &resend);
     bool post(int via, RelayWire wire, std::vector<std::byte> &payload, size_t counted);
     [[nodiscard]] Target *up(int process) const;
+    [[nodiscard]] size_t room_for_chunks() const { return most_bytes_ - most_bytes_ / 8; }
     [[nodiscard]] size_t grant_to(uint64_t from, uint64_t to, int64_t now);
     void act();
     void tick(int process, int64_t now);
@@ -137,7 +136,7 @@ class Relay {
     std::deque<Way> ways_;  // by process
     std::deque<Forward> forwards_;
     std::map<std::pair<uint64_t, uint64_t>, int64_t> granted_;  // when last
-    size_t kept_bytes_ = 0;
+    size_t kept_bytes_ = 0;                                     // for others
     bool stirred_ = false;
     bool active_ = false;
     int64_t active_until_ns_ = 0;

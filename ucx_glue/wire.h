@@ -91,7 +91,7 @@ struct RelayWire {
     static constexpr uint32_t kAnyLine = 0xffffffffU;
     uint64_t from;
     uint64_t to;
-    uint64_t hop;     ///< whose rail sends it
+    uint64_t hop;  ///< whose rail sends it
     uint32_t kind;
     uint32_t number;  ///< the origin's name for this chunk, rising
     uint32_t base;    ///< all below this are done at the origin

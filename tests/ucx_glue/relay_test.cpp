@@ -234,7 +234,8 @@ class Relaying : public ::testing::Test {
         return true;
     }
     bool until(const std::function<bool()> &done, std::chrono::milliseconds limit = 20s) {
-        return until(done, [this] { step(); }, limit);
+        return until(
+            done, [this] { step(); }, limit);
     }
 
     Network network_;
@@ -267,9 +268,8 @@ TEST_F(Relaying, ChunksGoThroughAnotherProcessBothWaysUntilTheLineIsBack) {
     EXPECT_TRUE(link(kA, kB).error(kB).ok());
     EXPECT_GT(paths_[kA].vouched, 0) << "B answers nowhere but to C";
     swallow(line_of(kA, kB), false);
-    EXPECT_TRUE(until([&] {
-        return rails_[kA]->failover_counters().returns == 1 && rails_[kB]->failover_counters().returns == 1;
-    }));
+    EXPECT_TRUE(until(
+        [&] { return rails_[kA]->failover_counters().returns == 1 && rails_[kB]->failover_counters().returns == 1; }));
     const uint64_t before = link(kA, kB).counters(kB).bytes;
     for (; block < 104; ++block)
         ASSERT_TRUE(until([&] { return send(kA, kB, block); }));
@@ -298,6 +298,33 @@ TEST_F(Relaying, TheGuardRelaysWhileTheProgramComputes) {
         EXPECT_EQ((seen_[{kA, block}]), 1);
     paths_[kC].on_word({});
     guard.reset();
+}
+
+TEST_F(Relaying, ARelayKeepsNoMoreThanItMay) {
+    constexpr size_t kMost = 5 * kBytes;
+    start(30, kMost);
+    swallow(line_of(kA, kB), true);
+    // C is slow, so that what both send meets there.
+    int turn = 0;
+    const auto slowly = [&] {
+        step(kA);
+        step(kB);
+        if (++turn % 50 == 0)
+            step(kC);
+    };
+    for (uint32_t block = 0; block < 40; ++block) {
+        ASSERT_TRUE(until([&] { return send(kA, kB, block); }, slowly));
+        ASSERT_TRUE(until([&] { return send(kB, kA, block); }, slowly));
+    }
+    EXPECT_TRUE(until([&] { return sources_.empty(); }, slowly));
+    const FailoverCounters counters = rails_[kC]->failover_counters();
+    EXPECT_GE(counters.relayed, 80U);
+    EXPECT_GE(counters.relayed_most_bytes, kBytes);
+    EXPECT_LE(counters.relayed_most_bytes, kMost);
+    for (uint32_t block = 0; block < 40; ++block) {
+        EXPECT_EQ((seen_[{kA, block}]), 1);
+        EXPECT_EQ((seen_[{kB, block}]), 1);
+    }
 }
 
 TEST_F(Relaying, AReceiverThatIsLateGetsNothingTwice) {
