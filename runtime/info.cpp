@@ -42,9 +42,13 @@ void report_links(const Communicator &comm, std::vector<std::string> &lines) {
                                     describe(slot.near, "near"), describe(slot.far, "far"),
                                     slot.why_off.empty() ? "" : "  " + slot.why_off));
     }
-    if (const ucx::FailoverCounters counters = comm.process()->failover_counters(); counters.losses != 0)
+    const ucx::FailoverCounters counters = comm.process()->failover_counters();
+    if (counters.losses != 0)
         lines.push_back(fmt::format("  rails of this process: lost {} times, {} chunks sent again, back {} times",
                                     counters.losses, counters.resent, counters.returns));
+    if (counters.relayed != 0)
+        lines.push_back(fmt::format("  relayed for others: {} messages, at most {} B at a time", counters.relayed,
+                                    counters.relayed_most_bytes));
     for (const auto &[name, why] : comm.left_off())
         lines.push_back(fmt::format("  {:<12} off   {}", name, why));
 }

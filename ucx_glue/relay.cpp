@@ -69,26 +69,55 @@ bool Relay::hurried() const {
     return active_ && now_ns() - moved_ns_ < kHurriedNs;
 }
 
-/// The line to a process with the least under way of those that carry; null: none does.
-Target *Relay::up(int process) const {
+bool Relay::has_line(int process) const {
+    const auto &targets = failover_.partner(process).targets;
+    return std::any_of(targets.begin(), targets.end(),
+                       [](const Target *target) { return target->standing == Standing::up; });
+}
+
+/// The line to a process with the least under way of those whose path answers: nobody counts what is relayed, so that a
+/// line which carries nothing else would not be found lost. Null: none.
+Target *Relay::live(int process, int64_t now) const {
     Target *best = nullptr;
     if (process < 0 || static_cast<size_t>(process) >= failover_.partners_.size())
         return best;
-    for (Target *target : failover_.partner(process).targets)
-        if (target->standing == Standing::up && target->peer->failure == UCS_OK &&
-            (best == nullptr || target->peer->unacknowledged_bytes < best->peer->unacknowledged_bytes))
+    const Paths &paths = *failover_.paths_;
+    for (Target *target : failover_.partner(process).targets) {
+        if (target->standing != Standing::up || target->gone || target->peer->failure != UCS_OK)
+            continue;
+        const int64_t answered =
+            target->path >= 0 ? paths.path_report(target->path).answered_ns : paths.process_answered_ns(target->uid);
+        if (answered == 0 || now - answered >= kValidNs)
+            continue;
+        if (best == nullptr || target->peer->unacknowledged_bytes < best->peer->unacknowledged_bytes)
             best = target;
+    }
     return best;
+}
+
+/// Until the answers come, live() says no.
+void Relay::ask_lines(int process) const {
+    Paths &paths = *failover_.paths_;
+    for (const Target *target : failover_.partner(process).targets) {
+        if (target->standing != Standing::up)
+            continue;
+        if (target->path >= 0)
+            paths.ask_path(target->path);
+        paths.ask_process(target->uid);
+    }
 }
 
 // Of the origin.
 
+bool Relay::has_room(const Way &to, size_t bytes) {
+    const auto word =
+        std::find_if(to.words.begin(), to.words.end(), [&](const Word &each) { return each.process == to.via; });
+    return to.under_way.empty() || (word != to.words.end() && to.bytes + bytes <= word->grant);
+}
+
 SendResult Relay::send(int process, RailLink &link, int rank, const ChunkHeader &header, const void *data) {
     const Way &to = way(process);
-    const auto by_via = [&](const Word &word) { return word.process == to.via; };
-    const auto word = std::find_if(to.words.begin(), to.words.end(), by_via);
-    const size_t window = word == to.words.end() ? 0 : word->grant;
-    if (!to.under_way.empty() && to.bytes + header.bytes > window)
+    if (!has_room(to, header.bytes))
         return SendResult::busy;
     link.went_astray();
     start(process, {&link, rank, header, data, nullptr});
@@ -101,7 +130,7 @@ bool Relay::resend(int process, Resend &resend) {
     const bool older = std::any_of(to.under_way.begin(), to.under_way.end(), [&](const auto &entry) {
         return resend.header.sequence < entry.second.header.sequence;
     });
-    if (!to.under_way.empty() && to.bytes + resend.header.bytes > window_ && !older)
+    if (!has_room(to, resend.header.bytes) && !older)
         return false;
     start(process, std::move(resend));
     return true;
@@ -144,8 +173,7 @@ void Relay::transmit(int process, uint32_t number, const Resend &resend) {
 /// Takes `payload` if it was sent.
 bool Relay::post(int via, RelayWire wire, std::vector<std::byte> &payload, size_t counted) {
     wire.hop = uid_;
-    moved_ns_ = now_ns();
-    const Target *target = up(via);
+    const Target *target = live(via, moved_ns_ = now_ns());
     return target != nullptr && target->peer->rail->send_relay(*target->peer, wire, payload, counted);
 }
 
@@ -325,18 +353,9 @@ void Relay::heed(uint64_t uid, uint32_t kind, uint32_t value, uint64_t about) {
         return;
     Paths &paths = *failover_.paths_;
     if (kind == kAskReachWord) {
-        // Whether a line to the process carries is known by asking; until its answer comes this process says no.
-        paths.ask_process(about);
-        bool carries = false;
-        for (const Target *target : failover_.partner(process).targets) {
-            if (target->standing != Standing::up || target->gone)
-                continue;
-            if (target->path >= 0)
-                paths.ask_path(target->path);
-            const int64_t answered =
-                target->path >= 0 ? paths.path_report(target->path).answered_ns : paths.process_answered_ns(about);
-            carries = carries || (answered != 0 && now - answered < kValidNs);
-        }
+        ask_lines(process);
+        ask_lines(asker);
+        const bool carries = live(process, now) != nullptr;
         const int64_t answered = paths.process_answered_ns(about);
         uint32_t said = answered != 0 && now - answered < kValidNs ? 1 : 0;
         if (carries && most_bytes_ != 0) {
@@ -357,7 +376,8 @@ void Relay::heed(uint64_t uid, uint32_t kind, uint32_t value, uint64_t about) {
         word->said_ns = now;
         word->grant = value - 1;
     } else if (kind == kRelayedWord) {
-        // What comes may come on a line that nobody looks at otherwise.
+        // What comes may come on a line that nobody looks at otherwise; acknowledgements go back by it.
+        ask_lines(asker);
         active_ = true;
         active_until_ns_ = now + kValidNs;
     }
@@ -370,8 +390,10 @@ void Relay::ask(int process, int64_t now) {
     to.asked_ns = now;
     const uint64_t about = failover_.partner(process).targets.front()->uid;
     for (size_t other = 0; other < failover_.partners_.size(); ++other)
-        if (static_cast<int>(other) != process && up(static_cast<int>(other)) != nullptr)
+        if (static_cast<int>(other) != process && has_line(static_cast<int>(other))) {
+            ask_lines(static_cast<int>(other));
             tell(static_cast<int>(other), kAskReachWord, 0, about);
+        }
 }
 
 /// Stays with a relay while it does.
@@ -379,7 +401,7 @@ void Relay::choose(int process, int64_t now) {
     Way &to = way(process);
     const auto good = [&](const Word &word) {
         return word.grant != 0 && now - word.said_ns < kValidNs && now >= word.avoid_until_ns &&
-               up(word.process) != nullptr;
+               live(word.process, now) != nullptr;
     };
     const auto current = [&](const Word &word) { return word.process == to.via && good(word); };
     if (std::any_of(to.words.begin(), to.words.end(), current))
@@ -400,7 +422,7 @@ void Relay::tick(int process, int64_t now) {
     const bool wanted = std::any_of(partner.targets.begin(), partner.targets.end(), [](const Target *target) {
         return !target->gone && target->line->wanted(*target);
     });
-    const bool direct = up(process) != nullptr;
+    const bool direct = has_line(process);
     const bool silent = failover_.paths_->process_silent_ns(partner.targets.front()->uid) >= timeout_ns_;
     if (wanted && (!direct || silent))
         ask(process, now);

@@ -115,10 +115,13 @@ class Relay {
     };
 
     Way &way(int process);
+    [[nodiscard]] static bool has_room(const Way &to, size_t bytes);
     void start(int process, Resend &&resend);
     void transmit(int process, uint32_t number, const Resend &resend);
     bool post(int via, RelayWire wire, std::vector<std::byte> &payload, size_t counted);
-    [[nodiscard]] Target *up(int process) const;
+    [[nodiscard]] bool has_line(int process) const;
+    [[nodiscard]] Target *live(int process, int64_t now) const;
+    void ask_lines(int process) const;
     [[nodiscard]] size_t room_for_chunks() const { return most_bytes_ - most_bytes_ / 8; }
     [[nodiscard]] size_t grant_to(uint64_t from, uint64_t to, int64_t now);
     void act();
