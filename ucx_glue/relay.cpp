@@ -14,12 +14,12 @@ namespace {
 
 constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kAskGapNs = 100 * kMs;
-/// So long an answer holds: any datagram may get lost.
-constexpr int64_t kValidNs = 1000 * kMs;
-/// Without an acknowledgement for so long everything under way is sent again, and then after twice the time: the
+/// So long an answer holds: any datagram may get lost, and a busy machine answers late.
+constexpr int64_t kValidNs = 3000 * kMs;
+/// Without an acknowledgement for so long everything under way is sent again, later after twice the time: the
 /// receiver may only be late.
 constexpr int64_t kPatienceNs = 1000 * kMs;
-constexpr int64_t kMostPatienceNs = 16'000 * kMs;
+constexpr int64_t kMostPatienceNs = 2000 * kMs;
 constexpr int64_t kAvoidNs = 5000 * kMs;
 constexpr int64_t kHurriedNs = 200 * kMs;
 constexpr size_t kAcksAtOnce = 1024;
