@@ -338,14 +338,14 @@ void Relay::act() {
 
 // Who reaches whom.
 
-void Relay::tell(int process, uint32_t kind, uint32_t value, uint64_t about) const {
-    const ucx::Word word{kind, 0, 0, 0, value, sizeof about};
+void Relay::tell(int process, uint32_t kind, uint32_t value, uint64_t about, uint32_t age_ms) const {
+    const ucx::Word word{kind, 0, 0, age_ms, value, sizeof about};
     std::string text(reinterpret_cast<const char *>(&word), sizeof word);
     text.append(reinterpret_cast<const char *>(&about), sizeof about);
     failover_.paths_->tell(failover_.partner(process).targets.front()->uid, -1, text.data(), text.size());
 }
 
-void Relay::heed(uint64_t uid, uint32_t kind, uint32_t value, uint64_t about) {
+void Relay::heed(uint64_t uid, uint32_t kind, uint32_t value, uint64_t about, uint32_t age_ms) {
     const int asker = process_of(uid);
     const int process = process_of(about);
     const int64_t now = now_ns();
@@ -364,11 +364,15 @@ void Relay::heed(uint64_t uid, uint32_t kind, uint32_t value, uint64_t about) {
             active_until_ns_ = now + kValidNs;
             tell(process, kRelayedWord, 0, uid);
         }
-        tell(asker, kReachWord, said, about);
+        tell(asker, kReachWord, said, about, static_cast<uint32_t>((now - answered) / kMs));
     } else if (kind == kReachWord && value != 0) {
         Way &to = way(process);
-        to.vouched_ns = now;
-        paths.vouch(about);
+        // It must have been heard there after it fell silent here: one that was stopped is silent everywhere.
+        constexpr int64_t kMarginNs = 50 * kMs;
+        if (paths.process_silent_ns(about) > age_ms * kMs + kMarginNs) {
+            to.vouched_ns = now;
+            paths.vouch(about);
+        }
         auto word =
             std::find_if(to.words.begin(), to.words.end(), [&](const Word &other) { return other.process == asker; });
         if (word == to.words.end())

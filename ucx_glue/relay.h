@@ -75,7 +75,7 @@ class Relay {
             act();
     }
     void tick(int64_t now);
-    void heed(uint64_t uid, uint32_t kind, uint32_t value, uint64_t about);
+    void heed(uint64_t uid, uint32_t kind, uint32_t value, uint64_t about, uint32_t age_ms);
     /// Something has to be moved although nobody calls; and soon.
     [[nodiscard]] bool restless() const { return active_; }
     [[nodiscard]] bool hurried() const;
@@ -129,7 +129,7 @@ class Relay {
     void choose(int process, int64_t now);
     void ask(int process, int64_t now);
     void give_back(int process);
-    void tell(int process, uint32_t kind, uint32_t value, uint64_t about) const;
+    void tell(int process, uint32_t kind, uint32_t value, uint64_t about, uint32_t age_ms = 0) const;
 
     Failover &failover_;
     const uint64_t uid_;

@@ -72,8 +72,9 @@ enum WordKind : uint32_t {
     kByeWord = 6,    ///< "my rails close"
     // Followed by the uid of a process (relay.h).
     kAskReachWord = 7,  ///< "do you reach it?"
-    kReachWord = 8,     ///< `value` 0: no; 1: it answers me; 1 + n: and I carry to it, n bytes at a time
-    kRelayedWord = 9    ///< "through me it sends to you"
+    kReachWord = 8,  ///< `epoch` ms ago it answered; `value` 0: no; 1: it answers me; 1 + n: and I carry to it, n bytes
+                     ///< at a time
+    kRelayedWord = 9  ///< "through me it sends to you"
 };
 struct Word {
     uint32_t kind;
