@@ -8,10 +8,11 @@
 /// for any size. No loop over chunks or cells stands in a schedule.
 ///
 /// What executors must keep, since algorithms rely on it:
-/// - A link carries the cells of its own part of a send step in ascending order. A gather_reduce needs a cell from every
-///   rank; ranks that fill a receiver's room with different cells would otherwise wait for ever. A link that takes cells
-///   of another link's part has sent its own, which leaves each rank a link that comes to the lowest cell; and where
-///   that link is lost, the receiver sets aside what it holds.
+/// - A link carries the cells of its own part of a send step in ascending order. A gather_reduce needs a cell from
+/// every
+///   rank; ranks that fill a receiver's room with different cells would otherwise wait for ever. A link that takes
+///   cells of another link's part has sent its own, which leaves each rank a link that comes to the lowest cell; and
+///   where that link is lost, the receiver sets aside what it holds.
 /// - A receiver takes each cell once, whatever is sent again. Some sources are overwritten by data that can only exist
 ///   after the receiver took that cell, while the rest of the chunk may still be on its way.
 /// - A cell that the block of a dependency does not have counts as done.

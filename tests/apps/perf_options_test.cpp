@@ -113,8 +113,8 @@ TEST(Options, DefaultsAndEveryOption) {
 }
 
 TEST(Options, EveryNameIsKnown) {
-    for (const char *name : {"allreduce", "reduce_scatter_block", "allgather", "bcast", "reduce", "barrier",
-                             "alltoall", "alltoallv", "sendrecv"}) {
+    for (const char *name : {"allreduce", "reduce_scatter_block", "allgather", "bcast", "reduce", "barrier", "alltoall",
+                             "alltoallv", "sendrecv"}) {
         const Parsed parsed = parse({name});
         ASSERT_TRUE(parsed.options) << name;
         EXPECT_EQ(name_of(parsed.options->collective), name);
