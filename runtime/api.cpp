@@ -121,6 +121,16 @@ Operation make_operation(Collective collective, const void *in, void *out, size_
     return operation;
 }
 
+/// For calls that do not serve device memory.
+Status check_on_host(const void *buffer, const char *name) {
+    if (flx::cuda::on_device(buffer))
+        return fail(FLX_ERR_UNSUPPORTED,
+                    "{} is GPU memory; flx_alltoallv, flx_send, flx_recv and flx_sendrecv take host "
+                    "memory",
+                    name);
+    return {};
+}
+
 Status check_message(flx_comm_t comm, const void *buffer, const char *name, size_t count, flx_dtype_t dtype, int peer,
                      const char *role) {
     FLX_TRY(check_comm(comm));
@@ -129,6 +139,7 @@ Status check_message(flx_comm_t comm, const void *buffer, const char *name, size
         return fail(FLX_ERR_ARGUMENT, "{} {} is not a rank of the communicator; 0 to {} are", role, peer,
                     comm->impl->size() - 1);
     FLX_TRY(check_count(count, dtype, 1));
+    FLX_TRY(check_on_host(buffer, name));
     return check_buffer(buffer, name, count);
 }
 
@@ -169,6 +180,20 @@ Status check_apart(const Ranges &from, const Ranges &to) {
         for (int target = 0; target < to.size; ++target)
             FLX_TRY(check_overlap(from.first(source), from.bytes(source), to.first(target), to.bytes(target)));
     return {};
+}
+
+/// When a call returns: with its result, or with the operation on a stream.
+struct Order {
+    bool on_stream = false;
+    CUstream_st *stream = nullptr;
+};
+
+Status submit(flx_comm_t comm, const Operation &operation, const Order &order) {
+    if (!order.on_stream && !flx::cuda::on_device(operation.out != nullptr ? operation.out : operation.in))
+        return comm->impl->run(operation);
+    return comm->impl->run_on_device({flx::cuda::kind_of(operation.collective), operation.in, operation.out,
+                                      operation.count, operation.dtype, operation.op, operation.root},
+                                     order.stream, !order.on_stream);
 }
 
 /// Knobs of the environment, overridden by what the caller set.
@@ -280,8 +305,10 @@ flx_status_t flx_comm_size(flx_comm_t comm, int *size) {
     });
 }
 
-flx_status_t flx_allreduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
-                           flx_comm_t comm) {
+namespace {
+
+flx_status_t allreduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                       flx_comm_t comm, Order order) {
     return guarded([&]() -> Status {
         FLX_TRY(check_common(comm, count, dtype, op, 0, true));
         FLX_TRY(check_buffer(recvbuf, "recvbuf", count));
@@ -292,12 +319,12 @@ flx_status_t flx_allreduce(const void *sendbuf, void *recvbuf, size_t count, flx
             const size_t bytes = count * flx::size_of(dtype);
             FLX_TRY(check_overlap(sendbuf, bytes, recvbuf, bytes));
         }
-        return comm->impl->run(make_operation(Collective::allreduce, sendbuf, recvbuf, count, dtype, op, 0));
+        return submit(comm, make_operation(Collective::allreduce, sendbuf, recvbuf, count, dtype, op, 0), order);
     });
 }
 
-flx_status_t flx_reduce_scatter_block(const void *sendbuf, void *recvbuf, size_t recvcount, flx_dtype_t dtype,
-                                      flx_op_t op, flx_comm_t comm) {
+flx_status_t reduce_scatter_block(const void *sendbuf, void *recvbuf, size_t recvcount, flx_dtype_t dtype, flx_op_t op,
+                                  flx_comm_t comm, Order order) {
     return guarded([&]() -> Status {
         FLX_TRY(check_common(comm, recvcount, dtype, op, 0, false));
         const size_t count = recvcount * comm->impl->size();
@@ -309,11 +336,13 @@ flx_status_t flx_reduce_scatter_block(const void *sendbuf, void *recvbuf, size_t
             const size_t element = flx::size_of(dtype);
             FLX_TRY(check_overlap(sendbuf, count * element, recvbuf, recvcount * element));
         }
-        return comm->impl->run(make_operation(Collective::reduce_scatter_block, sendbuf, recvbuf, count, dtype, op, 0));
+        return submit(comm, make_operation(Collective::reduce_scatter_block, sendbuf, recvbuf, count, dtype, op, 0),
+                      order);
     });
 }
 
-flx_status_t flx_allgather(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_comm_t comm) {
+flx_status_t allgather(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_comm_t comm,
+                       Order order) {
     return guarded([&]() -> Status {
         FLX_TRY(check_common(comm, count, dtype, FLX_SUM, 0, false));
         const size_t total = count * comm->impl->size();
@@ -326,20 +355,20 @@ flx_status_t flx_allgather(const void *sendbuf, void *recvbuf, size_t count, flx
             FLX_TRY(check_buffer(sendbuf, "sendbuf", count));
             FLX_TRY(check_overlap(sendbuf, block, recvbuf, block * comm->impl->size()));
         }
-        return comm->impl->run(make_operation(Collective::allgather, sendbuf, recvbuf, total, dtype, FLX_SUM, 0));
+        return submit(comm, make_operation(Collective::allgather, sendbuf, recvbuf, total, dtype, FLX_SUM, 0), order);
     });
 }
 
-flx_status_t flx_bcast(void *buf, size_t count, flx_dtype_t dtype, int root, flx_comm_t comm) {
+flx_status_t bcast(void *buf, size_t count, flx_dtype_t dtype, int root, flx_comm_t comm, Order order) {
     return guarded([&]() -> Status {
         FLX_TRY(check_common(comm, count, dtype, FLX_SUM, root, true));
         FLX_TRY(check_buffer(buf, "buf", count));
-        return comm->impl->run(make_operation(Collective::bcast, buf, buf, count, dtype, FLX_SUM, root));
+        return submit(comm, make_operation(Collective::bcast, buf, buf, count, dtype, FLX_SUM, root), order);
     });
 }
 
-flx_status_t flx_reduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op, int root,
-                        flx_comm_t comm) {
+flx_status_t reduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op, int root,
+                    flx_comm_t comm, Order order) {
     return guarded([&]() -> Status {
         FLX_TRY(check_common(comm, count, dtype, op, root, true));
         if (comm->impl->rank() != root) {
@@ -355,7 +384,89 @@ flx_status_t flx_reduce(const void *sendbuf, void *recvbuf, size_t count, flx_dt
                 FLX_TRY(check_overlap(sendbuf, bytes, recvbuf, bytes));
             }
         }
-        return comm->impl->run(make_operation(Collective::reduce, sendbuf, recvbuf, count, dtype, op, root));
+        return submit(comm, make_operation(Collective::reduce, sendbuf, recvbuf, count, dtype, op, root), order);
+    });
+}
+
+}  // namespace
+
+flx_status_t flx_allreduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                           flx_comm_t comm) {
+    return allreduce(sendbuf, recvbuf, count, dtype, op, comm, Order{});
+}
+
+flx_status_t flx_allreduce_on_stream(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                     flx_comm_t comm, CUstream_st *stream) {
+    return allreduce(sendbuf, recvbuf, count, dtype, op, comm, Order{true, stream});
+}
+
+flx_status_t flx_reduce_scatter_block(const void *sendbuf, void *recvbuf, size_t recvcount, flx_dtype_t dtype,
+                                      flx_op_t op, flx_comm_t comm) {
+    return reduce_scatter_block(sendbuf, recvbuf, recvcount, dtype, op, comm, Order{});
+}
+
+flx_status_t flx_reduce_scatter_block_on_stream(const void *sendbuf, void *recvbuf, size_t recvcount, flx_dtype_t dtype,
+                                                flx_op_t op, flx_comm_t comm, CUstream_st *stream) {
+    return reduce_scatter_block(sendbuf, recvbuf, recvcount, dtype, op, comm, Order{true, stream});
+}
+
+flx_status_t flx_allgather(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_comm_t comm) {
+    return allgather(sendbuf, recvbuf, count, dtype, comm, Order{});
+}
+
+flx_status_t flx_allgather_on_stream(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
+                                     flx_comm_t comm, CUstream_st *stream) {
+    return allgather(sendbuf, recvbuf, count, dtype, comm, Order{true, stream});
+}
+
+flx_status_t flx_bcast(void *buf, size_t count, flx_dtype_t dtype, int root, flx_comm_t comm) {
+    return bcast(buf, count, dtype, root, comm, Order{});
+}
+
+flx_status_t flx_bcast_on_stream(void *buf, size_t count, flx_dtype_t dtype, int root, flx_comm_t comm,
+                                 CUstream_st *stream) {
+    return bcast(buf, count, dtype, root, comm, Order{true, stream});
+}
+
+flx_status_t flx_reduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op, int root,
+                        flx_comm_t comm) {
+    return reduce(sendbuf, recvbuf, count, dtype, op, root, comm, Order{});
+}
+
+flx_status_t flx_reduce_on_stream(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                  int root, flx_comm_t comm, CUstream_st *stream) {
+    return reduce(sendbuf, recvbuf, count, dtype, op, root, comm, Order{true, stream});
+}
+
+flx_status_t flx_alltoall_on_stream(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
+                                    flx_comm_t comm, CUstream_st *stream) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_common(comm, count, dtype, FLX_SUM, 0, false));
+        const size_t total = count * comm->impl->size();
+        FLX_TRY(check_buffer(recvbuf, "recvbuf", total));
+        if (sendbuf == FLX_IN_PLACE || sendbuf == recvbuf) {
+            sendbuf = recvbuf;
+        } else {
+            FLX_TRY(check_buffer(sendbuf, "sendbuf", total));
+            const size_t bytes = total * flx::size_of(dtype);
+            FLX_TRY(check_overlap(sendbuf, bytes, recvbuf, bytes));
+        }
+        return comm->impl->run_on_device({flx::cuda::Kind::alltoall, sendbuf, recvbuf, total, dtype, FLX_SUM, 0},
+                                         stream, false);
+    });
+}
+
+flx_status_t flx_register(flx_comm_t comm, void *memory, size_t bytes) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        return comm->impl->register_memory(memory, bytes);
+    });
+}
+
+flx_status_t flx_deregister(flx_comm_t comm, void *memory) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        return comm->impl->deregister_memory(memory);
     });
 }
 
@@ -371,6 +482,9 @@ flx_status_t flx_alltoall(const void *sendbuf, void *recvbuf, size_t count, flx_
             const size_t bytes = total * flx::size_of(dtype);
             FLX_TRY(check_overlap(sendbuf, bytes, recvbuf, bytes));
         }
+        if (flx::cuda::on_device(recvbuf))
+            return comm->impl->run_on_device({flx::cuda::Kind::alltoall, sendbuf, recvbuf, total, dtype, FLX_SUM, 0},
+                                             nullptr, true);
         return comm->impl->alltoall(sendbuf, recvbuf, count, dtype);
     });
 }
@@ -385,6 +499,7 @@ flx_status_t flx_alltoallv(const void *sendbuf, void *recvbuf, const size_t *sen
         FLX_TRY(need(rdispls, "rdispls"));
         Ranges to;
         FLX_TRY(check_ranges(recvbuf, "recvbuf", recvcounts, rdispls, size, dtype, to));
+        FLX_TRY(check_on_host(recvbuf, "recvbuf"));
         flx::UnevenCall call{sendbuf, recvbuf, sendcounts, sdispls, recvcounts, rdispls, dtype, false};
         call.in_place = sendbuf == FLX_IN_PLACE;
         if (!call.in_place) {
@@ -528,6 +643,16 @@ flx_status_t flx_comm_algorithm(flx_comm_t comm, const char *collective, size_t 
             return fail(FLX_ERR_ARGUMENT, "collective \"{}\" is not known", collective);
         *name = comm->impl->size() == 1 ? "copy" : comm->impl->choose(*parsed, bytes).name();
         return {};
+    });
+}
+
+flx_status_t flx_comm_device_algorithm(flx_comm_t comm, const char *collective, size_t bytes, const void *recvbuf,
+                                       const char **name) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        FLX_TRY(need(collective, "collective"));
+        FLX_TRY(need(name, "name"));
+        return comm->impl->device_way(collective, bytes, recvbuf, *name);
     });
 }
 

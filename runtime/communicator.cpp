@@ -439,6 +439,7 @@ bool Communicator::settled() const {
 void Communicator::close() {
     if (!broken_.ok() || size_ == 1)
         return;
+    close_devices();
     // No rank takes its links away while a peer may still need something from it.
     const uint8_t in = 0;
     uint8_t out = 0;
@@ -462,6 +463,7 @@ void Communicator::close() {
 
 Communicator::~Communicator() {
     lent_.clear();
+    devices_.reset();
     links_.clear();
     executor_.reset();
 }

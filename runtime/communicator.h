@@ -13,6 +13,7 @@
 #include "board.h"
 #include "bootstrap.h"
 #include "controller.h"
+#include "cuda/group.h"
 #include "exchange.h"
 #include "executor.h"
 #include "lending.h"
@@ -95,6 +96,16 @@ class Communicator final : private Router, private Watch {
     /// Between the two, the five above only note what they shall do; end_group() does it all at once.
     Status begin_group();
     Status end_group();
+    /// The same for device memory (cuda/communicator_hooks.cpp): returns when it is on `stream`, or, if `blocking`,
+    /// when it is done on a stream of its own.
+    Status run_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking);
+    /// Collective. See flx_register, flx_deregister.
+    Status register_memory(void *memory, size_t bytes);
+    Status deregister_memory(void *memory);
+    /// As flx_comm_device_algorithm.
+    Status device_way(const std::string &collective, size_t bytes, const void *recvbuf, const char *&name) const;
+    /// Null until GPUs are in use.
+    [[nodiscard]] const cuda::Group *devices() const { return devices_.get(); }
     /// How it would be carried out.
     [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes) const;
     /// Lets peers go before the links go. Collective unless the communicator is broken.
@@ -138,6 +149,12 @@ class Communicator final : private Router, private Watch {
     Status exchange_routes();
     Status connect_rails();
     Status make_planner();
+
+    // GPUs (cuda/communicator_hooks.cpp).
+    class DeviceHealth;
+    Status open_devices();
+    Status open_devices_in_use();
+    void close_devices();
 
     // Router.
     const PartitionVector &vector(int peer, size_t bytes, int phase) override;
@@ -248,6 +265,9 @@ class Communicator final : private Router, private Watch {
     std::vector<std::vector<std::byte>> asides_;
     size_t asides_used_ = 0;
     Status broken_;
+
+    std::unique_ptr<cuda::Health> device_health_;
+    std::unique_ptr<cuda::Group> devices_;
 
     uint64_t shared_sent_ = 0;  ///< bytes that fused and streamed operations showed
 

@@ -53,6 +53,17 @@ void report_links(const Communicator &comm, std::vector<std::string> &lines) {
         lines.push_back(fmt::format("  {:<12} off   {}", name, why));
 }
 
+void report_devices(const Communicator &comm, std::vector<std::string> &lines) {
+    lines.emplace_back("[gpus]");
+    if (comm.devices() == nullptr) {
+        const std::string &why = cuda::why_none();
+        lines.push_back(fmt::format("  not used: {}", why.empty() ? "no collective on GPU memory was called" : why));
+        return;
+    }
+    indent(lines, comm.devices()->report());
+    lines.push_back(fmt::format("  {} bytes written to peers", comm.devices()->bytes_sent()));
+}
+
 void report_algorithms(std::vector<std::string> &lines) {
     lines.emplace_back("[algorithms]");
     lines.push_back(
@@ -80,8 +91,10 @@ void report_knobs(const Config &config, std::vector<std::string> &lines) {
 
 Status report(const Communicator *comm, std::vector<std::string> &lines) {
     FLX_TRY(report_machine(lines));
-    if (comm != nullptr)
+    if (comm != nullptr) {
         report_links(*comm, lines);
+        report_devices(*comm, lines);
+    }
     report_algorithms(lines);
     Config environment;
     FLX_TRY(Config::from_environment(environment));

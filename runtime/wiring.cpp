@@ -97,6 +97,7 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     FLX_TRY(agree(*comm->bootstrap_, comm->make_planner()));
     FLX_TRY(agree(*comm->bootstrap_, comm->connect_rails()));
     FLX_TRY(comm->settle_probing());
+    FLX_TRY(comm->open_devices_in_use());
     for (size_t l = 0; l < comm->links_.size(); ++l) {
         const LinkCounters probed = comm->counters(static_cast<int>(l));
         comm->links_[l].bytes_before = probed.bytes;

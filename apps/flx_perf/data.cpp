@@ -224,7 +224,14 @@ size_t Pattern::entry(size_t first, uint64_t call) const {
 }
 
 void Pattern::write_input(void *dst, int rank, size_t first, size_t count, uint64_t call) const {
-    const Table &table = inputs_[static_cast<size_t>(rank)];
+    write(inputs_[static_cast<size_t>(rank)], dst, first, count, call);
+}
+
+void Pattern::write_result(void *dst, size_t first, size_t count, uint64_t call) const {
+    write(result_, dst, first, count, call);
+}
+
+void Pattern::write(const Table &table, void *dst, size_t first, size_t count, uint64_t call) const {
     auto *out = static_cast<std::byte *>(dst);
     size_t at = entry(first, call);
     while (count > 0) {

@@ -31,6 +31,8 @@ class Pattern {
 
     /// Writes elements [first, first + count) of `rank`'s input in call `call`.
     void write_input(void *dst, int rank, size_t first, size_t count, uint64_t call) const;
+    /// Writes elements [first, first + count) of the reduction over all ranks in call `call`.
+    void write_result(void *dst, size_t first, size_t count, uint64_t call) const;
     /// How many of `count` elements differ from `rank`'s input, in any bit.
     [[nodiscard]] size_t count_wrong_input(const void *got, int rank, size_t first, size_t count, uint64_t call) const;
     /// How many of `count` elements differ from the reduction over all ranks, in any bit.
@@ -38,6 +40,7 @@ class Pattern {
 
   private:
     using Table = std::vector<std::byte>;
+    void write(const Table &table, void *dst, size_t first, size_t count, uint64_t call) const;
     [[nodiscard]] size_t entry(size_t first, uint64_t call) const;
     [[nodiscard]] size_t count_wrong(const Table &table, const void *got, size_t first, size_t count,
                                      uint64_t call) const;

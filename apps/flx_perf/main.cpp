@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "../common/progress.h"
+#include "device_measure.h"
 #include "measure.h"
 
 namespace flx::perf {
@@ -148,6 +149,35 @@ int measure_all(const Options &options, flx_comm_t comm, int rank, Files &files)
     return rank_0_says(!files.problem().empty()) ? 2 : wrong > 0 ? 1 : 0;
 }
 
+/// As measure_all, on GPU memory.
+int measure_devices(const Options &options, flx_comm_t comm, int rank, Files &files) {
+    std::string why;
+    const auto measurer = make_device_measurer(options, comm, MPI_COMM_WORLD, why);
+    if (!measurer) {
+        say(stderr, fmt::format("flx_perf: rank {}: {}\n", rank, why));
+        return 2;
+    }
+    Results results{options, describe_machine(MPI_COMM_WORLD), {}, {}};
+    measurer->describe(results.machine);
+    if (rank == 0) {
+        say(stdout, header_text(options, results.machine));
+    }
+    uint64_t wrong = 0;
+    for (const Shape &shape : shapes_of(options, results.machine.ranks)) {
+        results.results.push_back(measurer->measure(shape, [](double) {}));
+        wrong += results.results.back().wrong;
+        if (rank == 0) {
+            say(stdout, row_text(options, results.links, results.results.back()));
+        }
+    }
+    if (rank == 0) {
+        say(stdout, footer_text(results));
+        files.write_results(results);
+        say(stderr, files.problem());
+    }
+    return rank_0_says(!files.problem().empty()) ? 2 : wrong > 0 ? 1 : 0;
+}
+
 int run(int argc, char **argv) {
     int rank = 0;
     int ranks = 0;
@@ -165,11 +195,23 @@ int run(int argc, char **argv) {
         say(stderr, files.problem());
         return 2;
     }
+    if (parsed.options->device) {
+        const std::string why = take_device(MPI_COMM_WORLD);
+        int bad = why.empty() ? 0 : 1;
+        MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+        if (!why.empty()) {
+            say(stderr, fmt::format("flx_perf: rank {}: {}\n", rank, why));
+        }
+        if (bad != 0) {
+            return 2;
+        }
+    }
     flx_comm_t comm = nullptr;
     if (any_failed(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "making the communicator")) {
         return 2;
     }
-    const int code = measure_all(*parsed.options, comm, rank, files);
+    const int code = parsed.options->device ? measure_devices(*parsed.options, comm, rank, files)
+                                            : measure_all(*parsed.options, comm, rank, files);
     return any_failed(flx_comm_free(&comm), "freeing the communicator") ? 2 : code;
 }
 

@@ -108,6 +108,7 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     std::string op = "sum";
     std::string against = "none";
     std::string traffic = "uniform";
+    std::string memory = "host";
 
     CLI::App app{"Measures a collective of FLX, and of MPI beside it. Start it with mpirun.", "flx_perf"};
     app.get_formatter()->column_width(30);
@@ -123,7 +124,13 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
                    "is as 1/k^S); the size is what a rank sends on average, of one-pair what the one sends")
         ->capture_default_str();
     app.add_flag("--in-place", options.in_place, "input and output share memory");
-    app.add_option("--against", against, "none, or mpi: the same calls of MPI at its defaults, in turn with FLX's")
+    app.add_option("--memory", memory, "host, or device: GPU memory, each rank on the GPU of its place on its host")
+        ->capture_default_str();
+    bool unregistered = false;
+    app.add_flag("--unregistered", unregistered, "device: outputs are not registered with FLX");
+    app.add_flag("--graph", options.graph, "device: time replays of graphs that the calls were captured into");
+    app.add_option("--against", against,
+                   "none, mpi, or (device) nccl: the same calls of the other at its defaults, in turn with FLX's")
         ->capture_default_str();
     auto *blocks =
         app.add_option("--blocks", options.blocks,
@@ -174,8 +181,25 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     if (!reduction) {
         return refuse(fmt::format("unknown reduction '{}'; known are {}", op, known_ops()));
     }
-    if (against != "none" && against != "mpi") {
-        return refuse(fmt::format("unknown peer '{}' for --against; known are none, mpi", against));
+    if (against != "none" && against != "mpi" && against != "nccl") {
+        return refuse(fmt::format("unknown peer '{}' for --against; known are none, mpi, nccl", against));
+    }
+    if (memory != "host" && memory != "device") {
+        return refuse(fmt::format("unknown memory '{}'; known are host, device", memory));
+    }
+    options.device = memory == "device";
+    options.registered = !unregistered;
+    options.against_nccl = against == "nccl";
+    if (options.against_nccl != (options.device && against != "none")) {
+        return refuse("on device memory FLX is compared with nccl, on host memory with mpi");
+    }
+    if (!options.device && (options.graph || !options.registered)) {
+        return refuse("--graph and --unregistered need --memory device");
+    }
+    if (options.device &&
+        (options.check_every || !options.log_file.empty() || options.seconds > 0 || *kind == Collective::kBarrier ||
+         *kind == Collective::kAlltoallv || *kind == Collective::kSendrecv)) {
+        return refuse("--check, --log-iterations, --seconds, barrier, alltoallv and sendrecv are for host memory");
     }
     if (options.root >= ranks) {
         return refuse(fmt::format("--root {} is not a rank; there are {} ranks", options.root, ranks));

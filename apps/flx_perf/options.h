@@ -20,7 +20,11 @@ struct Options {
     int root = 0;
     Traffic traffic;  ///< of alltoallv
     bool in_place = false;
+    bool device = false;     ///< buffers in GPU memory
+    bool registered = true;  ///< device: outputs are registered
+    bool graph = false;      ///< device: calls are captured into graphs, on both sides
     bool against_mpi = false;
+    bool against_nccl = false;
     int blocks = 0;  ///< that each side runs in turn; 0: as many as fit, 7 to 31
     int warmup = 5;
     int64_t iterations = 0;    ///< timed calls of each side at least; 0: as many as fit into `max_seconds`

@@ -23,6 +23,22 @@ std::string op_text(const Options &options) {
     return has_reduction(options.collective) ? std::string(name_of(options.op)) : "none";
 }
 
+/// Whom FLX is compared with.
+std::string peer_text(const Options &options) {
+    return options.against_nccl ? "NCCL" : "MPI";
+}
+
+bool has_peer(const Options &options) {
+    return options.against_mpi || options.against_nccl;
+}
+
+std::string memory_text(const Options &options) {
+    if (!options.device)
+        return "host memory";
+    return fmt::format("device memory{}{}", options.registered ? ", outputs registered" : "",
+                       options.graph ? ", in graphs" : ", on streams");
+}
+
 std::string percent(double part) {
     if (part >= 10) {
         return ">999%";
@@ -80,8 +96,8 @@ std::string ratios_text(const Results &results) {
     if (least == nullptr) {
         return {};
     }
-    return fmt::format("ratio to MPI: geometric mean {:.2f}, least {:.2f} at {}\n", geometric_mean(all),
-                       ratio_of(*least), size_text(least->bytes));
+    return fmt::format("ratio to {}: geometric mean {:.2f}, least {:.2f} at {}\n", peer_text(results.options),
+                       geometric_mean(all), ratio_of(*least), size_text(least->bytes));
 }
 
 }  // namespace
@@ -91,11 +107,11 @@ double ratio_of(const Result &result) {
 }
 
 std::string header_text(const Options &options, const Machine &machine) {
-    std::string text = fmt::format("{}: {} {}, host memory{}\n", name_of(options.collective), type_text(options),
-                                   op_text(options), options.in_place ? ", in place" : "");
+    std::string text = fmt::format("{}: {} {}, {}{}\n", name_of(options.collective), type_text(options),
+                                   op_text(options), memory_text(options), options.in_place ? ", in place" : "");
     text += fmt::format("machine: {}\n", machine.text);
     text += fmt::format("FLX settings: {}\n", settings_text(machine.flx_settings));
-    if (options.against_mpi) {
+    if (has_peer(options)) {
         text += fmt::format("peer: {}, settings: {}\n", machine.mpi, settings_text(machine.mpi_settings));
     }
     if (options.seconds > 0) {
@@ -108,14 +124,17 @@ std::string header_text(const Options &options, const Machine &machine) {
             fmt::format("{} blocks a side, in turn; us: median over blocks; spread: (p90 - p10) / median\n", blocks);
     }
     text += "times are the slowest rank's; busbw: GB/s (10^9) as nccl-tests define it; wrong: elements\n";
-    if (options.against_mpi) {
-        text += "ratio: MPI us / FLX us";
-        text += options.seconds > 0 ? "\n" : "; noise: p10-p90 of MPI against itself, block by block\n";
+    if (has_peer(options)) {
+        text += fmt::format("ratio: {} us / FLX us", peer_text(options));
+        text += options.seconds > 0
+                    ? "\n"
+                    : fmt::format("; noise: p10-p90 of {} against itself, block by block\n", peer_text(options));
     }
     text += "links: what each carried of the bytes that all ranks sent in the timed calls\n\n";
     text += fmt::format(kRow, "size", "algorithm", "FLX us", "spread", "busbw");
-    if (options.against_mpi) {
-        text += fmt::format(kPeerColumns, "MPI us", "spread", "ratio", options.seconds > 0 ? "" : "noise");
+    if (has_peer(options)) {
+        text += fmt::format(kPeerColumns, peer_text(options) + " us", "spread", "ratio",
+                            options.seconds > 0 ? "" : "noise");
     }
     return text + fmt::format(" {:>6}  {}\n", "wrong", "links");
 }
@@ -128,7 +147,7 @@ std::string row_text(const Options &options, const std::vector<std::string> &lin
         text += fmt::format(kPeerColumns, number(result.peer->us.median), percent(result.peer->us.spread()),
                             fmt::format("{:.2f}", ratio_of(result)),
                             noise ? fmt::format("{:.2f}-{:.2f}", noise->low, noise->high) : "");
-    } else if (options.against_mpi) {
+    } else if (has_peer(options)) {
         text += fmt::format(kPeerColumns, "none", "", "", "");
     }
     return text + fmt::format(" {:>6}  {}\n", result.wrong, shares_text(links, result.partition));
@@ -139,7 +158,7 @@ std::string footer_text(const Results &results) {
         return {};
     }
     std::string text = "\n";
-    if (has_type(results.options.collective)) {
+    if (has_type(results.options.collective) && !results.links.empty()) {
         text += moved_text(results);
     }
     text += ratios_text(results);
@@ -174,17 +193,21 @@ nlohmann::ordered_json json_of(const Results &results) {
     json["flx_settings"] = results.machine.flx_settings;
     json["mode"] = options.seconds > 0 ? "back to back" : "in turn";
     json["in_place"] = options.in_place;
+    if (options.device) {
+        json["registered"] = options.registered;
+        json["graph"] = options.graph;
+    }
     json["results"] = nlohmann::ordered_json::array();
     for (const Result &result : results.results) {
         nlohmann::ordered_json row;
         row["collective"] = name_of(options.collective);
-        row["memory"] = "host";
+        row["memory"] = options.device ? "device" : "host";
         row["dtype"] = type_text(options);
         row["op"] = op_text(options);
         row["bytes"] = result.bytes;
         row["algorithm"] = result.algorithm;
         row["flx_us"] = result.us.median;
-        row["peer"] = result.peer ? "mpi" : "none";
+        row["peer"] = !result.peer ? "none" : options.against_nccl ? "nccl" : "mpi";
         row["peer_us"] = nullptr;
         row["ratio"] = nullptr;
         row["busbw_GBps"] = result.busbw_GBps;
@@ -227,12 +250,14 @@ std::string csv_of(const Results &results) {
     }
     text += "\n";
     for (const Result &result : results.results) {
-        text += fmt::format("{},host,{},{},{},{},{},{},{},{}", name_of(options.collective), type_text(options),
-                            op_text(options), results.machine.ranks, result.bytes, result.algorithm, result.us.median,
-                            result.us.low, result.us.high);
+        text +=
+            fmt::format("{},{},{},{},{},{},{},{},{},{}", name_of(options.collective),
+                        options.device ? "device" : "host", type_text(options), op_text(options), results.machine.ranks,
+                        result.bytes, result.algorithm, result.us.median, result.us.low, result.us.high);
         if (result.peer) {
             const Summary &us = result.peer->us;
-            text += fmt::format(",mpi,{},{},{},{}", us.median, us.low, us.high, ratio_of(result));
+            text += fmt::format(",{},{},{},{},{}", options.against_nccl ? "nccl" : "mpi", us.median, us.low, us.high,
+                                ratio_of(result));
         } else {
             text += ",none,,,,";
         }

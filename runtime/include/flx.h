@@ -6,7 +6,8 @@
 /// Design notes (conventions that hold for everything here and for everything that comes later)
 /// - Names: `flx_<collective>` blocks. Prefix `i` is non-blocking (`flx_iallreduce`) and adds a last argument
 ///   `flx_request_t *request`; suffix `_init` is persistent (`flx_allreduce_init`, then `flx_start`); suffix
-///   `_on_stream` is stream-ordered and adds a last argument `cudaStream_t stream`. `flx_test`, `flx_wait`, `_any` and
+///   `_on_stream` is stream-ordered and adds a last argument `cudaStream_t stream` (declared here without CUDA's
+///   headers). `flx_test`, `flx_wait`, `_any` and
 ///   `_all` complete requests; `flx_group_begin` and `flx_group_end` bracket calls that are issued together.
 /// - Argument order: send buffer, receive buffer, count(s), type, reduction, root, communicator, [request | stream].
 /// - Counts are `size_t` and count elements, never bytes. In `reduce_scatter_block`, `allgather` and `alltoall` the
@@ -125,9 +126,10 @@ FLX_API flx_status_t flx_comm_rank(flx_comm_t comm, int *rank);
 FLX_API flx_status_t flx_comm_size(flx_comm_t comm, int *size);
 /// \}
 
-/// \name Collectives on host memory
+/// \name Collectives
 /// Blocking. All ranks of `comm` call with equal count, type, reduction and root. On return the result is in place and
-/// the caller's buffers are the caller's again.
+/// the caller's buffers are the caller's again. Buffers are in host memory on all ranks, or in GPU memory on all ranks
+/// (see below); what the program's own streams write into them must be done before the call.
 /// \{
 
 /// `recvbuf[i]` on every rank = reduction over ranks of `sendbuf[i]`, i < count.
@@ -192,6 +194,45 @@ FLX_API flx_status_t flx_group_begin(flx_comm_t comm);
 FLX_API flx_status_t flx_group_end(flx_comm_t comm);
 /// \}
 
+/// \name Collectives on GPU memory
+/// Among 2 to 8 ranks of one host, where FLX was built with CUDA; else FLX_ERR_UNSUPPORTED. A rank's GPU is the calling
+/// thread's current device when the communicator is made, if a context is active on all ranks by then; otherwise when
+/// the first collective on GPU memory is called, which must not be during a capture, since it allocates.
+///
+/// The `_on_stream` forms return when the operation is on the stream. They may be captured into CUDA graphs, and graphs
+/// replayed, mixed with other calls, in the same order on all ranks. Operations of one communicator on different
+/// streams must be ordered by the program. Both buffers are GPU memory; arguments are those of the blocking forms.
+/// Contributions are added in rank order, 16-bit floats in f32 with one rounding: the bits do not depend on size,
+/// registration or run. A rank that dies leaves no kernel waiting: the next call on the communicator says who it was.
+/// \{
+
+struct CUstream_st;
+
+FLX_API flx_status_t flx_allreduce_on_stream(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
+                                             flx_op_t op, flx_comm_t comm, struct CUstream_st *stream);
+FLX_API flx_status_t flx_reduce_scatter_block_on_stream(const void *sendbuf, void *recvbuf, size_t recvcount,
+                                                        flx_dtype_t dtype, flx_op_t op, flx_comm_t comm,
+                                                        struct CUstream_st *stream);
+FLX_API flx_status_t flx_allgather_on_stream(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
+                                             flx_comm_t comm, struct CUstream_st *stream);
+FLX_API flx_status_t flx_bcast_on_stream(void *buf, size_t count, flx_dtype_t dtype, int root, flx_comm_t comm,
+                                         struct CUstream_st *stream);
+FLX_API flx_status_t flx_reduce_on_stream(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
+                                          flx_op_t op, int root, flx_comm_t comm, struct CUstream_st *stream);
+/// Block s of `recvbuf` (size·count elements) on rank r = block r of `sendbuf` (size·count elements) of rank s. In
+/// place: what is sent lies in `recvbuf`.
+FLX_API flx_status_t flx_alltoall_on_stream(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
+                                            flx_comm_t comm, struct CUstream_st *stream);
+
+/// Lets peers write straight into `bytes` from `memory` (of cudaMalloc, or a part of that), so that results need no
+/// copy. Collective, with equal `bytes` and equal alignment to 16 bytes on all ranks. From then on, where one rank's
+/// receive buffer lies in registered memory, so do all ranks' in that call, at equal offsets of the same registration.
+/// No operation of the communicator may be under way; not during a capture.
+FLX_API flx_status_t flx_register(flx_comm_t comm, void *memory, size_t bytes);
+/// Ends it. Collective; before the memory is freed.
+FLX_API flx_status_t flx_deregister(flx_comm_t comm, void *memory);
+/// \}
+
 /// \name What happened
 /// \{
 
@@ -225,6 +266,10 @@ FLX_API flx_status_t flx_comm_link_stats(flx_comm_t comm, flx_link_stats_t *stat
 /// the larger of the input and the output of one rank. Not collective.
 FLX_API flx_status_t flx_comm_algorithm(flx_comm_t comm, const char *collective, size_t bytes, flx_dtype_t dtype,
                                         flx_op_t op, const char **name);
+
+/// The same for GPU memory; `recvbuf` says whether the output is registered (it is not read).
+FLX_API flx_status_t flx_comm_device_algorithm(flx_comm_t comm, const char *collective, size_t bytes,
+                                               const void *recvbuf, const char **name);
 
 /// Counters of the steady state, for tests and `flx_info`: what this process has done so far on collective paths.
 typedef struct flx_counters {

@@ -144,7 +144,8 @@ TEST(Options, RefusalsSayWhatIsAllowed) {
     refused({"sendrecv", "--in-place"}, "--in-place is not for sendrecv");
     refused({"allreduce", "--dtype", "f8"}, "known are i8, u8");
     refused({"allreduce", "--op", "xor"}, "known are sum, prod, min, max, avg");
-    refused({"allreduce", "--against", "nccl"}, "known are none, mpi");
+    refused({"allreduce", "--against", "gloo"}, "known are none, mpi, nccl");
+    refused({"allreduce", "--against", "nccl"}, "on device memory FLX is compared with nccl");
     refused({"allreduce", "--sizes", "12Q"}, "'12Q'");
     refused({"bcast", "--root", "4"}, "there are 4 ranks");
     refused({"bcast", "--root", "-1"}, "--root");

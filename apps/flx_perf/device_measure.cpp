@@ -1,0 +1,388 @@
+#include "device_measure.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+
+#include "data.h"
+#include "device_data.h"
+#include "nccl.h"
+
+namespace flx::perf {
+namespace {
+
+double now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct Free {
+    void operator()(void *memory) const { cudaFree(memory); }
+};
+using Memory = std::unique_ptr<void, Free>;
+
+Memory allocate(size_t bytes) {
+    void *memory = nullptr;
+    return Memory(cudaMalloc(&memory, std::max<size_t>(bytes, 1)) == cudaSuccess ? memory : nullptr);
+}
+
+class Measurement final : public DeviceMeasurer {
+  public:
+    Measurement(const Options &options, flx_comm_t flx_comm, MPI_Comm mpi_comm)
+        : options_(options),
+          flx_comm_(flx_comm),
+          mpi_comm_(mpi_comm),
+          pattern_(options.dtype, has_reduction(options.collective) ? std::optional(options.op) : std::nullopt,
+                   ranks_of(mpi_comm)) {
+        job_.kind = options.collective;
+        job_.dtype = options.dtype;
+        job_.op = options.op;
+        job_.root = options.root;
+        job_.in_place = options.in_place;
+        job_.ranks = ranks_of(mpi_comm);
+        MPI_Comm_rank(mpi_comm, &job_.rank);
+    }
+
+    ~Measurement() override {
+        if (options_.registered && recv_)
+            flx_deregister(flx_comm_, recv_.get());
+        if (stream_ != nullptr)
+            cudaStreamDestroy(stream_);
+    }
+
+    std::string prepare() {
+        size_t send = 0;
+        for (const uint64_t bytes : options_.sizes) {
+            const Shape shape = shape_for(options_.collective, bytes, options_.dtype, job_.ranks);
+            send = std::max(send, shape.send_elements * size_of(options_.dtype));
+            most_ = std::max<size_t>(most_, shape.bytes);
+        }
+        send_ = allocate(send);
+        recv_ = allocate(most_ + kGuardBytes);
+        table_ = allocate(Pattern::kPeriod * sizeof(uint64_t));
+        wrong_ = allocate(sizeof(unsigned long long));
+        if (!send_ || !recv_ || !table_ || !wrong_ ||
+            cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) != cudaSuccess)
+            return "not enough GPU memory for buffers of the largest size";
+        job_.send = static_cast<std::byte *>(send_.get());
+        job_.recv = static_cast<std::byte *>(recv_.get());
+        return {};
+    }
+
+    /// Collective.
+    std::string connect() {
+        std::string why;
+        if (options_.against_nccl) {
+            // In-switch multicast is left out of the comparison; FLX does not use it.
+            setenv("NCCL_NVLS_ENABLE", "0", 1);
+            nccl_ = Nccl::make(mpi_comm_, why);
+            if (!nccl_)
+                return why;
+        }
+        if (options_.registered && flx_register(flx_comm_, recv_.get(), most_ + kGuardBytes) != FLX_SUCCESS)
+            return flx_last_error();
+        return {};
+    }
+
+    void describe(Machine &machine) const override {
+        cudaDeviceProp properties{};
+        int device = 0;
+        int driver = 0;
+        cudaGetDevice(&device);
+        cudaGetDeviceProperties(&properties, device);
+        cudaDriverGetVersion(&driver);
+        machine.text +=
+            fmt::format("; GPUs: {}, driver for CUDA {}.{}", properties.name, driver / 1000, driver % 1000 / 10);
+        if (nccl_) {
+            machine.mpi = nccl_->version() + ", NVLS off";
+            machine.mpi_settings = {"NCCL_NVLS_ENABLE=0"};
+        }
+    }
+
+    Result measure(const Shape &shape, const std::function<void(double)> &done) override {
+        job_.shape = shape;
+        const bool peer = nccl_ && Nccl::serves(job_);
+        Result result;
+        result.bytes = shape.bytes;
+        result.algorithm = way();
+        result.why_no_peer = nccl_ && !peer ? "NCCL has no such type" : "";
+        result.wrong = checked_call(false);
+        uint64_t peer_wrong = peer ? checked_call(true) : 0;
+
+        const int sides = peer ? 3 : 1;
+        for (int side = 0; side < std::min(sides, 2); ++side)
+            time_calls(side != 0, std::max(options_.warmup, 1));
+        const double enough = 0.002;
+        double seconds = seconds_of_a_call(false, enough);
+        if (peer)
+            seconds = std::max(seconds, seconds_of_a_call(true, enough));
+        const int blocks = options_.blocks > 0 ? options_.blocks : kFewestBlocks;
+        const int64_t calls =
+            options_.iterations > 0
+                ? (options_.iterations + blocks - 1) / blocks
+                : std::clamp<int64_t>(calls_for(options_.max_seconds / blocks / sides, seconds), 2, 400);
+        std::vector<std::vector<double>> us(sides);
+        for (int block = 0; block < blocks; ++block) {
+            for (int turn = 0; turn < sides; ++turn) {
+                const int side = side_in_turn(block, turn, sides);
+                us[side].push_back(1e6 * time_calls(side != 0, calls) / static_cast<double>(calls));
+            }
+            done((block + 1.0) / blocks);
+        }
+        result.wrong += checked_call(false);
+        for (std::vector<double> &side : us)
+            MPI_Allreduce(MPI_IN_PLACE, side.data(), static_cast<int>(side.size()), MPI_DOUBLE, MPI_MAX, mpi_comm_);
+        result.us = summarise(us[0]);
+        result.iterations = calls * blocks;
+        result.blocks = blocks;
+        result.busbw_GBps =
+            static_cast<double>(shape.bytes) * bus_factor(job_.kind, job_.ranks) / result.us.median / 1e3;
+        if (peer) {
+            result.peer = PeerResult{summarise(us[1]), summarise(ratios(us[1], us[0])), summarise(ratios(us[2], us[1])),
+                                     std::nullopt};
+            peer_wrong += checked_call(true);
+            if (options_.check_peer)
+                result.peer->wrong = peer_wrong;
+        }
+        return result;
+    }
+
+  private:
+    static int ranks_of(MPI_Comm comm) {
+        int ranks = 0;
+        MPI_Comm_size(comm, &ranks);
+        return ranks;
+    }
+
+    [[noreturn]] void fail(const std::string &what) const {
+        fmt::print(stderr, "flx_perf: rank {}: {} of {} stopped: {}\n", job_.rank, name_of(job_.kind),
+                   size_text(job_.shape.bytes), what);
+        std::fflush(stderr);
+        MPI_Abort(mpi_comm_, 3);
+        std::abort();
+    }
+    void must(int error) const {
+        if (error != cudaSuccess)
+            fail(cudaGetErrorString(static_cast<cudaError_t>(error)));
+    }
+
+    std::string way() const {
+        const char *name = "-";
+        std::string text(name_of(job_.kind));
+        if (flx_comm_device_algorithm(flx_comm_, text.c_str(), job_.shape.bytes, job_.recv, &name) != FLX_SUCCESS)
+            return "-";
+        return name;
+    }
+
+    void call(bool peer) {
+        if (peer) {
+            if (const std::string what = nccl_->call(job_, stream_); !what.empty())
+                fail(what);
+            return;
+        }
+        const void *send = job_.in_place ? FLX_IN_PLACE : job_.send;
+        const size_t count = job_.shape.count;
+        flx_status_t status = FLX_ERR_ARGUMENT;
+        switch (job_.kind) {
+            case Collective::kAllreduce:
+                status = flx_allreduce_on_stream(send, job_.recv, count, job_.dtype, job_.op, flx_comm_, stream_);
+                break;
+            case Collective::kReduceScatterBlock:
+                status =
+                    flx_reduce_scatter_block_on_stream(send, job_.recv, count, job_.dtype, job_.op, flx_comm_, stream_);
+                break;
+            case Collective::kAllgather:
+                status = flx_allgather_on_stream(send, job_.recv, count, job_.dtype, flx_comm_, stream_);
+                break;
+            case Collective::kBcast:
+                status = flx_bcast_on_stream(job_.recv, count, job_.dtype, job_.root, flx_comm_, stream_);
+                break;
+            case Collective::kReduce:
+                status = flx_reduce_on_stream(job_.rank == job_.root ? send
+                                              : job_.in_place        ? job_.recv
+                                                                     : job_.send,
+                                              job_.recv, count, job_.dtype, job_.op, job_.root, flx_comm_, stream_);
+                break;
+            case Collective::kAlltoall:
+                status = flx_alltoall_on_stream(send, job_.recv, count, job_.dtype, flx_comm_, stream_);
+                break;
+            case Collective::kAlltoallv:  // options.cpp: on host memory only
+            case Collective::kSendrecv:
+            case Collective::kBarrier:
+                break;
+        }
+        if (status != FLX_SUCCESS)
+            fail(flx_last_error());
+    }
+
+    /// Writes this turn of a rank's input from element `first`, or of the result, into the table.
+    void load_table(int rank, size_t first) {
+        host_.resize(Pattern::kPeriod * size_of(job_.dtype));
+        if (rank < 0)
+            pattern_.write_result(host_.data(), first, Pattern::kPeriod, call_);
+        else
+            pattern_.write_input(host_.data(), rank, first, Pattern::kPeriod, call_);
+        must(cudaMemcpyAsync(table_.get(), host_.data(), host_.size(), cudaMemcpyHostToDevice, stream_));
+        must(cudaStreamSynchronize(stream_));
+    }
+    void fill(std::byte *to, int rank, size_t count) {
+        load_table(rank, 0);
+        must(fill_from_table(to, table_.get(), count, size_of(job_.dtype), Pattern::kPeriod, stream_));
+    }
+    void compare(const std::byte *got, int rank, size_t first, size_t count) {
+        load_table(rank, first);
+        must(count_unlike_table(got, table_.get(), count, size_of(job_.dtype), Pattern::kPeriod,
+                                static_cast<unsigned long long *>(wrong_.get()), stream_));
+    }
+
+    /// One call on fresh data; how many elements are wrong, over all ranks.
+    uint64_t checked_call(bool peer) {
+        ++call_;
+        const size_t count = job_.shape.count;
+        const size_t block = count * size_of(job_.dtype);
+        must(cudaMemsetAsync(job_.recv, static_cast<int>(kPoison), job_.shape.bytes + kGuardBytes, stream_));
+        must(cudaMemsetAsync(wrong_.get(), 0, sizeof(unsigned long long), stream_));
+        if (job_.kind == Collective::kBcast) {
+            if (job_.rank == job_.root)
+                fill(job_.recv, job_.rank, count);
+        } else if (!job_.in_place) {
+            fill(job_.send, job_.rank, job_.shape.send_elements);
+        } else {
+            fill(job_.recv + (job_.kind == Collective::kAllgather ? job_.rank * block : 0), job_.rank,
+                 job_.shape.send_elements);
+        }
+        must(cudaStreamSynchronize(stream_));
+        MPI_Barrier(mpi_comm_);
+        call(peer);
+        must(cudaStreamSynchronize(stream_));
+        size_t guard = job_.shape.recv_elements * size_of(job_.dtype);
+        switch (job_.kind) {
+            case Collective::kAllreduce:
+                compare(job_.recv, -1, 0, count);
+                break;
+            case Collective::kReduceScatterBlock:
+                compare(job_.recv, -1, job_.rank * count, count);
+                guard = job_.in_place ? job_.shape.bytes : guard;
+                break;
+            case Collective::kReduce:
+                if (job_.rank == job_.root)
+                    compare(job_.recv, -1, 0, count);
+                else if (!job_.in_place)
+                    guard = 0;
+                break;
+            case Collective::kBcast:
+                compare(job_.recv, job_.root, 0, count);
+                break;
+            case Collective::kAllgather:
+            case Collective::kAlltoall:
+                for (int rank = 0; rank < job_.ranks; ++rank)
+                    compare(job_.recv + rank * block, rank, job_.kind == Collective::kAlltoall ? job_.rank * count : 0,
+                            count);
+                break;
+            case Collective::kAlltoallv:  // options.cpp: on host memory only
+            case Collective::kSendrecv:
+            case Collective::kBarrier:
+                break;
+        }
+        std::array<std::byte, kGuardBytes> after{};
+        unsigned long long wrong = 0;
+        must(cudaMemcpyAsync(after.data(), job_.recv + guard, after.size(), cudaMemcpyDeviceToHost, stream_));
+        must(cudaMemcpyAsync(&wrong, wrong_.get(), sizeof wrong, cudaMemcpyDeviceToHost, stream_));
+        must(cudaStreamSynchronize(stream_));
+        uint64_t all = wrong + std::count_if(after.begin(), after.end(), [](std::byte b) { return b != kPoison; });
+        MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_UINT64_T, MPI_SUM, mpi_comm_);
+        return all;
+    }
+
+    /// Seconds of this rank for so many calls, from a common start; one more goes before.
+    double time_calls(bool peer, int64_t count) {
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t replay = nullptr;
+        if (options_.graph) {
+            must(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+            for (int64_t i = 0; i < count; ++i)
+                call(peer);
+            must(cudaStreamEndCapture(stream_, &graph));
+            must(cudaGraphInstantiate(&replay, graph, 0));
+            must(cudaGraphUpload(replay, stream_));
+        } else {
+            call(peer);
+        }
+        must(cudaStreamSynchronize(stream_));
+        MPI_Barrier(mpi_comm_);
+        const double begin = now();
+        if (options_.graph)
+            must(cudaGraphLaunch(replay, stream_));
+        for (int64_t i = 0; !options_.graph && i < count; ++i)
+            call(peer);
+        must(cudaStreamSynchronize(stream_));
+        const double seconds = now() - begin;
+        if (options_.graph) {
+            cudaGraphExecDestroy(replay);
+            cudaGraphDestroy(graph);
+        }
+        return seconds;
+    }
+
+    double seconds_of_a_call(bool peer, double enough) {
+        for (int64_t count = 2;; count *= 4) {
+            double seconds = time_calls(peer, count);
+            MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, mpi_comm_);
+            if (seconds >= enough || count >= 512)
+                return seconds / static_cast<double>(count);
+        }
+    }
+
+    const Options &options_;
+    flx_comm_t flx_comm_;
+    MPI_Comm mpi_comm_;
+    Pattern pattern_;
+    Job job_;
+    std::unique_ptr<Nccl> nccl_;
+    Memory send_;
+    Memory recv_;
+    Memory table_;
+    Memory wrong_;
+    size_t most_ = 0;
+    cudaStream_t stream_ = nullptr;
+    std::vector<std::byte> host_;
+    uint64_t call_ = 0;
+};
+
+/// The first text that is not empty among the ranks', everywhere.
+std::string any_of(std::string why, MPI_Comm mpi_comm) {
+    int bad = why.empty() ? 0 : 1;
+    MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, mpi_comm);
+    return bad == 0 || !why.empty() ? why : "another rank lacks something";
+}
+
+}  // namespace
+
+std::string take_device(MPI_Comm mpi_comm) {
+    MPI_Comm host = MPI_COMM_NULL;
+    MPI_Comm_split_type(mpi_comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    int place = 0;
+    MPI_Comm_rank(host, &place);
+    MPI_Comm_free(&host);
+    int devices = 0;
+    const cudaError_t error = cudaGetDeviceCount(&devices);
+    if (error != cudaSuccess || devices == 0)
+        return fmt::format("no GPU can be used: {}",
+                           error != cudaSuccess ? cudaGetErrorString(error) : "none is visible");
+    if (cudaSetDevice(place % devices) != cudaSuccess || cudaFree(nullptr) != cudaSuccess)
+        return fmt::format("GPU {} could not be used: {}", place % devices, cudaGetErrorString(cudaGetLastError()));
+    return {};
+}
+
+std::unique_ptr<DeviceMeasurer> make_device_measurer(const Options &options, flx_comm_t flx_comm, MPI_Comm mpi_comm,
+                                                     std::string &why) {
+    auto made = std::make_unique<Measurement>(options, flx_comm, mpi_comm);
+    why = any_of(made->prepare(), mpi_comm);
+    if (why.empty())
+        why = any_of(made->connect(), mpi_comm);
+    return why.empty() ? std::move(made) : nullptr;
+}
+
+}  // namespace flx::perf

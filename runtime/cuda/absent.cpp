@@ -1,0 +1,28 @@
+// FLX without CUDA: device memory does not exist.
+#include "group.h"
+
+namespace flx::cuda {
+
+const std::string &why_none() {
+    static const std::string why = "FLX was built without CUDA";
+    return why;
+}
+
+bool in_use() {
+    return false;
+}
+
+bool on_device(const void * /*memory*/) {
+    return false;
+}
+
+Status copy_alone(const Call & /*call*/, CUstream_st * /*stream*/, bool /*blocking*/) {
+    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+}
+
+Status Group::make(Bootstrap & /*bootstrap*/, const Config & /*config*/, uint64_t /*process*/, Health & /*health*/,
+                   std::unique_ptr<Group> & /*result*/) {
+    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+}
+
+}  // namespace flx::cuda

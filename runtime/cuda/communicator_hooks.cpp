@@ -1,0 +1,142 @@
+/// The part of a communicator that has to do with GPUs: when they are opened, and whether its ranks are there.
+#include <algorithm>
+#include <vector>
+
+#include "board.h"
+#include "communicator.h"
+#include "log.h"
+#include "plan.h"
+
+namespace flx {
+namespace cuda {
+
+Kind kind_of(algorithms::Collective collective) {
+    switch (collective) {
+        case algorithms::Collective::allreduce:
+            return Kind::allreduce;
+        case algorithms::Collective::reduce_scatter_block:
+            return Kind::reduce_scatter_block;
+        case algorithms::Collective::allgather:
+            return Kind::allgather;
+        case algorithms::Collective::reduce:
+            return Kind::reduce;
+        case algorithms::Collective::alltoall:
+            return Kind::alltoall;
+        default:
+            return Kind::bcast;
+    }
+}
+
+}  // namespace cuda
+
+/// Reads only what does not change, or is made for several threads.
+class Communicator::DeviceHealth final : public cuda::Health {
+  public:
+    explicit DeviceHealth(Communicator &comm) : comm_(comm) {}
+
+    Status look(int awaited) override {
+        Status why;
+        if ((comm_.board_ != nullptr && comm_.board_->read(why)) ||
+            comm_.process_->liveness().told_broken(comm_.id_, why))
+            return why;
+        for (int peer = 0; peer < comm_.size_; ++peer)
+            if (peer != comm_.rank_ && comm_.segment_ && !comm_.segment_->alive(comm_.members_[peer].local))
+                return fail(FLX_ERR_PEER, "{} died while GPUs of its communicator were in use", comm_.describe(peer));
+        if (awaited < 0 || awaited >= comm_.size_ || awaited == comm_.rank_)
+            return {};
+        // A kernel of this rank waits: its peer may compute, but its process answers, unless it was stopped.
+        const PeerReport report = comm_.ask(awaited);
+        if (static_cast<double>(report.silent_ns) > comm_.deadline_s_ * 1e9)
+            return comm_.silent(awaited, report, "a collective on GPUs");
+        return {};
+    }
+    void progress() override { comm_.progress(); }
+
+  private:
+    Communicator &comm_;
+};
+
+/// Collective.
+Status Communicator::open_devices() {
+    if (hosts_ != 1)
+        return fail(FLX_ERR_UNSUPPORTED, "collectives on device memory need all ranks on one host; these are on {}",
+                    hosts_);
+    if (device_health_ == nullptr)
+        device_health_ = std::make_unique<DeviceHealth>(*this);
+    return cuda::Group::make(*bootstrap_, config_, process_->uid(), *device_health_, devices_);
+}
+
+/// Collective, when a communicator is made: not later, if it can be now, since a first call may be in a capture.
+Status Communicator::open_devices_in_use() {
+    if (size_ == 1 || hosts_ != 1 || size_ > cuda::kMaxRanks)
+        return {};
+    const uint8_t mine = cuda::in_use() ? 1 : 0;
+    std::vector<uint8_t> all(size_);
+    FLX_TRY(bootstrap_->allgather(&mine, sizeof mine, all.data()));
+    if (std::any_of(all.begin(), all.end(), [](uint8_t used) { return used == 0; }))
+        return {};
+    // The program may not want collectives on its GPUs: a call that does will try again and say why it cannot.
+    if (const Status status = open_devices(); !status.ok())
+        log().info("no collectives on GPUs: {}", status.sentence());
+    return {};
+}
+
+void Communicator::close_devices() {
+    if (devices_ != nullptr)
+        devices_->close();
+    devices_.reset();
+}
+
+Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking) {
+    FLX_TRY(usable());
+    if (!cuda::why_none().empty())
+        return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", cuda::why_none());
+    Telemetry::count(telemetry().operations);
+    if (size_ == 1)
+        return cuda::copy_alone(call, stream, blocking);
+    if (devices_ == nullptr)
+        FLX_TRY(open_devices());
+    Status status = blocking ? devices_->run(call) : devices_->enqueue(call, stream);
+    const bool broken = status.code() == FLX_ERR_PEER || status.code() == FLX_ERR_SYSTEM;
+    return broken ? declare_broken(std::move(status)) : status;
+}
+
+Status Communicator::device_way(const std::string &collective, size_t bytes, const void *recvbuf,
+                                const char *&name) const {
+    if (size_ > 1 && devices_ == nullptr)
+        return fail(FLX_ERR_UNSUPPORTED, "no collective on GPU memory was called yet");
+    for (int kind = 0; kind < cuda::kKinds; ++kind) {
+        cuda::Call call{
+            static_cast<cuda::Kind>(kind), nullptr, const_cast<void *>(recvbuf), bytes, FLX_UINT8, FLX_SUM, 0};
+        if (name_of(call.kind) == collective) {
+            name = size_ == 1 ? "copy" : devices_->way(call);
+            return {};
+        }
+    }
+    return fail(FLX_ERR_ARGUMENT, "collective \"{}\" is not known on GPU memory", collective);
+}
+
+Status Communicator::register_memory(void *memory, size_t bytes) {
+    FLX_TRY(usable());
+    if (size_ == 1)
+        return {};
+    if (devices_ == nullptr)
+        FLX_TRY(open_devices());
+    if (memory == nullptr || bytes == 0)
+        return agree(*bootstrap_, fail(FLX_ERR_ARGUMENT,
+                                       "memory to register is {}; device memory of at least a byte is "
+                                       "needed",
+                                       memory == nullptr ? "null" : "empty"));
+    return devices_->add_memory(memory, bytes);
+}
+
+Status Communicator::deregister_memory(void *memory) {
+    FLX_TRY(usable());
+    if (size_ == 1)
+        return {};
+    if (devices_ == nullptr)
+        return fail(FLX_ERR_ARGUMENT, "no memory is registered");
+    return devices_->remove_memory(memory);
+}
+
+}  // namespace flx

@@ -1,0 +1,321 @@
+#include "device_group.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "dtype.h"
+
+namespace flx::cuda {
+namespace {
+
+constexpr int kEvents = 4;
+
+Kernels kernels_for(const Call &call) {
+    return reduces(call.kind) ? kernels_of(call.dtype, call.op) : move_kernels();
+}
+
+uint64_t bytes_of(const Call &call) {
+    return call.count * size_of(call.dtype);
+}
+
+/// What comes out on each rank, so that peers may write it: not a reduce, nor what has an output of its own.
+uint64_t output_bytes(const Call &call) {
+    return bytes_of(call);
+}
+
+}  // namespace
+
+Status Group::make(Bootstrap &bootstrap, const Config &config, uint64_t process, Health &health,
+                   std::unique_ptr<Group> &result) {
+    Status status;
+    if (!why_none().empty())
+        status = fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+    else if (bootstrap.size() > kMaxRanks)
+        status = fail(FLX_ERR_UNSUPPORTED, "collectives on device memory work among up to {} ranks; these are {}",
+                      kMaxRanks, bootstrap.size());
+    FLX_TRY(agree(bootstrap, std::move(status)));
+    auto made = std::make_unique<DeviceGroup>(bootstrap, process, health);
+    FLX_TRY(made->make(config));
+    result = std::move(made);
+    return {};
+}
+
+Status copy_alone(const Call &call, CUstream_st *stream, bool blocking) {
+    if (call.in != call.out)
+        FLX_TRY_CUDA(cudaMemcpyAsync(call.out, call.in, bytes_of(call), cudaMemcpyDefault, stream));
+    if (blocking)
+        FLX_TRY_CUDA(cudaStreamSynchronize(stream));
+    return {};
+}
+
+Status DeviceGroup::make(const Config &config) {
+    rank_ = bootstrap_.rank();
+    ranks_ = bootstrap_.size();
+    FLX_TRY(agree(bootstrap_, allocate(config)));
+    FLX_TRY(agree_on(config));
+    const CurrentDevice current(device_);
+    FLX_TRY(SharedMemory::open(bootstrap_, window_, layout_.bytes(), device_, process_, windows_));
+    FLX_TRY(agree(bootstrap_, watcher_.start()));
+    return bootstrap_.barrier();
+}
+
+Status DeviceGroup::allocate(const Config &config) {
+    FLX_TRY_CUDA(cudaGetDevice(&device_));
+    layout_ = window_for(config.size("FLX_CUDA_STAGING"), ranks_);
+    limits_.small_bytes = config.size("FLX_CUDA_SMALL");
+    limits_.engine_bytes = config.size("FLX_CUDA_ENGINES");
+    limits_.blocks = static_cast<uint32_t>(config.integer("FLX_CUDA_BLOCKS"));
+    void *memory = nullptr;
+    FLX_TRY_CUDA(cudaMalloc(&memory, layout_.bytes()));
+    window_ = static_cast<char *>(memory);
+    FLX_TRY_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    FLX_TRY_CUDA(cudaStreamCreateWithFlags(&side_, cudaStreamNonBlocking));
+    FLX_TRY_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    for (int i = 0; i < kEvents; ++i) {
+        cudaEvent_t event = nullptr;
+        FLX_TRY_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+        reduced_.push_back(event);
+    }
+    // Flags, counts and packets start at zero; slots need not.
+    FLX_TRY_CUDA(cudaMemsetAsync(window_, 0, layout_.slot(Stage::scattered, 0, 0, 0), stream_));
+    FLX_TRY_CUDA(cudaStreamSynchronize(stream_));
+    return load_kernels();
+}
+
+/// A kernel that is loaded at its first launch waits for those that run, which may wait for this very rank.
+Status DeviceGroup::load_kernels() const {
+    const auto load = [](const void *kernel) -> Status {
+        cudaFuncAttributes attributes{};
+        if (kernel != nullptr)
+            FLX_TRY_CUDA(cudaFuncGetAttributes(&attributes, kernel));
+        return {};
+    };
+    std::vector<Kernels> all{move_kernels()};
+    for (int dtype = 0; dtype < kDtypes; ++dtype)
+        for (int op = 0; op < kOps; ++op)
+            all.push_back(kernels_of(static_cast<flx_dtype_t>(dtype), static_cast<flx_op_t>(op)));
+    for (const Kernels &kernels : all) {
+        FLX_TRY(load(kernels.exchange));
+        FLX_TRY(load(kernels.small));
+        FLX_TRY(load(kernels.local));
+    }
+    return load(flag_step_kernel());
+}
+
+Status DeviceGroup::agree_on(const Config &config) {
+    const std::string mine =
+        fmt::format("FLX_CUDA_STAGING={} FLX_CUDA_SMALL={} FLX_CUDA_ENGINES={} FLX_CUDA_BLOCKS={}",
+                    config.size("FLX_CUDA_STAGING"), limits_.small_bytes, limits_.engine_bytes, limits_.blocks);
+    std::vector<std::string> all;
+    FLX_TRY(bootstrap_.allgather_text(mine, all));
+    for (int rank = 0; rank < ranks_; ++rank)
+        if (all[rank] != all[0])
+            return fail(FLX_ERR_CONFIG, "rank 0 has {}, rank {} has {}; these knobs must be equal on all ranks", all[0],
+                        rank, all[rank]);
+    if (layout_.slot_bytes == 0)
+        return fail(FLX_ERR_CONFIG, "FLX_CUDA_STAGING is {} bytes; {} ranks need at least {}",
+                    config.size("FLX_CUDA_STAGING"), ranks_,
+                    layout_.bytes() + uint64_t{kStages} * 2 * kMaxBlocks * ranks_ * 4096);
+    return {};
+}
+
+DeviceGroup::~DeviceGroup() {
+    if (device_ < 0)
+        return;
+    const CurrentDevice current(device_);
+    watcher_.abort();
+    watcher_.stop();
+    cudaDeviceSynchronize();
+    regions_.clear();
+    windows_.close();
+    cudaFree(window_);
+    for (cudaStream_t stream : {stream_, side_})
+        if (stream != nullptr)
+            cudaStreamDestroy(stream);
+    reduced_.push_back(event_);
+    for (cudaEvent_t event : reduced_)
+        if (event != nullptr)
+            cudaEventDestroy(event);
+    watcher_.free_words();
+    cudaGetLastError();
+}
+
+void DeviceGroup::close() {
+    const CurrentDevice current(device_);
+    cudaDeviceSynchronize();
+    watcher_.stop();
+    if (!bootstrap_.barrier().ok())
+        return;
+    regions_.clear();
+    windows_.close();
+    (void)bootstrap_.barrier().ok();  // the destructor frees either way
+}
+
+const SharedMemory *DeviceGroup::region_of(const Call &call) const {
+    const bool in_place_blocks = call.kind == Kind::alltoall && call.in == call.out;
+    if (call.kind == Kind::reduce || call.kind == Kind::reduce_scatter_block || in_place_blocks)
+        return nullptr;
+    for (const SharedMemory &region : regions_)
+        if (region.alike() && region.holds(call.out, output_bytes(call)))
+            return &region;
+    return nullptr;
+}
+
+Status DeviceGroup::open_for(const Call &call, const SharedMemory *&region) {
+    region = region_of(call);
+    if (region != nullptr && !region->current())
+        return fail(FLX_ERR_ARGUMENT,
+                    "the memory at {} was registered, then freed and allocated again; deregister before it is freed",
+                    static_cast<const void *>(region->base()));
+    return {};
+}
+
+Plan DeviceGroup::plan(const Call &call, bool direct) const {
+    return plan_of(call.kind, bytes_of(call), ranks_, direct, layout_, limits_);
+}
+
+const char *DeviceGroup::way(const Call &call) const {
+    return bytes_of(call) == 0 ? "nothing" : name_of(plan(call, region_of(call) != nullptr).way).data();
+}
+
+Job DeviceGroup::job_for(const Call &call, const Plan &plan, const SharedMemory *region) const {
+    Job job;
+    job.kind = call.kind;
+    job.rank = rank_;
+    job.ranks = ranks_;
+    job.root = call.root;
+    job.divisor = call.op == FLX_AVG && reduces(call.kind) ? ranks_ : 1;
+    job.in = static_cast<const char *>(call.in);
+    job.out = static_cast<char *>(call.out);
+    job.bytes = bytes_of(call);
+    job.part_bytes = plan.part_bytes;
+    job.tile_bytes = plan.tile_bytes;
+    job.blocks = plan.blocks;
+    job.layout = layout_;
+    job.direct = region != nullptr;
+    job.flat = plan.flat;
+    for (int rank = 0; rank < ranks_; ++rank) {
+        job.windows[rank] = windows_.of(rank);
+        if (region != nullptr)
+            job.outputs[rank] = region->of(rank) + (job.out - region->base());
+    }
+    job.abort = watcher_.abort_word();
+    job.stuck = watcher_.stuck_word();
+    return job;
+}
+
+Status DeviceGroup::launch(const void *kernel, uint32_t blocks, uint32_t threads, const void *argument,
+                           CUstream_st *stream) const {
+    void *arguments[] = {const_cast<void *>(argument)};
+    return check(cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), arguments, 0, stream), "a kernel's launch");
+}
+
+Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream) {
+    FLX_TRY(watcher_.failure());
+    if (bytes_of(call) == 0)
+        return {};
+    const CurrentDevice current(device_);
+    const SharedMemory *region = nullptr;
+    FLX_TRY(open_for(call, region));
+    const Plan plan = this->plan(call, region != nullptr);
+    const Job job = job_for(call, plan, region);
+    count(call, plan);
+    const Kernels kernels = kernels_for(call);
+    switch (plan.way) {
+        case Way::small:
+            return launch(kernels.small, plan.blocks, plan.threads, &job, stream);
+        case Way::tiles:
+            return launch(kernels.exchange, plan.blocks, plan.threads, &job, stream);
+        case Way::engines:
+            return run_engines(call, job, stream);
+    }
+    return {};
+}
+
+Status DeviceGroup::run(const Call &call) {
+    FLX_TRY(enqueue(call, stream_));
+    constexpr int kSpins = 2000;
+    for (int turn = 0;; ++turn) {
+        const cudaError_t state = cudaStreamQuery(stream_);
+        if (state == cudaSuccess)
+            return watcher_.failure();
+        if (state != cudaErrorNotReady)
+            return check(state, "the collective's kernels");
+        if (turn > kSpins) {
+            health_.progress();
+            sched_yield();
+        }
+    }
+}
+
+void DeviceGroup::count(const Call &call, const Plan &plan) {
+    const uint64_t bytes = bytes_of(call);
+    const uint64_t peers = ranks_ - 1;
+    uint64_t sent = 0;
+    switch (call.kind) {
+        case Kind::allreduce:
+            sent = plan.way == Way::small ? bytes * peers : 2 * (bytes - bytes / ranks_);
+            break;
+        case Kind::reduce_scatter_block:
+        case Kind::allgather:
+        case Kind::alltoall:
+            sent = bytes - bytes / ranks_;
+            break;
+        case Kind::bcast:
+            sent = rank_ == call.root       ? (plan.way == Way::small ? bytes * peers : bytes)
+                   : plan.way == Way::small ? 0
+                                            : bytes / peers * (peers - 1);
+            break;
+        case Kind::reduce:
+            sent = plan.way == Way::small && rank_ == call.root ? 0 : bytes;
+            break;
+    }
+    sent_.fetch_add(sent, std::memory_order_relaxed);
+}
+
+Status DeviceGroup::add_memory(void *memory, size_t bytes) {
+    const CurrentDevice current(device_);
+    SharedMemory region;
+    Status status;
+    for (const SharedMemory &known : regions_)
+        if (static_cast<char *>(memory) < known.base() + known.bytes() &&
+            known.base() < static_cast<char *>(memory) + bytes)
+            status = fail(FLX_ERR_ARGUMENT, "memory at {} is registered already", static_cast<const void *>(memory));
+    FLX_TRY(agree(bootstrap_, std::move(status)));
+    FLX_TRY(SharedMemory::open(bootstrap_, static_cast<char *>(memory), bytes, device_, process_, region));
+    if (!region.alike())
+        return fail(FLX_ERR_ARGUMENT,
+                    "ranks registered memory of different sizes, or that lies differently on 16-byte lines");
+    regions_.push_back(std::move(region));
+    return bootstrap_.barrier();
+}
+
+Status DeviceGroup::remove_memory(void *memory) {
+    const CurrentDevice current(device_);
+    const auto found = std::find_if(regions_.begin(), regions_.end(),
+                                    [&](const SharedMemory &region) { return region.base() == memory; });
+    FLX_TRY(agree(bootstrap_, found != regions_.end()
+                                  ? Status()
+                                  : fail(FLX_ERR_ARGUMENT, "no memory that begins at {} is registered",
+                                         static_cast<const void *>(memory))));
+    // Peers may still write into it.
+    FLX_TRY(agree(bootstrap_, check(cudaDeviceSynchronize(), "cudaDeviceSynchronize")));
+    regions_.erase(found);
+    return bootstrap_.barrier();
+}
+
+std::vector<std::string> DeviceGroup::report() const {
+    cudaDeviceProp properties{};
+    cudaGetDeviceProperties(&properties, device_);
+    return {fmt::format("device {}: {}, {} multiprocessors", device_, properties.name, properties.multiProcessorCount),
+            fmt::format("window of {:.1f} MiB for each peer to write into; {} regions registered",
+                        layout_.bytes() / 1048576.0, regions_.size()),
+            fmt::format(
+                "packets up to {} B to all peers (at most {} blocks), tiles above ({} blocks at most), copy engines "
+                "from {} B (registered outputs)",
+                limits_.small_bytes, kMaxBlocks, limits_.blocks, limits_.engine_bytes)};
+}
+
+}  // namespace flx::cuda

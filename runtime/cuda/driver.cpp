@@ -1,0 +1,92 @@
+#include "driver.h"
+
+#include <atomic>
+
+#include "group.h"
+
+namespace flx::cuda {
+namespace {
+
+template <typename Function>
+bool find(const char *name, Function &function) {
+    constexpr unsigned kVersion = 12000;
+    void *address = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    if (cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &found) != cudaSuccess ||
+        found != cudaDriverEntryPointSuccess)
+        return false;
+    function = reinterpret_cast<Function>(address);
+    return true;
+}
+
+Driver look_for_driver() {
+    Driver driver;
+    int devices = 0;
+    const cudaError_t error = cudaGetDeviceCount(&devices);
+    cudaGetLastError();  // what was expected here is no concern of the program's own checks
+    if (error != cudaSuccess || devices == 0)
+        driver.why_none = error == cudaSuccess ? "no GPU is visible" : cudaGetErrorString(error);
+    else if (!find("cuPointerGetAttribute", driver.pointer_attribute) ||
+             !find("cuMemGetAddressRange", driver.address_range) ||
+             !find("cuDevicePrimaryCtxGetState", driver.context_state))
+        driver.why_none = "the driver lacks a function that FLX needs";
+    return driver;
+}
+
+}  // namespace
+
+Status check(cudaError_t error, const char *what) {
+    if (error == cudaSuccess)
+        return {};
+    cudaGetLastError();
+    return fail(FLX_ERR_SYSTEM, "CUDA refused {}: {}", what, cudaGetErrorString(error));
+}
+
+const Driver &driver() {
+    static const Driver found = look_for_driver();
+    return found;
+}
+
+const std::string &why_none() {
+    return driver().why_none;
+}
+
+bool in_use() {
+    static std::atomic<bool> once{false};  // contexts stay
+    if (once.load(std::memory_order_relaxed))
+        return true;
+    if (!driver().why_none.empty())
+        return false;
+    int devices = 0;
+    cudaGetDeviceCount(&devices);
+    for (int device = 0; device < devices; ++device) {
+        unsigned flags = 0;
+        int active = 0;
+        if (driver().context_state(device, &flags, &active) == CUDA_SUCCESS && active != 0) {
+            once.store(true, std::memory_order_relaxed);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool on_device(const void *memory) {
+    if (memory == nullptr || !in_use())
+        return false;
+    cudaPointerAttributes attributes{};
+    if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+        cudaGetLastError();
+        return false;
+    }
+    return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+}
+
+unsigned long long allocation_of(const void *memory) {
+    unsigned long long id = 0;
+    if (driver().pointer_attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, reinterpret_cast<CUdeviceptr>(memory)) !=
+        CUDA_SUCCESS)
+        return 0;
+    return id;
+}
+
+}  // namespace flx::cuda

@@ -1,0 +1,51 @@
+/// \file driver.h
+/// CUDA calls as values of Status, and the few functions of the driver that the runtime has no equivalent for. The
+/// driver is found at run time: libflx loads where there is none.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "status.h"
+
+namespace flx::cuda {
+
+Status check(cudaError_t error, const char *what);
+
+struct Driver {
+    decltype(&cuPointerGetAttribute) pointer_attribute = nullptr;
+    decltype(&cuMemGetAddressRange) address_range = nullptr;
+    decltype(&cuDevicePrimaryCtxGetState) context_state = nullptr;
+    std::string why_none;  ///< not empty: no GPU, and the functions are null
+};
+const Driver &driver();
+
+/// Makes a device current for as long as it lives.
+class CurrentDevice {
+  public:
+    explicit CurrentDevice(int device) {
+        cudaGetDevice(&before_);
+        if (before_ != device)
+            cudaSetDevice(device);
+        device_ = device;
+    }
+    ~CurrentDevice() {
+        if (before_ != device_)
+            cudaSetDevice(before_);
+    }
+    CurrentDevice(const CurrentDevice &) = delete;
+    CurrentDevice &operator=(const CurrentDevice &) = delete;
+
+  private:
+    int before_ = 0;
+    int device_ = 0;
+};
+
+/// Identifies an allocation for ever, also among those that had its address before; 0: none.
+unsigned long long allocation_of(const void *memory);
+
+}  // namespace flx::cuda
+
+#define FLX_TRY_CUDA(call) FLX_TRY(::flx::cuda::check((call), #call))

@@ -1,0 +1,129 @@
+// The largest operations: copy engines move the data, kernels of one warp set and await flags between them.
+#include <algorithm>
+
+#include "device_group.h"
+#include "dtype.h"
+
+namespace flx::cuda {
+namespace {
+
+enum Channel : uint32_t { kMeet = kMaxBlocks, kArrived, kConsumed };
+static_assert(kConsumed < kChannels);
+
+constexpr uint32_t kBlockThreads = 512;
+/// Enough to add a chunk in less time than the next one takes to come.
+constexpr uint32_t kReducingBlocks = 128;
+
+uint32_t peers_of(const Job &job) {
+    return ((1U << job.ranks) - 1) & ~(1U << job.rank);
+}
+
+}  // namespace
+
+Status DeviceGroup::step_flags(const Job &job, uint32_t channel, uint32_t tell, uint32_t hear,
+                               CUstream_st *stream) const {
+    constexpr uint32_t kWarp = 32;
+    const FlagStep step{job, channel, tell, hear};
+    return launch(flag_step_kernel(), 1, kWarp, &step, stream);
+}
+
+Status DeviceGroup::fork(CUstream_st *from, CUstream_st *to) {
+    FLX_TRY_CUDA(cudaEventRecord(event_, from));
+    FLX_TRY_CUDA(cudaStreamWaitEvent(to, event_, 0));
+    return {};
+}
+
+Status DeviceGroup::run_engines(const Call &call, const Job &job, CUstream_st *stream) {
+    // All ranks are here: their outputs and slots may be written.
+    FLX_TRY(step_flags(job, kMeet, peers_of(job), peers_of(job), stream));
+    FLX_TRY(fork(stream, side_));
+    FLX_TRY(reduces(job.kind) ? reduce_steps(call, job, stream) : copy_steps(job, stream));
+    FLX_TRY(fork(side_, stream));
+    return step_flags(job, kMeet, peers_of(job), peers_of(job), stream);
+}
+
+/// Each step has one writer a target: two of them at once would halve what copy engines reach.
+Status DeviceGroup::copy_steps(const Job &job, CUstream_st *stream) {
+    const bool bcast = job.kind == Kind::bcast;
+    const uint64_t bytes = bcast ? job.bytes : job.part_bytes;
+    const uint64_t home = bcast ? 0 : job.part_offset(job.rank);
+    const auto input = [&](int peer) { return job.in + (job.kind == Kind::alltoall ? job.part_offset(peer) : 0); };
+    // By a kernel: a copy within the GPU takes an engine away from those to peers.
+    if (input(job.rank) != job.out + home && !bcast) {
+        constexpr uint32_t kBlocks = 32;
+        const LocalReduce work{job, {input(job.rank), nullptr, 0, job.rank, job.ranks}, job.out + home, bytes};
+        FLX_TRY(launch(move_kernels().local, kBlocks, kBlockThreads, &work, side_));
+    }
+    if (bcast && job.rank != job.root)
+        return {};
+    const uint32_t next_writer = 1U << ((job.rank + job.ranks - 1) % job.ranks);
+    const uint32_t last_writer = 1U << ((job.rank + 1) % job.ranks);
+    for (int k = 1; k < job.ranks; ++k) {
+        const int peer = (job.rank + k) % job.ranks;
+        FLX_TRY_CUDA(cudaMemcpyAsync(job.outputs[peer] + home, input(peer), bytes, cudaMemcpyDeviceToDevice, stream));
+        if (k + 1 < job.ranks)
+            FLX_TRY(step_flags(job, kArrived, next_writer, last_writer, stream));
+    }
+    return {};
+}
+
+/// Chunk by chunk: copies into slots of the owners on the caller's stream, reductions beside them, and for an allreduce
+/// copies of the results, which come after the next chunk's first ones so that links do not wait for a reduction.
+Status DeviceGroup::reduce_steps(const Call &call, const Job &job, CUstream_st *stream) {
+    constexpr uint64_t kLine = 4096;
+    const bool gathers = job.kind == Kind::allreduce;
+    const uint64_t base = layout_.slot(Stage::scattered, 0, 0, 0);
+    const uint64_t room = (layout_.bytes() - base) / (2 * job.ranks) / kLine * kLine;
+    // Of at least four chunks, most of two phases run beside each other.
+    const uint64_t chunk =
+        std::min(room, std::max<uint64_t>((job.part_bytes / 4 + kLine - 1) / kLine * kLine, 4 << 20));
+    const auto chunks = static_cast<int>((job.part_bytes + chunk - 1) / chunk);
+    const auto slot = [&](int index, int source) { return base + (uint64_t(index % 2) * job.ranks + source) * room; };
+    const auto piece = [&](int part, int index) {
+        const uint64_t from = index * chunk;
+        const uint64_t length = job.part_length(part);
+        return Piece{from, from >= length ? 0 : std::min(chunk, length - from)};
+    };
+    const uint32_t peers = peers_of(job);
+    const Kernels kernels = kernels_of(call.dtype, call.op);
+    for (int c = 0; c <= chunks; ++c) {
+        if (c < chunks) {
+            if (c >= 2)
+                FLX_TRY(step_flags(job, kConsumed, 0, peers, stream));
+            for (int k = 1; k < job.ranks; ++k) {
+                const int peer = (job.rank + k) % job.ranks;
+                const Piece part = piece(peer, c);
+                if (part.bytes != 0)
+                    FLX_TRY_CUDA(cudaMemcpyAsync(job.windows[peer] + slot(c, job.rank),
+                                                 job.in + job.part_offset(peer) + part.offset, part.bytes,
+                                                 cudaMemcpyDeviceToDevice, stream));
+            }
+            FLX_TRY(step_flags(job, kArrived, peers, 0, stream));
+            FLX_TRY(step_flags(job, kArrived, 0, peers, side_));
+            const Piece mine = piece(job.rank, c);
+            const uint64_t at = job.part_offset(job.rank) + mine.offset;
+            const LocalReduce work{job,
+                                   {job.in + at, job.windows[job.rank] + slot(c, 0), room, job.rank, job.ranks},
+                                   job.out + (gathers ? at : mine.offset),
+                                   mine.bytes};
+            if (mine.bytes != 0)
+                FLX_TRY(launch(kernels.local, kReducingBlocks, kBlockThreads, &work, side_));
+            FLX_TRY(step_flags(job, kConsumed, peers, 0, side_));
+            FLX_TRY_CUDA(cudaEventRecord(reduced_[c % reduced_.size()], side_));
+        }
+        if (gathers && c > 0) {
+            const Piece mine = piece(job.rank, c - 1);
+            const uint64_t at = job.part_offset(job.rank) + mine.offset;
+            FLX_TRY_CUDA(cudaStreamWaitEvent(stream, reduced_[(c - 1) % reduced_.size()], 0));
+            for (int k = 1; mine.bytes != 0 && k < job.ranks; ++k)
+                FLX_TRY_CUDA(cudaMemcpyAsync(job.outputs[(job.rank + k) % job.ranks] + at, job.out + at, mine.bytes,
+                                             cudaMemcpyDeviceToDevice, stream));
+        }
+    }
+    // What was told and not yet heard, so that both counts agree when the next operation begins.
+    for (int c = std::max(0, chunks - 2); c < chunks; ++c)
+        FLX_TRY(step_flags(job, kConsumed, 0, peers, stream));
+    return {};
+}
+
+}  // namespace flx::cuda

@@ -1,0 +1,272 @@
+/// \file exchange.h
+/// How ranks on GPUs that write into each other's memory carry out a collective, tile by tile: who writes what where,
+/// and which flags are set and awaited. The code is the same for the blocks of a kernel and for host threads (tests):
+/// a `Machine` says how to copy, reduce, set flags and wait.
+///
+/// Every rank's *window* holds slots that its peers write into and flags that it polls itself. The vector is cut into
+/// *parts*, each with an owner; parts are cut into tiles, and tile t of all parts belongs to block t mod blocks. Blocks
+/// of equal index on all ranks form a team that needs no other block. A team does for each of its tiles
+///   1. scatter: each rank writes its piece of each part into a slot of the owner, and sets `scattered`;
+///   2. gather: an owner waits for `scattered`, reduces in rank order (or copies), writes the result to whoever gets
+///      it: straight into the output where that memory is open to its peers, else into a slot; and sets `gathered`;
+///   3. collect, where something comes: wait for `gathered`; copy from slots to the output.
+/// Step 1 of tile s+1 comes before step 2 of tile s, so that links are busy while flags are under way.
+///
+/// Both flags go between all pairs, with or without data, and count the tiles of the team since the window was made.
+/// So two slots of each kind are enough without further acknowledgement:
+/// - a scatter slot is written again at s+2, by a rank that waits for `gathered` of s, which its reader sets after
+///   reading;
+/// - a gather slot is written again at s+2, by a rank that has seen `scattered` of s+2, which its reader sets after
+///   collecting s;
+/// - `scattered` also says that a rank is in this operation: its output may be written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define FLX_HD __host__ __device__
+#else
+#define FLX_HD
+#endif
+
+namespace flx::cuda {
+
+inline constexpr int kMaxRanks = 8;
+inline constexpr uint32_t kMaxBlocks = 64;
+/// Flags of more than the teams: what copy-engine pipelines use.
+inline constexpr uint32_t kChannels = kMaxBlocks + 3;
+/// What parts and tiles are multiples of: the widest load, and so every element.
+inline constexpr uint64_t kGrain = 16;
+
+enum class Kind : uint8_t { allreduce, reduce_scatter_block, allgather, bcast, reduce, alltoall };
+enum class Stage : uint8_t { scattered, gathered };
+inline constexpr int kStages = 2;
+
+FLX_HD constexpr bool reduces(Kind kind) {
+    return kind == Kind::allreduce || kind == Kind::reduce_scatter_block || kind == Kind::reduce;
+}
+/// The vector is `ranks` blocks of the call's count; otherwise it is cut into nearly equal parts.
+FLX_HD constexpr bool has_blocks(Kind kind) {
+    return kind == Kind::reduce_scatter_block || kind == Kind::allgather || kind == Kind::alltoall;
+}
+
+/// Where things lie in a window. Plain data; equal on all ranks.
+struct WindowLayout {
+    uint32_t ranks = 0;
+    uint64_t slot_bytes = 0;
+    uint64_t small_bytes = 0;  ///< packets of one block from one rank, for small messages
+
+    static constexpr uint64_t kFlagBytes = uint64_t{kStages} * kChannels * kMaxRanks * sizeof(uint32_t);
+    static constexpr uint64_t kCountBytes = 2 * kChannels * sizeof(uint32_t);
+    static constexpr uint64_t kHead = 16384;  ///< flags and counts, rounded up
+    static_assert(kFlagBytes + kCountBytes <= kHead);
+
+    FLX_HD static uint64_t flag(Stage stage, uint32_t block, int source) {
+        return ((static_cast<uint64_t>(stage) * kChannels + block) * kMaxRanks + source) * sizeof(uint32_t);
+    }
+    FLX_HD static uint64_t count(uint32_t block) { return kFlagBytes + block * sizeof(uint32_t); }
+    FLX_HD static uint64_t small_count(uint32_t block) { return count(kChannels + block); }
+    FLX_HD uint64_t small(uint32_t parity, uint32_t block, int source) const {
+        return kHead + ((uint64_t{parity} * kMaxBlocks + block) * ranks + source) * small_bytes;
+    }
+    FLX_HD uint64_t slot(Stage stage, uint32_t count, uint32_t block, int source) const {
+        const uint64_t index = ((static_cast<uint64_t>(stage) * 2 + count % 2) * kMaxBlocks + block) * ranks + source;
+        return small(2, 0, 0) + index * slot_bytes;
+    }
+    FLX_HD uint64_t bytes() const { return slot(Stage::gathered, 1, kMaxBlocks, 0); }
+};
+
+/// A run of bytes within a part.
+struct Piece {
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+/// One operation as one rank's kernel gets it. Pointers to peers' memory are as mapped here.
+struct Job {
+    Kind kind = Kind::allreduce;
+    bool direct = false;  ///< results go straight into `outputs`
+    bool flat = false;    ///< a bcast of which the root gathers all: nobody passes anything on
+    int rank = 0;
+    int ranks = 1;
+    int root = 0;
+    int divisor = 1;  ///< of averages
+    const char *in = nullptr;
+    char *out = nullptr;
+    uint64_t bytes = 0;       ///< of the whole vector
+    uint64_t part_bytes = 0;  ///< of a part; the last one may be shorter, or empty
+    uint64_t tile_bytes = 0;  ///< a multiple of kGrain, at most a slot
+    uint32_t blocks = 1;      ///< teams
+    WindowLayout layout;
+    char *windows[kMaxRanks] = {};
+    char *outputs[kMaxRanks] = {};       ///< direct: peers' `out`
+    volatile uint32_t *abort = nullptr;  ///< not 0: give up (host memory)
+    uint32_t *stuck = nullptr;           ///< gets 1 + the rank that is waited for, after a while (host memory)
+
+    FLX_HD int owners() const { return flat ? 1 : kind == Kind::bcast || kind == Kind::reduce ? ranks - 1 : ranks; }
+    /// A root that sends everything, or gets everything, owns nothing: its link is full anyway.
+    FLX_HD int owner(int part) const {
+        return flat ? root : kind == Kind::bcast || kind == Kind::reduce ? (root + 1 + part) % ranks : part;
+    }
+    /// -1: owns none.
+    FLX_HD int part_of(int who) const {
+        if (flat)
+            return who == root ? 0 : -1;
+        if (kind != Kind::bcast && kind != Kind::reduce)
+            return who;
+        return who == root ? -1 : (who - root - 1 + ranks) % ranks;
+    }
+    FLX_HD uint64_t part_offset(int part) const { return static_cast<uint64_t>(part) * part_bytes; }
+    FLX_HD uint64_t part_length(int part) const {
+        const uint64_t from = part_offset(part);
+        return from >= bytes ? 0 : bytes - from < part_bytes ? bytes - from : part_bytes;
+    }
+    FLX_HD uint32_t tiles() const {
+        const uint64_t longest = part_length(0);
+        return static_cast<uint32_t>((longest + tile_bytes - 1) / tile_bytes);
+    }
+    /// Tiles of a team.
+    FLX_HD uint32_t steps(uint32_t block) const { return (tiles() + blocks - 1 - block) / blocks; }
+    FLX_HD Piece piece(int part, uint32_t block, uint32_t step) const {
+        const uint64_t from = (block + uint64_t{step} * blocks) * tile_bytes;
+        const uint64_t length = part < 0 ? 0 : part_length(part);
+        return {from, from >= length ? 0 : length - from < tile_bytes ? length - from : tile_bytes};
+    }
+    FLX_HD bool scatters(int who) const { return reduces(kind) || (kind == Kind::bcast && !flat && who == root); }
+    /// Whether this rank waits for what others gather.
+    FLX_HD bool collects() const {
+        return kind != Kind::reduce_scatter_block && (kind != Kind::reduce || rank == root);
+    }
+    /// Whether `to` gets what `from` gathered.
+    FLX_HD bool gathers(int from, int to) const {
+        switch (kind) {
+            case Kind::allreduce:
+            case Kind::allgather:
+            case Kind::alltoall:
+                return true;
+            case Kind::bcast:
+                return (from == root) == flat && to != root;
+            case Kind::reduce:
+                return from != root && to == root;
+            case Kind::reduce_scatter_block:
+                return false;
+        }
+        return false;
+    }
+};
+
+/// What is reduced, in rank order: this rank's own piece, and slots for the others.
+struct Sources {
+    const char *own;
+    const char *slots;  ///< of rank 0; the next rank's is `stride` further
+    uint64_t stride;
+    int rank;
+    int ranks;
+};
+
+/// Where a piece goes: `local` unless null, and to each peer of the mask at the same offset from its base.
+struct Targets {
+    char *local;
+    char *const *bases;
+    uint64_t offset;
+    uint32_t peers;
+};
+
+template <class Machine>
+FLX_HD bool scatter(Machine &machine, const Job &job, uint32_t block, uint32_t step, uint32_t count) {
+    if (!machine.wait(Stage::gathered, block, count - 2))
+        return false;
+    const uint64_t slot = job.layout.slot(Stage::scattered, count, block, job.rank);
+    for (int k = 1; job.scatters(job.rank) && k < job.ranks; ++k) {
+        // All start with another peer, so that no link is every rank's at once.
+        const int peer = (job.rank + k) % job.ranks;
+        const int part = job.part_of(peer);
+        const Piece piece = job.piece(part, block, step);
+        if (piece.bytes != 0)
+            machine.copy(job.in + job.part_offset(part) + piece.offset, Targets{nullptr, job.windows, slot, 1U << peer},
+                         piece.bytes);
+    }
+    machine.signal(Stage::scattered, block, count);
+    return true;
+}
+
+template <class Machine>
+FLX_HD void gather(Machine &machine, const Job &job, uint32_t block, uint32_t step, uint32_t count) {
+    const int part = job.part_of(job.rank);
+    const Piece piece = job.piece(part, block, step);
+    uint32_t peers = 0;
+    for (int peer = 0; peer < job.ranks; ++peer)
+        if (peer != job.rank && job.gathers(job.rank, peer))
+            peers |= 1U << peer;
+    const uint64_t slot = job.layout.slot(Stage::gathered, count, block, job.rank);
+    if (job.kind == Kind::alltoall) {
+        for (int k = 0; k < job.ranks; ++k) {
+            const int peer = (job.rank + k) % job.ranks;
+            const char *from = job.in + job.part_offset(peer) + piece.offset;
+            const uint64_t at = job.part_offset(job.rank) + piece.offset;
+            if (peer != job.rank)
+                machine.copy(
+                    from, Targets{nullptr, job.direct ? job.outputs : job.windows, job.direct ? at : slot, 1U << peer},
+                    piece.bytes);
+            else if (from != job.out + at)
+                machine.copy(from, Targets{job.out + at, nullptr, 0, 0}, piece.bytes);
+        }
+    } else if (piece.bytes != 0) {
+        const uint64_t at = job.part_offset(part) + piece.offset;
+        const uint64_t home = job.kind == Kind::reduce_scatter_block ? piece.offset : at;
+        const Targets targets{job.kind == Kind::reduce ? nullptr : job.out + home,
+                              job.direct ? job.outputs : job.windows, job.direct ? at : slot, peers};
+        const char *slots = job.windows[job.rank] + job.layout.slot(Stage::scattered, count, block, 0);
+        if (reduces(job.kind)) {
+            machine.reduce(Sources{job.in + at, slots, job.layout.slot_bytes, job.rank, job.ranks}, targets,
+                           piece.bytes, job.divisor);
+        } else if (job.kind == Kind::bcast && !job.flat) {
+            machine.copy(slots + job.root * job.layout.slot_bytes, targets, piece.bytes);
+        } else {  // allgather, whose input is one block, or a flat bcast
+            const char *from = job.in + piece.offset;
+            machine.copy(
+                from,
+                Targets{from == targets.local ? nullptr : targets.local, targets.bases, targets.offset, targets.peers},
+                piece.bytes);
+        }
+    }
+    machine.signal(Stage::gathered, block, count);
+}
+
+template <class Machine>
+FLX_HD void collect(Machine &machine, const Job &job, uint32_t block, uint32_t step, uint32_t count) {
+    for (int k = 1; !job.direct && k < job.ranks; ++k) {
+        const int peer = (job.rank + k) % job.ranks;
+        const int part = job.part_of(peer);
+        const Piece piece = job.piece(part, block, step);
+        if (piece.bytes != 0 && job.gathers(peer, job.rank))
+            machine.copy(job.windows[job.rank] + job.layout.slot(Stage::gathered, count, block, peer),
+                         Targets{job.out + job.part_offset(part) + piece.offset, nullptr, 0, 0}, piece.bytes);
+    }
+}
+
+/// A team's part of an operation, on one rank. Ends early where a wait says so: the window is then of no more use.
+template <class Machine>
+FLX_HD void run_exchange(Machine &machine, const Job &job, uint32_t block) {
+    const uint32_t before = machine.count(block);
+    const uint32_t steps = job.steps(block);
+    if (!scatter(machine, job, block, 0, before + 1))
+        return;
+    for (uint32_t step = 0; step < steps; ++step) {
+        const uint32_t count = before + step + 1;
+        if (step + 1 < steps && !scatter(machine, job, block, step + 1, count + 1))
+            return;
+        if (!machine.wait(Stage::scattered, block, count))
+            return;
+        gather(machine, job, block, step, count);
+        if (!job.collects())
+            continue;
+        if (!machine.wait(Stage::gathered, block, count))
+            return;
+        collect(machine, job, block, step, count);
+    }
+    machine.set_count(block, before + steps);
+}
+
+}  // namespace flx::cuda

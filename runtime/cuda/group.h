@@ -1,0 +1,90 @@
+/// \file group.h
+/// The GPUs of a communicator whose ranks share a host: windows that peers write into (CUDA IPC; peer access where
+/// ranks are threads), kernels and copies on streams, memory that was registered, and a watcher that ends what a dead
+/// peer would leave spinning. No CUDA types: also where FLX was built without CUDA, which then has no group to make.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bootstrap.h"
+#include "config.h"
+#include "exchange.h"
+#include "flx.h"
+#include "schedule.h"
+#include "status.h"
+
+struct CUstream_st;
+
+namespace flx::cuda {
+
+/// One collective on device memory; arguments were checked.
+struct Call {
+    Kind kind = Kind::allreduce;
+    const void *in = nullptr;
+    void *out = nullptr;
+    size_t count = 0;  ///< elements of the whole vector
+    flx_dtype_t dtype = FLX_UINT8;
+    flx_op_t op = FLX_SUM;
+    int root = 0;
+};
+
+/// Of one that has a form for device memory: not a barrier.
+Kind kind_of(algorithms::Collective collective);
+
+/// What a group asks of its communicator.
+class Health {
+  public:
+    Health() = default;
+    Health(const Health &) = delete;
+    Health &operator=(const Health &) = delete;
+    virtual ~Health() = default;
+    /// An error as soon as a rank of the communicator is gone. `awaited`: the rank that kernels have been waiting for;
+    /// -1: none. From the watcher's thread.
+    virtual Status look(int awaited) = 0;
+    /// Lets the program's own traffic move, while a blocking call waits.
+    virtual void progress() = 0;
+};
+
+/// Why this process has no GPU to use; empty: it has one, and FLX was built with CUDA. Cheap after the first time.
+const std::string &why_none();
+/// Whether the program has begun to use a GPU in this process.
+bool in_use();
+/// Whether `memory` is a GPU's (or managed). False for null and wherever CUDA is not in use.
+bool on_device(const void *memory);
+/// A communicator of one rank: a copy on the stream. Waits for it if `blocking`.
+Status copy_alone(const Call &call, CUstream_st *stream, bool blocking);
+
+class Group {
+  public:
+    /// Collective over `bootstrap`: 2 to 8 ranks of one host. Takes the calling thread's current device; allocates,
+    /// so not while its stream is captured. `process`: equal for ranks that are threads of one process.
+    static Status make(Bootstrap &bootstrap, const Config &config, uint64_t process, Health &health,
+                       std::unique_ptr<Group> &result);
+    Group() = default;
+    Group(const Group &) = delete;
+    Group &operator=(const Group &) = delete;
+    /// Gives up what still runs, then frees everything. After close() nothing runs any more.
+    virtual ~Group() = default;
+
+    /// Returns when the operation is on the stream.
+    virtual Status enqueue(const Call &call, CUstream_st *stream) = 0;
+    /// On a stream of the group's own; returns when it is done.
+    virtual Status run(const Call &call) = 0;
+    /// How `call` would be carried out; static storage.
+    [[nodiscard]] virtual const char *way(const Call &call) const = 0;
+
+    /// Collective. See flx.h.
+    virtual Status add_memory(void *memory, size_t bytes) = 0;
+    virtual Status remove_memory(void *memory) = 0;
+
+    /// Collective: no rank frees what a peer still has open.
+    virtual void close() = 0;
+    /// Payload bytes that this rank's kernels and copies wrote to peers (graph replays are not seen).
+    [[nodiscard]] virtual uint64_t bytes_sent() const = 0;
+    /// Lines for flx_info.
+    [[nodiscard]] virtual std::vector<std::string> report() const = 0;
+};
+
+}  // namespace flx::cuda

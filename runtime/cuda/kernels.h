@@ -1,0 +1,67 @@
+/// \file kernels.h
+/// The kernels of a type and reduction, and those that move bytes. No CUDA types: `void *` where a stream is meant.
+#pragma once
+
+#include <span>
+
+#include "dtype.h"
+#include "exchange.h"
+#include "flx.h"
+
+namespace flx::cuda {
+
+/// Addresses of kernels as the CUDA runtime wants them.
+struct Kernels {
+    const void *exchange = nullptr;  ///< tiles between teams of blocks (exchange.h); takes a Job
+    const void *small = nullptr;     ///< packets that are their own flags (small.cuh); takes a Job
+    const void *local =
+        nullptr;  ///< what goes beside copy engines: reduces what they brought, or copies `own`; takes a LocalReduce
+};
+
+/// `FLX_AVG` adds. Each of the four is one file, since they take the compiler long.
+Kernels integer_kernels(flx_dtype_t dtype, flx_op_t op);
+Kernels wide_integer_kernels(flx_dtype_t dtype, flx_op_t op);
+Kernels half_kernels(flx_dtype_t dtype, flx_op_t op);
+Kernels float_kernels(flx_dtype_t dtype, flx_op_t op);
+
+inline Kernels kernels_of(flx_dtype_t dtype, flx_op_t op) {
+    switch (dtype) {
+        case FLX_INT64:
+        case FLX_UINT64:
+        case FLX_INT32:
+        case FLX_UINT32:
+            return wide_integer_kernels(dtype, op);
+        case FLX_F16:
+        case FLX_BF16:
+            return half_kernels(dtype, op);
+        case FLX_F32:
+        case FLX_F64:
+            return float_kernels(dtype, op);
+        default:
+            return integer_kernels(dtype, op);
+    }
+}
+
+/// Those that only move bytes.
+Kernels move_kernels();
+
+/// What copy engines brought into slots is reduced with this rank's own input into `out`.
+struct LocalReduce {
+    Job job;
+    Sources from{};
+    char *out = nullptr;
+    uint64_t bytes = 0;
+};
+
+/// Tells the peers of one mask that this rank got one step further on a channel, then waits until those of the other
+/// did. What is told and what is heard are counted apart, so that one stream may tell and another listen.
+struct FlagStep {
+    Job job;
+    uint32_t channel = 0;
+    uint32_t tell = 0;
+    uint32_t hear = 0;
+};
+/// Takes a FlagStep; one block of one warp.
+const void *flag_step_kernel();
+
+}  // namespace flx::cuda

@@ -1,0 +1,65 @@
+#include "kernels.h"
+#include "small.cuh"
+
+namespace flx::cuda {
+namespace {
+
+/// What moves bytes combines nothing.
+struct Keep {
+    template <typename T>
+    static __device__ __forceinline__ T apply(T a, T /*b*/) {
+        return a;
+    }
+};
+
+__global__ void flag_step(const __grid_constant__ FlagStep step) {
+    const Job &job = step.job;
+    char *own = job.windows[job.rank];
+    auto *told = reinterpret_cast<uint32_t *>(own + WindowLayout::count(step.channel));
+    auto *heard = reinterpret_cast<uint32_t *>(own + WindowLayout::small_count(step.channel));
+    const int peer = static_cast<int>(threadIdx.x);
+    const uint32_t telling = *told + 1;
+    const uint32_t hearing = *heard + 1;
+    __syncwarp();
+    if (peer < job.ranks && (step.tell >> peer & 1) != 0) {
+        char *window = job.windows[peer];
+        store_release(
+            reinterpret_cast<uint32_t *>(window + WindowLayout::flag(Stage::scattered, step.channel, job.rank)),
+            telling);
+    }
+    if (peer < job.ranks && (step.hear >> peer & 1) != 0) {
+        Patience patience(job);
+        const auto *flag =
+            reinterpret_cast<const uint32_t *>(own + WindowLayout::flag(Stage::scattered, step.channel, peer));
+        while (static_cast<int32_t>(load_acquire(flag) - hearing) < 0 && patience.more(peer)) {
+        }
+    }
+    __syncwarp();
+    if (threadIdx.x == 0) {
+        if (step.tell != 0)
+            *told = telling;
+        if (step.hear != 0)
+            *heard = hearing;
+    }
+}
+
+__global__ void __launch_bounds__(kThreads) local_copy(const __grid_constant__ LocalReduce work) {
+    constexpr uint64_t kTile = 64 * 1024;
+    Team<uint8_t, Keep> team(work.job);
+    for (uint64_t at = blockIdx.x * kTile; at < work.bytes; at += gridDim.x * kTile)
+        team.copy(work.from.own + at, Targets{work.out + at, nullptr, 0, 0},
+                  work.bytes - at < kTile ? work.bytes - at : kTile);
+}
+
+}  // namespace
+
+Kernels move_kernels() {
+    return {reinterpret_cast<const void *>(&exchange_kernel<uint8_t, Keep>),
+            reinterpret_cast<const void *>(&small_kernel<uint8_t, Keep>), reinterpret_cast<const void *>(&local_copy)};
+}
+
+const void *flag_step_kernel() {
+    return reinterpret_cast<const void *>(&flag_step);
+}
+
+}  // namespace flx::cuda

@@ -1,0 +1,53 @@
+/// \file watcher.h
+/// A thread that sees to it that no kernel spins for a rank that is gone: it asks the communicator about its peers and,
+/// where one is gone, sets the word that all waiting kernels look at.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "group.h"
+
+namespace flx::cuda {
+
+class Watcher {
+  public:
+    explicit Watcher(Health &health) : health_(health) {}
+    ~Watcher() { stop(); }
+    Watcher(const Watcher &) = delete;
+    Watcher &operator=(const Watcher &) = delete;
+
+    /// Makes the words and starts the thread.
+    Status start();
+    /// Ends the thread. Kernels are not told.
+    void stop();
+    /// Tells kernels to give up.
+    void abort() {
+        if (words_ != nullptr)
+            words_[0] = 1;
+    }
+    void free_words();
+
+    /// Why kernels were told to give up; success: they were not.
+    [[nodiscard]] Status failure() const;
+    /// As kernels see them.
+    [[nodiscard]] volatile uint32_t *abort_word() const { return mapped_; }
+    [[nodiscard]] uint32_t *stuck_word() const { return mapped_ + 1; }
+
+  private:
+    void watch();
+
+    Health &health_;
+    volatile uint32_t *words_ = nullptr;  ///< pinned: abort, stuck
+    uint32_t *mapped_ = nullptr;
+    std::atomic<bool> failed_{false};
+    mutable std::mutex mutex_;
+    std::condition_variable wake_;
+    bool stopping_ = false;
+    Status failure_;
+    std::thread thread_;
+};
+
+}  // namespace flx::cuda

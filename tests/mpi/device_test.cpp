@@ -1,0 +1,393 @@
+/// Collectives on GPU memory, under mpirun with a GPU a rank (or fewer GPUs than ranks, slowly): every type, reduction
+/// and way against additions in rank order on the host, bit for bit; in place, misaligned, registered or not; in graphs
+/// mixed with eager calls. Skips without a GPU.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "dtype.h"
+#include "flx.h"
+#include "reduce.h"
+
+namespace {
+
+using Bytes = std::vector<unsigned char>;
+
+int rank_ = 0;
+int ranks_ = 1;
+int64_t checks = 0;      ///< of this rank: not all receive
+int turn_of_inputs = 0;  ///< equal on all ranks
+int64_t wrong = 0;
+
+void must(cudaError_t error, const char *what) {
+    if (error == cudaSuccess)
+        return;
+    fmt::print(stderr, "rank {}: {}: {}\n", rank_, what, cudaGetErrorString(error));
+    MPI_Abort(MPI_COMM_WORLD, 3);
+}
+void must(flx_status_t status, const std::string &what) {
+    if (status == FLX_SUCCESS)
+        return;
+    fmt::print(stderr, "rank {}: {}: {}\n", rank_, what, flx_last_error());
+    MPI_Abort(MPI_COMM_WORLD, 3);
+}
+#define MUST_CUDA(call) must((call), #call)
+
+enum class Kind { allreduce, reduce_scatter_block, allgather, bcast, reduce, alltoall };
+constexpr const char *kNames[] = {"allreduce", "reduce_scatter_block", "allgather", "bcast", "reduce", "alltoall"};
+
+struct Case {
+    Kind kind;
+    flx_dtype_t dtype = FLX_F32;
+    flx_op_t op = FLX_SUM;
+    size_t count = 0;  ///< the call's
+    bool in_place = false;
+    size_t shift = 0;  ///< bytes between an allocation's beginning and the buffer
+    int root = 0;
+    bool blocking = false;
+
+    [[nodiscard]] bool reduces() const {
+        return kind == Kind::allreduce || kind == Kind::reduce_scatter_block || kind == Kind::reduce;
+    }
+    [[nodiscard]] size_t element() const { return flx::size_of(dtype); }
+    [[nodiscard]] size_t send_count() const {
+        return kind == Kind::reduce_scatter_block || kind == Kind::alltoall ? count * ranks_ : count;
+    }
+    [[nodiscard]] size_t recv_count() const {
+        return kind == Kind::allgather || kind == Kind::alltoall ? count * ranks_ : count;
+    }
+    [[nodiscard]] std::string text() const {
+        return fmt::format("{} {} {} count {}{} shift {} root {}{}", kNames[static_cast<int>(kind)],
+                           flx::name_of(dtype), flx::name_of(op), count, in_place ? " in place" : "", shift, root,
+                           blocking ? " blocking" : "");
+    }
+};
+
+/// Sums of such numbers depend on their order; some are special.
+Bytes input_of(const Case &test, int rank, int turn) {
+    std::mt19937_64 random(1000003ULL * static_cast<unsigned>(rank) + 7919ULL * static_cast<unsigned>(turn) +
+                           test.count);
+    const size_t count = test.send_count();
+    Bytes bytes(count * test.element());
+    for (size_t i = 0; i < count; ++i) {
+        unsigned char *at = &bytes[i * test.element()];
+        const uint64_t bits = random();
+        const auto number = static_cast<float>(static_cast<int64_t>(bits % 20001) - 10000) / 977.0F;
+        uint32_t single = 0;
+        std::memcpy(&single, &number, sizeof single);
+        if (bits >> 54 == 1)
+            single = 0x7fc00000;  // NaN
+        if (bits >> 54 == 2)
+            single = 0x80000000;  // -0
+        switch (test.dtype) {
+            case FLX_F32:
+                std::memcpy(at, &single, sizeof single);
+                break;
+            case FLX_F64: {
+                float value = 0;
+                std::memcpy(&value, &single, sizeof value);
+                const double wide = value / 3.0;
+                std::memcpy(at, &wide, sizeof wide);
+                break;
+            }
+            case FLX_BF16: {
+                const auto half = static_cast<uint16_t>(single >> 16);
+                std::memcpy(at, &half, sizeof half);
+                break;
+            }
+            case FLX_F16: {
+                const auto half = static_cast<uint16_t>(0x3000 + bits % 0x1800 + (bits >> 63 << 15));
+                std::memcpy(at, &half, sizeof half);
+                break;
+            }
+            default:
+                std::memcpy(at, &bits, test.element());
+        }
+    }
+    return bytes;
+}
+
+Bytes expected_of(const Case &test, const std::vector<Bytes> &inputs) {
+    const size_t block = test.count * test.element();
+    Bytes result(test.recv_count() * test.element());
+    if (test.reduces()) {
+        std::vector<const void *> sources;
+        for (const Bytes &input : inputs)
+            sources.push_back(input.data() + (test.kind == Kind::reduce_scatter_block ? rank_ * block : 0));
+        flx::reduce_many(test.dtype, test.op, result.data(), sources.data(), ranks_, test.count,
+                         test.op == FLX_AVG ? ranks_ : 1, false);
+    } else if (test.kind == Kind::bcast) {
+        result = inputs[test.root];
+    } else {
+        for (int rank = 0; rank < ranks_; ++rank)
+            std::memcpy(&result[rank * block], &inputs[rank][test.kind == Kind::alltoall ? rank_ * block : 0], block);
+    }
+    return result;
+}
+
+struct Buffers {
+    unsigned char *send = nullptr;
+    unsigned char *recv = nullptr;
+    size_t bytes = 0;
+    cudaStream_t stream = nullptr;
+};
+
+unsigned char *allocate(size_t bytes) {
+    void *memory = nullptr;
+    MUST_CUDA(cudaMalloc(&memory, bytes));
+    return static_cast<unsigned char *>(memory);
+}
+
+flx_status_t call(const Case &test, const void *send, void *recv, flx_comm_t comm, cudaStream_t stream) {
+    if (test.blocking) {
+        switch (test.kind) {
+            case Kind::allreduce:
+                return flx_allreduce(send, recv, test.count, test.dtype, test.op, comm);
+            case Kind::reduce_scatter_block:
+                return flx_reduce_scatter_block(send, recv, test.count, test.dtype, test.op, comm);
+            case Kind::allgather:
+                return flx_allgather(send, recv, test.count, test.dtype, comm);
+            case Kind::bcast:
+                return flx_bcast(recv, test.count, test.dtype, test.root, comm);
+            case Kind::reduce:
+                return flx_reduce(send, recv, test.count, test.dtype, test.op, test.root, comm);
+            case Kind::alltoall:
+                break;
+        }
+    }
+    switch (test.kind) {
+        case Kind::allreduce:
+            return flx_allreduce_on_stream(send, recv, test.count, test.dtype, test.op, comm, stream);
+        case Kind::reduce_scatter_block:
+            return flx_reduce_scatter_block_on_stream(send, recv, test.count, test.dtype, test.op, comm, stream);
+        case Kind::allgather:
+            return flx_allgather_on_stream(send, recv, test.count, test.dtype, comm, stream);
+        case Kind::bcast:
+            return flx_bcast_on_stream(recv, test.count, test.dtype, test.root, comm, stream);
+        case Kind::reduce:
+            return flx_reduce_on_stream(send, recv, test.count, test.dtype, test.op, test.root, comm, stream);
+        case Kind::alltoall:
+            return flx_alltoall_on_stream(send, recv, test.count, test.dtype, comm, stream);
+    }
+    return FLX_ERR_ARGUMENT;
+}
+
+void compare(const Case &test, const Bytes &got, const Bytes &want, const char *setting) {
+    ++checks;
+    if (got == want)
+        return;
+    if (wrong++ < 5) {
+        size_t at = 0;
+        while (got[at] == want[at])
+            ++at;
+        fmt::print(stderr, "rank {}: {}: {}: wrong from element {} of {}\n", rank_, setting, test.text(),
+                   at / test.element(), test.recv_count());
+    }
+}
+
+void check(const Case &test, flx_comm_t comm, const Buffers &buffers, const char *setting, bool graph = false) {
+    constexpr unsigned char kPoison = 0xA5;
+    constexpr size_t kGuard = 64;
+    std::vector<Bytes> inputs;
+    for (int rank = 0; rank < ranks_; ++rank)
+        inputs.push_back(input_of(test, rank, turn_of_inputs));
+    ++turn_of_inputs;
+    const bool receives = test.kind != Kind::reduce || rank_ == test.root;
+    unsigned char *recv = buffers.recv + kGuard + test.shift;
+    unsigned char *send = buffers.send + kGuard + test.shift;
+    const size_t in_bytes = inputs[rank_].size();
+    const size_t out_bytes = test.recv_count() * test.element();
+    if (std::max(in_bytes, out_bytes) + 2 * kGuard + test.shift > buffers.bytes)
+        MPI_Abort(MPI_COMM_WORLD, 4);
+    const bool own_block = test.kind == Kind::allgather;
+    const bool shared = test.kind == Kind::bcast || (test.in_place && receives);
+    unsigned char *input = !shared ? send : own_block ? recv + rank_ * in_bytes : recv;
+    const auto load = [&] {
+        MUST_CUDA(cudaMemsetAsync(recv - kGuard, kPoison, out_bytes + 2 * kGuard, buffers.stream));
+        if (test.kind != Kind::bcast || rank_ == test.root)
+            MUST_CUDA(cudaMemcpyAsync(input, inputs[rank_].data(), in_bytes, cudaMemcpyHostToDevice, buffers.stream));
+        MUST_CUDA(cudaStreamSynchronize(buffers.stream));
+    };
+    const void *send_argument = shared ? FLX_IN_PLACE : send;
+    cudaGraph_t captured = nullptr;
+    cudaGraphExec_t replay = nullptr;
+    if (graph) {
+        MUST_CUDA(cudaStreamBeginCapture(buffers.stream, cudaStreamCaptureModeThreadLocal));
+        must(call(test, send_argument, recv, comm, buffers.stream), "captured " + test.text());
+        MUST_CUDA(cudaStreamEndCapture(buffers.stream, &captured));
+        MUST_CUDA(cudaGraphInstantiate(&replay, captured, 0));
+    }
+    const Bytes want = expected_of(test, inputs);
+    for (int turn = 0; turn < (graph ? 4 : 1); ++turn) {
+        load();
+        if (graph && turn % 2 == 0)
+            MUST_CUDA(cudaGraphLaunch(replay, buffers.stream));
+        else
+            must(call(test, send_argument, recv, comm, buffers.stream), test.text());
+        MUST_CUDA(cudaStreamSynchronize(buffers.stream));
+        Bytes got(out_bytes);
+        Bytes around(2 * kGuard);
+        MUST_CUDA(cudaMemcpy(got.data(), recv, out_bytes, cudaMemcpyDeviceToHost));
+        MUST_CUDA(cudaMemcpy(around.data(), recv - kGuard, kGuard, cudaMemcpyDeviceToHost));
+        const size_t end = test.in_place && shared ? std::max(in_bytes, out_bytes) : out_bytes;
+        if (end == out_bytes)
+            MUST_CUDA(cudaMemcpy(around.data() + kGuard, recv + end, kGuard, cudaMemcpyDeviceToHost));
+        else
+            std::memset(around.data() + kGuard, kPoison, kGuard);
+        if (receives)
+            compare(test, got, want, setting);
+        if (around != Bytes(2 * kGuard, kPoison) && wrong++ < 5)
+            fmt::print(stderr, "rank {}: {}: {}: wrote past its buffer\n", rank_, setting, test.text());
+    }
+    if (graph) {
+        cudaGraphExecDestroy(replay);
+        cudaGraphDestroy(captured);
+    }
+}
+
+void check_all(flx_comm_t comm, const Buffers &buffers, const char *setting, bool every_type) {
+    std::vector<Case> cases;
+    const auto kinds = {Kind::allreduce, Kind::reduce_scatter_block, Kind::allgather, Kind::bcast, Kind::reduce,
+                        Kind::alltoall};
+    for (const Kind kind : kinds) {
+        for (const size_t count : {size_t{0}, size_t{1}, size_t{3}, size_t{1001}, size_t{40'000}, size_t{262'147}}) {
+            Case test{kind};
+            test.count = count;
+            test.root = static_cast<int>(count) % ranks_;
+            cases.push_back(test);
+            test.in_place = true;
+            cases.push_back(test);
+            test.shift = 4;
+            cases.push_back(test);
+            test.in_place = false;
+            test.blocking = true;
+            cases.push_back(test);
+        }
+        Case bytes{kind, FLX_UINT8, FLX_MAX, 100'003};
+        bytes.shift = 1;
+        cases.push_back(bytes);
+        Case aligned{kind, FLX_F32, FLX_SUM, 786'432};
+        cases.push_back(aligned);
+        aligned.in_place = true;
+        cases.push_back(aligned);
+    }
+    for (int dtype = 0; every_type && dtype < flx::kDtypes; ++dtype) {
+        for (int op = 0; op < flx::kOps; ++op) {
+            for (const size_t count : {size_t{5}, size_t{2048}, size_t{100'001}}) {
+                Case test{op % 2 == 0 ? Kind::allreduce : Kind::reduce_scatter_block, static_cast<flx_dtype_t>(dtype),
+                          static_cast<flx_op_t>(op), count};
+                cases.push_back(test);
+            }
+        }
+    }
+    for (const Case &test : cases)
+        check(test, comm, buffers, setting);
+    for (const Kind kind : kinds) {
+        for (const size_t count : {size_t{100}, size_t{300'000}}) {
+            Case test{kind};
+            test.count = count;
+            check(test, comm, buffers, setting, true);
+        }
+    }
+}
+
+/// The last rank dies or stops while all run collectives of `bytes`; the others must get an error that names it, and
+/// nothing may stay behind on their GPUs. Prints a line for each rank that saw it so; ci/gpu-test counts them.
+int lose_a_rank(const std::string &how, const Buffers &buffers, size_t bytes) {
+    constexpr double kPatience = 20;
+    setenv("FLX_DEADLINE", "3", 1);
+    flx_comm_t comm = nullptr;
+    must(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "flx_comm_create");
+    must(flx_register(comm, buffers.recv, buffers.bytes), "flx_register");
+    const size_t count = bytes / sizeof(float);
+    const double begin = MPI_Wtime();
+    flx_status_t status = FLX_SUCCESS;
+    for (int turn = 0; status == FLX_SUCCESS && MPI_Wtime() - begin < kPatience; ++turn) {
+        if (rank_ == ranks_ - 1 && MPI_Wtime() - begin > 0.5)
+            std::raise(how == "kill" ? SIGKILL : SIGSTOP);
+        status = flx_allreduce_on_stream(buffers.send, buffers.recv, count, FLX_F32, FLX_SUM, comm, buffers.stream);
+        if (turn % 16 == 15)
+            MUST_CUDA(cudaStreamSynchronize(buffers.stream));  // ends because kernels are told to give up
+    }
+    MUST_CUDA(cudaStreamSynchronize(buffers.stream));
+    const std::string sentence = flx_last_error();
+    const bool named = sentence.find(fmt::format("rank {} ", ranks_ - 1)) != std::string::npos;
+    flx_comm_free(&comm);
+    fmt::print("{}: rank {} after {:.1f} s: {}\n", status == FLX_ERR_PEER && named ? "lost" : "wrong", rank_,
+               MPI_Wtime() - begin, sentence);
+    std::fflush(stdout);
+    std::_Exit(status == FLX_ERR_PEER && named ? 0 : 1);
+}
+
+int run(const std::vector<std::string> &arguments) {
+    MPI_Comm host = MPI_COMM_NULL;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    int place = 0;
+    int devices = 0;
+    MPI_Comm_rank(host, &place);
+    MPI_Comm_free(&host);
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        if (rank_ == 0)
+            fmt::print("skipped: there is no GPU\n");
+        return 77;
+    }
+    MUST_CUDA(cudaSetDevice(place % devices));
+    MUST_CUDA(cudaFree(nullptr));
+    Buffers buffers;
+    buffers.bytes = 32U << 20;
+    buffers.send = allocate(buffers.bytes);
+    buffers.recv = allocate(buffers.bytes);
+    MUST_CUDA(cudaStreamCreateWithFlags(&buffers.stream, cudaStreamNonBlocking));
+    if (arguments.size() == 2)
+        return lose_a_rank(arguments[0], buffers, std::stoul(arguments[1]));
+    struct Setting {
+        const char *text;
+        const char *small;
+        const char *engines;
+        bool registered;
+        bool every_type;
+    };
+    for (const Setting &setting :
+         {Setting{"defaults", "256K", "64M", false, true}, Setting{"tiles", "0", "64M", false, true},
+          Setting{"tiles, registered", "0", "64M", true, false},
+          Setting{"copy engines, registered", "0", "64K", true, false},
+          Setting{"packets for all that fit", "4M", "64M", true, false}}) {
+        setenv("FLX_CUDA_SMALL", setting.small, 1);
+        setenv("FLX_CUDA_ENGINES", setting.engines, 1);
+        flx_comm_t comm = nullptr;
+        must(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "flx_comm_create");
+        if (setting.registered)
+            must(flx_register(comm, buffers.recv, buffers.bytes), "flx_register");
+        const double begin = MPI_Wtime();
+        check_all(comm, buffers, setting.text, setting.every_type);
+        if (rank_ == 0)
+            fmt::print("{}: {} checks so far, {} wrong, {:.1f} s\n", setting.text, checks, wrong, MPI_Wtime() - begin);
+        std::fflush(stdout);
+        if (setting.registered)
+            must(flx_deregister(comm, buffers.recv), "flx_deregister");
+        must(flx_comm_free(&comm), "flx_comm_free");
+    }
+    MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+    if (rank_ == 0)
+        fmt::print("{} checks a rank, {} wrong over all\n", checks, wrong);
+    return wrong == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+    const int code = run({argv + 1, argv + argc});
+    MPI_Finalize();
+    return code;
+}

@@ -1,0 +1,305 @@
+/// The flag protocol of collectives between GPUs and the plans for it, run by host threads: one for each team of each
+/// rank, with the very code of the kernels.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "cuda/exchange.h"
+#include "cuda/plan.h"
+
+namespace flx::cuda {
+namespace {
+
+/// As the blocks of a kernel, in ordinary memory. Adds bytes.
+class HostTeam {
+  public:
+    HostTeam(const Job &job, const std::atomic<bool> &abort) : job_(job), abort_(abort) {}
+
+    uint32_t count(uint32_t block) const { return *number(job_.windows[job_.rank], WindowLayout::count(block)); }
+    void set_count(uint32_t block, uint32_t value) {
+        *number(job_.windows[job_.rank], WindowLayout::count(block)) = value;
+    }
+    void signal(Stage stage, uint32_t block, uint32_t count) {
+        for (int peer = 0; peer < job_.ranks; ++peer)
+            if (peer != job_.rank)
+                flag(peer, stage, block, job_.rank).store(count, std::memory_order_release);
+    }
+    bool wait(Stage stage, uint32_t block, uint32_t count) {
+        for (int peer = 0; peer < job_.ranks; ++peer) {
+            while (peer != job_.rank &&
+                   static_cast<int32_t>(flag(job_.rank, stage, block, peer).load(std::memory_order_acquire) - count) <
+                       0) {
+                if (abort_.load(std::memory_order_relaxed))
+                    return false;
+                std::this_thread::yield();
+            }
+        }
+        return true;
+    }
+    void copy(const char *from, const Targets &to, uint64_t bytes) {
+        each(to, [&](char *target) { std::memcpy(target, from, bytes); });
+    }
+    void reduce(const Sources &from, const Targets &to, uint64_t bytes, int divisor) {
+        std::vector<char> sum(bytes);
+        for (int rank = 0; rank < from.ranks; ++rank) {
+            const char *source = rank == from.rank ? from.own : from.slots + rank * from.stride;
+            // Not commutative, so that the order shows.
+            for (uint64_t i = 0; i < bytes; ++i)
+                sum[i] = static_cast<char>(3 * sum[i] + source[i]);
+        }
+        for (uint64_t i = 0; i < bytes; ++i)
+            sum[i] = static_cast<char>(sum[i] + divisor);
+        copy(sum.data(), to, bytes);
+    }
+
+  private:
+    static uint32_t *number(char *window, uint64_t offset) { return reinterpret_cast<uint32_t *>(window + offset); }
+    std::atomic_ref<uint32_t> flag(int rank, Stage stage, uint32_t block, int source) {
+        return std::atomic_ref<uint32_t>(*number(job_.windows[rank], WindowLayout::flag(stage, block, source)));
+    }
+    template <typename Store>
+    void each(const Targets &to, const Store &store) {
+        if (to.local != nullptr)
+            store(to.local);
+        for (int peer = 0; peer < job_.ranks; ++peer)
+            if ((to.peers >> peer & 1) != 0)
+                store(to.bases[peer] + to.offset);
+    }
+
+    const Job &job_;
+    const std::atomic<bool> &abort_;
+};
+
+struct Ranks {
+    explicit Ranks(int ranks) : layout(window_for(16 << 20, ranks)) {
+        for (int rank = 0; rank < ranks; ++rank)
+            windows.emplace_back(layout.bytes() + 64);
+    }
+    char *window(int rank) {
+        return windows[rank].data() + (64 - reinterpret_cast<uintptr_t>(windows[rank].data()) % 64) % 64;
+    }
+    WindowLayout layout;
+    std::vector<std::vector<char>> windows;
+};
+
+struct Case {
+    Kind kind;
+    uint64_t bytes;  ///< of the whole vector
+    bool direct = false;
+    bool in_place = false;
+    int root = 0;
+};
+
+uint64_t input_bytes(const Case &test, int ranks) {
+    return test.kind == Kind::allgather ? test.bytes / ranks : test.bytes;
+}
+
+std::vector<char> input_of(const Case &test, int rank, int ranks, int turn) {
+    std::vector<char> input(input_bytes(test, ranks));
+    for (size_t i = 0; i < input.size(); ++i)
+        input[i] = static_cast<char>(i * 31 + i / 251 * 7 + static_cast<size_t>(rank) * 91 + turn * 13);
+    return input;
+}
+
+std::vector<char> expected(const Case &test, int rank, int ranks, int turn) {
+    const uint64_t block = test.bytes / ranks;
+    std::vector<std::vector<char>> inputs;
+    for (int source = 0; source < ranks; ++source)
+        inputs.push_back(input_of(test, source, ranks, turn));
+    std::vector<char> result;
+    if (test.kind == Kind::bcast)
+        return inputs[test.root];
+    if (!reduces(test.kind)) {
+        for (int source = 0; source < ranks; ++source) {
+            const auto from = inputs[source].begin() + (test.kind == Kind::alltoall ? rank * block : 0);
+            result.insert(result.end(), from, from + block);
+        }
+        return result;
+    }
+    result.resize(test.bytes);
+    for (uint64_t i = 0; i < test.bytes; ++i) {
+        for (int source = 0; source < ranks; ++source)
+            result[i] = static_cast<char>(3 * result[i] + inputs[source][i]);
+        result[i] = static_cast<char>(result[i] + 1);
+    }
+    if (test.kind == Kind::reduce_scatter_block)
+        return {result.begin() + rank * block, result.begin() + (rank + 1) * block};
+    return result;
+}
+
+/// Runs operations one after the other, every rank at its own pace, as streams do.
+void run(int ranks, const std::vector<Case> &cases, const Limits &limits, uint64_t tile) {
+    Ranks memory(ranks);
+    std::atomic<bool> abort{false};
+    std::vector<std::vector<std::vector<char>>> outputs(cases.size());
+    for (size_t c = 0; c < cases.size(); ++c)
+        for (int rank = 0; rank < ranks; ++rank)
+            outputs[c].emplace_back(cases[c].bytes + 1, 'x');
+    std::vector<std::thread> threads;
+    std::vector<std::vector<std::vector<char>>> inputs(cases.size());
+    for (size_t c = 0; c < cases.size(); ++c)
+        for (int rank = 0; rank < ranks; ++rank)
+            inputs[c].push_back(input_of(cases[c], rank, ranks, static_cast<int>(c)));
+    for (int rank = 0; rank < ranks; ++rank) {
+        threads.emplace_back([&, rank] {
+            for (size_t c = 0; c < cases.size(); ++c) {
+                const Case &test = cases[c];
+                Plan plan = plan_of(test.kind, test.bytes, ranks, test.direct, memory.layout, limits);
+                ASSERT_EQ(plan.way, Way::tiles);
+                if (tile != 0)
+                    plan.tile_bytes = std::min(tile, plan.tile_bytes);
+                Job job;
+                job.kind = test.kind;
+                job.direct = test.direct;
+                job.rank = rank;
+                job.ranks = ranks;
+                job.root = test.root;
+                job.flat = plan.flat;
+                job.bytes = test.bytes;
+                job.part_bytes = plan.part_bytes;
+                job.tile_bytes = plan.tile_bytes;
+                job.layout = memory.layout;
+                job.out = outputs[c][rank].data();
+                job.in = inputs[c][rank].data();
+                if (test.in_place || (test.kind == Kind::bcast && rank == test.root)) {
+                    char *place = job.out + (test.kind == Kind::allgather ? rank * plan.part_bytes : 0);
+                    std::memcpy(place, job.in, inputs[c][rank].size());
+                    job.in = place;
+                }
+                for (int peer = 0; peer < ranks; ++peer) {
+                    job.windows[peer] = memory.window(peer);
+                    job.outputs[peer] = outputs[c][peer].data();
+                }
+                job.blocks = std::min(plan.blocks, job.tiles());
+                std::vector<std::thread> teams;
+                for (uint32_t block = 0; block < job.blocks; ++block)
+                    teams.emplace_back([&job, &abort, block] {
+                        HostTeam team(job, abort);
+                        run_exchange(team, job, block);
+                    });
+                for (std::thread &team : teams)
+                    team.join();
+            }
+        });
+    }
+    for (std::thread &thread : threads)
+        thread.join();
+    for (size_t c = 0; c < cases.size(); ++c) {
+        for (int rank = 0; rank < ranks; ++rank) {
+            if (cases[c].kind == Kind::reduce && rank != cases[c].root)
+                continue;
+            const std::vector<char> want = expected(cases[c], rank, ranks, static_cast<int>(c));
+            const std::vector<char> &out = outputs[c][rank];
+            EXPECT_TRUE(std::equal(want.begin(), want.end(), out.begin()))
+                << name_of(cases[c].kind) << " of " << cases[c].bytes << " on rank " << rank << " of " << ranks;
+            EXPECT_EQ(out[cases[c].bytes], 'x') << name_of(cases[c].kind) << " wrote past its output";
+        }
+    }
+}
+
+std::vector<Case> cases_for(int ranks) {
+    std::vector<Case> cases;
+    for (const bool direct : {false, true}) {
+        for (const uint64_t block : {uint64_t{1}, uint64_t{999}, uint64_t{40'000}}) {
+            const uint64_t bytes = block * ranks;
+            const int root = static_cast<int>(block) % ranks;
+            cases.push_back({Kind::allreduce, bytes + 5, direct, block == 999});
+            cases.push_back({Kind::reduce_scatter_block, bytes, false, block != 999});
+            cases.push_back({Kind::allgather, bytes, direct, block == 999});
+            cases.push_back({Kind::bcast, bytes + 3, direct, false, root});
+            cases.push_back({Kind::reduce, bytes + 1, false, false, root});
+            cases.push_back({Kind::alltoall, bytes, direct, !direct});
+        }
+    }
+    return cases;
+}
+
+TEST(CudaExchange, EveryCollectiveIsExactInRankOrder) {
+    for (const int ranks : {2, 3, 4}) {
+        const auto cases = cases_for(ranks);
+        run(ranks, cases, {0, UINT64_MAX, 3}, 0);
+    }
+}
+
+TEST(CudaExchange, ManyTilesReuseTheSlots) {
+    run(3, cases_for(3), {0, UINT64_MAX, 2}, 4096);
+    run(2, cases_for(2), {0, UINT64_MAX, 1}, 2048);
+}
+
+TEST(CudaExchange, AWaitEndsWhenItIsToldTo) {
+    Ranks memory(2);
+    std::atomic<bool> abort{false};
+    std::vector<char> in(1000), out(1000);
+    Job job;
+    job.ranks = 2;
+    job.bytes = 1000;
+    job.part_bytes = 512;
+    job.tile_bytes = 512;
+    job.layout = memory.layout;
+    job.in = in.data();
+    job.out = out.data();
+    job.windows[0] = memory.window(0);
+    job.windows[1] = memory.window(1);  // whose rank never comes
+    std::thread alone([&] {
+        HostTeam team(job, abort);
+        run_exchange(team, job, 0);
+    });
+    abort = true;
+    alone.join();
+    HostTeam team(job, abort);
+    EXPECT_EQ(team.count(0), 0U) << "an operation that was given up does not count";
+}
+
+TEST(CudaPlan, TilesCoverEveryPartOnce) {
+    for (const int ranks : {2, 3, 4, 8}) {
+        const WindowLayout layout = window_for(256 << 20, ranks);
+        EXPECT_LE(layout.bytes(), uint64_t{256} << 20);
+        for (int kind = 0; kind < kKinds; ++kind) {
+            for (uint64_t bytes : {uint64_t{1}, uint64_t{100'000}, uint64_t{77'777'777}, uint64_t{5} << 30}) {
+                const auto which = static_cast<Kind>(kind);
+                bytes = has_blocks(which) ? bytes * ranks : bytes;
+                const Plan plan = plan_of(which, bytes, ranks, false, layout, {0, UINT64_MAX, 32});
+                Job job;
+                job.kind = which;
+                job.ranks = ranks;
+                job.bytes = bytes;
+                job.part_bytes = plan.part_bytes;
+                job.tile_bytes = plan.tile_bytes;
+                job.blocks = plan.blocks;
+                EXPECT_LE(plan.tile_bytes, layout.slot_bytes);
+                EXPECT_EQ(plan.tile_bytes % kGrain, 0U);
+                uint64_t covered = 0;
+                for (int part = 0; part < job.owners(); ++part)
+                    covered += job.part_length(part);
+                EXPECT_EQ(covered, bytes) << name_of(which);
+                uint64_t tiles = 0;
+                for (uint32_t block = 0; block < job.blocks; ++block) {
+                    EXPECT_GE(job.steps(block), 1U) << "a team without work";
+                    tiles += job.steps(block);
+                }
+                EXPECT_EQ(tiles, job.tiles());
+            }
+        }
+    }
+}
+
+TEST(CudaPlan, WaysFollowSizeAndRegistration) {
+    const WindowLayout layout = window_for(256 << 20, 4);
+    const Limits limits{64 << 10, 64 << 20, 32};
+    const auto way = [&](Kind kind, uint64_t bytes, bool direct) {
+        return plan_of(kind, bytes, 4, direct, layout, limits).way;
+    };
+    EXPECT_EQ(way(Kind::allreduce, 21845, true), Way::small);
+    EXPECT_EQ(way(Kind::allreduce, 21846, true), Way::tiles) << "three messages are more than allowed";
+    EXPECT_EQ(way(Kind::allgather, 87380, true), Way::small) << "a message is one rank's block";
+    EXPECT_EQ(way(Kind::allreduce, 64 << 20, true), Way::engines);
+    EXPECT_EQ(way(Kind::allreduce, 64 << 20, false), Way::tiles) << "peers may not write into this output";
+    EXPECT_EQ(way(Kind::reduce_scatter_block, 64 << 20, false), Way::engines);
+    EXPECT_EQ(way(Kind::reduce, 64 << 20, false), Way::tiles);
+}
+
+}  // namespace
+}  // namespace flx::cuda
