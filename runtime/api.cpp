@@ -367,6 +367,26 @@ flx_status_t bcast(void *buf, size_t count, flx_dtype_t dtype, int root, flx_com
     });
 }
 
+flx_status_t alltoall(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_comm_t comm,
+                      Order order) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_common(comm, count, dtype, FLX_SUM, 0, false));
+        const size_t total = count * comm->impl->size();
+        FLX_TRY(check_buffer(recvbuf, "recvbuf", total));
+        if (sendbuf == FLX_IN_PLACE || sendbuf == recvbuf) {
+            sendbuf = recvbuf;
+        } else {
+            FLX_TRY(check_buffer(sendbuf, "sendbuf", total));
+            const size_t bytes = total * flx::size_of(dtype);
+            FLX_TRY(check_overlap(sendbuf, bytes, recvbuf, bytes));
+        }
+        if (order.on_stream || flx::cuda::on_device(recvbuf))
+            return comm->impl->run_on_device({flx::cuda::Kind::alltoall, sendbuf, recvbuf, total, dtype, FLX_SUM, 0},
+                                             order.stream, !order.on_stream);
+        return comm->impl->alltoall(sendbuf, recvbuf, count, dtype);
+    });
+}
+
 flx_status_t reduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op, int root,
                     flx_comm_t comm, Order order) {
     return guarded([&]() -> Status {
@@ -440,20 +460,7 @@ flx_status_t flx_reduce_on_stream(const void *sendbuf, void *recvbuf, size_t cou
 
 flx_status_t flx_alltoall_on_stream(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
                                     flx_comm_t comm, CUstream_st *stream) {
-    return guarded([&]() -> Status {
-        FLX_TRY(check_common(comm, count, dtype, FLX_SUM, 0, false));
-        const size_t total = count * comm->impl->size();
-        FLX_TRY(check_buffer(recvbuf, "recvbuf", total));
-        if (sendbuf == FLX_IN_PLACE || sendbuf == recvbuf) {
-            sendbuf = recvbuf;
-        } else {
-            FLX_TRY(check_buffer(sendbuf, "sendbuf", total));
-            const size_t bytes = total * flx::size_of(dtype);
-            FLX_TRY(check_overlap(sendbuf, bytes, recvbuf, bytes));
-        }
-        return comm->impl->run_on_device({flx::cuda::Kind::alltoall, sendbuf, recvbuf, total, dtype, FLX_SUM, 0},
-                                         stream, false);
-    });
+    return alltoall(sendbuf, recvbuf, count, dtype, comm, Order{true, stream});
 }
 
 flx_status_t flx_register(flx_comm_t comm, void *memory, size_t bytes) {
@@ -471,22 +478,7 @@ flx_status_t flx_deregister(flx_comm_t comm, void *memory) {
 }
 
 flx_status_t flx_alltoall(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_comm_t comm) {
-    return guarded([&]() -> Status {
-        FLX_TRY(check_common(comm, count, dtype, FLX_SUM, 0, false));
-        const size_t total = count * comm->impl->size();
-        FLX_TRY(check_buffer(recvbuf, "recvbuf", total));
-        if (sendbuf == FLX_IN_PLACE || sendbuf == recvbuf) {
-            sendbuf = recvbuf;
-        } else {
-            FLX_TRY(check_buffer(sendbuf, "sendbuf", total));
-            const size_t bytes = total * flx::size_of(dtype);
-            FLX_TRY(check_overlap(sendbuf, bytes, recvbuf, bytes));
-        }
-        if (flx::cuda::on_device(recvbuf))
-            return comm->impl->run_on_device({flx::cuda::Kind::alltoall, sendbuf, recvbuf, total, dtype, FLX_SUM, 0},
-                                             nullptr, true);
-        return comm->impl->alltoall(sendbuf, recvbuf, count, dtype);
-    });
+    return alltoall(sendbuf, recvbuf, count, dtype, comm, Order{});
 }
 
 flx_status_t flx_alltoallv(const void *sendbuf, void *recvbuf, const size_t *sendcounts, const size_t *sdispls,
