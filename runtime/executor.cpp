@@ -110,6 +110,7 @@ void Executor::begin(const std::vector<Step> &steps, const std::vector<int> &pee
     link_mask_ = 0;
     movable_ = false;
     stuck_since_ns_ = 0;
+    stuck_ = false;
     for (const int peer : peers) {
         link_mask_ |= router_.incoming_links(peer);
         sides_[peer] = {router_.outgoing_links(peer), 0, 0, 0, 0};
@@ -153,8 +154,10 @@ void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, siz
             append(cursors_, Cursor{slice.link, slice.offset, slice.offset + slice.count, chunk_cells});
             link_mask_ |= 1U << slice.link;
             lane(step.peer, slice.link).left += elements(state, slice.offset, slice.count) * element_bytes_;
-            if (link.kind() == LinkKind::rail && router_.may_move_cells())
+            if (link.kind() == LinkKind::rail && router_.may_move_cells()) {
                 sides_[step.peer].sharing |= 1U << slice.link;
+                lane(step.peer, slice.link).before = link.unacknowledged(step.peer);
+            }
         }
     }
     state.cursors = static_cast<uint32_t>(cursors_.size()) - state.first_cursor;
@@ -275,11 +278,14 @@ Status Executor::carry(Waiter &waiter) {
         if (held_count_ != 0)
             moved |= retry_held();
         take_completions(moved);
+        stuck_ = false;
         if (moved) {
             stuck_since_ns_ = 0;
             waiter.moved();
-        } else if (open_steps_ != 0 && !(held_count_ != 0 && set_aside_if_stuck())) {
-            FLX_TRY(takes_long() ? waiter.pause_at_ease() : waiter.pause());
+        } else if (open_steps_ != 0) {
+            stuck_ = is_stuck();
+            if (!(stuck_ && set_aside()))
+                FLX_TRY(takes_long() ? waiter.pause_at_ease() : waiter.pause());
         }
     }
     if (held_count_ != 0)
@@ -396,18 +402,25 @@ void Executor::give_back(const Held &held) {
         std::free(held.aside);
 }
 
-/// Links lose the order of cells when cells move between them. Ranks that fill a receiver's room with different cells
-/// of one sum would wait for each other: it then copies what it holds, and so gives the room back. Rare: only where
-/// something came from every rank of the sum and yet no cell is complete. True if it copied something.
-bool Executor::set_aside_if_stuck() {
+/// Whether nothing has moved for so long that ranks may wait for each other.
+bool Executor::is_stuck() {
     constexpr int64_t kPatienceNs = 20'000'000;
+    if (held_count_ == 0 && !movable_)
+        return false;
     const int64_t now = now_ns();
     if (stuck_since_ns_ == 0)
         stuck_since_ns_ = now;
     if (now - stuck_since_ns_ < kPatienceNs)
         return false;
     stuck_since_ns_ = 0;
-    if (plan_ == nullptr)
+    return true;
+}
+
+/// Links lose the order of cells when cells move between them. Ranks that fill a receiver's room with different cells
+/// of one sum would wait for each other: it then copies what it holds, and so gives the room back. Rare: only where
+/// something came from every rank of the sum and yet no cell is complete. True if it copied something.
+bool Executor::set_aside() {
+    if (held_count_ == 0 || plan_ == nullptr)
         return false;
     const std::vector<int32_t> &group = plan_->schedule().group;
     const auto gathers = [&](const Held &held) {

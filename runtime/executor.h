@@ -76,10 +76,11 @@ class Executor {
         uint32_t end;
         uint32_t chunk_cells;
     };
-    struct Lane {            // a link towards a peer
-        uint64_t left = 0;   // bytes of its slices that were not sent
-        uint64_t under = 0;  // bytes under way, as of this turn
-        double rate = 0;     // bytes/ns; 0: not known
+    struct Lane {             // a link towards a peer
+        uint64_t left = 0;    // bytes of its slices that were not sent
+        uint64_t under = 0;   // bytes of this operation under way, as of this turn
+        uint64_t before = 0;  // of earlier ones, which the peer may hold until it asks for them
+        double rate = 0;      // bytes/ns; 0: not known
         double latency_ns = 0;
     };
     struct Side {              // a peer that is sent to; links as bit masks
@@ -129,7 +130,8 @@ class Executor {
     void take_completions(bool &moved);
     bool retry_held();
     [[nodiscard]] bool takes_long() const;
-    bool set_aside_if_stuck();
+    [[nodiscard]] bool is_stuck();
+    bool set_aside();
     void give_back(const Held &held);
     Status advance(bool &moved);
     Status advance_send(uint32_t index, bool &moved);
@@ -189,7 +191,8 @@ class Executor {
     std::vector<uint64_t> bits_;
     std::vector<std::vector<Held>> held_;  // by peer
     uint32_t held_count_ = 0;
-    int64_t stuck_since_ns_ = 0;  // nothing moved while arrivals were held; 0: something did
+    int64_t stuck_since_ns_ = 0;  // nothing moved; 0: something did
+    bool stuck_ = false;          // for long: what is ready is sent whatever the paces say
     std::vector<Side> sides_;     // by peer
     std::vector<Lane> lanes_;     // by peer and link
     std::vector<const void *> sources_;

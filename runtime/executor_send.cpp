@@ -42,7 +42,10 @@ void Executor::look_at_paces() {
             const Pace pace = links_[link]->pace(peer);
             lane.rate = pace.bytes_per_ns;
             lane.latency_ns = pace.round_trip_ns / 2;
-            lane.under = links_[link]->unacknowledged(peer);
+            // A message that the peer has not asked for yet says nothing about how fast the link empties.
+            const uint64_t under = links_[link]->unacknowledged(peer);
+            lane.before = std::min(lane.before, under);
+            lane.under = under - lane.before;
             bytes += static_cast<double>(lane.left);
             if ((side.lost >> link & 1) != 0)
                 continue;
@@ -115,7 +118,8 @@ Status Executor::link_failed(int link, int peer) {
 }
 
 /// What the links have left of their own slices: one chunk each. A link that has enough under way to be busy until all
-/// others are done takes no more: what it leaves can go another way.
+/// others are done takes no more: what it leaves can go another way. Not for long, since what is under way may be held
+/// by a peer that waits for others.
 Status Executor::advance_send(uint32_t index, bool &moved) {
     const Step &step = (*steps_)[index];
     State &state = states_[index];
@@ -133,7 +137,7 @@ Status Executor::advance_send(uint32_t index, bool &moved) {
         if (run == 0)
             continue;
         served |= 1U << cursor.link;
-        if (side.end_ns > 0 && (side.sharing >> cursor.link & 1) != 0) {
+        if (!stuck_ && side.end_ns > 0 && (side.sharing >> cursor.link & 1) != 0) {
             if (busy_until_end(side, lane(step.peer, cursor.link),
                                elements(state, cursor.next, run) * element_bytes_)) {
                 side.engaged |= 1U << cursor.link;
