@@ -50,4 +50,12 @@ void LinkCounters::read(uint64_t *bytes) {
     }
 }
 
+std::vector<double> LinkCounters::vector() const {
+    std::vector<double> shares(names_.size());
+    for (size_t i = 0; i < stats_.size(); ++i) {
+        shares[column_of_[i]] = stats_[i].share;
+    }
+    return shares;
+}
+
 }  // namespace flx::perf

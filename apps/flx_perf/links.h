@@ -22,6 +22,9 @@ class LinkCounters {
     [[nodiscard]] const std::vector<std::string> &names() const { return names_; }
     /// Writes the payload bytes that this rank has put on each link so far: names().size() numbers. Local.
     void read(uint64_t *bytes);
+    /// What the partition vector gave each link in this rank's last operation, as of the last read(): names().size()
+    /// parts of 1.
+    [[nodiscard]] std::vector<double> vector() const;
 
   private:
     flx_comm_t comm_;

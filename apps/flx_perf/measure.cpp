@@ -146,7 +146,7 @@ double Measurer::timed_call(Side side) {
     }
     if (logged) {
         links_.read(after_.data());
-        LoggedCall entry{begin - start_, seconds * 1e6, wrong, {}};
+        LoggedCall entry{begin - start_, seconds * 1e6, wrong, {}, links_.vector()};
         for (size_t i = 0; i < after_.size(); ++i) {
             entry.bytes.push_back(after_[i] - before_[i]);
         }

@@ -278,7 +278,7 @@ std::string csv_of(const Results &results) {
 std::string log_header(const std::vector<std::string> &links) {
     std::string text = "iteration,seconds,us,wrong";
     for (const std::string &link : links) {
-        text += fmt::format(",{0}_share,{0}_bytes", link);
+        text += fmt::format(",{0}_share,{0}_bytes,{0}_vector", link);
     }
     return text + ",size\n";
 }
@@ -290,7 +290,7 @@ std::string log_line(int64_t iteration, const LoggedCall &call, uint64_t bytes) 
     }
     const std::vector<double> shares = shares_of(call.bytes);
     for (size_t i = 0; i < shares.size(); ++i) {
-        text += fmt::format(",{:.6f},{}", shares[i], call.bytes[i]);
+        text += fmt::format(",{:.6f},{},{:.6f}", shares[i], call.bytes[i], call.vector[i]);
     }
     return text + fmt::format(",{}\n", bytes);
 }

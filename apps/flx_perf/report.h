@@ -47,6 +47,7 @@ struct LoggedCall {
     double us = 0;                  ///< on the slowest rank
     std::optional<uint64_t> wrong;  ///< empty: not checked
     std::vector<uint64_t> bytes;    ///< that all ranks put on each link
+    std::vector<double> vector;     ///< each link's part of the partition vector, on rank 0
 };
 
 struct Results {

@@ -127,9 +127,11 @@ TEST(Table, SaysWhyThereIsNoPeer) {
 
 TEST(Log, LinesMatchTheHeader) {
     EXPECT_EQ(log_header({"shm", "eth0"}),
-              "iteration,seconds,us,wrong,shm_share,shm_bytes,eth0_share,eth0_bytes,size\n");
-    EXPECT_EQ(log_line(3, {0.5, 12.25, 1, {300, 100}}, 64), "3,0.500000,12.250,1,0.750000,300,0.250000,100,64\n");
-    EXPECT_EQ(log_line(3, {0.5, 12.25, {}, {0, 0}}, 64), "3,0.500000,12.250,,0.000000,0,0.000000,0,64\n");
+              "iteration,seconds,us,wrong,shm_share,shm_bytes,shm_vector,eth0_share,eth0_bytes,eth0_vector,size\n");
+    EXPECT_EQ(log_line(3, {0.5, 12.25, 1, {300, 100}, {0.5, 0.5}}, 64),
+              "3,0.500000,12.250,1,0.750000,300,0.500000,0.250000,100,0.500000,64\n");
+    EXPECT_EQ(log_line(3, {0.5, 12.25, {}, {0, 0}, {1, 0}}, 64),
+              "3,0.500000,12.250,,0.000000,0,1.000000,0.000000,0,0.000000,64\n");
 }
 
 TEST(Settings, OnlyWhatAPersonSet) {
