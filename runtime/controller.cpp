@@ -13,7 +13,9 @@ namespace {
 // Constants of the controller; docs/controller.md says why each has its value.
 constexpr double kSeedSamples = 2;                 // what a probe's rate weighs, in samples
 constexpr double kOutlier = 0.25;                  // relative deviation from the mean that may be a change
-constexpr double kOutlierSpreads = 2.5;            // and in mean deviations
+constexpr double kOutlierSpreads = 3;              // and in mean deviations
+constexpr double kNoisy = 0.06;                    // relative mean deviation above which a rate is averaged over
+constexpr int kNoisyWindows = 4;                   // so many windows
 constexpr double kFar = 2;                         // factor at which two samples are enough
 constexpr double kBurstStep = 1.25;                // by which samples of no length may change a rate at once
 constexpr double kSeedSpread = 0.1;                // of an estimate that has no history
@@ -516,8 +518,9 @@ bool Controller::learn(int slot, int link, const LinkSample &sample) {
         // One hiccup counts, but only as much as the bound.
         cost = side > 0 ? bound : before * before / bound;
     }
-    if (believed.count < options_.window)
-        ++believed.count;
+    const int window =
+        believed.spread > kNoisy * before ? std::min(kNoisyWindows * options_.window, 255) : options_.window;
+    believed.count = static_cast<uint8_t>(std::min(believed.count + 1, window));
     double weight = kInverse[believed.count];
     if (static_cast<double>(sample.busy_ns) < weight * options_.burst_ns)
         weight = static_cast<double>(sample.busy_ns) * per_burst_;
