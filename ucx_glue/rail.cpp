@@ -265,8 +265,11 @@ void Rail::close_endpoint(Peer &peer) {
     if (peer.endpoint == nullptr)
         return;
     tainted_ = true;
-    const std::array requests{close(std::exchange(peer.endpoint, nullptr), true),
-                              close(std::exchange(peer.ack_endpoint, nullptr), true)};
+    // One that is still being connected must stay until the worker goes: when the peer answers, UCX would look at what
+    // it has freed. It refers to no memory of the caller's.
+    const std::array requests{
+        close(std::exchange(peer.endpoint, nullptr), true),
+        peer.ack_connected ? close(std::exchange(peer.ack_endpoint, nullptr), true) : ucs_status_ptr_t{}};
     const int64_t end = now_ns() + 50 * kMillisecond;
     for (ucs_status_ptr_t request : requests)
         await_closed(request, end);
