@@ -164,7 +164,7 @@ void Communicator::say_ended(const Operation &operation) {
 /// is inside another call moves the rails anyway and settles when it leaves: the last one out waits.
 Status Communicator::settle(Waiter &waiter) {
     int64_t began = 0;
-    while (!process_->rails_in_use() && !rails_->flushed()) {
+    while (!process_->rails_in_use() && !rails_->settled()) {
         if (rails_->progress()) {
             waiter.moved();
             continue;
@@ -278,7 +278,7 @@ LinkCounters Communicator::carried(const Route &route, int index) const {
     LinkCounters sum;
     for (const int peer : route.peers) {
         const LinkCounters counters = links_[index].link->counters(peer);
-        sum.bytes += counters.bytes;
+        sum.bytes += counters.bytes - counters.untimed_bytes;
         sum.busy_ns += counters.busy_ns;
     }
     return sum;

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "water_fill.h"
+
 namespace flx {
 namespace {
 
@@ -95,41 +97,6 @@ struct Controller::Lane {
     int link = 0;
 };
 
-namespace {
-
-/// Water-filling over `lanes` (rising latency, at least one). Writes each lane's share, returns the finish time.
-///
-/// Lane k carries (T - latency_k)·rate_k bytes, so T = (bytes + Σ latency·rate) / Σ rate over the lanes in use. They
-/// are a prefix: adding lane k keeps T above latency_k exactly if T was above it before, and lowers T.
-template <typename Lanes>
-double water_fill(const Lanes &lanes, int count, double bytes, double min_gain, double *share) {
-    double rates = 0, held = bytes, single = std::numeric_limits<double>::infinity();
-    int used = 0, best = 0;
-    for (int k = 0; k < count; ++k) {
-        const double alone = lanes[k].latency + bytes * lanes[k].cost;
-        if (alone < single) {
-            single = alone;
-            best = k;
-        }
-        if (used == k && lanes[k].latency * rates < held) {
-            rates += lanes[k].rate;
-            held += lanes[k].latency * lanes[k].rate;
-            ++used;
-        }
-    }
-    const double finish = held / rates;
-    if (single <= finish * (1 + min_gain)) {
-        for (int k = 0; k < count; ++k)
-            share[k] = k == best ? 1 : 0;
-        return single;
-    }
-    for (int k = 0; k < count; ++k)
-        share[k] = k < used ? std::max(0.0, (finish - lanes[k].latency) * lanes[k].rate / bytes) : 0;
-    return finish;
-}
-
-}  // namespace
-
 int size_class(size_t bytes) {
     return bytes == 0 ? 0 : std::min(static_cast<int>(std::bit_width(bytes)) - 1, kSizeClasses - 1);
 }
@@ -137,7 +104,7 @@ int size_class(size_t bytes) {
 PartitionVector balance(std::span<const LinkEstimate> links, size_t bytes) {
     struct Plain {
         double latency, rate, cost;
-        size_t link;
+        int link;
     };
     std::array<Plain, kMaxLinks> lanes{};
     int count = 0;
@@ -145,7 +112,7 @@ PartitionVector balance(std::span<const LinkEstimate> links, size_t bytes) {
         const double together = known_rate(links[i].together_bytes_per_ns);
         const double rate = together > 0 ? together : known_rate(links[i].bytes_per_ns);
         if (links[i].usable && rate > 0)
-            lanes[count++] = {known_latency(links[i].latency_ns), rate, 1 / rate, i};
+            lanes[count++] = {known_latency(links[i].latency_ns), rate, 1 / rate, static_cast<int>(i)};
     }
     std::array<double, kMaxLinks> shares{};
     if (count > 0) {

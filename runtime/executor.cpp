@@ -72,6 +72,9 @@ Executor::Executor(int rank, int size, uint32_t comm, std::vector<Link *> links,
     for (std::vector<Held> &list : held_)
         list.reserve(kHeldPerPeer);
     early_.reserve(kEarly);
+    for (size_t link = 0; link < links_.size(); ++link)
+        if (links_[link] != nullptr && links_[link]->kind() == LinkKind::shm)
+            memory_links_ |= 1U << link;
 }
 
 Executor::~Executor() {
@@ -254,7 +257,10 @@ Status Executor::run(const Operation &operation, const Exchange &exchange, Waite
 }
 
 Status Executor::carry(Waiter &waiter) {
+    constexpr uint64_t kBriefBytes = 64 << 10;
     all_bytes_ = open_bytes_;
+    brief_ = open_bytes_ <= kBriefBytes;
+    came_ = 0;
     began_ns_ = open_bytes_ >= kTimedBytes ? now_ns() : 0;
     note(TraceKind::begins);
     if (!early_.empty()) {
@@ -290,6 +296,8 @@ Status Executor::carry(Waiter &waiter) {
     }
     if (held_count_ != 0)
         retry_held();
+    if (came_ != 0)
+        lively_ = came_;
     note(TraceKind::returns);
     steps_ = nullptr;
     return {};
@@ -499,8 +507,18 @@ Status Executor::mismatch(int peer, const ChunkHeader &header, uint32_t step) co
                 peer, header.signature, rank_, header.sequence, expected);
 }
 
+/// A look at a rail is a system call or two, and in a short operation all but one of them find nothing. So rails over
+/// which nothing came lately are looked at now and then: often enough for what changed its way.
+uint32_t Executor::links_to_poll() {
+    constexpr uint32_t kTurnsPerLook = 8;
+    const uint32_t lively = (lively_ | came_) & link_mask_;
+    if (!brief_ || lively == 0 || ++turns_ % kTurnsPerLook == 0)
+        return link_mask_;
+    return lively | (link_mask_ & memory_links_);
+}
+
 Status Executor::take_arrivals(bool &moved) {
-    for (uint32_t mask = link_mask_; mask != 0; mask &= mask - 1) {
+    for (uint32_t mask = links_to_poll(); mask != 0; mask &= mask - 1) {
         const int index = std::countr_zero(mask);
         Link &link = *links_[index];
         link.progress();  // What a transport does within itself is no news: arrivals and completions are.
@@ -511,6 +529,7 @@ Status Executor::take_arrivals(bool &moved) {
             // One chunk a turn keeps the pipeline's steps interleaved, so that what came in is used while in the cache.
             if (link.receive(peer, arrival)) {
                 moved = true;
+                came_ |= 1U << index;
                 FLX_TRY(accept(arrival, index));
             } else if (link.kind() != LinkKind::shm) {
                 FLX_TRY(link.error(peer));

@@ -126,6 +126,7 @@ class Executor {
     [[nodiscard]] Status mismatch(int peer, const ChunkHeader &header, uint32_t step) const;
     [[nodiscard]] std::byte *place(const algorithms::Place &place, size_t offset) const;
     Status take_arrivals(bool &moved);
+    [[nodiscard]] uint32_t links_to_poll();
     Status accept(const Arrival &arrival, int link);
     void take_completions(bool &moved);
     bool retry_held();
@@ -170,6 +171,7 @@ class Executor {
     const uint32_t comm_;
     const std::vector<Link *> links_;
     Router &router_;
+    uint32_t memory_links_ = 0;
 
     // Of the running operation.
     const Operation *operation_ = nullptr;
@@ -181,6 +183,8 @@ class Executor {
     bool movable_ = false;    // cells may move between links
     bool stream_ = false;     // results are too large to stay in the cache
     uint32_t link_mask_ = 0;  // links that may carry something of this operation
+    bool brief_ = false;      // short, and nothing of it waits for an acknowledgement
+    uint32_t came_ = 0;       // links over which chunks of it came
     uint32_t open_steps_ = 0;
     uint64_t open_bytes_ = 0;  // of all steps, not done
     uint64_t all_bytes_ = 0;
@@ -199,6 +203,9 @@ class Executor {
     std::unique_ptr<std::byte, void (*)(void *)> scratch_;
     size_t scratch_bytes_ = 0;
     size_t scratch_block_bytes_ = 0;
+
+    uint32_t lively_ = 0;  // links over which the last operation's chunks came
+    uint32_t turns_ = 0;
 
     Trace *trace_ = nullptr;
     bool noted_ = false;                   // the running operation is

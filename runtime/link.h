@@ -55,9 +55,10 @@ enum class SendResult {
 
 /// What a link has carried to one peer. Monotonic.
 struct LinkCounters {
-    uint64_t bytes = 0;    ///< payload sent (rails: acknowledged)
-    uint64_t chunks = 0;   ///< likewise
-    uint64_t busy_ns = 0;  ///< time during which something was outstanding (shm: spent copying or found no room)
+    uint64_t bytes = 0;          ///< payload sent (rails: acknowledged)
+    uint64_t chunks = 0;         ///< likewise
+    uint64_t busy_ns = 0;        ///< time during which something was outstanding (shm: spent copying or found no room)
+    uint64_t untimed_bytes = 0;  ///< of `bytes`: in small chunks, which are acknowledged when it suits and not timed
 };
 
 enum class LinkKind : uint8_t { shm, rail };
@@ -113,7 +114,7 @@ class Link {
     virtual bool progress() = 0;
     /// Chunks sent and not completed, to all peers.
     [[nodiscard]] virtual size_t outstanding() const = 0;
-    /// Bytes sent to `peer` and not acknowledged.
+    /// Bytes sent to `peer` and not acknowledged, but for small chunks that are acknowledged when it suits.
     [[nodiscard]] virtual size_t unacknowledged(int peer) const = 0;
     /// What is known of its speed. Links of unknown pace neither give nor take unsent cells while they work.
     [[nodiscard]] virtual Pace pace(int /*peer*/) const { return {}; }

@@ -747,7 +747,7 @@ Status Communicator::connect_rails() {
         }
     }
     const auto done = [](const Pair &pair) {
-        return pair.sent && pair.received && pair.link->unacknowledged(pair.peer) == 0;
+        return pair.sent && pair.received && pair.link->outstanding() == 0;
     };
     const int64_t end = now_ns() + kPatienceNs;
     // Whoever is done still owes its peers acknowledgements.

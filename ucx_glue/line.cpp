@@ -35,6 +35,7 @@ uint32_t ipv4_of(const std::string &device) {
 RailOptions bounded(RailOptions options) {
     options.chunk_bytes = std::max(options.chunk_bytes, kMaxCellBytes);
     options.copy_bytes = std::min(options.copy_bytes, options.chunk_bytes);
+    options.copy_whole_bytes = std::clamp(options.copy_whole_bytes, options.copy_bytes, options.chunk_bytes);
     return options;
 }
 
@@ -149,10 +150,10 @@ bool Line::wanted(const Target &target) const {
     return std::any_of(links_.begin(), links_.end(), [&](const auto &entry) { return entry.second->serves(target); });
 }
 
-bool Line::progress() {
+bool Line::progress(bool flush) {
     bool moved = false;
     for (const auto &rail : rails_)
-        moved |= rail->progress();
+        moved |= rail->progress(flush);
     return moved;
 }
 
@@ -162,6 +163,10 @@ bool Line::busy() const {
 
 bool Line::flushed() const {
     return std::all_of(rails_.begin(), rails_.end(), [](const auto &rail) { return rail->flushed(); });
+}
+
+bool Line::settled() const {
+    return std::all_of(rails_.begin(), rails_.end(), [](const auto &rail) { return rail->settled(); });
 }
 
 bool Line::unacknowledged() const {

@@ -92,9 +92,10 @@ class Line {
     /// Whether a communicator uses the line to this process.
     [[nodiscard]] bool wanted(const Target &target) const;
 
-    bool progress();
+    bool progress(bool flush);
     [[nodiscard]] bool busy() const;
     [[nodiscard]] bool flushed() const;
+    [[nodiscard]] bool settled() const;
     /// Whether chunks of this process are unacknowledged.
     [[nodiscard]] bool unacknowledged() const;
 

@@ -14,6 +14,8 @@ namespace {
 
 /// Calls of ucp_worker_progress at once: enough to empty what came in together, few enough to return soon.
 constexpr int kPolls = 4;
+/// After so many polls of nothing this process waits for something slow, and has time to send what it owes.
+constexpr int kIdlePolls = 128;
 constexpr int64_t kMillisecond = 1'000'000;
 
 }  // namespace
@@ -56,7 +58,7 @@ Rail::~Rail() {
     if (context_.worker == nullptr)
         return;
     for (int64_t end = now_ns() + 50 * kMillisecond; !flushed() && now_ns() < end;)
-        progress();
+        progress(true);
     closing_ = true;
     close_all_endpoints();
     for (Inbound &chunk : inbound_.all())
@@ -245,17 +247,25 @@ void Rail::control_sent(void *request, ucs_status_t status, void *data) {
     message->rail->control_messages_.give(message);
 }
 
-bool Rail::progress() {
+bool Rail::settled() const {
+    return requests_ == 0 && deferred_.empty() &&
+           std::none_of(owing_.begin(), owing_.end(), [](const Peer *peer) { return peer->owed_promptly; });
+}
+
+bool Rail::progress(bool flush) {
     const Quiet quiet;
     bool moved = false;
-    for (int i = 0; i < kPolls && ucp_worker_progress(context_.worker) != 0; ++i)
+    small_came_ = false;
+    // A small chunk may be all that somebody waits for: another look costs it a system call.
+    for (int i = 0; i < kPolls && !small_came_ && ucp_worker_progress(context_.worker) != 0; ++i)
         moved = true;
     if (announce_first_ != nullptr || !deferred_.empty() || !stale_.empty()) {
         run_deferred();
         moved = true;
     }
+    idle_polls_ = moved ? 0 : idle_polls_ + 1;
     if (!owing_.empty())
-        send_due_acks(!moved);
+        send_due_acks(!moved && (flush || idle_polls_ >= kIdlePolls));
     return moved;
 }
 

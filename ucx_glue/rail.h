@@ -153,11 +153,14 @@ class Rail {
     /// A link has handed the completion over, or goes with it.
     void collected(Outgoing *chunk);
 
-    bool progress();
+    /// `flush`: sends all that is owed where nothing moved. Else what nobody waits for may stay until it can ride.
+    bool progress(bool flush);
     /// Whether this process waits for something on this rail.
     [[nodiscard]] bool busy() const { return live_unacknowledged_ > 0 || !flushed(); }
     /// Whether everything that this process owes its peers has left.
     [[nodiscard]] bool flushed() const { return requests_ == 0 && owing_.empty() && deferred_.empty(); }
+    /// Likewise, but for acknowledgements of chunks that were copied.
+    [[nodiscard]] bool settled() const;
     /// Whether nothing of anybody's is in it.
     [[nodiscard]] bool unused() const;
     /// An endpoint was closed by force: UCX makes no further one here safely.
@@ -280,6 +283,8 @@ class Rail {
     size_t live_unacknowledged_ = 0;  // chunks to peers that have not failed
     size_t requests_ = 0;             // of UCX
     size_t inbound_used_ = 0;
+    int idle_polls_ = 0;       // since something moved
+    bool small_came_ = false;  // in this progress()
 };
 
 /// Monotonic nanoseconds.

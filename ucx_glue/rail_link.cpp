@@ -124,8 +124,8 @@ bool RailLink::completed(Completion &completion) {
 
 bool RailLink::progress() {
     auto lock = line_->lock();
-    const bool moved = line_->progress();
-    if (outstanding_ != 0)
+    const bool moved = line_->progress(false);
+    if (paced_ != 0)
         polled_ns_ = now_ns();
     line_->failover().turn();
     return moved;
@@ -162,7 +162,7 @@ size_t RailLink::outstanding() const {
 
 size_t RailLink::unacknowledged(int peer) const {
     auto lock = line_->lock();
-    return sides_[peer].unacknowledged_bytes;
+    return sides_[peer].paced_bytes;
 }
 
 LinkCounters RailLink::counters(int peer) const {
@@ -203,40 +203,41 @@ void RailLink::arrived(Inbound *chunk) {
     sides_[chunk->rank].inbox.append(chunk);
 }
 
-void RailLink::started(int rank, size_t bytes) {
-    Side &side = sides_[rank];
-    if (side.unacknowledged_chunks == 0)
-        side.busy_since = now_ns();
-    if (paced(bytes)) {
-        if (side.paced_bytes == 0)
-            side.pace.begun(now_ns());
-        side.paced_bytes += bytes;
+void RailLink::started(const Outgoing &chunk) {
+    if (paced(chunk)) {
+        Side &side = sides_[chunk.rank];
+        if (side.paced_chunks == 0) {
+            side.busy_since = now_ns();
+            side.pace.begun(side.busy_since);
+        }
+        side.paced_bytes += chunk.wire.header.bytes;
         ++side.paced_chunks;
+        ++paced_;
     }
-    ++side.unacknowledged_chunks;
-    side.unacknowledged_bytes += bytes;
     ++outstanding_;
 }
 
-void RailLink::withdrawn(int rank, size_t bytes) {
-    Side &side = sides_[rank];
-    --side.unacknowledged_chunks;
-    side.unacknowledged_bytes -= bytes;
+void RailLink::withdrawn(const Outgoing &chunk) {
     --outstanding_;
-    if (paced(bytes)) {
-        side.paced_bytes -= bytes;
+    if (paced(chunk)) {
+        Side &side = sides_[chunk.rank];
+        side.paced_bytes -= chunk.wire.header.bytes;
         --side.paced_chunks;
+        --paced_;
     }
 }
 
 void RailLink::delivered(const Outgoing &chunk, int64_t now) {
     Side &side = sides_[chunk.rank];
     const uint32_t bytes = chunk.wire.header.bytes;
-    withdrawn(chunk.rank, bytes);
+    withdrawn(chunk);
     side.counters.bytes += bytes;
     ++side.counters.chunks;
-    if (paced(bytes))
-        side.pace.delivered(bytes, now, side.paced_bytes);
+    if (!paced(chunk)) {
+        side.counters.untimed_bytes += bytes;
+        return;
+    }
+    side.pace.delivered(bytes, now, side.paced_bytes);
     // `now` was read when the acknowledgements came in, which may be before the send that a late callback ends.
     if (now > side.busy_since) {
         side.counters.busy_ns += static_cast<uint64_t>(now - side.busy_since);

@@ -52,11 +52,17 @@ class RailLink final : public Link {
     void arrived(Inbound *chunk);
     /// Whether the chunk is of an operation that ended.
     [[nodiscard]] bool ended(const Inbound &chunk) const;
-    void started(int rank, size_t bytes);
+    void started(const Outgoing &chunk);
     /// It has carried the chunk, `now` being when the acknowledgement came.
     void delivered(const Outgoing &chunk, int64_t now);
     /// It had started so much, and will not deliver it.
-    void withdrawn(int rank, size_t bytes);
+    void withdrawn(const Outgoing &chunk);
+    /// Whether a chunk shall be copied at send.
+    [[nodiscard]] bool copies(int rank, const ChunkHeader &header) const {
+        const RailOptions &options = line_->options();
+        return header.bytes <= options.copy_bytes ||
+               (header.bytes <= options.copy_whole_bytes && header.first_cell == 0 && sides_[rank].paced_chunks == 0);
+    }
     /// A chunk that was sent here lost its connection; and one is done, wherever.
     void went_astray() { ++astray_; }
     void finished(Outgoing *chunk);
@@ -65,18 +71,16 @@ class RailLink final : public Link {
     Outgoing *take_finished();
 
   private:
-    /// Chunks that are copied are acknowledged when it suits, and say nothing of the rail's pace.
-    [[nodiscard]] bool paced(size_t bytes) const { return bytes > line_->options().copy_bytes; }
+    /// Chunks that were copied are acknowledged when it suits, and say nothing of the rail's pace.
+    [[nodiscard]] static bool paced(const Outgoing &chunk) { return chunk.copy == nullptr; }
 
     struct Side {
         Target *target = nullptr;  // null: not reached
         List<Inbound> inbox;
         LinkCounters counters;
-        size_t unacknowledged_bytes = 0;
-        uint32_t unacknowledged_chunks = 0;
         int64_t busy_since = 0;
         PaceMeter pace;
-        size_t paced_bytes = 0;  // of those unacknowledged
+        size_t paced_bytes = 0;  // unacknowledged
         uint32_t paced_chunks = 0;
         uint64_t ended = 0;  // pairwise sequences
     };
@@ -90,6 +94,7 @@ class RailLink final : public Link {
     Outgoing *finished_last_ = nullptr;
     std::vector<Completion> relayed_;  // not collected
     size_t outstanding_ = 0;
+    size_t paced_ = 0;       // chunks of those
     int64_t polled_ns_ = 0;  // acknowledgements that came by then were seen
     size_t astray_ = 0;      // chunks that have it as their home, and are with other links or none
     uint64_t ended_ = 0;

@@ -9,8 +9,10 @@ namespace flx::ucx {
 
 namespace {
 
-/// Acknowledgements that nobody waits for ride on chunks; so many may wait for one.
+/// Acknowledgements that nobody waits for ride on chunks; so many may wait for one, of so many bytes: little beside the
+/// window and the copies that their sender may have.
 constexpr size_t kLazyAcks = 32;
+constexpr size_t kLazyBytes = 32 << 10;
 /// While chunks are held, acknowledgements wait until there are so many bytes of them: a slow rail's window is small.
 constexpr size_t kAckBytes = 64 << 10;
 
@@ -68,6 +70,7 @@ ucs_status_t Rail::chunk_handler(void *rail, const void *header, size_t header_b
         return UCS_OK;
     }
     bool kept = chunk->memory == Inbound::Memory::ucx;
+    self.small_came_ = self.small_came_ || wire.prompt == 0;
     self.deliver(chunk);
     // Its acknowledgement must not have to wait for a connection to be made.
     if (peer.endpoint == nullptr && peer.process >= 0 && !peer.wants_endpoint) {
@@ -148,7 +151,7 @@ void Rail::release(Inbound *chunk) {
     // While the executor holds further chunks of this peer, their acknowledgements will go along.
     bool due =
         peer.owed_promptly && (peer.handed == 0 || peer.owed_bytes >= std::min(options_.window_bytes / 8, kAckBytes));
-    if (due || peer.owed.size() >= kLazyAcks)
+    if (due || peer.owed.size() >= kLazyAcks || (peer.owed_bytes >= kLazyBytes && !peer.owed_promptly))
         send_acks(peer);
 }
 

@@ -23,7 +23,7 @@ int64_t now_ns() {
         .count();
 }
 
-/// `in_flight`: a chunk of so many bytes may be started, as a `put` or a message.
+/// `in_flight`: a chunk of so many bytes may be started, as a `put`, if it was to be one and can, or a message.
 SendResult Rail::can_start(Peer &peer, size_t bytes, size_t window, bool &put) {
     const bool full = peer.unacknowledged_chunks != 0 &&
                       (peer.unacknowledged_bytes + bytes > window || peer.unacknowledged_chunks >= kMaxChunksPerPeer);
@@ -31,7 +31,7 @@ SendResult Rail::can_start(Peer &peer, size_t bytes, size_t window, bool &put) {
         return SendResult::busy;
     if (!ensure_endpoint(peer))
         return SendResult::failed;
-    put = spec_.rma && bytes > options_.copy_bytes && peer.remote.state() != RemoteRing::State::refused;
+    put = put && peer.remote.state() != RemoteRing::State::refused;
     if (put && peer.remote.state() != RemoteRing::State::granted) {
         if (peer.remote.state() == RemoteRing::State::unknown) {
             peer.remote.asked();
@@ -46,14 +46,15 @@ SendResult Rail::send(Peer &peer, RailLink &link, int rank, const ChunkHeader &h
     assert(header.bytes <= options_.chunk_bytes && header.comm == link.comm_id());
     if (peer.failure != UCS_OK || header.bytes > options_.chunk_bytes)
         return SendResult::failed;
-    bool put = false;
+    const bool copies = link.copies(rank, header);
+    bool put = spec_.rma && !copies;
     if (const SendResult result = can_start(peer, header.bytes, link.window(rank), put);
         result != SendResult::in_flight)
         return result;
     Outgoing *chunk = take_outgoing(peer, &link, rank, header);
     chunk->home = &link;
     chunk->source = data;
-    if (header.bytes <= options_.copy_bytes) {
+    if (copies) {
         int size_class = BufferPool::class_of(header.bytes);
         size_t size = BufferPool::bytes_of(size_class);
         if (copied_bytes_ + size <= kMaxCopiedBytes)
@@ -110,7 +111,7 @@ bool Rail::start(Outgoing *chunk, bool put) {
     if (peer.failure == UCS_OK)
         ++live_unacknowledged_;
     if (chunk->link != nullptr)
-        chunk->link->started(chunk->rank, bytes);
+        chunk->link->started(*chunk);
     return true;
 }
 
@@ -139,7 +140,7 @@ bool Rail::surrender(Peer &peer, Resend &resend) {
         --peer.unacknowledged_chunks;
         peer.unacknowledged_bytes -= header.bytes;
         if (chunk.link != nullptr)
-            chunk.link->withdrawn(chunk.rank, header.bytes);
+            chunk.link->withdrawn(chunk);
         if (chunk.home != nullptr && !chunk.resent)
             chunk.home->went_astray();
         drop_outgoing(&chunk);
@@ -319,7 +320,7 @@ bool Rail::sends_for(const RailLink &link) const {
 void Rail::detach(RailLink &link) {
     // Chunks that UCX still sends refer to memory that the program may free as soon as the communicator is gone.
     for (int64_t end = now_ns() + 100'000'000; sends_for(link) && now_ns() < end;)
-        progress();
+        progress(true);
     for (Outgoing &chunk : outgoing_.all()) {
         if (!chunk.used || (chunk.link != &link && chunk.home != &link))
             continue;

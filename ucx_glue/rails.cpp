@@ -84,7 +84,7 @@ class RailsOverUcx final : public Rails {
         const bool all = failover_.restless();
         for (const auto &line : lines())
             if (all || line->busy())
-                moved |= line->progress();
+                moved |= line->progress(true);
         failover_.turn();
         return moved;
     }
@@ -93,6 +93,12 @@ class RailsOverUcx final : public Rails {
         const std::lock_guard guard(gate_);
         return failover_.relay().flushed() &&
                std::all_of(lines().begin(), lines().end(), [](const auto &line) { return line->flushed(); });
+    }
+
+    [[nodiscard]] bool settled() const override {
+        const std::lock_guard guard(gate_);
+        return failover_.relay().flushed() &&
+               std::all_of(lines().begin(), lines().end(), [](const auto &line) { return line->settled(); });
     }
 
     void enter() override { gate_.enter(); }
@@ -107,7 +113,7 @@ class RailsOverUcx final : public Rails {
         if (!gate_.enter_as_guard())
             return kGuardNapMs;
         for (const auto &line : lines())
-            line->progress();
+            line->progress(true);
         failover_.guard_turn();
         const int nap_ms = failover_.relay().hurried() ? 1 : is_restless() ? kGuardNapMs : 0;
         gate_.leave_as_guard();

@@ -27,7 +27,10 @@ struct RailSpec {
 struct RailOptions {
     size_t window_bytes = 2u << 20;   ///< payload that may be unacknowledged per peer and rail
     size_t chunk_bytes = 128u << 10;  ///< largest payload of one chunk
-    size_t copy_bytes = 4096;        ///< chunks up to this are copied at send (SendResult::copied), with a bounded pool
+    size_t copy_bytes = 4096;  ///< chunks up to this are copied at send (SendResult::copied), with a bounded pool
+    /// Likewise chunks with which a block begins, where nothing else is under way: they are all of a short message,
+    /// whose end should not have to wait for an acknowledgement.
+    size_t copy_whole_bytes = 16384;
     bool threads = false;            ///< calls may come from several threads: guard workers by a lock
     double timeout_s = 0.3;          ///< silence of a rail, while its peer answers elsewhere, after which it is lost
     double deadline_s = 30;          ///< with every rail to a process lost for so long, links report an error
@@ -81,12 +84,16 @@ class Rails {
     /// destroyed is dropped.
     virtual std::unique_ptr<Link> link(int rail, uint32_t comm_id, std::vector<int> processes) = 0;
 
-    /// Moves all rails that have something outstanding. True if something moved.
+    /// Moves all rails that have something outstanding, and sends what it owes the peers where nothing moved. True if
+    /// something moved.
     virtual bool progress() = 0;
     /// Whether everything that this process owes its peers (acknowledgements, answers, chunks that were copied) has
-    /// left. A call should not return to the program before: nobody would move it until the next call, while a peer
-    /// may wait for it inside FLX.
+    /// left.
     [[nodiscard]] virtual bool flushed() const = 0;
+    /// Whether all that a peer may wait for inside FLX has left: everything but acknowledgements of chunks that were
+    /// copied. A call should not return to the program before, since nobody would move it until the next call. What
+    /// remains rides on the next chunks, or is sent by whoever calls guard().
+    [[nodiscard]] virtual bool settled() const = 0;
 
     /// With one thread, the calling thread has the rails to itself between enter() and leave(): around an operation.
     /// Other calls are guarded one by one. Nests.

@@ -1,0 +1,78 @@
+/// \file water_fill.h
+/// How one message is shared among links so that they end together: the controller's formula (docs/controller.md).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+
+namespace flx {
+
+/// Messages below this are small. What their shares would cost, a chunk more to send and to receive for each link, is
+/// in no rate; and what they gain is less than it seems, as sockets, shapers and switches let short bursts pass at any
+/// speed. So sharing must save so much time.
+inline constexpr double kSmallBytes = 16 << 10;
+inline constexpr double kSmallGainNs = 100e3;
+
+/// The lane that would carry a small message soonest. Latencies within a third are alike, and so are times within 5 %:
+/// then the faster lane goes, and of those that are as fast the first link, so that both ends choose the same, however
+/// their measurements came out.
+template <typename Lanes>
+int choose_single(const Lanes &lanes, int count, double bytes) {
+    constexpr double kAlike = 1.3;
+    constexpr double kAlikeNs = 300;
+    constexpr double kLate = 1.05;
+    constexpr double kSameRate = 0.75;
+    const double alike = lanes[0].latency * kAlike + kAlikeNs;  // rising latency
+    const auto end = [&](int k) { return std::max(lanes[k].latency, alike) + bytes * lanes[k].cost; };
+    double soonest = std::numeric_limits<double>::infinity();
+    for (int k = 0; k < count; ++k)
+        soonest = std::min(soonest, end(k));
+    double fastest = 0;
+    for (int k = 0; k < count; ++k)
+        if (end(k) <= soonest * kLate)
+            fastest = std::max(fastest, lanes[k].rate);
+    int best = -1;
+    for (int k = 0; k < count; ++k)
+        if (end(k) <= soonest * kLate && lanes[k].rate >= kSameRate * fastest &&
+            (best < 0 || lanes[k].link < lanes[best].link))
+            best = k;
+    return best;
+}
+
+/// Water-filling over `lanes` (rising latency, at least one; latency, rate > 0, cost = 1 / rate, link). Writes each
+/// lane's share, returns the finish time.
+///
+/// Lane k carries (T - latency_k)·rate_k bytes, so T = (bytes + Σ latency·rate) / Σ rate over the lanes in use. They
+/// are a prefix: adding lane k keeps T above latency_k exactly if T was above it before, and lowers T.
+template <typename Lanes>
+double water_fill(const Lanes &lanes, int count, double bytes, double min_gain, double *share) {
+    double rates = 0, held = bytes, single = std::numeric_limits<double>::infinity();
+    int used = 0, best = 0;
+    for (int k = 0; k < count; ++k) {
+        const double alone = lanes[k].latency + bytes * lanes[k].cost;
+        if (alone < single) {
+            single = alone;
+            best = k;
+        }
+        if (used == k && lanes[k].latency * rates < held) {
+            rates += lanes[k].rate;
+            held += lanes[k].latency * lanes[k].rate;
+            ++used;
+        }
+    }
+    const double finish = held / rates;
+    const bool small = bytes < kSmallBytes && single <= finish + kSmallGainNs;
+    if (small || single <= finish * (1 + min_gain)) {
+        if (small)
+            best = choose_single(lanes, count, bytes);
+        for (int k = 0; k < count; ++k)
+            share[k] = k == best ? 1 : 0;
+        return lanes[best].latency + bytes * lanes[best].cost;
+    }
+    for (int k = 0; k < count; ++k)
+        share[k] = k < used ? std::max(0.0, (finish - lanes[k].latency) * lanes[k].rate / bytes) : 0;
+    return finish;
+}
+
+}  // namespace flx
