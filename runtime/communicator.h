@@ -44,6 +44,7 @@ struct LinkMeasured {
     double latency_ns = 0;             ///< one way
     double bytes_per_ns = 0;           ///< alone
     double together_bytes_per_ns = 0;  ///< while all links were loaded
+    double small_ns = 0;               ///< a small chunk's time, equal on all ranks; 0: not measured
 };
 
 /// One link of a communicator. The index is the same on all ranks; a rank that does not have the link has a null one.
@@ -143,6 +144,7 @@ class Communicator final : private Router, private Watch {
     Status measure(const Communicator *parent);
     Status measure_ring(int next, int previous, double budget_ms, std::span<LinkMeasured, kMaxLinks> found);
     static LinkMeasured mean_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place);
+    static double small_ns(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place);
     Status own_rails();
     Status make_routes();
     void lend_rails();

@@ -95,6 +95,7 @@ struct Controller::Lane {
     double rate = 0;  // > 0
     double cost = 0;  // 1 / rate
     int link = 0;
+    double preference = 0;
 };
 
 int size_class(size_t bytes) {
@@ -105,6 +106,7 @@ PartitionVector balance(std::span<const LinkEstimate> links, size_t bytes) {
     struct Plain {
         double latency, rate, cost;
         int link;
+        double preference;
     };
     std::array<Plain, kMaxLinks> lanes{};
     int count = 0;
@@ -112,7 +114,8 @@ PartitionVector balance(std::span<const LinkEstimate> links, size_t bytes) {
         const double together = known_rate(links[i].together_bytes_per_ns);
         const double rate = together > 0 ? together : known_rate(links[i].bytes_per_ns);
         if (links[i].usable && rate > 0)
-            lanes[count++] = {known_latency(links[i].latency_ns), rate, 1 / rate, static_cast<int>(i)};
+            lanes[count++] = {known_latency(links[i].latency_ns), rate, 1 / rate, static_cast<int>(i),
+                              known_latency(links[i].preference)};
     }
     std::array<double, kMaxLinks> shares{};
     if (count > 0) {
@@ -133,6 +136,7 @@ Controller::Controller(std::span<const LinkEstimate> links, const ControllerOpti
     per_burst_ = options_.burst_ns > 0 ? 1 / options_.burst_ns : 0;
     for (int i = 0; i < count_; ++i) {
         links_[i].latency = known_latency(links[i].latency_ns);
+        links_[i].preference = known_latency(links[i].preference);
         by_latency_[i] = static_cast<uint8_t>(i);
         for (int slot = 0; slot < kSlots; ++slot)
             source_[slot][i] = static_cast<uint8_t>(slot);
@@ -255,7 +259,7 @@ int Controller::lanes(int slot, int extra, std::array<Lane, kMaxLinks> &out) con
     int count = 0;
     const auto add = [&](int link) {
         const Estimate &believed = estimate(slot, link);
-        out[count++] = {links_[link].latency, believed.rate(), believed.cost, link};
+        out[count++] = {links_[link].latency, believed.rate(), believed.cost, link, links_[link].preference};
     };
     for (int k = 0; k < on_count_; ++k) {
         if (extra >= 0 && links_[extra].latency < links_[on_links_[k]].latency) {

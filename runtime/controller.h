@@ -24,6 +24,9 @@ struct LinkEstimate {
     double bytes_per_ns = 0;           ///< alone; equals GB/s
     double together_bytes_per_ns = 0;  ///< while all usable links of the route are loaded; 0 where not measured
     bool usable = true;                ///< false: never gets a share
+    /// What a small message takes, by a measurement that all ranks of the route know: among links that would do, small
+    /// messages take the one of least, so that both ends choose alike. 0 for all links: by latency and rate.
+    double preference = 0;
 };
 
 /// What one operation put on one link, in one phase, and how long that link had something outstanding.
@@ -109,6 +112,7 @@ class Controller {
 
     struct LinkState {
         double latency = 0;
+        double preference = 0;
         double gain = 0;                                           // what it was found to add, relative to rest
         double needed = 0;                                         // what it would have had to add
         double rest = 0;                                           // rate of those that were on then, bytes/ns

@@ -53,9 +53,9 @@ enum class SendResult {
     failed      ///< not taken: the link to this peer does not work (see Link::state and Link::error)
 };
 
-/// What a link has carried to one peer. Monotonic.
+/// What a link has carried to one peer. Monotonic, until the link is lost: what goes over others instead is theirs.
 struct LinkCounters {
-    uint64_t bytes = 0;          ///< payload sent (rails: acknowledged)
+    uint64_t bytes = 0;          ///< payload sent (rails: acknowledged, but for small chunks)
     uint64_t chunks = 0;         ///< likewise
     uint64_t busy_ns = 0;        ///< time during which something was outstanding (shm: spent copying or found no room)
     uint64_t untimed_bytes = 0;  ///< of `bytes`: in small chunks, which are acknowledged when it suits and not timed

@@ -123,9 +123,13 @@ Choice Planner::choose(Collective collective, size_t bytes) const {
     }
     const bool reduces = collective == Collective::allreduce || collective == Collective::reduce_scatter_block ||
                          collective == Collective::reduce;
-    if ((agreed_.strict && reduces) || agreed_.size <= 2)
+    if (agreed_.strict && reduces)
         return direct;
-    return {Way::scheduled, algorithms::find(cheapest(collective, bytes))};
+    const std::string_view name = cheapest(collective, bytes);
+    // Two ranks: everything is one hop by `direct`, but a sum, which is two.
+    if (agreed_.size <= 2 && name != "recursive_doubling")
+        return direct;
+    return {Way::scheduled, algorithms::find(name)};
 }
 
 const Plan &Planner::plan(Collective collective, const Choice &choice, int root) {

@@ -12,36 +12,30 @@ namespace flx {
 /// in no rate; and what they gain is less than it seems, as sockets, shapers and switches let short bursts pass at any
 /// speed. So sharing must save so much time.
 inline constexpr double kSmallBytes = 16 << 10;
-inline constexpr double kSmallGainNs = 100e3;
+inline constexpr double kSmallGainNs = 1e6;
 
-/// The lane that would carry a small message soonest. Latencies within a third are alike, and so are times within 5 %:
-/// then the faster lane goes, and of those that are as fast the first link, so that both ends choose the same, however
-/// their measurements came out.
+/// The lane for a small message: the preferred one (least `preference`, which is the same for both ends, so that what
+/// goes back goes the same way; then the first link), of those that are not much slower than another is believed to be.
 template <typename Lanes>
 int choose_single(const Lanes &lanes, int count, double bytes) {
-    constexpr double kAlike = 1.3;
-    constexpr double kAlikeNs = 300;
-    constexpr double kLate = 1.05;
-    constexpr double kSameRate = 0.75;
-    const double alike = lanes[0].latency * kAlike + kAlikeNs;  // rising latency
-    const auto end = [&](int k) { return std::max(lanes[k].latency, alike) + bytes * lanes[k].cost; };
-    double soonest = std::numeric_limits<double>::infinity();
+    constexpr double kMuch = 2;
+    constexpr double kMuchNs = 100e3;
+    double least = std::numeric_limits<double>::infinity();
     for (int k = 0; k < count; ++k)
-        soonest = std::min(soonest, end(k));
-    double fastest = 0;
-    for (int k = 0; k < count; ++k)
-        if (end(k) <= soonest * kLate)
-            fastest = std::max(fastest, lanes[k].rate);
+        least = std::min(least, bytes * lanes[k].cost);
     int best = -1;
-    for (int k = 0; k < count; ++k)
-        if (end(k) <= soonest * kLate && lanes[k].rate >= kSameRate * fastest &&
-            (best < 0 || lanes[k].link < lanes[best].link))
+    for (int k = 0; k < count; ++k) {
+        if (bytes * lanes[k].cost > kMuch * least + kMuchNs)
+            continue;
+        if (best < 0 || lanes[k].preference < lanes[best].preference ||
+            (lanes[k].preference == lanes[best].preference && lanes[k].link < lanes[best].link))
             best = k;
+    }
     return best;
 }
 
-/// Water-filling over `lanes` (rising latency, at least one; latency, rate > 0, cost = 1 / rate, link). Writes each
-/// lane's share, returns the finish time.
+/// Water-filling over `lanes` (rising latency, at least one; latency, rate > 0, cost = 1 / rate, link, preference: of
+/// none or all). Writes each lane's share, returns the finish time.
 ///
 /// Lane k carries (T - latency_k)·rate_k bytes, so T = (bytes + Σ latency·rate) / Σ rate over the lanes in use. They
 /// are a prefix: adding lane k keeps T above latency_k exactly if T was above it before, and lowers T.
@@ -64,7 +58,7 @@ double water_fill(const Lanes &lanes, int count, double bytes, double min_gain, 
     const double finish = held / rates;
     const bool small = bytes < kSmallBytes && single <= finish + kSmallGainNs;
     if (small || single <= finish * (1 + min_gain)) {
-        if (small)
+        if (small && lanes[best].preference > 0)
             best = choose_single(lanes, count, bytes);
         for (int k = 0; k < count; ++k)
             share[k] = k == best ? 1 : 0;

@@ -472,6 +472,8 @@ Status Communicator::measure(const Communicator *parent) {
     for (size_t l = 0; l < links_.size(); ++l) {
         links_[l].near = mean_of(all, l);
         links_[l].far = mine[kMaxLinks + l].done ? mine[kMaxLinks + l] : mean_of(all, kMaxLinks + l);
+        links_[l].near.small_ns = small_ns(all, l);
+        links_[l].far.small_ns = small_ns(all, kMaxLinks + l);
     }
     probe_ns_ = now_ns() - began;
     log().info("probed {} links in {:.0f} ms", links_.size(), probe_ns_ / 1e6);
@@ -526,6 +528,23 @@ LinkMeasured Communicator::mean_of(const std::vector<std::array<LinkMeasured, 2 
     if (ranks == 0)
         return mean;
     return {true, mean.latency_ns / ranks, mean.bytes_per_ns / ranks, mean.together_bytes_per_ns / ranks};
+}
+
+/// What a chunk of 4 KiB takes, by the best that any rank measured: what disturbs makes a link look slower, never
+/// faster, and all ranks shall find the same.
+double Communicator::small_ns(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place) {
+    constexpr double kBytes = 4096;
+    constexpr double kUnknown = 1e12;
+    double latency = kUnknown;
+    double rate = 0;
+    for (const auto &rank : all) {
+        const LinkMeasured &one = rank[place];
+        if (!one.done)
+            continue;
+        latency = std::min(latency, one.latency_ns);
+        rate = std::max({rate, one.bytes_per_ns, one.together_bytes_per_ns});
+    }
+    return rate > 0 ? latency + kBytes / rate : kUnknown;
 }
 
 /// FLX_LEND and FLX_OWN_RAIL: which rail is this rank's own.
@@ -637,7 +656,7 @@ Status Communicator::make_routes() {
             for (size_t l = 0; l < links_.size(); ++l) {
                 const LinkMeasured &measured = host == host_ ? links_[l].near : links_[l].far;
                 estimates.push_back({measured.latency_ns, measured.bytes_per_ns, measured.together_bytes_per_ns,
-                                     reaches_all(l) && measured.done});
+                                     reaches_all(l) && measured.done, measured.small_ns});
                 any = any || estimates.back().usable;
             }
             if (!any) {
@@ -746,9 +765,7 @@ Status Communicator::connect_rails() {
                 open.push_back({link, peer});  // both ways, as acknowledgements go back
         }
     }
-    const auto done = [](const Pair &pair) {
-        return pair.sent && pair.received && pair.link->outstanding() == 0;
-    };
+    const auto done = [](const Pair &pair) { return pair.sent && pair.received && pair.link->outstanding() == 0; };
     const int64_t end = now_ns() + kPatienceNs;
     // Whoever is done still owes its peers acknowledgements.
     for (; (!open.empty() || !rails_->flushed()) && now_ns() < end; std::erase_if(open, done)) {

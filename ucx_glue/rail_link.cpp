@@ -204,39 +204,53 @@ void RailLink::arrived(Inbound *chunk) {
 }
 
 void RailLink::started(const Outgoing &chunk) {
-    if (paced(chunk)) {
-        Side &side = sides_[chunk.rank];
-        if (side.paced_chunks == 0) {
-            side.busy_since = now_ns();
-            side.pace.begun(side.busy_since);
-        }
-        side.paced_bytes += chunk.wire.header.bytes;
-        ++side.paced_chunks;
-        ++paced_;
-    }
+    Side &side = sides_[chunk.rank];
+    const uint32_t bytes = chunk.wire.header.bytes;
     ++outstanding_;
+    if (!paced(chunk)) {
+        // Its acknowledgement may come long after the operation, whose bytes are asked for when it ends.
+        side.counters.bytes += bytes;
+        side.counters.untimed_bytes += bytes;
+        ++side.counters.chunks;
+        return;
+    }
+    if (side.paced_chunks == 0) {
+        side.busy_since = now_ns();
+        side.pace.begun(side.busy_since);
+    }
+    side.paced_bytes += bytes;
+    ++side.paced_chunks;
+    ++paced_;
+}
+
+void RailLink::ended(const Outgoing &chunk) {
+    --outstanding_;
+    if (!paced(chunk))
+        return;
+    Side &side = sides_[chunk.rank];
+    side.paced_bytes -= chunk.wire.header.bytes;
+    --side.paced_chunks;
+    --paced_;
 }
 
 void RailLink::withdrawn(const Outgoing &chunk) {
-    --outstanding_;
-    if (paced(chunk)) {
-        Side &side = sides_[chunk.rank];
-        side.paced_bytes -= chunk.wire.header.bytes;
-        --side.paced_chunks;
-        --paced_;
-    }
+    ended(chunk);
+    if (paced(chunk))
+        return;
+    LinkCounters &counters = sides_[chunk.rank].counters;
+    counters.bytes -= chunk.wire.header.bytes;
+    counters.untimed_bytes -= chunk.wire.header.bytes;
+    --counters.chunks;
 }
 
 void RailLink::delivered(const Outgoing &chunk, int64_t now) {
+    ended(chunk);
+    if (!paced(chunk))
+        return;
     Side &side = sides_[chunk.rank];
     const uint32_t bytes = chunk.wire.header.bytes;
-    withdrawn(chunk);
     side.counters.bytes += bytes;
     ++side.counters.chunks;
-    if (!paced(chunk)) {
-        side.counters.untimed_bytes += bytes;
-        return;
-    }
     side.pace.delivered(bytes, now, side.paced_bytes);
     // `now` was read when the acknowledgements came in, which may be before the send that a late callback ends.
     if (now > side.busy_since) {

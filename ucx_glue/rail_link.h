@@ -73,6 +73,7 @@ class RailLink final : public Link {
   private:
     /// Chunks that were copied are acknowledged when it suits, and say nothing of the rail's pace.
     [[nodiscard]] static bool paced(const Outgoing &chunk) { return chunk.copy == nullptr; }
+    void ended(const Outgoing &chunk);
 
     struct Side {
         Target *target = nullptr;  // null: not reached
