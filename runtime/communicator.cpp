@@ -142,7 +142,7 @@ Status Communicator::carry_out_by(const Choice &choice, Operation &operation) {
     }
     if (rails_ != nullptr)
         FLX_TRY(settle(waiter));
-    if (learns_)
+    if (learns_ && !executor_->brief())
         learn(operation, plan, now_ns() - began);
     return {};
 }

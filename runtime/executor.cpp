@@ -283,7 +283,8 @@ Status Executor::carry(Waiter &waiter) {
         FLX_TRY(take_arrivals(moved));
         if (held_count_ != 0)
             moved |= retry_held();
-        take_completions(moved);
+        if (!brief_)
+            take_completions(moved);
         stuck_ = false;
         if (moved) {
             stuck_since_ns_ = 0;

@@ -66,6 +66,9 @@ class Executor {
     /// Of the running operation: whom it waits for, at most one entry per peer. For Watch::check.
     void awaited(std::vector<Awaited> &result) const;
 
+    /// Whether the last operation was so short that all it sent was copied: of how fast links are it says nothing.
+    [[nodiscard]] bool brief() const { return brief_; }
+
     /// Records from now on, for tests; null: no more.
     void record(Trace *trace) { trace_ = trace; }
 
