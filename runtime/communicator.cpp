@@ -95,6 +95,8 @@ Status Communicator::carry_out(Operation &operation, const Choice &choice) {
     way_ = choice.way;
     warned_ = false;
     Status status;
+    if (lending_ != nullptr && way_ == Way::exchanged)
+        lending_->enter(bytes_for_other_hosts());
     try {
         status = carry_out_by(choice, operation);
     } catch (const std::exception &error) {  // No memory, say: chunks may be on their way, as with any other error.
@@ -104,6 +106,8 @@ Status Communicator::carry_out(Operation &operation, const Choice &choice) {
         status = investigate(std::move(status));
     for (LentLink *link : lent_)
         link->leave();
+    if (lending_ != nullptr)
+        lending_->leave();
     current_ = nullptr;
     process_->liveness().in_call(false);
     return status.ok() ? status : declare_broken(std::move(status));
@@ -258,7 +262,33 @@ Choice Communicator::choose(Collective collective, size_t bytes) const {
     return planner_->choose(collective, bytes);
 }
 
+/// What an exchange sends to another host waits on the own rail, from where others take it while they are idle. What is
+/// too short to be cut goes where it is quickest there.
+bool Communicator::begins_on_own_rail(int peer, size_t bytes) const {
+    return lending_ != nullptr && lending_->entered() && bytes > Lending::kFreeBytes && lending_->is_far(peer) &&
+           own_rail_ >= 0 && (routes_[members_[peer].host].links >> own_rail_ & 1) != 0 &&
+           (lost_[peer] >> own_rail_ & 1) == 0;
+}
+
+uint32_t Communicator::takers(int peer, size_t bytes) const {
+    return begins_on_own_rail(peer, bytes) ? routes_[members_[peer].host].links & ~1U & ~lost_[peer] : 0;
+}
+
+uint64_t Communicator::bytes_for_other_hosts() const {
+    uint64_t bytes = 0;
+    for (uint32_t step = 0; step < exchange_->steps().size(); ++step) {
+        const algorithms::Step &each = exchange_->steps()[step];
+        if (each.kind == algorithms::StepKind::send && members_[each.peer].host != host_)
+            bytes += exchange_->message(step).bytes;
+    }
+    return bytes;
+}
+
 const PartitionVector &Communicator::vector(int peer, size_t bytes, int phase) {
+    if (begins_on_own_rail(peer, bytes)) {
+        last_vector_ = own_vector_;
+        return own_vector_;
+    }
     const PartitionVector &vector = routes_[members_[peer].host].controller->vector(bytes, phase);
     last_vector_ = vector;
     return vector;
@@ -302,7 +332,8 @@ void Communicator::learn(const Operation &operation, const Plan *plan, int64_t e
             route.seen[index] = now;
             bytes_carried += samples[index].bytes;
         }
-        if (bytes_carried == 0)
+        // What was lent for a moment says nothing of what a rail carries in a collective.
+        if (bytes_carried == 0 || (plan == nullptr && lending_ != nullptr))
             continue;
         if (plan == nullptr) {
             bytes = 0;
@@ -465,6 +496,7 @@ Communicator::~Communicator() {
     lent_.clear();
     devices_.reset();
     links_.clear();
+    lending_.reset();
     executor_.reset();
 }
 

@@ -145,7 +145,8 @@ class Communicator final : private Router, private Watch {
     Status measure_ring(int next, int previous, double budget_ms, std::span<LinkMeasured, kMaxLinks> found);
     static LinkMeasured mean_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place);
     static double small_ns(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place);
-    Status own_rails();
+    Status own_rail();
+    Status exchange_owners();
     Status make_routes();
     void lend_rails();
     Status exchange_routes();
@@ -162,6 +163,7 @@ class Communicator final : private Router, private Watch {
     const PartitionVector &vector(int peer, size_t bytes, int phase) override;
     [[nodiscard]] uint32_t incoming_links(int peer) const override { return incoming_[peer]; }
     [[nodiscard]] uint32_t outgoing_links(int peer) const override { return routes_[members_[peer].host].links; }
+    [[nodiscard]] uint32_t takers(int peer, size_t bytes) const override;
     [[nodiscard]] bool may_move_cells() const override { return !forced_; }
     void lost(int link, int peer) override;
 
@@ -183,6 +185,8 @@ class Communicator final : private Router, private Watch {
 
     std::byte *aside(size_t bytes);
     Status carry_exchange();
+    [[nodiscard]] bool begins_on_own_rail(int peer, size_t bytes) const;
+    [[nodiscard]] uint64_t bytes_for_other_hosts() const;
     /// Whether the current operation goes over links, by the executor.
     [[nodiscard]] bool by_links() const { return way_ == Way::scheduled || way_ == Way::exchanged; }
     Status carry_out(Operation &operation, const Choice &choice);
@@ -228,10 +232,12 @@ class Communicator final : private Router, private Watch {
     std::unique_ptr<shm::Stream> stream_;
     std::unique_ptr<shm::PeerMemory> peer_memory_;  ///< with fused_, where the kernel allows it
     std::vector<LinkSlot> links_;
-    LedgerLine *ledger_ = nullptr;  ///< in the segment, by link
-    uint32_t own_rails_ = 0;        ///< links that are this rank's own, as a mask; 0 where rails are not owned
-    bool lends_ = false;            ///< rails that are others' may be borrowed
+    std::byte *ledger_ = nullptr;       ///< in the segment, Lending::bytes
+    int own_rail_ = -1;                 ///< the link that is this rank's own; -1 where rails are not owned
+    std::vector<uint32_t> owned_;       ///< by rank: links that it owns, as a mask
+    std::unique_ptr<Lending> lending_;  ///< null where rails are not lent
     std::vector<LentLink *> lent_;
+    PartitionVector own_vector_;  ///< all on the own rail
     std::vector<std::pair<std::string, std::string>> left_off_;
     int64_t probe_ns_ = 0;
 

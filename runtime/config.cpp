@@ -41,11 +41,11 @@ constexpr std::array kKnobs = {
          "ranks with equal text count as one host; empty: found by the system"},
     Knob{"FLX_LATE_WARNING", KnobType::real, "10", 0.1, 86400, "", "seconds",
          "a peer that is alive but late is named in a warning after this"},
-    Knob{"FLX_LEND", KnobType::choice, "off", 0, 0, "on|own|off", "",
-         "ranks of a host own a rail each: on: borrow others' while they are idle; own: use the own one only; off: all "
-         "ranks share all rails"},
+    Knob{"FLX_LEND", KnobType::choice, "on", 0, 0, "on|own|off", "",
+         "where ranks of a host own different rails: on: an exchange takes the own one and borrows others' while they "
+         "are idle; own: the own one carries all; off: all ranks share all rails"},
     Knob{"FLX_LEND_CHUNKS", KnobType::integer, "4", 1, 4096, "", "",
-         "chunks that a rank may have under way on a borrowed rail"},
+         "chunks that all borrowers of a rail together may have under way on it"},
     Knob{"FLX_LINKS", KnobType::text, "auto", 0, 0, "", "", "links that may be used, e.g. shm,eth0; auto: all found"},
     Knob{"FLX_LOG", KnobType::choice, "warn", 0, 0, "error|warn|info|debug", "", "least level of lines in the log"},
     Knob{"FLX_OWN_RAIL", KnobType::text, "auto", 0, 0, "", "",

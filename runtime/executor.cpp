@@ -164,6 +164,9 @@ void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, siz
         }
     }
     state.cursors = static_cast<uint32_t>(cursors_.size()) - state.first_cursor;
+    const uint32_t takers = router_.takers(step.peer, vector_bytes);
+    sides_[step.peer].sharing |= takers;
+    link_mask_ |= takers;
     movable_ = movable_ || std::popcount(sides_[step.peer].sharing) > 1;
 }
 

@@ -37,6 +37,8 @@ class Router {
     [[nodiscard]] virtual uint32_t incoming_links(int peer) const = 0;
     /// Links over which this rank may send to `peer`, as a bit mask: `peer` looks at them. Others never carry anything.
     [[nodiscard]] virtual uint32_t outgoing_links(int /*peer*/) const { return 0; }
+    /// Links that may take cells of a message of `bytes` to `peer` without a slice of their own, as a bit mask.
+    [[nodiscard]] virtual uint32_t takers(int /*peer*/, size_t /*bytes*/) const { return 0; }
     /// Whether cells may move between links that work. Not where shares are forced.
     [[nodiscard]] virtual bool may_move_cells() const { return true; }
     /// `link` was seen to be lost towards `peer` in the middle of an operation.

@@ -110,6 +110,11 @@ class Link {
     /// for all (`peer` -1).
     virtual void ended(int /*peer*/, uint64_t /*sequence*/) {}
 
+    /// What goes to `peer` with acknowledgements from now on, and what came with its last ones: links, as a mask
+    /// (lending.h). Links that do not carry it lose nothing that must arrive.
+    virtual void tell(int /*peer*/, uint16_t /*links*/) {}
+    [[nodiscard]] virtual uint16_t told(int /*peer*/) const { return 0; }
+
     /// Moves what is under way. Called often; returns at once where nothing is outstanding. True if something moved.
     virtual bool progress() = 0;
     /// Chunks sent and not completed, to all peers.
@@ -127,7 +132,7 @@ class Link {
 
 /// Cells are the unit in which blocks are cut: never larger than this, so that every link carries at least one.
 inline constexpr size_t kMaxCellBytes = 32 * 1024;
-/// Links of one communicator: shared memory and rails.
+/// Links of one communicator: shared memory and rails. Masks of links have 16 bits on the wire.
 inline constexpr int kMaxLinks = 16;
 
 }  // namespace flx

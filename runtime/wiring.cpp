@@ -91,7 +91,8 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     FLX_TRY(agree(*comm->bootstrap_, comm->measure(parent)));
     comm->drop_failed_links();
     FLX_TRY(agree(*comm->bootstrap_, comm->exchange_links()));
-    FLX_TRY(agree(*comm->bootstrap_, comm->own_rails()));
+    FLX_TRY(agree(*comm->bootstrap_, comm->own_rail()));
+    FLX_TRY(comm->exchange_owners());
     FLX_TRY(agree(*comm->bootstrap_, comm->make_routes()));
     FLX_TRY(comm->exchange_routes());
     FLX_TRY(agree(*comm->bootstrap_, comm->make_planner()));
@@ -103,8 +104,6 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
         comm->links_[l].bytes_before = probed.bytes;
         comm->links_[l].chunks_before = probed.chunks;
     }
-    for (LentLink *link : comm->lent_)
-        link->begin();
     comm->exchange_ = std::make_unique<Exchange>(comm->rank_, comm->size_);
     comm->forget_probing();
     result = std::move(comm);
@@ -215,7 +214,7 @@ Status Communicator::make_shared_memory() {
     const size_t fused_payload = hosts_ == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
     const size_t fused_bytes = hosts_ == 1 ? shm::Fused::bytes(size_, fused_payload) : 0;
     const size_t stream_bytes = hosts_ == 1 ? shm::Stream::bytes(size_, budget) : 0;
-    const size_t ledger_bytes = hosts_ > 1 ? kMaxLinks * sizeof(LedgerLine) : 0;
+    const size_t ledger_bytes = hosts_ > 1 ? Lending::bytes(hosts_) : 0;
     const Status status = shm::Segment::make(
         *local_, sizeof(Board) + ledger_bytes + fused_bytes + stream_bytes + shape.bytes(), segment_);
     if (!status.ok()) {
@@ -227,7 +226,7 @@ Status Communicator::make_shared_memory() {
     board_ = reinterpret_cast<Board *>(memory);
     memory += sizeof(Board);
     if (ledger_bytes != 0)
-        ledger_ = reinterpret_cast<LedgerLine *>(memory);
+        ledger_ = memory;
     memory += ledger_bytes;
     if (hosts_ == 1) {
         fused_ = std::make_unique<shm::Fused>(memory, rank_, size_, fused_payload);
@@ -547,8 +546,9 @@ double Communicator::small_ns(const std::vector<std::array<LinkMeasured, 2 * kMa
     return rate > 0 ? latency + kBytes / rate : kUnknown;
 }
 
-/// FLX_LEND and FLX_OWN_RAIL: which rail is this rank's own.
-Status Communicator::own_rails() {
+/// FLX_LEND and FLX_OWN_RAIL: which rail is this rank's own. None where that would change nothing: with one rank on the
+/// host, or one rail.
+Status Communicator::own_rail() {
     const std::string &lend = config_.text("FLX_LEND");
     if (ledger_ == nullptr || lend == "off" || !config_.text("FLX_PARTITION").empty())
         return {};
@@ -560,7 +560,7 @@ Status Communicator::own_rails() {
                 break;
             }
     const std::string &wanted = config_.text("FLX_OWN_RAIL");
-    if (rails.empty() || wanted == "none")
+    if (rails.size() < 2 || wanted == "none")
         return {};
     size_t own = rails[members_[rank_].local % rails.size()];
     if (wanted != "auto") {
@@ -573,21 +573,40 @@ Status Communicator::own_rails() {
         }
         own = *named;
     }
-    own_rails_ = 1U << own;
-    lends_ = lend != "own";
+    own_rail_ = static_cast<int>(own);
     log().info("rank {} owns rail {}{}", rank_, links_[own].name,
-               lends_ ? " and borrows the others while they are idle" : " and uses no other");
+               lend == "own" ? " and uses no other" : " and borrows the others while they are idle");
     return {};
 }
 
+Status Communicator::exchange_owners() {
+    const uint32_t mine = own_rail_ >= 0 ? 1U << own_rail_ : 0;
+    owned_.assign(size_, 0);
+    return size_ == 1 ? Status() : bootstrap_->allgather(&mine, sizeof mine, owned_.data());
+}
+
 void Communicator::lend_rails() {
-    if (own_rails_ == 0 || !lends_)
+    // Receivers tell senders of their owners, so whoever has a ledger takes part, also without a rail of its own.
+    const bool any = std::any_of(owned_.begin(), owned_.end(), [](uint32_t owned) { return owned != 0; });
+    if (!any || ledger_ == nullptr || config_.text("FLX_LEND") != "on")
         return;
-    const auto most = static_cast<uint32_t>(config_.integer("FLX_LEND_CHUNKS"));
+    std::vector<Lending::Member> members(size_);
+    for (int rank = 0; rank < size_; ++rank)
+        members[rank] = {members_[rank].host, owned_[rank]};
+    lending_ = std::make_unique<Lending>(ledger_, rank_, std::move(members), hosts_,
+                                         static_cast<uint32_t>(config_.integer("FLX_LEND_CHUNKS")));
+    if (own_rail_ >= 0) {
+        std::vector<double> shares(links_.size());
+        shares[own_rail_] = 1;
+        own_vector_ = make_partition(shares);
+    }
     for (size_t l = 1; l < links_.size(); ++l) {
         if (links_[l].link == nullptr)
             continue;
-        auto lent = std::make_unique<LentLink>(std::move(links_[l].link), ledger_[l], (own_rails_ >> l & 1) != 0, most);
+        const LinkMeasured &far = links_[l].far;
+        auto lent = std::make_unique<LentLink>(
+            std::move(links_[l].link), *lending_, static_cast<int>(l),
+            far.done ? LentLink::Believed{far.bytes_per_ns, far.latency_ns} : LentLink::Believed{});
         lent_.push_back(lent.get());
         links_[l].link = std::move(lent);
     }
@@ -623,11 +642,14 @@ Status Communicator::make_routes() {
         const auto reaches_every = [&](size_t l) {
             return std::all_of(route.peers.begin(), route.peers.end(), [&](int peer) { return reaches(l, peer); });
         };
+        // Where there are other hosts, rails are for them: within a host they only take cores and memory from what goes
+        // through shared memory, and from the rails' own traffic.
+        const bool shared_only = host == host_ && hosts_ > 1 && !is_forced && links_[0].near.done && reaches_every(0);
         // Where the own rail leads, others' are not used unless they are lent.
         const bool own_only =
-            own_rails_ != 0 && !lends_ && host != host_ && reaches_every(std::countr_zero(own_rails_));
+            own_rail_ >= 0 && config_.text("FLX_LEND") == "own" && host != host_ && reaches_every(own_rail_);
         const auto reaches_all = [&](size_t l) {
-            return reaches_every(l) && (!own_only || (own_rails_ >> l & 1) != 0);
+            return reaches_every(l) && (!own_only || static_cast<int>(l) == own_rail_) && (!shared_only || l == 0);
         };
         if (is_forced) {
             std::vector<double> shares(links_.size());

@@ -94,6 +94,8 @@ struct Peer {
     size_t owed_bytes = 0;
     bool owed_promptly = false;
     uint32_t handed = 0;  ///< its chunks that the executor holds
+    uint32_t credit = 0;  ///< what goes to it with acknowledgements: AckWire::credit
+    uint32_t told = 0;    ///< what came from it so
 
     bool relayed = false;  ///< stands for one whose chunks came through another: acknowledged by Relay
 

@@ -28,6 +28,8 @@ class RailLink final : public Link {
     void release(const Arrival &arrival) override;
     bool completed(Completion &completion) override;
     void ended(int peer, uint64_t sequence) override;
+    void tell(int peer, uint16_t links) override;
+    [[nodiscard]] uint16_t told(int peer) const override;
     bool progress() override;
     [[nodiscard]] size_t outstanding() const override;
     [[nodiscard]] size_t unacknowledged(int peer) const override;

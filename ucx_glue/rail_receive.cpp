@@ -198,7 +198,7 @@ void Rail::send_acks(Peer &peer) {
         message->rail = this;
         message->peer = &peer;
         uint32_t count = static_cast<uint32_t>(std::min<size_t>(kAcksPerMessage, peer.owed.size()));
-        message->wire = {uid_, count, 0};
+        message->wire = {uid_, count, peer.credit};
         std::memcpy(message->numbers, peer.owed.data() + (peer.owed.size() - count), count * sizeof(uint32_t));
         peer.owed.resize(peer.owed.size() - count);
         ucp_request_param_t param{};
@@ -258,6 +258,7 @@ ucs_status_t Rail::ack_handler(void *rail, const void *header, size_t header_byt
     std::memcpy(numbers, data, bytes);
     Peer &peer = self.peer_by_uid(wire.uid);
     ++peer.heard;
+    peer.told = wire.credit;
     self.acknowledged(peer, numbers, wire.count);
     return UCS_OK;
 }

@@ -46,7 +46,8 @@ static_assert(kChunkWireBytes == 60);
 struct AckWire {
     uint64_t uid;
     uint32_t count;
-    uint32_t reserved;
+    uint32_t
+        credit;  ///< of Link::tell: links in the lower half, the communicator's id (as far as it fits) in the upper
 };
 
 /// "I have something to put: where may I?"
