@@ -9,6 +9,7 @@
 #include "../common/progress.h"
 #include "device_measure.h"
 #include "measure.h"
+#include "replay.h"
 
 namespace flx::perf {
 namespace {
@@ -31,15 +32,19 @@ class Files {
         log_.flush();
     }
     void write_results(const Results &results) {
-        if (json_.is_open()) {
-            json_ << json_of(results).dump(2) << "\n";
-        }
+        write_json(json_of(results));
         if (csv_.is_open()) {
             csv_ << csv_of(results);
         }
-        finish(json_, options_.json_file);
         finish(csv_, options_.csv_file);
         finish(log_, options_.log_file);
+    }
+
+    void write_json(const nlohmann::ordered_json &json) {
+        if (json_.is_open()) {
+            json_ << json.dump(2) << "\n";
+        }
+        finish(json_, options_.json_file);
     }
 
   private:
@@ -178,6 +183,25 @@ int measure_devices(const Options &options, flx_comm_t comm, int rank, Files &fi
     return rank_0_says(!files.problem().empty()) ? 2 : wrong > 0 ? 1 : 0;
 }
 
+int measure_arrivals(const Options &options, int rank, Files &files) {
+    ArrivalsResult result;
+    result.machine = describe_machine(MPI_COMM_WORLD);
+    if (const flx_status_t status = replay(options, MPI_COMM_WORLD, result); status != FLX_SUCCESS) {
+        // The others may wait for this rank's messages.
+        const char *sentence = flx_last_error();
+        say(stderr, fmt::format("flx_perf: rank {}: arrivals: {}\n", rank,
+                                *sentence != '\0' ? sentence : flx_strerror(status)));
+        MPI_Abort(MPI_COMM_WORLD, 3);
+    }
+    if (rank == 0) {
+        say(stdout, arrivals_text(options, result));
+        files.write_json(arrivals_json(options, result));
+        say(stderr, files.problem());
+    }
+    const bool wrong = result.bound.wrong + result.lent.wrong != 0;
+    return rank_0_says(!files.problem().empty()) ? 2 : wrong ? 1 : 0;
+}
+
 int run(int argc, char **argv) {
     int rank = 0;
     int ranks = 0;
@@ -205,6 +229,9 @@ int run(int argc, char **argv) {
         if (bad != 0) {
             return 2;
         }
+    }
+    if (parsed.options->arrivals > 0) {
+        return measure_arrivals(*parsed.options, rank, files);
     }
     flx_comm_t comm = nullptr;
     if (any_failed(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "making the communicator")) {

@@ -123,6 +123,14 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
                    "of alltoallv: uniform, one-pair (rank 0 to the one half way round) or zipf:S (the k-th pair's part "
                    "is as 1/k^S); the size is what a rank sends on average, of one-pair what the one sends")
         ->capture_default_str();
+    auto *arrivals =
+        app.add_option(
+               "--arrivals", options.arrivals,
+               "of sendrecv: so many messages a second at random times (Poisson), from random ranks of the first "
+               "half to random ones of the second, of random sizes between the least and the most of --sizes; "
+               "with FLX_LEND=own and with FLX_LEND as it is, in turn; --iterations messages, else 100")
+            ->check(CLI::Range(0.001, 1e6));
+    auto *seed = app.add_option("--seed", options.seed, "of --arrivals")->capture_default_str();
     app.add_flag("--in-place", options.in_place, "input and output share memory");
     app.add_option("--memory", memory, "host, or device: GPU memory, each rank on the GPU of its place on its host")
         ->capture_default_str();
@@ -154,6 +162,8 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     app.add_option("--json", options.json_file, "write the results as JSON");
     app.add_option("--csv", options.csv_file, "write the results as CSV");
     app.add_option("--log-iterations", options.log_file, "write every timed call of FLX as CSV");
+    seed->needs(arrivals);
+    arrivals->excludes(max_seconds)->excludes(seconds)->excludes(blocks);
     iterations->excludes(max_seconds)->excludes(seconds);
     max_seconds->excludes(seconds);
     blocks->excludes(seconds);
@@ -210,6 +220,19 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     }
     if (known_traffic->kind != Traffic::Kind::kUniform && *kind != Collective::kAlltoallv) {
         return refuse("--pattern is for alltoallv");
+    }
+    if (options.arrivals > 0) {
+        constexpr int64_t kMessages = 100;
+        if (*kind != Collective::kSendrecv || options.device || against != "none") {
+            return refuse("--arrivals is for sendrecv on host memory, without --against");
+        }
+        if (options.check_every || !options.csv_file.empty() || !options.log_file.empty()) {
+            return refuse("--arrivals checks every message, and writes --json only");
+        }
+        if (ranks < 2) {
+            return refuse("--arrivals needs two ranks or more");
+        }
+        options.iterations = options.iterations > 0 ? options.iterations : kMessages;
     }
     if (options.in_place && (*kind == Collective::kAlltoallv || *kind == Collective::kSendrecv)) {
         return refuse(fmt::format("--in-place is not for {}", collective));

@@ -29,6 +29,8 @@ struct Options {
     int warmup = 5;
     int64_t iterations = 0;    ///< timed calls of each side at least; 0: as many as fit into `max_seconds`
     double max_seconds = 1.0;  ///< for the timed calls of one size
+    double arrivals = 0.0;     ///< above 0: `iterations` messages, so many a second, instead of a collective
+    uint64_t seed = 1;         ///< of arrivals
     double seconds = 0.0;      ///< above 0: back to back for so long instead of in interleaved blocks
     bool check_every = false;
     bool check_peer = false;

@@ -1,0 +1,139 @@
+#include "replay.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+namespace flx::perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kPage = 4096;
+
+/// What stands at the beginning of page `page` of message `number`.
+uint64_t stamp(uint64_t number, uint64_t page) {
+    return (number * 0x9e3779b97f4a7c15U) ^ (page + 1) * 0xbf58476d1ce4e5b9U;
+}
+
+void write_stamps(std::vector<std::byte> &buffer, uint64_t bytes, uint64_t number) {
+    for (uint64_t at = 0; at + sizeof(uint64_t) <= bytes; at += kPage) {
+        const uint64_t value = stamp(number, at / kPage);
+        std::memcpy(buffer.data() + at, &value, sizeof value);
+    }
+}
+
+uint64_t wrong_stamps(const std::vector<std::byte> &buffer, uint64_t bytes, uint64_t number) {
+    uint64_t wrong = 0;
+    for (uint64_t at = 0; at + sizeof(uint64_t) <= bytes; at += kPage) {
+        uint64_t value = 0;
+        std::memcpy(&value, buffer.data() + at, sizeof value);
+        wrong += value != stamp(number, at / kPage) ? 1 : 0;
+    }
+    return wrong;
+}
+
+/// FLX_LEND for the time in which a communicator is made.
+class LendSetting {
+  public:
+    explicit LendSetting(const std::string &value) {
+        if (const char *before = std::getenv("FLX_LEND")) {
+            before_ = before;
+        }
+        setenv("FLX_LEND", value.c_str(), 1);
+    }
+    ~LendSetting() {
+        if (before_) {
+            setenv("FLX_LEND", before_->c_str(), 1);
+        } else {
+            unsetenv("FLX_LEND");
+        }
+    }
+    LendSetting(const LendSetting &) = delete;
+    LendSetting &operator=(const LendSetting &) = delete;
+
+  private:
+    std::optional<std::string> before_;
+};
+
+struct Side {
+    flx_comm_t comm = nullptr;
+    ArrivalsWay *way = nullptr;
+};
+
+/// One rank's part of one round. `number`: of the first message.
+flx_status_t play(const std::vector<Arrived> &round, uint64_t number, Side side, int rank, MPI_Comm mpi,
+                  std::vector<std::byte> &buffer) {
+    MPI_Barrier(mpi);
+    const Clock::time_point start = Clock::now();
+    for (size_t i = 0; i < round.size(); ++i, ++number) {
+        const Arrived &message = round[i];
+        flx_status_t status = FLX_SUCCESS;
+        if (message.from == rank) {
+            std::this_thread::sleep_until(
+                start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(message.seconds)));
+            write_stamps(buffer, message.bytes, number);
+            status = flx_send(buffer.data(), message.bytes, FLX_UINT8, message.to, side.comm);
+        } else if (message.to == rank) {
+            status = flx_recv(buffer.data(), message.bytes, FLX_UINT8, message.from, side.comm);
+            side.way->seconds[number] = std::chrono::duration<double>(Clock::now() - start).count() - message.seconds;
+            side.way->wrong += wrong_stamps(buffer, message.bytes, number);
+        }
+        if (status != FLX_SUCCESS) {
+            return status;
+        }
+    }
+    return FLX_SUCCESS;
+}
+
+/// Each message was timed on its receiver.
+void gather(ArrivalsWay &way, MPI_Comm mpi) {
+    MPI_Allreduce(MPI_IN_PLACE, way.seconds.data(), static_cast<int>(way.seconds.size()), MPI_DOUBLE, MPI_SUM, mpi);
+    MPI_Allreduce(MPI_IN_PLACE, &way.wrong, 1, MPI_UINT64_T, MPI_SUM, mpi);
+}
+
+}  // namespace
+
+flx_status_t replay(const Options &options, MPI_Comm comm, ArrivalsResult &result) {
+    int rank = 0;
+    int ranks = 0;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &ranks);
+    result.trace = arrivals_of(options, ranks);
+    const char *lend = std::getenv("FLX_LEND");
+    result.bound.lend = "own";
+    result.lent.lend = lend != nullptr && *lend != '\0' ? lend : "on";
+    result.bound.seconds.assign(result.trace.size(), 0);
+    result.lent.seconds.assign(result.trace.size(), 0);
+    std::vector<std::byte> buffer(*std::max_element(options.sizes.begin(), options.sizes.end()) + sizeof(uint64_t));
+    Side sides[] = {{nullptr, &result.bound}, {nullptr, &result.lent}};
+    for (Side &side : sides) {
+        const LendSetting setting(side.way->lend);
+        if (const flx_status_t status = flx_comm_create(comm, nullptr, &side.comm); status != FLX_SUCCESS) {
+            return status;
+        }
+    }
+    uint64_t number = 0;
+    for (int round = 0; round < kArrivalRounds; ++round) {
+        const std::vector<Arrived> part = round_of(result.trace, round);
+        for (int turn = 0; turn < 2; ++turn) {
+            const flx_status_t status = play(part, number, sides[(round + turn) % 2], rank, comm, buffer);
+            if (status != FLX_SUCCESS) {
+                return status;
+            }
+        }
+        number += part.size();
+    }
+    for (Side &side : sides) {
+        gather(*side.way, comm);
+        if (const flx_status_t status = flx_comm_free(&side.comm); status != FLX_SUCCESS) {
+            return status;
+        }
+    }
+    return FLX_SUCCESS;
+}
+
+}  // namespace flx::perf
