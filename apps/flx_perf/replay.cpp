@@ -10,9 +10,38 @@
 namespace flx::perf {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr size_t kPage = 4096;
+
+double now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// What rank 0's clock shows, less this rank's: of several questions, the one that was answered soonest tells most
+/// (Cristian, Distributed Computing 3, 1989). A barrier would not do: on a busy machine ranks leave it seconds apart.
+double ahead_of_here(MPI_Comm mpi, int rank, int ranks) {
+    constexpr int kQuestions = 20;
+    double ahead = 0;
+    double soonest = 0;
+    for (int asking = 1; asking < ranks; ++asking) {
+        for (int i = 0; i < kQuestions; ++i) {
+            double there = 0;
+            if (rank == 0) {
+                MPI_Recv(&there, 1, MPI_DOUBLE, asking, 0, mpi, MPI_STATUS_IGNORE);
+                there = now();
+                MPI_Send(&there, 1, MPI_DOUBLE, asking, 0, mpi);
+            } else if (rank == asking) {
+                const double asked = now();
+                MPI_Sendrecv(&asked, 1, MPI_DOUBLE, 0, 0, &there, 1, MPI_DOUBLE, 0, 0, mpi, MPI_STATUS_IGNORE);
+                const double answered = now();
+                if (i == 0 || answered - asked < soonest) {
+                    soonest = answered - asked;
+                    ahead = there - (asked + answered) / 2;
+                }
+            }
+        }
+    }
+    return ahead;
+}
 
 /// What stands at the beginning of page `page` of message `number`.
 uint64_t stamp(uint64_t number, uint64_t page) {
@@ -64,22 +93,19 @@ struct Side {
     ArrivalsWay *way = nullptr;
 };
 
-/// One rank's part of one round. `number`: of the first message.
-flx_status_t play(const std::vector<Arrived> &round, uint64_t number, Side side, int rank, MPI_Comm mpi,
+/// One rank's part of one round, which begins at `start` by this rank's clock. `number`: of the first message.
+flx_status_t play(const std::vector<Arrived> &round, uint64_t number, Side side, int rank, double start,
                   std::vector<std::byte> &buffer) {
-    MPI_Barrier(mpi);
-    const Clock::time_point start = Clock::now();
     for (size_t i = 0; i < round.size(); ++i, ++number) {
         const Arrived &message = round[i];
         flx_status_t status = FLX_SUCCESS;
         if (message.from == rank) {
-            std::this_thread::sleep_until(
-                start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(message.seconds)));
+            std::this_thread::sleep_for(std::chrono::duration<double>(start + message.seconds - now()));
             write_stamps(buffer, message.bytes, number);
             status = flx_send(buffer.data(), message.bytes, FLX_UINT8, message.to, side.comm);
         } else if (message.to == rank) {
             status = flx_recv(buffer.data(), message.bytes, FLX_UINT8, message.from, side.comm);
-            side.way->seconds[number] = std::chrono::duration<double>(Clock::now() - start).count() - message.seconds;
+            side.way->seconds[number] = now() - start - message.seconds;
             side.way->wrong += wrong_stamps(buffer, message.bytes, number);
         }
         if (status != FLX_SUCCESS) {
@@ -116,11 +142,16 @@ flx_status_t replay(const Options &options, MPI_Comm comm, ArrivalsResult &resul
             return status;
         }
     }
+    const double ahead = ahead_of_here(comm, rank, ranks);
     uint64_t number = 0;
     for (int round = 0; round < kArrivalRounds; ++round) {
         const std::vector<Arrived> part = round_of(result.trace, round);
         for (int turn = 0; turn < 2; ++turn) {
-            const flx_status_t status = play(part, number, sides[(round + turn) % 2], rank, comm, buffer);
+            constexpr double kSoon = 0.5;  // seconds: all have heard of it by then
+            MPI_Barrier(comm);
+            double start = now() + kSoon;
+            MPI_Bcast(&start, 1, MPI_DOUBLE, 0, comm);
+            const flx_status_t status = play(part, number, sides[(round + turn) % 2], rank, start - ahead, buffer);
             if (status != FLX_SUCCESS) {
                 return status;
             }

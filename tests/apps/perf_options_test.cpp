@@ -141,6 +141,10 @@ TEST(Options, RefusalsSayWhatIsAllowed) {
     refused({"alltoallv", "--pattern", "zipf"}, "known are uniform, one-pair, zipf:S");
     refused({"alltoallv", "--pattern", "zipf:x"}, "known are uniform, one-pair, zipf:S");
     refused({"alltoall", "--pattern", "one-pair"}, "--pattern is for alltoallv");
+    refused({"alltoall", "--arrivals", "2"}, "--arrivals is for sendrecv");
+    refused({"sendrecv", "--arrivals", "0"}, "--arrivals");
+    refused({"sendrecv", "--arrivals", "2", "--check"}, "--arrivals checks every message");
+    refused({"sendrecv", "--seed", "2"}, "--seed");
     refused({"sendrecv", "--in-place"}, "--in-place is not for sendrecv");
     refused({"allreduce", "--dtype", "f8"}, "known are i8, u8");
     refused({"allreduce", "--op", "xor"}, "known are sum, prod, min, max, avg");

@@ -182,6 +182,39 @@ TEST_P(RailsOver, TwoCommunicatorsShareARail) {
     }
 }
 
+/// What a receiver tells comes with the acknowledgement of a chunk, and is another communicator's no business.
+TEST_P(RailsOver, CreditsComeWithAcknowledgements) {
+    Pair pair(GetParam());
+    ASSERT_TRUE(pair.open());
+    pair.connect();
+    auto a = pair.link_a(5);
+    auto b = pair.link_b(5);
+    auto other = pair.link_a(9);
+    std::vector<std::byte> large(100000);
+    for (const uint16_t links : {0x8002, 0x0004, 0x0000}) {
+        EXPECT_TRUE(wait_for([&] {
+            a->progress();
+            b->progress();
+            return a->send(1, header_of(5, links, large.size()), large.data()) == SendResult::in_flight;
+        }));
+        bool released = false;
+        Completion completion;
+        EXPECT_TRUE(wait_for([&] {
+            a->progress();
+            b->progress();
+            Arrival arrival;
+            if (!released && b->receive(0, arrival)) {
+                b->tell(0, links);
+                b->release(arrival);
+                released = true;
+            }
+            return a->completed(completion);
+        }));
+        EXPECT_EQ(a->told(1), links);
+        EXPECT_EQ(other->told(1), 0);
+    }
+}
+
 TEST_P(RailsOver, ChunksBeforeTheLinkAreKept) {
     Pair pair(GetParam());
     ASSERT_TRUE(pair.open());
