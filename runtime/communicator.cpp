@@ -488,6 +488,11 @@ void Communicator::close() {
         drop_strays();
         sched_yield();
     }
+    if (lending_ != nullptr && own_rail_ >= 0) {
+        const LedgerLine &line = lending_->line(own_rail_);
+        log().info("rail {} of rank {}: lent for {} chunks, {} refused", links_[own_rail_].name, rank_,
+                   line.lent.load(std::memory_order_relaxed), line.refused.load(std::memory_order_relaxed));
+    }
     if (board_ != nullptr)
         board_->leave(members_[rank_].local);
 }
