@@ -450,7 +450,7 @@ void Communicator::drop_strays() {
     if (rails_ != nullptr)
         rails_->progress();
     for (const LinkSlot &slot : links_) {
-        for (int peer = 0; slot.link != nullptr && slot.link->kind() == LinkKind::rail && peer < size_; ++peer) {
+        for (int peer = 0; slot.link != nullptr && peer < size_; ++peer) {
             Arrival arrival;
             while (slot.link->reaches(peer) && slot.link->receive(peer, arrival))
                 slot.link->release(arrival);

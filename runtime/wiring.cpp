@@ -468,6 +468,8 @@ Status Communicator::measure(const Communicator *parent) {
     }
     std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> all(size_);
     FLX_TRY(bootstrap_->allgather(mine.data(), sizeof mine, all.data()));
+    // What came when its receiver had seen enough fills room that the first messages need.
+    drop_strays();
     for (size_t l = 0; l < links_.size(); ++l) {
         links_[l].near = mean_of(all, l);
         links_[l].far = mine[kMaxLinks + l].done ? mine[kMaxLinks + l] : mean_of(all, kMaxLinks + l);
