@@ -23,9 +23,12 @@ struct Free {
 };
 using Memory = std::unique_ptr<void, Free>;
 
+/// Of whole pages, as memory pools have it: in other allocations, copies both ways at once are a quarter slower.
 Memory allocate(size_t bytes) {
+    constexpr size_t kPage = 2 << 20;
     void *memory = nullptr;
-    return Memory(cudaMalloc(&memory, std::max<size_t>(bytes, 1)) == cudaSuccess ? memory : nullptr);
+    const size_t pages = std::max<size_t>((bytes + kPage - 1) / kPage, 1);
+    return Memory(cudaMalloc(&memory, pages * kPage) == cudaSuccess ? memory : nullptr);
 }
 
 class Measurement final : public DeviceMeasurer {

@@ -38,7 +38,7 @@ class DeviceGroup final : public Group {
     Status load_kernels() const;
     Status open_for(const Call &call, const SharedMemory *&region);
     [[nodiscard]] const SharedMemory *region_of(const Call &call) const;
-    [[nodiscard]] Plan plan(const Call &call, bool direct) const;
+    [[nodiscard]] Plan plan(const Call &call, const SharedMemory *region) const;
     [[nodiscard]] Job job_for(const Call &call, const Plan &plan, const SharedMemory *region) const;
     Status launch(const void *kernel, uint32_t blocks, uint32_t threads, const void *argument,
                   CUstream_st *stream) const;

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "flx.h"
+
 namespace flx::cuda {
 
 /// 16-bit floats are added in f32 and rounded once.
@@ -71,8 +73,9 @@ template <typename T>
 using Wrapping = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 
 struct Sum {
+    explicit __device__ Sum(int /*op*/) {}
     template <typename T>
-    static __device__ __forceinline__ T apply(T a, T b) {
+    __device__ __forceinline__ T apply(T a, T b) const {
         if constexpr (std::is_integral_v<T>)
             return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
         else
@@ -80,33 +83,44 @@ struct Sum {
     }
 };
 
-struct Prod {
-    template <typename T>
-    static __device__ __forceinline__ T apply(T a, T b) {
-        if constexpr (std::is_integral_v<T>)
-            return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
-        else
-            return a * b;
+/// A NaN anywhere gives a NaN; -0 is less than +0.
+template <typename T>
+__device__ __forceinline__ T extreme(T a, T b, bool less) {
+    if constexpr (std::is_integral_v<T>) {
+        return (a < b) == less ? a : b;
+    } else {
+        const bool first = a == b ? (signbit(a) != 0) == less : (a < b) == less;
+        return a != a || (b == b && first) ? a : b;
     }
+}
+
+/// Which one of the others is a question at run time: memory is slower than the answer, and the compiler has less to
+/// do.
+struct NotSum {
+    explicit __device__ NotSum(int op) : product_(op == FLX_PROD), less_(op == FLX_MIN) {}
+    template <typename T>
+    __device__ __forceinline__ T apply(T a, T b) const {
+        const T product = [&] {
+            if constexpr (std::is_integral_v<T>)
+                return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+            else
+                return a * b;
+        }();
+        return product_ ? product : extreme(a, b, less_);
+    }
+
+  private:
+    bool product_;
+    bool less_;
 };
 
-/// A NaN anywhere gives a NaN; -0 is less than +0.
-template <bool kLess>
-struct Extreme {
+/// Of kernels that only move bytes.
+struct Keep {
+    explicit __device__ Keep(int /*op*/) {}
     template <typename T>
-    static __device__ __forceinline__ T apply(T a, T b) {
-        if constexpr (!std::is_integral_v<T>) {
-            if (a != a)
-                return a;
-            if (b != b)
-                return b;
-            if (a == b)
-                return signbit(a) == kLess ? a : b;
-        }
-        return (a < b) == kLess ? a : b;
+    __device__ __forceinline__ T apply(T a, T /*b*/) const {
+        return a;
     }
 };
-using Min = Extreme<true>;
-using Max = Extreme<false>;
 
 }  // namespace flx::cuda

@@ -42,7 +42,8 @@ Status DeviceGroup::run_engines(const Call &call, const Job &job, CUstream_st *s
     return step_flags(job, kMeet, peers_of(job), peers_of(job), stream);
 }
 
-/// Each step has one writer a target: two of them at once would halve what copy engines reach.
+/// Each step has one writer a target: two of them at once would halve what copy engines reach. Ranks stay in step
+/// without being told to: an operation has few steps.
 Status DeviceGroup::copy_steps(const Job &job, CUstream_st *stream) {
     const bool bcast = job.kind == Kind::bcast;
     const uint64_t bytes = bcast ? job.bytes : job.part_bytes;
@@ -56,29 +57,34 @@ Status DeviceGroup::copy_steps(const Job &job, CUstream_st *stream) {
     }
     if (bcast && job.rank != job.root)
         return {};
-    const uint32_t next_writer = 1U << ((job.rank + job.ranks - 1) % job.ranks);
-    const uint32_t last_writer = 1U << ((job.rank + 1) % job.ranks);
     for (int k = 1; k < job.ranks; ++k) {
         const int peer = (job.rank + k) % job.ranks;
         FLX_TRY_CUDA(cudaMemcpyAsync(job.outputs[peer] + home, input(peer), bytes, cudaMemcpyDeviceToDevice, stream));
-        if (k + 1 < job.ranks)
-            FLX_TRY(step_flags(job, kArrived, next_writer, last_writer, stream));
     }
     return {};
 }
 
-/// Chunk by chunk: copies into slots of the owners on the caller's stream, reductions beside them, and for an allreduce
-/// copies of the results, which come after the next chunk's first ones so that links do not wait for a reduction.
+/// Chunk by chunk: copies to the owners on the caller's stream, reductions beside them, and for an allreduce copies of
+/// the results, which come after the next chunk's first ones so that links do not wait for a reduction.
+///
+/// What comes to an owner lands in slots of its window; in an allreduce whose output is not its input, in the parts of
+/// the output that others will fill with results later. These hold any chunk, and few large chunks are the fastest.
 Status DeviceGroup::reduce_steps(const Call &call, const Job &job, CUstream_st *stream) {
     constexpr uint64_t kLine = 4096;
     const bool gathers = job.kind == Kind::allreduce;
-    const uint64_t base = layout_.slot(Stage::scattered, 0, 0, 0);
+    const bool in_output = gathers && job.in != job.out && job.bytes == job.part_bytes * job.ranks;
+    const uint64_t base = layout_.slots();
     const uint64_t room = (layout_.bytes() - base) / (2 * job.ranks) / kLine * kLine;
-    // Of at least four chunks, most of two phases run beside each other.
-    const uint64_t chunk =
-        std::min(room, std::max<uint64_t>((job.part_bytes / 4 + kLine - 1) / kLine * kLine, 4 << 20));
+    // Two chunks are enough for two phases to run beside each other; the last reduction of a reduce-scatter is not
+    // beside anything, and so shall be short.
+    const uint64_t parts = gathers ? 2 : 8;
+    const uint64_t wanted = std::max<uint64_t>((job.part_bytes / parts + kLine - 1) / kLine * kLine, 4 << 20);
+    const uint64_t chunk = in_output ? wanted : std::min(room, wanted);
     const auto chunks = static_cast<int>((job.part_bytes + chunk - 1) / chunk);
-    const auto slot = [&](int index, int source) { return base + (uint64_t(index % 2) * job.ranks + source) * room; };
+    const auto landing = [&](int owner, int index, int source) {
+        return in_output ? job.outputs[owner] + job.part_offset(source) + index * chunk
+                         : job.windows[owner] + base + (uint64_t(index % 2) * job.ranks + source) * room;
+    };
     const auto piece = [&](int part, int index) {
         const uint64_t from = index * chunk;
         const uint64_t length = job.part_length(part);
@@ -88,13 +94,13 @@ Status DeviceGroup::reduce_steps(const Call &call, const Job &job, CUstream_st *
     const Kernels kernels = kernels_of(call.dtype, call.op);
     for (int c = 0; c <= chunks; ++c) {
         if (c < chunks) {
-            if (c >= 2)
+            if (c >= 2 && !in_output)
                 FLX_TRY(step_flags(job, kConsumed, 0, peers, stream));
             for (int k = 1; k < job.ranks; ++k) {
                 const int peer = (job.rank + k) % job.ranks;
                 const Piece part = piece(peer, c);
                 if (part.bytes != 0)
-                    FLX_TRY_CUDA(cudaMemcpyAsync(job.windows[peer] + slot(c, job.rank),
+                    FLX_TRY_CUDA(cudaMemcpyAsync(landing(peer, c, job.rank),
                                                  job.in + job.part_offset(peer) + part.offset, part.bytes,
                                                  cudaMemcpyDeviceToDevice, stream));
             }
@@ -102,10 +108,11 @@ Status DeviceGroup::reduce_steps(const Call &call, const Job &job, CUstream_st *
             FLX_TRY(step_flags(job, kArrived, 0, peers, side_));
             const Piece mine = piece(job.rank, c);
             const uint64_t at = job.part_offset(job.rank) + mine.offset;
-            const LocalReduce work{job,
-                                   {job.in + at, job.windows[job.rank] + slot(c, 0), room, job.rank, job.ranks},
-                                   job.out + (gathers ? at : mine.offset),
-                                   mine.bytes};
+            const LocalReduce work{
+                job,
+                {job.in + at, landing(job.rank, c, 0), in_output ? job.part_bytes : room, job.rank, job.ranks},
+                job.out + (gathers ? at : mine.offset),
+                mine.bytes};
             if (mine.bytes != 0)
                 FLX_TRY(launch(kernels.local, kReducingBlocks, kBlockThreads, &work, side_));
             FLX_TRY(step_flags(job, kConsumed, peers, 0, side_));
@@ -115,13 +122,15 @@ Status DeviceGroup::reduce_steps(const Call &call, const Job &job, CUstream_st *
             const Piece mine = piece(job.rank, c - 1);
             const uint64_t at = job.part_offset(job.rank) + mine.offset;
             FLX_TRY_CUDA(cudaStreamWaitEvent(stream, reduced_[(c - 1) % reduced_.size()], 0));
+            if (in_output)
+                FLX_TRY(step_flags(job, kConsumed, 0, peers, stream));
             for (int k = 1; mine.bytes != 0 && k < job.ranks; ++k)
                 FLX_TRY_CUDA(cudaMemcpyAsync(job.outputs[(job.rank + k) % job.ranks] + at, job.out + at, mine.bytes,
                                              cudaMemcpyDeviceToDevice, stream));
         }
     }
     // What was told and not yet heard, so that both counts agree when the next operation begins.
-    for (int c = std::max(0, chunks - 2); c < chunks; ++c)
+    for (int c = std::max(0, chunks - 2); c < chunks && !in_output; ++c)
         FLX_TRY(step_flags(job, kConsumed, 0, peers, stream));
     return {};
 }

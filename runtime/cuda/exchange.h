@@ -33,7 +33,7 @@
 namespace flx::cuda {
 
 inline constexpr int kMaxRanks = 8;
-inline constexpr uint32_t kMaxBlocks = 64;
+inline constexpr uint32_t kMaxBlocks = 128;
 /// Flags of more than the teams: what copy-engine pipelines use.
 inline constexpr uint32_t kChannels = kMaxBlocks + 3;
 /// What parts and tiles are multiples of: the widest load, and so every element.
@@ -55,10 +55,11 @@ FLX_HD constexpr bool has_blocks(Kind kind) {
 struct WindowLayout {
     uint32_t ranks = 0;
     uint64_t slot_bytes = 0;
-    uint64_t small_bytes = 0;  ///< packets of one block from one rank, for small messages
+    uint64_t packet_bytes = 0;  ///< packets of one block from one rank (packets.cuh)
+    uint64_t line_bytes = 0;    ///< lines of one block from one rank (lines.cuh)
 
     static constexpr uint64_t kFlagBytes = uint64_t{kStages} * kChannels * kMaxRanks * sizeof(uint32_t);
-    static constexpr uint64_t kCountBytes = 2 * kChannels * sizeof(uint32_t);
+    static constexpr uint64_t kCountBytes = 3 * kChannels * sizeof(uint32_t);
     static constexpr uint64_t kHead = 16384;  ///< flags and counts, rounded up
     static_assert(kFlagBytes + kCountBytes <= kHead);
 
@@ -66,15 +67,25 @@ struct WindowLayout {
         return ((static_cast<uint64_t>(stage) * kChannels + block) * kMaxRanks + source) * sizeof(uint32_t);
     }
     FLX_HD static uint64_t count(uint32_t block) { return kFlagBytes + block * sizeof(uint32_t); }
-    FLX_HD static uint64_t small_count(uint32_t block) { return count(kChannels + block); }
-    FLX_HD uint64_t small(uint32_t parity, uint32_t block, int source) const {
-        return kHead + ((uint64_t{parity} * kMaxBlocks + block) * ranks + source) * small_bytes;
+    FLX_HD static uint64_t packet_count(uint32_t block) { return count(kChannels + block); }
+    FLX_HD static uint64_t line_count(uint32_t block) { return count(2 * kChannels + block); }
+    /// Two places for each block and source, used in turn.
+    FLX_HD uint64_t place(uint32_t count, uint32_t block, int source) const {
+        return (uint64_t{count % 2} * kMaxBlocks + block) * ranks + source;
     }
+    FLX_HD uint64_t places() const { return uint64_t{2} * kMaxBlocks * ranks; }
+    FLX_HD uint64_t packets(uint32_t count, uint32_t block, int source) const {
+        return kHead + place(count, block, source) * packet_bytes;
+    }
+    FLX_HD uint64_t lines(uint32_t count, uint32_t block, int source) const {
+        return kHead + places() * packet_bytes + place(count, block, source) * line_bytes;
+    }
+    /// Where slots begin, and what must be zero at first ends.
+    FLX_HD uint64_t slots() const { return kHead + places() * (packet_bytes + line_bytes); }
     FLX_HD uint64_t slot(Stage stage, uint32_t count, uint32_t block, int source) const {
-        const uint64_t index = ((static_cast<uint64_t>(stage) * 2 + count % 2) * kMaxBlocks + block) * ranks + source;
-        return small(2, 0, 0) + index * slot_bytes;
+        return slots() + (static_cast<uint64_t>(stage) * places() + place(count, block, source)) * slot_bytes;
     }
-    FLX_HD uint64_t bytes() const { return slot(Stage::gathered, 1, kMaxBlocks, 0); }
+    FLX_HD uint64_t bytes() const { return slots() + kStages * places() * slot_bytes; }
 };
 
 /// A run of bytes within a part.
@@ -88,6 +99,8 @@ struct Job {
     Kind kind = Kind::allreduce;
     bool direct = false;  ///< results go straight into `outputs`
     bool flat = false;    ///< a bcast of which the root gathers all: nobody passes anything on
+    bool chain = false;   ///< a bcast that goes from rank to rank, straight into outputs
+    int op = 0;           ///< flx_op_t
     int rank = 0;
     int ranks = 1;
     int root = 0;
@@ -191,6 +204,31 @@ FLX_HD bool scatter(Machine &machine, const Job &job, uint32_t block, uint32_t s
     return true;
 }
 
+/// Straight from the input into peers' outputs: all that one peer gets, then all for the next. Ranks begin with
+/// different peers, so that no two write to the same one for long, which would cost a tenth of the bandwidth.
+template <class Machine>
+FLX_HD void push(Machine &machine, const Job &job, const Piece &piece, uint32_t peers) {
+    constexpr uint64_t kChunk = 64 * 1024;
+    const bool apart = job.kind == Kind::alltoall;
+    const uint64_t home = (job.kind == Kind::bcast ? 0 : job.part_offset(job.rank)) + piece.offset;
+    const char *own = job.in + (apart ? job.part_offset(job.rank) : 0) + piece.offset;
+    for (int k = 1; k < job.ranks; ++k) {
+        const int peer = (job.rank + k) % job.ranks;
+        if ((peers >> peer & 1) == 0)
+            continue;
+        const char *from = apart ? job.in + job.part_offset(peer) + piece.offset : own;
+        // What stays here is copied between the first peer's chunks, while their stores are under way.
+        char *local = k == 1 && own != job.out + home ? job.out + home : nullptr;
+        for (uint64_t at = 0; at < piece.bytes; at += kChunk) {
+            const uint64_t bytes = piece.bytes - at < kChunk ? piece.bytes - at : kChunk;
+            const bool both = local != nullptr && !apart;
+            machine.copy(from + at, Targets{both ? local + at : nullptr, job.outputs, home + at, 1U << peer}, bytes);
+            if (local != nullptr && apart)
+                machine.copy(own + at, Targets{local + at, nullptr, 0, 0}, bytes);
+        }
+    }
+}
+
 template <class Machine>
 FLX_HD void gather(Machine &machine, const Job &job, uint32_t block, uint32_t step, uint32_t count) {
     const int part = job.part_of(job.rank);
@@ -200,15 +238,15 @@ FLX_HD void gather(Machine &machine, const Job &job, uint32_t block, uint32_t st
         if (peer != job.rank && job.gathers(job.rank, peer))
             peers |= 1U << peer;
     const uint64_t slot = job.layout.slot(Stage::gathered, count, block, job.rank);
-    if (job.kind == Kind::alltoall) {
-        for (int k = 0; k < job.ranks; ++k) {
+    if (job.direct && (job.kind == Kind::alltoall || job.kind == Kind::allgather || job.flat)) {
+        push(machine, job, piece, peers);
+    } else if (job.kind == Kind::alltoall) {
+        for (int k = 1; k <= job.ranks; ++k) {
             const int peer = (job.rank + k) % job.ranks;
             const char *from = job.in + job.part_offset(peer) + piece.offset;
             const uint64_t at = job.part_offset(job.rank) + piece.offset;
             if (peer != job.rank)
-                machine.copy(
-                    from, Targets{nullptr, job.direct ? job.outputs : job.windows, job.direct ? at : slot, 1U << peer},
-                    piece.bytes);
+                machine.copy(from, Targets{nullptr, job.windows, slot, 1U << peer}, piece.bytes);
             else if (from != job.out + at)
                 machine.copy(from, Targets{job.out + at, nullptr, 0, 0}, piece.bytes);
         }
@@ -246,9 +284,42 @@ FLX_HD void collect(Machine &machine, const Job &job, uint32_t block, uint32_t s
     }
 }
 
+/// A bcast from rank to rank, tile by tile: each waits for the rank before it and writes to the one after it, which has
+/// said that its output may be written. At the end both flags of all pairs are where other operations expect them.
+template <class Machine>
+FLX_HD void run_chain(Machine &machine, const Job &job, uint32_t block) {
+    const uint32_t before = machine.count(block);
+    const uint32_t steps = job.steps(block);
+    const int place = (job.rank - job.root + job.ranks) % job.ranks;
+    const int last = (job.rank + job.ranks - 1) % job.ranks;
+    const int next = place + 1 < job.ranks ? (job.rank + 1) % job.ranks : -1;
+    if (place != 0)
+        machine.signal_to(last, Stage::gathered, block, before + 1);
+    if (next >= 0 && !machine.wait_for(next, Stage::gathered, block, before + 1))
+        return;
+    for (uint32_t step = 0; step < steps; ++step) {
+        const uint32_t count = before + step + 1;
+        if (place != 0 && !machine.wait_for(last, Stage::scattered, block, count))
+            return;
+        const Piece piece = job.piece(0, block, step);
+        if (next < 0)
+            continue;
+        machine.copy((place == 0 ? job.in : job.out) + piece.offset,
+                     Targets{nullptr, job.outputs, piece.offset, 1U << next}, piece.bytes);
+        machine.signal_to(next, Stage::scattered, block, count);
+    }
+    machine.signal(Stage::scattered, block, before + steps);
+    machine.signal(Stage::gathered, block, before + steps);
+    machine.set_count(block, before + steps);
+}
+
 /// A team's part of an operation, on one rank. Ends early where a wait says so: the window is then of no more use.
 template <class Machine>
 FLX_HD void run_exchange(Machine &machine, const Job &job, uint32_t block) {
+    if (job.chain) {
+        run_chain(machine, job, block);
+        return;
+    }
     const uint32_t before = machine.count(block);
     const uint32_t steps = job.steps(block);
     if (!scatter(machine, job, block, 0, before + 1))

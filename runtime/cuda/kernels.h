@@ -13,7 +13,8 @@ namespace flx::cuda {
 /// Addresses of kernels as the CUDA runtime wants them.
 struct Kernels {
     const void *exchange = nullptr;  ///< tiles between teams of blocks (exchange.h); takes a Job
-    const void *small = nullptr;     ///< packets that are their own flags (small.cuh); takes a Job
+    const void *packets = nullptr;   ///< packets that are half flags (packets.cuh); takes a Job
+    const void *lines = nullptr;     ///< lines that carry their own flags (lines.cuh); takes a Job
     const void *local =
         nullptr;  ///< what goes beside copy engines: reduces what they brought, or copies `own`; takes a LocalReduce
 };

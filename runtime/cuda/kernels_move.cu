@@ -1,22 +1,15 @@
 #include "kernels.h"
-#include "small.cuh"
+#include "lines.cuh"
+#include "packets.cuh"
 
 namespace flx::cuda {
 namespace {
-
-/// What moves bytes combines nothing.
-struct Keep {
-    template <typename T>
-    static __device__ __forceinline__ T apply(T a, T /*b*/) {
-        return a;
-    }
-};
 
 __global__ void flag_step(const __grid_constant__ FlagStep step) {
     const Job &job = step.job;
     char *own = job.windows[job.rank];
     auto *told = reinterpret_cast<uint32_t *>(own + WindowLayout::count(step.channel));
-    auto *heard = reinterpret_cast<uint32_t *>(own + WindowLayout::small_count(step.channel));
+    auto *heard = reinterpret_cast<uint32_t *>(own + WindowLayout::packet_count(step.channel));
     const int peer = static_cast<int>(threadIdx.x);
     const uint32_t telling = *told + 1;
     const uint32_t hearing = *heard + 1;
@@ -55,7 +48,8 @@ __global__ void __launch_bounds__(kThreads) local_copy(const __grid_constant__ L
 
 Kernels move_kernels() {
     return {reinterpret_cast<const void *>(&exchange_kernel<uint8_t, Keep>),
-            reinterpret_cast<const void *>(&small_kernel<uint8_t, Keep>), reinterpret_cast<const void *>(&local_copy)};
+            reinterpret_cast<const void *>(&packets_kernel<uint8_t, Keep>),
+            reinterpret_cast<const void *>(&lines_kernel<uint8_t, Keep>), reinterpret_cast<const void *>(&local_copy)};
 }
 
 const void *flag_step_kernel() {

@@ -5,35 +5,107 @@
 namespace flx::cuda {
 namespace {
 
-constexpr uint64_t kPacketPayload = 8;
-constexpr uint32_t kThreadsPerBlock = 512;
+constexpr uint32_t kMostThreads = 512;
+constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 constexpr uint64_t round_up(uint64_t number, uint64_t multiple) {
     return (number + multiple - 1) / multiple * multiple;
 }
+constexpr uint64_t divide_up(uint64_t number, uint64_t by) {
+    return (number + by - 1) / by;
+}
 
-bool engines_serve(Kind kind, int ranks, bool direct) {
+/// From where copy engines were ahead of kernels, on H200s. Among more than two ranks each copy to a peer waits for the
+/// one before, so vectors must be larger.
+uint64_t least_for_engines(Kind kind, int ranks) {
+    constexpr uint64_t kNever = UINT64_MAX;
     switch (kind) {
-        case Kind::reduce_scatter_block:
-            return true;
-        case Kind::allreduce:
         case Kind::allgather:
         case Kind::alltoall:
-            return direct;
+            return (ranks == 2 ? 128 : 256) * kMiB;
+        case Kind::allreduce:
+            return (ranks == 2 ? 256 : 1024) * kMiB;
         case Kind::bcast:  // among more ranks, others pass on what the root sends
-            return direct && ranks == 2;
+            return ranks == 2 ? 64 * kMiB : kNever;
+        case Kind::reduce_scatter_block:  // their slots hold few chunks
         case Kind::reduce:
-            return false;
+            return kNever;
     }
-    return false;
+    return kNever;
+}
+
+bool engines_serve(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Limits &limits) {
+    const uint64_t least = least_for_engines(kind, ranks);
+    const bool able =
+        kind == Kind::reduce_scatter_block || (kind == Kind::bcast && outputs.direct && ranks == 2) ||
+        ((kind == Kind::allreduce || kind == Kind::allgather || kind == Kind::alltoall) && outputs.direct);
+    if (limits.engine_bytes != 0)
+        return able && bytes >= limits.engine_bytes;
+    const bool one_way = kind == Kind::bcast;
+    return able && bytes >= least && (outputs.paged || one_way);
+}
+
+/// Packets or lines, if they are for this: whether they are.
+bool plan_messages(Kind kind, uint64_t bytes, int ranks, const WindowLayout &layout, const Limits &limits, Plan &plan) {
+    constexpr uint64_t kLine = 128;
+    constexpr uint64_t kLineData = 120;
+    constexpr uint64_t kLanes = 8;
+    constexpr uint64_t kPacketData = 8;
+    constexpr uint64_t kFewThreads = 256;
+    // More than half of a packet is on the way for nothing, but a line takes longer to put together.
+    const uint64_t most_in_packets = (kind == Kind::bcast ? 512 : 256) << 10;
+    // Tiles keep reductions waiting longer than copies, which go straight into outputs.
+    const uint64_t most = (kind == Kind::reduce_scatter_block ? 2 : 1) * limits.line_bytes;
+    const uint64_t message = has_blocks(kind) ? plan.part_bytes : bytes;
+    const uint64_t sent = message * (ranks - 1);
+    if (sent > most)
+        return false;
+    const auto least_threads = static_cast<uint64_t>(kMaxRanks) * kLanes;
+    const uint64_t packet_run = std::min<uint64_t>(kMostThreads * kPacketData, layout.packet_bytes / 2);
+    if (sent <= most_in_packets && message <= kMaxBlocks * packet_run) {
+        plan.way = Way::packets;
+        plan.tile_bytes = packet_run;
+        plan.threads = static_cast<uint32_t>(std::clamp<uint64_t>(
+            round_up(divide_up(std::min(message, packet_run), kPacketData), 32), 32, kMostThreads));
+    } else {
+        const uint64_t room = layout.line_bytes / kLine * kLineData;
+        if (message > kMaxBlocks * room)
+            return false;
+        plan.way = Way::lines;
+        const bool few = message <= kMaxBlocks * kFewThreads / kLanes * kLineData;
+        plan.threads = few ? kFewThreads : kMostThreads;
+        plan.tile_bytes = std::min(
+            room, std::max(plan.threads / kLanes * kLineData, round_up(divide_up(message, kMaxBlocks), kLineData)));
+        const uint64_t lines = divide_up(std::min(message, plan.tile_bytes), kLineData);
+        plan.threads =
+            static_cast<uint32_t>(std::clamp<uint64_t>(round_up(lines * kLanes, 32), least_threads, plan.threads));
+    }
+    plan.blocks = static_cast<uint32_t>(divide_up(message, plan.tile_bytes));
+    return true;
+}
+
+/// From rank to rank: all links carry the vector once.
+void plan_chain(uint64_t bytes, const Limits &limits, Plan &plan) {
+    constexpr uint64_t kLeast = 16 << 10;
+    constexpr uint64_t kMost = 64 << 10;
+    constexpr uint64_t kLine = 128;
+    // Every further rank gets its first tile so much later; small ones are spent waiting for flags.
+    constexpr uint64_t kTilesOfATeam = 64;
+    plan.chain = true;
+    plan.part_bytes = round_up(bytes, kLine);
+    const uint64_t blocks = std::min<uint64_t>(limits.blocks, kMaxBlocks);
+    plan.tile_bytes = round_up(std::clamp(bytes / blocks / kTilesOfATeam, kLeast, kMost), kLine);
+    plan.blocks = static_cast<uint32_t>(std::min(blocks, divide_up(plan.part_bytes, plan.tile_bytes)));
 }
 
 }  // namespace
 
 std::string_view name_of(Way way) {
     switch (way) {
-        case Way::small:
+        case Way::packets:
             return "packets";
+        case Way::lines:
+            return "lines";
         case Way::tiles:
             return "tiles";
         case Way::engines:
@@ -61,60 +133,54 @@ std::string_view name_of(Kind kind) {
 }
 
 WindowLayout window_for(uint64_t budget, int ranks) {
-    constexpr uint64_t kSmall = 16384;
-    constexpr uint64_t kPage = 4096;
+    constexpr uint64_t kMostPackets = 8 << 10;
+    constexpr uint64_t kMostLines = 32 << 10;
+    constexpr uint64_t kLine = 128;
     WindowLayout layout;
     layout.ranks = static_cast<uint32_t>(ranks);
-    layout.small_bytes = kSmall;
-    const uint64_t rest = budget - std::min(budget, layout.slot(Stage::scattered, 0, 0, 0));
-    layout.slot_bytes = rest / (uint64_t{kStages} * 2 * kMaxBlocks * layout.ranks) / kPage * kPage;
+    const uint64_t rest = (budget - std::min(budget, WindowLayout::kHead)) / layout.places();
+    layout.packet_bytes = std::min(kMostPackets, rest / 16 / kLine * kLine);
+    layout.line_bytes = std::min(kMostLines, rest / 4 / kLine * kLine);
+    layout.slot_bytes = (rest - layout.packet_bytes - layout.line_bytes) / kStages / kLine * kLine;
     return layout;
 }
 
-Plan plan_of(Kind kind, uint64_t bytes, int ranks, bool direct, const WindowLayout &layout, const Limits &limits) {
+Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const WindowLayout &layout, const Limits &limits) {
     constexpr uint64_t kLeastTile = 8192;
     constexpr uint64_t kLine = 128;
     constexpr uint64_t kMostFlat = 256 << 10;
-    // One way, copy engines are ahead of kernels; both ways at once, kernels were on every H200 measured so far.
-    constexpr uint64_t kOneWay = 64 << 20;
+    constexpr uint64_t kLeastChain = 6 * kMiB;
+    constexpr uint64_t kFewBytes = 32 << 10;
+    constexpr uint64_t kManyBytes = 64 << 10;
     Plan plan;
-    plan.flat = kind == Kind::bcast && direct && (ranks == 2 || bytes <= kMostFlat);
-    const int owners = plan.flat ? 1 : kind == Kind::bcast || kind == Kind::reduce ? ranks - 1 : ranks;
-    plan.part_bytes = has_blocks(kind) ? bytes / ranks : round_up((bytes + owners - 1) / owners, kLine);
-    const uint64_t message = has_blocks(kind) ? plan.part_bytes : bytes;
-    if (message * (ranks - 1) <= limits.small_bytes && message <= kMaxBlocks * layout.small_bytes / 2) {
-        plan.way = Way::small;
-        plan.flat = false;
-        plan.tile_bytes = kThreadsPerBlock * kPacketPayload;
-        if (message > kMaxBlocks * plan.tile_bytes)
-            plan.tile_bytes = layout.small_bytes / 2;
-        plan.blocks = static_cast<uint32_t>((message + plan.tile_bytes - 1) / plan.tile_bytes);
-        const uint64_t packets = (std::min(message, plan.tile_bytes) + kPacketPayload - 1) / kPacketPayload;
-        plan.threads = static_cast<uint32_t>(std::min<uint64_t>(kThreadsPerBlock, round_up(packets, 32)));
+    const int owners = kind == Kind::bcast || kind == Kind::reduce ? ranks - 1 : ranks;
+    plan.part_bytes = has_blocks(kind) ? bytes / ranks : round_up(divide_up(bytes, owners), kLine);
+    if (plan_messages(kind, bytes, ranks, layout, limits, plan))
         return plan;
-    }
-    plan.threads = kThreadsPerBlock;
-    const uint64_t engine_bytes = kind == Kind::bcast ? std::min(limits.engine_bytes, kOneWay) : limits.engine_bytes;
-    if (bytes >= engine_bytes && engines_serve(kind, ranks, direct)) {
+    plan.threads = kMostThreads;
+    if (engines_serve(kind, bytes, ranks, outputs, limits)) {
         plan.way = Way::engines;
-        plan.flat = false;
         plan.blocks = limits.blocks;
         return plan;
     }
     plan.way = Way::tiles;
+    plan.flat = kind == Kind::bcast && outputs.direct && (ranks == 2 || bytes <= kMostFlat);
+    if (plan.flat)
+        plan.part_bytes = round_up(bytes, kLine);
+    if (kind == Kind::bcast && outputs.direct && !plan.flat && bytes >= kLeastChain) {
+        plan_chain(bytes, limits, plan);
+        return plan;
+    }
     const uint64_t most_blocks = std::min<uint64_t>(limits.blocks, kMaxBlocks);
     const uint64_t blocks = std::clamp<uint64_t>(plan.part_bytes / kLeastTile, 1, most_blocks);
-    const uint64_t share = round_up((plan.part_bytes + blocks - 1) / blocks, kLine);
-    // What goes straight from input to output needs no slots, and so no more than one tile a team. Otherwise a second
-    // tile is under way while the first is reduced, once tiles are so large that flags take little of the time.
-    const bool straight = direct && (kind == Kind::allgather || kind == Kind::alltoall || plan.flat);
-    constexpr uint64_t kWorthHalving = 128 * 1024;
+    const uint64_t share = round_up(divide_up(plan.part_bytes, blocks), kLine);
+    // What goes straight from input to output needs no slots, and so no more than one tile a team. Otherwise tiles are
+    // under way while others are reduced, and all teams have equally many.
+    const bool straight = outputs.direct && (kind == Kind::allgather || kind == Kind::alltoall || plan.flat);
+    const uint64_t target = std::min(std::clamp(share / 4, kFewBytes, kManyBytes), layout.slot_bytes);
     plan.tile_bytes =
-        straight ? share
-                 : std::min(share <= kWorthHalving ? share : std::max(kWorthHalving, round_up(share / 4, kLine)),
-                            layout.slot_bytes);
-    const uint64_t tiles = (plan.part_bytes + plan.tile_bytes - 1) / plan.tile_bytes;
-    plan.blocks = static_cast<uint32_t>(std::min(blocks, tiles));
+        straight ? share : std::min(round_up(divide_up(share, divide_up(share, target)), kLine), layout.slot_bytes);
+    plan.blocks = static_cast<uint32_t>(std::min(blocks, divide_up(plan.part_bytes, plan.tile_bytes)));
     return plan;
 }
 

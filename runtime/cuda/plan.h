@@ -13,33 +13,42 @@ namespace flx::cuda {
 inline constexpr int kKinds = 6;
 
 enum class Way : uint8_t {
-    small,   ///< one kernel, packets that are their own flags: every rank sends its input to whoever needs it
-    tiles,   ///< one kernel, teams of blocks and tiles (exchange.h)
-    engines  ///< copy engines move the data, kernels of one warp set and await flags
+    packets,  ///< one kernel; every rank sends its input to whoever needs it, in packets that are half flags
+              ///< (packets.cuh)
+    lines,    ///< the same in lines that carry a flag each (lines.cuh)
+    tiles,    ///< one kernel, teams of blocks and tiles (exchange.h)
+    engines   ///< copy engines move the data, kernels of one warp set and await flags
 };
 std::string_view name_of(Way way);
 std::string_view name_of(Kind kind);
 
 /// Agreed by all ranks.
 struct Limits {
-    uint64_t small_bytes = 0;   ///< greatest sum of the messages of one rank that go in packets
-    uint64_t engine_bytes = 0;  ///< least vector that copy engines move
+    uint64_t line_bytes = 0;    ///< most that one rank sends in packets or lines
+    uint64_t engine_bytes = 0;  ///< least vector that copy engines move; 0: as measured
     uint32_t blocks = 32;       ///< of the largest kernel
 };
 
+/// What peers may do with the outputs of all ranks.
+struct Outputs {
+    bool direct = false;  ///< write into them
+    bool paged = false;   ///< their allocations are whole pages: others slow copy engines down where both ways are used
+};
+
 struct Plan {
-    Way way = Way::small;
+    Way way = Way::packets;
     uint32_t blocks = 1;
     uint32_t threads = 0;
     uint64_t part_bytes = 0;
     uint64_t tile_bytes = 0;
-    bool flat = false;  ///< Job::flat
+    bool flat = false;   ///< Job::flat
+    bool chain = false;  ///< Job::chain
 };
 
 /// The greatest window that fits into `budget` bytes.
 WindowLayout window_for(uint64_t budget, int ranks);
 
-/// `bytes` of the whole vector, more than 0. `direct`: peers may write into the output, on all ranks.
-Plan plan_of(Kind kind, uint64_t bytes, int ranks, bool direct, const WindowLayout &layout, const Limits &limits);
+/// `bytes` of the whole vector, more than 0.
+Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const WindowLayout &layout, const Limits &limits);
 
 }  // namespace flx::cuda

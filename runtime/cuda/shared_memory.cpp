@@ -12,6 +12,7 @@ struct Offer {
     char *base;
     uint64_t offset;  ///< of base in the allocation that the handle names
     uint64_t bytes;
+    uint64_t allocation_bytes;
     int device;
     cudaIpcMemHandle_t handle;
 };
@@ -22,6 +23,7 @@ Status offer_memory(char *base, uint64_t bytes, Offer &offer) {
     if (driver().address_range(&begin, &length, reinterpret_cast<CUdeviceptr>(base)) != CUDA_SUCCESS)
         return fail(FLX_ERR_ARGUMENT, "{} is not device memory", static_cast<const void *>(base));
     offer.offset = reinterpret_cast<CUdeviceptr>(base) - begin;
+    offer.allocation_bytes = length;
     if (offer.offset + bytes > length)
         return fail(FLX_ERR_ARGUMENT, "{} bytes from {} reach past the end of their allocation", bytes,
                     static_cast<const void *>(base));
@@ -60,6 +62,7 @@ SharedMemory &SharedMemory::operator=(SharedMemory &&other) noexcept {
         bytes_ = std::exchange(other.bytes_, 0);
         allocation_ = other.allocation_;
         alike_ = other.alike_;
+        paged_ = other.paged_;
         bases_ = std::exchange(other.bases_, {});
         opened_ = std::exchange(other.opened_, {});
     }
@@ -74,7 +77,8 @@ Status SharedMemory::open(Bootstrap &bootstrap, char *base, uint64_t bytes, int 
     made.bytes_ = bytes;
     made.allocation_ = allocation_of(base);
     made.alike_ = true;
-    Offer mine{process, base, 0, bytes, device, {}};
+    made.paged_ = true;
+    Offer mine{process, base, 0, bytes, 0, device, {}};
     FLX_TRY(agree(bootstrap, offer_memory(base, bytes, mine)));
     std::vector<Offer> all(bootstrap.size());
     FLX_TRY(bootstrap.allgather(&mine, sizeof mine, all.data()));
@@ -83,6 +87,7 @@ Status SharedMemory::open(Bootstrap &bootstrap, char *base, uint64_t bytes, int 
         made.alike_ =
             made.alike_ && all[rank].bytes == bytes &&
             reinterpret_cast<uintptr_t>(all[rank].base) % kWidest == reinterpret_cast<uintptr_t>(base) % kWidest;
+        made.paged_ = made.paged_ && all[rank].allocation_bytes % kPage == 0;
         if (rank == bootstrap.rank())
             made.bases_[rank] = base;
         else if (status.ok())

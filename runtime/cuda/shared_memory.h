@@ -13,6 +13,8 @@ namespace flx::cuda {
 
 class SharedMemory {
   public:
+    static constexpr uint64_t kPage = 2 << 20;
+
     SharedMemory() = default;
     SharedMemory(SharedMemory &&other) noexcept { *this = std::move(other); }
     SharedMemory &operator=(SharedMemory &&other) noexcept;
@@ -37,12 +39,16 @@ class SharedMemory {
     [[nodiscard]] bool current() const { return allocation_of(base_) == allocation_; }
     /// Whether all ranks' memory lies alike with respect to the widest store.
     [[nodiscard]] bool alike() const { return alike_; }
+    /// Whether all ranks' allocations are whole pages. Where 64 bytes were more than that, copy engines fell from 387
+    /// to 279 GB/s each way (H200).
+    [[nodiscard]] bool paged() const { return paged_; }
 
   private:
     char *base_ = nullptr;
     uint64_t bytes_ = 0;
     unsigned long long allocation_ = 0;
     bool alike_ = false;
+    bool paged_ = false;
     std::array<char *, kMaxRanks> bases_{};
     std::array<void *, kMaxRanks> opened_{};
 };

@@ -85,7 +85,7 @@ __device__ __forceinline__ uint64_t addresses(const Targets &to, int ranks) {
 template <typename T, typename Op>
 class Team {
   public:
-    __device__ explicit Team(const Job &job) : job_(job) {}
+    __device__ explicit Team(const Job &job) : job_(job), op_(job.op) {}
 
     __device__ uint32_t count(uint32_t block) const {
         return *reinterpret_cast<const uint32_t *>(own() + WindowLayout::count(block));
@@ -106,6 +106,22 @@ class Team {
         const int peer = static_cast<int>(threadIdx.x);
         bool gave_up = false;
         if (peer < job_.ranks && peer != job_.rank) {
+            Patience patience(job_);
+            const uint32_t *mine = flag(own(), stage, block, peer);
+            while (static_cast<int32_t>(load_acquire(mine) - count) < 0 && !gave_up)
+                gave_up = !patience.more(peer);
+        }
+        return __syncthreads_or(gave_up ? 1 : 0) == 0;
+    }
+
+    __device__ void signal_to(int peer, Stage stage, uint32_t block, uint32_t count) {
+        __syncthreads();
+        if (threadIdx.x == 0)
+            store_release(flag(job_.windows[peer], stage, block, job_.rank), count);
+    }
+    __device__ bool wait_for(int peer, Stage stage, uint32_t block, uint32_t count) {
+        bool gave_up = false;
+        if (threadIdx.x == 0) {
             Patience patience(job_);
             const uint32_t *mine = flag(own(), stage, block, peer);
             while (static_cast<int32_t>(load_acquire(mine) - count) < 0 && !gave_up)
@@ -142,7 +158,7 @@ class Team {
             WideOf<T> sum{};
             for (int rank = 0; rank < from.ranks; ++rank) {
                 const WideOf<T> value = widen(load_bytes<T>(source(from, rank) + at));
-                sum = rank == 0 ? value : Op::apply(sum, value);
+                sum = rank == 0 ? value : op_.apply(sum, value);
             }
             const T result = narrow<T>(sum, divisor);
             if (to.local != nullptr)
@@ -234,7 +250,7 @@ class Team {
                 const Pack pack = Pack::of(raw[u]);
 #pragma unroll
                 for (int e = 0; e < kElements; ++e)
-                    sum[u][e] = rank == 0 ? widen(pack.element[e]) : Op::apply(sum[u][e], widen(pack.element[e]));
+                    sum[u][e] = rank == 0 ? widen(pack.element[e]) : op_.apply(sum[u][e], widen(pack.element[e]));
             }
         }
         uint4 result[kUnroll];
@@ -250,6 +266,7 @@ class Team {
     }
 
     const Job &job_;
+    Op op_;
 };
 
 template <typename T, typename Op>

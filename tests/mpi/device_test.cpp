@@ -271,6 +271,12 @@ void check_all(flx_comm_t comm, const Buffers &buffers, const char *setting, boo
             test.blocking = true;
             cases.push_back(test);
         }
+        if (kind == Kind::bcast) {  // from rank to rank, where registered
+            Case large{kind};
+            large.count = 2'000'003;
+            large.root = ranks_ - 1;
+            cases.push_back(large);
+        }
         Case bytes{kind, FLX_UINT8, FLX_MAX, 100'003};
         bytes.shift = 1;
         cases.push_back(bytes);
@@ -359,7 +365,7 @@ int run(const std::vector<std::string> &arguments) {
          {Setting{"defaults", "256K", "64M", false, true}, Setting{"tiles", "0", "64M", false, true},
           Setting{"tiles, registered", "0", "64M", true, false},
           Setting{"copy engines, registered", "0", "64K", true, false},
-          Setting{"packets for all that fit", "4M", "64M", true, false}}) {
+          Setting{"lines for all that fit", "64M", "64M", true, false}}) {
         setenv("FLX_CUDA_SMALL", setting.small, 1);
         setenv("FLX_CUDA_ENGINES", setting.engines, 1);
         flx_comm_t comm = nullptr;

@@ -39,6 +39,17 @@ class HostTeam {
         }
         return true;
     }
+    void signal_to(int peer, Stage stage, uint32_t block, uint32_t count) {
+        flag(peer, stage, block, job_.rank).store(count, std::memory_order_release);
+    }
+    bool wait_for(int peer, Stage stage, uint32_t block, uint32_t count) {
+        while (static_cast<int32_t>(flag(job_.rank, stage, block, peer).load(std::memory_order_acquire) - count) < 0) {
+            if (abort_.load(std::memory_order_relaxed))
+                return false;
+            std::this_thread::yield();
+        }
+        return true;
+    }
     void copy(const char *from, const Targets &to, uint64_t bytes) {
         each(to, [&](char *target) { std::memcpy(target, from, bytes); });
     }
@@ -147,7 +158,7 @@ void run(int ranks, const std::vector<Case> &cases, const Limits &limits, uint64
         threads.emplace_back([&, rank] {
             for (size_t c = 0; c < cases.size(); ++c) {
                 const Case &test = cases[c];
-                Plan plan = plan_of(test.kind, test.bytes, ranks, test.direct, memory.layout, limits);
+                Plan plan = plan_of(test.kind, test.bytes, ranks, {test.direct, true}, memory.layout, limits);
                 ASSERT_EQ(plan.way, Way::tiles);
                 if (tile != 0)
                     plan.tile_bytes = std::min(tile, plan.tile_bytes);
@@ -158,6 +169,7 @@ void run(int ranks, const std::vector<Case> &cases, const Limits &limits, uint64
                 job.ranks = ranks;
                 job.root = test.root;
                 job.flat = plan.flat;
+                job.chain = plan.chain;
                 job.bytes = test.bytes;
                 job.part_bytes = plan.part_bytes;
                 job.tile_bytes = plan.tile_bytes;
@@ -229,6 +241,19 @@ TEST(CudaExchange, ManyTilesReuseTheSlots) {
     run(2, cases_for(2), {0, UINT64_MAX, 1}, 2048);
 }
 
+TEST(CudaExchange, ALargeBroadcastGoesFromRankToRankBetweenOthers) {
+    const uint64_t large = (6 << 20) + 12'345;
+    for (const int ranks : {3, 4}) {
+        std::vector<Case> cases;
+        for (int root = 0; root < ranks; ++root) {
+            cases.push_back({Kind::bcast, large, true, false, root});
+            cases.push_back({Kind::allreduce, 70'001, true});
+            cases.push_back({Kind::allgather, uint64_t{5'000} * ranks, root % 2 == 0});
+        }
+        run(ranks, cases, {0, UINT64_MAX, 2}, 64 << 10);
+    }
+}
+
 TEST(CudaExchange, AWaitEndsWhenItIsToldTo) {
     Ranks memory(2);
     std::atomic<bool> abort{false};
@@ -261,7 +286,7 @@ TEST(CudaPlan, TilesCoverEveryPartOnce) {
             for (uint64_t bytes : {uint64_t{1}, uint64_t{100'000}, uint64_t{77'777'777}, uint64_t{5} << 30}) {
                 const auto which = static_cast<Kind>(kind);
                 bytes = has_blocks(which) ? bytes * ranks : bytes;
-                const Plan plan = plan_of(which, bytes, ranks, false, layout, {0, UINT64_MAX, 32});
+                const Plan plan = plan_of(which, bytes, ranks, {}, layout, {0, UINT64_MAX, 32});
                 Job job;
                 job.kind = which;
                 job.ranks = ranks;
@@ -288,17 +313,47 @@ TEST(CudaPlan, TilesCoverEveryPartOnce) {
 
 TEST(CudaPlan, WaysFollowSizeAndRegistration) {
     const WindowLayout layout = window_for(256 << 20, 4);
-    const Limits limits{64 << 10, 64 << 20, 32};
-    const auto way = [&](Kind kind, uint64_t bytes, bool direct) {
-        return plan_of(kind, bytes, 4, direct, layout, limits).way;
+    const Limits limits{1 << 20, 0, 128};
+    const auto plan = [&](Kind kind, uint64_t bytes, Outputs outputs) {
+        return plan_of(kind, bytes, 4, outputs, layout, limits);
     };
-    EXPECT_EQ(way(Kind::allreduce, 21845, true), Way::small);
-    EXPECT_EQ(way(Kind::allreduce, 21846, true), Way::tiles) << "three messages are more than allowed";
-    EXPECT_EQ(way(Kind::allgather, 87380, true), Way::small) << "a message is one rank's block";
-    EXPECT_EQ(way(Kind::allreduce, 64 << 20, true), Way::engines);
-    EXPECT_EQ(way(Kind::allreduce, 64 << 20, false), Way::tiles) << "peers may not write into this output";
-    EXPECT_EQ(way(Kind::reduce_scatter_block, 64 << 20, false), Way::engines);
-    EXPECT_EQ(way(Kind::reduce, 64 << 20, false), Way::tiles);
+    const Outputs registered{true, true};
+    EXPECT_EQ(plan(Kind::allreduce, 87'381, registered).way, Way::packets);
+    EXPECT_EQ(plan(Kind::allreduce, 87'382, registered).way, Way::lines) << "three messages are more than 256 KiB";
+    EXPECT_EQ(plan(Kind::allgather, 349'524, registered).way, Way::packets) << "a message is one rank's block";
+    EXPECT_EQ(plan(Kind::allreduce, 349'526, registered).way, Way::tiles) << "three messages are more than 1 MiB";
+    EXPECT_EQ(plan(Kind::reduce_scatter_block, 2 << 20, registered).way, Way::lines);
+    EXPECT_TRUE(plan(Kind::bcast, 8 << 20, registered).chain);
+    EXPECT_FALSE(plan(Kind::bcast, 8 << 20, {}).chain) << "ranks cannot write into each other's outputs";
+    EXPECT_EQ(plan(Kind::allgather, 1 << 30, registered).way, Way::engines);
+    EXPECT_EQ(plan(Kind::allgather, 1 << 30, {}).way, Way::tiles) << "peers may not write into this output";
+    const Outputs odd{true, false};
+    EXPECT_EQ(plan(Kind::allgather, 1 << 30, odd).way, Way::tiles) << "an allocation that is not whole pages";
+    EXPECT_EQ(plan(Kind::reduce, 1 << 30, registered).way, Way::tiles);
+    EXPECT_EQ(plan_of(Kind::reduce_scatter_block, 64 << 20, 4, {}, layout, {1 << 20, 64 << 20, 128}).way, Way::engines)
+        << "where the knob says so";
+}
+
+TEST(CudaPlan, LinesAndPacketsFitTheirPlaces) {
+    for (const int ranks : {2, 3, 4, 8}) {
+        for (const uint64_t budget : {uint64_t{8} << 20, uint64_t{256} << 20}) {
+            const WindowLayout layout = window_for(budget, ranks);
+            EXPECT_LE(layout.bytes(), budget);
+            EXPECT_GT(layout.packet_bytes, 0U);
+            for (uint64_t bytes = 1; bytes < (4 << 20); bytes = bytes * 3 / 2 + 1) {
+                const Plan plan = plan_of(Kind::allreduce, bytes, ranks, {}, layout, {64 << 20, 0, 128});
+                if (plan.way != Way::packets && plan.way != Way::lines)
+                    continue;
+                const bool packets = plan.way == Way::packets;
+                EXPECT_LE(packets ? plan.tile_bytes * 2 : plan.tile_bytes / 120 * 128,
+                          packets ? layout.packet_bytes : layout.line_bytes);
+                EXPECT_GE(plan.tile_bytes * plan.blocks, bytes);
+                EXPECT_LE(plan.blocks, kMaxBlocks);
+                EXPECT_EQ(plan.threads % 32, 0U);
+                EXPECT_TRUE(packets || (plan.threads >= 8 * kMaxRanks && plan.tile_bytes % 120 == 0)) << bytes;
+            }
+        }
+    }
 }
 
 }  // namespace

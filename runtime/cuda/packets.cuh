@@ -1,4 +1,4 @@
-/// \file small.cuh
+/// \file packets.cuh
 /// Small messages: every rank writes its input to every other, which needs it, and each makes its own result. Data
 /// travel in packets of 16 bytes, half of them flags, so that nothing else has to be awaited: the protocol that NCCL
 /// calls LL. Of the 16 bytes, each aligned 8 arrive together.
@@ -7,7 +7,7 @@
 /// who has finished one knows that all others have finished the one before, and its place is free.
 #pragma once
 
-#include "team.cuh"
+#include "messages.cuh"
 
 namespace flx::cuda {
 
@@ -29,75 +29,17 @@ __device__ __forceinline__ Packet look(const char *from) {
     return packet;
 }
 
-__device__ __forceinline__ uint64_t load_some(const char *from, uint64_t bytes) {
-    if (bytes >= sizeof(uint64_t) && aligned(reinterpret_cast<uint64_t>(from), sizeof(uint64_t)))
-        return *reinterpret_cast<const uint64_t *>(from);
-    uint64_t data = 0;
-    for (uint64_t i = 0; i < bytes && i < sizeof data; ++i)
-        data |= static_cast<uint64_t>(static_cast<unsigned char>(from[i])) << (8 * i);
-    return data;
-}
-__device__ __forceinline__ void store_some(char *to, uint64_t data, uint64_t bytes) {
-    if (bytes >= sizeof data && aligned(reinterpret_cast<uint64_t>(to), sizeof data)) {
-        *reinterpret_cast<uint64_t *>(to) = data;
-        return;
-    }
-    for (uint64_t i = 0; i < bytes && i < sizeof data; ++i)
-        to[i] = static_cast<char>(data >> (8 * i));
-}
-
 template <typename T, typename Op>
-struct Eight {
-    static constexpr int kElements = sizeof(uint64_t) / sizeof(T);
-    struct Wide {
-        WideOf<T> element[kElements];
-    };
-    struct Raw {
-        T element[kElements];
-    };
-    static __device__ __forceinline__ void add(Wide &sum, uint64_t data, bool first) {
-        const Raw raw = bits_as<Raw>(data);
-#pragma unroll
-        for (int e = 0; e < kElements; ++e)
-            sum.element[e] = first ? widen(raw.element[e]) : Op::apply(sum.element[e], widen(raw.element[e]));
-    }
-    static __device__ __forceinline__ uint64_t finish(const Wide &sum, int divisor) {
-        Raw raw;
-#pragma unroll
-        for (int e = 0; e < kElements; ++e)
-            raw.element[e] = narrow<T>(sum.element[e], divisor);
-        return bits_as<uint64_t>(raw);
-    }
-};
-
-/// What one rank sends another in this regime.
-struct SmallMessages {
-    const Job &job;
-
-    __device__ uint64_t length() const { return has_blocks(job.kind) ? job.part_bytes : job.bytes; }
-    __device__ bool sends(int from, int to) const {
-        return job.kind == Kind::bcast ? from == job.root : job.kind != Kind::reduce || to == job.root;
-    }
-    __device__ const char *input(int to) const {
-        const bool apart = job.kind == Kind::reduce_scatter_block || job.kind == Kind::alltoall;
-        return job.in + (apart ? job.part_offset(to) : 0);
-    }
-    __device__ char *output(int from) const {
-        const bool apart = job.kind == Kind::allgather || job.kind == Kind::alltoall;
-        return job.out + (apart ? job.part_offset(from) : 0);
-    }
-};
-
-template <typename T, typename Op>
-__global__ void __launch_bounds__(kThreads) small_kernel(const __grid_constant__ Job job) {
-    const SmallMessages messages{job};
+__global__ void __launch_bounds__(kThreads) packets_kernel(const __grid_constant__ Job job) {
+    const Messages messages{job};
     char *own = job.windows[job.rank];
-    auto *count = reinterpret_cast<uint32_t *>(own + WindowLayout::small_count(blockIdx.x));
+    auto *count = reinterpret_cast<uint32_t *>(own + WindowLayout::packet_count(blockIdx.x));
     const uint32_t flag = *count + 1;
+    const Op op(job.op);
     const uint64_t length = messages.length();
     const uint64_t begin = blockIdx.x * job.tile_bytes;
     const uint64_t end = begin + job.tile_bytes < length ? begin + job.tile_bytes : length;
-    const uint64_t place = job.layout.small(flag % 2, blockIdx.x, job.rank);
+    const uint64_t place = job.layout.packets(flag % 2, blockIdx.x, job.rank);
     const uint64_t step = blockDim.x * sizeof(uint64_t);
 
     for (uint64_t at = begin + threadIdx.x * sizeof(uint64_t); at < end; at += step) {
@@ -113,7 +55,7 @@ __global__ void __launch_bounds__(kThreads) small_kernel(const __grid_constant__
     if (is_peer && !messages.sends(job.rank, peer))
         put_packet(job.windows[peer] + place, 0, flag);
 
-    const char *slots = own + job.layout.small(flag % 2, blockIdx.x, 0);
+    const char *slots = own + job.layout.packets(flag % 2, blockIdx.x, 0);
     bool gave_up = false;
     const auto await = [&](Packet &packet, const char *from, int rank) {
         Patience patience(job);
@@ -124,12 +66,12 @@ __global__ void __launch_bounds__(kThreads) small_kernel(const __grid_constant__
     };
     for (uint64_t at = begin + threadIdx.x * sizeof(uint64_t); at < end && !gave_up; at += step) {
         Packet packets[kMaxRanks];
-        const auto slot = [&](int rank) { return slots + rank * job.layout.small_bytes + (at - begin) * 2; };
+        const auto slot = [&](int rank) { return slots + rank * job.layout.packet_bytes + (at - begin) * 2; };
 #pragma unroll
         for (int rank = 0; rank < kMaxRanks; ++rank)
             if (rank < job.ranks && rank != job.rank && messages.sends(rank, job.rank))
                 packets[rank] = look(slot(rank));
-        typename Eight<T, Op>::Wide sum{};
+        Eight<T> sum{};
 #pragma unroll
         for (int rank = 0; rank < kMaxRanks; ++rank) {
             if (rank >= job.ranks || (rank != job.rank && !messages.sends(rank, job.rank)))
@@ -144,16 +86,16 @@ __global__ void __launch_bounds__(kThreads) small_kernel(const __grid_constant__
                 data = packets[rank].low | static_cast<uint64_t>(packets[rank].high) << 32;
             }
             if (reduces(job.kind))
-                Eight<T, Op>::add(sum, data, rank == 0);
+                sum.add(op, data, rank == 0);
             else
                 store_some(messages.output(rank) + at, data, length - at);
         }
         if (reduces(job.kind) && (job.kind != Kind::reduce || job.rank == job.root))
-            store_some(job.out + at, Eight<T, Op>::finish(sum, job.divisor), length - at);
+            store_some(job.out + at, sum.finish(job.divisor), length - at);
     }
     if (is_peer && !messages.sends(peer, job.rank)) {
         Packet packet = {};
-        await(packet, slots + peer * job.layout.small_bytes, peer);
+        await(packet, slots + peer * job.layout.packet_bytes, peer);
     }
     __syncthreads();
     if (threadIdx.x == 0)
