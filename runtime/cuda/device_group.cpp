@@ -104,6 +104,8 @@ Status DeviceGroup::load_kernels() const {
         FLX_TRY(load(kernels.lines));
         FLX_TRY(load(kernels.local));
     }
+    FLX_TRY(load(relay_kernel()));
+    FLX_TRY(load(chain_kernel()));
     return load(flag_step_kernel());
 }
 
@@ -199,7 +201,6 @@ Job DeviceGroup::job_for(const Call &call, const Plan &plan, const SharedMemory 
     job.layout = layout_;
     job.direct = region != nullptr;
     job.flat = plan.flat;
-    job.chain = plan.chain;
     job.op = call.op;
     for (int rank = 0; rank < ranks_; ++rank) {
         job.windows[rank] = windows_.of(rank);
@@ -233,8 +234,12 @@ Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream) {
             return launch(kernels.packets, plan.blocks, plan.threads, &job, stream);
         case Way::lines:
             return launch(kernels.lines, plan.blocks, plan.threads, &job, stream);
+        case Way::relay:
+            return launch(relay_kernel(), plan.blocks, plan.threads, &job, stream);
         case Way::tiles:
             return launch(kernels.exchange, plan.blocks, plan.threads, &job, stream);
+        case Way::chain:
+            return launch(chain_kernel(), plan.blocks, plan.threads, &job, stream);
         case Way::engines:
             return run_engines(call, job, stream);
     }
@@ -274,7 +279,7 @@ void DeviceGroup::count(const Call &call, const Plan &plan) {
         case Kind::bcast:
             if (rank_ == call.root)
                 sent = one_hop ? bytes * peers : bytes;
-            else if (plan.chain)
+            else if (plan.way == Way::chain)
                 sent = (rank_ + 1) % ranks_ == call.root ? 0 : bytes;
             else
                 sent = one_hop ? 0 : bytes / peers * (peers - 1);

@@ -7,7 +7,7 @@
 namespace flx::cuda {
 namespace {
 
-enum Channel : uint32_t { kMeet = kMaxBlocks, kArrived, kConsumed };
+enum Channel : uint32_t { kMeet = kMaxTeams, kArrived, kConsumed };
 static_assert(kConsumed < kChannels);
 
 constexpr uint32_t kBlockThreads = 512;

@@ -33,9 +33,12 @@
 namespace flx::cuda {
 
 inline constexpr int kMaxRanks = 8;
+/// Teams that have slots, packets and lines of their own.
 inline constexpr uint32_t kMaxBlocks = 128;
+/// Teams that need flags alone: two share a multiprocessor, and one copies while the other's flag is under way.
+inline constexpr uint32_t kMaxTeams = 2 * kMaxBlocks;
 /// Flags of more than the teams: what copy-engine pipelines use.
-inline constexpr uint32_t kChannels = kMaxBlocks + 3;
+inline constexpr uint32_t kChannels = kMaxTeams + 3;
 /// What parts and tiles are multiples of: the widest load, and so every element.
 inline constexpr uint64_t kGrain = 16;
 
@@ -60,7 +63,7 @@ struct WindowLayout {
 
     static constexpr uint64_t kFlagBytes = uint64_t{kStages} * kChannels * kMaxRanks * sizeof(uint32_t);
     static constexpr uint64_t kCountBytes = 3 * kChannels * sizeof(uint32_t);
-    static constexpr uint64_t kHead = 16384;  ///< flags and counts, rounded up
+    static constexpr uint64_t kHead = 20480;  ///< flags and counts, rounded up
     static_assert(kFlagBytes + kCountBytes <= kHead);
 
     FLX_HD static uint64_t flag(Stage stage, uint32_t block, int source) {
@@ -99,7 +102,6 @@ struct Job {
     Kind kind = Kind::allreduce;
     bool direct = false;  ///< results go straight into `outputs`
     bool flat = false;    ///< a bcast of which the root gathers all: nobody passes anything on
-    bool chain = false;   ///< a bcast that goes from rank to rank, straight into outputs
     int op = 0;           ///< flx_op_t
     int rank = 0;
     int ranks = 1;
@@ -284,42 +286,9 @@ FLX_HD void collect(Machine &machine, const Job &job, uint32_t block, uint32_t s
     }
 }
 
-/// A bcast from rank to rank, tile by tile: each waits for the rank before it and writes to the one after it, which has
-/// said that its output may be written. At the end both flags of all pairs are where other operations expect them.
-template <class Machine>
-FLX_HD void run_chain(Machine &machine, const Job &job, uint32_t block) {
-    const uint32_t before = machine.count(block);
-    const uint32_t steps = job.steps(block);
-    const int place = (job.rank - job.root + job.ranks) % job.ranks;
-    const int last = (job.rank + job.ranks - 1) % job.ranks;
-    const int next = place + 1 < job.ranks ? (job.rank + 1) % job.ranks : -1;
-    if (place != 0)
-        machine.signal_to(last, Stage::gathered, block, before + 1);
-    if (next >= 0 && !machine.wait_for(next, Stage::gathered, block, before + 1))
-        return;
-    for (uint32_t step = 0; step < steps; ++step) {
-        const uint32_t count = before + step + 1;
-        if (place != 0 && !machine.wait_for(last, Stage::scattered, block, count))
-            return;
-        const Piece piece = job.piece(0, block, step);
-        if (next < 0)
-            continue;
-        machine.copy((place == 0 ? job.in : job.out) + piece.offset,
-                     Targets{nullptr, job.outputs, piece.offset, 1U << next}, piece.bytes);
-        machine.signal_to(next, Stage::scattered, block, count);
-    }
-    machine.signal(Stage::scattered, block, before + steps);
-    machine.signal(Stage::gathered, block, before + steps);
-    machine.set_count(block, before + steps);
-}
-
 /// A team's part of an operation, on one rank. Ends early where a wait says so: the window is then of no more use.
 template <class Machine>
 FLX_HD void run_exchange(Machine &machine, const Job &job, uint32_t block) {
-    if (job.chain) {
-        run_chain(machine, job, block);
-        return;
-    }
     const uint32_t before = machine.count(block);
     const uint32_t steps = job.steps(block);
     if (!scatter(machine, job, block, 0, before + 1))

@@ -46,6 +46,10 @@ inline Kernels kernels_of(flx_dtype_t dtype, flx_op_t op) {
 /// Those that only move bytes.
 Kernels move_kernels();
 
+/// Of a bcast; both take a Job (relay.cuh, chain.h).
+const void *relay_kernel();
+const void *chain_kernel();
+
 /// What copy engines brought into slots is reduced with this rank's own input into `out`.
 struct LocalReduce {
     Job job;

@@ -1,6 +1,8 @@
+#include "chain.h"
 #include "kernels.h"
 #include "lines.cuh"
 #include "packets.cuh"
+#include "relay.cuh"
 
 namespace flx::cuda {
 namespace {
@@ -44,12 +46,25 @@ __global__ void __launch_bounds__(kThreads) local_copy(const __grid_constant__ L
                   work.bytes - at < kTile ? work.bytes - at : kTile);
 }
 
+__global__ void __launch_bounds__(kThreads, 2) chain(const __grid_constant__ Job job) {
+    Team<uint8_t, Keep> team(job);
+    run_chain(team, job, blockIdx.x);
+}
+
 }  // namespace
 
 Kernels move_kernels() {
     return {reinterpret_cast<const void *>(&exchange_kernel<uint8_t, Keep>),
             reinterpret_cast<const void *>(&packets_kernel<uint8_t, Keep>),
             reinterpret_cast<const void *>(&lines_kernel<uint8_t, Keep>), reinterpret_cast<const void *>(&local_copy)};
+}
+
+const void *relay_kernel() {
+    return reinterpret_cast<const void *>(&relay);
+}
+
+const void *chain_kernel() {
+    return reinterpret_cast<const void *>(&chain);
 }
 
 const void *flag_step_kernel() {

@@ -16,30 +16,55 @@ struct Words {
     uint64_t low, high;
 };
 
-/// All lanes of a line at once: that is what keeps it whole.
-__device__ __forceinline__ void put_words(char *to, Words words, uint32_t lanes) {
-    __syncwarp(lanes);
-    asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(words.low), "l"(words.high) : "memory");
+inline constexpr uint32_t kWholeWarp = 0xffffffffU;
+
+/// A line is whole only if its eight threads store it, and look at it, with one instruction. So warps stay together
+/// wherever lines are touched, in loops as long for all of their threads, and `valid` says whose line it is: where
+/// groups of eight went their own ways, the thread with the flag was seen to be ahead of the other seven.
+__device__ __forceinline__ void put_words(char *to, Words words, bool valid) {
+    __syncwarp();
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.u32 p, %3, 0;\n"
+        "@p st.volatile.global.v2.u64 [%0], {%1, %2};\n"
+        "}" ::"l"(to),
+        "l"(words.low), "l"(words.high), "r"(valid ? 1U : 0U)
+        : "memory");
 }
-__device__ __forceinline__ Words look_at_words(const char *from, uint32_t lanes) {
+__device__ __forceinline__ Words look_at_words(const char *from, bool valid) {
     Words words;
-    __syncwarp(lanes);
-    asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
-                 : "=l"(words.low), "=l"(words.high)
-                 : "l"(from)
-                 : "memory");
+    __syncwarp();
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.u32 p, %3, 0;\n"
+        "mov.u64 %0, 0;\n"
+        "mov.u64 %1, 0;\n"
+        "@p ld.volatile.global.v2.u64 {%0, %1}, [%2];\n"
+        "}"
+        : "=&l"(words.low), "=&l"(words.high)
+        : "l"(from), "r"(valid ? 1U : 0U)
+        : "memory");
     return words;
 }
 
-/// Waits until a line has come; null words: told to give up. Where it has come already, nobody calls this.
-static __device__ __noinline__ Words await_line(const Job &job, const char *from, uint64_t flag, int rank,
-                                                uint32_t lanes, bool has_flag) {
+/// Whether a line of the warp has not come. `flagged`: this thread's words hold the flag.
+__device__ __forceinline__ bool missing(const Words &words, uint64_t flag, bool flagged) {
+    return __any_sync(kWholeWarp, flagged && words.high != flag) != 0;
+}
+
+/// Waits until all lines of a warp have come; null words: told to give up. Where they have come already, nobody calls
+/// this.
+static __device__ __noinline__ Words await_lines(const Job &job, const char *from, uint64_t flag, int rank, bool valid,
+                                                 bool flagged) {
     Patience patience(job);
     while (true) {
-        const Words words = look_at_words(from, lanes);
-        if (__any_sync(lanes, has_flag && words.high != flag) == 0)
+        const Words words = look_at_words(from, valid);
+        if (!missing(words, flag, flagged))
             return words;
-        if (__all_sync(lanes, patience.more(rank) ? 1 : 0) == 0)
+        const bool more = patience.more(rank);
+        if (__all_sync(kWholeWarp, more ? 1 : 0) == 0)
             return Words{};
     }
 }
@@ -56,12 +81,12 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
     const uint64_t end = begin + job.tile_bytes < length ? begin + job.tile_bytes : length;
     const auto lines = static_cast<uint32_t>((end - begin + kLineData - 1) / kLineData);
     const uint32_t lane = threadIdx.x % kLineLanes;
-    const uint32_t lanes = 0xffU << (threadIdx.x % 32 / kLineLanes * kLineLanes);
     const bool has_flag = lane == kLineLanes - 1;
     const uint64_t base = job.layout.lines(flag % 2, blockIdx.x, 0) + lane * sizeof(Words);
     const uint64_t mine = base + job.rank * job.layout.line_bytes;
     const uint32_t first = threadIdx.x / kLineLanes;
     const uint32_t step = blockDim.x / kLineLanes;
+    const uint32_t rounds = (lines + step - 1) / step;
     const auto offset = [&](uint32_t line) { return begin + line * kLineData + lane * sizeof(Words); };
     const auto load = [&](const char *from, uint64_t at) {
         Words words{0, flag};
@@ -79,30 +104,33 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
             store_some(to + at + sizeof(uint64_t), words.high, end - at - sizeof(uint64_t));
     };
 
-    for (uint32_t line = first; line < lines; line += step) {
+    for (uint32_t round = 0; round < rounds; ++round) {
+        const uint32_t line = first + round * step;
 #pragma unroll 1
         for (int k = 1; k < job.ranks; ++k) {
             int peer = job.rank + k;
             peer = peer >= job.ranks ? peer - job.ranks : peer;
             if (messages.sends(job.rank, peer))
                 put_words(job.windows[peer] + mine + line * kLineBytes, load(messages.input(peer), offset(line)),
-                          lanes);
+                          line < lines);
         }
     }
     // Between ranks that have nothing to send to each other, a line without data.
     const int peer = static_cast<int>(first);
     const bool is_peer = peer < job.ranks && peer != job.rank;
-    if (is_peer && !messages.sends(job.rank, peer))
-        put_words(job.windows[peer] + mine, Words{0, flag}, lanes);
+    const bool tells = is_peer && !messages.sends(job.rank, peer);
+    put_words(job.windows[is_peer ? peer : job.rank] + mine, Words{0, flag}, tells);
 
-    for (uint32_t line = first; line < lines; line += step) {
+    for (uint32_t round = 0; round < rounds; ++round) {
+        const uint32_t line = first + round * step;
+        const bool valid = line < lines;
         const uint64_t at = offset(line);
         const char *from = own + base + line * kLineBytes;
         Words words[kMaxRanks];
 #pragma unroll
         for (int rank = 0; rank < kMaxRanks; ++rank)
             if (rank < job.ranks && rank != job.rank && messages.sends(rank, job.rank))
-                words[rank] = look_at_words(from + rank * job.layout.line_bytes, lanes);
+                words[rank] = look_at_words(from + rank * job.layout.line_bytes, valid);
         Eight<T> low{};
         Eight<T> high{};
 #pragma unroll
@@ -113,8 +141,9 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
                 if (job.kind == Kind::bcast)
                     continue;
                 words[rank] = load(messages.input(rank), at);
-            } else if (__any_sync(lanes, has_flag && words[rank].high != flag) != 0) {
-                words[rank] = await_line(job, from + rank * job.layout.line_bytes, flag, rank, lanes, has_flag);
+            } else if (missing(words[rank], flag, valid && has_flag)) {
+                words[rank] =
+                    await_lines(job, from + rank * job.layout.line_bytes, flag, rank, valid, valid && has_flag);
             }
             if constexpr (std::is_same_v<Op, Keep>) {
                 store(messages.output(rank), at, words[rank]);
@@ -127,8 +156,8 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
             if (job.kind != Kind::reduce || job.rank == job.root)
                 store(job.out, at, Words{low.finish(job.divisor), high.finish(job.divisor)});
     }
-    if (is_peer && !messages.sends(peer, job.rank))
-        await_line(job, own + base + peer * job.layout.line_bytes, flag, peer, lanes, has_flag);
+    const bool listens = is_peer && !messages.sends(peer, job.rank);
+    await_lines(job, own + base + peer * job.layout.line_bytes, flag, peer, listens, listens && has_flag);
     __syncthreads();
     if (threadIdx.x == 0)
         *count = flag;

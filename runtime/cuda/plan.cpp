@@ -84,18 +84,37 @@ bool plan_messages(Kind kind, uint64_t bytes, int ranks, const WindowLayout &lay
     return true;
 }
 
-/// From rank to rank: all links carry the vector once.
+/// Lines that others pass on. No more a round than is worth having under way.
+void plan_relay(uint64_t bytes, int ranks, const WindowLayout &layout, Plan &plan) {
+    constexpr uint64_t kLine = 128;
+    constexpr uint64_t kLineData = 120;
+    constexpr uint64_t kLanes = 8;
+    constexpr uint64_t kLeastLines = 16;
+    constexpr uint64_t kMostLines = 768;
+    const uint64_t room = layout.line_bytes / kLine * (ranks - 1);
+    const uint64_t lines = std::clamp(divide_up(divide_up(bytes, kLineData), kMaxBlocks), kLeastLines,
+                                      std::max(std::min(room, kMostLines), kLeastLines));
+    plan.way = Way::relay;
+    plan.tile_bytes = lines * kLineData;
+    plan.part_bytes = bytes;
+    plan.flat = true;
+    plan.blocks = static_cast<uint32_t>(std::min<uint64_t>(divide_up(bytes, plan.tile_bytes), kMaxBlocks));
+    plan.threads =
+        static_cast<uint32_t>(std::clamp<uint64_t>(round_up(lines * kLanes, 32), kMaxRanks * kLanes, kMostThreads));
+}
+
+/// From rank to rank. Every further rank gets its first tile so much later; small ones are spent waiting for flags.
 void plan_chain(uint64_t bytes, const Limits &limits, Plan &plan) {
     constexpr uint64_t kLeast = 16 << 10;
-    constexpr uint64_t kMost = 64 << 10;
+    constexpr uint64_t kMost = 32 << 10;
     constexpr uint64_t kLine = 128;
-    // Every further rank gets its first tile so much later; small ones are spent waiting for flags.
     constexpr uint64_t kTilesOfATeam = 64;
-    plan.chain = true;
+    plan.way = Way::chain;
     plan.part_bytes = round_up(bytes, kLine);
-    const uint64_t blocks = std::min<uint64_t>(limits.blocks, kMaxBlocks);
-    plan.tile_bytes = round_up(std::clamp(bytes / blocks / kTilesOfATeam, kLeast, kMost), kLine);
-    plan.blocks = static_cast<uint32_t>(std::min(blocks, divide_up(plan.part_bytes, plan.tile_bytes)));
+    plan.flat = true;
+    const uint64_t teams = std::min<uint64_t>(2 * limits.blocks, kMaxTeams);
+    plan.tile_bytes = round_up(std::clamp(bytes / teams / kTilesOfATeam, kLeast, kMost), kLine);
+    plan.blocks = static_cast<uint32_t>(std::min(teams, divide_up(plan.part_bytes, plan.tile_bytes)));
 }
 
 }  // namespace
@@ -106,8 +125,12 @@ std::string_view name_of(Way way) {
             return "packets";
         case Way::lines:
             return "lines";
+        case Way::relay:
+            return "relay";
         case Way::tiles:
             return "tiles";
+        case Way::chain:
+            return "chain";
         case Way::engines:
             return "engines";
     }
@@ -149,15 +172,23 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
     constexpr uint64_t kLeastTile = 8192;
     constexpr uint64_t kLine = 128;
     constexpr uint64_t kMostFlat = 256 << 10;
-    constexpr uint64_t kLeastChain = 6 * kMiB;
+    constexpr uint64_t kLeastRelay = 96 << 10;
     constexpr uint64_t kFewBytes = 32 << 10;
     constexpr uint64_t kManyBytes = 64 << 10;
     Plan plan;
     const int owners = kind == Kind::bcast || kind == Kind::reduce ? ranks - 1 : ranks;
     plan.part_bytes = has_blocks(kind) ? bytes / ranks : round_up(divide_up(bytes, owners), kLine);
+    plan.threads = kMostThreads;
+    if (kind == Kind::bcast && ranks > 2 && outputs.direct && bytes >= limits.chain_bytes) {
+        plan_chain(bytes, limits, plan);
+        return plan;
+    }
+    if (kind == Kind::bcast && ranks > 2 && limits.line_bytes > 0 && bytes >= kLeastRelay) {
+        plan_relay(bytes, ranks, layout, plan);
+        return plan;
+    }
     if (plan_messages(kind, bytes, ranks, layout, limits, plan))
         return plan;
-    plan.threads = kMostThreads;
     if (engines_serve(kind, bytes, ranks, outputs, limits)) {
         plan.way = Way::engines;
         plan.blocks = limits.blocks;
@@ -167,10 +198,6 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
     plan.flat = kind == Kind::bcast && outputs.direct && (ranks == 2 || bytes <= kMostFlat);
     if (plan.flat)
         plan.part_bytes = round_up(bytes, kLine);
-    if (kind == Kind::bcast && outputs.direct && !plan.flat && bytes >= kLeastChain) {
-        plan_chain(bytes, limits, plan);
-        return plan;
-    }
     const uint64_t most_blocks = std::min<uint64_t>(limits.blocks, kMaxBlocks);
     const uint64_t blocks = std::clamp<uint64_t>(plan.part_bytes / kLeastTile, 1, most_blocks);
     const uint64_t share = round_up(divide_up(plan.part_bytes, blocks), kLine);

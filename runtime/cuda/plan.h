@@ -13,10 +13,11 @@ namespace flx::cuda {
 inline constexpr int kKinds = 6;
 
 enum class Way : uint8_t {
-    packets,  ///< one kernel; every rank sends its input to whoever needs it, in packets that are half flags
-              ///< (packets.cuh)
+    packets,  ///< one kernel; all send their input to whoever needs it, in packets that are half flags (packets.cuh)
     lines,    ///< the same in lines that carry a flag each (lines.cuh)
+    relay,    ///< a bcast in such lines, which others pass on (relay.cuh)
     tiles,    ///< one kernel, teams of blocks and tiles (exchange.h)
+    chain,    ///< a bcast in tiles from rank to rank (chain.h)
     engines   ///< copy engines move the data, kernels of one warp set and await flags
 };
 std::string_view name_of(Way way);
@@ -24,9 +25,10 @@ std::string_view name_of(Kind kind);
 
 /// Agreed by all ranks.
 struct Limits {
-    uint64_t line_bytes = 0;    ///< most that one rank sends in packets or lines
-    uint64_t engine_bytes = 0;  ///< least vector that copy engines move; 0: as measured
-    uint32_t blocks = 32;       ///< of the largest kernel
+    uint64_t line_bytes = 0;           ///< most that one rank sends in packets or lines
+    uint64_t engine_bytes = 0;         ///< least vector that copy engines move; 0: as measured
+    uint32_t blocks = 32;              ///< of the largest kernel
+    uint64_t chain_bytes = 128 << 20;  ///< least bcast that goes from rank to rank
 };
 
 /// What peers may do with the outputs of all ranks.
@@ -41,8 +43,7 @@ struct Plan {
     uint32_t threads = 0;
     uint64_t part_bytes = 0;
     uint64_t tile_bytes = 0;
-    bool flat = false;   ///< Job::flat
-    bool chain = false;  ///< Job::chain
+    bool flat = false;  ///< Job::flat
 };
 
 /// The greatest window that fits into `budget` bytes.

@@ -212,8 +212,16 @@ class Team {
                 value[u] = data[at + u * kThreads];
             store_all<Raw, kUnroll>(to, at, value);
         }
-        for (uint64_t at = whole + threadIdx.x; at < count; at += kThreads)
-            store(to, at, data[at]);
+        // What is left, all of it under way at once too.
+        Raw value[kUnroll];
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u)
+            if (whole + threadIdx.x + u * kThreads < count)
+                value[u] = data[whole + threadIdx.x + u * kThreads];
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u)
+            if (whole + threadIdx.x + u * kThreads < count)
+                store(to, whole + threadIdx.x + u * kThreads, value[u]);
         for (uint64_t at = count * sizeof(Raw) + threadIdx.x; at < bytes; at += kThreads)
             store(to, at, from[at]);
     }

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "cuda/chain.h"
 #include "cuda/exchange.h"
 #include "cuda/plan.h"
 
@@ -159,7 +160,7 @@ void run(int ranks, const std::vector<Case> &cases, const Limits &limits, uint64
             for (size_t c = 0; c < cases.size(); ++c) {
                 const Case &test = cases[c];
                 Plan plan = plan_of(test.kind, test.bytes, ranks, {test.direct, true}, memory.layout, limits);
-                ASSERT_EQ(plan.way, Way::tiles);
+                ASSERT_TRUE(plan.way == Way::tiles || plan.way == Way::chain);
                 if (tile != 0)
                     plan.tile_bytes = std::min(tile, plan.tile_bytes);
                 Job job;
@@ -169,7 +170,6 @@ void run(int ranks, const std::vector<Case> &cases, const Limits &limits, uint64
                 job.ranks = ranks;
                 job.root = test.root;
                 job.flat = plan.flat;
-                job.chain = plan.chain;
                 job.bytes = test.bytes;
                 job.part_bytes = plan.part_bytes;
                 job.tile_bytes = plan.tile_bytes;
@@ -188,9 +188,12 @@ void run(int ranks, const std::vector<Case> &cases, const Limits &limits, uint64
                 job.blocks = std::min(plan.blocks, job.tiles());
                 std::vector<std::thread> teams;
                 for (uint32_t block = 0; block < job.blocks; ++block)
-                    teams.emplace_back([&job, &abort, block] {
+                    teams.emplace_back([&job, &abort, &plan, block] {
                         HostTeam team(job, abort);
-                        run_exchange(team, job, block);
+                        if (plan.way == Way::chain)
+                            run_chain(team, job, block);
+                        else
+                            run_exchange(team, job, block);
                     });
                 for (std::thread &team : teams)
                     team.join();
@@ -242,15 +245,15 @@ TEST(CudaExchange, ManyTilesReuseTheSlots) {
 }
 
 TEST(CudaExchange, ALargeBroadcastGoesFromRankToRankBetweenOthers) {
-    const uint64_t large = (6 << 20) + 12'345;
+    const uint64_t large = (1 << 20) + 12'345;
     for (const int ranks : {3, 4}) {
         std::vector<Case> cases;
         for (int root = 0; root < ranks; ++root) {
             cases.push_back({Kind::bcast, large, true, false, root});
-            cases.push_back({Kind::allreduce, 70'001, true});
+            cases.push_back({Kind::allreduce, 70'001, root % 2 == 1});
             cases.push_back({Kind::allgather, uint64_t{5'000} * ranks, root % 2 == 0});
         }
-        run(ranks, cases, {0, UINT64_MAX, 2}, 64 << 10);
+        run(ranks, cases, {0, UINT64_MAX, 2, large}, 64 << 10);
     }
 }
 
@@ -323,8 +326,9 @@ TEST(CudaPlan, WaysFollowSizeAndRegistration) {
     EXPECT_EQ(plan(Kind::allgather, 349'524, registered).way, Way::packets) << "a message is one rank's block";
     EXPECT_EQ(plan(Kind::allreduce, 349'526, registered).way, Way::tiles) << "three messages are more than 1 MiB";
     EXPECT_EQ(plan(Kind::reduce_scatter_block, 2 << 20, registered).way, Way::lines);
-    EXPECT_TRUE(plan(Kind::bcast, 8 << 20, registered).chain);
-    EXPECT_FALSE(plan(Kind::bcast, 8 << 20, {}).chain) << "ranks cannot write into each other's outputs";
+    EXPECT_EQ(plan(Kind::bcast, 8 << 20, registered).way, Way::relay);
+    EXPECT_EQ(plan(Kind::bcast, 1 << 30, registered).way, Way::chain);
+    EXPECT_EQ(plan(Kind::bcast, 1 << 30, {}).way, Way::relay) << "ranks cannot write into each other's outputs";
     EXPECT_EQ(plan(Kind::allgather, 1 << 30, registered).way, Way::engines);
     EXPECT_EQ(plan(Kind::allgather, 1 << 30, {}).way, Way::tiles) << "peers may not write into this output";
     const Outputs odd{true, false};
