@@ -28,7 +28,7 @@ struct Limits {
     uint64_t line_bytes = 0;           ///< most that one rank sends in packets or lines
     uint64_t engine_bytes = 0;         ///< least vector that copy engines move; 0: as measured
     uint32_t blocks = 32;              ///< of the largest kernel
-    uint64_t chain_bytes = 128 << 20;  ///< least bcast that goes from rank to rank
+    uint64_t chain_bytes = 256 << 20;  ///< least bcast that goes from rank to rank
 };
 
 /// What peers may do with the outputs of all ranks.

@@ -212,18 +212,29 @@ class Team {
                 value[u] = data[at + u * kThreads];
             store_all<Raw, kUnroll>(to, at, value);
         }
-        // What is left, all of it under way at once too.
+        copy_rest<Raw, kUnroll>(data, to, whole, count);
+        for (uint64_t at = count * sizeof(Raw) + threadIdx.x; at < bytes; at += kThreads)
+            store(to, at, from[at]);
+    }
+
+    /// What is less than a round. All under way at once, but between two ranks, where loads and stores in turn were up
+    /// to a sixth faster (H200: a reduce-scatter of 32 MiB 68 against 81 us).
+    template <typename Raw, int kUnroll>
+    __device__ __forceinline__ void copy_rest(const Raw *data, const Targets &to, uint64_t from, uint64_t count) {
+        if (job_.ranks == 2) {
+            for (uint64_t at = from + threadIdx.x; at < count; at += kThreads)
+                store(to, at, data[at]);
+            return;
+        }
         Raw value[kUnroll];
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u)
-            if (whole + threadIdx.x + u * kThreads < count)
-                value[u] = data[whole + threadIdx.x + u * kThreads];
+            if (from + threadIdx.x + u * kThreads < count)
+                value[u] = data[from + threadIdx.x + u * kThreads];
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u)
-            if (whole + threadIdx.x + u * kThreads < count)
-                store(to, whole + threadIdx.x + u * kThreads, value[u]);
-        for (uint64_t at = count * sizeof(Raw) + threadIdx.x; at < bytes; at += kThreads)
-            store(to, at, from[at]);
+            if (from + threadIdx.x + u * kThreads < count)
+                store(to, from + threadIdx.x + u * kThreads, value[u]);
     }
 
     template <typename Raw, int kUnroll>
