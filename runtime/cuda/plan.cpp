@@ -55,7 +55,8 @@ bool plan_messages(Kind kind, uint64_t bytes, int ranks, const WindowLayout &lay
     // More than half of a packet is on the way for nothing, but a line takes longer to put together.
     const uint64_t most_in_packets = (kind == Kind::bcast ? 512 : 256) << 10;
     // Tiles keep reductions waiting longer than copies, which go straight into outputs.
-    const uint64_t most = (kind == Kind::reduce_scatter_block ? 2 : 1) * limits.line_bytes;
+    const uint64_t halves = kind == Kind::reduce_scatter_block ? 4 : kind == Kind::allreduce ? 3 : 2;
+    const uint64_t most = limits.line_bytes / 2 * halves;
     const uint64_t message = has_blocks(kind) ? plan.part_bytes : bytes;
     const uint64_t sent = message * (ranks - 1);
     if (sent > most)

@@ -324,7 +324,8 @@ TEST(CudaPlan, WaysFollowSizeAndRegistration) {
     EXPECT_EQ(plan(Kind::allreduce, 87'381, registered).way, Way::packets);
     EXPECT_EQ(plan(Kind::allreduce, 87'382, registered).way, Way::lines) << "three messages are more than 256 KiB";
     EXPECT_EQ(plan(Kind::allgather, 349'524, registered).way, Way::packets) << "a message is one rank's block";
-    EXPECT_EQ(plan(Kind::allreduce, 349'526, registered).way, Way::tiles) << "three messages are more than 1 MiB";
+    EXPECT_EQ(plan(Kind::allreduce, 524'288, registered).way, Way::lines);
+    EXPECT_EQ(plan(Kind::allreduce, 524'289, registered).way, Way::tiles) << "three messages are more than 1.5 MiB";
     EXPECT_EQ(plan(Kind::reduce_scatter_block, 2 << 20, registered).way, Way::lines);
     EXPECT_EQ(plan(Kind::bcast, 8 << 20, registered).way, Way::relay);
     EXPECT_EQ(plan(Kind::bcast, 1 << 30, registered).way, Way::chain);
