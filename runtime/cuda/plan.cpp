@@ -184,7 +184,8 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
         plan_chain(bytes, limits, plan);
         return plan;
     }
-    if (kind == Kind::bcast && ranks > 2 && limits.line_bytes > 0 && bytes >= kLeastRelay) {
+    const bool relayed = ranks > 2 ? bytes >= kLeastRelay : !outputs.direct && bytes > limits.line_bytes;
+    if (kind == Kind::bcast && limits.line_bytes > 0 && relayed) {
         plan_relay(bytes, ranks, layout, plan);
         return plan;
     }
