@@ -184,7 +184,8 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
         plan_chain(bytes, limits, plan);
         return plan;
     }
-    const bool relayed = ranks > 2 ? bytes >= kLeastRelay : !outputs.direct && bytes > limits.line_bytes;
+    const bool between_two = !outputs.direct && bytes > limits.line_bytes && bytes <= 32 * kMiB;
+    const bool relayed = ranks > 2 ? bytes >= kLeastRelay : between_two;
     if (kind == Kind::bcast && limits.line_bytes > 0 && relayed) {
         plan_relay(bytes, ranks, layout, plan);
         return plan;

@@ -1,7 +1,7 @@
 /// \file relay.cuh
-/// A bcast among three ranks and more, of middle size, in lines (lines.cuh) and two hops: the root sends each line to
-/// one of the others, its owner, who passes it on to the rest. So no link carries much more than the vector, and nobody
-/// waits for more than a line.
+/// A bcast of middle size, in lines (lines.cuh) and two hops: the root sends each line to one of the others, its owner,
+/// who passes it on to the rest. So no link carries much more than the vector, and nobody waits for more than a line.
+/// Between two ranks it serves outputs that peers may not write.
 ///
 /// A block takes its tiles in rounds, each in the other one of its two places. In every round every rank sends each
 /// other at least one line, if need be without data, so who has finished one knows that all others have finished the
