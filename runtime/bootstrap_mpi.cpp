@@ -10,23 +10,24 @@ Status check(int code, const char *call) {
         return {};
     char text[MPI_MAX_ERROR_STRING];
     int length = 0;
-    MPI_Error_string(code, text, &length);
+    PMPI_Error_string(code, text, &length);
     return fail(FLX_ERR_SYSTEM, "{} failed: {}", call, std::string_view(text, length));
 }
 
 class MpiBootstrap final : public Bootstrap {
   public:
-    /// Takes `comm` over.
+    /// Takes `comm` over. MPI is called by its PMPI_ names here, since a library in front of it (preload/) may lead the
+    /// others to FLX.
     explicit MpiBootstrap(MPI_Comm comm) : comm_(comm) {
-        MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-        MPI_Comm_rank(comm_, &rank_);
-        MPI_Comm_size(comm_, &size_);
+        PMPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+        PMPI_Comm_rank(comm_, &rank_);
+        PMPI_Comm_size(comm_, &size_);
     }
     ~MpiBootstrap() override {
         int finalized = 0;
-        MPI_Finalized(&finalized);
+        PMPI_Finalized(&finalized);
         if (!finalized)
-            MPI_Comm_free(&comm_);
+            PMPI_Comm_free(&comm_);
     }
 
     [[nodiscard]] int rank() const override { return rank_; }
@@ -36,22 +37,22 @@ class MpiBootstrap final : public Bootstrap {
         if (bytes > INT_MAX)
             return fail(FLX_ERR_SYSTEM, "bootstrap message of {} bytes is too long", bytes);
         const int count = static_cast<int>(bytes);
-        return check(MPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, comm_), "MPI_Allgather");
+        return check(PMPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, comm_), "MPI_Allgather");
     }
-    Status barrier() override { return check(MPI_Barrier(comm_), "MPI_Barrier"); }
+    Status barrier() override { return check(PMPI_Barrier(comm_), "MPI_Barrier"); }
     void progress() override {
         int flag = 0;
-        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE);
+        PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE);
     }
     Status split(int color, int key, std::unique_ptr<Bootstrap> &result) override {
         MPI_Comm comm = MPI_COMM_NULL;
-        FLX_TRY(check(MPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split"));
+        FLX_TRY(check(PMPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split"));
         result = comm == MPI_COMM_NULL ? nullptr : std::make_unique<MpiBootstrap>(comm);
         return {};
     }
     Status dup(std::unique_ptr<Bootstrap> &result) override {
         MPI_Comm comm = MPI_COMM_NULL;
-        FLX_TRY(check(MPI_Comm_dup(comm_, &comm), "MPI_Comm_dup"));
+        FLX_TRY(check(PMPI_Comm_dup(comm_, &comm), "MPI_Comm_dup"));
         result = std::make_unique<MpiBootstrap>(comm);
         return {};
     }
@@ -67,26 +68,27 @@ class MpiBootstrap final : public Bootstrap {
 Status make_mpi_bootstrap(MPI_Comm comm, std::unique_ptr<Bootstrap> &result) {
     int initialized = 0;
     int finalized = 0;
-    MPI_Initialized(&initialized);
-    MPI_Finalized(&finalized);
+    PMPI_Initialized(&initialized);
+    PMPI_Finalized(&finalized);
     if (!initialized || finalized)
         return fail(FLX_ERR_ARGUMENT, "MPI is {}; communicators are made between MPI_Init and MPI_Finalize",
                     finalized ? "finalized" : "not initialized");
     if (comm == MPI_COMM_NULL)
         return fail(FLX_ERR_ARGUMENT, "mpi_comm is MPI_COMM_NULL; an intracommunicator is needed");
     int inter = 0;
-    FLX_TRY(check(MPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter"));
+    FLX_TRY(check(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter"));
     if (inter)
         return fail(FLX_ERR_ARGUMENT, "mpi_comm is an intercommunicator; an intracommunicator is needed");
     MPI_Comm dup = MPI_COMM_NULL;
-    FLX_TRY(check(MPI_Comm_dup(comm, &dup), "MPI_Comm_dup"));
+    // Not MPI_Comm_dup, which would run the program's functions that copy attributes.
+    FLX_TRY(check(PMPI_Comm_split(comm, 0, 0, &dup), "MPI_Comm_split"));
     result = std::make_unique<MpiBootstrap>(dup);
     return {};
 }
 
 bool mpi_allows_threads() {
     int level = MPI_THREAD_SINGLE;
-    MPI_Query_thread(&level);
+    PMPI_Query_thread(&level);
     return level == MPI_THREAD_MULTIPLE;
 }
 
