@@ -48,6 +48,8 @@ constexpr std::array kKnobs = {
          "chunks that all borrowers of a rail together may have under way on it"},
     Knob{"FLX_LINKS", KnobType::text, "auto", 0, 0, "", "", "links that may be used, e.g. shm,eth0; auto: all found"},
     Knob{"FLX_LOG", KnobType::choice, "warn", 0, 0, "error|warn|info|debug", "", "least level of lines in the log"},
+    Knob{"FLX_MPI", KnobType::text, "all", 0, 0, "", "",
+         "collectives that libflx_mpi.so (flx-run) serves, e.g. allreduce,bcast; all; none"},
     Knob{"FLX_OWN_RAIL", KnobType::text, "auto", 0, 0, "", "",
          "the rail that this rank owns, by name; auto: by its order on the host; none"},
     Knob{"FLX_PARTITION", KnobType::text, "", 0, 0, "", "",
@@ -67,6 +69,8 @@ constexpr std::array kKnobs = {
     Knob{"FLX_SHM_BYTES", KnobType::size, "4M", 256 * kKiB, kGiB, "", "", "shared memory for channels, per rank"},
     Knob{"FLX_SPIN_US", KnobType::integer, "-1", -1, 1e6, "", "microseconds",
          "how long a wait spins before it yields the core; -1: by cores and ranks"},
+    Knob{"FLX_STATS", KnobType::integer, "0", 0, 1, "", "",
+         "1: libflx_mpi.so (flx-run) says at the end which calls it served, which not, and why"},
     Knob{"FLX_STRICT", KnobType::integer, "0", 0, 1, "", "", "1: the bits of adding in rank order, for every size"},
 };
 

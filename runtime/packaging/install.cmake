@@ -6,6 +6,9 @@ foreach(program flx_info flx_perf flx_trainer)
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endforeach()
+# For programs that know nothing of FLX.
+install(TARGETS flx_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(PROGRAMS ${PROJECT_BINARY_DIR}/bin/flx-run DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

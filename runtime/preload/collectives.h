@@ -1,0 +1,88 @@
+/// \file collectives.h
+/// What the drop-in library takes over from MPI: the collectives by name, which of them the user wants served, and what
+/// became of each call.
+#pragma once
+
+#include <mpi.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace flx::preload {
+
+/// In the order of their names below.
+enum class Collective {
+    allgather,
+    allgatherv,
+    allreduce,
+    alltoall,
+    alltoallv,
+    alltoallw,
+    barrier,
+    bcast,
+    exscan,
+    gather,
+    gatherv,
+    reduce,
+    reduce_scatter,
+    reduce_scatter_block,
+    scan,
+    scatter,
+    scatterv,
+};
+
+inline constexpr std::array<std::string_view, 17> kCollectives = {
+    "allgather", "allgatherv", "allreduce", "alltoall", "alltoallv", "alltoallw",      "barrier",
+    "bcast",     "exscan",     "gather",    "gatherv",  "reduce",    "reduce_scatter", "reduce_scatter_block",
+    "scan",      "scatter",    "scatterv"};
+
+/// How it is called.
+enum class Form { blocking, nonblocking, persistent };
+inline constexpr size_t kForms = 3;
+
+/// Why a call goes to MPI. Each depends on what all ranks know alike.
+enum class Reason {
+    none,        ///< it does not
+    not_chosen,  ///< FLX_MPI does not name it
+    not_yet,     ///< FLX lacks it
+    empty,       ///< no bytes
+    invalid,     ///< MPI says what is wrong with the arguments
+    reduction,   ///< a type or reduction that FLX lacks
+    alone,       ///< one rank
+    intercommunicator,
+    several_worlds,   ///< ranks that another mpirun or MPI_Comm_spawn started
+    no_communicator,  ///< FLX could not make one
+    not_made,         ///< non-blocking before the first blocking call on the communicator
+    over,             ///< within or after MPI_Finalize
+};
+inline constexpr size_t kReasons = 12;
+
+/// Reads FLX_MPI: names with commas between, or `all` or `none`. On failure a sentence, else empty.
+std::string choose_collectives(std::string_view list, uint32_t &mask);
+
+/// Calls so far; `bytes` as nccl-tests count: the larger of a rank's input and output.
+class Statistics {
+  public:
+    void count(Collective collective, Form form, Reason why, size_t bytes) {
+        Cell &cell = cells_[static_cast<size_t>(collective)][static_cast<size_t>(form)][static_cast<size_t>(why)];
+        cell.calls.fetch_add(1, std::memory_order_relaxed);
+        cell.bytes.fetch_add(bytes, std::memory_order_relaxed);
+    }
+    /// Adds up what all ranks of MPI_COMM_WORLD did, if they take part within a few seconds, and prints it on rank 0.
+    void print() const;
+
+  private:
+    struct Cell {
+        std::atomic<uint64_t> calls{0};
+        std::atomic<uint64_t> bytes{0};
+    };
+    std::array<std::array<std::array<Cell, kReasons>, kForms>, kCollectives.size()> cells_;
+};
+
+Statistics &statistics();
+
+}  // namespace flx::preload

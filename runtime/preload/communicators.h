@@ -1,0 +1,79 @@
+/// \file communicators.h
+/// FLX's communicators behind the program's: made at the first call that FLX serves, kept as an attribute, used again
+/// after the program has freed its own.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives.h"
+#include "flx.h"
+
+namespace flx::preload {
+
+/// What the library knows of one of the program's communicators. Lives as long as that.
+struct Group {
+    flx_comm_t flx = nullptr;
+    Reason why_not = Reason::none;  ///< where `flx` is null
+    int rank = 0;
+    int size = 1;
+    /// One number on all ranks, unique in each of them: the order in which communicators are freed.
+    uint64_t id = 0;
+    std::vector<int> members;  ///< ranks in MPI_COMM_WORLD
+    bool broken = false;
+    uint64_t calls = 0;  ///< served
+    std::mutex mutex;    ///< held during a call: under MPI_THREAD_MULTIPLE others may follow from other threads
+    std::vector<size_t> numbers;  ///< counts and displacements of the current call
+};
+
+/// The library's one state. It begins in MPI_Init and ends when MPI_Finalize deletes MPI_COMM_SELF's attributes.
+class Library {
+  public:
+    static Library &instance();
+
+    /// After MPI_Init, on all ranks. Wrong knobs end the program.
+    void begin();
+
+    [[nodiscard]] bool chosen(Collective collective) const { return (mask_ >> static_cast<int>(collective) & 1) != 0; }
+
+    /// What serves calls on `comm`, which is a communicator of MPI's. Null: none does, and `*why` says why. Where there
+    /// is nothing yet, it is made, collectively, if `make`.
+    Group *group_of(MPI_Comm comm, bool make, Reason &why);
+
+    /// Collective. Frees FLX's communicators of long ago, if they have become many. `group` is that of `comm`.
+    void tidy(MPI_Comm comm, const Group &group);
+
+  private:
+    Library() = default;
+
+    void end();
+    Group *attach(MPI_Comm comm, Reason &why);
+    void make_group(MPI_Comm comm, Group &group);
+    void free_surplus(MPI_Comm comm, const Group &group);
+    void keep(Group *spare);
+    void dismiss(Group *group);
+    static int on_delete(MPI_Comm comm, int keyval, void *value, void *extra);
+    static int on_finalize(MPI_Comm comm, int keyval, void *value, void *extra);
+
+    uint32_t mask_ = ~uint32_t{0};
+    bool stats_ = false;
+    bool threads_ = false;
+    std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
+    std::atomic<bool> begun_{false};
+    std::atomic<bool> over_{false};
+    std::mutex mutex_;  ///< of what follows; never held during communication
+    uint64_t next_id_ = 1;
+    std::vector<Group *> live_;
+    std::vector<Group *> spare_;  ///< their communicators were freed; by id
+    bool warned_ = false;
+};
+
+/// Turns FLX's status into what the call returns: MPI_SUCCESS, or what the communicator's error handler makes of an MPI
+/// error whose string is FLX's sentence.
+int finish(flx_status_t status, Group &group, MPI_Comm comm);
+
+}  // namespace flx::preload

@@ -1,0 +1,69 @@
+/// \file staging.h
+/// Buffers as FLX takes them: bytes one after the other. What lies otherwise is packed into memory of its own, which is
+/// each rank's own affair, since FLX moves the same bytes either way.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "types.h"
+
+namespace flx::preload {
+
+/// Memory that lives for one call.
+class Aside {
+  public:
+    /// False if there is none.
+    bool make(size_t bytes);
+    [[nodiscard]] std::byte *data() const { return memory_.get(); }
+
+  private:
+    std::unique_ptr<std::byte[]> memory_;
+};
+
+/// Elements between the program's buffer and bytes in a row. MPI_SUCCESS, or MPI's error (its handler has run).
+int pack(const void *buffer, size_t count, const Layout &layout, std::byte *bytes, MPI_Comm comm);
+int unpack(const std::byte *bytes, void *buffer, size_t count, const Layout &layout, MPI_Comm comm);
+
+/// `count` elements at `buffer` as bytes: where they lie, or packed.
+class Packed {
+  public:
+    /// Nothing, which may be asked for its data.
+    Packed() = default;
+    /// `filled`: the data are to be read. MPI_SUCCESS or an error.
+    int take(const void *buffer, size_t count, const Layout &layout, bool filled, MPI_Comm comm);
+    /// Data that overlap `other` are copied, as some programs have MPI do.
+    int keep_apart(const void *other, size_t bytes);
+    [[nodiscard]] void *data() const { return data_; }
+    /// Brings what FLX wrote to where the program expects it.
+    int deliver(void *buffer, MPI_Comm comm) const;
+
+  private:
+    Aside aside_;
+    Layout layout_;
+    size_t count_ = 0;
+    void *data_ = nullptr;
+};
+
+/// Blocks of several ranks, of one datatype or one each, at displacements from a buffer.
+class PackedBlocks {
+  public:
+    struct Block {
+        std::byte *begin = nullptr;  ///< the program's memory
+        size_t count = 0;
+        Layout layout;
+    };
+    /// `sizes` and `displacements` are filled in for FLX, in bytes.
+    int take(std::span<const Block> blocks, bool filled, size_t *sizes, size_t *displacements, MPI_Comm comm);
+    [[nodiscard]] void *data() const { return data_; }
+    int deliver(std::span<const Block> blocks, const size_t *displacements, MPI_Comm comm) const;
+
+  private:
+    Aside aside_;
+    void *data_ = nullptr;
+};
+
+}  // namespace flx::preload

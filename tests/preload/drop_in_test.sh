@@ -1,0 +1,27 @@
+#!/bin/bash
+# An unmodified program with and without the drop-in library: drop_in_test.sh FLX_RUN RANKS compare|right SERVED PROGRAM ARGUMENTS…
+# compare: it must print the same lines; right: it says "right" itself. SERVED: collectives, with commas between, of which
+# FLX must have served some calls.
+set -u
+flx_run=$1 ranks=$2 how=$3 served=$4
+shift 4
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mpi=(timeout 240 mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$ranks")
+
+"${mpi[@]}" "$flx_run" --stats -- "$@" >"$work/with" 2>"$work/stats"
+code=$?
+if [ $code = 77 ]; then cat "$work/with"; exit 77; fi
+[ $code = 0 ] || { cat "$work/with" "$work/stats"; echo "FAILED: code $code with the library"; exit 1; }
+if [ "$how" = compare ]; then
+    "${mpi[@]}" "$@" >"$work/without" 2>&1 || { cat "$work/without"; echo "FAILED: without the library"; exit 1; }
+    [ -s "$work/without" ] && diff <(sort "$work/without") <(sort "$work/with") ||
+        { echo "FAILED: other lines with the library"; exit 1; }
+else
+    grep -qx right "$work/with" || { cat "$work/with" "$work/stats"; echo "FAILED: it does not say right"; exit 1; }
+fi
+for name in ${served//,/ }; do
+    awk -v name="$name" '$1 == name && $2 > 0 { found = 1 } END { exit !found }' "$work/stats" ||
+        { cat "$work/stats"; echo "FAILED: FLX served no $name"; exit 1; }
+done
+echo "ok"

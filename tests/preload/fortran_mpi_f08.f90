@@ -1,0 +1,7 @@
+! The drop-in library under a program that gets MPI by `use mpi_f08`.
+program fortran_mpi_f08
+  use mpi_f08
+  implicit none
+  type(MPI_Comm) :: part
+  include 'fortran.inc'
+end program fortran_mpi_f08

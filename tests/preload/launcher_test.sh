@@ -1,0 +1,32 @@
+#!/bin/bash
+# What users get wrong with flx-run and FLX_MPI, and what they choose: launcher_test.sh FLX_RUN PROGRAM
+set -u
+flx_run=$1 program=$2
+failures=0
+try() { # NAME CODE PATTERN COMMAND…: the exit code (nonzero: any) and a pattern in what is said
+    local name=$1 wanted=$2 pattern=$3 said code
+    shift 3
+    said=$(timeout 100 "$@" 2>&1)
+    code=$?
+    if { [ "$wanted" = 0 ] && [ $code != 0 ]; } || { [ "$wanted" != 0 ] && [ $code = 0 ]; } ||
+        ! grep -qE -- "$pattern" <<<"$said"; then
+        echo "FAILED: $name (code $code): $said"
+        failures=$((failures + 1))
+    else
+        echo "ok: $name"
+    fi
+}
+mpi=(mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2)
+try "an unknown collective" 1 'names "allredcue".*allgather, allgatherv, allreduce' \
+    "${mpi[@]}" "$flx_run" --only allredcue "$program" 1 5
+try "an unknown knob" 1 'FLX_STAT is not a knob of FLX; did you mean FLX_STATS' "${mpi[@]}" env FLX_STAT=1 "$flx_run" "$program" 1 5
+try "ranks that choose otherwise" 1 'must be the same on all' \
+    mpirun --allow-run-as-root --oversubscribe -n 1 "$flx_run" --only bcast "$program" 1 5 \
+    : -n 1 "$flx_run" --only barrier "$program" 1 5
+try "some collectives" 0 'allreduce +0 .*not in FLX_MPI' "${mpi[@]}" "$flx_run" --only bcast,barrier --stats "$program" 1 60
+try "the chosen ones are served" 0 'barrier +[1-9]' "${mpi[@]}" "$flx_run" --only bcast,barrier --stats "$program" 1 60
+try "one rank" 0 'one rank' "$flx_run" --stats "$program" 1 20
+try "a program that is not MPI's" 0 '^hello$' "$flx_run" -- echo hello
+try "no program" 2 'flx-run \[OPTIONS\]' "$flx_run"
+try "an unknown option" 2 '--stats, --library' "$flx_run" --stat "$program"
+[ $failures = 0 ]
