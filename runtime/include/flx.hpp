@@ -1,0 +1,315 @@
+/// \file flx.hpp
+/// FLX in C++20: communicators that free themselves, spans for buffers, exceptions for errors. Header-only, over flx.h,
+/// which says what each collective does.
+///
+///     flx::communicator comm(MPI_COMM_WORLD);
+///     std::vector<float> gradients(1024);
+///     comm.allreduce(std::span(gradients), flx::avg);
+///
+/// Element types are those of FLX, `std::complex` of floats in sums, and for collectives that only move data every type
+/// that may be copied bit by bit. All ranks call with equal sizes, as flx.h says. A communicator is freed by all its
+/// ranks, before MPI_Finalize.
+#pragma once
+
+#include <algorithm>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <ranges>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "flx.h"
+
+namespace flx {
+
+/// What a failed call throws. `what()` is FLX's sentence.
+class error : public std::runtime_error {
+  public:
+    error(flx_status_t status, const std::string &sentence) : std::runtime_error(sentence), status_(status) {}
+    [[nodiscard]] flx_status_t status() const noexcept { return status_; }
+
+  private:
+    flx_status_t status_;
+};
+
+/// Throws unless `status` is success.
+inline void check(flx_status_t status) {
+    if (status == FLX_SUCCESS)
+        return;
+    const std::string sentence = flx_last_error();
+    throw error(status, sentence.empty() ? flx_strerror(status) : sentence);
+}
+
+inline constexpr flx_op_t sum = FLX_SUM;
+inline constexpr flx_op_t prod = FLX_PROD;
+inline constexpr flx_op_t min = FLX_MIN;
+inline constexpr flx_op_t max = FLX_MAX;
+inline constexpr flx_op_t avg = FLX_AVG;
+
+namespace detail {
+
+template <typename T>
+struct element;
+template <typename T>
+requires(std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8) struct element<T> {
+    static constexpr int width = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 2 : sizeof(T) == 4 ? 4 : 6;
+    static constexpr flx_dtype_t dtype = static_cast<flx_dtype_t>(FLX_INT8 + width + (std::is_signed_v<T> ? 0 : 1));
+    static constexpr std::size_t parts = 1;
+};
+template <>
+struct element<float> {
+    static constexpr flx_dtype_t dtype = FLX_F32;
+    static constexpr std::size_t parts = 1;
+};
+template <>
+struct element<double> {
+    static constexpr flx_dtype_t dtype = FLX_F64;
+    static constexpr std::size_t parts = 1;
+};
+/// A sum of complex numbers is one of their parts.
+template <typename T>
+requires(std::is_same_v<T, float> || std::is_same_v<T, double>) struct element<std::complex<T>> {
+    static constexpr flx_dtype_t dtype = element<T>::dtype;
+    static constexpr std::size_t parts = 2;
+};
+
+template <typename T>
+inline constexpr bool is_complex = false;
+template <typename T>
+inline constexpr bool is_complex<std::complex<T>> = true;
+
+}  // namespace detail
+
+/// Types that reductions take.
+template <typename T>
+concept reducible = requires {
+    detail::element<T>::dtype;
+};
+
+/// Types that collectives move.
+template <typename T>
+concept movable = std::is_trivially_copyable_v<T>;
+
+/// Memory that collectives write into: a vector, an array, a span.
+template <typename R>
+concept buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
+    !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
+
+/// Memory that they read.
+template <typename R, typename T>
+concept input_of =
+    std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && std::is_same_v<std::ranges::range_value_t<R>, T>;
+
+/// A communicator of FLX, which frees it when it goes. Moves, does not copy.
+class communicator {
+  public:
+    /// None; `if (comm)` says so.
+    communicator() noexcept = default;
+
+    /// Collective over `mpi_comm`.
+    explicit communicator(MPI_Comm mpi_comm) { check(flx_comm_create(mpi_comm, nullptr, &comm_)); }
+    communicator(MPI_Comm mpi_comm, const flx_config_t &config) { check(flx_comm_create(mpi_comm, &config, &comm_)); }
+    communicator(communicator &&other) noexcept : comm_(std::exchange(other.comm_, nullptr)) {}
+    communicator &operator=(communicator &&other) noexcept {
+        if (this != &other) {
+            reset();
+            comm_ = std::exchange(other.comm_, nullptr);
+        }
+        return *this;
+    }
+    ~communicator() { reset(); }
+
+    /// Frees it now; collective.
+    void reset() noexcept {
+        if (comm_ != nullptr)
+            flx_comm_free(&comm_);
+    }
+    [[nodiscard]] flx_comm_t get() const noexcept { return comm_; }
+    explicit operator bool() const noexcept { return comm_ != nullptr; }
+
+    [[nodiscard]] communicator dup() const {
+        communicator made;
+        check(flx_comm_dup(comm_, &made.comm_));
+        return made;
+    }
+    /// As flx_comm_split: with a negative `color` an empty one comes back.
+    [[nodiscard]] communicator split(int color, int key) const {
+        communicator made;
+        check(flx_comm_split(comm_, color, key, &made.comm_));
+        return made;
+    }
+    [[nodiscard]] int rank() const {
+        int rank = 0;
+        check(flx_comm_rank(comm_, &rank));
+        return rank;
+    }
+    [[nodiscard]] int size() const {
+        int size = 0;
+        check(flx_comm_size(comm_, &size));
+        return size;
+    }
+
+    /// In place.
+    template <buffer Out>
+    requires reducible<std::ranges::range_value_t<Out>>
+    void allreduce(Out &&out, flx_op_t op) const {
+        using T = std::ranges::range_value_t<Out>;
+        check(flx_allreduce(FLX_IN_PLACE, std::ranges::data(out), parts<T>(std::ranges::size(out), op), dtype<T>, op,
+                            comm_));
+    }
+    template <buffer Out, input_of<std::ranges::range_value_t<Out>> In>
+    requires reducible<std::ranges::range_value_t<Out>>
+    void allreduce(const In &in, Out &&out, flx_op_t op) const {
+        using T = std::ranges::range_value_t<Out>;
+        same_size(std::ranges::size(in), std::ranges::size(out));
+        check(flx_allreduce(std::ranges::data(in), std::ranges::data(out), parts<T>(std::ranges::size(out), op),
+                            dtype<T>, op, comm_));
+    }
+    /// Of one value: the reduction comes back.
+    template <reducible T>
+    [[nodiscard]] T allreduce(const T &value, flx_op_t op) const {
+        T result = value;
+        allreduce(std::span<T>(&result, 1), op);
+        return result;
+    }
+
+    /// `out` is looked at on rank `root` only; elsewhere it may be an empty span.
+    template <buffer Out, input_of<std::ranges::range_value_t<Out>> In>
+    requires reducible<std::ranges::range_value_t<Out>>
+    void reduce(const In &in, Out &&out, flx_op_t op, int root) const {
+        using T = std::ranges::range_value_t<Out>;
+        if (rank() == root)
+            same_size(std::ranges::size(in), std::ranges::size(out));
+        check(flx_reduce(std::ranges::data(in), std::ranges::data(out), parts<T>(std::ranges::size(in), op), dtype<T>,
+                         op, root, comm_));
+    }
+
+    /// `in` has as many elements as the `out` of all ranks together.
+    template <buffer Out, input_of<std::ranges::range_value_t<Out>> In>
+    requires reducible<std::ranges::range_value_t<Out>>
+    void reduce_scatter_block(const In &in, Out &&out, flx_op_t op) const {
+        using T = std::ranges::range_value_t<Out>;
+        same_size(std::ranges::size(in), std::ranges::size(out) * static_cast<std::size_t>(size()));
+        check(flx_reduce_scatter_block(std::ranges::data(in), std::ranges::data(out),
+                                       parts<T>(std::ranges::size(out), op), dtype<T>, op, comm_));
+    }
+
+    template <buffer Out>
+    requires movable<std::ranges::range_value_t<Out>>
+    void bcast(Out &&data, int root) const {
+        check(flx_bcast(std::ranges::data(data), bytes(data), FLX_UINT8, root, comm_));
+    }
+    template <movable T>
+    requires(!std::ranges::range<T>) void bcast(T &value, int root) const {
+        check(flx_bcast(&value, sizeof value, FLX_UINT8, root, comm_));
+    }
+
+    /// `out` has as many elements as the `in` of all ranks together.
+    template <buffer Out, input_of<std::ranges::range_value_t<Out>> In>
+    requires movable<std::ranges::range_value_t<Out>>
+    void allgather(const In &in, Out &&out) const {
+        same_size(std::ranges::size(out), std::ranges::size(in) * static_cast<std::size_t>(size()));
+        check(flx_allgather(std::ranges::data(in), std::ranges::data(out), bytes(in), FLX_UINT8, comm_));
+    }
+
+    /// Both have as many elements, a multiple of size().
+    template <buffer Out, input_of<std::ranges::range_value_t<Out>> In>
+    requires movable<std::ranges::range_value_t<Out>>
+    void alltoall(const In &in, Out &&out) const {
+        same_size(std::ranges::size(in), std::ranges::size(out));
+        const auto ranks = static_cast<std::size_t>(size());
+        if (std::ranges::size(out) % ranks != 0)
+            throw error(FLX_ERR_ARGUMENT, "alltoall of " + std::to_string(std::ranges::size(out)) +
+                                              " elements; a multiple of the " + std::to_string(ranks) +
+                                              " ranks is needed");
+        check(flx_alltoall(std::ranges::data(in), std::ranges::data(out), bytes(out) / ranks, FLX_UINT8, comm_));
+    }
+
+    /// Counts and displacements are in elements, one for each rank. Only `T` that FLX has.
+    template <reducible T>
+    requires(!detail::is_complex<T>) void alltoallv(std::span<const T> in, std::span<const std::size_t> sendcounts,
+                                                    std::span<const std::size_t> sdispls, std::span<T> out,
+                                                    std::span<const std::size_t> recvcounts,
+                                                    std::span<const std::size_t> rdispls) const {
+        const auto ranks = static_cast<std::size_t>(size());
+        within(in.size(), sendcounts, sdispls, ranks, "sent");
+        within(out.size(), recvcounts, rdispls, ranks, "received");
+        check(flx_alltoallv(in.data(), out.data(), sendcounts.data(), sdispls.data(), recvcounts.data(), rdispls.data(),
+                            dtype<T>, comm_));
+    }
+
+    void barrier() const { check(flx_barrier(comm_)); }
+
+    template <std::ranges::contiguous_range In>
+    requires movable<std::ranges::range_value_t<In>>
+    void send(const In &in, int dest) const {
+        check(flx_send(std::ranges::data(in), bytes(in), FLX_UINT8, dest, comm_));
+    }
+    template <buffer Out>
+    requires movable<std::ranges::range_value_t<Out>>
+    void recv(Out &&out, int source) const {
+        check(flx_recv(std::ranges::data(out), bytes(out), FLX_UINT8, source, comm_));
+    }
+    template <std::ranges::contiguous_range In, buffer Out>
+    requires movable<std::ranges::range_value_t<In>> && movable<std::ranges::range_value_t<Out>>
+    void sendrecv(const In &in, int dest, Out &&out, int source) const {
+        check(flx_sendrecv(std::ranges::data(in), std::ranges::data(out), bytes(in), bytes(out), FLX_UINT8, dest,
+                           source, comm_));
+    }
+
+  private:
+    template <typename T>
+    static constexpr flx_dtype_t dtype = detail::element<T>::dtype;
+
+    template <typename T>
+    static std::size_t parts(std::size_t count, flx_op_t op) {
+        if (detail::is_complex<T> && op != FLX_SUM && op != FLX_AVG)
+            throw error(FLX_ERR_ARGUMENT, "complex numbers can be summed and averaged; other reductions take numbers");
+        return count * detail::element<T>::parts;
+    }
+    template <typename R>
+    static std::size_t bytes(const R &range) {
+        return std::ranges::size(range) * sizeof(std::ranges::range_value_t<R>);
+    }
+    static void same_size(std::size_t given, std::size_t wanted) {
+        if (given != wanted)
+            throw error(FLX_ERR_ARGUMENT, "a buffer has " + std::to_string(given) + " elements; the other asks for " +
+                                              std::to_string(wanted));
+    }
+    static void within(std::size_t elements, std::span<const std::size_t> counts, std::span<const std::size_t> displs,
+                       std::size_t ranks, const char *what) {
+        if (counts.size() != ranks || displs.size() != ranks)
+            throw error(FLX_ERR_ARGUMENT, "alltoallv takes one count and displacement for each rank");
+        for (std::size_t rank = 0; rank < ranks; ++rank)
+            if (counts[rank] > elements || displs[rank] > elements - counts[rank])
+                throw error(FLX_ERR_ARGUMENT, "the block " + std::string(what) + " for rank " + std::to_string(rank) +
+                                                  " goes beyond the end of its buffer");
+    }
+
+    flx_comm_t comm_ = nullptr;
+};
+
+/// Calls of send, recv, sendrecv, alltoall and alltoallv between its making and end() are started together. Without
+/// end(), as when an exception flies, the group ends with it and what that comes to is not told.
+class group {
+  public:
+    explicit group(const communicator &comm) : comm_(comm.get()) { check(flx_group_begin(comm_)); }
+    group(const group &) = delete;
+    group &operator=(const group &) = delete;
+    ~group() {
+        if (comm_ != nullptr)
+            flx_group_end(comm_);
+    }
+    /// Returns when all have completed.
+    void end() { check(flx_group_end(std::exchange(comm_, nullptr))); }
+
+  private:
+    flx_comm_t comm_;
+};
+
+}  // namespace flx

@@ -1,0 +1,150 @@
+!> Module flx against what must come out: every collective, kinds and ranks of arrays, sections with holes, errors.
+program module_test
+   use, intrinsic :: iso_c_binding
+   use, intrinsic :: iso_fortran_env
+   use mpi_f08
+   use flx
+   implicit none
+
+   type :: particle
+      real(real64) :: position(3)
+      integer :: kind
+   end type
+
+   integer :: rank, ranks, failures, all_failures, i, j, ierror
+   type(flx_comm) :: comm, other
+   real(real64) :: cube(3, 4, 2), grid(6, 6), total, sent(6, 6)
+   real(real32) :: row(5)
+   integer(int8) :: bytes(7)
+   integer(int16) :: shorts(7)
+   integer(int64) :: longs(2, 2)
+   integer :: counts(64), displs(64), scalar
+   integer, allocatable :: gathered(:, :), blocks(:), before(:)
+   complex(real64) :: z(3)
+   type(particle), allocatable :: cloud(:)
+   type(particle) :: mine(2)
+   character(5) :: word
+   logical :: flags(3)
+
+   call MPI_Init()
+   call MPI_Comm_rank(MPI_COMM_WORLD, rank)
+   call MPI_Comm_size(MPI_COMM_WORLD, ranks)
+   failures = 0
+   call flx_comm_create(MPI_COMM_WORLD, comm)
+   call flx_comm_rank(comm, i)
+   call flx_comm_size(comm, j)
+   call expect(i == rank .and. j == ranks, 'rank or size')
+
+   cube = rank + 1
+   call flx_allreduce(flx_in_place, cube, FLX_SUM, comm)
+   call expect(all(cube == ranks*(ranks + 1)/2), 'sum of a cube in place')
+   total = -1
+   call flx_allreduce(real(rank, real64), total, FLX_MAX, comm)
+   call expect(total == ranks - 1, 'largest of scalars')
+   call flx_allreduce([(real(rank + i, real32), i=1, 5)], row, FLX_MIN, comm)
+   call expect(all(row == [(real(i, real32), i=1, 5)]), 'smallest of an expression')
+   bytes = int(1, int8)
+   call flx_allreduce(flx_in_place, bytes, FLX_SUM, comm)
+   call expect(all(bytes == ranks), 'sum of integers of 1 byte')
+   shorts = int(2, int16)
+   call flx_allreduce(flx_in_place, shorts, FLX_PROD, comm)
+   call expect(all(shorts == 2**ranks), 'product of integers of 2 bytes')
+   longs = 2_int64**40 + rank
+   call flx_allreduce(flx_in_place, longs, FLX_MIN, comm)
+   call expect(all(longs == 2_int64**40), 'smallest of integers of 8 bytes')
+   z = (1, -2)
+   call flx_allreduce(flx_in_place, z, FLX_SUM, comm)
+   call expect(all(z == ranks*(1, -2)), 'sum of complex numbers')
+
+   ! Every second row and column: neither buffer is contiguous, and what lies between stays as it is.
+   grid = -5
+   sent = rank
+   call flx_allreduce(sent(1:5:2, 2:6:2), grid(2:6:2, 1:5:2), FLX_SUM, comm)
+   call expect(all(grid(2:6:2, 1:5:2) == ranks*(ranks - 1)/2), 'sum of a section')
+   grid(2:6:2, 1:5:2) = -5
+   call expect(all(grid == -5), 'memory around a section')
+   grid = rank
+   call flx_bcast(grid(3, :), ranks - 1, comm)
+   call expect(all(grid(3, :) == ranks - 1) .and. all(grid(2, :) == rank), 'a row from a root')
+
+   total = -1
+   call flx_reduce(real(rank + 1, real64), total, FLX_SUM, ranks - 1, comm)
+   call expect(merge(total == ranks*(ranks + 1)/2, total == -1, rank == ranks - 1), 'reduce')
+
+   allocate (gathered(2, ranks), blocks(2*ranks), before(2*ranks))
+   call flx_allgather([rank, -rank], gathered, comm)
+   call expect(all(gathered(1, :) == [(i, i=0, ranks - 1)]) .and. all(gathered(2, :) == -gathered(1, :)), 'allgather')
+   before = [((100*rank + 10*i + j, j=1, 2), i=0, ranks - 1)]
+   call flx_alltoall(before, blocks, comm)
+   call expect(all(blocks == [((100*i + 10*rank + j, j=1, 2), i=0, ranks - 1)]), 'alltoall')
+   blocks = rank
+   call flx_reduce_scatter_block(blocks, gathered(:, 1), FLX_SUM, comm)
+   call expect(all(gathered(:, 1) == ranks*(ranks - 1)/2), 'reduce_scatter_block')
+   counts = 1
+   displs = [(i - 1, i=1, 64)]
+   blocks = -1
+   call flx_alltoallv(before(1:2*ranks:2), counts(:ranks), displs(:ranks), blocks, counts(:ranks), &
+                      int(2*displs(:ranks), int64), comm)
+   call expect(all(blocks(1::2) == [(100*i + 10*rank + 1, i=0, ranks - 1)]) .and. all(blocks(2::2) == -1), 'alltoallv')
+
+   allocate (cloud(2*ranks))
+   mine = [particle([1d0, 2d0, 3d0], rank), particle([4d0, 5d0, real(rank, real64)], -rank)]
+   call flx_allgather(mine, cloud, comm)
+   call expect(all(cloud(1::2)%kind == [(i, i=0, ranks - 1)]) .and. cloud(2*ranks)%position(3) == ranks - 1, &
+               'allgather of a derived type')
+   word = merge('right', 'wrong', rank == 0)
+   call flx_bcast(word, 0, comm)
+   flags = rank == 0
+   call flx_bcast(flags, 0, comm)
+   call expect(word == 'right' .and. all(flags), 'characters and logicals from a root')
+
+   scalar = -1
+   call flx_sendrecv(rank, mod(rank + 1, ranks), scalar, mod(rank + ranks - 1, ranks), comm)
+   call expect(scalar == mod(rank + ranks - 1, ranks), 'sendrecv')
+   if (ranks > 1) then
+      call flx_group_begin(comm)
+      call flx_send(rank, mod(rank + 1, ranks), comm)
+      call flx_recv(scalar, mod(rank + ranks - 1, ranks), comm)
+      call flx_send(grid(3, :), mod(rank + 1, ranks), comm, ierror)
+      call expect(ierror == FLX_ERR_ARGUMENT .and. index(flx_last_error(), 'not contiguous') > 0, 'a section in a group')
+      call flx_group_end(comm)
+      call expect(scalar == mod(rank + ranks - 1, ranks), 'send and receive in a group')
+   end if
+
+   call flx_comm_split(comm, mod(rank, 2), -rank, other)
+   call flx_comm_size(other, i)
+   call expect(i == (ranks + mod(rank + 1, 2))/2, 'size of a part')
+   call flx_comm_free(other)
+   call flx_comm_create(MPI_COMM_WORLD%MPI_VAL, other)  ! an integer, as of mpif.h
+   call flx_barrier(other)
+   call flx_comm_free(other)
+   call expect(.not. c_associated(other%handle), 'a freed communicator is null')
+   call flx_comm_dup(comm, other)
+   call flx_comm_free(other)
+
+   ! Errors are the caller's where there is an ierror.
+   call flx_allreduce(row(1:2), row, FLX_SUM, comm, ierror)
+   call expect(ierror == FLX_ERR_ARGUMENT .and. index(flx_last_error(), 'sendbuf has 2 elements') > 0, 'sizes that differ')
+   call flx_allreduce(bytes, shorts, FLX_SUM, comm, ierror)
+   call expect(ierror == FLX_ERR_ARGUMENT .and. index(flx_last_error(), 'different types') > 0, 'kinds that differ')
+   call flx_allreduce(flx_in_place, flags, FLX_SUM, comm, ierror)
+   call expect(ierror == FLX_ERR_ARGUMENT, 'a sum of logicals')
+   call flx_bcast(word, ranks, comm, ierror)
+   call expect(ierror == FLX_ERR_ARGUMENT .and. index(flx_last_error(), 'root') > 0, 'a wrong root')
+
+   call flx_comm_free(comm)
+   call MPI_Allreduce(failures, all_failures, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD)
+   call MPI_Finalize()
+   if (all_failures /= 0) error stop 1
+   if (rank == 0) print '(a)', 'right'
+
+contains
+
+   subroutine expect(holds, what)
+      logical, intent(in) :: holds
+      character(*), intent(in) :: what
+      if (holds) return
+      failures = failures + 1
+      write (error_unit, '(a, i0, 2a)') 'rank ', rank, ': wrong: ', what
+   end subroutine
+end program
