@@ -58,6 +58,28 @@ cc -std=c11 -Wall -Wextra -Werror "$project/tests/ci/consumer/consumer.c" -o "$w
     try "C program by pkg-config" "$work/c" || fail "C program by pkg-config"
 c++ -std=c++17 -Wall -Wextra -Werror "$project/tests/ci/consumer/consumer.cpp" -o "$work/cpp" $flags &&
     try "C++ program by pkg-config" "$work/cpp" || fail "C++ program by pkg-config"
+# The examples, outside the tree, by both.
+launch() { LD_LIBRARY_PATH=$(dirname "$library") timeout 100 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 "$@"; }
+examples=trainer_skeleton
+[ -e "$PKG_CONFIG_PATH/flx-fortran.pc" ] && examples="trainer_skeleton cg_solver"
+for example in $examples; do
+    cp -r "$project/apps/$example" "$work/$example-source"
+    { cmake -G Ninja -S "$work/$example-source" -B "$work/$example" -DCMAKE_PREFIX_PATH="$prefix" &&
+        cmake --build "$work/$example"; } >"$work/log" 2>&1 && launch "$work/$example/$example" 50 >"$work/log" 2>&1 &&
+        echo "ok: $example by CMake" || { cat "$work/log"; fail "$example by CMake"; }
+done
+{ cc -O2 "$work/trainer_skeleton-source/trainer_skeleton.c" -o "$work/trainer" $flags &&
+    launch "$work/trainer" 10 >"$work/log" 2>&1; } || { cat "$work/log"; fail "trainer_skeleton by pkg-config"; }
+if [ "$examples" != trainer_skeleton ]; then
+    { gfortran -O2 -J"$work" "$work/cg_solver-source/cg_solver.f90" -o "$work/cg" $(pkg-config --cflags --libs flx-fortran) &&
+        launch "$work/cg" 40 >"$work/log" 2>&1; } || { cat "$work/log"; fail "cg_solver by pkg-config"; }
+fi
+c++ -std=c++20 -Wall -Wextra -Werror "$project/tests/mpi/cpp_header_test.cpp" -o "$work/hpp" $flags &&
+    launch "$work/hpp" >"$work/log" 2>&1 || { cat "$work/log"; fail "flx.hpp by pkg-config"; }
+# A program that knows nothing of FLX, by the launcher that is installed.
+mpicc "$project/tests/preload/collectives.c" -o "$work/plain" && launch "$prefix/bin/flx-run" --stats "$work/plain" 1 20 \
+    >"$work/log" 2>&1 && grep -q 'flx_mpi: collectives of 2 ranks' "$work/log" ||
+    { cat "$work/log"; fail "flx-run, installed"; }
 sed -n '/^```c$/,/^```$/{/^```/d;p}' "$project/README.md" >"$work/readme.c"
 { grep -q flx_allreduce "$work/readme.c" && cc -std=c11 -Wall -Wextra -Werror "$work/readme.c" -o "$work/readme" $flags &&
     LD_LIBRARY_PATH=$(dirname "$library") mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 "$work/readme"; } ||
