@@ -10,7 +10,7 @@ Call::Call(Collective collective, MPI_Comm comm, size_t bytes, Reason objection)
     if (!library.chosen(collective))
         why = Reason::not_chosen;
     if (why == Reason::none)
-        group_ = library.group_of(comm, true, why);
+        group_ = library.group_of(comm, why);
     statistics().count(collective, Form::blocking, why, bytes);
     if (group_ == nullptr)
         return;

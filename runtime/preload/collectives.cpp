@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, kReasons> kWhy = {
     "intercommunicator",
     "ranks of several MPI_COMM_WORLDs",
     "no FLX communicator could be made",
-    "no blocking call on the communicator before",
+    "not blocking, which FLX does not serve yet",
     "within MPI_Finalize",
 };
 

@@ -56,7 +56,7 @@ enum class Reason {
     intercommunicator,
     several_worlds,   ///< ranks that another mpirun or MPI_Comm_spawn started
     no_communicator,  ///< FLX could not make one
-    not_made,         ///< non-blocking before the first blocking call on the communicator
+    not_blocking,     ///< FLX serves calls that block
     over,             ///< within or after MPI_Finalize
 };
 inline constexpr size_t kReasons = 12;

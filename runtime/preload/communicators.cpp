@@ -106,7 +106,7 @@ void Library::begin() {
     begun_ = true;
 }
 
-Group *Library::group_of(MPI_Comm comm, bool make, Reason &why) {
+Group *Library::group_of(MPI_Comm comm, Reason &why) {
     if (!begun_ || over_) {
         why = Reason::over;
         return nullptr;
@@ -121,10 +121,6 @@ Group *Library::group_of(MPI_Comm comm, bool make, Reason &why) {
         auto *group = static_cast<Group *>(value);
         why = group->why_not;
         return group->flx != nullptr ? group : nullptr;
-    }
-    if (!make) {
-        why = Reason::not_made;
-        return nullptr;
     }
     return attach(comm, why);
 }

@@ -40,9 +40,9 @@ class Library {
 
     [[nodiscard]] bool chosen(Collective collective) const { return (mask_ >> static_cast<int>(collective) & 1) != 0; }
 
-    /// What serves calls on `comm`, which is a communicator of MPI's. Null: none does, and `*why` says why. Where there
-    /// is nothing yet, it is made, collectively, if `make`.
-    Group *group_of(MPI_Comm comm, bool make, Reason &why);
+    /// What serves calls on `comm`, which is a communicator of MPI's. Null: none does, and `why` says why. Where there
+    /// is nothing yet, it is made, collectively.
+    Group *group_of(MPI_Comm comm, Reason &why);
 
     /// Collective. Frees FLX's communicators of long ago, if they have become many. `group` is that of `comm`.
     void tidy(MPI_Comm comm, const Group &group);

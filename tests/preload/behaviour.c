@@ -1,5 +1,6 @@
 /// What a program may notice of the drop-in library besides results: run under it, checks itself and says "right".
 #include <dirent.h>
+#include <mpi-ext.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -134,6 +135,33 @@ static void pending(void) {
     free(data);
 }
 
+/// Collectives that do not block are MPI's: in any order with those of FLX, and waited for together with messages.
+static void not_blocking(void) {
+    const int next = (rank + 1) % ranks;
+    int from = -1;
+    int mine = rank + 1;
+    int sum = -1;
+    int most = -1;
+    MPI_Request requests[4];
+    MPI_Irecv(&from, 1, MPI_INT, (rank + ranks - 1) % ranks, 3, MPI_COMM_WORLD, &requests[0]);
+    MPI_Iallreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[1]);
+    expect(sum_over(MPI_COMM_WORLD, 2) == 2 * ranks, "a sum while another is under way is wrong");
+    MPI_Isend(&mine, 1, MPI_INT, next, 3, MPI_COMM_WORLD, &requests[2]);
+    MPI_Ibarrier(MPI_COMM_WORLD, &requests[3]);
+    MPI_Waitall(4, requests, MPI_STATUSES_IGNORE);
+    expect(sum == ranks * (ranks + 1) / 2, "a sum that does not block is wrong");
+    expect(from == (rank + ranks - 1) % ranks + 1, "a message beside collectives that do not block is wrong");
+    MPIX_Allreduce_init(&mine, &most, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
+    for (int round = 0; round < 3; ++round) {
+        mine = rank + round;
+        MPI_Start(&requests[0]);
+        expect(sum_over(MPI_COMM_WORLD, 1) == ranks, "a sum beside a persistent one is wrong");
+        MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+        expect(most == ranks - 1 + round, "a persistent maximum is wrong");
+    }
+    MPI_Request_free(&requests[0]);
+}
+
 static void *work(void *comm) {
     for (int i = 0; i < 200; ++i)
         expect(sum_over(*(MPI_Comm *)comm, i) == i * ranks, "a sum from a thread is wrong");
@@ -168,6 +196,7 @@ int main(int argc, char **argv) {
     handlers();
     if (ranks > 1)
         pending();
+    not_blocking();
     if (with_threads)
         threads();
     else

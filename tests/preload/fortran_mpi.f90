@@ -2,6 +2,6 @@
 program fortran_mpi
   use mpi
   implicit none
-  integer :: part
+  integer :: part, request
   include 'fortran.inc'
 end program fortran_mpi

@@ -3,5 +3,6 @@ program fortran_mpi_f08
   use mpi_f08
   implicit none
   type(MPI_Comm) :: part
+  type(MPI_Request) :: request
   include 'fortran.inc'
 end program fortran_mpi_f08

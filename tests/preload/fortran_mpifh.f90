@@ -2,6 +2,6 @@
 program fortran_mpifh
   implicit none
   include 'mpif.h'
-  integer :: part
+  integer :: part, request
   include 'fortran.inc'
 end program fortran_mpifh
