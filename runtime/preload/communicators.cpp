@@ -16,6 +16,8 @@ namespace {
 
 /// Freed communicators that are kept for the next with the same members, before the rest is given up.
 constexpr size_t kSpares = 16;
+/// MPI waits for a rank that a debugger or a scheduler has stopped, however long; where its host is lost, mpirun sees.
+constexpr double kPatientDeadlineS = 86400;
 
 [[noreturn]] void give_up(const std::string &sentence) {
     int rank = 0;
@@ -72,6 +74,7 @@ void Library::begin() {
     if (const std::string wrong = choose_collectives(config.text("FLX_MPI"), mask_); !wrong.empty())
         give_up(wrong);
     stats_ = config.integer("FLX_STATS") != 0;
+    deadline_s_ = config.origin("FLX_DEADLINE") == "default" ? kPatientDeadlineS : config.real("FLX_DEADLINE");
     int level = MPI_THREAD_SINGLE;
     PMPI_Query_thread(&level);
     threads_ = level == MPI_THREAD_MULTIPLE;
@@ -186,9 +189,11 @@ void Library::make_group(MPI_Comm comm, Group &group) {
     if (numbers[4] > static_cast<int64_t>(kSpares))
         free_surplus(comm, group);
 
+    flx_config_t config = FLX_CONFIG_INIT;
+    config.deadline_s = deadline_s_;
     const bool copy = model_id != 0 && numbers[2] == model_id && numbers[3] == -model_id;
     const flx_status_t status =
-        copy ? flx_comm_dup(model->flx, &group.flx) : flx_comm_create(comm, nullptr, &group.flx);
+        copy ? flx_comm_dup(model->flx, &group.flx) : flx_comm_create(comm, &config, &group.flx);
     const std::string sentence = status == FLX_SUCCESS ? "" : flx_last_error();
 
     // An id that is free on all ranks; two threads may want the same one, and part then.

@@ -61,6 +61,7 @@ class Library {
 
     uint32_t mask_ = ~uint32_t{0};
     bool stats_ = false;
+    double deadline_s_ = 0;
     bool threads_ = false;
     std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
     std::atomic<bool> begun_{false};

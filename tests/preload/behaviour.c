@@ -1,12 +1,16 @@
 /// What a program may notice of the drop-in library besides results: run under it, checks itself and says "right".
 #include <dirent.h>
-#include <mpi-ext.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+// After mpi.h, on which it depends.
+#include <mpi-ext.h>
 
 static int rank;
 static int ranks;
@@ -182,6 +186,24 @@ static void threads(void) {
         MPI_Comm_free(&comms[2 - i]);
 }
 
+/// A rank that is stopped for longer than FLX's programs are given, as by a debugger: MPI waits, and so must this.
+static void stopped(void) {
+    enum { kSeconds = 35 };
+    const pid_t self = getpid();
+    expect(sum_over(MPI_COMM_WORLD, 1) == ranks, "a sum before the stop is wrong");
+    if (rank == 1) {
+        const pid_t waker = fork();
+        if (waker == 0) {
+            sleep(kSeconds);
+            kill(self, SIGCONT);
+            _exit(0);
+        }
+        kill(self, SIGSTOP);
+        waitpid(waker, NULL, 0);
+    }
+    expect(sum_over(MPI_COMM_WORLD, 1) == ranks, "a sum after the stop is wrong");
+}
+
 int main(int argc, char **argv) {
     const int with_threads = argc > 1 && strcmp(argv[1], "threads") == 0;
     int provided = MPI_THREAD_SINGLE;
@@ -197,7 +219,9 @@ int main(int argc, char **argv) {
     if (ranks > 1)
         pending();
     not_blocking();
-    if (with_threads)
+    if (argc > 1 && strcmp(argv[1], "stopped") == 0)
+        stopped();
+    else if (with_threads)
         threads();
     else
         churn(200);
