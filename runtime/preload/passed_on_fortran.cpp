@@ -10,7 +10,7 @@
 #include "passed_on.h"
 
 // The address that stands for MPI_IN_PLACE in Fortran; of libmpi.
-extern "C" char mpi_fortran_in_place_;
+extern "C" char mpi_fortran_in_place_;  // NOLINT(readability-identifier-naming): MPI names it
 
 namespace {
 
