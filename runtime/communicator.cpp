@@ -119,9 +119,14 @@ Status Communicator::carry_out_by(const Choice &choice, Operation &operation) {
         count_shared(operation);
     if (way_ == Way::fused)
         return run_fused(operation, waiter);
-    if (way_ == Way::fetched)
-        return peer_memory_->alltoall(operation.in, operation.out, operation.count / size_ * size_of(operation.dtype),
-                                      operation.signature, *fused_, waiter);
+    if (way_ == Way::fetched) {
+        bool served = false;
+        FLX_TRY(peer_memory_->run(operation.collective, operation.in, operation.out, operation.count, operation.dtype,
+                                  operation.op, operation.root, operation.signature, *fused_, waiter, served));
+        if (served)
+            return {};
+        way_ = Way::streamed;
+    }
     if (way_ == Way::streamed)
         return stream_->run(operation.collective, operation.in, operation.out, operation.count, operation.dtype,
                             operation.op, operation.root, operation.signature, waiter);

@@ -25,6 +25,7 @@
 #include "shm/peer_memory.h"
 #include "shm/segment.h"
 #include "shm/stream.h"
+#include "shm/ways.h"
 
 namespace flx {
 
@@ -123,6 +124,10 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] double last_share(int link) const;
     /// Reports of devices that carry nothing: (name, why).
     [[nodiscard]] const std::vector<std::pair<std::string, std::string>> &left_off() const { return left_off_; }
+    /// Whether all ranks share one memory, and which way through it serves what.
+    [[nodiscard]] const shm::Ways *ways() const { return fused_ != nullptr ? &ways_ : nullptr; }
+    /// Why ranks do not reach each other's buffers; empty if they do.
+    [[nodiscard]] const std::string &why_no_peer_memory() const { return why_no_peer_memory_; }
     [[nodiscard]] int64_t probe_ns() const { return probe_ns_; }
 
   private:
@@ -151,7 +156,8 @@ class Communicator final : private Router, private Watch {
     void lend_rails();
     Status exchange_routes();
     Status connect_rails();
-    Status make_planner();
+    Status choose_ways(const Communicator *parent);
+    Status make_planner(const Communicator *parent);
 
     // GPUs (cuda/communicator_hooks.cpp).
     class DeviceHealth;
@@ -231,6 +237,8 @@ class Communicator final : private Router, private Watch {
     std::unique_ptr<shm::Fused> fused_;  ///< with stream_, where all ranks are on one host and shm may carry all
     std::unique_ptr<shm::Stream> stream_;
     std::unique_ptr<shm::PeerMemory> peer_memory_;  ///< with fused_, where the kernel allows it
+    std::string why_no_peer_memory_;
+    shm::Ways ways_;
     std::vector<LinkSlot> links_;
     std::byte *ledger_ = nullptr;       ///< in the segment, Lending::bytes
     int own_rail_ = -1;                 ///< the link that is this rank's own; -1 where rails are not owned

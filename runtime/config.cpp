@@ -35,7 +35,7 @@ constexpr std::array kKnobs = {
     Knob{"FLX_DEADLINE", KnobType::real, "30", 0.1, 86400, "", "seconds",
          "silence of a dead peer, or stalled bytes, become an error after this"},
     Knob{"FLX_FROZEN", KnobType::integer, "0", 0, 1, "", "", "1: keep the first partition vectors, do not adapt them"},
-    Knob{"FLX_FUSED_BYTES", KnobType::size, "8K", 0, kMiB, "", "",
+    Knob{"FLX_FUSED_BYTES", KnobType::size, "32K", 0, kMiB, "", "",
          "largest payload that takes the fused shared-memory path"},
     Knob{"FLX_HOST_ID", KnobType::text, "", 0, 0, "", "",
          "ranks with equal text count as one host; empty: found by the system"},

@@ -53,6 +53,20 @@ void report_links(const Communicator &comm, std::vector<std::string> &lines) {
         lines.push_back(fmt::format("  {:<12} off   {}", name, why));
 }
 
+void report_shared_memory(const Communicator &comm, std::vector<std::string> &lines) {
+    if (comm.ways() == nullptr || comm.size() == 1)
+        return;
+    lines.emplace_back("[shared memory]");
+    const std::string &why = comm.why_no_peer_memory();
+    lines.push_back(why.empty() ? "  ranks reach each other's buffers through the kernel"
+                                : "  ranks do not reach each other's buffers: " + why);
+    for (int index = 0; index < shm::Ways::kCollectives; ++index) {
+        const auto collective = static_cast<algorithms::Collective>(index);
+        if (collective != algorithms::Collective::barrier)
+            lines.push_back(fmt::format("  {:<20} {}", algorithms::name_of(collective), comm.ways()->text(collective)));
+    }
+}
+
 void report_devices(const Communicator &comm, std::vector<std::string> &lines) {
     lines.emplace_back("[gpus]");
     if (comm.devices() == nullptr) {
@@ -70,7 +84,8 @@ void report_algorithms(std::vector<std::string> &lines) {
         fmt::format("  {:<20} one host, small: every rank reads every rank's input in shared memory", "fused"));
     lines.push_back(fmt::format(
         "  {:<20} one host, large: blocks of all regions staged, reduced and fetched in the cache", "streamed"));
-    lines.push_back(fmt::format("  {:<20} one host, large alltoall: each rank reads the others' memory", "fetched"));
+    lines.push_back(fmt::format(
+        "  {:<20} one host, middle: ranks read and write each other's buffers through the kernel", "fetched"));
     lines.push_back(fmt::format(
         "  {:<20} alltoall between hosts, alltoallv, send and recv: a message per pair of ranks, all at once",
         "exchange"));
@@ -93,6 +108,7 @@ Status report(const Communicator *comm, std::vector<std::string> &lines) {
     FLX_TRY(report_machine(lines));
     if (comm != nullptr) {
         report_links(*comm, lines);
+        report_shared_memory(*comm, lines);
         report_devices(*comm, lines);
     }
     report_algorithms(lines);

@@ -16,8 +16,16 @@ size_t input_bytes(Collective collective, size_t bytes, int size) {
     return collective == Collective::allgather ? bytes / size : bytes;
 }
 
+std::optional<Way> parse_shared_way(std::string_view name) {
+    if (name == "streamed")
+        return Way::streamed;
+    if (name == "fetched")
+        return Way::fetched;
+    return std::nullopt;
+}
+
 std::string known_algorithms(Collective collective, int size) {
-    std::string names = "streamed";
+    std::string names = "streamed, fetched";
     for (const Algorithm &algorithm : algorithms::all())
         if (algorithm.serves(collective, size))
             names += fmt::format(", {}", algorithm.name);
@@ -86,8 +94,9 @@ Status Planner::make(int rank, const Agreed &agreed, const std::string &override
         }
         const std::string name = entry.substr(colon + 1);
         const auto index = static_cast<size_t>(*collective);
-        if (name == "streamed" && *collective != Collective::barrier && agreed.hosts == 1) {
-            planner->forced_streamed_[index] = true;
+        const auto way = parse_shared_way(name);
+        if (way && *collective != Collective::barrier && agreed.hosts == 1) {
+            planner->forced_way_[index] = way;
             planner->forced_[index] = nullptr;
             continue;
         }
@@ -96,15 +105,35 @@ Status Planner::make(int rank, const Agreed &agreed, const std::string &override
             return fail(FLX_ERR_CONFIG, "FLX_ALGORITHM has \"{}\"; {} on {} ranks is served by {}", entry,
                         algorithms::name_of(*collective), agreed.size, known_algorithms(*collective, agreed.size));
         planner->forced_[index] = algorithm;
-        planner->forced_streamed_[index] = false;
+        planner->forced_way_[index].reset();
     }
     result = std::move(planner);
     return {};
 }
 
+/// Among those that keep everything in one host's memory.
+Way Planner::shared_way(Collective collective, size_t bytes) const {
+    if (collective == Collective::barrier)
+        return Way::fused;
+    const auto index = static_cast<size_t>(collective);
+    const auto forced = index < algorithms::kCollectives ? forced_way_[index] : std::nullopt;
+    if (forced)
+        return *forced == Way::fetched && !agreed_.peer_memory ? Way::streamed : *forced;
+    const bool fits = input_bytes(collective, bytes, agreed_.size) <= agreed_.fused_bytes;
+    switch (agreed_.ways.at(collective, bytes)) {
+        case shm::Way::fused:
+            if (fits)
+                return Way::fused;
+            break;
+        case shm::Way::streamed:
+            return Way::streamed;
+        case shm::Way::fetched:
+            break;
+    }
+    return agreed_.peer_memory ? Way::fetched : Way::streamed;
+}
+
 Choice Planner::choose(Collective collective, size_t bytes) const {
-    // Beyond, two copies in the cache and stores past it beat the kernel's one copy.
-    constexpr size_t kMostFetched = 8U << 20;
     const auto index = static_cast<size_t>(collective);
     const bool exchanged = index >= algorithms::kCollectives;
     if (exchanged && (collective != Collective::alltoall || agreed_.hosts > 1 || !agreed_.shared_memory))
@@ -115,11 +144,7 @@ Choice Planner::choose(Collective collective, size_t bytes) const {
     if (agreed_.hosts == 1) {
         if (!agreed_.shared_memory)
             return direct;
-        const bool fits = input_bytes(collective, bytes, agreed_.size) <= agreed_.fused_bytes;
-        const bool fused = collective == Collective::barrier || (fits && (exchanged || !forced_streamed_[index]));
-        if (!fused && collective == Collective::alltoall && agreed_.peer_memory && bytes <= kMostFetched)
-            return {Way::fetched, nullptr};
-        return {fused ? Way::fused : Way::streamed, nullptr};
+        return {shared_way(collective, bytes), nullptr};
     }
     const bool reduces = collective == Collective::allreduce || collective == Collective::reduce_scatter_block ||
                          collective == Collective::reduce;

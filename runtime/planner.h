@@ -4,10 +4,12 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "plan.h"
+#include "shm/ways.h"
 #include "status.h"
 
 namespace flx {
@@ -21,6 +23,7 @@ struct Agreed {
     bool shared_memory = false;  ///< whether fused and streamed exist; if not, `direct` stands in with the same bits
     bool peer_memory = false;    ///< with shared_memory: ranks can read each other (shm/peer_memory.h)
     bool strict = false;
+    shm::Ways ways;  ///< with shared_memory
 };
 
 /// How an operation is carried out: by shared memory as a whole (shm/fused.h, shm/stream.h, shm/peer_memory.h), by a
@@ -35,8 +38,8 @@ struct Choice {
 
 class Planner {
   public:
-    /// `overrides`: FLX_ALGORITHM, `collective:algorithm` separated by commas; `streamed` is a name too. FLX_ERR_CONFIG
-    /// for names that are not known or do not serve the collective.
+    /// `overrides`: FLX_ALGORITHM, `collective:algorithm` separated by commas; `streamed` and `fetched` are names too.
+    /// FLX_ERR_CONFIG for names that are not known or do not serve the collective.
     static Status make(int rank, const Agreed &agreed, const std::string &overrides, std::unique_ptr<Planner> &result);
 
     /// `bytes`: of the whole vector (allgather, reduce_scatter_block: all blocks).
@@ -45,6 +48,7 @@ class Planner {
     const Plan &plan(algorithms::Collective collective, const Choice &choice, int root);
 
   private:
+    [[nodiscard]] Way shared_way(algorithms::Collective collective, size_t bytes) const;
     /// The algorithm of least expected time, by name.
     [[nodiscard]] std::string_view cheapest(algorithms::Collective collective, size_t bytes) const;
 
@@ -57,7 +61,7 @@ class Planner {
     int rank_ = 0;
     Agreed agreed_;
     std::array<const algorithms::Algorithm *, algorithms::kCollectives> forced_{};
-    std::array<bool, algorithms::kCollectives> forced_streamed_{};
+    std::array<std::optional<Way>, algorithms::kCollectives> forced_way_{};
     std::vector<Kept> kept_;
 };
 

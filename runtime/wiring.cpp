@@ -95,7 +95,7 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     FLX_TRY(comm->exchange_owners());
     FLX_TRY(agree(*comm->bootstrap_, comm->make_routes()));
     FLX_TRY(comm->exchange_routes());
-    FLX_TRY(agree(*comm->bootstrap_, comm->make_planner()));
+    FLX_TRY(agree(*comm->bootstrap_, comm->make_planner(parent)));
     FLX_TRY(agree(*comm->bootstrap_, comm->connect_rails()));
     FLX_TRY(comm->settle_probing());
     FLX_TRY(comm->open_devices_in_use());
@@ -196,47 +196,6 @@ Status Communicator::take_id() {
         constexpr uint32_t kFarthest = 16;
         ahead = std::random_device()() % kFarthest;
     }
-    return {};
-}
-
-Status Communicator::make_shared_memory() {
-    links_.emplace_back();
-    links_[0].name = links_[0].identity = "shm";
-    if (most_per_host_ == 1) {
-        links_[0].why_off = "every rank has a host to itself";
-        return {};
-    }
-    if (ranks_here_ == 1)
-        return {};
-    // Half for what all ranks of one host do together, half for channels between pairs.
-    const size_t budget = config_.size("FLX_SHM_BYTES") / 2;
-    const auto shape = shm::ChannelShape::fit(ranks_here_, budget);
-    const size_t fused_payload = hosts_ == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
-    const size_t fused_bytes = hosts_ == 1 ? shm::Fused::bytes(size_, fused_payload) : 0;
-    const size_t stream_bytes = hosts_ == 1 ? shm::Stream::bytes(size_, budget) : 0;
-    const size_t ledger_bytes = hosts_ > 1 ? Lending::bytes(hosts_) : 0;
-    const Status status = shm::Segment::make(
-        *local_, sizeof(Board) + ledger_bytes + fused_bytes + stream_bytes + shape.bytes(), segment_);
-    if (!status.ok()) {
-        log().warn("no shared memory: {}", status.sentence());
-        links_[0].why_off = status.sentence();
-        return {};
-    }
-    std::byte *memory = segment_->base();
-    board_ = reinterpret_cast<Board *>(memory);
-    memory += sizeof(Board);
-    if (ledger_bytes != 0)
-        ledger_ = memory;
-    memory += ledger_bytes;
-    if (hosts_ == 1) {
-        fused_ = std::make_unique<shm::Fused>(memory, rank_, size_, fused_payload);
-        stream_ = std::make_unique<shm::Stream>(memory + fused_bytes, rank_, size_, budget);
-    }
-    memory += fused_bytes + stream_bytes;
-    std::vector<int> local_of(size_);
-    for (int rank = 0; rank < size_; ++rank)
-        local_of[rank] = members_[rank].host == host_ ? members_[rank].local : -1;
-    links_[0].link = std::make_unique<shm::Channel>(memory, shape, members_[rank_].local, std::move(local_of));
     return {};
 }
 
@@ -754,13 +713,6 @@ Status Communicator::exchange_routes() {
     return {};
 }
 
-/// From now on shared memory, if any, is one link among others.
-void Communicator::leave_shared_memory() {
-    fused_.reset();
-    stream_.reset();
-    peer_memory_.reset();
-}
-
 /// Makes the connections now: UCX 1.13 aborts the process if a peer dies while one is being made. A chunk of operation
 /// 0, which no operation has, goes to each peer on each rail and is acknowledged. In large communicators, where a rank
 /// talks to few of its peers, connections are made when they are first used.
@@ -815,22 +767,8 @@ Status Communicator::connect_rails() {
     return {};  // and nobody goes on before all are agreed
 }
 
-Status Communicator::make_planner() {
-    // What decides the algorithm must be equal on all ranks: one of them may have no shared memory.
-    const uint8_t fused = fused_ != nullptr ? 1 : 0;
-    std::vector<uint8_t> all(size_);
-    FLX_TRY(bootstrap_->allgather(&fused, 1, all.data()));
-    if (std::find(all.begin(), all.end(), 0) != all.end())
-        leave_shared_memory();
-    if (fused_ != nullptr && size_ > 1) {
-        std::vector<int> pids;
-        for (const Member &member : members_)
-            pids.push_back(member.pid);
-        std::string why;
-        FLX_TRY(shm::PeerMemory::make(*bootstrap_, std::move(pids), peer_memory_, why));
-        if (peer_memory_ == nullptr)
-            log().info("alltoall goes through shared memory: {}", why);
-    }
+Status Communicator::make_planner(const Communicator *parent) {
+    FLX_TRY(choose_ways(parent));
     Agreed agreed;
     agreed.size = size_;
     agreed.hosts = hosts_;
@@ -839,6 +777,7 @@ Status Communicator::make_planner() {
     agreed.shared_memory = fused_ != nullptr;
     agreed.peer_memory = peer_memory_ != nullptr;
     agreed.strict = config_.integer("FLX_STRICT") != 0;
+    agreed.ways = ways_;
     return Planner::make(rank_, agreed, config_.text("FLX_ALGORITHM"), planner_);
 }
 

@@ -23,14 +23,23 @@ struct Fused::Done {
 
 namespace {
 constexpr size_t kLine = 64;
+/// Operations that a rank may be ahead of its slowest reader: with what fits into boards, and with longer payloads,
+/// which would take too much of the cache.
+constexpr uint64_t kBoards = 64;
+constexpr uint64_t kPayloads = 4;
+/// Boards that are used one after the other do not lie side by side: cores fetch cache lines in pairs, and would take
+/// the next board from its writer.
+constexpr uint64_t place_of(uint64_t number) {
+    return number % (kBoards / 2) * 2 + number / (kBoards / 2) % 2;
+}
 constexpr size_t round_up(size_t bytes) {
     return (bytes + kLine - 1) / kLine * kLine;
 }
 }  // namespace
 
-// Memory: boards [rank][parity], done [rank], payloads [rank][parity].
+// Memory: boards [rank][number], done [rank], payloads [rank][number].
 size_t Fused::bytes(int ranks, size_t payload_bytes) {
-    return ranks * (2 * sizeof(Board) + sizeof(Done) + 2 * round_up(payload_bytes));
+    return ranks * (kBoards * sizeof(Board) + sizeof(Done) + kPayloads * round_up(payload_bytes));
 }
 
 Fused::Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes)
@@ -39,31 +48,40 @@ Fused::Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes)
 }
 
 Fused::Board &Fused::board(int rank, uint64_t number) const {
-    return reinterpret_cast<Board *>(memory_)[2 * rank + (number & 1)];
+    return reinterpret_cast<Board *>(memory_)[kBoards * rank + place_of(number)];
 }
 
 std::byte *Fused::payload(int rank, uint64_t number) const {
-    std::byte *payloads = memory_ + ranks_ * (2 * sizeof(Board) + sizeof(Done));
-    return payloads + (2 * rank + (number & 1)) * round_up(payload_bytes_);
+    std::byte *payloads = memory_ + ranks_ * (kBoards * sizeof(Board) + sizeof(Done));
+    return payloads + (kPayloads * rank + number % kPayloads) * round_up(payload_bytes_);
 }
 
 const void *Fused::shown(int rank, size_t bytes) const {
     return bytes <= kInlineBytes ? board(rank, number_).data : payload(rank, number_);
 }
 
-Status Fused::begin(Waiter &waiter) {
+Fused::Done &Fused::done(int rank) const {
+    return reinterpret_cast<Done *>(memory_ + ranks_ * kBoards * sizeof(Board))[rank];
+}
+
+Status Fused::begin(size_t bytes, Waiter &waiter) {
     ++number_;
-    if (number_ <= 2 || read_through_ >= number_ - 2)
+    const uint64_t ring = bytes <= kInlineBytes ? kBoards : kPayloads;
+    if (read_through_ + ring >= number_)
         return {};
     // Operations in which data flows one way (bcast, reduce) tell the sender nothing of its readers: ask them.
-    auto *done = reinterpret_cast<Done *>(memory_ + ranks_ * 2 * sizeof(Board));
+    uint64_t least = number_ - 1;
     for (int rank = 0; rank < ranks_; ++rank) {
+        if (rank == rank_)
+            continue;
         waiting_for_ = rank;
-        while (rank != rank_ && done[rank].number.load(std::memory_order_acquire) < number_ - 2)
+        uint64_t ended = done(rank).number.load(std::memory_order_acquire);
+        for (; ended + ring < number_; ended = done(rank).number.load(std::memory_order_acquire))
             FLX_TRY(waiter.pause());
         waiter.moved();
+        least = std::min(least, ended);
     }
-    read_through_ = number_ - 2;
+    read_through_ = least;
     return {};
 }
 
@@ -97,8 +115,7 @@ Status Fused::await_all(uint32_t signature, Waiter &waiter) {
 }
 
 void Fused::end(bool everyone_came) {
-    auto *done = reinterpret_cast<Done *>(memory_ + ranks_ * 2 * sizeof(Board));
-    done[rank_].number.store(number_, std::memory_order_release);
+    done(rank_).number.store(number_, std::memory_order_release);
     // Whoever has shown operation n has ended operation n-1.
     if (everyone_came)
         read_through_ = number_ - 1;
@@ -115,7 +132,7 @@ Status Fused::reduce_shown(void *out, const void *own, size_t offset_bytes, size
 Status Fused::allreduce(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op, uint32_t signature,
                         Waiter &waiter) {
     const size_t bytes = count * size_of(dtype);
-    FLX_TRY(begin(waiter));
+    FLX_TRY(begin(bytes, waiter));
     show(in, bytes, signature);
     FLX_TRY(await_all(signature, waiter));
     FLX_TRY(reduce_shown(out, in, 0, bytes, count, dtype, op));
@@ -126,7 +143,7 @@ Status Fused::allreduce(const void *in, void *out, size_t count, flx_dtype_t dty
 Status Fused::reduce(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op, int root,
                      uint32_t signature, Waiter &waiter) {
     const size_t bytes = count * size_of(dtype);
-    FLX_TRY(begin(waiter));
+    FLX_TRY(begin(bytes, waiter));
     show(in, bytes, signature);
     if (rank_ == root) {
         FLX_TRY(await_all(signature, waiter));
@@ -139,7 +156,7 @@ Status Fused::reduce(const void *in, void *out, size_t count, flx_dtype_t dtype,
 Status Fused::reduce_scatter_block(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
                                    uint32_t signature, Waiter &waiter) {
     const size_t block = count * size_of(dtype);
-    FLX_TRY(begin(waiter));
+    FLX_TRY(begin(block * ranks_, waiter));
     show(in, block * ranks_, signature);
     FLX_TRY(await_all(signature, waiter));
     // In place, `out` is block 0 of `in`: the own contribution is block rank_, which for rank 0 is the same memory and
@@ -150,7 +167,7 @@ Status Fused::reduce_scatter_block(const void *in, void *out, size_t count, flx_
 }
 
 Status Fused::allgather(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter) {
-    FLX_TRY(begin(waiter));
+    FLX_TRY(begin(block_bytes, waiter));
     show(in, block_bytes, signature);
     auto *to = static_cast<std::byte *>(out);
     if (to + rank_ * block_bytes != in)
@@ -165,7 +182,7 @@ Status Fused::allgather(const void *in, void *out, size_t block_bytes, uint32_t 
 }
 
 Status Fused::alltoall(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter) {
-    FLX_TRY(begin(waiter));
+    FLX_TRY(begin(block_bytes * ranks_, waiter));
     show(in, block_bytes * ranks_, signature);
     auto *to = static_cast<std::byte *>(out);
     if (in != out)
@@ -181,7 +198,7 @@ Status Fused::alltoall(const void *in, void *out, size_t block_bytes, uint32_t s
 }
 
 Status Fused::bcast(void *buffer, size_t bytes, int root, uint32_t signature, Waiter &waiter) {
-    FLX_TRY(begin(waiter));
+    FLX_TRY(begin(bytes, waiter));
     if (rank_ == root) {
         show(buffer, bytes, signature);
     } else {
@@ -194,7 +211,7 @@ Status Fused::bcast(void *buffer, size_t bytes, int root, uint32_t signature, Wa
 }
 
 Status Fused::barrier(uint32_t signature, Waiter &waiter) {
-    FLX_TRY(begin(waiter));
+    FLX_TRY(begin(0, waiter));
     show(nullptr, 0, signature);
     FLX_TRY(await_all(signature, waiter));
     end(true);

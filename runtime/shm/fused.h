@@ -2,8 +2,9 @@
 /// Small collectives of one host in one step: every rank shows its input in shared memory, and every rank that needs it
 /// reads it there. No schedule, no link, no system call.
 ///
-/// Each rank has two boards, used in turn by operation number. A board carries the number of the operation whose input
-/// it shows; inputs of up to kInlineBytes lie in the same cache line as that number.
+/// Each rank has a ring of boards, used in turn by operation number. A board carries the number of the operation whose
+/// input it shows; inputs of up to kInlineBytes lie in the same cache line as that number, longer ones in a shorter
+/// ring of payloads. So a rank that only sends, such as a bcast's root, may be many operations ahead of its readers.
 #pragma once
 
 #include <atomic>
@@ -53,8 +54,9 @@ class Fused {
     [[nodiscard]] Board &board(int rank, uint64_t number) const;
     [[nodiscard]] std::byte *payload(int rank, uint64_t number) const;
     [[nodiscard]] const void *shown(int rank, size_t bytes) const;
-    /// Begins operation ++number_: waits until this rank's board of two operations ago was read by all that needed it.
-    Status begin(Waiter &waiter);
+    [[nodiscard]] Done &done(int rank) const;
+    /// Begins operation ++number_, in which this rank shows `bytes`: waits until all have read what was in their place.
+    Status begin(size_t bytes, Waiter &waiter);
     void show(const void *data, size_t bytes, uint32_t signature);
     Status await(int rank, uint32_t signature, Waiter &waiter);
     Status await_all(uint32_t signature, Waiter &waiter);

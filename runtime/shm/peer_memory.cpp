@@ -1,15 +1,76 @@
 #include "peer_memory.h"
 
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "dtype.h"
+#include "reduce.h"
+
 namespace flx::shm {
 
+using algorithms::block_extent;
+using algorithms::Collective;
+using algorithms::Extent;
+
+namespace {
+
+constexpr size_t kLine = 64;
+/// All ranks' blocks together stay in a core's cache, beside the vectors; one block is worth a system call.
+constexpr size_t kAllBlocks = 512 * 1024;
+constexpr size_t kLargestBlock = 256 * 1024;
+constexpr size_t kSmallestBlock = 16 * 1024;
+/// A reduce's root does not send its result on, which takes the others a part of their time: the
+/// smaller, the more. Its region in quarters of another's.
+size_t root_share(size_t bytes) {
+    constexpr size_t kSmall = 128 * 1024;
+    constexpr size_t kInCache = 2048 * 1024;
+    return bytes <= kSmall ? 8 : bytes <= kInCache ? 6 : 5;
+}
+constexpr size_t kOtherShare = 4;
+
+/// Elements of a reduce's region: the root's is longer.
+Extent uneven_extent(size_t count, size_t bytes, int ranks, int root, int region) {
+    const size_t each = count / (kOtherShare * (ranks - 1) + root_share(bytes)) * kOtherShare;
+    const size_t of_root = count - each * (ranks - 1);
+    if (region <= root)
+        return {region * each, region == root ? of_root : each};
+    return {(region - 1) * each + of_root, each};
+}
+
+/// Past the cache where the whole call exceeds it.
+void copy_own(void *to, const void *from, size_t bytes) {
+    constexpr size_t kStreamBytes = 1024 * 1024;
+    if (bytes >= kStreamBytes)
+        copy_streaming(to, from, bytes);
+    else
+        std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+struct PeerMemory::Call {
+    Collective collective;
+    const std::byte *in;
+    std::byte *out;
+    size_t count;
+    size_t element;  ///< bytes
+    flx_dtype_t dtype;
+    flx_op_t op;
+    int root;
+};
+
 PeerMemory::PeerMemory(int rank, std::vector<int> pids)
-    : rank_(rank), pids_(std::move(pids)), addresses_(pids_.size()) {}
+    : rank_(rank),
+      ranks_(static_cast<int>(pids.size())),
+      pids_(std::move(pids)),
+      cards_(ranks_),
+      block_bytes_(std::clamp(kAllBlocks / ranks_ / kLine * kLine, kSmallestBlock, kLargestBlock)),
+      blocks_(ranks_ * block_bytes_ + kLine),
+      sources_(ranks_) {}
 
 Status PeerMemory::make(Bootstrap &bootstrap, std::vector<int> pids, std::unique_ptr<PeerMemory> &result,
                         std::string &why) {
@@ -29,6 +90,8 @@ Status PeerMemory::make(Bootstrap &bootstrap, std::vector<int> pids, std::unique
         status = memory->read(rank, &value, words[rank].address, sizeof value);
         if (status.ok() && value != words[rank].value)
             status = fail(FLX_ERR_SYSTEM, "process {} is not rank {} here", memory->pids_[rank], rank);
+        else if (status.ok())
+            status = memory->write(rank, words[rank].address, &value, sizeof value);
     }
     std::vector<std::string> failures;
     FLX_TRY(bootstrap.allgather_text(status.sentence(), failures));
@@ -45,26 +108,156 @@ Status PeerMemory::read(int rank, void *to, uint64_t address, size_t bytes) cons
         const iovec local{static_cast<std::byte *>(to) + done, bytes - done};
         const iovec remote{reinterpret_cast<void *>(address + done), bytes - done};
         const ssize_t got = process_vm_readv(pids_[rank], &local, 1, &remote, 1, 0);
-        if (got <= 0)
-            return fail(FLX_ERR_SYSTEM, "reading memory of rank {} (pid {}) failed: {}", rank, pids_[rank],
+        if (got <= 0)  // A process that is gone is a lost link until it is known why.
+            return fail(got < 0 && errno == ESRCH ? FLX_ERR_LINK : FLX_ERR_SYSTEM,
+                        "reading memory of rank {} (pid {}) failed: {}", rank, pids_[rank],
                         got == 0 ? "nothing was read" : std::strerror(errno));
         done += static_cast<size_t>(got);
     }
     return {};
 }
 
-Status PeerMemory::alltoall(const void *in, void *out, size_t block_bytes, uint32_t signature, Fused &fused,
-                            Waiter &waiter) {
-    const auto address = reinterpret_cast<uint64_t>(in);
-    FLX_TRY(fused.allgather(&address, addresses_.data(), sizeof address, signature, waiter));
-    const auto ranks = static_cast<int>(pids_.size());
-    auto *to = static_cast<std::byte *>(out);
-    for (int step = 1; step < ranks; ++step) {
-        const int rank = (rank_ + step) % ranks;
-        FLX_TRY(read(rank, to + rank * block_bytes, addresses_[rank] + rank_ * block_bytes, block_bytes));
+Status PeerMemory::write(int rank, uint64_t address, const void *from, size_t bytes) const {
+    for (size_t done = 0; done < bytes;) {
+        const iovec local{const_cast<std::byte *>(static_cast<const std::byte *>(from)) + done, bytes - done};
+        const iovec remote{reinterpret_cast<void *>(address + done), bytes - done};
+        const ssize_t put = process_vm_writev(pids_[rank], &local, 1, &remote, 1, 0);
+        if (put <= 0)
+            return fail(put < 0 && errno == ESRCH ? FLX_ERR_LINK : FLX_ERR_SYSTEM,
+                        "writing memory of rank {} (pid {}) failed: {}", rank, pids_[rank],
+                        put == 0 ? "nothing was written" : std::strerror(errno));
+        done += static_cast<size_t>(put);
     }
-    std::memcpy(to + rank_ * block_bytes, static_cast<const std::byte *>(in) + rank_ * block_bytes, block_bytes);
+    return {};
+}
+
+/// Whether others can reach it through the kernel, by trying its ends; what was found so before is not tried again.
+bool PeerMemory::reachable(const void *memory, size_t bytes) {
+    const auto begin = reinterpret_cast<uintptr_t>(memory);
+    const Range range{begin, begin + bytes};
+    if (bytes == 0 || std::ranges::any_of(known_, [&](const Range &known) {
+            return known.begin <= range.begin && range.end <= known.end;
+        }))
+        return true;
+    for (const uintptr_t at : {range.begin, range.end - 1}) {
+        std::byte value;
+        const iovec local{&value, 1};
+        const iovec remote{reinterpret_cast<void *>(at), 1};
+        if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != 1)
+            return false;
+    }
+    known_[next_known_++ % known_.size()] = range;
+    return true;
+}
+
+Status PeerMemory::run(Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
+                       int root, uint32_t signature, Fused &fused, Waiter &waiter, bool &served) {
+    const Call call{.collective = collective,
+                    .in = static_cast<const std::byte *>(in),
+                    .out = static_cast<std::byte *>(out),
+                    .count = count,
+                    .element = size_of(dtype),
+                    .dtype = dtype,
+                    .op = op,
+                    .root = root};
+    const size_t bytes = count * call.element;
+    const size_t part = bytes / ranks_;
+    const bool scatters = collective == Collective::reduce_scatter_block;
+    // In place, these two write over what others have not read.
+    const bool in_place = in == out && (scatters || collective == Collective::alltoall);
+    const Card mine{
+        reinterpret_cast<uint64_t>(in), reinterpret_cast<uint64_t>(out),
+        static_cast<uint64_t>(!in_place && reachable(in, collective == Collective::allgather ? part : bytes) &&
+                              (out == nullptr || reachable(out, scatters ? part : bytes)))};
+    FLX_TRY(fused.allgather(&mine, cards_.data(), sizeof mine, signature, waiter));
+    served = std::ranges::all_of(cards_, [](const Card &card) { return card.reachable != 0; });
+    if (!served)
+        return {};
+    FLX_TRY(carry_out(call));
     return fused.barrier(signature, waiter);
+}
+
+Status PeerMemory::carry_out(const Call &call) {
+    switch (call.collective) {
+        case Collective::bcast:
+            return bcast(call);
+        case Collective::allgather:
+            return allgather(call);
+        case Collective::alltoall:
+            return alltoall(call);
+        default:
+            return reduce_region(call);
+    }
+}
+
+Status PeerMemory::reduce_region(const Call &call) {
+    const bool to_root = call.collective == Collective::reduce;
+    const bool to_all = call.collective == Collective::allreduce;
+    const Extent region = to_root ? uneven_extent(call.count, call.count * call.element, ranks_, call.root, rank_)
+                                  : block_extent(call.count, ranks_, rank_);
+    const size_t most = block_bytes_ / call.element;
+    std::byte *blocks = blocks_.data() + -reinterpret_cast<uintptr_t>(blocks_.data()) % kLine;
+    for (size_t done = 0; done < region.count; done += most) {
+        const size_t count = std::min(most, region.count - done);
+        const size_t bytes = count * call.element;
+        const size_t offset = (region.offset + done) * call.element;
+        sources_[rank_] = call.in + offset;
+        for (int step = 1; step < ranks_; ++step) {
+            const int rank = (rank_ + step) % ranks_;
+            std::byte *block = blocks + rank * block_bytes_;
+            FLX_TRY(read(rank, block, cards_[rank].in + offset, bytes));
+            sources_[rank] = block;
+        }
+        std::byte *result = call.out + offset;
+        if (to_root && rank_ != call.root)
+            result = blocks + rank_ * block_bytes_;
+        else if (!to_root && !to_all)
+            result = call.out + done * call.element;
+        reduce_many(call.dtype, call.op, result, sources_.data(), ranks_, count, call.op == FLX_AVG ? ranks_ : 1,
+                    false);
+        if (to_root && rank_ != call.root)
+            FLX_TRY(write(call.root, cards_[call.root].out + offset, result, bytes));
+        for (int step = 1; to_all && step < ranks_; ++step) {
+            const int rank = (rank_ + step) % ranks_;
+            FLX_TRY(write(rank, cards_[rank].out + offset, result, bytes));
+        }
+    }
+    return {};
+}
+
+Status PeerMemory::allgather(const Call &call) {
+    const size_t block = call.count / ranks_ * call.element;
+    for (int step = 1; step < ranks_; ++step) {
+        const int rank = (rank_ + step) % ranks_;
+        FLX_TRY(read(rank, call.out + rank * block, cards_[rank].in, block));
+    }
+    std::byte *own = call.out + rank_ * block;
+    if (own != call.in)
+        copy_own(own, call.in, block);
+    return {};
+}
+
+Status PeerMemory::alltoall(const Call &call) {
+    const size_t block = call.count / ranks_ * call.element;
+    for (int step = 1; step < ranks_; ++step) {
+        const int rank = (rank_ + step) % ranks_;
+        FLX_TRY(read(rank, call.out + rank * block, cards_[rank].in + rank_ * block, block));
+    }
+    copy_own(call.out + rank_ * block, call.in + rank_ * block, block);
+    return {};
+}
+
+/// The others read all but the last part, which the root writes to each of them.
+Status PeerMemory::bcast(const Call &call) {
+    const size_t bytes = call.count * call.element;
+    const size_t read_bytes = (bytes - bytes / ranks_) / kLine * kLine;
+    if (rank_ != call.root)
+        return read(call.root, call.out, cards_[call.root].out, read_bytes);
+    for (int step = 1; step < ranks_; ++step) {
+        const int rank = (rank_ + step) % ranks_;
+        FLX_TRY(write(rank, cards_[rank].out + read_bytes, call.out + read_bytes, bytes - read_bytes));
+    }
+    return {};
 }
 
 }  // namespace flx::shm

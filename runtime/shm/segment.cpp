@@ -1,5 +1,6 @@
 #include "segment.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -9,9 +10,12 @@
 
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <mutex>
+#include <string_view>
 
 #include "telemetry.h"
 
@@ -28,6 +32,8 @@ struct Segment::Mapping {
 
 namespace {
 
+constexpr std::string_view kPrefix = "/flx-";
+
 struct flock byte_lock(int local_rank) {
     struct flock lock {};
     lock.l_type = F_WRLCK;
@@ -41,12 +47,31 @@ Status system_error(const char *what, const std::string &name) {
     return fail(FLX_ERR_SYSTEM, "{} of shared-memory segment {} failed: {}", what, name, std::strerror(errno));
 }
 
+/// Takes away names of this user's that nobody can be about to open any more: their ranks were killed while they met.
+void sweep() {
+    constexpr int64_t kOldS = 600;
+    DIR *folder = opendir("/dev/shm");
+    if (folder == nullptr)
+        return;
+    const int fd = dirfd(folder);
+    while (const dirent *entry = readdir(folder)) {
+        struct stat found {};
+        const bool ours = std::strncmp(entry->d_name, kPrefix.data() + 1, kPrefix.size() - 1) == 0 &&
+                          fstatat(fd, entry->d_name, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(found.st_mode) &&
+                          found.st_uid == geteuid() && time(nullptr) - found.st_ctime > kOldS;
+        if (ours)
+            unlinkat(fd, entry->d_name, 0);
+    }
+    closedir(folder);
+}
+
 /// Creates the segment under a fresh random name.
 Status create(size_t bytes, std::string &name, int &fd) {
+    sweep();
     uint64_t random[2];
     if (getrandom(random, sizeof random, 0) != sizeof random)
         return fail(FLX_ERR_SYSTEM, "getrandom failed: {}", std::strerror(errno));
-    name = fmt::format("/flx-{:016x}{:016x}", random[0], random[1]);
+    name = fmt::format("{}{:016x}{:016x}", kPrefix, random[0], random[1]);
     fd = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0)
         return system_error("creation", name);
@@ -129,6 +154,14 @@ Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &r
     Telemetry::count(telemetry().allocations);
     result = std::move(segment);
     return {};
+}
+
+size_t Segment::room() {
+    struct statvfs space {};
+    // A /dev/shm without a limit has no blocks.
+    if (statvfs("/dev/shm", &space) != 0 || space.f_blocks == 0)
+        return std::numeric_limits<size_t>::max();
+    return static_cast<size_t>(space.f_bavail) * space.f_frsize;
 }
 
 Segment::~Segment() {

@@ -15,8 +15,11 @@ class Segment {
   public:
     /// Collective over `local` (the ranks of this host). The memory is zero, `bytes` long, reserved (a full /dev/shm is
     /// an error here, not a signal later), mode 0600, under an unguessable name for the moment it takes to open it.
+    /// Names whose ranks were killed in that moment are taken away by the next segment of the same user that is made.
     /// Ranks that are threads of one process share one mapping.
     static Status make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &result);
+    /// Bytes that are free in /dev/shm for one now.
+    [[nodiscard]] static size_t room();
     ~Segment();
     Segment(const Segment &) = delete;
     Segment &operator=(const Segment &) = delete;

@@ -44,7 +44,7 @@ TEST_F(Environment, Defaults) {
     EXPECT_EQ(config.integer("FLX_SPIN_US"), -1);
     EXPECT_EQ(config.integer("FLX_CHECK"), 0);
     EXPECT_EQ(config.size("FLX_SHM_BYTES"), size_t{4} << 20);
-    EXPECT_EQ(config.size("FLX_FUSED_BYTES"), size_t{8} << 10);
+    EXPECT_EQ(config.size("FLX_FUSED_BYTES"), size_t{32} << 10);
     EXPECT_EQ(config.size("FLX_RAIL_WINDOW"), size_t{2} << 20);
     EXPECT_EQ(config.size("FLX_RAIL_CHUNK"), size_t{128} << 10);
     EXPECT_EQ(config.text("FLX_LOG"), "warn");

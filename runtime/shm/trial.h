@@ -1,0 +1,22 @@
+/// \file trial.h
+/// Tries the ways through shared memory when a communicator is made, at a few sizes, and chooses by what was measured:
+/// which is best depends on caches, cores, ranks per core and kernel.
+#pragma once
+
+#include <cstdint>
+
+#include "bootstrap.h"
+#include "fused.h"
+#include "peer_memory.h"
+#include "stream.h"
+#include "ways.h"
+
+namespace flx::shm {
+
+/// Changes `ways` where another way than the rule's is clearly faster on the slowest rank. Collective over `bootstrap`,
+/// whose ranks share the memory of `fused` and `stream`; `peers` may be null, on all ranks alike. Smallest sizes first;
+/// takes about `budget_ns`.
+Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *peers, Waiter &waiter,
+                int64_t budget_ns, Ways &ways);
+
+}  // namespace flx::shm

@@ -1,0 +1,73 @@
+#include "ways.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace flx::shm {
+
+using algorithms::Collective;
+
+namespace {
+
+/// Beyond, copies in the cache and stores past it beat the kernel's copies.
+constexpr size_t kMostFetched = size_t{24} << 20;
+/// Up to here nothing beats one cache line or a few.
+constexpr size_t kAlwaysFused = 4096;
+
+}  // namespace
+
+Ways::Ways(bool fetches) {
+    for (int index = 0; index < kCollectives; ++index) {
+        // Where data flows one way, fused ranks need not wait for each other at all.
+        const auto collective = static_cast<Collective>(index);
+        const bool one_way = collective == Collective::bcast || collective == Collective::reduce;
+        const size_t most_fused = fetches && !one_way ? size_t{8} << 10 : size_t{16} << 10;
+        for (size_t size = 0; size < kSizes.size(); ++size)
+            ways_[index][size] = kSizes[size] <= most_fused ? Way::fused : fetches ? Way::fetched : Way::streamed;
+    }
+}
+
+Way Ways::at(Collective collective, size_t bytes) const {
+    if (bytes <= kAlwaysFused)
+        return Way::fused;
+    if (bytes > kMostFetched)
+        return Way::streamed;
+    size_t size = 0;
+    while (bytes > limit(size))
+        ++size;
+    return ways_[static_cast<size_t>(collective)][size];
+}
+
+/// The nearest as factors go: up to the geometric mean with the next.
+size_t Ways::limit(size_t size_index) {
+    if (size_index + 1 == kSizes.size())
+        return kMostFetched;
+    return static_cast<size_t>(std::sqrt(static_cast<double>(kSizes[size_index]) * kSizes[size_index + 1]));
+}
+
+std::string Ways::text(Collective collective) const {
+    constexpr std::array kNames = {"fused", "streamed", "fetched"};
+    const auto &ways = ways_[static_cast<size_t>(collective)];
+    std::string text;
+    const auto add = [&](Way way, size_t to) {
+        constexpr size_t kKiB = 1024;
+        constexpr size_t kMiB = 1024 * kKiB;
+        text += to < kMiB ? fmt::format("{} to {} KiB, ", kNames[static_cast<size_t>(way)], to / kKiB)
+                          : fmt::format("{} to {} MiB, ", kNames[static_cast<size_t>(way)], to / kMiB);
+    };
+    if (ways[0] != Way::fused)
+        add(Way::fused, kAlwaysFused);
+    for (size_t size = 0; size < kSizes.size(); ++size) {
+        const bool last = size + 1 == kSizes.size();
+        if ((last && ways[size] != Way::streamed) || (!last && ways[size] != ways[size + 1]))
+            add(ways[size], limit(size));
+    }
+    return text + "then streamed";
+}
+
+void Ways::set(Collective collective, size_t size_index, Way way) {
+    ways_[static_cast<size_t>(collective)][size_index] = way;
+}
+
+}  // namespace flx::shm

@@ -1,0 +1,45 @@
+/// \file ways.h
+/// Which way through shared memory serves which collective at which size. Plain data, equal on all ranks: from a rule,
+/// or from a trial (trial.h) when a communicator is made. The bits do not depend on it: all ways add in rank order.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "schedule.h"
+
+namespace flx::shm {
+
+enum class Way : uint8_t {
+    fused,     ///< fused.h
+    streamed,  ///< stream.h
+    fetched    ///< peer_memory.h
+};
+
+class Ways {
+  public:
+    /// Bytes of the whole vector that a trial is made with. A size takes what was best at the nearest of these.
+    static constexpr std::array<size_t, 7> kSizes = {size_t{8} << 10,  size_t{16} << 10,  size_t{32} << 10,
+                                                     size_t{64} << 10, size_t{256} << 10, size_t{1} << 20,
+                                                     size_t{4} << 20};
+    static constexpr int kCollectives = static_cast<int>(algorithms::Collective::alltoall) + 1;
+
+    /// The rule. `fetches`: peer memory exists and is expected to pay, as it does where ranks have a core each; ranks
+    /// that take turns on a core find in its cache what the last one left there.
+    explicit Ways(bool fetches = false);
+
+    [[nodiscard]] Way at(algorithms::Collective collective, size_t bytes) const;
+    void set(algorithms::Collective collective, size_t size_index, Way way);
+    /// For people: `fused to 22 KiB, fetched to 24 MiB, then streamed`.
+    [[nodiscard]] std::string text(algorithms::Collective collective) const;
+
+  private:
+    /// Largest size that takes what was best at that index.
+    [[nodiscard]] static size_t limit(size_t size_index);
+
+    std::array<std::array<Way, kSizes.size()>, kCollectives> ways_{};
+};
+
+}  // namespace flx::shm

@@ -1,0 +1,113 @@
+/// How a communicator gets its shared memory: the segment, what lies in it, and which way through it serves what.
+#include <algorithm>
+
+#include "communicator.h"
+#include "log.h"
+#include "shm/trial.h"
+#include "topology.h"
+
+namespace flx {
+
+Status Communicator::make_shared_memory() {
+    links_.emplace_back();
+    links_[0].name = links_[0].identity = "shm";
+    if (most_per_host_ == 1) {
+        links_[0].why_off = "every rank has a host to itself";
+        return {};
+    }
+    if (ranks_here_ == 1)
+        return {};
+    // Half for what all ranks of one host do together, half for channels between pairs. Containers often have a small
+    // /dev/shm: then less, down to what still works.
+    const size_t wanted = config_.size("FLX_SHM_BYTES");
+    const size_t fused_payload = hosts_ == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
+    const size_t fused_bytes = hosts_ == 1 ? shm::Fused::bytes(size_, fused_payload) : 0;
+    const size_t ledger_bytes = hosts_ > 1 ? Lending::bytes(hosts_) : 0;
+    const auto bytes_with = [&](size_t budget) {
+        return sizeof(Board) + ledger_bytes + fused_bytes + (hosts_ == 1 ? shm::Stream::bytes(size_, budget) : 0) +
+               shm::ChannelShape::fit(ranks_here_, budget).bytes();
+    };
+    constexpr size_t kLeast = 64 << 10;
+    constexpr size_t kPart = 8;  // of what is free: other programs and other communicators need some, too
+    size_t budget = wanted / 2;
+    for (const size_t room = shm::Segment::room() / kPart * (kPart - 1); bytes_with(budget) > room && budget > kLeast;)
+        budget = std::max(budget / 2, kLeast);
+    std::vector<size_t> budgets(ranks_here_);
+    FLX_TRY(local_->allgather(&budget, sizeof budget, budgets.data()));
+    budget = budgets[0];
+    const auto shape = shm::ChannelShape::fit(ranks_here_, budget);
+    const size_t stream_bytes = hosts_ == 1 ? shm::Stream::bytes(size_, budget) : 0;
+    const Status status = shm::Segment::make(*local_, bytes_with(budget), segment_);
+    if (!status.ok()) {
+        log().warn("no shared memory: {}", status.sentence());
+        links_[0].why_off = status.sentence();
+        return {};
+    }
+    if (budget < wanted / 2 && members_[rank_].local == 0)
+        log().warn(
+            "/dev/shm has too little room for FLX_SHM_BYTES={} on each of {} ranks: {} are used, which may be "
+            "slower for large vectors (for containers, --shm-size gives more)",
+            wanted, ranks_here_, 2 * budget);
+    std::byte *memory = segment_->base();
+    board_ = reinterpret_cast<Board *>(memory);
+    memory += sizeof(Board);
+    if (ledger_bytes != 0)
+        ledger_ = memory;
+    memory += ledger_bytes;
+    if (hosts_ == 1) {
+        fused_ = std::make_unique<shm::Fused>(memory, rank_, size_, fused_payload);
+        stream_ = std::make_unique<shm::Stream>(memory + fused_bytes, rank_, size_, budget);
+    }
+    memory += fused_bytes + stream_bytes;
+    std::vector<int> local_of(size_);
+    for (int rank = 0; rank < size_; ++rank)
+        local_of[rank] = members_[rank].host == host_ ? members_[rank].local : -1;
+    links_[0].link = std::make_unique<shm::Channel>(memory, shape, members_[rank_].local, std::move(local_of));
+    return {};
+}
+
+/// From now on shared memory, if any, is one link among others.
+void Communicator::leave_shared_memory() {
+    fused_.reset();
+    stream_.reset();
+    peer_memory_.reset();
+}
+
+/// What decides how an operation is carried out must be equal on all ranks.
+Status Communicator::choose_ways(const Communicator *parent) {
+    struct Here {
+        uint8_t shared;   ///< whether this rank has the shared memory: one of them may have none
+        uint8_t crowded;  ///< whether it shares its cores with other ranks
+    };
+    const Here here{static_cast<uint8_t>(fused_ != nullptr), static_cast<uint8_t>(ranks_here_ > probe::usable_cpus())};
+    std::vector<Here> all(size_);
+    FLX_TRY(bootstrap_->allgather(&here, sizeof here, all.data()));
+    if (std::ranges::any_of(all, [](const Here &one) { return one.shared == 0; }))
+        leave_shared_memory();
+    if (fused_ == nullptr || size_ == 1)
+        return {};
+    std::vector<int> pids;
+    for (const Member &member : members_)
+        pids.push_back(member.pid);
+    FLX_TRY(shm::PeerMemory::make(*bootstrap_, std::move(pids), peer_memory_, why_no_peer_memory_));
+    if (peer_memory_ == nullptr)
+        log().info("ranks do not read each other's memory, data goes through shared memory: {}", why_no_peer_memory_);
+    const bool crowded = std::ranges::any_of(all, [](const Here &one) { return one.crowded != 0; });
+    ways_ = shm::Ways(peer_memory_ != nullptr && !crowded);
+    if (parent != nullptr && (parent->peer_memory_ != nullptr) == (peer_memory_ != nullptr)) {
+        ways_ = parent->ways_;
+        return {};
+    }
+    // A part of the time for measuring links, which all of this host's are done with by now.
+    constexpr int64_t kBudgetNs = 250'000;  // per millisecond of it
+    const int64_t budget_ns = config_.integer("FLX_PROBE_MS") * kBudgetNs;
+    if (budget_ns == 0)
+        return {};
+    way_ = Way::fused;  // which is asked whom it waits for
+    Waiter waiter(wait_policy_, *this);
+    const Status tried = shm::try_ways(*bootstrap_, *fused_, *stream_, peer_memory_.get(), waiter, budget_ns, ways_);
+    way_ = Way::scheduled;
+    return tried;
+}
+
+}  // namespace flx
