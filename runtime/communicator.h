@@ -20,6 +20,7 @@
 #include "operation.h"
 #include "planner.h"
 #include "process.h"
+#include "shm/bells.h"
 #include "shm/channel.h"
 #include "shm/fused.h"
 #include "shm/peer_memory.h"
@@ -176,6 +177,9 @@ class Communicator final : private Router, private Watch {
     // Watch (watch.cpp).
     void progress() override;
     Status check(int64_t waited_ns) override;
+    bool arm() override;
+    void disarm() override;
+    void sleep(int64_t ns) override;
     Status check_peer(const Awaited &awaited, int64_t waited_ns, bool &answering);
     Status check_host();
     Status hear();
@@ -234,6 +238,7 @@ class Communicator final : private Router, private Watch {
 
     std::unique_ptr<shm::Segment> segment_;
     Board *board_ = nullptr;             ///< in the segment
+    std::unique_ptr<shm::Bells> bells_;  ///< with fused_
     std::unique_ptr<shm::Fused> fused_;  ///< with stream_, where all ranks are on one host and shm may carry all
     std::unique_ptr<shm::Stream> stream_;
     std::unique_ptr<shm::PeerMemory> peer_memory_;  ///< with fused_, where the kernel allows it

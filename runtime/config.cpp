@@ -67,6 +67,8 @@ constexpr std::array kKnobs = {
     Knob{"FLX_RELAY_BYTES", KnobType::size, "16M", 0, kGiB, "", "",
          "memory for what others send through this process when they have no rail left between them; 0: none"},
     Knob{"FLX_SHM_BYTES", KnobType::size, "4M", 256 * kKiB, kGiB, "", "", "shared memory for channels, per rank"},
+    Knob{"FLX_SLEEP_US", KnobType::integer, "-1", -1, 1e6, "", "microseconds",
+         "how long a wait yields the core before it sleeps until it is woken; -1: by cores and ranks"},
     Knob{"FLX_SPIN_US", KnobType::integer, "-1", -1, 1e6, "", "microseconds",
          "how long a wait spins before it yields the core; -1: by cores and ranks"},
     Knob{"FLX_STATS", KnobType::integer, "0", 0, 1, "", "",

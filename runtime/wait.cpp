@@ -1,5 +1,6 @@
 #include "wait.h"
 
+#include <algorithm>
 #include <ctime>
 
 namespace flx {
@@ -17,17 +18,34 @@ Status Waiter::nap() {
 Status Waiter::pause_long() {
     constexpr int kTurnsPerProgress = 16;
     const int turn = turns_ - policy_.spins;
-    if (turn == 1)
+    if (turn == 1) {
         began_ns_ = 0;
+        sleep_ns_ = policy_.sleep_ns;
+    }
+    if (armed_) {  // and what is awaited was still not there
+        armed_ = false;
+        watch_.sleep(sleep_ns_);
+        sleep_ns_ = std::min(2 * sleep_ns_, policy_.most_sleep_ns);
+        --turns_;
+        return look_up();
+    }
     sched_yield();
     if (turn % kTurnsPerProgress != 0)
         return {};
     if (began_ns_ != 0 && now_ns() - began_ns_ > policy_.sleep_after_ns) {
+        --turns_;  // Asleep, every turn is worth a look at the program's traffic.
+        armed_ = watch_.arm();
+        if (armed_)
+            return {};
         const timespec nap{0, policy_.sleep_ns};
         nanosleep(&nap, nullptr);
-        --turns_;  // Asleep, every turn is worth a look at the program's traffic.
     }
     return look_up();
+}
+
+void Waiter::disarm() {
+    armed_ = false;
+    watch_.disarm();
 }
 
 /// Lets the program's traffic move, and asks now and then whether the wait may go on.

@@ -1,6 +1,6 @@
 /// \file wait.h
-/// How a rank waits: it spins for a moment where it has a core to itself, then yields, then sleeps a little; and it
-/// looks up now and then whether what it waits for can still come.
+/// How a rank waits: it spins for a moment where it has a core to itself, then yields, then sleeps, until it is woken
+/// where it waits for ranks of its own host; and it looks up now and then whether what it waits for can still come.
 #pragma once
 
 #include <sched.h>
@@ -35,12 +35,18 @@ class Watch {
     virtual void progress() = 0;
     /// Called every few milliseconds of a long wait, `waited_ns` after its beginning: may the wait go on?
     virtual Status check(int64_t waited_ns) = 0;
+    /// Prepares to be woken by what is awaited; false where nothing wakes. Then the wait looks once more whether it has
+    /// come, and calls sleep() or disarm().
+    virtual bool arm() { return false; }
+    virtual void disarm() {}
+    virtual void sleep(int64_t) {}
 };
 
 struct WaitPolicy {
     int spins = 2000;  ///< pauses before the first yield; 0 where ranks share cores
     int64_t sleep_after_ns = 5'000'000;
-    int64_t sleep_ns = 50'000;
+    int64_t sleep_ns = 50'000;        ///< at first
+    int64_t most_sleep_ns = 500'000;  ///< where something wakes; the program's own traffic waits for so long, too
     int64_t check_ns = 5'000'000;
 };
 
@@ -48,8 +54,18 @@ struct WaitPolicy {
 class Waiter {
   public:
     Waiter(const WaitPolicy &policy, Watch &watch) : policy_(policy), watch_(watch) {}
+    ~Waiter() {
+        if (armed_)
+            watch_.disarm();
+    }
+    Waiter(const Waiter &) = delete;
+    Waiter &operator=(const Waiter &) = delete;
 
-    void moved() { turns_ = 0; }
+    void moved() {
+        turns_ = 0;
+        if (armed_)
+            disarm();
+    }
 
     /// Like pause(), where what is awaited takes milliseconds at least: naps after a few turns, since on a busy machine
     /// one that sleeps gets a core when it wakes, and one that yields does not when it needs it.
@@ -73,12 +89,15 @@ class Waiter {
 
   private:
     Status pause_long();
+    void disarm();
     Status nap();
     Status look_up();
 
     const WaitPolicy &policy_;
     Watch &watch_;
     int turns_ = 0;
+    bool armed_ = false;
+    int64_t sleep_ns_ = 0;  ///< the next sleep, where something wakes
     int64_t began_ns_ = 0;
     int64_t checked_ns_ = 0;
 };

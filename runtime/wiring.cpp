@@ -147,6 +147,15 @@ Status Communicator::meet() {
         wait_policy_.spins = static_cast<int>(spin_us * kPausesPerUs);
     else if (ranks_here_ > probe::usable_cpus())
         wait_policy_.spins = 0;
+    // Where others need the core, a rank that has yielded for a while is not expected soon.
+    constexpr int64_t kSleepAfterUs = 5000;
+    constexpr int64_t kCrowdedSleepAfterUs = 1000;
+    constexpr int64_t kNsPerUs = 1000;
+    const int64_t sleep_us = config_.integer("FLX_SLEEP_US");
+    const bool crowded = ranks_here_ > probe::usable_cpus();
+    wait_policy_.sleep_after_ns = kNsPerUs * (sleep_us >= 0 ? sleep_us
+                                              : crowded     ? kCrowdedSleepAfterUs
+                                                            : kSleepAfterUs);
     return bootstrap_->split(host_, rank_, local_);
 }
 

@@ -22,9 +22,11 @@ Status Communicator::make_shared_memory() {
     const size_t wanted = config_.size("FLX_SHM_BYTES");
     const size_t fused_payload = hosts_ == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
     const size_t fused_bytes = hosts_ == 1 ? shm::Fused::bytes(size_, fused_payload) : 0;
+    const size_t bells_bytes = hosts_ == 1 ? shm::Bells::bytes(size_) : 0;
     const size_t ledger_bytes = hosts_ > 1 ? Lending::bytes(hosts_) : 0;
     const auto bytes_with = [&](size_t budget) {
-        return sizeof(Board) + ledger_bytes + fused_bytes + (hosts_ == 1 ? shm::Stream::bytes(size_, budget) : 0) +
+        return sizeof(Board) + ledger_bytes + bells_bytes + fused_bytes +
+               (hosts_ == 1 ? shm::Stream::bytes(size_, budget) : 0) +
                shm::ChannelShape::fit(ranks_here_, budget).bytes();
     };
     constexpr size_t kLeast = 64 << 10;
@@ -55,8 +57,10 @@ Status Communicator::make_shared_memory() {
         ledger_ = memory;
     memory += ledger_bytes;
     if (hosts_ == 1) {
-        fused_ = std::make_unique<shm::Fused>(memory, rank_, size_, fused_payload);
-        stream_ = std::make_unique<shm::Stream>(memory + fused_bytes, rank_, size_, budget);
+        bells_ = std::make_unique<shm::Bells>(memory, rank_, size_);
+        memory += bells_bytes;
+        fused_ = std::make_unique<shm::Fused>(memory, rank_, size_, fused_payload, bells_.get());
+        stream_ = std::make_unique<shm::Stream>(memory + fused_bytes, rank_, size_, budget, bells_.get());
     }
     memory += fused_bytes + stream_bytes;
     std::vector<int> local_of(size_);
@@ -71,6 +75,22 @@ void Communicator::leave_shared_memory() {
     fused_.reset();
     stream_.reset();
     peer_memory_.reset();
+}
+
+// Waits for ranks of this host that no link carries anything for.
+bool Communicator::arm() {
+    if (by_links() || bells_ == nullptr)
+        return false;
+    bells_->arm();
+    return true;
+}
+
+void Communicator::disarm() {
+    bells_->disarm();
+}
+
+void Communicator::sleep(int64_t ns) {
+    bells_->sleep(ns);
 }
 
 /// What decides how an operation is carried out must be equal on all ranks.

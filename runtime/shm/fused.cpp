@@ -42,8 +42,8 @@ size_t Fused::bytes(int ranks, size_t payload_bytes) {
     return ranks * (kBoards * sizeof(Board) + sizeof(Done) + kPayloads * round_up(payload_bytes));
 }
 
-Fused::Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes)
-    : memory_(memory), rank_(local_rank), ranks_(ranks), payload_bytes_(payload_bytes), sources_(ranks) {
+Fused::Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes, Bells *bells)
+    : memory_(memory), rank_(local_rank), ranks_(ranks), payload_bytes_(payload_bytes), bells_(bells), sources_(ranks) {
     static_assert(sizeof(Board) == kLine && sizeof(Done) == kLine);
 }
 
@@ -91,6 +91,8 @@ void Fused::show(const void *data, size_t bytes, uint32_t signature) {
         std::memcpy(bytes <= kInlineBytes ? mine.data : payload(rank_, number_), data, bytes);
     mine.signature = signature;
     mine.number.store(number_, std::memory_order_release);
+    if (bells_ != nullptr)
+        bells_->ring();
 }
 
 Status Fused::await(int rank, uint32_t signature, Waiter &waiter) {
@@ -116,6 +118,8 @@ Status Fused::await_all(uint32_t signature, Waiter &waiter) {
 
 void Fused::end(bool everyone_came) {
     done(rank_).number.store(number_, std::memory_order_release);
+    if (bells_ != nullptr)
+        bells_->ring();
     // Whoever has shown operation n has ended operation n-1.
     if (everyone_came)
         read_through_ = number_ - 1;

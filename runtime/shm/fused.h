@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bells.h"
 #include "flx.h"
 #include "segment.h"
 #include "wait.h"
@@ -25,7 +26,8 @@ class Fused {
 
     /// `memory`: bytes(ranks, payload_bytes) of the segment, zeroed, aligned to a cache line. `rank_of[l]`: the
     /// communicator's rank of the host's l-th rank; in order of rank, all ranks of the communicator among them.
-    Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes);
+    /// `bells`: of the same ranks, longer-lived; null where nobody sleeps.
+    Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes, Bells *bells = nullptr);
 
     /// Largest input of one rank.
     [[nodiscard]] size_t payload_bytes() const { return payload_bytes_; }
@@ -69,6 +71,7 @@ class Fused {
     int rank_;
     int ranks_;
     size_t payload_bytes_;
+    Bells *bells_;
     uint64_t number_ = 0;        ///< of the current operation
     uint64_t read_through_ = 0;  ///< all ranks are known to have ended operations up to this one
     int waiting_for_ = -1;

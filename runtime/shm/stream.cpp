@@ -68,11 +68,12 @@ size_t Stream::bytes(int ranks, size_t budget_per_rank) {
     return ranks * (sizeof(Counters) + kSlots * (ranks + 1) * block_bytes_for(ranks, budget_per_rank));
 }
 
-Stream::Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank)
+Stream::Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank, Bells *bells)
     : memory_(memory),
       rank_(rank),
       ranks_(ranks),
       block_bytes_(block_bytes_for(ranks, budget_per_rank)),
+      bells_(bells),
       sources_(ranks) {}
 
 Stream::Counters &Stream::counters(int rank) const {
@@ -123,9 +124,9 @@ Status Stream::run(Collective collective, const void *in, void *out, size_t coun
     Status status = is_bcast ? run_bcast(call, waiter) : run_regions(call, waiter);
     // Stages that this operation did not have count as done, so that the counters of all operations go on from here.
     base_ += call.blocks;
-    mine.staged.store(base_, std::memory_order_release);
-    mine.reduced.store(base_, std::memory_order_release);
-    mine.fetched.store(base_, std::memory_order_release);
+    publish(mine.staged, base_);
+    publish(mine.reduced, base_);
+    publish(mine.fetched, base_);
     return status;
 }
 
@@ -161,7 +162,7 @@ Status Stream::run_regions(const Call &call, Waiter &waiter) {
         const auto free_from = [&](uint64_t block) { return base_ + block + 1 - std::min(base_ + block + 1, kSlots); };
         if (next_stage < call.blocks && reached(&Counters::reduced, free_from(next_stage))) {
             stage(call, next_stage++);
-            mine.staged.store(base_ + next_stage, std::memory_order_release);
+            publish(mine.staged, base_ + next_stage);
             moved = true;
         }
         if (next_reduce < call.blocks &&
@@ -172,9 +173,9 @@ Status Stream::run_regions(const Call &call, Waiter &waiter) {
                 checked = true;
             }
             reduce(call, next_reduce++);
-            mine.reduced.store(base_ + next_reduce, std::memory_order_release);
+            publish(mine.reduced, base_ + next_reduce);
             if (!call.fetches)  // so that nobody waits for this rank to read results
-                mine.fetched.store(base_ + next_reduce, std::memory_order_release);
+                publish(mine.fetched, base_ + next_reduce);
             moved = true;
         }
         if (next_fetch < call.blocks && next_fetch < next_reduce &&
@@ -184,7 +185,7 @@ Status Stream::run_regions(const Call &call, Waiter &waiter) {
                 checked = true;
             }
             fetch(call, next_fetch++);
-            mine.fetched.store(base_ + next_fetch, std::memory_order_release);
+            publish(mine.fetched, base_ + next_fetch);
             moved = true;
         }
         if (moved)
@@ -281,7 +282,7 @@ Status Stream::run_bcast(const Call &call, Waiter &waiter) {
             while (!reached(&Counters::reduced, number - std::min(number, kSlots)))
                 FLX_TRY(waiter.pause());
             std::memcpy(staged(rank_, block, 0), data, bytes);
-            mine.staged.store(number, std::memory_order_release);
+            publish(mine.staged, number);
         } else {
             waiting_for_ = call.root;
             Counters &root = counters(call.root);
@@ -297,7 +298,7 @@ Status Stream::run_bcast(const Call &call, Waiter &waiter) {
                 copy_streaming(data, staged(call.root, block, 0), bytes);
             else
                 std::memcpy(data, staged(call.root, block, 0), bytes);
-            mine.reduced.store(base_ + block + 1, std::memory_order_release);
+            publish(mine.reduced, base_ + block + 1);
         }
         waiter.moved();
     }

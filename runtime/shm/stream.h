@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bells.h"
 #include "flx.h"
 #include "schedule.h"
 #include "wait.h"
@@ -28,7 +29,8 @@ class Stream {
 
     /// `memory`: bytes(ranks, budget_per_rank) of the segment, zeroed, aligned to a cache line; the same on all ranks,
     /// which are all ranks of the communicator.
-    Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank);
+    /// `bells`: of the same ranks, longer-lived; null where nobody sleeps.
+    Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank, Bells *bells = nullptr);
 
     /// One operation. Reductions add in rank order. In place where the collective's rule allows it. `in` and `out` as
     /// in Operation, `count` elements in the whole vector. No barrier.
@@ -57,11 +59,17 @@ class Stream {
     /// Whether all other ranks' counter has reached `number`; remembers which has not.
     bool reached(std::atomic<uint64_t> Counters::*counter, uint64_t number);
     Status check_signatures(const Call &call);
+    void publish(std::atomic<uint64_t> &counter, uint64_t number) {
+        counter.store(number, std::memory_order_release);
+        if (bells_ != nullptr)
+            bells_->ring();
+    }
 
     std::byte *memory_;
     int rank_;
     int ranks_;
     size_t block_bytes_;
+    Bells *bells_;
     uint64_t base_ = 0;    ///< blocks of all operations before the current one
     uint64_t number_ = 0;  ///< of the current operation
     int waiting_for_ = -1;

@@ -2,7 +2,6 @@
 /// serial reference, rings that wrap, and segments that leave nothing behind.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -22,60 +21,24 @@
 #include "ranks.h"
 #include "shm/channel.h"
 #include "shm/fused.h"
-#include "shm/peer_memory.h"
 #include "shm/segment.h"
 #include "shm/stream.h"
-#include "shm/trial.h"
+#include "shm_calls.h"
 
 namespace flx::shm {
 namespace {
 
 using algorithms::Collective;
+using testing::kYield;
+using testing::random_call;
 using testing::run_group;
 using testing::run_ranks;
 using testing::TestBuffers;
 using testing::TestCall;
-
-/// Ends waits when a rank has failed, or after a time that no working wait takes.
-class TestWatch final : public Watch {
-  public:
-    explicit TestWatch(const std::atomic<int> &failed) : failed_(failed) {}
-    void progress() override {}
-    Status check(int64_t waited_ns) override {
-        if (failed_.load() != 0)
-            return fail(FLX_ERR_COMM, "another rank failed");
-        if (waited_ns > 30'000'000'000)
-            return fail(FLX_ERR_PEER, "waited for 30 s");
-        return {};
-    }
-
-  private:
-    const std::atomic<int> &failed_;
-};
-
-constexpr WaitPolicy kYield{.spins = 0};
+using testing::TestWatch;
 
 class Shm : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Shm, ::testing::Range(1, 6));
-
-/// The same for all ranks that draw it from equal generators.
-TestCall random_call(std::mt19937 &random, int ranks, size_t most_bytes, bool barrier) {
-    const auto below = [&](size_t limit) { return static_cast<size_t>(random() % limit); };
-    TestCall call;
-    call.ranks = ranks;
-    call.collective = static_cast<Collective>(below(barrier ? 6 : 5));
-    call.dtype = static_cast<flx_dtype_t>(below(kDtypes));
-    call.op = static_cast<flx_op_t>(below(kOps));
-    call.root = static_cast<int>(below(ranks));
-    const size_t most = most_bytes / call.element();
-    // As many small ones as large ones.
-    call.count = 1 + below(below(2) == 0 ? most : std::min<size_t>(most, 64));
-    if (call.collective == Collective::allgather || call.collective == Collective::reduce_scatter_block)
-        call.count = std::max<size_t>(1, call.count / ranks) * ranks;
-    call.in_place = below(2) == 0;
-    call.seed = static_cast<uint32_t>(below(1U << 20));
-    return call;
-}
 
 using Caller = std::function<Status(const TestCall &, const TestBuffers &, uint32_t signature, Waiter &)>;
 
@@ -217,168 +180,6 @@ TEST_P(Shm, FusedRootRunsAhead) {
         }
         root_done = root_done || rank == 0;
     });
-}
-
-// ---- through the kernel
-
-class Peers : public Shm {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Peers, ::testing::Range(2, 6));
-
-/// Peer memory with the ranks of `bootstrap`, which are threads of this process.
-std::shared_ptr<PeerMemory> peers_of(Bootstrap &bootstrap) {
-    std::unique_ptr<PeerMemory> peers;
-    std::string why;
-    const Status status = PeerMemory::make(bootstrap, std::vector<int>(bootstrap.size(), getpid()), peers, why);
-    EXPECT_TRUE(status.ok()) << status.sentence();
-    EXPECT_NE(peers, nullptr) << why;
-    return peers;
-}
-
-/// Every collective, in place and not, over several blocks; where it is not served, all ranks say so and nothing is
-/// written.
-TEST_P(Peers, FetchedCallsInRandomOrder) {
-    const int ranks = GetParam();
-    constexpr size_t kMostBytes = 700'000;
-    std::atomic<int> failed{0};
-    std::atomic<int> served_calls{0};
-    run_group(ranks, [&](Bootstrap &bootstrap) {
-        const int rank = bootstrap.rank();
-        std::unique_ptr<Segment> segment;
-        ASSERT_TRUE(Segment::make(bootstrap, Fused::bytes(ranks, 64), segment).ok());
-        Fused fused(segment->base(), rank, ranks, 64);
-        const auto peers = peers_of(bootstrap);
-        ASSERT_NE(peers, nullptr);
-        std::mt19937 random(7);
-        TestWatch watch(failed);
-        for (int number = 0; number < 60 && failed == 0; ++number) {
-            const TestCall call = random_call(random, ranks, kMostBytes, false);
-            const TestBuffers buffers(call, rank);
-            Waiter waiter(kYield, watch);
-            bool served = false;
-            const bool is_result = call.has_result(rank);
-            const Status status =
-                peers->run(call.collective, buffers.in(), is_result ? buffers.out() : nullptr, call.count, call.dtype,
-                           call.op, call.root, call.seed, fused, waiter, served);
-            const bool expected = call.collective != Collective::reduce_scatter_block || !call.in_place;
-            const bool right = status.ok() && served == expected && buffers.intact() &&
-                               (!served || buffers.result() == result_of(call, rank));
-            served_calls += served ? 1 : 0;
-            if (!right)
-                ++failed;
-            ASSERT_TRUE(status.ok()) << call.text() << ": " << status.sentence();
-            ASSERT_TRUE(right) << call.text() << ", call " << number << ", rank " << rank;
-        }
-    });
-    EXPECT_EQ(failed, 0);
-    EXPECT_GT(served_calls, 30 * ranks);
-}
-
-TEST_P(Peers, FetchedAlltoall) {
-    const int ranks = GetParam();
-    std::atomic<int> failed{0};
-    run_group(ranks, [&](Bootstrap &bootstrap) {
-        const auto rank = static_cast<uint32_t>(bootstrap.rank());
-        std::unique_ptr<Segment> segment;
-        ASSERT_TRUE(Segment::make(bootstrap, Fused::bytes(ranks, 64), segment).ok());
-        Fused fused(segment->base(), bootstrap.rank(), ranks, 64);
-        const auto peers = peers_of(bootstrap);
-        ASSERT_NE(peers, nullptr);
-        TestWatch watch(failed);
-        for (const size_t block : {size_t{1}, size_t{1023}, size_t{400'001}}) {
-            std::vector<uint32_t> in(block * ranks), out(block * ranks);
-            for (size_t i = 0; i < in.size(); ++i)
-                in[i] = static_cast<uint32_t>(i * ranks) + rank;
-            Waiter waiter(kYield, watch);
-            bool served = false;
-            const Status status = peers->run(Collective::alltoall, in.data(), out.data(), in.size(), FLX_UINT32,
-                                             FLX_SUM, 0, 5, fused, waiter, served);
-            ASSERT_TRUE(status.ok()) << status.sentence();
-            ASSERT_TRUE(served);
-            for (size_t i = 0; i < out.size(); ++i)
-                ASSERT_EQ(out[i], static_cast<uint32_t>((rank * block + i % block) * ranks + i / block));
-        }
-    });
-}
-
-/// The kernel does not let others reach memory without access; the last rank's is such, and no rank takes this way.
-TEST_P(Peers, MemoryThatCannotBeReachedIsLeftToOtherWays) {
-    const int ranks = GetParam();
-    constexpr size_t kBytes = 65536;
-    std::atomic<int> failed{0};
-    run_group(ranks, [&](Bootstrap &bootstrap) {
-        const int rank = bootstrap.rank();
-        std::unique_ptr<Segment> segment;
-        ASSERT_TRUE(Segment::make(bootstrap, Fused::bytes(ranks, 64), segment).ok());
-        Fused fused(segment->base(), rank, ranks, 64);
-        const auto peers = peers_of(bootstrap);
-        ASSERT_NE(peers, nullptr);
-        std::vector<std::byte> out(kBytes), in(kBytes);
-        const int protection = rank == ranks - 1 ? PROT_NONE : PROT_READ;
-        void *closed = mmap(nullptr, kBytes, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        ASSERT_NE(closed, MAP_FAILED);
-        TestWatch watch(failed);
-        Waiter waiter(kYield, watch);
-        bool served = true;
-        Status status = peers->run(Collective::allreduce, closed, out.data(), kBytes, FLX_UINT8, FLX_SUM, 0, 5, fused,
-                                   waiter, served);
-        EXPECT_TRUE(status.ok()) << status.sentence();
-        EXPECT_FALSE(served);
-        status = peers->run(Collective::allreduce, in.data(), out.data(), kBytes, FLX_UINT8, FLX_SUM, 0, 5, fused,
-                            waiter, served);
-        EXPECT_TRUE(status.ok()) << status.sentence();
-        EXPECT_TRUE(served);
-        munmap(closed, kBytes);
-    });
-}
-
-/// Whatever was measured, all ranks choose alike, and only ways that exist.
-TEST_P(Peers, TrialsAgree) {
-    const int ranks = GetParam();
-    constexpr size_t kBudget = 100'000;
-    constexpr size_t kPayload = 32768;
-    for (const bool with_peers : {false, true}) {
-        std::vector<Ways> chosen(ranks);
-        std::atomic<int> failed{0};
-        run_group(ranks, [&](Bootstrap &bootstrap) {
-            const int rank = bootstrap.rank();
-            std::unique_ptr<Segment> segment;
-            const size_t fused_bytes = Fused::bytes(ranks, kPayload);
-            ASSERT_TRUE(Segment::make(bootstrap, fused_bytes + Stream::bytes(ranks, kBudget), segment).ok());
-            Fused fused(segment->base(), rank, ranks, kPayload);
-            Stream stream(segment->base() + fused_bytes, rank, ranks, kBudget);
-            const auto peers = with_peers ? peers_of(bootstrap) : nullptr;
-            TestWatch watch(failed);
-            Waiter waiter(kYield, watch);
-            Ways &ways = chosen[rank];
-            ways = Ways(with_peers);
-            const Status status = try_ways(bootstrap, fused, stream, peers.get(), waiter, 20'000'000, ways);
-            ASSERT_TRUE(status.ok()) << status.sentence();
-        });
-        for (const Ways &ways : chosen) {
-            for (int collective = 0; collective < Ways::kCollectives; ++collective) {
-                for (const size_t bytes : Ways::kSizes) {
-                    const Way way = ways.at(static_cast<Collective>(collective), bytes);
-                    EXPECT_EQ(way, chosen[0].at(static_cast<Collective>(collective), bytes));
-                    EXPECT_TRUE(with_peers || way != Way::fetched);
-                }
-            }
-        }
-    }
-}
-
-TEST(WaysTest, TakeTheNearestSize) {
-    Ways ways(true);
-    ways.set(Collective::bcast, 4, Way::streamed);  // 256 KiB
-    EXPECT_EQ(ways.at(Collective::bcast, 8), Way::fused);
-    EXPECT_EQ(ways.at(Collective::bcast, 4096), Way::fused);
-    EXPECT_EQ(ways.at(Collective::bcast, 100'000), Way::fetched) << "nearer to 64 KiB";
-    EXPECT_EQ(ways.at(Collective::bcast, 150'000), Way::streamed);
-    EXPECT_EQ(ways.at(Collective::bcast, 500'000), Way::streamed);
-    EXPECT_EQ(ways.at(Collective::bcast, 600'000), Way::fetched) << "nearer to 1 MiB";
-    EXPECT_EQ(ways.at(Collective::allreduce, 256U << 10), Way::fetched);
-    EXPECT_EQ(ways.at(Collective::allreduce, size_t{16} << 20), Way::fetched);
-    EXPECT_EQ(ways.at(Collective::allreduce, size_t{128} << 20), Way::streamed) << "larger than a cache";
-    EXPECT_EQ(Ways(false).at(Collective::allreduce, 1U << 20), Way::streamed);
 }
 
 /// So large that results are written past the cache, over blocks that wrap hundreds of times.
