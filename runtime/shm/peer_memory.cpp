@@ -80,7 +80,9 @@ Status PeerMemory::make(Bootstrap &bootstrap, std::vector<int> pids, std::unique
         uint64_t address;
         uint64_t value;
     };
-    const uint64_t word = reinterpret_cast<uint64_t>(memory.get()) * 0x9e3779b97f4a7c15U ^ memory->pids_[memory->rank_];
+    // The rank is in it, since addresses and pids may be the same in all of them.
+    const uint64_t word = reinterpret_cast<uint64_t>(memory.get()) * 0x9e3779b97f4a7c15U ^
+                          static_cast<uint64_t>(memory->rank_ + 1) * 0xd1b54a32d192ed03U;
     const Word mine{reinterpret_cast<uint64_t>(&word), word};
     std::vector<Word> words(bootstrap.size());
     FLX_TRY(bootstrap.allgather(&mine, sizeof mine, words.data()));

@@ -47,9 +47,22 @@ Status system_error(const char *what, const std::string &name) {
     return fail(FLX_ERR_SYSTEM, "{} of shared-memory segment {} failed: {}", what, name, std::strerror(errno));
 }
 
-/// Takes away names of this user's that nobody can be about to open any more: their ranks were killed while they met.
+/// Whether no process has a lock on it: whoever makes a segment locks it at once, and holds that longer than its name.
+bool is_abandoned(int folder, const char *name) {
+    const int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;  // the whole file
+    const bool abandoned = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+    close(fd);
+    return abandoned;
+}
+
+/// Takes away names of this user's whose ranks were killed while they met.
 void sweep() {
-    constexpr int64_t kOldS = 600;
+    constexpr int64_t kOldS = 5;  // far more than is between a name and its lock
     DIR *folder = opendir("/dev/shm");
     if (folder == nullptr)
         return;
@@ -58,7 +71,8 @@ void sweep() {
         struct stat found {};
         const bool ours = std::strncmp(entry->d_name, kPrefix.data() + 1, kPrefix.size() - 1) == 0 &&
                           fstatat(fd, entry->d_name, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(found.st_mode) &&
-                          found.st_uid == geteuid() && time(nullptr) - found.st_ctime > kOldS;
+                          found.st_uid == geteuid() && time(nullptr) - found.st_mtime > kOldS &&
+                          is_abandoned(fd, entry->d_name);
         if (ours)
             unlinkat(fd, entry->d_name, 0);
     }
@@ -75,6 +89,14 @@ Status create(size_t bytes, std::string &name, int &fd) {
     fd = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0)
         return system_error("creation", name);
+    struct flock lock = byte_lock(0);
+    if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
+        const Status status = system_error("locking", name);
+        close(fd);
+        fd = -1;
+        shm_unlink(name.c_str());
+        return status;
+    }
     const int code = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
     if (code == 0)
         return {};

@@ -15,7 +15,7 @@ class Segment {
   public:
     /// Collective over `local` (the ranks of this host). The memory is zero, `bytes` long, reserved (a full /dev/shm is
     /// an error here, not a signal later), mode 0600, under an unguessable name for the moment it takes to open it.
-    /// Names whose ranks were killed in that moment are taken away by the next segment of the same user that is made.
+    /// Names whose ranks were killed in that moment are taken away with the next segment that the same user makes.
     /// Ranks that are threads of one process share one mapping.
     static Status make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &result);
     /// Bytes that are free in /dev/shm for one now.

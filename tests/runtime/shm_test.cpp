@@ -1,9 +1,11 @@
 /// Collectives and the link of one host, with ranks as threads: fused and streamed calls in random order against a
 /// serial reference, rings that wrap, and segments that leave nothing behind.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -484,6 +486,104 @@ TEST(Segment, IsZeroSharedAndWithoutName) {
         (void)bootstrap.barrier();
     });
     EXPECT_TRUE(new_entries_go(before));
+}
+
+/// A file in /dev/shm whose name begins as those of segments do, last written `age_s` ago. Gone with this.
+class Named {
+  public:
+    Named(const std::string &name, time_t age_s) : path_("/dev/shm/" + name) {
+        fd_ = open(path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+        const timespec then{time(nullptr) - age_s, 0};
+        const timespec times[2] = {then, then};
+        EXPECT_TRUE(fd_ >= 0 && futimens(fd_, times) == 0) << path_;
+    }
+    ~Named() {
+        close(fd_);
+        unlink(path_.c_str());
+    }
+    Named(const Named &) = delete;
+    Named &operator=(const Named &) = delete;
+    [[nodiscard]] int fd() const { return fd_; }
+    [[nodiscard]] bool exists() const { return access(path_.c_str(), F_OK) == 0; }
+
+  private:
+    std::string path_;
+    int fd_;
+};
+
+/// What a rank leaves that was killed between making a segment and taking its name away goes with the next segment;
+/// nothing else does.
+TEST(Segment, TakesAwayNamesThatWereLeft) {
+    const std::string mine = fmt::format("test-{}-", getpid());
+    constexpr time_t kOldS = 100;
+    const Named left("flx-" + mine + "left", kOldS), fresh("flx-" + mine + "fresh", 0),
+        held("flx-" + mine + "held", kOldS), other(mine + "other", kOldS);
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_len = 1;
+    ASSERT_EQ(fcntl(held.fd(), F_OFD_SETLK, &lock), 0);
+    const std::string link = "/dev/shm/flx-" + mine + "link";
+    ASSERT_EQ(symlink("/dev/null", link.c_str()), 0);
+    run_group(2, [&](Bootstrap &bootstrap) {
+        std::unique_ptr<Segment> segment;
+        ASSERT_TRUE(Segment::make(bootstrap, 4096, segment).ok());
+    });
+    EXPECT_FALSE(left.exists());
+    EXPECT_TRUE(fresh.exists()) << "may be about to be locked";
+    EXPECT_TRUE(held.exists()) << "its process lives";
+    EXPECT_TRUE(other.exists());
+    EXPECT_EQ(unlink(link.c_str()), 0) << "no segment";
+}
+
+/// While a segment has a name, nobody but its user can open it.
+TEST(Segment, IsItsUsersAlone) {
+    std::set<std::string> seen;
+    mode_t modes = 0;
+    // Looks between making and opening: rank 1 comes to the exchange of names after it has looked.
+    class Looking final : public Bootstrap {
+      public:
+        Looking(Bootstrap &below, std::function<void()> look) : below_(below), look_(std::move(look)) {}
+        [[nodiscard]] int rank() const override { return below_.rank(); }
+        [[nodiscard]] int size() const override { return below_.size(); }
+        Status allgather(const void *mine, size_t bytes, void *all) override {
+            FLX_TRY(below_.allgather(mine, bytes, all));
+            look_();
+            return {};
+        }
+        Status barrier() override { return below_.barrier(); }
+        void progress() override { below_.progress(); }
+        Status split(int color, int key, std::unique_ptr<Bootstrap> &result) override {
+            return below_.split(color, key, result);
+        }
+        Status dup(std::unique_ptr<Bootstrap> &result) override { return below_.dup(result); }
+
+      private:
+        Bootstrap &below_;
+        std::function<void()> look_;
+    };
+    const std::set<std::string> before = entries();
+    run_group(2, [&](Bootstrap &bootstrap) {
+        Looking looking(bootstrap, [&] {
+            if (bootstrap.rank() != 1)
+                return;
+            for (const std::string &name : entries()) {
+                struct stat found {};
+                if (before.count(name) == 0 && name.find("test") == std::string::npos &&
+                    stat(name.c_str(), &found) == 0) {
+                    seen.insert(name);
+                    modes |= found.st_mode & 0777;
+                }
+            }
+        });
+        std::unique_ptr<Segment> segment;
+        ASSERT_TRUE(Segment::make(looking, 4096, segment).ok());
+    });
+    EXPECT_FALSE(seen.empty());
+    EXPECT_EQ(modes, mode_t{0600});
+    for (const std::string &name : seen)
+        EXPECT_EQ(std::filesystem::path(name).filename().string().size(), std::string("flx-").size() + 32)
+            << "128 bits";
 }
 
 TEST(Segment, SaysWhyItCannotBeMade) {
