@@ -35,17 +35,18 @@ class Trial {
     Status run(int64_t budget_ns, Times &times) {
         const int64_t end = now_ns() + budget_ns;
         for (size_t size = 0; size < Ways::kSizes.size(); ++size) {
-            // Rank 0's clock decides for all.
-            uint8_t goes_on = now_ns() < end ? 1 : 0;
-            FLX_TRY(fused_.bcast(&goes_on, 1, 0, kSignature, waiter_));
-            if (goes_on == 0)
-                return {};
             count_ = Ways::kSizes[size] / sizeof(float) / ranks_ * ranks_;
             in_.resize(count_);
             out_.resize(count_);
-            for (const Collective collective : kTried)
+            for (const Collective collective : kTried) {
+                // Rank 0's clock decides for all.
+                uint8_t goes_on = now_ns() < end ? 1 : 0;
+                FLX_TRY(fused_.bcast(&goes_on, 1, 0, kSignature, waiter_));
+                if (goes_on == 0)
+                    return {};
                 for (int round = 0; round < kRounds; ++round)
                     FLX_TRY(time_all(collective, times[static_cast<size_t>(collective)][size]));
+            }
         }
         return {};
     }
