@@ -63,7 +63,7 @@ typedef enum flx_status FLX_INT_ENUM {
     FLX_ERR_SYSTEM = 8        ///< the system refused something (memory, segment, socket, MPI)
 } flx_status_t;
 
-/// Element types. 16-bit floats are added in f32.
+/// Element types. 16-bit floats are added in f32. Other ints may be types made by flx_dtype_create.
 typedef enum flx_dtype FLX_INT_ENUM {
     FLX_INT8 = 0,
     FLX_UINT8 = 1,
@@ -76,12 +76,40 @@ typedef enum flx_dtype FLX_INT_ENUM {
     FLX_F16 = 8,
     FLX_BF16 = 9,
     FLX_F32 = 10,
-    FLX_F64 = 11
+    FLX_F64 = 11,
+    FLX_COMPLEX_F32 = 12,  ///< real part, imaginary part
+    FLX_COMPLEX_F64 = 13,
+    /// A value and where it is, for FLX_MINLOC and FLX_MAXLOC: C structs of the two, with the compiler's padding, whose
+    /// bytes are not compared or kept. The last two are Fortran's pairs of reals.
+    FLX_F32_INT32 = 14,
+    FLX_F64_INT32 = 15,
+    FLX_INT16_INT32 = 16,
+    FLX_INT32_INT32 = 17,
+    FLX_INT64_INT32 = 18,
+    FLX_F32_F32 = 19,
+    FLX_F64_F64 = 20
 } flx_dtype_t;
 
 /// Reductions. Integer sums and products wrap. `FLX_AVG` is the sum divided by the number of ranks (integers: towards
-/// zero). `FLX_MIN` and `FLX_MAX` of floats: a NaN anywhere gives a NaN; -0 is less than +0.
-typedef enum flx_op FLX_INT_ENUM { FLX_SUM = 0, FLX_PROD = 1, FLX_MIN = 2, FLX_MAX = 3, FLX_AVG = 4 } flx_op_t;
+/// zero). `FLX_MIN` and `FLX_MAX` of floats: a NaN anywhere gives a NaN; -0 is less than +0. What goes with what:
+/// sum, prod, avg: all numbers (integers, floats, complex); min, max: integers and floats; logical and bitwise ones:
+/// integers (logical: nonzero is true, the result 0 or 1); minloc, maxloc: pairs (of equal values the lowest index).
+/// Other ints may be reductions made by flx_op_create, which go with every type that their function knows.
+typedef enum flx_op FLX_INT_ENUM {
+    FLX_SUM = 0,
+    FLX_PROD = 1,
+    FLX_MIN = 2,
+    FLX_MAX = 3,
+    FLX_AVG = 4,
+    FLX_LAND = 5,
+    FLX_LOR = 6,
+    FLX_LXOR = 7,
+    FLX_BAND = 8,
+    FLX_BOR = 9,
+    FLX_BXOR = 10,
+    FLX_MINLOC = 11,
+    FLX_MAXLOC = 12
+} flx_op_t;
 
 /// Pass as `sendbuf` where input and output share memory.
 #define FLX_IN_PLACE ((const void *)1)
@@ -168,6 +196,180 @@ FLX_API flx_status_t flx_alltoallv(const void *sendbuf, void *recvbuf, const siz
 
 /// Returns when every rank has called.
 FLX_API flx_status_t flx_barrier(flx_comm_t comm);
+
+/// As flx_reduce_scatter_block with blocks of `recvcounts[r]` elements, one after the other in `sendbuf`. The same
+/// `recvcounts` (an array of `size` numbers, read during the call only) on all ranks. In place: the input is in
+/// `recvbuf` (all blocks), the result at its beginning.
+FLX_API flx_status_t flx_reduce_scatter(const void *sendbuf, void *recvbuf, const size_t *recvcounts, flx_dtype_t dtype,
+                                        flx_op_t op, flx_comm_t comm);
+
+/// As flx_allgather with `recvcounts[r]` elements of rank r at `recvbuf + displs[r]`; `sendcount` is this rank's. Both
+/// arrays have `size` numbers, in elements, and are read during the call only; `recvcounts` is the same on all ranks,
+/// `displs` is each rank's own. In place: rank r's input is its part of `recvbuf`, and `sendcount` is not read.
+FLX_API flx_status_t flx_allgatherv(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *recvcounts,
+                                    const size_t *displs, flx_dtype_t dtype, flx_comm_t comm);
+
+/// Block r of `recvbuf` (size·count elements) on `root` = `sendbuf` (count elements) of rank r. `recvbuf` is not read
+/// or written elsewhere and may be null there. In place, at `root` only: its own block is in `recvbuf`.
+FLX_API flx_status_t flx_gather(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, int root,
+                                flx_comm_t comm);
+
+/// The same with `recvcounts[r]` elements of rank r at `recvbuf + displs[r]`, both read at `root` only.
+FLX_API flx_status_t flx_gatherv(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *recvcounts,
+                                 const size_t *displs, flx_dtype_t dtype, int root, flx_comm_t comm);
+
+/// `recvbuf` (count elements) on rank r = block r of `sendbuf` (size·count elements) of `root`; `sendbuf` may be null
+/// elsewhere. In place, at `root` only: FLX_IN_PLACE as `recvbuf`, and its own block stays where it is.
+FLX_API flx_status_t flx_scatter(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, int root,
+                                 flx_comm_t comm);
+
+/// The same with `sendcounts[r]` elements for rank r from `sendbuf + displs[r]`, both read at `root` only.
+FLX_API flx_status_t flx_scatterv(const void *sendbuf, const size_t *sendcounts, const size_t *displs, void *recvbuf,
+                                  size_t recvcount, flx_dtype_t dtype, int root, flx_comm_t comm);
+
+/// `recvbuf[i]` on rank r = reduction over ranks 0 … r of `sendbuf[i]`, i < count, in rank order. Not FLX_AVG.
+FLX_API flx_status_t flx_scan(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                              flx_comm_t comm);
+
+/// The same over ranks 0 … r - 1. `recvbuf` of rank 0 is not written.
+FLX_API flx_status_t flx_exscan(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                flx_comm_t comm);
+/// \}
+
+/// \name Types and reductions of one's own
+/// Handles are of this process; they stay valid for operations under way when they are freed. Calls name the same
+/// thing on all ranks: functions that do the same, sizes that are equal. Host memory only.
+/// \{
+
+/// inout[i] = in[i] op inout[i], i < count, where `in` comes from lower ranks. Associative. Called from whatever thread
+/// carries the operation out, with any alignment that is a multiple of the element's.
+typedef void (*flx_reduce_function_t)(const void *in, void *inout, size_t count, flx_dtype_t dtype, void *arg);
+
+/// `commutative` 0: contributions are combined in rank order. Free with flx_op_free.
+FLX_API flx_status_t flx_op_create(flx_reduce_function_t function, void *arg, int commutative, flx_op_t *op);
+/// The sum of `*factor` times the input, `factor` being this rank's own, of a floating-point or complex `dtype`, for
+/// which alone the reduction may be used then. In flx_scan and flx_exscan too.
+FLX_API flx_status_t flx_op_create_scaled_sum(const void *factor, flx_dtype_t dtype, flx_op_t *op);
+/// Frees `*op` and sets it to -1.
+FLX_API flx_status_t flx_op_free(flx_op_t *op);
+
+/// Elements of `bytes` bytes (1 to 16384) that FLX only moves or hands to functions of flx_op_create.
+FLX_API flx_status_t flx_dtype_create(size_t bytes, flx_dtype_t *dtype);
+/// Frees `*dtype` and sets it to -1.
+FLX_API flx_status_t flx_dtype_free(flx_dtype_t *dtype);
+/// Bytes of one element.
+FLX_API flx_status_t flx_dtype_size(flx_dtype_t dtype, size_t *bytes);
+/// \}
+
+/// \name Non-blocking collectives
+/// As the blocking ones, host memory only, and returning at once with a request. Until the request has completed,
+/// buffers are FLX's; arrays of counts and displacements may go when the call returns. All ranks call the collectives
+/// of a communicator, blocking and not, in the same order; a blocking one does not match a non-blocking one. Any number
+/// may be under way, and they may be waited for in any order. They move in calls of FLX on their communicator and in
+/// flx_test and flx_wait, or, with FLX_PROGRESS_THREAD=on, also in between.
+/// \{
+
+typedef struct flx_request *flx_request_t;
+#define FLX_REQUEST_NULL ((flx_request_t)0)
+
+FLX_API flx_status_t flx_ibarrier(flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_iallreduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                    flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_ireduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                 int root, flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_ireduce_scatter_block(const void *sendbuf, void *recvbuf, size_t recvcount, flx_dtype_t dtype,
+                                               flx_op_t op, flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_ireduce_scatter(const void *sendbuf, void *recvbuf, const size_t *recvcounts,
+                                         flx_dtype_t dtype, flx_op_t op, flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_ibcast(void *buf, size_t count, flx_dtype_t dtype, int root, flx_comm_t comm,
+                                flx_request_t *request);
+FLX_API flx_status_t flx_iallgather(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
+                                    flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_iallgatherv(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *recvcounts,
+                                     const size_t *displs, flx_dtype_t dtype, flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_igather(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, int root,
+                                 flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_igatherv(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *recvcounts,
+                                  const size_t *displs, flx_dtype_t dtype, int root, flx_comm_t comm,
+                                  flx_request_t *request);
+FLX_API flx_status_t flx_iscatter(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, int root,
+                                  flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_iscatterv(const void *sendbuf, const size_t *sendcounts, const size_t *displs, void *recvbuf,
+                                   size_t recvcount, flx_dtype_t dtype, int root, flx_comm_t comm,
+                                   flx_request_t *request);
+FLX_API flx_status_t flx_ialltoall(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_comm_t comm,
+                                   flx_request_t *request);
+FLX_API flx_status_t flx_ialltoallv(const void *sendbuf, void *recvbuf, const size_t *sendcounts, const size_t *sdispls,
+                                    const size_t *recvcounts, const size_t *rdispls, flx_dtype_t dtype, flx_comm_t comm,
+                                    flx_request_t *request);
+FLX_API flx_status_t flx_iscan(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                               flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_iexscan(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                 flx_comm_t comm, flx_request_t *request);
+
+/// Sets `*done` to 1 if `*request` has completed, else to 0. What has completed is FLX_REQUEST_NULL afterwards; a
+/// persistent request stays, inactive. A null or inactive request is done. The status is that of the operation: after
+/// an error it has completed. One thread at a time for all requests of a communicator.
+FLX_API flx_status_t flx_test(flx_request_t *request, int *done);
+/// Returns when it has completed.
+FLX_API flx_status_t flx_wait(flx_request_t *request);
+/// Of `count` requests, of any communicators. `_any`: one of them, its index in `*index`, or -1 (done) where none is
+/// active. `_all`: `*done` is 1 when all have completed, and only then requests change; the status is the first error.
+FLX_API flx_status_t flx_test_any(size_t count, flx_request_t *requests, ptrdiff_t *index, int *done);
+FLX_API flx_status_t flx_wait_any(size_t count, flx_request_t *requests, ptrdiff_t *index);
+FLX_API flx_status_t flx_test_all(size_t count, flx_request_t *requests, int *done);
+FLX_API flx_status_t flx_wait_all(size_t count, flx_request_t *requests);
+/// \}
+
+/// \name Persistent collectives
+/// The `_init` forms check arguments and plan once; flx_start begins the operation, flx_test and flx_wait complete it,
+/// as often as one likes, with whatever the buffers hold at each start. All ranks start a communicator's persistent
+/// requests in the same order as its other collectives. Free with flx_request_free.
+/// \{
+
+FLX_API flx_status_t flx_barrier_init(flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_allreduce_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
+                                        flx_op_t op, flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_reduce_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                     int root, flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_reduce_scatter_block_init(const void *sendbuf, void *recvbuf, size_t recvcount,
+                                                   flx_dtype_t dtype, flx_op_t op, flx_comm_t comm,
+                                                   flx_request_t *request);
+FLX_API flx_status_t flx_reduce_scatter_init(const void *sendbuf, void *recvbuf, const size_t *recvcounts,
+                                             flx_dtype_t dtype, flx_op_t op, flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_bcast_init(void *buf, size_t count, flx_dtype_t dtype, int root, flx_comm_t comm,
+                                    flx_request_t *request);
+FLX_API flx_status_t flx_allgather_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
+                                        flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_allgatherv_init(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *recvcounts,
+                                         const size_t *displs, flx_dtype_t dtype, flx_comm_t comm,
+                                         flx_request_t *request);
+FLX_API flx_status_t flx_gather_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, int root,
+                                     flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_gatherv_init(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *recvcounts,
+                                      const size_t *displs, flx_dtype_t dtype, int root, flx_comm_t comm,
+                                      flx_request_t *request);
+FLX_API flx_status_t flx_scatter_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, int root,
+                                      flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_scatterv_init(const void *sendbuf, const size_t *sendcounts, const size_t *displs,
+                                       void *recvbuf, size_t recvcount, flx_dtype_t dtype, int root, flx_comm_t comm,
+                                       flx_request_t *request);
+FLX_API flx_status_t flx_alltoall_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
+                                       flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_alltoallv_init(const void *sendbuf, void *recvbuf, const size_t *sendcounts,
+                                        const size_t *sdispls, const size_t *recvcounts, const size_t *rdispls,
+                                        flx_dtype_t dtype, flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_scan_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                   flx_comm_t comm, flx_request_t *request);
+FLX_API flx_status_t flx_exscan_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                     flx_comm_t comm, flx_request_t *request);
+
+/// Begins a persistent request that is not active.
+FLX_API flx_status_t flx_start(flx_request_t *request);
+FLX_API flx_status_t flx_start_all(size_t count, flx_request_t *requests);
+/// Frees a request and sets it to null. What is under way goes on and ends with its communicator's later calls; a
+/// communicator is freed after all its requests have completed.
+FLX_API flx_status_t flx_request_free(flx_request_t *request);
 /// \}
 
 /// \name Between two ranks
