@@ -106,5 +106,8 @@ extern const Algorithm kDirect;
 extern const Algorithm kRing;
 extern const Algorithm kDoubleBinaryTree;
 extern const Algorithm kRecursiveDoubling;
+extern const Algorithm kPrefixChain;
+extern const Algorithm kPrefixDoubling;
+extern const Algorithm kBinomialTree;
 
 }  // namespace flx::algorithms

@@ -84,6 +84,38 @@ Schedule reduce(int rank, int size, int root) {
     return builder.take();
 }
 
+/// Only the root writes, and it sends nothing.
+Schedule gather(int rank, int size, int root) {
+    Builder builder(static_cast<uint32_t>(size), 1);
+    builder.input(Layout::single).reserve(static_cast<size_t>(size));
+    if (rank != root) {
+        builder.send(root, 0, static_cast<uint32_t>(rank), kInput);
+        return builder.take();
+    }
+    builder.copy(static_cast<uint32_t>(root), kInput, kOutput);
+    for (int i = 1; i < size; ++i) {
+        const int peer = around(root, i, size);
+        builder.recv(peer, 0, static_cast<uint32_t>(peer), kOutput);
+    }
+    return builder.take();
+}
+
+/// Only the root sends, and it writes its own block alone, which it does not send.
+Schedule scatter(int rank, int size, int root) {
+    Builder builder(static_cast<uint32_t>(size), 1);
+    builder.output(Layout::single).reserve(static_cast<size_t>(size));
+    if (rank != root) {
+        builder.recv(root, 0, static_cast<uint32_t>(rank), kOutput);
+        return builder.take();
+    }
+    for (int i = 1; i < size; ++i) {
+        const int peer = around(root, i, size);
+        builder.send(peer, 0, static_cast<uint32_t>(peer), kInput);
+    }
+    builder.copy(static_cast<uint32_t>(root), kInput, kOutput);
+    return builder.take();
+}
+
 /// Everyone sends its element to everyone: one hop. Input and output are not the same memory (see Collective), so the
 /// sum cannot overwrite what is being sent.
 Schedule barrier(int rank, int size) {
@@ -111,20 +143,22 @@ Schedule build(const Request &request) {
             return reduce(rank, size, root);
         case Collective::barrier:
             return barrier(rank, size);
-        default:  // exchanges have no schedule
+        case Collective::gather:
+            return gather(rank, size, root);
+        case Collective::scatter:
+            return scatter(rank, size, root);
+        default:  // not served
             break;
     }
     return {};
 }
 
 BitClass bits(Collective collective) {
-    const bool reduces = collective == Collective::allreduce || collective == Collective::reduce_scatter_block ||
-                         collective == Collective::reduce;
-    return reduces ? BitClass::rank_order : BitClass::none;
+    return reduces(collective) ? BitClass::rank_order : BitClass::none;
 }
 
-bool serves(Collective /*collective*/, int size) {
-    return size >= 1;
+bool serves(Collective collective, int size) {
+    return size >= 1 && collective != Collective::scan && collective != Collective::exscan;
 }
 
 }  // namespace

@@ -47,6 +47,24 @@ bool Expressions::is_left_fold(ExpressionId expression, const std::vector<int> &
     return expression == contribution(order[0]);
 }
 
+std::vector<int> Expressions::order(ExpressionId expression) const {
+    std::vector<int> ranks;
+    std::vector<ExpressionId> todo{expression};
+    while (!todo.empty()) {
+        const ExpressionId at = todo.back();
+        todo.pop_back();
+        if (at == kNothing)
+            continue;
+        if (is_leaf(at)) {
+            ranks.push_back(static_cast<int>(at) - 1);
+            continue;
+        }
+        todo.push_back(nodes_[at].right);
+        todo.push_back(nodes_[at].left);
+    }
+    return ranks;
+}
+
 bool Expressions::is_complete(ExpressionId expression) const {
     // The number of leaves bounds the walk, however often subexpressions are shared.
     if (nodes_[expression].leaves != static_cast<uint32_t>(size_))

@@ -16,7 +16,7 @@ struct Request {
     Collective collective = Collective::allreduce;
     int rank = 0;
     int size = 1;
-    int root = 0;  ///< bcast, reduce
+    int root = 0;  ///< bcast, reduce, gather, scatter
 };
 
 /// Order and rounding points of a reduction: two algorithms of one class give the same bits for the same arguments.
@@ -25,7 +25,8 @@ enum class BitClass : uint8_t {
     rank_order,  ///< as if added in rank order, 16-bit floats rounded once
     ring,        ///< block b is added in ring order from its owner's successor, rounded at each step
     tree,
-    doubling
+    doubling,
+    chain  ///< in rank order, rounded at each step
 };
 
 struct Algorithm {
@@ -43,6 +44,15 @@ std::span<const Algorithm> all();
 const Algorithm *find(std::string_view name);
 /// `allreduce`, `reduce_scatter_block`, `allgather`, `bcast`, `reduce`, `barrier`, `alltoall`, …
 std::string_view name_of(Collective collective);
+/// Whether it has a root.
+bool rooted(Collective collective);
+/// Whether it reduces.
+bool reduces(Collective collective);
+/// How the blocks of its input and output lie.
+Layout input_layout(Collective collective);
+Layout output_layout(Collective collective);
+/// The one whose schedules it runs: itself for those that have some, else the one of equal blocks, else nothing.
+std::optional<Collective> scheduled_as(Collective collective);
 /// Of those that have schedules.
 std::optional<Collective> parse_collective(std::string_view name);
 

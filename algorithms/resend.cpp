@@ -94,11 +94,13 @@ size_t location(const Schedule &schedule, int rank, bool in_place, const Place &
 }  // namespace
 
 std::string check_resend(const std::vector<Schedule> &schedules, const std::vector<std::vector<Match>> &matches,
-                         bool in_place, uint32_t long_blocks, ResendReasons &reasons) {
+                         Collective collective, bool in_place, uint32_t long_blocks, ResendReasons &reasons) {
     Order order(schedules, matches, long_blocks);
     for (size_t rank = 0; rank < schedules.size(); ++rank) {
         const Schedule &schedule = schedules[rank];
         const auto at = [&](const Place &place, const Step &step) {
+            if (in_place && collective == Collective::scatter && place.buffer == Buffer::output)
+                return rank;  // its own block of what it sends
             return location(schedule, static_cast<int>(rank), in_place, place, step.block);
         };
         for (uint32_t s = 0; s < schedule.steps.size(); ++s) {

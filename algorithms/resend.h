@@ -27,6 +27,6 @@ namespace flx::algorithms {
 /// `long_blocks`: how many of the first blocks have the cell that is looked at (all, or those that are one longer than
 /// the rest). Empty, or a sentence that names the send and the write.
 std::string check_resend(const std::vector<Schedule> &schedules, const std::vector<std::vector<Match>> &matches,
-                         bool in_place, uint32_t long_blocks, ResendReasons &reasons);
+                         Collective collective, bool in_place, uint32_t long_blocks, ResendReasons &reasons);
 
 }  // namespace flx::algorithms

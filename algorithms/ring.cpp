@@ -117,7 +117,7 @@ Schedule reduce(int rank, int size, int root) {
 }
 
 bool serves(Collective collective, int size) {
-    return size >= 1 && collective != Collective::barrier;
+    return size >= 1 && static_cast<int>(collective) < static_cast<int>(Collective::barrier);
 }
 
 Schedule build(const Request &request) {
@@ -135,18 +135,14 @@ Schedule build(const Request &request) {
             return bcast(rank, size, root);
         case Collective::reduce:
             return reduce(rank, size, root);
-        case Collective::barrier:
-            break;
-        default:  // exchanges have no schedule
+        default:  // not served
             break;
     }
     return {};
 }
 
 BitClass bits(Collective collective) {
-    const bool reduces = collective == Collective::allreduce || collective == Collective::reduce_scatter_block ||
-                         collective == Collective::reduce;
-    return reduces ? BitClass::ring : BitClass::none;
+    return reduces(collective) ? BitClass::ring : BitClass::none;
 }
 
 }  // namespace

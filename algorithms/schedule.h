@@ -26,8 +26,10 @@ namespace flx::algorithms {
 
 /// As in flx.h. A barrier is an allreduce of one element (of any type) that nobody reads: it runs with count 1 on an
 /// input and an output that are not the same memory. A bcast's input and output are the same memory; its ranks other
-/// than the root have no input, and a reduce's no output. The last three have no schedules: their messages have lengths
-/// of their own and depend on nothing (runtime/exchange.h).
+/// than the root have no input, and a reduce's no output. Of gather only the root has an output, of
+/// scatter only the root has an input. What follows exscan has no schedules of its own: allgatherv and reduce_scatter
+/// run those of allgather and reduce_scatter_block with blocks of given lengths; the messages of the others have
+/// lengths of their own and depend on nothing (runtime/exchange.h).
 enum class Collective : uint8_t {
     allreduce,
     reduce_scatter_block,
@@ -35,12 +37,20 @@ enum class Collective : uint8_t {
     bcast,
     reduce,
     barrier,
+    gather,
+    scatter,
+    scan,
+    exscan,
     alltoall,
     alltoallv,
-    send_recv
+    send_recv,
+    gatherv,
+    scatterv,
+    allgatherv,
+    reduce_scatter
 };
 /// Of those that have schedules.
-inline constexpr int kCollectives = 6;
+inline constexpr int kCollectives = 10;
 
 enum class StepKind : uint8_t {
     send,           ///< `from` to `peer`. A cell is done when the source may be overwritten (copied or acknowledged).
@@ -63,7 +73,8 @@ struct Place {
 /// How blocks lie in the input or output buffer.
 enum class Layout : uint8_t {
     whole,  ///< the buffer holds the whole vector: block b lies at its own offset
-    single  ///< the buffer holds one block only (allgather's input, reduce_scatter_block's output): offset 0
+    single  ///< the buffer holds one block only (input of allgather and gather, output of reduce_scatter_block and
+            ///< scatter): offset 0
 };
 
 inline constexpr int kMaxDependencies = 4;

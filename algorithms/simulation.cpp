@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace flx::algorithms {
 
@@ -33,6 +34,8 @@ Simulation::Simulation(const std::vector<Schedule> &schedules, const std::vector
     const Schedule &first = schedules[0];
     if (first.input == Layout::single || first.output == Layout::single)
         count_ *= first.blocks;
+    if (!trial.lengths.empty())
+        count_ = std::accumulate(trial.lengths.begin(), trial.lengths.end(), size_t{0});
     if (collective == Collective::barrier) {
         count_ = 1;
         trial_.in_place = false;
@@ -47,10 +50,19 @@ Simulation::Simulation(const std::vector<Schedule> &schedules, const std::vector
     any_order_ = random(2) == 0 && !gathers;
     if (random(2) == 0)
         late_ = static_cast<int>(random(static_cast<uint32_t>(size_)));
+    for (uint32_t block = 0; block < first.blocks; ++block)
+        longest_ = std::max(longest_, extent(block).count);
     outstanding_.resize(static_cast<size_t>(size_) * static_cast<size_t>(size_) * lanes_);
     ranks_.resize(schedules.size());
     for (int rank = 0; rank < size_; ++rank)
         lay_out(rank);
+}
+
+Extent Simulation::extent(uint32_t block) const {
+    const std::vector<size_t> &lengths = trial_.lengths;
+    if (lengths.empty())
+        return block_extent(count_, schedules_[0].blocks, block);
+    return {std::accumulate(lengths.begin(), lengths.begin() + block, size_t{0}), lengths[block]};
 }
 
 uint32_t Simulation::random(uint32_t below) {
@@ -66,25 +78,27 @@ uint32_t Simulation::random(uint32_t below) {
 void Simulation::lay_out(int index) {
     const Schedule &schedule = schedules_[static_cast<size_t>(index)];
     Rank &rank = ranks_[static_cast<size_t>(index)];
-    const size_t block = schedule.blocks == 0 ? 0 : block_extent(count_, schedule.blocks, 0).count;
-    const size_t in = schedule.input == Layout::single ? block : count_;
-    const size_t out = schedule.output == Layout::single ? block : count_;
-    const bool has_output = collective_ != Collective::reduce || index == root_;
-    const bool has_input = collective_ != Collective::bcast || index == root_;
+    const bool one_block = schedule.input == Layout::single || schedule.output == Layout::single;
+    const Extent own = one_block ? extent(static_cast<uint32_t>(index)) : Extent{0, count_};
+    const size_t in = schedule.input == Layout::single ? own.count : count_;
+    const size_t out = schedule.output == Layout::single ? own.count : count_;
+    const bool has_output = (collective_ != Collective::reduce && collective_ != Collective::gather) || index == root_;
+    const bool has_input = (collective_ != Collective::bcast && collective_ != Collective::scatter) || index == root_;
 
     // One memory: output, then the input unless they share theirs, then scratch.
     size_t scratch = 0;
     rank.output_count = has_output ? out : 0;
     if (trial_.in_place && has_output) {
-        rank.input = schedule.input == Layout::single ? static_cast<size_t>(index) * block : 0;
+        rank.input = schedule.input == Layout::single ? own.offset : 0;
+        rank.output = collective_ == Collective::scatter ? own.offset : 0;
         scratch = std::max(in, out);
     } else {
         rank.input = has_output ? out : 0;
         scratch = rank.input + in;
     }
-    rank.memory.resize(scratch + schedule.scratch_slots * block);
+    rank.memory.resize(scratch + schedule.scratch_slots * longest_);
     if (has_input) {
-        const size_t offset = schedule.input == Layout::single ? static_cast<size_t>(index) * block : 0;
+        const size_t offset = schedule.input == Layout::single ? own.offset : 0;
         for (size_t i = 0; i < in; ++i)
             rank.memory[rank.input + i].symbol = {expressions_.contribution(index), static_cast<uint32_t>(offset + i)};
     }
@@ -95,7 +109,7 @@ void Simulation::lay_out(int index) {
     for (uint32_t i = 0; i < schedule.steps.size(); ++i) {
         const Step &step = schedule.steps[i];
         StepState &state = rank.steps[i];
-        state.length = block_extent(count_, schedule.blocks, step.block).count;
+        state.length = extent(step.block).count;
         state.cells = static_cast<uint32_t>((state.length + trial_.cell - 1) / trial_.cell);
         state.left = state.cells;
         state.from = address(rank, schedule, step.from, step.block, scratch);
@@ -121,7 +135,7 @@ void Simulation::lay_out(int index) {
 
 size_t Simulation::address(const Rank &rank, const Schedule &schedule, const Place &place, uint32_t block,
                            size_t scratch) const {
-    const size_t offset = block_extent(count_, schedule.blocks, block).offset;
+    const size_t offset = extent(block).offset;
     switch (place.buffer) {
         case Buffer::none:
             break;
@@ -130,7 +144,7 @@ size_t Simulation::address(const Rank &rank, const Schedule &schedule, const Pla
         case Buffer::output:
             return rank.output + (schedule.output == Layout::whole ? offset : 0);
         case Buffer::scratch:
-            return scratch + place.slot * block_extent(count_, schedule.blocks, 0).count;
+            return scratch + place.slot * longest_;
     }
     return 0;
 }

@@ -40,6 +40,8 @@ class Simulation {
 
     /// Elements of the whole vector.
     [[nodiscard]] size_t count() const { return count_; }
+    /// Of a block in the whole vector.
+    [[nodiscard]] Extent extent(uint32_t block) const;
     /// This rank's output memory; empty where the rank has none. Layout as the schedule's `output`.
     [[nodiscard]] std::vector<Symbol> output(int rank) const;
 
@@ -106,6 +108,7 @@ class Simulation {
     Expressions &expressions_;
     int size_;
     size_t count_;
+    size_t longest_ = 0;  // block
     uint64_t state_;
     uint32_t lanes_ = 1;
     bool any_order_ = false;

@@ -16,9 +16,12 @@ namespace {
 
 using Matches = std::vector<std::vector<Match>>;
 
-bool reduces(Collective collective) {
-    return collective == Collective::allreduce || collective == Collective::reduce_scatter_block ||
-           collective == Collective::reduce || collective == Collective::barrier;
+bool adds(Collective collective) {
+    return reduces(collective) || collective == Collective::barrier;
+}
+
+bool scans(Collective collective) {
+    return collective == Collective::scan || collective == Collective::exscan;
 }
 
 bool receives(StepKind kind) {
@@ -30,8 +33,8 @@ bool combines(StepKind kind) {
 
 /// What can be said of one schedule without running it.
 std::string check_shape(const Schedule &schedule, const Schedule &first, Collective collective, int rank, int size) {
-    const Layout input = collective == Collective::allgather ? Layout::single : Layout::whole;
-    const Layout output = collective == Collective::reduce_scatter_block ? Layout::single : Layout::whole;
+    const Layout input = input_layout(collective);
+    const Layout output = output_layout(collective);
     if (schedule.input != input || schedule.output != output)
         return fmt::format("rank {}: the layout does not fit {}", rank, name_of(collective));
     if (schedule.blocks == 0 || schedule.blocks != first.blocks || schedule.phases != first.phases)
@@ -147,6 +150,17 @@ std::string judge(const Expressions &expressions, ExpressionId value, BitClass b
     return {};
 }
 
+/// The same for a scan's value on one rank: the contributions of the ranks before it, in their order.
+std::string judge_scan(const Expressions &expressions, ExpressionId value, BitClass bits, int last) {
+    std::vector<int> order(static_cast<size_t>(last) + 1);
+    std::iota(order.begin(), order.end(), 0);
+    if (expressions.order(value) != order)
+        return fmt::format("does not contain the contributions of ranks 0 to {} in this order", last);
+    if (bits == BitClass::chain && !expressions.is_left_fold(value, order))
+        return "is not added in the declared order";
+    return {};
+}
+
 /// Executes once and checks all outputs. `values`: the expression of each block (kNothing where it has no elements).
 std::string execute(const std::vector<Schedule> &schedules, const Matches &matches, Collective collective,
                     BitClass bits, int root, const Trial &trial, Expressions &expressions,
@@ -156,13 +170,13 @@ std::string execute(const std::vector<Schedule> &schedules, const Matches &match
         return error;
     const int size = static_cast<int>(schedules.size());
     const uint32_t blocks = schedules[0].blocks;
-    values.assign(blocks, kNothing);
-    for (int rank = 0; rank < size; ++rank) {
+    values.assign(scans(collective) ? static_cast<uint32_t>(size) : blocks, kNothing);
+    for (int rank = collective == Collective::exscan ? 1 : 0; rank < size; ++rank) {
         const std::vector<Symbol> output = simulation.output(rank);
         const bool single = schedules[0].output == Layout::single;
         size_t at = 0;
         for (uint32_t block = single ? static_cast<uint32_t>(rank) : 0; block < blocks && at < output.size(); ++block) {
-            const Extent extent = block_extent(simulation.count(), blocks, block);
+            const Extent extent = simulation.extent(block);
             for (size_t i = 0; i < extent.count; ++i, ++at) {
                 const Symbol symbol = output[at];
                 const auto wrong = [&](std::string_view what) {
@@ -173,10 +187,18 @@ std::string execute(const std::vector<Schedule> &schedules, const Matches &match
                     return fmt::format("rank {}: output element {} was never written", rank, at);
                 if (symbol.element != extent.offset + i)
                     return wrong("is another element");
-                if (!reduces(collective)) {
-                    const int source = collective == Collective::bcast ? root : static_cast<int>(block);
+                if (!adds(collective)) {
+                    const bool from_root = collective == Collective::bcast || collective == Collective::scatter;
+                    const int source = from_root ? root : static_cast<int>(block);
                     if (symbol.expression != expressions.contribution(source))
                         return wrong(fmt::format("is not rank {}'s", source));
+                    continue;
+                }
+                if (scans(collective)) {
+                    const int last = collective == Collective::scan ? rank : rank - 1;
+                    if (std::string why = judge_scan(expressions, symbol.expression, bits, last); !why.empty())
+                        return wrong(why);
+                    values[static_cast<size_t>(rank)] = symbol.expression;
                     continue;
                 }
                 if (symbol.expression == values[block])
@@ -202,10 +224,14 @@ std::string check(const std::vector<Schedule> &schedules, Collective collective,
         const Schedule &schedule = schedules[static_cast<size_t>(rank)];
         if (std::string error = check_shape(schedule, schedules[0], collective, rank, size); !error.empty())
             return error;
-        for (uint32_t i = 0; collective == Collective::reduce && rank != root && i < schedule.steps.size(); ++i) {
+        const bool no_output = rank != root && (collective == Collective::reduce || collective == Collective::gather);
+        const bool no_input = rank != root && collective == Collective::scatter;
+        for (uint32_t i = 0; i < schedule.steps.size(); ++i) {
             const Step &step = schedule.steps[i];
-            if (step.to.buffer == Buffer::output || step.from.buffer == Buffer::output)
+            if (no_output && (step.to.buffer == Buffer::output || step.from.buffer == Buffer::output))
                 return describe(rank, i, step) + ": only the root has an output";
+            if (no_input && step.from.buffer == Buffer::input)
+                return describe(rank, i, step) + ": only the root has an input";
         }
     }
     return match(schedules, matches);
@@ -228,6 +254,9 @@ std::string verify(const std::vector<Schedule> &schedules, Collective collective
                    const Trial &trial) {
     if (trial.cell == 0 || trial.window == 0)
         return "the trial needs cells and windows that are not empty";
+    if (!trial.lengths.empty() &&
+        (trial.lengths.size() != schedules.size() || (trial.in_place && output_layout(collective) == Layout::single)))
+        return "the trial's lengths are those of each rank's block, and not in place where the output is one block";
     Matches matches;
     if (std::string error = check(schedules, collective, root, matches); !error.empty())
         return error;
@@ -236,7 +265,7 @@ std::string verify(const std::vector<Schedule> &schedules, Collective collective
     Expressions expressions(size);
     std::vector<ExpressionId> values;
     if (std::string error = execute(schedules, matches, collective, bits, root, trial, expressions, values);
-        !error.empty() || !reduces(collective))
+        !error.empty() || !adds(collective))
         return error;
 
     // The same expressions must come out of another run with one element in each block.
@@ -272,13 +301,13 @@ std::string verify_resend(const std::vector<Schedule> &schedules, Collective col
     if (collective == Collective::barrier)
         in_place = false;
     const uint32_t blocks = schedules[0].blocks;
-    if (std::string error = check_resend(schedules, matches, in_place, blocks, reasons); !error.empty())
+    if (std::string error = check_resend(schedules, matches, collective, in_place, blocks, reasons); !error.empty())
         return error;
     // The cells that only the first blocks have, where the count is not divisible: their steps depend on fewer others.
     if (schedules[0].input == Layout::single || schedules[0].output == Layout::single)
         return {};
     for (uint32_t longer = 1; longer < blocks; ++longer) {
-        if (std::string error = check_resend(schedules, matches, in_place, longer, reasons); !error.empty())
+        if (std::string error = check_resend(schedules, matches, collective, in_place, longer, reasons); !error.empty())
             return fmt::format("in a cell that only the first {} blocks have: {}", longer, error);
     }
     return {};

@@ -18,6 +18,9 @@ struct Trial {
     size_t window = 1;  ///< chunks that one sender may have unconsumed at one receiver
     bool in_place = false;
     uint64_t seed = 1;  ///< of the interleaving: which ready rank, step and run goes next
+    /// Elements of each block, where a block is a rank's and they differ (allgatherv, reduce_scatter); `count` is not
+    /// looked at then. Not in place where the output is one block. Empty: as block_extent says.
+    std::vector<size_t> lengths;
 };
 
 /// Runs `algorithm` on all ranks of `collective` and checks: every step ends (no deadlock with the trial's window);

@@ -16,8 +16,8 @@ using algorithms::Collective;
 namespace {
 
 /// FNV-1a over the words that must be equal on all ranks.
-uint32_t sign(std::initializer_list<uint64_t> words) {
-    uint32_t hash = 2166136261U;
+template <typename Words>
+uint32_t sign(const Words &words, uint32_t hash = 2166136261U) {
     for (uint64_t word : words) {
         for (int byte = 0; byte < 8; ++byte, word >>= 8)
             hash = (hash ^ (word & 0xff)) * 16777619U;
@@ -25,42 +25,23 @@ uint32_t sign(std::initializer_list<uint64_t> words) {
     return hash;
 }
 
-uint32_t signature_of(const Operation &operation, const Choice &choice) {
-    return sign(
-        {static_cast<uint64_t>(operation.collective), operation.count, static_cast<uint64_t>(operation.dtype),
-         static_cast<uint64_t>(operation.op), static_cast<uint64_t>(operation.root), static_cast<uint64_t>(choice.way),
-         choice.algorithm == nullptr ? 0 : static_cast<uint64_t>(choice.algorithm - algorithms::all().data()) + 1});
-}
-
 /// What FLX_CHECK compares.
 struct CallRecord {
-    uint64_t count;
-    int32_t collective, dtype, op, root;
+    uint64_t count, dtype, op;
+    int32_t collective, root;
     friend bool operator==(const CallRecord &, const CallRecord &) = default;
 };
 
-std::string to_string(const CallRecord &call) {
-    return fmt::format("{}(count {}, {}, {}, root {})", algorithms::name_of(static_cast<Collective>(call.collective)),
-                       call.count, name_of(static_cast<flx_dtype_t>(call.dtype)),
-                       name_of(static_cast<flx_op_t>(call.op)), call.root);
+template <typename Handle>
+std::string name_of_agreed(uint64_t agreed) {
+    return agreed > INT32_MAX ? fmt::format("custom {}", agreed & UINT32_MAX)
+                              : std::string(name_of(static_cast<Handle>(agreed)));
 }
 
-/// A thread inside an operation that uses rails.
-class RailCall {
-  public:
-    explicit RailCall(Process &process) : process_(process) { process_.enter_rails(); }
-    ~RailCall() { process_.leave_rails(); }
-    RailCall(const RailCall &) = delete;
-    RailCall &operator=(const RailCall &) = delete;
-
-  private:
-    Process &process_;
-};
-
-/// On one rank every collective is a copy of its input.
-void run_alone(const Operation &operation) {
-    if (operation.in != operation.out && operation.collective != Collective::barrier)
-        std::memcpy(operation.out, operation.in, operation.count * size_of(operation.dtype));
+std::string to_string(const CallRecord &call) {
+    return fmt::format("{}(count {}, {}, {}, root {})", algorithms::name_of(static_cast<Collective>(call.collective)),
+                       call.count, name_of_agreed<flx_dtype_t>(call.dtype), name_of_agreed<flx_op_t>(call.op),
+                       call.root);
 }
 
 }  // namespace
@@ -71,52 +52,39 @@ Status Communicator::usable() const {
     return fail(FLX_ERR_COMM, "the communicator is broken: {}", broken_.sentence());
 }
 
-Status Communicator::run(Operation operation) {
-    FLX_TRY(usable());
-    if (group_open_)
-        return fail(FLX_ERR_ARGUMENT, "{} in a group: only alltoall, alltoallv, send, recv and sendrecv can be in one",
-                    algorithms::name_of(operation.collective));
-    Telemetry::count(telemetry().operations);
-    if (size_ == 1) {
-        run_alone(operation);
-        return {};
-    }
-    if (check_)
-        FLX_TRY(compare_calls(operation));
-    if (operation.count == 0)
-        return {};
-    return carry_out(operation, choose(operation.collective, operation.count * size_of(operation.dtype)));
+uint32_t Communicator::signature_of(const Call &call, const Choice &choice) {
+    const Operation &operation = call.operation;
+    const uint32_t hash = sign(std::array<uint64_t, 7>{
+        static_cast<uint64_t>(operation.collective), operation.count, agreed(operation.dtype), agreed(operation.op),
+        static_cast<uint64_t>(operation.root), static_cast<uint64_t>(choice.way),
+        choice.algorithm == nullptr ? 0 : static_cast<uint64_t>(choice.algorithm - algorithms::all().data()) + 1});
+    if (choice.way != Way::scheduled || call.blocks.counts == nullptr)
+        return hash;
+    return sign(std::span(call.blocks.counts, static_cast<size_t>(size_)), hash);
 }
 
+/// By shared memory as a whole.
 Status Communicator::carry_out(Operation &operation, const Choice &choice) {
+    Call call;
+    call.operation = operation;
+    operation.signature = signature_of(call, choice);
     process_->liveness().in_call(true);
-    operation.signature = signature_of(operation, choice);
+    inside_ = true;
     current_ = &operation;
     way_ = choice.way;
     warned_ = false;
-    Status status;
-    if (lending_ != nullptr && way_ == Way::exchanged)
-        lending_->enter(bytes_for_other_hosts());
-    try {
-        status = carry_out_by(choice, operation);
-    } catch (const std::exception &error) {  // No memory, say: chunks may be on their way, as with any other error.
-        status = fail(FLX_ERR_SYSTEM, "{} failed: {}", describe_operation(), error.what());
-    }
+    Status status = attempt([&] { return carry_out_by(operation); });
     if (!status.ok())
         status = investigate(std::move(status));
-    for (LentLink *link : lent_)
-        link->leave();
-    if (lending_ != nullptr)
-        lending_->leave();
     current_ = nullptr;
+    inside_ = false;
     process_->liveness().in_call(false);
-    return status.ok() ? status : declare_broken(std::move(status));
+    return status.ok() ? status : break_off(std::move(status));
 }
 
-Status Communicator::carry_out_by(const Choice &choice, Operation &operation) {
+Status Communicator::carry_out_by(const Operation &operation) {
     Waiter waiter(wait_policy_, *this);
-    if (!by_links())
-        count_shared(operation);
+    count_shared(operation);
     if (way_ == Way::fused)
         return run_fused(operation, waiter);
     if (way_ == Way::fetched) {
@@ -127,46 +95,8 @@ Status Communicator::carry_out_by(const Choice &choice, Operation &operation) {
             return {};
         way_ = Way::streamed;
     }
-    if (way_ == Way::streamed)
-        return stream_->run(operation.collective, operation.in, operation.out, operation.count, operation.dtype,
-                            operation.op, operation.root, operation.signature, waiter);
-    const Plan *plan = nullptr;  // of an exchange: none
-    if (way_ == Way::scheduled) {
-        operation.sequence = ++sequence_;
-        plan = &planner_->plan(operation.collective, choice, operation.root);
-    }
-    const auto execute = [&] {
-        return plan != nullptr ? executor_->run(operation, *plan, waiter)
-                               : executor_->run(operation, *exchange_, waiter);
-    };
-    if (rails_ != nullptr)
-        look_at_links(plan != nullptr ? plan->peers() : exchange_->peers());
-    const int64_t began = learns_ ? now_ns() : 0;
-    if (rails_ == nullptr) {
-        FLX_TRY(execute());
-    } else {
-        const RailCall call(*process_);
-        FLX_TRY(execute());
-        say_ended(operation);
-    }
-    if (rails_ != nullptr)
-        FLX_TRY(settle(waiter));
-    if (learns_ && !executor_->brief())
-        learn(operation, plan, now_ns() - began);
-    return {};
-}
-
-/// Tells the links what can come only as a duplicate from now on. Operations of a group have ended together.
-void Communicator::say_ended(const Operation &operation) {
-    for (const LinkSlot &slot : links_) {
-        if (slot.link == nullptr)
-            continue;
-        if (operation.sequence != 0)
-            slot.link->ended(-1, operation.sequence);
-        if (way_ == Way::exchanged)
-            for (const int peer : exchange_->peers())
-                slot.link->ended(peer, exchange_->last_received(peer));
-    }
+    return stream_->run(operation.collective, operation.in, operation.out, operation.count, operation.dtype,
+                        operation.op, operation.root, operation.signature, waiter);
 }
 
 /// Nothing that a peer may wait for stays behind on the rails: the program may not call again for long. A thread that
@@ -209,8 +139,7 @@ Status Communicator::run_fused(const Operation &operation, Waiter &waiter) {
             return fused_->barrier(signature, waiter);
         case Collective::alltoall:
             return fused_->alltoall(in, out, bytes / size_, signature, waiter);
-        case Collective::alltoallv:
-        case Collective::send_recv:
+        default:  // by steps
             break;
     }
     return {};
@@ -245,21 +174,21 @@ void Communicator::count_shared(const Operation &operation) {
 
 /// Every rank learns every rank's arguments before anything else is sent.
 Status Communicator::compare_calls(const Operation &operation) {
-    const CallRecord mine{operation.count, static_cast<int32_t>(operation.collective),
-                          static_cast<int32_t>(operation.dtype), static_cast<int32_t>(operation.op), operation.root};
+    const CallRecord mine{operation.count, agreed(operation.dtype), agreed(operation.op),
+                          static_cast<int32_t>(operation.collective), operation.root};
     std::vector<CallRecord> all(size_);
-    Operation exchange;
+    Call call;
+    Operation &exchange = call.operation;
     exchange.collective = Collective::allgather;
     exchange.in = &mine;
     exchange.out = all.data();
     exchange.count = sizeof(CallRecord) * size_;
     exchange.dtype = FLX_UINT8;
-    FLX_TRY(carry_out(exchange, choose(Collective::allgather, exchange.count)));
+    FLX_TRY(run_now(call));
     for (int peer = 0; peer < size_; ++peer)
         if (!(all[peer] == mine))
-            return declare_broken(fail(FLX_ERR_MISMATCH,
-                                       "rank {} called {}, rank {} called {}; all ranks must call alike", rank_,
-                                       to_string(mine), peer, to_string(all[peer])));
+            return break_off(fail(FLX_ERR_MISMATCH, "rank {} called {}, rank {} called {}; all ranks must call alike",
+                                  rank_, to_string(mine), peer, to_string(all[peer])));
     return {};
 }
 
@@ -270,7 +199,7 @@ Choice Communicator::choose(Collective collective, size_t bytes) const {
 /// What an exchange sends to another host waits on the own rail, from where others take it while they are idle. What is
 /// too short to be cut goes where it is quickest there.
 bool Communicator::begins_on_own_rail(int peer, size_t bytes) const {
-    return lending_ != nullptr && lending_->entered() && bytes > Lending::kFreeBytes && lending_->is_far(peer) &&
+    return lending_ != nullptr && opens_exchange_ && bytes > Lending::kFreeBytes && lending_->is_far(peer) &&
            own_rail_ >= 0 && (routes_[members_[peer].host].links >> own_rail_ & 1) != 0 &&
            (lost_[peer] >> own_rail_ & 1) == 0;
 }
@@ -279,12 +208,12 @@ uint32_t Communicator::takers(int peer, size_t bytes) const {
     return begins_on_own_rail(peer, bytes) ? routes_[members_[peer].host].links & ~1U & ~lost_[peer] : 0;
 }
 
-uint64_t Communicator::bytes_for_other_hosts() const {
+uint64_t Communicator::bytes_for_other_hosts(const Exchange &exchange) const {
     uint64_t bytes = 0;
-    for (uint32_t step = 0; step < exchange_->steps().size(); ++step) {
-        const algorithms::Step &each = exchange_->steps()[step];
+    for (uint32_t step = 0; step < exchange.steps().size(); ++step) {
+        const algorithms::Step &each = exchange.steps()[step];
         if (each.kind == algorithms::StepKind::send && members_[each.peer].host != host_)
-            bytes += exchange_->message(step).bytes;
+            bytes += exchange.message(step).bytes;
     }
     return bytes;
 }
@@ -319,11 +248,13 @@ LinkCounters Communicator::carried(const Route &route, int index) const {
     return sum;
 }
 
-/// Tells each route's controller what its links carried since it was told last. `plan`: null for an exchange.
-void Communicator::learn(const Operation &operation, const Plan *plan, int64_t elapsed_ns) {
+/// Tells each route's controller what its links carried since it was told last.
+void Communicator::learn(const Pending &pending, int64_t elapsed_ns) {
+    const Operation &operation = pending.operation;
+    const Plan *plan = pending.plan;
     size_t bytes = 0;
     if (plan != nullptr)
-        bytes = algorithms::block_extent(operation.count, plan->schedule().blocks, 0).count * size_of(operation.dtype);
+        bytes = pending.blocks.longest(operation.count, plan->schedule().blocks) * size_of(operation.dtype);
     const int phases = plan != nullptr ? plan->schedule().phases : 1;
     for (Route &route : routes_) {
         if (std::popcount(route.links) < 2)
@@ -343,7 +274,7 @@ void Communicator::learn(const Operation &operation, const Plan *plan, int64_t e
         if (plan == nullptr) {
             bytes = 0;
             for (const int peer : route.peers)
-                bytes = std::max(bytes, exchange_->longest_to(peer));
+                bytes = std::max(bytes, pending.exchange.longest_to(peer));
         }
         // The phases of one operation overlap in time: what a link delivered holds for both.
         for (int phase = 0; phase < phases; ++phase)
@@ -473,19 +404,23 @@ bool Communicator::settled() const {
 }
 
 void Communicator::close() {
+    if (thread_)
+        thread_->remove(*this);
+    thread_.reset();
     if (!broken_.ok() || size_ == 1)
         return;
     close_devices();
     // No rank takes its links away while a peer may still need something from it.
     const uint8_t in = 0;
     uint8_t out = 0;
-    Operation barrier;
+    Call call;
+    Operation &barrier = call.operation;
     barrier.in = &in;
     barrier.out = &out;
     barrier.count = 1;
     barrier.dtype = FLX_UINT8;
     barrier.op = FLX_MAX;
-    if (!carry_out(barrier, choose(Collective::barrier, 1)).ok())
+    if (!drain().ok() || !run_now(call).ok())
         return;
     constexpr int64_t kPatienceNs = 1'000'000'000;
     const int64_t began = now_ns();
@@ -503,11 +438,13 @@ void Communicator::close() {
 }
 
 Communicator::~Communicator() {
+    if (thread_)
+        thread_->remove(*this);
     lent_.clear();
     devices_.reset();
     links_.clear();
     lending_.reset();
-    executor_.reset();
+    executors_.clear();
 }
 
 }  // namespace flx

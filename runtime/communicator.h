@@ -3,9 +3,11 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,12 +16,14 @@
 #include "bootstrap.h"
 #include "controller.h"
 #include "cuda/group.h"
-#include "exchange.h"
 #include "executor.h"
+#include "inbox.h"
 #include "lending.h"
 #include "operation.h"
+#include "pending.h"
 #include "planner.h"
 #include "process.h"
+#include "progress.h"
 #include "shm/bells.h"
 #include "shm/channel.h"
 #include "shm/fused.h"
@@ -61,19 +65,6 @@ struct LinkSlot {
     uint64_t chunks_before = 0;
 };
 
-/// An alltoallv, its arguments checked. Counts and displacements are elements, one for each rank.
-struct UnevenCall {
-    const void *in = nullptr;
-    void *out = nullptr;
-    const size_t *sendcounts = nullptr;
-    const size_t *sdispls = nullptr;
-    const size_t *recvcounts = nullptr;
-    const size_t *rdispls = nullptr;
-    flx_dtype_t dtype = FLX_INT8;
-    bool in_place =
-        false;  ///< what is sent lies where what is received shall lie; `in`, `sendcounts`, `sdispls` unused
-};
-
 class Communicator final : private Router, private Watch {
   public:
     /// Collective over `bootstrap`. `parent`: a communicator of the same ranks whose measurements hold, or null.
@@ -88,15 +79,33 @@ class Communicator final : private Router, private Watch {
     /// The knobs in force, flx_config_t included.
     [[nodiscard]] const Config &config() const { return config_; }
 
-    /// Carries out an operation whose arguments were checked; `sequence` and `signature` are filled in here.
-    Status run(Operation operation);
-    /// `block` elements to each rank.
-    Status alltoall(const void *in, void *out, size_t block, flx_dtype_t dtype);
-    Status alltoallv(const UnevenCall &call);
+    /// Carries out a collective whose arguments were checked (issue.cpp).
+    Status run(const Call &call);
+    /// Begins one. Null in `pending`: it is done already; else it stays, and `call`'s arrays must stay, until
+    /// recycle().
+    Status issue(const Call &call, Pending *&pending);
+    /// Moves what is under way, once; for a call that waits for `waited` if that is not null. On errors all that was
+    /// under way is done, with that status.
+    Status poke(const Pending *waited, bool &moved);
+    /// Returns when it is done, with its status.
+    Status wait(Pending &waited);
+    /// Whether it is done, after moving what can be moved.
+    bool completed(Pending &pending, bool &moved);
+    /// For the progress thread: moves what is under way unless a call is at work. True if something moved.
+    bool move_in_thread();
+    /// Whether something is under way. Thread-safe.
+    [[nodiscard]] bool busy() const { return busy_.load(std::memory_order_relaxed); }
+    /// What issue() gave, after it was done.
+    void recycle(Pending &pending);
+    /// For a wait on several communicators: when none of them has completed anything. An error breaks off what is under
+    /// way here.
+    [[nodiscard]] Waiter waiter() { return Waiter(wait_policy_, *this); }
+    void pause(Waiter &waiter);
     Status send(const void *data, size_t bytes, int peer);
     Status receive(void *data, size_t bytes, int peer);
     Status send_receive(const void *out, size_t out_bytes, int dest, void *in, size_t in_bytes, int source);
-    /// Between the two, the five above only note what they shall do; end_group() does it all at once.
+    /// Between the two, the three above, alltoall and alltoallv only note what they shall do; end_group() does it all
+    /// at once.
     Status begin_group();
     Status end_group();
     /// The same for device memory (cuda/communicator_hooks.cpp): returns when it is on `stream`, or, if `blocking`,
@@ -182,6 +191,7 @@ class Communicator final : private Router, private Watch {
     void sleep(int64_t ns) override;
     Status check_peer(const Awaited &awaited, int64_t waited_ns, bool &answering);
     Status check_host();
+    void list_awaited();
     Status hear();
     PeerReport ask(int rank);
     /// Whether a rank of this host has closed the communicator: it owes nothing, and may be gone.
@@ -193,15 +203,57 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] std::string describe(int rank) const;
     [[nodiscard]] std::string describe_operation() const;
 
-    std::byte *aside(size_t bytes);
-    Status carry_exchange();
+    // Lending (communicator.cpp).
     [[nodiscard]] bool begins_on_own_rail(int peer, size_t bytes) const;
-    [[nodiscard]] uint64_t bytes_for_other_hosts() const;
+    [[nodiscard]] uint64_t bytes_for_other_hosts(const Exchange &exchange) const;
+
+    // Groups and messages (group.cpp).
+    void add_messages(Pending &pending, const Call &call, uint64_t sequence);
+    Status carry_messages(Pending &pending);
+    Status begin_messages(Pending &pending, bool &done);
+    Status begin_sums(std::vector<Pending *> &begun);
+    void put_back_sums(const std::vector<Pending *> &begun);
+
+    // What is under way (issue.cpp).
+    class Inside;
+    struct WakeThread;
+    [[nodiscard]] std::unique_lock<std::recursive_mutex> guard() {
+        return thread_ ? std::unique_lock(mutex_) : std::unique_lock<std::recursive_mutex>();
+    }
+    [[nodiscard]] Call scaled(const Call &call, Pending &memory);
+    [[nodiscard]] Status check_outside() const;
+    Status prelude(const Call &call, bool &done);
+    Status run_now(const Call &call);
+    Status add_to_group(const Call &call);
+    [[nodiscard]] Choice choose(const Call &call, bool steps) const;
+    [[nodiscard]] uint32_t signature_of(const Call &call, const Choice &choice);
+    Pending &acquire();
+    Status prepare(Pending &pending, const Call &call, const Choice &choice);
+    void submit(Pending &pending);
+    Executor &idle_executor();
+    [[nodiscard]] bool may_begin(const Pending &pending) const;
+    Status begin_ready(bool &moved);
+    Status begin_exchange(Pending &pending);
+    void end_lending();
+    Status turn(bool &moved);
+    void complete(size_t index);
+    Status drain();
+    template <typename Body>
+    Status attempt(Body &&body) {
+        try {
+            return body();
+        } catch (const std::exception &error) {  // No memory, say: chunks may be on their way, as with other errors.
+            return fail(FLX_ERR_SYSTEM, "{} failed: {}", describe_operation(), error.what());
+        }
+    }
+    Status break_off(Status status);
+    void say_ended(const Pending &pending);
+    [[nodiscard]] uint64_t ended_messages(int peer) const;
+
     /// Whether the current operation goes over links, by the executor.
     [[nodiscard]] bool by_links() const { return way_ == Way::scheduled || way_ == Way::exchanged; }
     Status carry_out(Operation &operation, const Choice &choice);
-    Status carry_out_by(const Choice &choice, Operation &operation);
-    void say_ended(const Operation &operation);
+    Status carry_out_by(const Operation &operation);
     Status settle(Waiter &waiter);
     void drop_strays();
     [[nodiscard]] bool settled() const;
@@ -210,7 +262,7 @@ class Communicator final : private Router, private Watch {
     void count_shared(const Operation &operation);
     void leave_shared_memory();
     Status compare_calls(const Operation &operation);
-    void learn(const Operation &operation, const Plan *plan, int64_t elapsed_ns);
+    void learn(const Pending &pending, int64_t elapsed_ns);
     void look_at_links(const std::vector<int> &peers);
     void set_lost(int link, int peer, bool lost);
     void report_change(Route &route, size_t bytes);
@@ -250,7 +302,8 @@ class Communicator final : private Router, private Watch {
     std::vector<uint32_t> owned_;       ///< by rank: links that it owns, as a mask
     std::unique_ptr<Lending> lending_;  ///< null where rails are not lent
     std::vector<LentLink *> lent_;
-    PartitionVector own_vector_;  ///< all on the own rail
+    PartitionVector own_vector_;   ///< all on the own rail
+    bool opens_exchange_ = false;  ///< an exchange is being started
     std::vector<std::pair<std::string, std::string>> left_off_;
     int64_t probe_ns_ = 0;
 
@@ -276,15 +329,24 @@ class Communicator final : private Router, private Watch {
     bool forced_ = false;  ///< FLX_PARTITION
 
     std::unique_ptr<Planner> planner_;
-    std::unique_ptr<Executor> executor_;
     WaitPolicy wait_policy_;
     uint64_t sequence_ = 0;
-    // Of the running exchange, or the one that a group gathers.
-    std::unique_ptr<Exchange> exchange_;
-    Operation exchanged_;
-    bool group_open_ = false;
-    std::vector<std::vector<std::byte>> asides_;
-    size_t asides_used_ = 0;
+    MessageCounts message_counts_{0};
+    std::vector<Link *> executor_links_;
+    std::unique_ptr<Inbox> inbox_;
+    std::vector<std::unique_ptr<Executor>> executors_;
+    std::vector<Executor *> idle_executors_;
+    std::vector<std::unique_ptr<Pending>> pendings_;
+    std::vector<Pending *> idle_pendings_;
+    std::vector<Pending *> queue_;            ///< issued and not begun, in order
+    std::vector<Pending *> running_;          ///< by executors, in the order in which they began
+    Pending *group_ = nullptr;                ///< the messages that the open group gathers,
+    std::vector<Call> grouped_;               ///< and its reductions
+    bool inside_ = false;                     ///< a call of this library is at work here
+    int64_t left_ns_ = 0;                     ///< when it was last, with something under way
+    std::recursive_mutex mutex_;              ///< of all calls, where a progress thread makes some
+    std::atomic<bool> busy_{false};           ///< as of the last call's end
+    std::shared_ptr<ProgressThread> thread_;  ///< null: progress is made in calls alone
     Status broken_;
 
     std::unique_ptr<cuda::Health> device_health_;

@@ -56,6 +56,8 @@ constexpr std::array kKnobs = {
          "forced shares, e.g. shm:.9,eth0:.1; empty: the controller's"},
     Knob{"FLX_PROBE_MS", KnobType::integer, "200", 0, 10000, "", "milliseconds",
          "time for measuring links when a communicator is made; 0: not measured"},
+    Knob{"FLX_PROGRESS_THREAD", KnobType::choice, "off", 0, 0, "on|off", "",
+         "on: a thread moves non-blocking operations while the program computes; it sleeps while there are none"},
     Knob{"FLX_RAILS", KnobType::text, "auto", 0, 0, "", "",
          "UCX rails to open as tls/device, e.g. tcp/eth0,posix/memory; auto: every usable network device; none"},
     Knob{"FLX_RAIL_CHUNK", KnobType::size, "128K", 32 * kKiB, 16 * kMiB, "", "",

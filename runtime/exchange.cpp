@@ -24,7 +24,7 @@ uint32_t signature_of(size_t bytes) {
 
 }  // namespace
 
-Exchange::Exchange(int rank, int size) : rank_(rank), sides_(size) {
+Exchange::Exchange(int rank, int size, MessageCounts &counts) : rank_(rank), counts_(counts), sides_(size) {
     peers_.reserve(size);
 }
 
@@ -80,10 +80,10 @@ Status Exchange::start() {
         Side &side = sides_[peer];
         for (const uint32_t step : side.sends)
             if (messages_[step].sequence == 0)
-                messages_[step].sequence = kPairwise | ++side.sent;
+                messages_[step].sequence = kPairwise | ++counts_.sent[peer];
         for (const uint32_t step : side.receives)
             if (messages_[step].sequence == 0)
-                messages_[step].sequence = kPairwise | ++side.received;
+                messages_[step].sequence = kPairwise | ++counts_.received[peer];
     }
     return {};
 }
@@ -101,6 +101,20 @@ void Exchange::clear() {
     messages_.clear();
     to_self_.clear();
     from_self_.clear();
+}
+
+size_t Exchange::bytes() const {
+    size_t sum = 0;
+    for (const Message &message : messages_)
+        sum += message.bytes;
+    return sum;
+}
+
+uint64_t Exchange::first_received(int peer) const {
+    for (const uint32_t step : sides_[peer].receives)
+        if ((messages_[step].sequence & kPairwise) != 0)
+            return messages_[step].sequence & ~kPairwise;
+    return UINT64_MAX;
 }
 
 /// Numbers of one kind ascend without gap among a peer's messages, so the first guess is right where there is but one

@@ -22,6 +22,13 @@
 
 namespace flx {
 
+/// Messages so far, by peer: numbers of sends and receives, for all exchanges of a communicator.
+struct MessageCounts {
+    explicit MessageCounts(int size) : sent(static_cast<size_t>(size)), received(static_cast<size_t>(size)) {}
+    std::vector<uint64_t> sent;
+    std::vector<uint64_t> received;
+};
+
 class Exchange {
   public:
     struct Message {
@@ -34,7 +41,8 @@ class Exchange {
     static constexpr uint32_t kNone = UINT32_MAX;
     static constexpr uint32_t kLongest = UINT32_MAX;  ///< signature of all lengths from here on
 
-    Exchange(int rank, int size);
+    /// `counts` outlives it.
+    Exchange(int rank, int size, MessageCounts &counts);
 
     /// Adds a message. `sequence`: of the operation that it belongs to, or 0 for a send or receive. Messages of this
     /// rank to itself are matched by start().
@@ -52,6 +60,8 @@ class Exchange {
     [[nodiscard]] const std::vector<algorithms::Step> &steps() const { return steps_; }
     [[nodiscard]] const Message &message(uint32_t step) const { return messages_[step]; }
     [[nodiscard]] const std::vector<int> &peers() const { return peers_; }
+    /// All that is sent and received.
+    [[nodiscard]] size_t bytes() const;
     /// The longest message to `peer`, in bytes.
     [[nodiscard]] size_t longest_to(int peer) const { return sides_[peer].longest; }
 
@@ -62,15 +72,15 @@ class Exchange {
     [[nodiscard]] uint32_t sending_step(int peer, uint64_t sequence) const {
         return find(sides_[peer].sends, sequence);
     }
+    /// Number, without kPairwise, of the first receive from `peer` that has one of its own; UINT64_MAX: none.
+    [[nodiscard]] uint64_t first_received(int peer) const;
     /// Number of the last receive from `peer` that was ever started, with kPairwise.
-    [[nodiscard]] uint64_t last_received(int peer) const { return kPairwise | sides_[peer].received; }
+    [[nodiscard]] uint64_t last_received(int peer) const { return kPairwise | counts_.received[peer]; }
 
   private:
     struct Side {  // towards one peer
         std::vector<uint32_t> sends;
         std::vector<uint32_t> receives;
-        uint64_t sent = 0;  // messages so far
-        uint64_t received = 0;
         size_t longest = 0;
         bool is_peer = false;
     };
@@ -79,6 +89,7 @@ class Exchange {
     [[nodiscard]] uint32_t find(const std::vector<uint32_t> &steps, uint64_t sequence) const;
 
     int rank_;
+    MessageCounts &counts_;
     std::vector<algorithms::Step> steps_;
     std::vector<Message> messages_;  // of the same index
     std::vector<Message> to_self_;

@@ -54,7 +54,7 @@ void append(std::vector<T> &vector, const T &value) {
 
 }  // namespace
 
-Executor::Executor(int rank, int size, uint32_t comm, std::vector<Link *> links, Router &router)
+Executor::Executor(int rank, int size, uint32_t comm, std::vector<Link *> links, Router &router, Inbox *inbox)
     : rank_(rank),
       size_(size),
       comm_(comm),
@@ -65,13 +65,12 @@ Executor::Executor(int rank, int size, uint32_t comm, std::vector<Link *> links,
       lanes_(size * links_.size()),
       sources_(size),
       scratch_(nullptr, &std::free),
-      last_received_(size, kPairwise) {
+      own_inbox_(inbox == nullptr ? std::make_unique<Inbox>(size) : nullptr),
+      inbox_(inbox == nullptr ? *own_inbox_ : *inbox) {
     // As many as links usually let a peer have under way; more is possible, and counted as an allocation.
     constexpr size_t kHeldPerPeer = 64;
-    constexpr size_t kEarly = 256;
     for (std::vector<Held> &list : held_)
         list.reserve(kHeldPerPeer);
-    early_.reserve(kEarly);
     for (size_t link = 0; link < links_.size(); ++link)
         if (links_[link] != nullptr && links_[link]->kind() == LinkKind::shm)
             memory_links_ |= 1U << link;
@@ -170,15 +169,15 @@ void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, siz
     movable_ = movable_ || std::popcount(sides_[step.peer].sharing) > 1;
 }
 
-Status Executor::prepare(const Operation &operation, const Plan &plan) {
+Status Executor::prepare(const Operation &operation, const Plan &plan, const Blocks &blocks) {
     operation_ = &operation;
     plan_ = &plan;
     exchange_ = nullptr;
-    last_sequence_ = operation.sequence;
+    inbox_.begins(operation.sequence);
     element_bytes_ = size_of(operation.dtype);
     const Schedule &schedule = plan.schedule();
-    const size_t longest = algorithms::block_extent(operation.count, schedule.blocks, 0).count;
-    const size_t cell_bytes = cell_bytes_for(longest * element_bytes_);
+    const size_t longest = blocks.longest(operation.count, schedule.blocks);
+    const size_t cell_bytes = std::max(cell_bytes_for(longest * element_bytes_), element_bytes_);
     const size_t cell_elements = cell_bytes / element_bytes_;
     stream_ = operation.count * element_bytes_ >= kStreamBytes;
 
@@ -200,7 +199,7 @@ Status Executor::prepare(const Operation &operation, const Plan &plan) {
     for (uint32_t index = 0; index < steps; ++index) {
         const Step &step = schedule.steps[index];
         State &state = states_[index];
-        const algorithms::Extent extent = algorithms::block_extent(operation.count, schedule.blocks, step.block);
+        const algorithms::Extent extent = blocks.extent(operation.count, schedule.blocks, step.block);
         state.count = extent.count;
         state.from = place(step.from, extent.offset);
         state.to = place(step.to, extent.offset);
@@ -216,9 +215,9 @@ void Executor::prepare(const Operation &operation, const Exchange &exchange) {
     operation_ = &operation;
     plan_ = nullptr;
     exchange_ = &exchange;
-    last_sequence_ = std::max(last_sequence_, operation.sequence);
+    inbox_.begins(operation.sequence);
     for (const int peer : exchange.peers())
-        last_received_[peer] = exchange.last_received(peer);
+        inbox_.receives(peer, exchange.last_received(peer));
     element_bytes_ = 1;
     begin(exchange.steps(), exchange.peers());
     const auto words_of = [](size_t bytes) {
@@ -249,66 +248,89 @@ void Executor::prepare(const Operation &operation, const Exchange &exchange) {
     }
 }
 
-Status Executor::run(const Operation &operation, const Plan &plan, Waiter &waiter) {
-    FLX_TRY(prepare(operation, plan));
-    return carry(waiter);
+Status Executor::start(const Operation &operation, const Plan &plan, const Blocks &blocks) {
+    FLX_TRY(prepare(operation, plan, blocks));
+    return opened();
 }
 
-Status Executor::run(const Operation &operation, const Exchange &exchange, Waiter &waiter) {
+Status Executor::start(const Operation &operation, const Exchange &exchange) {
     prepare(operation, exchange);
-    return carry(waiter);
+    return opened();
 }
 
-Status Executor::carry(Waiter &waiter) {
+/// What came before this rank began is used, or not needed any more.
+Status Executor::opened() {
     constexpr uint64_t kBriefBytes = 64 << 10;
     all_bytes_ = open_bytes_;
     brief_ = open_bytes_ <= kBriefBytes;
     came_ = 0;
     began_ns_ = open_bytes_ >= kTimedBytes ? now_ns() : 0;
+    inbox_.join(*this);
+    inbox_.moved();
     note(TraceKind::begins);
-    if (!early_.empty()) {
-        size_t kept = 0;
-        for (const Early &early : early_) {
-            if (turn_of(early.arrival.peer, early.arrival.header) == Turn::later)
-                early_[kept++] = early;
-            else
-                FLX_TRY(accept(early.arrival, early.link));
-        }
-        early_.resize(kept);
-    }
-    while (open_steps_ != 0) {
-        bool moved = false;
-        if (movable_)
-            look_at_paces();
-        FLX_TRY(advance(moved));
-        if (movable_)
-            FLX_TRY(move_cells(moved));
-        FLX_TRY(take_arrivals(moved));
-        if (held_count_ != 0)
-            moved |= retry_held();
-        if (!brief_)
-            take_completions(moved);
-        stuck_ = false;
-        if (moved) {
-            stuck_since_ns_ = 0;
-            waiter.moved();
-        } else if (open_steps_ != 0) {
-            stuck_ = is_stuck();
-            if (!(stuck_ && set_aside()))
-                FLX_TRY(takes_long() ? waiter.pause_at_ease() : waiter.pause());
+    std::vector<Inbox::Early> &early = inbox_.early();
+    size_t kept = 0;
+    for (size_t i = 0; i < early.size(); ++i) {
+        const Inbox::Early entry = early[i];
+        if (is_mine(entry.arrival.peer, entry.arrival.header)) {
+            FLX_TRY(take(entry.arrival, entry.link, entry.aside));
+        } else if (inbox_.later(entry.arrival.peer, entry.arrival.header)) {
+            early[kept++] = entry;
+        } else if (entry.aside != nullptr) {
+            std::free(entry.aside);
+        } else {
+            links_[entry.link]->release(entry.arrival);
         }
     }
+    early.resize(kept);
+    return {};
+}
+
+Status Executor::step(bool &any_moved) {
+    bool moved = false;
+    if (movable_)
+        look_at_paces();
+    FLX_TRY(advance(moved));
+    if (movable_)
+        FLX_TRY(move_cells(moved));
+    FLX_TRY(take_arrivals(moved));
+    if (held_count_ != 0)
+        moved |= retry_held();
+    if (!brief_)
+        take_completions(moved);
+    if (moved)
+        stuck_since_ns_ = 0;
+    stuck_ = !moved && movable_ && is_stuck();
+    any_moved |= moved;
+    return {};
+}
+
+void Executor::finish() {
     if (held_count_ != 0)
         retry_held();
     if (came_ != 0)
         lively_ = came_;
     note(TraceKind::returns);
     steps_ = nullptr;
+    inbox_.leave(*this);
+}
+
+Status Executor::run(const Operation &operation, const Plan &plan, Waiter &waiter) {
+    FLX_TRY(start(operation, plan));
+    while (!done()) {
+        bool moved = false;
+        FLX_TRY(step(moved));
+        if (moved) {
+            inbox_.moved();
+            waiter.moved();
+        } else if (!done() && !inbox_.set_aside_if_stuck(links_)) {
+            FLX_TRY(takes_long() ? waiter.pause_at_ease() : waiter.pause());
+        }
+    }
+    finish();
     return {};
 }
 
-/// Whether what is left takes milliseconds, at the rate of this operation so far, and that rate is so low that nothing
-/// runs dry while this process sleeps for a moment.
 bool Executor::takes_long() const {
     constexpr double kMostRate = 2;  // bytes/ns
     constexpr double kLongNs = 2e6;
@@ -319,13 +341,11 @@ bool Executor::takes_long() const {
     return done<kMostRate * elapsed &&static_cast<double>(open_bytes_) * elapsed> kLongNs * done;
 }
 
-Executor::Turn Executor::turn_of(int peer, const ChunkHeader &header) const {
-    const bool pairwise = (header.sequence & kPairwise) != 0;
-    if (header.sequence > (pairwise ? last_received_[peer] : last_sequence_))
-        return Turn::later;
-    const bool runs = exchange_ != nullptr ? exchange_->receiving_step(peer, header.sequence) != Exchange::kNone
-                                           : header.sequence == operation_->sequence;
-    return runs ? Turn::now : Turn::past;
+bool Executor::is_mine(int peer, const ChunkHeader &header) const {
+    if (steps_ == nullptr)
+        return false;
+    return exchange_ != nullptr ? exchange_->receiving_step(peer, header.sequence) != Exchange::kNone
+                                : header.sequence == operation_->sequence;
 }
 
 uint32_t Executor::receiving_step(int peer, const ChunkHeader &header) const {
@@ -417,8 +437,6 @@ void Executor::give_back(const Held &held) {
 /// Whether nothing has moved for so long that ranks may wait for each other.
 bool Executor::is_stuck() {
     constexpr int64_t kPatienceNs = 20'000'000;
-    if (held_count_ == 0 && !movable_)
-        return false;
     const int64_t now = now_ns();
     if (stuck_since_ns_ == 0)
         stuck_since_ns_ = now;
@@ -430,21 +448,22 @@ bool Executor::is_stuck() {
 
 /// Links lose the order of cells when cells move between them. Ranks that fill a receiver's room with different cells
 /// of one sum would wait for each other: it then copies what it holds, and so gives the room back. Rare: only where
-/// something came from every rank of the sum and yet no cell is complete. True if it copied something.
-bool Executor::set_aside() {
-    if (held_count_ == 0 || plan_ == nullptr)
-        return false;
-    const std::vector<int32_t> &group = plan_->schedule().group;
+/// something came from every rank of the sum and yet no cell is complete.
+bool Executor::set_aside(bool all) {
     const auto gathers = [&](const Held &held) {
         return (*steps_)[held.step].kind == StepKind::gather_reduce && held.remaining != 0;
     };
-    for (const int peer : group)
-        if (peer != rank_ && std::none_of(held_[peer].begin(), held_[peer].end(), gathers))
+    if (!all) {
+        if (plan_ == nullptr)
             return false;
+        for (const int peer : plan_->schedule().group)
+            if (peer != rank_ && std::none_of(held_[peer].begin(), held_[peer].end(), gathers))
+                return false;
+    }
     bool copied = false;
-    for (const int peer : group) {
+    for (const int peer : *peers_) {
         for (Held &held : held_[peer]) {
-            if (!gathers(held) || held.aside != nullptr)
+            if (held.aside != nullptr || (!all && !gathers(held)))
                 continue;
             Telemetry::count(telemetry().allocations);
             held.aside = static_cast<std::byte *>(std::malloc(held.arrival.header.bytes));
@@ -459,18 +478,38 @@ bool Executor::set_aside() {
     return copied;
 }
 
+bool Executor::awaits(int peer) const {
+    if (steps_ == nullptr)
+        return false;
+    for (uint32_t index = 0; index < steps_->size(); ++index) {
+        const Step &step = (*steps_)[index];
+        const bool gathers = step.kind == StepKind::gather_reduce;
+        if (states_[index].cells.complete() || step.kind == StepKind::send || step.kind == StepKind::copy)
+            continue;
+        if (gathers || step.peer == peer)
+            return true;
+    }
+    return false;
+}
+
 Status Executor::accept(const Arrival &arrival, int link) {
     const ChunkHeader &header = arrival.header;
-    const Turn turn = turn_of(arrival.peer, header);
-    if (turn == Turn::later) {
-        append(early_, Early{arrival, link});
-        return {};
-    }
-    if (turn == Turn::past) {
+    if (is_mine(arrival.peer, header))
+        return take(arrival, link, nullptr);
+    for (Executor *other : inbox_.running())
+        if (other->is_mine(arrival.peer, header))
+            return other->take(arrival, link, nullptr);
+    if (inbox_.later(arrival.peer, header)) {
+        inbox_.keep(arrival, link);
+    } else {  // it came late and is not needed
         note(TraceKind::acknowledges, link, arrival.peer, header);
         links_[link]->release(arrival);
-        return {};
     }
+    return {};
+}
+
+Status Executor::take(const Arrival &arrival, int link, std::byte *aside) {
+    const ChunkHeader &header = arrival.header;
     const uint32_t index = receiving_step(arrival.peer, header);
     if (exchange_ != nullptr ? header.signature != states_[index].signature : header.signature != operation_->signature)
         return mismatch(arrival.peer, header, index);
@@ -483,7 +522,7 @@ Status Executor::accept(const Arrival &arrival, int link) {
                     arrival.peer, header.bytes, header.first_cell, header.cells, header.block, header.phase,
                     header.sequence & ~kPairwise);
     note(TraceKind::arrives, link, arrival.peer, header);
-    Held held{arrival, link, index, header.cells, nullptr};
+    Held held{arrival, link, index, header.cells, aside};
     if ((*steps_)[index].kind != StepKind::gather_reduce && consume(held))
         return {};
     append(held_[arrival.peer], held);
@@ -580,15 +619,21 @@ void Executor::take_completions(bool &moved) {
         Link &link = *links_[std::countr_zero(mask)];
         Completion completion;
         while (link.completed(completion)) {
-            const ChunkHeader &header = completion.header;
-            const uint32_t step = sending_step(completion.peer, header);
-            if (step == Plan::kNone)
-                continue;
-            note(TraceKind::acknowledged, std::countr_zero(mask), completion.peer, header);
-            mark(step, header.first_cell, header.cells);
-            moved = true;
+            moved |= take_completion(completion, std::countr_zero(mask));
+            for (Executor *other : inbox_.running())
+                moved |= other != this && other->take_completion(completion, std::countr_zero(mask));
         }
     }
+}
+
+bool Executor::take_completion(const Completion &completion, int link) {
+    const ChunkHeader &header = completion.header;
+    const uint32_t step = steps_ == nullptr ? Plan::kNone : sending_step(completion.peer, header);
+    if (step == Plan::kNone)
+        return false;
+    note(TraceKind::acknowledged, link, completion.peer, header);
+    mark(step, header.first_cell, header.cells);
+    return true;
 }
 
 Status Executor::advance(bool &moved) {
@@ -712,7 +757,6 @@ bool Executor::advance_copy(uint32_t index) {
 }
 
 void Executor::awaited(std::vector<Awaited> &result) const {
-    result.clear();
     if (steps_ == nullptr)
         return;
     const auto add = [&](int peer, bool receiving, const State &state) {

@@ -2,6 +2,9 @@
 /// The host loop: carries out one rank's schedule over the links, starting each cell of each step when what it depends
 /// on is done. Alone knows both schedules and links.
 ///
+/// An executor carries one operation at a time. Several of one communicator share its links: each takes what comes for
+/// any of them and hands it to the one whose it is (inbox.h).
+///
 /// The vector is where each link starts. Cells that were not sent move to a link that would deliver them sooner, and
 /// from a link that is lost to those that work (executor_send.cpp).
 ///
@@ -15,6 +18,7 @@
 
 #include "cells.h"
 #include "exchange.h"
+#include "inbox.h"
 #include "link.h"
 #include "operation.h"
 #include "partition.h"
@@ -54,18 +58,38 @@ struct Awaited {
 
 class Executor {
   public:
-    /// Links live as long as the executor; null where this rank has none of an index. One thread.
-    Executor(int rank, int size, uint32_t comm, std::vector<Link *> links, Router &router);
+    /// Links live as long as the executor; null where this rank has none of an index. One thread. `inbox`: shared with
+    /// other executors of the communicator, and outlives it; null: one of its own.
+    Executor(int rank, int size, uint32_t comm, std::vector<Link *> links, Router &router, Inbox *inbox = nullptr);
     ~Executor();
     Executor(const Executor &) = delete;
     Executor &operator=(const Executor &) = delete;
 
-    /// Runs `operation` by `plan`. On error the communicator is broken: chunks may be on their way.
-    Status run(const Operation &operation, const Plan &plan, Waiter &waiter);
+    /// Begins `operation` by `plan`; all of them stay until it is done. On error, here and in step(), the communicator
+    /// is broken: chunks may be on their way.
+    Status start(const Operation &operation, const Plan &plan, const Blocks &blocks = {});
     /// The same for messages between pairs of ranks; `exchange` was started.
-    Status run(const Operation &operation, const Exchange &exchange, Waiter &waiter);
+    Status start(const Operation &operation, const Exchange &exchange);
+    /// Does what can be done now, without waiting.
+    Status step(bool &any_moved);
+    [[nodiscard]] bool done() const { return open_steps_ == 0; }
+    /// After done(): ready for the next.
+    void finish();
+    /// Whether what is left takes milliseconds, at the rate of this operation so far, and that rate is so low that
+    /// nothing runs dry while this process sleeps for a moment.
+    [[nodiscard]] bool takes_long() const;
+    /// Starts, and returns when done.
+    Status run(const Operation &operation, const Plan &plan, Waiter &waiter);
 
-    /// Of the running operation: whom it waits for, at most one entry per peer. For Watch::check.
+    // For the inbox.
+    [[nodiscard]] bool holds() const { return held_count_ != 0; }
+    /// Whether it still receives from `peer`.
+    [[nodiscard]] bool awaits(int peer) const;
+    /// Copies arrivals that cannot be used yet: `all`, or those of a sum that waits for cells while something came from
+    /// every rank. True if there were any.
+    bool set_aside(bool all);
+
+    /// Adds whom the running operation waits for, at most one entry per peer and direction. For Watch::check.
     void awaited(std::vector<Awaited> &result) const;
 
     /// Whether the last operation was so short that all it sent was copied: of how fast links are it says nothing.
@@ -113,19 +137,15 @@ class Executor {
         uint32_t remaining;  // cells
         std::byte *aside;    // memory of our own that it was copied to; null: the link's
     };
-    struct Early {
-        Arrival arrival;
-        int link;
-    };
 
-    Status prepare(const Operation &operation, const Plan &plan);
+    Status prepare(const Operation &operation, const Plan &plan, const Blocks &blocks);
     void prepare(const Operation &operation, const Exchange &exchange);
     void begin(const std::vector<algorithms::Step> &steps, const std::vector<int> &peers);
     void open_step(uint32_t index, size_t cell_bytes, uint64_t *words, size_t vector_bytes);
-    Status carry(Waiter &waiter);
-    /// Whether a chunk is for the running operation, for a later one, or came late and is not needed.
-    enum class Turn : uint8_t { past, now, later };
-    [[nodiscard]] Turn turn_of(int peer, const ChunkHeader &header) const;
+    Status opened();
+    [[nodiscard]] bool is_stuck();
+    /// Whether a chunk is for the operation that this one carries.
+    [[nodiscard]] bool is_mine(int peer, const ChunkHeader &header) const;
     [[nodiscard]] uint32_t receiving_step(int peer, const ChunkHeader &header) const;
     [[nodiscard]] uint32_t sending_step(int peer, const ChunkHeader &header) const;
     [[nodiscard]] Status mismatch(int peer, const ChunkHeader &header, uint32_t step) const;
@@ -133,11 +153,10 @@ class Executor {
     Status take_arrivals(bool &moved);
     [[nodiscard]] uint32_t links_to_poll();
     Status accept(const Arrival &arrival, int link);
+    Status take(const Arrival &arrival, int link, std::byte *aside);
+    bool take_completion(const Completion &completion, int link);
     void take_completions(bool &moved);
     bool retry_held();
-    [[nodiscard]] bool takes_long() const;
-    [[nodiscard]] bool is_stuck();
-    bool set_aside();
     void give_back(const Held &held);
     Status advance(bool &moved);
     Status advance_send(uint32_t index, bool &moved);
@@ -213,10 +232,9 @@ class Executor {
     uint32_t turns_ = 0;
 
     Trace *trace_ = nullptr;
-    bool noted_ = false;                   // the running operation is
-    std::vector<Early> early_;             // chunks of operations that this rank has not begun
-    uint64_t last_sequence_ = 0;           // of operations begun
-    std::vector<uint64_t> last_received_;  // by peer: of receives begun
+    bool noted_ = false;  // the running operation is
+    std::unique_ptr<Inbox> own_inbox_;
+    Inbox &inbox_;
 };
 
 }  // namespace flx

@@ -1,4 +1,5 @@
-/// The communicator's exchanges: alltoall, alltoallv, send and receive, alone or several together in a group.
+/// The communicator's exchanges: what alltoall, alltoallv, gatherv, scatterv, send and receive come to as messages
+/// between pairs of ranks, alone or several together in a group.
 #include <cstring>
 
 #include "communicator.h"
@@ -10,176 +11,280 @@ namespace flx {
 using algorithms::Collective;
 
 Status Communicator::begin_group() {
+    const auto lock = guard();
     FLX_TRY(usable());
-    if (group_open_)
+    if (group_ != nullptr)
         return fail(FLX_ERR_ARGUMENT, "flx_group_begin in a group: groups do not nest");
-    group_open_ = true;
+    group_ = &acquire();
     return {};
 }
 
+/// Messages and sums begin together: a peer may need a message before it comes to its own group.
 Status Communicator::end_group() {
-    if (!group_open_)
+    const auto lock = guard();
+    if (group_ == nullptr)
         return fail(FLX_ERR_ARGUMENT, "flx_group_end without flx_group_begin");
-    group_open_ = false;
-    return carry_exchange();
+    struct Cleanup {
+        Communicator &comm;
+        Pending &messages;
+        std::vector<Pending *> sums;
+        ~Cleanup() {
+            comm.recycle(messages);
+            for (Pending *sum : sums)
+                comm.recycle(*sum);
+            comm.grouped_.clear();
+        }
+    };
+    Cleanup group{*this, *group_, {}};
+    group_ = nullptr;
+    bool done = false;
+    FLX_TRY(begin_messages(group.messages, done));
+    FLX_TRY(begin_sums(group.sums));
+    for (Pending *sum : group.sums)
+        FLX_TRY(wait(*sum));
+    put_back_sums(group.sums);
+    return done ? Status() : wait(group.messages);
 }
 
-/// Memory for what is exchanged in place; valid until the exchange has ended.
-std::byte *Communicator::aside(size_t bytes) {
-    if (asides_used_ == asides_.size())
-        asides_.emplace_back();
-    std::vector<std::byte> &memory = asides_[asides_used_++];
-    if (memory.size() < bytes) {
-        Telemetry::count(telemetry().allocations);
-        memory.resize(bytes);
+namespace {
+
+/// More gain nothing from going together: their bytes take longer than their hops.
+constexpr size_t kMostFused = 256U << 10;
+
+/// How many of the calls from `first` on are one sum: those of one type and reduction. Alike on all ranks.
+size_t fusible(const std::vector<Call> &calls, size_t first) {
+    const Operation &head = calls[first].operation;
+    size_t elements = 0;
+    size_t last = first;
+    for (; last < calls.size(); ++last) {
+        const Operation &operation = calls[last].operation;
+        elements += operation.count;
+        const bool alike = operation.dtype == head.dtype && operation.op == head.op;
+        if (!alike || (last != first && elements * size_of(head.dtype) > kMostFused))
+            break;
     }
-    return memory.data();
+    return last - first;
 }
 
-Status Communicator::alltoall(const void *in, void *out, size_t block, flx_dtype_t dtype) {
-    FLX_TRY(usable());
-    Operation operation;
-    operation.collective = Collective::alltoall;
-    operation.in = in;
-    operation.out = out;
-    operation.count = block * size_;
-    operation.dtype = dtype;
-    // In a group it is carried together with the rest; otherwise ranks that share memory have shorter ways.
-    const Way way = choose(Collective::alltoall, operation.count * size_of(dtype)).way;
-    if (!group_open_ && way != Way::exchanged) {
-        const size_t total = operation.count * size_of(dtype);
-        if (way == Way::fetched && in == out) {
-            std::byte *copied = aside(total);
-            std::memcpy(copied, in, total);
-            operation.in = copied;
-            asides_used_ = 0;
+}  // namespace
+
+/// Small reductions go as one: their inputs one after the other in memory of the operation's own.
+Status Communicator::begin_sums(std::vector<Pending *> &begun) {
+    for (size_t first = 0, many = 0; first < grouped_.size(); first += many) {
+        many = fusible(grouped_, first);
+        Pending &pending = acquire();
+        begun.push_back(&pending);
+        Call call = grouped_[first];
+        if (many > 1) {
+            Operation &operation = call.operation;
+            const size_t element = size_of(operation.dtype);
+            operation.count = 0;
+            for (size_t i = first; i < first + many; ++i)
+                operation.count += grouped_[i].operation.count;
+            std::byte *to = pending.aside(operation.count * element);
+            operation.in = operation.out = to;
+            for (size_t i = first; i < first + many; ++i) {
+                const Operation &part = grouped_[i].operation;
+                if (part.count != 0)
+                    std::memcpy(to, part.in, part.count * element);
+                to += part.count * element;
+            }
         }
-        return run(operation);
+        call = scaled(call, pending);
+        bool done = false;
+        FLX_TRY(prelude(call, done));
+        if (done)
+            pending.operation = call.operation;
+        else
+            FLX_TRY(prepare(pending, call, choose(call, true)));
+        pending.done = done;
+        if (!done)
+            submit(pending);
     }
-    if (!group_open_ && check_ && size_ > 1)
-        FLX_TRY(compare_calls(operation));
-    const size_t bytes = block * size_of(dtype);
-    const auto *from = static_cast<const std::byte *>(in);
-    auto *to = static_cast<std::byte *>(out);
-    if (from == to && size_ > 1) {
-        std::byte *copied = aside(bytes * size_);
-        std::memcpy(copied, from, bytes * size_);
-        from = copied;
-    }
-    exchanged_.collective = Collective::alltoall;
-    exchanged_.sequence = ++sequence_;
-    for (int step = 0; step < size_; ++step) {
-        const int next = (rank_ + step) % size_;
-        const int previous = (rank_ + size_ - step) % size_;
-        if (step == 0) {
-            if (in != out && bytes != 0)
-                exchange_->copy(from + rank_ * bytes, to + rank_ * bytes, bytes);
-            continue;
-        }
-        exchange_->send(next, from + next * bytes, bytes, sequence_);
-        exchange_->receive(previous, to + previous * bytes, bytes, sequence_);
-    }
-    return group_open_ ? Status() : carry_exchange();
+    return {};
 }
 
-Status Communicator::alltoallv(const UnevenCall &call) {
-    FLX_TRY(usable());
-    if (!group_open_ && check_ && size_ > 1) {
-        Operation operation;  // counts are each pair's own
-        operation.collective = Collective::alltoallv;
-        operation.dtype = call.dtype;
-        FLX_TRY(compare_calls(operation));
-    }
-    const size_t element = size_of(call.dtype);
-    const auto *in = static_cast<const std::byte *>(call.in);
-    auto *out = static_cast<std::byte *>(call.out);
-    exchanged_.collective = Collective::alltoallv;
-    exchanged_.sequence = ++sequence_;
-    std::byte *copied = nullptr;
-    if (call.in_place && size_ > 1) {
-        size_t total = 0;
-        for (int peer = 0; peer < size_; ++peer)
-            total += peer == rank_ ? 0 : call.recvcounts[peer] * element;
-        copied = aside(total);
-    }
-    for (int step = 0; step < size_; ++step) {
-        const int next = (rank_ + step) % size_;
-        const int previous = (rank_ + size_ - step) % size_;
-        if (step == 0) {
-            const size_t bytes = call.recvcounts[rank_] * element;
-            if (!call.in_place && bytes != 0)
-                exchange_->copy(in + call.sdispls[rank_] * element, out + call.rdispls[rank_] * element, bytes);
-            continue;
-        }
-        if (call.in_place) {
-            const size_t bytes = call.recvcounts[next] * element;
+void Communicator::put_back_sums(const std::vector<Pending *> &begun) {
+    size_t first = 0;
+    for (const Pending *sum : begun) {
+        const size_t many = fusible(grouped_, first);
+        const auto *from = static_cast<const std::byte *>(sum->operation.out);
+        for (size_t i = first; many > 1 && i < first + many; ++i) {
+            const Operation &part = grouped_[i].operation;
+            const size_t bytes = part.count * size_of(part.dtype);
             if (bytes != 0)
-                std::memcpy(copied, out + call.rdispls[next] * element, bytes);
-            exchange_->send(next, copied, bytes, sequence_);
+                std::memcpy(part.out, from, bytes);
+            from += bytes;
+        }
+        first += many;
+    }
+}
+
+namespace {
+
+void add_alltoall(Exchange &exchange, Pending &pending, const Operation &operation, int rank, int size,
+                  uint64_t sequence) {
+    const size_t bytes = operation.count / static_cast<size_t>(size) * size_of(operation.dtype);
+    const auto *from = static_cast<const std::byte *>(operation.in);
+    auto *to = static_cast<std::byte *>(operation.out);
+    if (bytes == 0)
+        return;
+    if (from != to)
+        exchange.copy(from + rank * bytes, to + rank * bytes, bytes);
+    else if (size > 1)
+        from = static_cast<std::byte *>(std::memcpy(pending.aside(bytes * size), from, bytes * size));
+    for (int step = 1; step < size; ++step) {
+        const int next = (rank + step) % size;
+        const int previous = (rank + size - step) % size;
+        exchange.send(next, from + next * bytes, bytes, sequence);
+        exchange.receive(previous, to + previous * bytes, bytes, sequence);
+    }
+}
+
+void add_alltoallv(Exchange &exchange, Pending &pending, const Call &call, int rank, int size, uint64_t sequence) {
+    const size_t element = size_of(call.operation.dtype);
+    const auto *in = static_cast<const std::byte *>(call.operation.in);
+    auto *out = static_cast<std::byte *>(call.operation.out);
+    const size_t *const recvcounts = call.blocks.counts;
+    const size_t *const rdispls = call.blocks.displacements;
+    std::byte *copied = nullptr;
+    if (call.in_place && size > 1) {
+        size_t total = 0;
+        for (int peer = 0; peer < size; ++peer)
+            total += peer == rank ? 0 : recvcounts[peer] * element;
+        copied = pending.aside(total);
+    }
+    if (const size_t bytes = recvcounts[rank] * element; !call.in_place && bytes != 0)
+        exchange.copy(in + call.sends.displacements[rank] * element, out + rdispls[rank] * element, bytes);
+    for (int step = 1; step < size; ++step) {
+        const int next = (rank + step) % size;
+        const int previous = (rank + size - step) % size;
+        if (call.in_place) {
+            const size_t bytes = recvcounts[next] * element;
+            if (bytes != 0)
+                std::memcpy(copied, out + rdispls[next] * element, bytes);
+            exchange.send(next, copied, bytes, sequence);
             copied += bytes;
         } else {
-            exchange_->send(next, in + call.sdispls[next] * element, call.sendcounts[next] * element, sequence_);
+            exchange.send(next, in + call.sends.displacements[next] * element, call.sends.counts[next] * element,
+                          sequence);
         }
-        exchange_->receive(previous, out + call.rdispls[previous] * element, call.recvcounts[previous] * element,
-                           sequence_);
+        exchange.receive(previous, out + rdispls[previous] * element, recvcounts[previous] * element, sequence);
     }
-    return group_open_ ? Status() : carry_exchange();
+}
+
+/// gatherv and scatterv: between the root and everyone.
+void add_rooted(Exchange &exchange, const Call &call, int rank, int size, uint64_t sequence) {
+    const Operation &operation = call.operation;
+    const size_t element = size_of(operation.dtype);
+    const bool gathers = operation.collective == Collective::gatherv;
+    const auto *in = static_cast<const std::byte *>(operation.in);
+    auto *out = static_cast<std::byte *>(operation.out);
+    if (rank != operation.root) {
+        if (gathers)
+            exchange.send(operation.root, in, call.own * element, sequence);
+        else
+            exchange.receive(operation.root, out, call.own * element, sequence);
+        return;
+    }
+    for (int step = 0; step < size; ++step) {
+        const int peer = (rank + step) % size;
+        const size_t offset = call.blocks.displacements[peer] * element;
+        const size_t bytes = call.blocks.counts[peer] * element;
+        if (step != 0 && gathers)
+            exchange.receive(peer, out + offset, bytes, sequence);
+        else if (step != 0)
+            exchange.send(peer, in + offset, bytes, sequence);
+        else if (!call.in_place && bytes != 0)
+            exchange.copy(gathers ? in : in + offset, gathers ? out + offset : out, bytes);
+    }
+}
+
+}  // namespace
+
+/// The messages of a collective that is made of them.
+void Communicator::add_messages(Pending &pending, const Call &call, uint64_t sequence) {
+    Operation &operation = pending.operation;
+    operation.collective = call.operation.collective;
+    operation.dtype = call.operation.dtype;
+    if (operation.sequence == 0)
+        pending.first_sequence = sequence;
+    operation.sequence = sequence;
+    switch (call.operation.collective) {
+        case Collective::alltoall:
+            return add_alltoall(pending.exchange, pending, call.operation, rank_, size_, sequence);
+        case Collective::alltoallv:
+            return add_alltoallv(pending.exchange, pending, call, rank_, size_, sequence);
+        default:
+            return add_rooted(pending.exchange, call, rank_, size_, sequence);
+    }
 }
 
 Status Communicator::send(const void *data, size_t bytes, int peer) {
+    const auto lock = guard();
     FLX_TRY(usable());
-    if (peer == rank_ && !group_open_)
+    if (peer == rank_ && group_ == nullptr)
         return fail(FLX_ERR_ARGUMENT,
                     "rank {} sends to itself; only in a group, or by flx_sendrecv, can it receive at the same time",
                     rank_);
-    exchange_->send(peer, data, bytes, 0);
-    return group_open_ ? Status() : carry_exchange();
+    Pending &pending = group_ != nullptr ? *group_ : acquire();
+    pending.exchange.send(peer, data, bytes, 0);
+    return group_ != nullptr ? Status() : carry_messages(pending);
 }
 
 Status Communicator::receive(void *data, size_t bytes, int peer) {
+    const auto lock = guard();
     FLX_TRY(usable());
-    if (peer == rank_ && !group_open_)
+    if (peer == rank_ && group_ == nullptr)
         return fail(FLX_ERR_ARGUMENT,
                     "rank {} receives from itself; only in a group, or by flx_sendrecv, can it send at the same time",
                     rank_);
-    exchange_->receive(peer, data, bytes, 0);
-    return group_open_ ? Status() : carry_exchange();
+    Pending &pending = group_ != nullptr ? *group_ : acquire();
+    pending.exchange.receive(peer, data, bytes, 0);
+    return group_ != nullptr ? Status() : carry_messages(pending);
 }
 
 Status Communicator::send_receive(const void *out, size_t out_bytes, int dest, void *in, size_t in_bytes, int source) {
+    const auto lock = guard();
     FLX_TRY(usable());
-    exchange_->send(dest, out, out_bytes, 0);
-    exchange_->receive(source, in, in_bytes, 0);
-    return group_open_ ? Status() : carry_exchange();
+    Pending &pending = group_ != nullptr ? *group_ : acquire();
+    pending.exchange.send(dest, out, out_bytes, 0);
+    pending.exchange.receive(source, in, in_bytes, 0);
+    return group_ != nullptr ? Status() : carry_messages(pending);
 }
 
-/// Carries what was gathered in exchange_, and forgets it.
-Status Communicator::carry_exchange() {
-    struct Forget {
-        Communicator &comm;
-        ~Forget() {
-            comm.exchange_->clear();
-            comm.exchanged_ = Operation();
-            comm.asides_used_ = 0;
-        }
-    };
-    exchanged_.in = exchanged_.out = nullptr;
-    if (exchanged_.sequence == 0)
-        exchanged_.collective = Collective::send_recv;
-    const Forget forget{*this};
+/// Begins what was gathered in `pending`. `done`: that was nothing, or could be done at once.
+Status Communicator::begin_messages(Pending &pending, bool &done) {
+    if (pending.operation.sequence == 0)
+        pending.operation.collective = Collective::send_recv;
+    pending.operation.in = pending.operation.out = nullptr;
+    pending.choice = {Way::exchanged, nullptr};
     FLX_TRY(usable());
-    FLX_TRY(exchange_->start());
-    Telemetry::count(telemetry().operations);
-    if (size_ == 1) {
-        for (uint32_t step = 0; step < exchange_->steps().size(); ++step) {
-            const Exchange::Message &message = exchange_->message(step);
-            std::memcpy(message.to, message.from, message.bytes);
-        }
+    FLX_TRY(check_outside());
+    FLX_TRY(pending.exchange.start());
+    pending.bytes = pending.exchange.bytes();
+    done = size_ == 1 || pending.exchange.steps().empty();
+    if (!pending.exchange.steps().empty())
+        Telemetry::count(telemetry().operations);
+    if (!done) {
+        submit(pending);
         return {};
     }
-    if (exchange_->steps().empty())
-        return {};
-    return carry_out(exchanged_, {Way::exchanged, nullptr});
+    for (uint32_t step = 0; step < pending.exchange.steps().size(); ++step) {
+        const Exchange::Message &message = pending.exchange.message(step);
+        std::memcpy(message.to, message.from, message.bytes);
+    }
+    return {};
+}
+
+/// Carries what was gathered in `pending`, and gives it back.
+Status Communicator::carry_messages(Pending &pending) {
+    bool done = false;
+    Status status = begin_messages(pending, done);
+    if (status.ok() && !done)
+        status = wait(pending);
+    recycle(pending);
+    return status;
 }
 
 }  // namespace flx

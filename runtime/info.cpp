@@ -86,11 +86,21 @@ void report_algorithms(std::vector<std::string> &lines) {
         "  {:<20} one host, large: blocks of all regions staged, reduced and fetched in the cache", "streamed"));
     lines.push_back(fmt::format(
         "  {:<20} one host, middle: ranks read and write each other's buffers through the kernel", "fetched"));
-    lines.push_back(fmt::format(
-        "  {:<20} alltoall between hosts, alltoallv, send and recv: a message per pair of ranks, all at once",
-        "exchange"));
-    for (const algorithms::Algorithm &algorithm : algorithms::all())
-        lines.push_back(fmt::format("  {:<20} {} ({})", algorithm.name, algorithm.description, algorithm.source));
+    lines.push_back(
+        fmt::format("  {:<20} alltoall between hosts, alltoallv, gatherv, scatterv, send and recv: a message per pair "
+                    "of ranks, all at "
+                    "once",
+                    "exchange"));
+    for (const algorithms::Algorithm &algorithm : algorithms::all()) {
+        std::string served;
+        for (int c = 0; c < algorithms::kCollectives; ++c) {
+            const auto collective = static_cast<algorithms::Collective>(c);
+            if (algorithm.serves(collective, 2))
+                served += fmt::format("{}{}", served.empty() ? "" : ", ", algorithms::name_of(collective));
+        }
+        lines.push_back(
+            fmt::format("  {:<20} {}: {} ({})", algorithm.name, served, algorithm.description, algorithm.source));
+    }
 }
 
 void report_knobs(const Config &config, std::vector<std::string> &lines) {

@@ -45,14 +45,13 @@ Lending::~Lending() {
 
 /// All relaxed: a borrower that sees something a moment late sends a chunk more, and no data goes through the ledger.
 void Lending::enter(uint64_t bytes) {
-    leave();
     entered_ = true;
-    left_ = bytes;
-    for (int link = 0; link < kMaxLinks && left_ != 0; ++link) {
+    left_ += bytes;
+    for (int link = 0; link < kMaxLinks && bytes != 0; ++link) {
         if (!owns(link))
             continue;
         owner_moved(link);
-        lines_[link].backlog.fetch_add(left_, std::memory_order_relaxed);
+        lines_[link].backlog.fetch_add(bytes, std::memory_order_relaxed);
     }
 }
 

@@ -56,9 +56,9 @@ class Lending {
     Lending(const Lending &) = delete;
     Lending &operator=(const Lending &) = delete;
 
-    /// An exchange begins in which this rank has so many bytes for ranks of other hosts.
+    /// An exchange begins in which this rank has so many bytes for ranks of other hosts; others may be under way.
     void enter(uint64_t bytes);
-    /// It has ended: this rank needs nothing, and looks at no rail, until the next.
+    /// All have ended: this rank needs nothing, and looks at no rail, until the next.
     void leave();
     [[nodiscard]] bool entered() const { return entered_; }
     /// Whether a chunk to `peer` on `link` is subject to the owner of the link.

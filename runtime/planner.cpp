@@ -16,6 +16,11 @@ size_t input_bytes(Collective collective, size_t bytes, int size) {
     return collective == Collective::allgather ? bytes / size : bytes;
 }
 
+/// Whether shared memory has ways of its own for it (shm/ways.h).
+bool has_shared_ways(Collective collective) {
+    return static_cast<int>(collective) < static_cast<int>(Collective::barrier);
+}
+
 std::optional<Way> parse_shared_way(std::string_view name) {
     if (name == "streamed")
         return Way::streamed;
@@ -25,11 +30,17 @@ std::optional<Way> parse_shared_way(std::string_view name) {
 }
 
 std::string known_algorithms(Collective collective, int size) {
-    std::string names = "streamed, fetched";
+    std::string names = has_shared_ways(collective) ? "streamed, fetched" : "";
     for (const Algorithm &algorithm : algorithms::all())
         if (algorithm.serves(collective, size))
-            names += fmt::format(", {}", algorithm.name);
+            names += fmt::format("{}{}", names.empty() ? "" : ", ", algorithm.name);
     return names;
+}
+
+/// Whether an algorithm's sums are those of combining in rank order, whichever neighbours are combined first.
+bool keeps_order(algorithms::BitClass bits) {
+    using enum algorithms::BitClass;
+    return bits == rank_order || bits == doubling || bits == chain;
 }
 
 }  // namespace
@@ -51,6 +62,7 @@ const char *Choice::name() const {
 }
 
 std::string_view Planner::cheapest(Collective collective, size_t bytes) const {
+    constexpr size_t kTiny = 4U << 10;
     constexpr size_t kSmall = 32U << 10;
     constexpr size_t kChainBytesPerRank = 256U << 10;
     const bool small = bytes <= kSmall;
@@ -63,10 +75,18 @@ std::string_view Planner::cheapest(Collective collective, size_t bytes) const {
         case Collective::reduce:
             // A chain loads each rank's rails once in each direction and towards one peer; each hop costs its pipeline
             // the time of a few chunks.
+            if (bytes <= kTiny)
+                return "binomial_tree";
             return bytes >= kChainBytesPerRank * static_cast<size_t>(agreed_.size) ? "ring" : "double_binary_tree";
         case Collective::reduce_scatter_block:
         case Collective::allgather:
             return small ? "direct" : "ring";
+        case Collective::gather:
+        case Collective::scatter:
+            return "direct";
+        case Collective::scan:
+        case Collective::exscan:
+            return small && !agreed_.strict ? "prefix_doubling" : "prefix_chain";
         default:
             break;
     }
@@ -95,7 +115,7 @@ Status Planner::make(int rank, const Agreed &agreed, const std::string &override
         const std::string name = entry.substr(colon + 1);
         const auto index = static_cast<size_t>(*collective);
         const auto way = parse_shared_way(name);
-        if (way && *collective != Collective::barrier && agreed.hosts == 1) {
+        if (way && has_shared_ways(*collective) && agreed.hosts == 1) {
             planner->forced_way_[index] = way;
             planner->forced_[index] = nullptr;
             continue;
@@ -133,32 +153,37 @@ Way Planner::shared_way(Collective collective, size_t bytes) const {
     return agreed_.peer_memory ? Way::fetched : Way::streamed;
 }
 
-Choice Planner::choose(Collective collective, size_t bytes) const {
-    const auto index = static_cast<size_t>(collective);
-    const bool exchanged = index >= algorithms::kCollectives;
-    if (exchanged && (collective != Collective::alltoall || agreed_.hosts > 1 || !agreed_.shared_memory))
+Choice Planner::choose(Collective collective, size_t bytes, const Needs &needs) const {
+    const bool shared = agreed_.hosts == 1 && agreed_.shared_memory && !needs.steps;
+    const std::optional<Collective> scheduled = algorithms::scheduled_as(collective);
+    if (!scheduled && (collective != Collective::alltoall || !shared))
         return {Way::exchanged, nullptr};
-    const Choice direct{Way::scheduled, algorithms::find("direct")};
-    if (!exchanged && forced_[index] != nullptr)
-        return {Way::scheduled, forced_[index]};
-    if (agreed_.hosts == 1) {
-        if (!agreed_.shared_memory)
-            return direct;
-        return {shared_way(collective, bytes), nullptr};
-    }
-    const bool reduces = collective == Collective::allreduce || collective == Collective::reduce_scatter_block ||
-                         collective == Collective::reduce;
-    if (agreed_.strict && reduces)
-        return direct;
-    const std::string_view name = cheapest(collective, bytes);
-    // Two ranks: everything is one hop by `direct`, but a sum, which is two.
-    if (agreed_.size <= 2 && name != "recursive_doubling")
-        return direct;
-    return {Way::scheduled, algorithms::find(name)};
+    const auto index = static_cast<size_t>(collective);
+    const bool known_to_shared = !scheduled || index <= static_cast<size_t>(Collective::barrier);
+    if (!shared || !known_to_shared || (scheduled && forced_[index] != nullptr))
+        return by_schedule(*scheduled, bytes, needs);
+    return {shared_way(collective, bytes), nullptr};
 }
 
-const Plan &Planner::plan(Collective collective, const Choice &choice, int root) {
-    const bool rooted = collective == Collective::bcast || collective == Collective::reduce;
+Choice Planner::by_schedule(Collective collective, size_t bytes, const Needs &needs) const {
+    const auto *forced = forced_[static_cast<size_t>(collective)];
+    const bool reduces = algorithms::reduces(collective);
+    const bool scans = collective == Collective::scan || collective == Collective::exscan;
+    if (forced != nullptr && !(reduces && needs.in_order && !keeps_order(forced->bits(collective))))
+        return {Way::scheduled, forced};
+    // In shared memory fused and streamed add in rank order: so does what stands in for them.
+    const bool strict = reduces && (agreed_.strict || needs.in_order);
+    if (!scans && (agreed_.hosts == 1 || strict))
+        return {Way::scheduled, algorithms::find("direct")};
+    const std::string_view name = cheapest(collective, bytes);
+    // Two ranks: everything is one hop by `direct`, but a sum, which is two.
+    const bool one_hop = agreed_.size <= 2 && !scans && name != "recursive_doubling";
+    return {Way::scheduled, algorithms::find(one_hop ? std::string_view("direct") : name)};
+}
+
+const Plan &Planner::plan(Collective called, const Choice &choice, int root) {
+    const Collective collective = *algorithms::scheduled_as(called);
+    const bool rooted = algorithms::rooted(collective);
     for (const Kept &kept : kept_)
         if (kept.collective == collective && &kept.plan->algorithm() == choice.algorithm &&
             (!rooted || kept.root == root))

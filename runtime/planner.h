@@ -36,6 +36,12 @@ struct Choice {
     [[nodiscard]] const char *name() const;
 };
 
+/// What a call asks of the way that it is carried out. Equal on all ranks.
+struct Needs {
+    bool steps = false;     ///< one that goes step by step: non-blocking, or what fused and streamed do not know
+    bool in_order = false;  ///< of a reduction that does not commute: contributions in rank order
+};
+
 class Planner {
   public:
     /// `overrides`: FLX_ALGORITHM, `collective:algorithm` separated by commas; `streamed` and `fetched` are names too.
@@ -43,7 +49,7 @@ class Planner {
     static Status make(int rank, const Agreed &agreed, const std::string &overrides, std::unique_ptr<Planner> &result);
 
     /// `bytes`: of the whole vector (allgather, reduce_scatter_block: all blocks).
-    [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes) const;
+    [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs = {}) const;
     /// The plan of `choice`, made at first use.
     const Plan &plan(algorithms::Collective collective, const Choice &choice, int root);
 
@@ -51,6 +57,7 @@ class Planner {
     [[nodiscard]] Way shared_way(algorithms::Collective collective, size_t bytes) const;
     /// The algorithm of least expected time, by name.
     [[nodiscard]] std::string_view cheapest(algorithms::Collective collective, size_t bytes) const;
+    [[nodiscard]] Choice by_schedule(algorithms::Collective collective, size_t bytes, const Needs &needs) const;
 
     struct Kept {
         algorithms::Collective collective;

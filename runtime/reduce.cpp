@@ -1,8 +1,11 @@
 #include "reduce.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <mutex>
 
+#include "reduce_other.h"
 #include "reduce_table.h"
 
 namespace flx {
@@ -28,19 +31,55 @@ const ReduceTable &table() {
     return ready != nullptr ? *ready : fill_table();
 }
 
+/// Complex numbers are added as twice as many real ones. False: there is no kernel.
+bool use_kernel(flx_dtype_t &dtype, flx_op_t op, size_t &count) {
+    if ((dtype == FLX_COMPLEX_F32 || dtype == FLX_COMPLEX_F64) && (op == FLX_SUM || op == FLX_AVG)) {
+        dtype = dtype == FLX_COMPLEX_F32 ? FLX_F32 : FLX_F64;
+        count *= 2;
+    }
+    return dtype < kDtypes && op < kOps;
+}
+
+/// Left to right, in runs that stay in the cache.
+void fold(flx_dtype_t dtype, flx_op_t op, void *dst, const void *const *sources, int n, size_t count, bool stream) {
+    constexpr size_t kRunBytes = 16384;
+    const size_t size = size_of(dtype);
+    const size_t run = kRunBytes / size;
+    alignas(64) thread_local std::byte sum[kRunBytes];
+    for (size_t at = 0; at < count; at += run) {
+        const size_t here = std::min(run, count - at);
+        const auto source = [&](int i) { return static_cast<const std::byte *>(sources[i]) + at * size; };
+        std::memcpy(sum, source(0), here * size);
+        for (int i = 1; i < n; ++i)
+            reduce_other(dtype, op, sum, sum, source(i), here);
+        std::byte *to = static_cast<std::byte *>(dst) + at * size;
+        if (stream)
+            copy_streaming(to, sum, here * size);
+        else
+            std::memcpy(to, sum, here * size);
+    }
+}
+
 }  // namespace
 
 void reduce_pair(flx_dtype_t dtype, flx_op_t op, void *dst, const void *a, const void *b, size_t count) {
-    table().pair[dtype][op](dst, a, b, count);
+    if (use_kernel(dtype, op, count)) [[likely]]
+        table().pair[dtype][op](dst, a, b, count);
+    else
+        reduce_other(dtype, op, dst, a, b, count);
 }
 
 void reduce_many(flx_dtype_t dtype, flx_op_t op, void *dst, const void *const *sources, int n, size_t count,
                  int divisor, bool stream) {
-    table().many[dtype][op](dst, sources, n, count, op == FLX_AVG ? divisor : 1, stream);
+    if (use_kernel(dtype, op, count)) [[likely]]
+        table().many[dtype][op](dst, sources, n, count, op == FLX_AVG ? divisor : 1, stream);
+    else
+        fold(dtype, op, dst, sources, n, count, stream);
 }
 
 void divide(flx_dtype_t dtype, void *dst, size_t count, int divisor) {
     const void *source = dst;
+    use_kernel(dtype, FLX_AVG, count);
     table().many[dtype][FLX_AVG](dst, &source, 1, count, divisor, false);
 }
 

@@ -1,5 +1,5 @@
 /// \file reduce.h
-/// Element-wise reductions on the CPU, for every type, with Google Highway's run-time dispatch.
+/// Element-wise reductions on the CPU, for every type; those of numbers with Google Highway's run-time dispatch.
 /// All functions are pure, thread-safe, allocate nothing and accept any alignment.
 ///
 /// Bits: an element's result depends on its operands alone, not on where it lies in the range, on how the range is cut

@@ -57,6 +57,14 @@ Status Communicator::check_host() {
     return {};
 }
 
+/// Whom what is under way needs. Where a call waits for an operation that has not begun, it needs those before it.
+void Communicator::list_awaited() {
+    awaited_.clear();
+    for (const Pending *pending : running_)
+        if (pending->executor != nullptr)
+            pending->executor->awaited(awaited_);
+}
+
 Status Communicator::check(int64_t waited_ns) {
     FLX_TRY(hear());
     const int64_t now = now_ns();
@@ -67,7 +75,7 @@ Status Communicator::check(int64_t waited_ns) {
     if (!by_links())
         awaited_.assign(1, Awaited{way_ == Way::streamed ? stream_->waiting_for() : fused_->waiting_for(), true, 0});
     else
-        executor_->awaited(awaited_);
+        list_awaited();
     const bool settling = awaited_.empty();
     for (int peer = 0; settling && peer < size_; ++peer)
         if (peer != rank_)
@@ -175,7 +183,6 @@ Status Communicator::declare_broken(Status status) {
         if (peer != rank_)
             peers.push_back(members_[peer].uid);
     process_->liveness().declare_broken(id_, shared, peers);
-    lent_.clear();
     lent_.clear();
     // The caller may free its buffers now: what is under way from them on a rail must end first.
     for (LinkSlot &slot : links_) {

@@ -104,7 +104,6 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
         comm->links_[l].bytes_before = probed.bytes;
         comm->links_[l].chunks_before = probed.chunks;
     }
-    comm->exchange_ = std::make_unique<Exchange>(comm->rank_, comm->size_);
     comm->forget_probing();
     result = std::move(comm);
     return {};
@@ -682,11 +681,21 @@ Status Communicator::make_routes() {
         learns_ = learns_ || std::popcount(route.links) > 1;
     }
     lend_rails();
-    std::vector<Link *> links;
     for (const LinkSlot &slot : links_)
-        links.push_back(slot.link.get());
+        executor_links_.push_back(slot.link.get());
     awaited_.reserve(2 * static_cast<size_t>(size_));  // a long wait looks at them, and is part of the steady state
-    executor_ = std::make_unique<Executor>(rank_, size_, id_, std::move(links), static_cast<Router &>(*this));
+    message_counts_ = MessageCounts(size_);
+    inbox_ = std::make_unique<Inbox>(size_);
+    constexpr size_t kUsual = 16;  // under way; more is possible, and counted as an allocation
+    for (auto *list : {&idle_pendings_, &queue_, &running_})
+        list->reserve(kUsual);
+    idle_executors_.reserve(kUsual);
+    idle_executors_.push_back(&idle_executor());
+    recycle(acquire());
+    if (config_.text("FLX_PROGRESS_THREAD") == "on") {
+        thread_ = ProgressThread::shared();
+        thread_->add(*this);
+    }
     return {};
 }
 

@@ -10,6 +10,12 @@
 namespace flx {
 namespace cuda {
 
+bool serves(algorithms::Collective collective) {
+    using enum algorithms::Collective;
+    return collective == allreduce || collective == reduce_scatter_block || collective == allgather ||
+           collective == reduce || collective == alltoall || collective == bcast;
+}
+
 Kind kind_of(algorithms::Collective collective) {
     switch (collective) {
         case algorithms::Collective::allreduce:

@@ -30,7 +30,9 @@ struct Call {
     int root = 0;
 };
 
-/// Of one that has a form for device memory: not a barrier.
+/// Whether it has a form for device memory.
+bool serves(algorithms::Collective collective);
+/// Of one that has.
 Kind kind_of(algorithms::Collective collective);
 
 /// What a group asks of its communicator.

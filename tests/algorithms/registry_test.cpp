@@ -9,7 +9,9 @@ namespace flx::algorithms {
 namespace {
 
 TEST(Registry, KeepsTheOrderOfIds) {
-    const char *const names[] = {"direct", "ring", "double_binary_tree", "recursive_doubling"};
+    const char *const names[] = {
+        "direct",          "ring",         "double_binary_tree", "recursive_doubling", "prefix_chain",
+        "prefix_doubling", "binomial_tree"};
     ASSERT_EQ(all().size(), std::size(names));
     for (size_t id = 0; id < all().size(); ++id) {
         EXPECT_EQ(all()[id].name, names[id]);
@@ -40,10 +42,12 @@ TEST(Registry, NamesOfCollectivesComeBack) {
 TEST(Registry, EveryCollectiveHasAStrictAlgorithmOrMovesOnly) {
     for (int i = 0; i < kCollectives; ++i) {
         const auto collective = static_cast<Collective>(i);
-        const Algorithm *direct = find("direct");
-        EXPECT_TRUE(direct->serves(collective, 33)) << name_of(collective);
-        const BitClass bits = direct->bits(collective);
-        EXPECT_TRUE(bits == BitClass::rank_order || bits == BitClass::none) << name_of(collective);
+        const bool scans = collective == Collective::scan || collective == Collective::exscan;
+        const Algorithm *strict = find(scans ? "prefix_chain" : "direct");
+        EXPECT_TRUE(strict->serves(collective, 33)) << name_of(collective);
+        const BitClass bits = strict->bits(collective);
+        EXPECT_TRUE(bits == (scans ? BitClass::chain : BitClass::rank_order) || bits == BitClass::none)
+            << name_of(collective);
     }
 }
 

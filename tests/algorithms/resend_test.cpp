@@ -34,9 +34,9 @@ INSTANTIATE_TEST_SUITE_P(All, Resend, testing::ValuesIn(cases()), [](const auto 
 
 TEST_P(Resend, IsSafeForUpTo33Ranks) {
     const auto [algorithm, collective] = GetParam();
-    const bool rooted = collective == Collective::bcast || collective == Collective::reduce;
+    const bool has_root = rooted(collective);
     for (int size = 1; size <= 33; ++size) {
-        for (const int root : rooted &&size > 1 ? std::vector{0, size / 2, size - 1} : std::vector{0}) {
+        for (const int root : has_root &&size > 1 ? std::vector{0, size / 2, size - 1} : std::vector{0}) {
             for (const bool in_place : {false, true}) {
                 ResendReasons reasons;
                 ASSERT_EQ(verify_resend(*algorithm, collective, size, root, in_place, reasons), "")

@@ -34,7 +34,12 @@ std::vector<Case> cases() {
 }
 
 bool has_root(Collective collective) {
-    return collective == Collective::bcast || collective == Collective::reduce;
+    return rooted(collective);
+}
+
+/// Whether a rank has one block only.
+bool single_block(Collective collective) {
+    return input_layout(collective) == Layout::single || output_layout(collective) == Layout::single;
 }
 
 std::vector<int> roots(Collective collective, int size) {
@@ -49,7 +54,7 @@ std::vector<int> roots(Collective collective, int size) {
 std::vector<size_t> counts(Collective collective, int size) {
     if (collective == Collective::barrier)
         return {1};
-    if (collective == Collective::reduce_scatter_block || collective == Collective::allgather)
+    if (single_block(collective))
         return size <= 8 ? std::vector<size_t>{0, 1, 2, 7, 64, 101} : std::vector<size_t>{0, 1, 2, 7};
     const auto n = static_cast<size_t>(size);
     return {0, 1, 2, n - 1, n + 1, 7, 64, 101};
@@ -69,8 +74,8 @@ TEST_P(Schedules, AreRight) {
                 for (const bool in_place : {false, true}) {
                     for (int i = 0; i < seeds; ++i, ++seed) {
                         // Window 1 is the hard one: every other trial.
-                        const Trial trial{count, kCells[seed % 4], seed % 2 == 0 ? 1 : kWindows[seed % 3], in_place,
-                                          seed};
+                        const Trial trial{
+                            count, kCells[seed % 4], seed % 2 == 0 ? 1 : kWindows[seed % 3], in_place, seed, {}};
                         const std::string error = verify(*algorithm, collective, size, root, trial);
                         ASSERT_EQ(error, "")
                             << size << " ranks, root " << root << ", count " << count << ", cell " << trial.cell
@@ -86,11 +91,10 @@ TEST_P(Schedules, EndWithOneChunkOfRoom) {
     const auto [algorithm, collective] = GetParam();
     for (const int size : {3, 5, 6, 8, 11, 16}) {
         for (uint64_t seed = 1; seed <= 12; ++seed) {
-            const size_t count = collective == Collective::allgather || collective == Collective::reduce_scatter_block
-                                     ? 12
-                                     : 12 * static_cast<size_t>(size);
+            const size_t count = single_block(collective) ? 12 : 12 * static_cast<size_t>(size);
             const int root = has_root(collective) ? static_cast<int>(seed) % size : 0;
-            const std::string error = verify(*algorithm, collective, size, root, {count, 1, 1, seed % 2 == 0, seed});
+            const std::string error =
+                verify(*algorithm, collective, size, root, {count, 1, 1, seed % 2 == 0, seed, {}});
             ASSERT_EQ(error, "") << size << " ranks, seed " << seed;
         }
     }
@@ -99,10 +103,26 @@ TEST_P(Schedules, EndWithOneChunkOfRoom) {
 TEST_P(Schedules, AreRightForManyRanks) {
     const auto [algorithm, collective] = GetParam();
     for (const int size : {64, 97}) {
-        const bool single = collective == Collective::allgather || collective == Collective::reduce_scatter_block;
+        const bool single = single_block(collective);
         const int root = has_root(collective) ? 5 : 0;
-        const Trial trial{single ? 2u : 203u, 2, 1, size == 64, static_cast<uint64_t>(size)};
+        const Trial trial{single ? 2u : 203u, 2, 1, size == 64, static_cast<uint64_t>(size), {}};
         ASSERT_EQ(verify(*algorithm, collective, size, root, trial), "") << size << " ranks";
+    }
+}
+
+/// As allgatherv and reduce_scatter need it.
+TEST_P(Schedules, AreRightForBlocksOfGivenLengths) {
+    const auto [algorithm, collective] = GetParam();
+    if (collective != Collective::allgather && collective != Collective::reduce_scatter_block)
+        GTEST_SKIP() << "blocks are equal";
+    for (const int size : {2, 3, 4, 5, 8, 13}) {
+        for (uint64_t seed = 1; seed <= 40; ++seed) {
+            const bool in_place = seed % 4 == 0 && collective == Collective::allgather;
+            Trial trial{0, 1 + seed % 3, 1 + seed % 2, in_place, seed, {}};
+            for (int rank = 0; rank < size; ++rank)
+                trial.lengths.push_back((seed * 7 + static_cast<uint64_t>(rank) * 5) % 11 * (seed % 5 == 0 ? 3 : 1));
+            ASSERT_EQ(verify(*algorithm, collective, size, 0, trial), "") << size << " ranks, seed " << seed;
+        }
     }
 }
 
@@ -113,7 +133,8 @@ TEST_P(Schedules, AreShort) {
         for (const int rank : {0, 1, size / 2, size - 1}) {
             const Schedule schedule = algorithm->build({collective, rank, size, 0});
             EXPECT_LE(schedule.steps.size(), 4 * static_cast<size_t>(size) + 32) << size;
-            if (algorithm->name == "double_binary_tree" || algorithm->name == "recursive_doubling") {
+            if (algorithm->name == "double_binary_tree" || algorithm->name == "recursive_doubling" ||
+                algorithm->name == "prefix_doubling" || algorithm->name == "binomial_tree") {
                 EXPECT_LE(schedule.steps.size(), 24u) << size;
             }
         }

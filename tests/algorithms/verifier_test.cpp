@@ -37,12 +37,12 @@ std::string run(const Subject &subject, const Trial &trial) {
 /// The first complaint with these words of several trials, else the last of any. Some faults show in few interleavings.
 std::string complaint(const Subject &subject, const char *words = "", int trials = 300) {
     const bool single =
-        subject.collective == Collective::allgather || subject.collective == Collective::reduce_scatter_block;
+        input_layout(subject.collective) == Layout::single || output_layout(subject.collective) == Layout::single;
     const size_t size = subject.schedules.size();
     std::string complaint;
     for (int i = 0; i < trials; ++i) {
         const auto seed = static_cast<uint64_t>(i);
-        const Trial trial{single ? 9 : 9 * size, 1 + seed % 2, 1 + seed % 3 / 2, i % 4 < 2, seed};
+        const Trial trial{single ? 9 : 9 * size, 1 + seed % 2, 1 + seed % 3 / 2, i % 4 < 2, seed, {}};
         if (std::string error = run(subject, trial); !error.empty())
             complaint = error;
         if (!complaint.empty() && complaint.find(words) != std::string::npos)
@@ -133,6 +133,8 @@ TEST(Verifier, SeesRanksThatDisagree) {
 
 TEST(Verifier, SeesAMissingFinish) {
     for (const Algorithm &algorithm : all()) {
+        if (!algorithm.serves(Collective::allreduce, 5))
+            continue;
         Subject subject = make(algorithm.name.data(), Collective::allreduce, 5);
         for (Step &step : subject.schedules[4].steps)
             step.finish = false;
@@ -140,6 +142,26 @@ TEST(Verifier, SeesAMissingFinish) {
             step.finish = false;
         EXPECT_TRUE(says(complaint(subject), "not finished last")) << algorithm.name;
     }
+}
+
+TEST(Verifier, SeesAScanOutOfOrder) {
+    for (const char *name : {"prefix_chain", "prefix_doubling"}) {
+        for (const Collective collective : {Collective::scan, Collective::exscan}) {
+            Subject subject = make(name, collective, 6);
+            Step &step = step_of(subject, 4, StepKind::recv_reduce);
+            step.received_first = false;
+            EXPECT_TRUE(says(complaint(subject), "in this order")) << name;
+        }
+    }
+}
+
+TEST(Verifier, SeesABlockFromTheWrongPlace) {
+    Subject scattered = make("direct", Collective::scatter, 4, 1);
+    Subject gathered = make("direct", Collective::gather, 4, 1);
+    scattered.schedules[2].steps[0].from = {Buffer::input, 0};
+    EXPECT_NE(complaint(scattered), "");
+    std::swap(step_of(gathered, 1, StepKind::recv, 0).peer, step_of(gathered, 1, StepKind::recv, 1).peer);
+    EXPECT_NE(complaint(gathered), "");
 }
 
 TEST(Verifier, SeesADivisionTooMuch) {

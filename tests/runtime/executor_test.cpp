@@ -398,7 +398,10 @@ INSTANTIATE_TEST_SUITE_P(Allreduce, ExecutorAlgorithms, ::testing::ValuesIn(allr
 TEST_P(ExecutorAlgorithms, TakesAChunkThatFitsAndWaitsForTheRest) {
     deliver(good_header(*GetParam()));
     std::vector<Awaited> awaited;
-    watch_.ask = [&] { executor_.awaited(awaited); };
+    watch_.ask = [&] {
+        awaited.clear();
+        executor_.awaited(awaited);
+    };
     const Status status = run(*GetParam());
     EXPECT_EQ(status.code(), FLX_ERR_PEER) << "what the watch says: " << status.sentence();
     ASSERT_FALSE(awaited.empty());

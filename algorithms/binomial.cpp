@@ -1,0 +1,81 @@
+/// \file binomial.cpp
+/// Binomial tree: in each round every rank that has the data passes it to one that has not. As few hops as a tree can
+/// have when a rank sends one message at a time, and whole messages: for small ones.
+#include <bit>
+
+#include "builder.h"
+
+namespace flx::algorithms {
+namespace {
+
+/// Ranks are counted from the root. The parent of rank v is v without its lowest set bit; its children are v + 2^k for
+/// 2^k below that bit. The subtree of v holds the ranks from v on, without gap.
+int lowest_bit(int rank, int size) {
+    return rank == 0 ? static_cast<int>(std::bit_ceil(static_cast<unsigned>(size))) : rank & -rank;
+}
+
+/// Each rank sends what it received once; nothing is written after it was sent.
+Schedule bcast(int rank, int size, int root) {
+    const int own = around(rank, -root, size);
+    Builder builder(1, 1);
+    uint32_t received = kNoStep;
+    Place place = kInput;
+    if (own != 0) {
+        received = builder.recv(around(root, own - lowest_bit(own, size), size), 0, 0, kOutput);
+        place = kOutput;
+    } else {
+        builder.copy(0, kInput, kOutput);
+    }
+    for (int bit = lowest_bit(own, size) / 2; bit > 0; bit /= 2)  // the deepest subtree first
+        if (own + bit < size)
+            builder.send(around(root, own + bit, size), 0, 0, place, {received});
+    return builder.take();
+}
+
+/// The tree of bcast the other way round. Partial sums lie in scratch, one place for each child, as only the root has
+/// an output; in place, the root's input is overwritten by its last step alone, and the root sends nothing.
+Schedule reduce(int rank, int size, int root) {
+    const int own = around(rank, -root, size);
+    Builder builder(1, 1);
+    uint32_t sum = kNoStep;
+    uint32_t slots = 0;
+    Place place = kInput;
+    for (int bit = 1; bit < lowest_bit(own, size) && own + bit < size; bit *= 2) {
+        const bool last = 2 * bit >= lowest_bit(own, size) || own + 2 * bit >= size;
+        const Place to = own == 0 && last ? kOutput : scratch(slots++);
+        sum = builder.recv_reduce(around(root, own + bit, size), 0, 0, place, to, false, {sum});
+        place = to;
+    }
+    if (own == 0)
+        builder.finish(sum);
+    else
+        builder.send(around(root, own - lowest_bit(own, size), size), 0, 0, place, {sum});
+    return builder.slots(slots).take();
+}
+
+bool serves(Collective collective, int size) {
+    return size >= 1 && (collective == Collective::bcast || collective == Collective::reduce);
+}
+
+Schedule build(const Request &request) {
+    if (request.size == 1)
+        return alone(request.collective);
+    return request.collective == Collective::bcast ? bcast(request.rank, request.size, request.root)
+                                                   : reduce(request.rank, request.size, request.root);
+}
+
+BitClass bits(Collective collective) {
+    return collective == Collective::reduce ? BitClass::tree : BitClass::none;
+}
+
+}  // namespace
+
+const Algorithm kBinomialTree = {
+    "binomial_tree",
+    "who has the data passes it on whole, to one rank at a time; few hops, for small messages",
+    "Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH (2005)",
+    bits,
+    serves,
+    build};
+
+}  // namespace flx::algorithms

@@ -1,0 +1,122 @@
+/// The public functions that make and free communicators.
+#include <memory>
+
+#include "api.h"
+#include "bootstrap_mpi.h"
+
+using flx::fail;
+using flx::Status;
+using namespace flx::api;
+
+namespace {
+
+/// Knobs of the environment, overridden by what the caller set.
+Status override_knobs(const flx_config_t *overrides, flx::Config &config) {
+    if (overrides == nullptr)
+        return {};
+    if (overrides->struct_size != sizeof(flx_config_t))
+        return fail(FLX_ERR_ARGUMENT, "config->struct_size is {}; FLX_CONFIG_INIT sets it to {}",
+                    overrides->struct_size, sizeof(flx_config_t));
+    const auto set = [&](const char *knob, const std::string &value) {
+        return config.set(knob, value, "flx_config_t");
+    };
+    if (overrides->partition != nullptr)
+        FLX_TRY(set("FLX_PARTITION", overrides->partition));
+    if (overrides->links != nullptr)
+        FLX_TRY(set("FLX_LINKS", overrides->links));
+    if (overrides->algorithm != nullptr)
+        FLX_TRY(set("FLX_ALGORITHM", overrides->algorithm));
+    if (overrides->deadline_s != 0)
+        FLX_TRY(set("FLX_DEADLINE", fmt::format("{}", overrides->deadline_s)));
+    if (overrides->check != 0)
+        FLX_TRY(set("FLX_CHECK", fmt::format("{}", overrides->check)));
+    if (overrides->strict != 0)
+        FLX_TRY(set("FLX_STRICT", fmt::format("{}", overrides->strict)));
+    return {};
+}
+
+Status make_comm(std::shared_ptr<flx::Process> process, std::unique_ptr<flx::Bootstrap> bootstrap, flx::Config config,
+                 const flx::Communicator *parent, flx_comm_t *comm) {
+    auto made = std::make_unique<flx_comm>();
+    FLX_TRY(flx::Communicator::make(std::move(process), std::move(bootstrap), std::move(config), parent, made->impl));
+    *comm = made.release();
+    return {};
+}
+
+}  // namespace
+
+flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *config, flx_comm_t *comm) {
+    return guarded([&]() -> Status {
+        FLX_TRY(need(comm, "comm"));
+        *comm = nullptr;
+        std::unique_ptr<flx::Bootstrap> bootstrap;
+        FLX_TRY(flx::make_mpi_bootstrap(mpi_comm, bootstrap));
+        // A rank whose knobs are wrong must not leave the others waiting for it.
+        std::shared_ptr<flx::Process> process;
+        flx::Config knobs;
+        Status status = flx::Config::from_environment(knobs);
+        if (status.ok())
+            status = override_knobs(config, knobs);
+        if (status.ok())
+            status =
+                flx::Process::shared(flx::mpi_allows_threads() || knobs.text("FLX_PROGRESS_THREAD") == "on", process);
+        FLX_TRY(flx::agree(*bootstrap, std::move(status)));
+        return make_comm(std::move(process), std::move(bootstrap), std::move(knobs), nullptr, comm);
+    });
+}
+
+flx_status_t flx_comm_dup(flx_comm_t comm, flx_comm_t *dup) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        FLX_TRY(need(dup, "dup"));
+        *dup = nullptr;
+        FLX_TRY(comm->impl->usable());
+        std::unique_ptr<flx::Bootstrap> bootstrap;
+        FLX_TRY(comm->impl->bootstrap().dup(bootstrap));
+        return make_comm(comm->impl->process(), std::move(bootstrap), comm->impl->config(), comm->impl.get(), dup);
+    });
+}
+
+flx_status_t flx_comm_split(flx_comm_t comm, int color, int key, flx_comm_t *split) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        FLX_TRY(need(split, "split"));
+        *split = nullptr;
+        FLX_TRY(comm->impl->usable());
+        std::unique_ptr<flx::Bootstrap> bootstrap;
+        FLX_TRY(comm->impl->bootstrap().split(color, key, bootstrap));
+        if (!bootstrap)
+            return {};
+        return make_comm(comm->impl->process(), std::move(bootstrap), comm->impl->config(), nullptr, split);
+    });
+}
+
+flx_status_t flx_comm_free(flx_comm_t *comm) {
+    return guarded([&]() -> Status {
+        if (comm == nullptr || *comm == nullptr)
+            return check_comm(nullptr);
+        release_requests(**comm);
+        (*comm)->impl->close();
+        delete *comm;
+        *comm = nullptr;
+        return {};
+    });
+}
+
+flx_status_t flx_comm_rank(flx_comm_t comm, int *rank) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        FLX_TRY(need(rank, "rank"));
+        *rank = comm->impl->rank();
+        return {};
+    });
+}
+
+flx_status_t flx_comm_size(flx_comm_t comm, int *size) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        FLX_TRY(need(size, "size"));
+        *size = comm->impl->size();
+        return {};
+    });
+}

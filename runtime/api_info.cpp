@@ -1,0 +1,141 @@
+/// The public functions that say what happened.
+#include <cstring>
+
+#include "api.h"
+#include "info.h"
+#include "telemetry.h"
+
+using flx::fail;
+using flx::Status;
+using flx::algorithms::Collective;
+using namespace flx::api;
+
+int flx_version(void) {
+    return FLX_VERSION_MAJOR * 10000 + FLX_VERSION_MINOR * 100 + FLX_VERSION_PATCH;
+}
+
+const char *flx_strerror(flx_status_t status) {
+    switch (status) {
+        case FLX_SUCCESS:
+            return "FLX_SUCCESS: all went well";
+        case FLX_ERR_ARGUMENT:
+            return "FLX_ERR_ARGUMENT: an argument of this call is not allowed";
+        case FLX_ERR_CONFIG:
+            return "FLX_ERR_CONFIG: a knob is not known or its value not allowed";
+        case FLX_ERR_UNSUPPORTED:
+            return "FLX_ERR_UNSUPPORTED: this build or these links cannot do that";
+        case FLX_ERR_MISMATCH:
+            return "FLX_ERR_MISMATCH: ranks called with arguments that differ";
+        case FLX_ERR_LINK:
+            return "FLX_ERR_LINK: no link to a peer works";
+        case FLX_ERR_PEER:
+            return "FLX_ERR_PEER: a peer died or stopped";
+        case FLX_ERR_COMM:
+            return "FLX_ERR_COMM: the communicator was broken by an earlier error";
+        case FLX_ERR_SYSTEM:
+            return "FLX_ERR_SYSTEM: the system refused something";
+    }
+    return "not a status of FLX";
+}
+
+const char *flx_last_error(void) {
+    return last_sentence();
+}
+
+flx_status_t flx_comm_link_stats(flx_comm_t comm, flx_link_stats_t *stats, size_t entry_size, size_t capacity,
+                                 size_t *count) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        FLX_TRY(need(count, "count"));
+        if (capacity != 0)
+            FLX_TRY(need(stats, "stats"));
+        if (entry_size != sizeof(flx_link_stats_t))
+            return fail(FLX_ERR_ARGUMENT, "entry_size is {}; sizeof(flx_link_stats_t) is {}", entry_size,
+                        sizeof(flx_link_stats_t));
+        const auto &links = comm->impl->links();
+        *count = links.size();
+        for (size_t l = 0; l < std::min(capacity, links.size()); ++l) {
+            flx_link_stats_t entry{};
+            std::strncpy(entry.name, links[l].name.c_str(), sizeof entry.name - 1);
+            std::strncpy(entry.why, links[l].why_off.c_str(), sizeof entry.why - 1);
+            entry.enabled = links[l].link != nullptr && links[l].why_off.empty() ? 1 : 0;
+            const flx::LinkCounters counters = comm->impl->counters(static_cast<int>(l));
+            entry.bytes_sent = counters.bytes;
+            entry.chunks_sent = counters.chunks;
+            const flx::LinkMeasured &measured = links[l].far.done ? links[l].far : links[l].near;
+            entry.latency_us = measured.latency_ns / 1e3;
+            entry.bandwidth_GBps = measured.bytes_per_ns;
+            entry.share = comm->impl->last_share(static_cast<int>(l));
+            stats[l] = entry;
+        }
+        return {};
+    });
+}
+
+namespace {
+
+std::string known_collectives() {
+    std::string names;
+    for (int c = 0; c <= static_cast<int>(Collective::reduce_scatter); ++c)
+        names += fmt::format("{}{}", c == 0 ? "" : ", ", flx::algorithms::name_of(static_cast<Collective>(c)));
+    return names;
+}
+
+}  // namespace
+
+flx_status_t flx_comm_algorithm(flx_comm_t comm, const char *collective, size_t bytes, flx_dtype_t dtype, flx_op_t op,
+                                const char **name) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        FLX_TRY(need(collective, "collective"));
+        FLX_TRY(need(name, "name"));
+        FLX_TRY(check_dtype(dtype));
+        FLX_TRY(check_op(op));
+        auto parsed = flx::algorithms::parse_collective(collective);
+        for (const Collective exchange :
+             {Collective::alltoall, Collective::alltoallv, Collective::send_recv, Collective::gatherv,
+              Collective::scatterv, Collective::allgatherv, Collective::reduce_scatter})
+            if (flx::algorithms::name_of(exchange) == collective)
+                parsed = exchange;
+        if (!parsed)
+            return fail(FLX_ERR_ARGUMENT, "collective \"{}\" is not known; {} are", collective, known_collectives());
+        *name = comm->impl->size() == 1 ? "copy" : comm->impl->choose(*parsed, bytes).name();
+        return {};
+    });
+}
+
+flx_status_t flx_comm_device_algorithm(flx_comm_t comm, const char *collective, size_t bytes, const void *recvbuf,
+                                       const char **name) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        FLX_TRY(need(collective, "collective"));
+        FLX_TRY(need(name, "name"));
+        return comm->impl->device_way(collective, bytes, recvbuf, *name);
+    });
+}
+
+flx_status_t flx_counters(flx_counters_t *counters) {
+    return guarded([&]() -> Status {
+        FLX_TRY(need(counters, "counters"));
+        if (counters->struct_size != sizeof(flx_counters_t))
+            return fail(FLX_ERR_ARGUMENT, "counters->struct_size is {}; sizeof(flx_counters_t) is {}",
+                        counters->struct_size, sizeof(flx_counters_t));
+        const flx::Telemetry &telemetry = flx::telemetry();
+        counters->operations = telemetry.operations;
+        counters->allocations = telemetry.allocations;
+        counters->registrations = telemetry.registrations;
+        counters->locks = telemetry.locks;
+        return {};
+    });
+}
+
+flx_status_t flx_report(flx_comm_t comm, void (*line)(const char *text, void *arg), void *arg) {
+    return guarded([&]() -> Status {
+        FLX_TRY(need(reinterpret_cast<const void *>(line), "line"));
+        std::vector<std::string> lines;
+        FLX_TRY(flx::report(comm == nullptr ? nullptr : comm->impl.get(), lines));
+        for (const std::string &text : lines)
+            line(text.c_str(), arg);
+        return {};
+    });
+}

@@ -1,0 +1,47 @@
+/// \file pending.h
+/// An operation that was issued and has not completed. The communicator's; used again for later ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "exchange.h"
+#include "executor.h"
+#include "operation.h"
+#include "planner.h"
+
+namespace flx {
+
+struct Pending {
+    Pending(int rank, int size, MessageCounts &counts) : exchange(rank, size, counts) {}
+
+    Operation operation;
+    Choice choice;
+    Blocks blocks;
+    const Plan *plan = nullptr;  ///< null: `exchange`
+    Exchange exchange;
+    Executor *executor = nullptr;  ///< while it runs
+    size_t bytes = 0;              ///< of the whole vector
+    uint64_t first_sequence = 0;   ///< of a group: operation.sequence is its last one's
+    bool alone = true;             ///< no other operation ran meanwhile, and this rank was there all the time
+    bool done = false;
+    Status status;
+    int64_t began_ns = 0;
+
+    // Memory of its own, kept for the next operation.
+    std::vector<size_t> displacements;
+    std::vector<std::vector<std::byte>> asides;
+    size_t asides_used = 0;
+    // What is copied when all is done: results that could not be put in place before.
+    void *copy_to = nullptr;
+    const void *copy_from = nullptr;
+    size_t copy_bytes = 0;
+
+    /// `bytes` of memory that lasts until the operation is done.
+    std::byte *aside(size_t bytes);
+    /// As new.
+    void clear();
+};
+
+}  // namespace flx

@@ -1,0 +1,83 @@
+#include "progress.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "communicator.h"
+
+namespace flx {
+
+std::shared_ptr<ProgressThread> ProgressThread::shared() {
+    static std::mutex mutex;
+    static std::weak_ptr<ProgressThread> only;
+    const std::lock_guard guard(mutex);
+    std::shared_ptr<ProgressThread> thread = only.lock();
+    if (!thread) {
+        thread = std::make_shared<ProgressThread>();
+        only = thread;
+    }
+    return thread;
+}
+
+ProgressThread::ProgressThread() : thread_([this] { run(); }) {}
+
+ProgressThread::~ProgressThread() {
+    {
+        const std::lock_guard guard(mutex_);
+        ends_ = true;
+    }
+    woken_.notify_all();
+    thread_.join();
+}
+
+void ProgressThread::add(Communicator &comm) {
+    const std::lock_guard guard(mutex_);
+    comms_.push_back(&comm);
+}
+
+void ProgressThread::remove(Communicator &comm) {
+    const std::lock_guard guard(mutex_);
+    std::erase(comms_, &comm);
+}
+
+/// What is under way was noted before: either this sees the thread asleep, or the thread sees what is under way.
+void ProgressThread::wake() {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!sleeps_.load(std::memory_order_relaxed))
+        return;
+    const std::lock_guard guard(mutex_);
+    woken_.notify_all();
+}
+
+bool ProgressThread::busy() const {
+    return std::any_of(comms_.begin(), comms_.end(), [](const Communicator *comm) { return comm->busy(); });
+}
+
+/// Where nothing moves it naps, at first for a moment: a rank that computes needs the core, and one that is at the end
+/// of a fast link does not wait long.
+void ProgressThread::run() {
+    using std::chrono::microseconds;
+    constexpr microseconds kShortest{20};
+    constexpr microseconds kLongest{200};
+    microseconds nap = kShortest;
+    std::unique_lock lock(mutex_);
+    while (!ends_) {
+        sleeps_.store(true, std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        woken_.wait(lock, [this] { return ends_ || busy(); });
+        sleeps_.store(false, std::memory_order_relaxed);
+        bool moved = false;
+        for (Communicator *comm : comms_)
+            if (comm->busy())
+                moved |= comm->move_in_thread();
+        nap = moved ? kShortest : std::min(2 * nap, kLongest);
+        lock.unlock();
+        if (moved)
+            std::this_thread::yield();
+        else
+            std::this_thread::sleep_for(nap);
+        lock.lock();
+    }
+}
+
+}  // namespace flx

@@ -1,0 +1,155 @@
+/// The same random sequence of collectives to FLX and to MPI: results must be equal, and what a serial reference says.
+/// FLX_TEST_SEED chooses the sequence, FLX_TEST_FUZZ the number of operations.
+#include <cstdlib>
+#include <memory>
+
+#include "harness.h"
+#include "job.h"
+
+namespace flx::test {
+namespace {
+
+constexpr int kLeast = 10'000;
+
+size_t random_count(Random &random) {
+    switch (random.below(16)) {
+        case 0:
+            return 0;
+        case 1:
+            return random.below(20'000);
+        case 2:
+        case 3:
+            return random.below(1500);
+        default:
+            return 1 + random.below(20);
+    }
+}
+
+JobCase random_case(Random &random, int size) {
+    constexpr int kLast = FLX_MAXLOC;
+    JobCase c;
+    c.kind = static_cast<Kind>(random.below(kKinds));
+    c.seed = random.next() >> 8;
+    c.count = random_count(random);
+    c.root = static_cast<int>(random.below(static_cast<size_t>(size)));
+    c.in_place = random.below(3) == 0;
+    const bool scans = c.kind == Kind::scan || c.kind == Kind::exscan;
+    do {
+        c.dtype = static_cast<flx_dtype_t>(random.below(FLX_F64_F64 + 1));
+        c.op = static_cast<int>(random.below(kLast + 2));
+        if (c.op > kLast)
+            c.op = kCompose;
+    } while (kind_reduces(c.kind) && (!goes_with(c.op, c.dtype) || (scans && c.op == FLX_AVG)));
+    return c;
+}
+
+/// What was issued and not waited for. FLX's come first, then MPI's, so that both have the whole sequence in its order.
+struct Batch {
+    std::vector<std::unique_ptr<Job>> jobs;
+    std::vector<flx_request_t> requests;
+};
+
+bool finish(Batch &batch, Random &mine, MPI_Comm comm, size_t &compared) {
+    bool right = true;
+    while (true) {
+        ptrdiff_t index = -1;
+        int done = 0;
+        flx_status_t status = FLX_SUCCESS;
+        switch (mine.below(3)) {
+            case 0:
+                status = flx_wait_all(batch.requests.size(), batch.requests.data());
+                break;
+            case 1:
+                status = flx_wait_any(batch.requests.size(), batch.requests.data(), &index);
+                break;
+            default:
+                status = flx_test_any(batch.requests.size(), batch.requests.data(), &index, &done);
+                break;
+        }
+        if (status != FLX_SUCCESS) {
+            ADD_FAILURE() << flx_last_error();
+            return false;
+        }
+        bool left = false;
+        for (const flx_request_t request : batch.requests)
+            left = left || request != FLX_REQUEST_NULL;
+        if (!left)
+            break;
+    }
+    for (const auto &job : batch.jobs) {
+        std::string verdict = job->verdict();
+        if (job->mpi_can()) {
+            const std::string difference = job->compare_with_mpi(comm);
+            ++compared;
+            if (verdict.empty())
+                verdict = difference;
+        }
+        if (!verdict.empty())
+            ADD_FAILURE() << verdict;
+        right = right && verdict.empty();
+    }
+    batch.jobs.clear();
+    batch.requests.clear();
+    return right;
+}
+
+TEST(Fuzz, SameSequenceByFlxAndMpi) {
+    const Comm world = Comm::world();
+    ASSERT_TRUE(world);
+    // Three communicators of random parts, used in turn.
+    Random random(seed());
+    Random mine(seed() * 31 + static_cast<uint64_t>(world_rank()));
+    const char *text = std::getenv("FLX_TEST_FUZZ");
+    const int many = text != nullptr ? std::atoi(text) : kLeast * (full() ? 10 : 1);
+    struct Part {
+        flx_comm_t comm = nullptr;
+        MPI_Comm mpi = MPI_COMM_NULL;
+        int rank = 0;
+        int size = 0;
+    };
+    std::vector<Part> parts(3);
+    for (Part &part : parts) {
+        const uint64_t shuffle = random.next();
+        const int color = static_cast<int>(Random::mix(shuffle + static_cast<uint64_t>(world_rank())) % 4 == 0);
+        const int key = static_cast<int>(Random::mix(shuffle * 3 + static_cast<uint64_t>(world_rank())) % 100);
+        ASSERT_TRUE(succeeded(flx_comm_split(world, color, key, &part.comm)));
+        MPI_Comm_split(MPI_COMM_WORLD, color, key, &part.mpi);
+        ASSERT_TRUE(succeeded(flx_comm_rank(part.comm, &part.rank)));
+        ASSERT_TRUE(succeeded(flx_comm_size(part.comm, &part.size)));
+    }
+    size_t compared = 0;
+    int issued = 0;
+    bool right = true;
+    while (issued < many && right) {
+        const Part &part = parts[random.below(parts.size())];
+        const uint64_t sequence = random.next();
+        Random in_part(sequence);
+        Batch batch;
+        const size_t length = 1 + random.below(12);
+        for (size_t i = 0; i < length && right; ++i, ++issued) {
+            const JobCase c = random_case(in_part, part.size);
+            batch.jobs.push_back(std::make_unique<Job>(c, part.rank, part.size));
+            flx_request_t request = FLX_REQUEST_NULL;
+            const bool blocks = in_part.below(3) == 0;
+            const auto called = succeeded(
+                batch.jobs.back()->call(blocks ? Manner::blocking : Manner::non_blocking, part.comm, &request));
+            EXPECT_TRUE(called) << to_string(c);
+            right = right && called;
+            batch.requests.push_back(request);
+        }
+        right = right && finish(batch, mine, part.mpi, compared);
+        if (issued / 1000 != (issued - static_cast<int>(length)) / 1000)
+            right = everywhere(right);
+    }
+    right = everywhere(right);
+    EXPECT_TRUE(right) << "with FLX_TEST_SEED=" << seed() << ", after " << issued << " operations";
+    EXPECT_GE(issued, many);
+    EXPECT_GT(compared, static_cast<size_t>(many) / 4);
+    for (Part &part : parts) {
+        EXPECT_TRUE(succeeded(flx_comm_free(&part.comm)));
+        MPI_Comm_free(&part.mpi);
+    }
+}
+
+}  // namespace
+}  // namespace flx::test

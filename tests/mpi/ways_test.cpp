@@ -1,0 +1,299 @@
+/// Every collective, type and reduction in every way of calling, against a serial reference.
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <numeric>
+
+#include "harness.h"
+#include "job.h"
+#include "pairwise.h"
+
+namespace flx::test {
+namespace {
+
+constexpr std::array<size_t, 8> kCounts = {0, 1, 2, 5, 63, 700, 4099, 20011};
+constexpr size_t kMostBytes = 300'000;
+constexpr int kTypes = FLX_F64_F64 + 2;  // and one of the test's own
+constexpr std::array kOps = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, kCompose, kScaledSum};
+
+enum Parameter { kKind, kType, kOp, kCount, kRoot, kInPlace, kManner, kParameters };
+
+std::vector<int> levels() {
+    std::vector<int> levels(kParameters);
+    levels[kKind] = kKinds;
+    levels[kType] = kTypes;
+    levels[kOp] = static_cast<int>(kOps.size());
+    levels[kCount] = static_cast<int>(kCounts.size());
+    levels[kRoot] = std::min(world_size(), 3);
+    levels[kInPlace] = 2;
+    levels[kManner] = 3;
+    return levels;
+}
+
+/// Of a call that the row's reduction does not go with, one that it goes with.
+JobCase case_of(const std::vector<int> &row, uint64_t number, flx_dtype_t own) {
+    JobCase c;
+    c.kind = static_cast<Kind>(row[kKind]);
+    c.dtype = row[kType] <= FLX_F64_F64 ? static_cast<flx_dtype_t>(row[kType]) : own;
+    if (kind_reduces(c.kind)) {
+        if (row[kType] > FLX_F64_F64)
+            c.dtype = FLX_UINT64;
+        const bool scans = c.kind == Kind::scan || c.kind == Kind::exscan;
+        size_t op = static_cast<size_t>(row[kOp]);
+        while (!goes_with(kOps[op % kOps.size()], c.dtype) || (scans && kOps[op % kOps.size()] == FLX_AVG))
+            ++op;
+        c.op = kOps[op % kOps.size()];
+    }
+    c.count = std::min(kCounts[static_cast<size_t>(row[kCount])], kMostBytes / element_size(c.dtype));
+    const bool blocks = c.kind != Kind::allreduce && c.kind != Kind::reduce && c.kind != Kind::bcast &&
+                        c.kind != Kind::scan && c.kind != Kind::exscan;
+    if (blocks && c.count > 100)
+        c.count = c.count / static_cast<size_t>(world_size()) | 1;
+    const std::array roots = {0, world_size() - 1, world_size() / 2};
+    c.root = roots[static_cast<size_t>(row[kRoot])];
+    c.in_place = row[kInPlace] != 0;
+    c.seed = Random::mix(seed() + number) >> 8;
+    return c;
+}
+
+testing::AssertionResult holds(const std::string &verdict) {
+    return verdict.empty() ? testing::AssertionSuccess() : testing::AssertionFailure() << verdict;
+}
+
+/// In the given manner; persistent ones twice.
+testing::AssertionResult run(Job &job, Manner manner, flx_comm_t comm, uint64_t number) {
+    flx_request_t request = FLX_REQUEST_NULL;
+    const auto complete = [&]() -> testing::AssertionResult {
+        if (number % 2 == 0)
+            return succeeded(flx_wait(&request));
+        for (int done = 0; done == 0;)
+            if (auto result = succeeded(flx_test(&request, &done)); !result)
+                return result;
+        return testing::AssertionSuccess();
+    };
+    if (auto result = succeeded(job.call(manner, comm, &request)); !result)
+        return result << to_string(job.what());
+    for (int round = 0; manner == Manner::persistent && round < 2; ++round) {
+        if (round != 0)
+            job.refill();
+        if (auto result = succeeded(flx_start(&request)); !result)
+            return result << to_string(job.what());
+        if (auto result = complete(); !result)
+            return result << to_string(job.what());
+        if (auto result = holds(job.verdict()); !result)
+            return result << " in round " << round;
+    }
+    if (manner == Manner::persistent)
+        return succeeded(flx_request_free(&request));
+    if (manner == Manner::non_blocking)
+        if (auto result = complete(); !result)
+            return result << to_string(job.what());
+    return holds(job.verdict());
+}
+
+class OwnType {
+  public:
+    OwnType() { flx_dtype_create(12, &type_); }
+    ~OwnType() { flx_dtype_free(&type_); }
+    OwnType(const OwnType &) = delete;
+    OwnType &operator=(const OwnType &) = delete;
+    operator flx_dtype_t() const { return type_; }
+
+  private:
+    flx_dtype_t type_ = FLX_INT8;
+};
+
+TEST(Ways, GiveWhatASerialReferenceGives) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const OwnType own;
+    uint64_t number = 0;
+    size_t composed = 0;
+    std::vector<std::vector<int>> rows = full() ? product(levels()) : pairwise(levels(), seed());
+    for (uint64_t more = 1; !full() && more <= 1; ++more)
+        for (std::vector<int> &row : pairwise(levels(), seed() + more))
+            rows.push_back(std::move(row));
+    for (const std::vector<int> &row : rows) {
+        const JobCase c = case_of(row, ++number, own);
+        Job job(c, comm.rank(), comm.size());
+        const auto right = run(job, static_cast<Manner>(row[kManner]), comm, number);
+        composed += job.reductions();
+        EXPECT_TRUE(right);
+        if (!everywhere(right))
+            break;
+    }
+    EXPECT_TRUE(comm.size() == 1 || everywhere(composed != 0) || comm.rank() != 0);
+}
+
+/// Operations of all kinds and sizes under way at once, waited for in any order, with blocking ones in between.
+TEST(Ways, ManyAreUnderWayAtOnce) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const OwnType own;
+    Random random(seed());  // alike on all ranks
+    Random mine(seed() + 1 + static_cast<uint64_t>(world_rank()));
+    const auto limits = levels();
+    for (int round = 0; round < (full() ? 300 : 30); ++round) {
+        std::vector<std::unique_ptr<Job>> jobs;
+        std::vector<flx_request_t> requests;
+        const size_t many = 2 + random.below(20);
+        for (size_t i = 0; i < many; ++i) {
+            std::vector<int> row;
+            for (const int limit : limits)
+                row.push_back(static_cast<int>(random.below(static_cast<size_t>(limit))));
+            jobs.push_back(std::make_unique<Job>(case_of(row, random.next(), own), comm.rank(), comm.size()));
+            const bool blocks = random.below(5) == 0;
+            flx_request_t request = FLX_REQUEST_NULL;
+            ASSERT_TRUE(succeeded(jobs.back()->call(blocks ? Manner::blocking : Manner::non_blocking, comm, &request)));
+            requests.push_back(request);
+        }
+        if (round % 3 == 0) {
+            ASSERT_TRUE(succeeded(flx_wait_all(requests.size(), requests.data())));
+        } else if (round % 3 == 1) {
+            for (ptrdiff_t index = 0; index >= 0;)
+                ASSERT_TRUE(succeeded(flx_wait_any(requests.size(), requests.data(), &index)));
+        } else {
+            std::vector<size_t> order(requests.size());
+            std::iota(order.begin(), order.end(), size_t{0});
+            for (size_t i = order.size(); i > 1; --i)
+                std::swap(order[i - 1], order[mine.below(i)]);
+            for (const size_t i : order)
+                ASSERT_TRUE(succeeded(flx_wait(&requests[i])));
+        }
+        bool right = true;
+        for (const auto &job : jobs) {
+            const std::string verdict = job->verdict();
+            EXPECT_EQ(verdict, "");
+            right = right && verdict.empty();
+        }
+        for (const flx_request_t request : requests)
+            EXPECT_EQ(request, FLX_REQUEST_NULL);
+        if (!everywhere(right))
+            break;
+    }
+}
+
+/// A send before a collective is waited for, where the peer receives before it takes part: neither may wait for the
+/// other. And many bytes that nobody has asked for yet must not keep out what is needed first.
+TEST(Ways, MessagesPassCollectivesThatWait) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    if (comm.size() < 2)
+        GTEST_SKIP() << "one rank";
+    for (const size_t count : {10, 400'000}) {
+        std::vector<int64_t> sum(1000, 1);
+        std::vector<int64_t> data(count, comm.rank());
+        flx_request_t request = FLX_REQUEST_NULL;
+        if (comm.rank() != 1) {
+            ASSERT_TRUE(
+                succeeded(flx_iallreduce(FLX_IN_PLACE, sum.data(), sum.size(), FLX_INT64, FLX_SUM, comm, &request)));
+        }
+        if (comm.rank() == 0) {
+            ASSERT_TRUE(succeeded(flx_send(data.data(), count, FLX_INT64, 1, comm)));
+        }
+        if (comm.rank() == 1) {
+            ASSERT_TRUE(succeeded(flx_recv(data.data(), count, FLX_INT64, 0, comm)));
+            EXPECT_EQ(data.back(), 0);
+            ASSERT_TRUE(
+                succeeded(flx_iallreduce(FLX_IN_PLACE, sum.data(), sum.size(), FLX_INT64, FLX_SUM, comm, &request)));
+        }
+        ASSERT_TRUE(succeeded(flx_wait(&request)));
+        EXPECT_EQ(sum.back(), comm.size());
+
+        // Rank 1 waits for the collective first; rank 0 moves it while it sends.
+        request = FLX_REQUEST_NULL;
+        ASSERT_TRUE(
+            succeeded(flx_iallreduce(FLX_IN_PLACE, sum.data(), sum.size(), FLX_INT64, FLX_MAX, comm, &request)));
+        if (comm.rank() == 0) {
+            ASSERT_TRUE(succeeded(flx_send(data.data(), count, FLX_INT64, 1, comm)));
+        }
+        ASSERT_TRUE(succeeded(flx_wait(&request)));
+        if (comm.rank() == 1) {
+            ASSERT_TRUE(succeeded(flx_recv(data.data(), count, FLX_INT64, 0, comm)));
+        }
+    }
+}
+
+/// Requests of several communicators in one list, some of which a rank is not in.
+TEST(Ways, SplitsHaveRequestsOfTheirOwn) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    flx_comm_t half = nullptr;
+    flx_comm_t odd = nullptr;
+    ASSERT_TRUE(succeeded(flx_comm_split(comm, comm.rank() % 2, -comm.rank(), &half)));
+    ASSERT_TRUE(succeeded(flx_comm_split(comm, comm.rank() < comm.size() / 2 ? -1 : 0, 0, &odd)));
+    for (int round = 0; round < 20; ++round) {
+        std::array<int64_t, 3> sums = {1, 1, 1};
+        std::array<flx_request_t, 4> requests{};
+        ASSERT_TRUE(succeeded(flx_iallreduce(FLX_IN_PLACE, &sums[0], 1, FLX_INT64, FLX_SUM, comm, &requests[0])));
+        ASSERT_TRUE(succeeded(flx_iallreduce(FLX_IN_PLACE, &sums[1], 1, FLX_INT64, FLX_SUM, half, &requests[2])));
+        if (odd != nullptr) {
+            ASSERT_TRUE(succeeded(flx_iallreduce(FLX_IN_PLACE, &sums[2], 1, FLX_INT64, FLX_SUM, odd, &requests[3])));
+        }
+        ASSERT_TRUE(succeeded(flx_wait_all(requests.size(), requests.data())));
+        EXPECT_EQ(sums[0], comm.size());
+        EXPECT_EQ(sums[1], comm.size() / 2 + (comm.rank() % 2 == 0 ? comm.size() % 2 : 0));
+        EXPECT_EQ(sums[2], odd == nullptr ? 1 : comm.size() - comm.size() / 2);
+    }
+    EXPECT_TRUE(succeeded(flx_comm_free(&half)));
+    if (odd != nullptr) {
+        EXPECT_TRUE(succeeded(flx_comm_free(&odd)));
+    }
+}
+
+TEST(Ways, RequestsSayWhatIsWrongWithThem) {
+    Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    flx_request_t request = FLX_REQUEST_NULL;
+    int done = 0;
+    EXPECT_TRUE(succeeded(flx_wait(&request)));
+    EXPECT_TRUE(succeeded(flx_test(&request, &done)));
+    EXPECT_EQ(done, 1);
+    ptrdiff_t index = 0;
+    EXPECT_TRUE(succeeded(flx_wait_any(1, &request, &index)));
+    EXPECT_EQ(index, -1);
+    EXPECT_EQ(flx_start(&request), FLX_ERR_ARGUMENT);
+    int value = 1;
+    EXPECT_EQ(flx_iallreduce(&value, nullptr, 1, FLX_INT32, FLX_SUM, comm, &request), FLX_ERR_ARGUMENT);
+    EXPECT_EQ(request, FLX_REQUEST_NULL);
+    EXPECT_EQ(flx_iallreduce(&value, &value, 1, FLX_INT32, FLX_SUM, comm, nullptr), FLX_ERR_ARGUMENT);
+    EXPECT_EQ(flx_scan(&value, &value, 1, FLX_INT32, FLX_AVG, comm), FLX_ERR_ARGUMENT);
+    EXPECT_EQ(flx_allreduce(&value, &value, 1, FLX_F32_INT32, FLX_SUM, comm), FLX_ERR_ARGUMENT);
+    EXPECT_NE(std::string(flx_last_error()).find("does not go with"), std::string::npos) << flx_last_error();
+    ASSERT_TRUE(succeeded(flx_allreduce_init(FLX_IN_PLACE, &value, 1, FLX_INT32, FLX_SUM, comm, &request)));
+    EXPECT_TRUE(succeeded(flx_wait(&request)));
+    EXPECT_NE(request, FLX_REQUEST_NULL);
+    ASSERT_TRUE(succeeded(flx_start(&request)));
+    EXPECT_EQ(comm.size() == 1 ? FLX_ERR_ARGUMENT : flx_start(&request), FLX_ERR_ARGUMENT);
+    EXPECT_TRUE(succeeded(flx_wait(&request)));
+    EXPECT_EQ(value, comm.size());
+    comm = Comm();
+    EXPECT_EQ(flx_start(&request), FLX_ERR_ARGUMENT);
+    EXPECT_NE(std::string(flx_last_error()).find("was freed"), std::string::npos) << flx_last_error();
+    EXPECT_TRUE(succeeded(flx_request_free(&request)));
+    EXPECT_EQ(request, FLX_REQUEST_NULL);
+
+    flx_op_t op = FLX_SUM;
+    EXPECT_EQ(flx_op_free(&op), FLX_ERR_ARGUMENT);
+    size_t bytes = 0;
+    EXPECT_EQ(flx_dtype_size(static_cast<flx_dtype_t>(70000), &bytes), FLX_ERR_ARGUMENT);
+    flx_dtype_t dtype = FLX_INT8;
+    EXPECT_EQ(flx_dtype_create(0, &dtype), FLX_ERR_ARGUMENT);
+    EXPECT_EQ(flx_dtype_create(16385, &dtype), FLX_ERR_ARGUMENT);
+}
+
+/// A request that nobody asks about any more ends with later calls.
+TEST(Ways, FreedRequestsComplete) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    std::vector<int64_t> sum(50'000, 2);
+    flx_request_t request = FLX_REQUEST_NULL;
+    ASSERT_TRUE(succeeded(flx_iallreduce(FLX_IN_PLACE, sum.data(), sum.size(), FLX_INT64, FLX_SUM, comm, &request)));
+    ASSERT_TRUE(succeeded(flx_request_free(&request)));
+    ASSERT_TRUE(succeeded(flx_barrier(comm)));
+    EXPECT_EQ(sum.front(), 2 * comm.size());
+    EXPECT_EQ(sum.back(), 2 * comm.size());
+}
+
+}  // namespace
+}  // namespace flx::test
