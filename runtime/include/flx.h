@@ -367,8 +367,8 @@ FLX_API flx_status_t flx_exscan_init(const void *sendbuf, void *recvbuf, size_t 
 /// Begins a persistent request that is not active.
 FLX_API flx_status_t flx_start(flx_request_t *request);
 FLX_API flx_status_t flx_start_all(size_t count, flx_request_t *requests);
-/// Frees a request and sets it to null. What is under way goes on and ends with its communicator's later calls; a
-/// communicator is freed after all its requests have completed.
+/// Frees a request and sets it to null. What is under way goes on with its communicator's later calls; that it has
+/// ended, so that buffers are the caller's again, is certain when the communicator was freed, which waits for it.
 FLX_API flx_status_t flx_request_free(flx_request_t *request);
 /// \}
 

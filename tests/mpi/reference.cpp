@@ -198,9 +198,10 @@ testing::AssertionResult check_integer(const Case &c, const std::vector<T> &inpu
         case FLX_MAX:
             return compare(got, greatest);
         case FLX_AVG:
-            break;
+            return compare(got, static_cast<T>(wrapped / static_cast<T>(inputs.size())));
+        default:
+            return testing::AssertionFailure() << "no reference of " << static_cast<int>(c.op);
     }
-    return compare(got, static_cast<T>(wrapped / static_cast<T>(inputs.size())));
 }
 
 bool same_float(double a, double b) {
@@ -251,6 +252,8 @@ testing::AssertionResult check_float(const Case &c, const std::vector<T> &inputs
         case FLX_MAX:
             want = greatest;
             break;
+        default:
+            return testing::AssertionFailure() << "no reference of " << static_cast<int>(c.op);
     }
     const bool ordered = c.op == FLX_MIN || c.op == FLX_MAX;
     // The sum of zeros of both signs, and of x and -x, is +0: compared as numbers.

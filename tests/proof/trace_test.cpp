@@ -56,7 +56,7 @@ std::vector<Program> random_programs(int ranks, uint32_t seed) {
             call.op = FLX_SUM;
             call.root = static_cast<int>(random() % static_cast<uint32_t>(ranks));
             call.count = call.collective == Collective::barrier ? 1 : 1 + random() % 3000;
-            if (call.collective == Collective::allgather || call.collective == Collective::reduce_scatter_block)
+            if (call.single_input() || call.single_output())
                 call.count = (call.count / ranks + 1) * ranks;
             call.in_place = random() % 3 != 0;
             call.seed = random() % 100'000;

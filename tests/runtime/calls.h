@@ -33,10 +33,42 @@ struct TestCall {
 
     [[nodiscard]] size_t element() const { return size_of(dtype); }
     [[nodiscard]] size_t block() const { return count / ranks; }
-    [[nodiscard]] size_t in_count() const { return collective == Collective::allgather ? block() : count; }
-    [[nodiscard]] size_t out_count() const { return collective == Collective::reduce_scatter_block ? block() : count; }
+    [[nodiscard]] bool single_input() const {
+        return algorithms::input_layout(collective) == algorithms::Layout::single;
+    }
+    [[nodiscard]] bool single_output() const {
+        return algorithms::output_layout(collective) == algorithms::Layout::single;
+    }
+    [[nodiscard]] size_t in_count() const { return single_input() ? block() : count; }
+    [[nodiscard]] size_t out_count() const { return single_output() ? block() : count; }
+    [[nodiscard]] bool has_input(int rank) const {
+        return (collective != Collective::bcast && collective != Collective::scatter) || rank == root;
+    }
     [[nodiscard]] bool has_result(int rank) const {
-        return collective != Collective::barrier && (collective != Collective::reduce || rank == root);
+        switch (collective) {
+            case Collective::barrier:
+                return false;
+            case Collective::reduce:
+            case Collective::gather:
+                return rank == root;
+            case Collective::exscan:
+                return rank != 0;
+            default:
+                return true;
+        }
+    }
+    /// Its input lies in its output, or the other way round.
+    [[nodiscard]] bool is_in_place(int rank) const {
+        if (collective == Collective::bcast)
+            return true;
+        return in_place && has_result(rank) && (collective != Collective::scatter || rank == root);
+    }
+    [[nodiscard]] bool scans() const { return collective == Collective::scan || collective == Collective::exscan; }
+    /// Ranks whose inputs a reduction's result holds.
+    [[nodiscard]] int reduced(int rank) const {
+        if (!scans())
+            return ranks;
+        return collective == Collective::scan ? rank + 1 : rank;
     }
     [[nodiscard]] std::string text() const {
         return fmt::format("{} {} {} of {} elements, {} ranks, root {}{}", algorithms::name_of(collective),
@@ -130,7 +162,11 @@ inline std::vector<std::byte> result_of(const TestCall &call, int rank) {
     if (call.collective == Collective::bcast)
         return inputs[call.root];
     std::vector<std::byte> result;
-    if (call.collective == Collective::allgather) {
+    if (call.collective == Collective::scatter) {
+        const auto from = inputs[call.root].begin() + static_cast<ptrdiff_t>(rank * call.block() * call.element());
+        return {from, from + static_cast<ptrdiff_t>(call.block() * call.element())};
+    }
+    if (call.collective == Collective::allgather || call.collective == Collective::gather) {
         for (const auto &part : inputs)
             result.insert(result.end(), part.begin(), part.end());
         return result;
@@ -145,7 +181,7 @@ inline std::vector<std::byte> result_of(const TestCall &call, int rank) {
         };
         for (size_t i = 0; i < call.count; ++i) {
             T value = load(inputs[0], i);
-            for (int from = 1; from < call.ranks; ++from)
+            for (int from = 1; from < call.reduced(rank); ++from)
                 value = detail::combine(call.op, value, load(inputs[from], i));
             if (call.op == FLX_AVG)
                 value = static_cast<T>(value / static_cast<T>(call.ranks));
@@ -154,9 +190,9 @@ inline std::vector<std::byte> result_of(const TestCall &call, int rank) {
     });
     if (!known) {
         std::vector<const void *> sources;
-        for (const auto &part : inputs)
-            sources.push_back(part.data());
-        reduce_many(call.dtype, call.op, result.data(), sources.data(), call.ranks, call.count,
+        for (int from = 0; from < call.reduced(rank); ++from)
+            sources.push_back(inputs[from].data());
+        reduce_many(call.dtype, call.op, result.data(), sources.data(), call.reduced(rank), call.count,
                     call.op == FLX_AVG ? call.ranks : 1, false);
     }
     if (call.collective == Collective::reduce_scatter_block) {
@@ -171,21 +207,25 @@ inline std::vector<std::byte> result_of(const TestCall &call, int rank) {
 class TestBuffers {
   public:
     TestBuffers(const TestCall &call, int rank) : call_(call), rank_(rank), given_(input_of(call, rank)) {
-        const bool in_place = call.collective == Collective::bcast || (call.in_place && call.has_result(rank));
+        const bool in_place = call.is_in_place(rank);
         const size_t element = call.element();
         size_t out_bytes = call.out_count() * element;
-        if (in_place && call.collective == Collective::reduce_scatter_block)
+        if (in_place && call.single_output())
             out_bytes = call.count * element;
         in_memory_.assign(2 * kGuard + (in_place ? 0 : given_.size()), kFill);
         out_memory_.assign(
             2 * kGuard + (call.has_result(rank) || call.collective == Collective::barrier ? out_bytes : 0), kFill);
         result_ = out_memory_.data() + kGuard;
         if (in_place)
-            in_ = call.collective == Collective::allgather ? result_ + rank * call.block() * element : result_;
+            in_ = call.single_input() ? result_ + rank * call.block() * element : result_;
         else
             in_ = in_memory_.data() + kGuard;
-        if (call.collective != Collective::bcast || rank == call.root)
+        if (in_place && call.collective == Collective::scatter)
+            result_ += rank * call.block() * element;
+        if (call.has_input(rank))
             std::memcpy(in_, given_.data(), given_.size());
+        else if (!in_place)
+            given_.clear();
         in_place_ = in_place;
     }
 
@@ -214,7 +254,7 @@ class TestBuffers {
 
     const TestCall call_;
     const int rank_;
-    const std::vector<std::byte> given_;
+    std::vector<std::byte> given_;
     std::vector<std::byte> in_memory_, out_memory_;
     std::byte *in_ = nullptr;
     std::byte *result_ = nullptr;

@@ -71,7 +71,9 @@ std::vector<Program> random_programs(int ranks, uint32_t seed) {
                 call.op = static_cast<flx_op_t>(random() % kOps);
                 call.root = static_cast<int>(random() % ranks);
                 call.count = collective == Collective::barrier ? 1 : 1 + random() % most;
-                if (collective == Collective::allgather || collective == Collective::reduce_scatter_block)
+                if (call.scans() && call.op == FLX_AVG)
+                    call.op = FLX_SUM;
+                if (call.single_input() || call.single_output())
                     call.count = std::max<size_t>(1, call.count / ranks) * ranks;
                 call.in_place = random() % 2 == 0;
                 call.seed = random() % 100'000;
