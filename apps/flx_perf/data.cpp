@@ -129,6 +129,8 @@ uint64_t integer_result(flx_dtype_t dtype, flx_op_t op, const std::vector<uint64
             case FLX_MAX:
                 result = less ? result : value;
                 break;
+            default:  // not measured
+                break;
         }
     }
     if (op == FLX_AVG) {
@@ -154,6 +156,8 @@ double float_result(flx_op_t op, const std::vector<double> &values) {
                 break;
             case FLX_MAX:
                 result = std::max(result, values[i]);
+                break;
+            default:
                 break;
         }
     }

@@ -78,6 +78,8 @@ Number load(flx_dtype_t dtype, const std::byte *from) {
             return {loaded<float>(from), 0};
         case FLX_F64:
             return {loaded<double>(from), 0};
+        default:
+            break;
     }
     return {};
 }
@@ -108,6 +110,8 @@ Number step(flx_dtype_t dtype, flx_op_t op, Number a, Number b) {
             return b_less ? b : a;
         case FLX_MAX:
             return b_less ? a : b;
+        default:
+            break;
     }
     return {};
 }
