@@ -386,12 +386,12 @@ FLX_API flx_status_t flx_recv(void *recvbuf, size_t count, flx_dtype_t dtype, in
 FLX_API flx_status_t flx_sendrecv(const void *sendbuf, void *recvbuf, size_t sendcount, size_t recvcount,
                                   flx_dtype_t dtype, int dest, int source, flx_comm_t comm);
 
-/// Calls of flx_send, flx_recv, flx_sendrecv, flx_alltoall and flx_alltoallv on `comm` between these two return at once
-/// and are started together, and have all completed when flx_group_end returns; until then their buffers are FLX's.
-/// Several messages between two ranks are matched in the order of the calls. A call that fails is not part of the
-/// group. An alltoall(v) is in a group on all ranks or on none, and with the same ones in the same order; messages need
-/// not be in a group on both sides. Groups do not nest and have nothing else in them. Those of this rank to itself must
-/// match.
+/// Calls of flx_send, flx_recv, flx_sendrecv, flx_alltoall(v) and flx_allreduce on `comm` between these two return at
+/// once, start together, and have all ended when flx_group_end returns; until then their buffers are FLX's. Messages
+/// between two ranks are matched in the order of the calls; they need not be in a group on both sides; those to oneself
+/// must match. Collectives are in a group on all ranks or on none, the same ones in the same order. Small allreduces of
+/// one type and reduction in a row are carried out as one, with the bits of one allreduce of all their elements. A call
+/// that fails is not part of the group. Groups do not nest and have nothing else in them.
 FLX_API flx_status_t flx_group_begin(flx_comm_t comm);
 FLX_API flx_status_t flx_group_end(flx_comm_t comm);
 /// \}

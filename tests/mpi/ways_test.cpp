@@ -282,6 +282,54 @@ TEST(Ways, RequestsSayWhatIsWrongWithThem) {
     EXPECT_EQ(flx_dtype_create(16385, &dtype), FLX_ERR_ARGUMENT);
 }
 
+/// Allreduces of a group, of which some are carried out as one, beside messages.
+TEST(Ways, GroupsFuseSmallSums) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int ranks = comm.size();
+    Random random(seed());
+    for (int round = 0; round < 10; ++round) {
+        struct Part {
+            flx_op_t op;
+            bool in_place;
+            std::vector<int64_t> in, out;
+        };
+        std::vector<Part> parts(1 + random.below(40));
+        for (Part &part : parts) {
+            part.op = random.below(8) == 0 ? FLX_MAX : FLX_SUM;
+            part.in_place = random.below(2) == 0;
+            const size_t count = random.below(10) == 0 ? random.below(30'000) : random.below(50);
+            for (size_t i = 0; i < count; ++i)
+                part.in.push_back(static_cast<int64_t>(i) + comm.rank());
+            part.out = part.in_place ? part.in : std::vector<int64_t>(count, -1);
+        }
+        const int next = (comm.rank() + 1) % ranks;
+        const int previous = (comm.rank() + ranks - 1) % ranks;
+        int64_t token = -1;
+        const int64_t mine = comm.rank();
+        float sum = 1.5F;
+        ASSERT_TRUE(succeeded(flx_group_begin(comm)));
+        for (Part &part : parts)
+            ASSERT_TRUE(succeeded(flx_allreduce(part.in_place ? FLX_IN_PLACE : part.in.data(), part.out.data(),
+                                                part.in.size(), FLX_INT64, part.op, comm)));
+        ASSERT_TRUE(succeeded(flx_sendrecv(&mine, &token, 1, 1, FLX_INT64, next, previous, comm)));
+        ASSERT_TRUE(succeeded(flx_allreduce(FLX_IN_PLACE, &sum, 1, FLX_F32, FLX_SUM, comm)));
+        EXPECT_EQ(flx_bcast(&sum, 1, FLX_F32, 0, comm), FLX_ERR_ARGUMENT);
+        ASSERT_TRUE(succeeded(flx_group_end(comm)));
+        bool right = token == previous && sum == 1.5F * static_cast<float>(ranks);
+        for (const Part &part : parts)
+            for (size_t i = 0; i < part.out.size(); ++i) {
+                const auto value = static_cast<int64_t>(i);
+                const int64_t want =
+                    part.op == FLX_MAX ? value + ranks - 1 : value * ranks + int64_t{ranks} * (ranks - 1) / 2;
+                right = right && part.out[i] == want;
+            }
+        EXPECT_TRUE(right) << "round " << round;
+        if (!everywhere(right))
+            break;
+    }
+}
+
 /// A request that nobody asks about any more goes on, and has ended when its communicator was freed.
 TEST(Ways, FreedRequestsComplete) {
     Comm comm = Comm::world();
