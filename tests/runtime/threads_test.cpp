@@ -38,7 +38,8 @@ std::vector<int32_t> input(int rank, size_t count) {
 }
 
 Status run(Communicator &comm, Collective collective, const void *in, void *out, size_t count, int root = 0) {
-    Operation operation;
+    Call call;
+    Operation &operation = call.operation;
     operation.collective = collective;
     operation.in = in;
     operation.out = out;
@@ -46,7 +47,7 @@ Status run(Communicator &comm, Collective collective, const void *in, void *out,
     operation.dtype = FLX_INT32;
     operation.op = FLX_SUM;
     operation.root = root;
-    return comm.run(operation);
+    return comm.run(call);
 }
 
 #define FLX_OK(expression)                                     \
