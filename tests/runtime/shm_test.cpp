@@ -93,10 +93,7 @@ Caller fused_caller(std::byte *memory, int rank, int ranks, size_t payload) {
                 return fused->allgather(buffers.in(), buffers.out(), call.block() * call.element(), signature, waiter);
             case Collective::bcast:
                 return fused->bcast(buffers.out(), call.count * call.element(), call.root, signature, waiter);
-            case Collective::barrier:
-            case Collective::alltoall:  // random_call() makes none of these: tests/mpi/exchanges_test.cpp does
-            case Collective::alltoallv:
-            case Collective::send_recv:
+            default:  // barrier; random_call() makes no others: tests/mpi/exchanges_test.cpp and ways_test.cpp do
                 break;
         }
         return fused->barrier(signature, waiter);
