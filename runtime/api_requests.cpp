@@ -1,5 +1,6 @@
 /// The public functions that do not block: requests, their completion, and persistent ones.
 #include <algorithm>
+#include <deque>
 
 #include "api.h"
 #include "request.h"
@@ -161,7 +162,7 @@ class Waiters {
         for (const Entry &entry : entries_)
             if (entry.comm == comm)
                 return;
-        entries_.push_back({comm, comm->impl->waiter()});
+        entries_.emplace_back(comm);
     }
     /// After a turn in which what is wanted was not completed. An error breaks off what its communicator has under way.
     void pause(bool moved) {
@@ -176,10 +177,11 @@ class Waiters {
 
   private:
     struct Entry {
+        explicit Entry(flx_comm *its_comm) : comm(its_comm), waiter(its_comm->impl->waiter()) {}
         flx_comm *comm;
         Waiter waiter;
     };
-    std::vector<Entry> entries_;
+    std::deque<Entry> entries_;  // which stay where they are
     size_t turn_ = 0;
 };
 

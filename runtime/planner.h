@@ -23,7 +23,7 @@ struct Agreed {
     bool shared_memory = false;  ///< whether fused and streamed exist; if not, `direct` stands in with the same bits
     bool peer_memory = false;    ///< with shared_memory: ranks can read each other (shm/peer_memory.h)
     bool strict = false;
-    shm::Ways ways;  ///< with shared_memory
+    shm::Ways ways = shm::Ways();  ///< with shared_memory
 };
 
 /// How an operation is carried out: by shared memory as a whole (shm/fused.h, shm/stream.h, shm/peer_memory.h), by a
