@@ -10,7 +10,6 @@
 
 #include "communicator.h"
 #include "log.h"
-#include "measure.h"
 #include "network.h"
 #include "telemetry.h"
 #include "topology.h"
@@ -55,17 +54,6 @@ std::vector<std::string> split_names(const std::string &list) {
 template <typename Range>
 std::string join(const Range &names) {
     return fmt::format("{}", fmt::join(names, ", "));
-}
-
-/// Whatever disturbs a measurement makes it worse.
-void keep_better(LinkMeasured &best, const LinkMeasured &found) {
-    if (!found.done)
-        return;
-    if (!best.done)
-        best = found;
-    best.latency_ns = std::min(best.latency_ns, found.latency_ns);
-    best.bytes_per_ns = std::max(best.bytes_per_ns, found.bytes_per_ns);
-    best.together_bytes_per_ns = std::max(best.together_bytes_per_ns, found.together_bytes_per_ns);
 }
 
 }  // namespace
@@ -314,26 +302,6 @@ Status Communicator::allow_links() {
     return {};
 }
 
-/// Waits, not long, until nothing that probing sent is under way on any rank: links that no operation uses are not
-/// looked at any more.
-Status Communicator::settle_probing() {
-    constexpr int kRounds = 40;
-    constexpr int64_t kRoundNs = 2'000'000;
-    std::vector<uint8_t> all(size_);
-    for (int round = 0; size_ > 1 && round < kRounds; ++round) {
-        const int64_t end = now_ns() + kRoundNs;
-        do {
-            drop_strays();
-            sched_yield();
-        } while (!settled() && now_ns() < end);
-        const uint8_t open = settled() ? 0 : 1;
-        FLX_TRY(bootstrap_->allgather(&open, sizeof open, all.data()));
-        if (std::find(all.begin(), all.end(), 1) == all.end())
-            break;
-    }
-    return {};
-}
-
 /// Each rank learns which links the others have: a rail may have failed to open there, or not be allowed. A link is
 /// used between two ranks that both have it.
 Status Communicator::exchange_links() {
@@ -377,142 +345,6 @@ void Communicator::drop_failed_links() {
             log().warn("{} is not used: {}", links_[l].name, status.sentence());
         }
     }
-}
-
-/// Loads the links towards the next rank on this host, then on the next host, and agrees on what was found.
-Status Communicator::measure(const Communicator *parent) {
-    if (size_ == 1)
-        return {};
-    const auto same = [](const LinkSlot &a, const LinkSlot &b) { return a.identity == b.identity; };
-    if (parent != nullptr &&
-        std::equal(links_.begin(), links_.end(), parent->links_.begin(), parent->links_.end(), same)) {
-        for (size_t l = 0; l < links_.size(); ++l) {
-            links_[l].near = parent->links_[l].near;
-            links_[l].far = parent->links_[l].far;
-        }
-        return {};
-    }
-    const int64_t budget_ms = config_.integer("FLX_PROBE_MS");
-    if (budget_ms == 0) {
-        // Nothing is known: shared memory within a host, all rails alike between hosts.
-        for (LinkSlot &slot : links_) {
-            slot.far.done = true;
-            slot.near.done = links_[0].link == nullptr || slot.link == links_[0].link;
-        }
-        return {};
-    }
-    const int64_t began = now_ns();
-    std::vector<std::vector<int>> on_host(hosts_);
-    for (int rank = 0; rank < size_; ++rank)
-        on_host[members_[rank].host].push_back(rank);
-    const auto least = std::min_element(on_host.begin(), on_host.end(),
-                                        [](const auto &a, const auto &b) { return a.size() < b.size(); });
-    const int local = members_[rank_].local;
-    const bool both = most_per_host_ > 1 && hosts_ > 1;
-    std::array<LinkMeasured, 2 * kMaxLinks> mine{};
-    if (most_per_host_ > 1) {
-        const std::vector<int> &ring = on_host[host_];
-        const bool alone = ring.size() == 1;
-        // Within a host all links live on the same cores, and whatever else runs there disturbs: twice, the better
-        // counts.
-        for (int round = 0; round < 2; ++round) {
-            std::array<LinkMeasured, kMaxLinks> found{};
-            FLX_TRY(measure_ring(alone ? -1 : ring[(local + 1) % ring.size()],
-                                 alone ? -1 : ring[(local + ring.size() - 1) % ring.size()],
-                                 budget_ms / (both ? 4.0 : 2.0), found));
-            for (size_t l = 0; l < found.size(); ++l) {
-                keep_better(mine[l], found[l]);
-                if (l < links_.size() && links_[l].link && mine[l].done)
-                    links_[l].why_off.clear();  // of the other round
-            }
-        }
-    }
-    if (hosts_ > 1) {
-        const bool idle = local >= static_cast<int>(least->size());
-        FLX_TRY(measure_ring(idle ? -1 : on_host[(host_ + 1) % hosts_][local],
-                             idle ? -1 : on_host[(host_ + hosts_ - 1) % hosts_][local], budget_ms / (both ? 2.0 : 1.0),
-                             std::span(mine).last<kMaxLinks>()));
-    }
-    std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> all(size_);
-    FLX_TRY(bootstrap_->allgather(mine.data(), sizeof mine, all.data()));
-    // What came when its receiver had seen enough fills room that the first messages need.
-    drop_strays();
-    for (size_t l = 0; l < links_.size(); ++l) {
-        links_[l].near = mean_of(all, l);
-        links_[l].far = mine[kMaxLinks + l].done ? mine[kMaxLinks + l] : mean_of(all, kMaxLinks + l);
-        links_[l].near.small_ns = small_ns(all, l);
-        links_[l].far.small_ns = small_ns(all, kMaxLinks + l);
-    }
-    probe_ns_ = now_ns() - began;
-    log().info("probed {} links in {:.0f} ms", links_.size(), probe_ns_ / 1e6);
-    return {};
-}
-
-Status Communicator::measure_ring(int next, int previous, double budget_ms, std::span<LinkMeasured, kMaxLinks> found) {
-    std::vector<Link *> links;
-    std::vector<size_t> index;
-    for (size_t l = 0; l < links_.size(); ++l) {
-        Link *link = links_[l].link.get();
-        if ((next >= 0 && reaches(l, next)) || (previous >= 0 && reaches(l, previous))) {
-            links.push_back(link);
-            index.push_back(l);
-        }
-    }
-    const auto count = static_cast<int32_t>(links.size());
-    std::vector<int32_t> counts(size_);
-    FLX_TRY(bootstrap_->allgather(&count, sizeof count, counts.data()));
-    probe::MeasureOptions options;
-    options.comm = id_;
-    options.slots = *std::max_element(counts.begin(), counts.end());
-    // A link that has nobody to be compared with is measured for reports only.
-    options.budget_ms = options.slots > 1 ? budget_ms : std::min(budget_ms, 20.0);
-    if (options.slots == 0)
-        return {};
-    FLX_TRY(bootstrap_->barrier());
-    const probe::GroupMeasurement result = probe::measure_links(links, next, previous, options);
-    FLX_TRY(bootstrap_->barrier());
-    for (size_t i = 0; i < index.size() && next >= 0; ++i) {
-        const probe::LinkMeasurement &measured = result.links[i];
-        found[index[i]] = {measured.usable, measured.latency_ns, measured.bytes_per_ns, measured.together_bytes_per_ns};
-        if (!measured.usable)
-            links_[index[i]].why_off = measured.reason;
-    }
-    return {};
-}
-
-/// Of what each rank measured in one place: the mean, since a rank that lost its core for a moment saw little.
-LinkMeasured Communicator::mean_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place) {
-    LinkMeasured mean;
-    double ranks = 0;
-    for (const auto &rank : all) {
-        const LinkMeasured &one = rank[place];
-        if (!one.done)
-            continue;
-        ++ranks;
-        mean.latency_ns += one.latency_ns;
-        mean.bytes_per_ns += one.bytes_per_ns;
-        mean.together_bytes_per_ns += one.together_bytes_per_ns;
-    }
-    if (ranks == 0)
-        return mean;
-    return {true, mean.latency_ns / ranks, mean.bytes_per_ns / ranks, mean.together_bytes_per_ns / ranks};
-}
-
-/// What a chunk of 4 KiB takes, by the best that any rank measured: what disturbs makes a link look slower, never
-/// faster, and all ranks shall find the same.
-double Communicator::small_ns(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place) {
-    constexpr double kBytes = 4096;
-    constexpr double kUnknown = 1e12;
-    double latency = kUnknown;
-    double rate = 0;
-    for (const auto &rank : all) {
-        const LinkMeasured &one = rank[place];
-        if (!one.done)
-            continue;
-        latency = std::min(latency, one.latency_ns);
-        rate = std::max({rate, one.bytes_per_ns, one.together_bytes_per_ns});
-    }
-    return rate > 0 ? latency + kBytes / rate : kUnknown;
 }
 
 /// FLX_LEND and FLX_OWN_RAIL: which rail is this rank's own. None where that would change nothing: with one rank on the
