@@ -21,17 +21,28 @@ TEST(Dtype, SizesAreThoseOfTheCTypes) {
     EXPECT_EQ(size_of(FLX_BF16), 2u);
     EXPECT_EQ(size_of(FLX_F32), sizeof(float));
     EXPECT_EQ(size_of(FLX_F64), sizeof(double));
+    struct ShortAndInt {
+        int16_t value;
+        int32_t index;
+    };
+    struct DoubleAndInt {
+        double value;
+        int32_t index;
+    };
+    EXPECT_EQ(size_of(FLX_INT16_INT32), sizeof(ShortAndInt));
+    EXPECT_EQ(size_of(FLX_F64_INT32), sizeof(DoubleAndInt));
+    EXPECT_EQ(size_of(FLX_COMPLEX_F64), 2 * sizeof(double));
 }
 
 TEST(Dtype, NamesAreDistinctAndParseBack) {
     std::set<std::string_view> names;
-    for (int i = 0; i < kDtypes; ++i) {
+    for (int i = 0; i < kAllDtypes; ++i) {
         const auto dtype = static_cast<flx_dtype_t>(i);
         EXPECT_TRUE(valid(dtype));
         EXPECT_TRUE(names.insert(name_of(dtype)).second);
         EXPECT_EQ(parse_dtype(name_of(dtype)), dtype);
     }
-    for (int i = 0; i < kOps; ++i) {
+    for (int i = 0; i < kAllOps; ++i) {
         const auto op = static_cast<flx_op_t>(i);
         EXPECT_TRUE(valid(op));
         EXPECT_TRUE(names.insert(name_of(op)).second);
@@ -43,10 +54,10 @@ TEST(Dtype, NamesAreDistinctAndParseBack) {
 }
 
 TEST(Dtype, RejectsWhatIsNotOne) {
-    for (const int value : {-1, 12, 1000}) {
+    for (const int value : {-1, static_cast<int>(kAllDtypes), 1000}) {
         EXPECT_FALSE(valid(static_cast<flx_dtype_t>(value))) << value;
     }
-    for (const int value : {-1, 5, 1000}) {
+    for (const int value : {-1, static_cast<int>(kAllOps), 1000}) {
         EXPECT_FALSE(valid(static_cast<flx_op_t>(value))) << value;
     }
     for (const char *name : {"", "f", "f3", "f320", "F32", "float", " f32", "sum"}) {
