@@ -53,7 +53,10 @@ flx_status_t flx_comm_link_stats(flx_comm_t comm, flx_link_stats_t *stats, size_
             return fail(FLX_ERR_ARGUMENT, "entry_size is {}; sizeof(flx_link_stats_t) is {}", entry_size,
                         sizeof(flx_link_stats_t));
         const auto &links = comm->impl->links();
-        *count = links.size();
+        const flx::cuda::Group *devices = comm->impl->devices();
+        const std::vector<flx::cuda::GpuLink> between_gpus =
+            devices == nullptr ? std::vector<flx::cuda::GpuLink>{} : devices->links();
+        *count = links.size() + between_gpus.size();
         for (size_t l = 0; l < std::min(capacity, links.size()); ++l) {
             flx_link_stats_t entry{};
             std::strncpy(entry.name, links[l].name.c_str(), sizeof entry.name - 1);
@@ -66,6 +69,17 @@ flx_status_t flx_comm_link_stats(flx_comm_t comm, flx_link_stats_t *stats, size_
             entry.latency_us = measured.latency_ns / 1e3;
             entry.bandwidth_GBps = measured.bytes_per_ns;
             entry.share = comm->impl->last_share(static_cast<int>(l));
+            stats[l] = entry;
+        }
+        for (size_t l = links.size(); l < std::min(capacity, *count); ++l) {
+            const flx::cuda::GpuLink &link = between_gpus[l - links.size()];
+            flx_link_stats_t entry{};
+            std::strncpy(entry.name, link.name.c_str(), sizeof entry.name - 1);
+            std::strncpy(entry.why, link.why_off.c_str(), sizeof entry.why - 1);
+            entry.enabled = link.why_off.empty() ? 1 : 0;
+            entry.bytes_sent = link.bytes_sent;
+            entry.bandwidth_GBps = link.bytes_per_ns;
+            entry.share = link.share;
             stats[l] = entry;
         }
         return {};

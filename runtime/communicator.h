@@ -147,6 +147,7 @@ class Communicator final : private Router, private Watch {
 
     // Making (wiring.cpp).
     [[nodiscard]] std::string agreed_knobs() const;
+    [[nodiscard]] std::string forced_shares() const;
     Status meet();
     Status note_members(const std::vector<std::string> &all, const std::string &knobs);
     Status take_id();

@@ -75,7 +75,6 @@ void report_devices(const Communicator &comm, std::vector<std::string> &lines) {
         return;
     }
     indent(lines, comm.devices()->report());
-    lines.push_back(fmt::format("  {} bytes written to peers", comm.devices()->bytes_sent()));
 }
 
 void report_algorithms(std::vector<std::string> &lines) {

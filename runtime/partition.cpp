@@ -164,6 +164,19 @@ Status parse_partition(const std::string &text, std::span<const std::string> lin
     return {};
 }
 
+SplitPartition split_partition(const std::string &text, std::span<const std::string> links) {
+    SplitPartition split;
+    for (std::string_view rest = text; !rest.empty();) {
+        const auto comma = rest.find(',');
+        const std::string_view item = rest.substr(0, comma);
+        const bool named = std::find(links.begin(), links.end(), trim(item.substr(0, item.rfind(':')))) != links.end();
+        std::string &side = named ? split.named : split.rest;
+        side += fmt::format("{}{}", side.empty() ? "" : ",", item);
+        rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 1);
+    }
+    return split;
+}
+
 std::string to_string(const PartitionVector &vector, std::span<const std::string> links) {
     std::string text;
     for (int i = 0; i < vector.links && i < static_cast<int>(links.size()); ++i) {

@@ -59,6 +59,13 @@ class PieceCutter {
 /// among `links` are an error that lists them; links not named get 0. FLX_ERR_CONFIG leaves `vector` as it was.
 Status parse_partition(const std::string &text, std::span<const std::string> links, PartitionVector &vector);
 
+/// The items of such a text that name one of `links`, and the others: texts of the same form.
+struct SplitPartition {
+    std::string named;
+    std::string rest;
+};
+SplitPartition split_partition(const std::string &text, std::span<const std::string> links);
+
 /// `shm .90, eth0 .10`: for logs and reports; links without a share are left out.
 std::string to_string(const PartitionVector &vector, std::span<const std::string> links);
 

@@ -351,7 +351,7 @@ void Communicator::drop_failed_links() {
 /// host, or one rail.
 Status Communicator::own_rail() {
     const std::string &lend = config_.text("FLX_LEND");
-    if (ledger_ == nullptr || lend == "off" || !config_.text("FLX_PARTITION").empty())
+    if (ledger_ == nullptr || lend == "off" || !forced_shares().empty())
         return {};
     std::vector<size_t> rails;  // of this host, to others
     for (size_t l = 1; l < links_.size(); ++l)
@@ -424,9 +424,10 @@ Status Communicator::make_routes() {
     for (const LinkSlot &slot : links_)
         names.push_back(slot.name);
     PartitionVector forced;
-    const bool is_forced = !config_.text("FLX_PARTITION").empty();
+    const std::string shares = forced_shares();
+    const bool is_forced = !shares.empty();
     if (is_forced)
-        FLX_TRY(parse_partition(config_.text("FLX_PARTITION"), names, forced));
+        FLX_TRY(parse_partition(shares, names, forced));
     if (is_forced && (links_[0].link == nullptr || forced.weight[0] != PartitionVector::kWhole))
         leave_shared_memory();  // The caller wants to see its bytes on these links.
 

@@ -7,7 +7,7 @@ std::string take_device(MPI_Comm /*mpi_comm*/) {
 }
 
 std::unique_ptr<DeviceMeasurer> make_device_measurer(const Options & /*options*/, flx_comm_t /*flx_comm*/,
-                                                     MPI_Comm mpi_comm, std::string &why) {
+                                                     MPI_Comm mpi_comm, LinkCounters & /*links*/, std::string &why) {
     why = take_device(mpi_comm);
     return nullptr;
 }

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <type_traits>
 
 #include "data.h"
 #include "device_data.h"
 #include "nccl.h"
+#include "timing.h"
 
 namespace flx::perf {
 namespace {
@@ -33,10 +35,11 @@ Memory allocate(size_t bytes) {
 
 class Measurement final : public DeviceMeasurer {
   public:
-    Measurement(const Options &options, flx_comm_t flx_comm, MPI_Comm mpi_comm)
+    Measurement(const Options &options, flx_comm_t flx_comm, MPI_Comm mpi_comm, LinkCounters &links)
         : options_(options),
           flx_comm_(flx_comm),
           mpi_comm_(mpi_comm),
+          links_(links),
           pattern_(options.dtype, has_reduction(options.collective) ? std::optional(options.op) : std::nullopt,
                    ranks_of(mpi_comm)) {
         job_.kind = options.collective;
@@ -111,7 +114,9 @@ class Measurement final : public DeviceMeasurer {
         result.bytes = shape.bytes;
         result.algorithm = way();
         result.why_no_peer = nccl_ && !peer ? "NCCL has no such type" : "";
-        result.wrong = checked_call(false);
+        Carried carried = Carried(links_.names().size());
+        result.wrong = carried_in([&] { return checked_call(false); }, carried);
+        result.first_call = over_ranks(carried);
         uint64_t peer_wrong = peer ? checked_call(true) : 0;
 
         const int sides = peer ? 3 : 1;
@@ -127,14 +132,19 @@ class Measurement final : public DeviceMeasurer {
                 ? (options_.iterations + blocks - 1) / blocks
                 : std::clamp<int64_t>(calls_for(options_.max_seconds / blocks / sides, seconds), 2, 400);
         std::vector<std::vector<double>> us(sides);
+        carried.assign(carried.size(), 0);
         for (int block = 0; block < blocks; ++block) {
             for (int turn = 0; turn < sides; ++turn) {
                 const int side = side_in_turn(block, turn, sides);
-                us[side].push_back(1e6 * time_calls(side != 0, calls) / static_cast<double>(calls));
+                const double all = carried_in([&] { return time_calls(side != 0, calls); }, carried);
+                us[side].push_back(1e6 * all / static_cast<double>(calls));
             }
             done((block + 1.0) / blocks);
         }
-        result.wrong += checked_call(false);
+        result.partition = over_ranks(carried);
+        carried.assign(carried.size(), 0);
+        result.wrong += carried_in([&] { return checked_call(false); }, carried);
+        result.last_call = over_ranks(carried);
         for (std::vector<double> &side : us)
             MPI_Allreduce(MPI_IN_PLACE, side.data(), static_cast<int>(side.size()), MPI_DOUBLE, MPI_MAX, mpi_comm_);
         result.us = summarise(us[0]);
@@ -153,6 +163,25 @@ class Measurement final : public DeviceMeasurer {
     }
 
   private:
+    using Carried = std::vector<uint64_t>;
+
+    /// Adds what this rank's links carried meanwhile. Of graphs, what was captured.
+    template <typename Function>
+    std::invoke_result_t<Function> carried_in(const Function &function, Carried &carried) {
+        Carried before(carried.size());
+        Carried after(carried.size());
+        links_.read(before.data());
+        const auto result = function();
+        links_.read(after.data());
+        for (size_t i = 0; i < carried.size(); ++i)
+            carried[i] += after[i] - before[i];
+        return result;
+    }
+    Shares over_ranks(Carried carried) const {
+        MPI_Allreduce(MPI_IN_PLACE, carried.data(), static_cast<int>(carried.size()), MPI_UINT64_T, MPI_SUM, mpi_comm_);
+        return shares_of(carried);
+    }
+
     static int ranks_of(MPI_Comm comm) {
         int ranks = 0;
         MPI_Comm_size(comm, &ranks);
@@ -341,6 +370,7 @@ class Measurement final : public DeviceMeasurer {
     const Options &options_;
     flx_comm_t flx_comm_;
     MPI_Comm mpi_comm_;
+    LinkCounters &links_;
     Pattern pattern_;
     Job job_;
     std::unique_ptr<Nccl> nccl_;
@@ -380,8 +410,8 @@ std::string take_device(MPI_Comm mpi_comm) {
 }
 
 std::unique_ptr<DeviceMeasurer> make_device_measurer(const Options &options, flx_comm_t flx_comm, MPI_Comm mpi_comm,
-                                                     std::string &why) {
-    auto made = std::make_unique<Measurement>(options, flx_comm, mpi_comm);
+                                                     LinkCounters &links, std::string &why) {
+    auto made = std::make_unique<Measurement>(options, flx_comm, mpi_comm, links);
     why = any_of(made->prepare(), mpi_comm);
     if (why.empty())
         why = any_of(made->connect(), mpi_comm);

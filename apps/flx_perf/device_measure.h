@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "links.h"
 #include "report.h"
 
 namespace flx::perf {
@@ -29,6 +30,6 @@ std::string take_device(MPI_Comm mpi_comm);
 
 /// Collective; null, and why on all ranks, where a rank lacks what it needs. References must outlive the result.
 std::unique_ptr<DeviceMeasurer> make_device_measurer(const Options &options, flx_comm_t flx_comm, MPI_Comm mpi_comm,
-                                                     std::string &why);
+                                                     LinkCounters &links, std::string &why);
 
 }  // namespace flx::perf

@@ -156,13 +156,17 @@ int measure_all(const Options &options, flx_comm_t comm, int rank, Files &files)
 
 /// As measure_all, on GPU memory.
 int measure_devices(const Options &options, flx_comm_t comm, int rank, Files &files) {
+    LinkCounters links(comm, MPI_COMM_WORLD);
+    if (any_failed(links.status(), "reading the links")) {
+        return 2;
+    }
     std::string why;
-    const auto measurer = make_device_measurer(options, comm, MPI_COMM_WORLD, why);
+    const auto measurer = make_device_measurer(options, comm, MPI_COMM_WORLD, links, why);
     if (!measurer) {
         say(stderr, fmt::format("flx_perf: rank {}: {}\n", rank, why));
         return 2;
     }
-    Results results{options, describe_machine(MPI_COMM_WORLD), {}, {}};
+    Results results{options, describe_machine(MPI_COMM_WORLD), links.names(), {}};
     measurer->describe(results.machine);
     if (rank == 0) {
         say(stdout, header_text(options, results.machine));

@@ -1,10 +1,12 @@
 /// The part of a communicator that has to do with GPUs: when they are opened, and whether its ranks are there.
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "board.h"
 #include "communicator.h"
 #include "log.h"
+#include "partition.h"
 #include "plan.h"
 
 namespace flx {
@@ -85,6 +87,12 @@ Status Communicator::open_devices_in_use() {
     if (const Status status = open_devices(); !status.ok())
         log().info("no collectives on GPUs: {}", status.sentence());
     return {};
+}
+
+/// FLX_PARTITION without the links between GPUs, which are no business of host memory.
+std::string Communicator::forced_shares() const {
+    const std::array<std::string, 2> gpu_links{cuda::kNvlink, cuda::kPcie};
+    return split_partition(config_.text("FLX_PARTITION"), gpu_links).rest;
 }
 
 void Communicator::close_devices() {

@@ -67,6 +67,7 @@ Status DeviceGroup::allocate(const Config &config) {
     limits_.line_bytes = config.size("FLX_CUDA_SMALL");
     limits_.engine_bytes = config.size("FLX_CUDA_ENGINES");
     limits_.blocks = static_cast<uint32_t>(config.integer("FLX_CUDA_BLOCKS"));
+    FLX_TRY(open_staged(config));
     void *memory = nullptr;
     // Whole pages: copy engines are a quarter slower in other allocations.
     FLX_TRY_CUDA(
@@ -110,9 +111,9 @@ Status DeviceGroup::load_kernels() const {
 }
 
 Status DeviceGroup::agree_on(const Config &config) {
-    const std::string mine =
-        fmt::format("FLX_CUDA_STAGING={} FLX_CUDA_SMALL={} FLX_CUDA_ENGINES={} FLX_CUDA_BLOCKS={}",
-                    config.size("FLX_CUDA_STAGING"), limits_.line_bytes, limits_.engine_bytes, limits_.blocks);
+    const std::string mine = fmt::format(
+        "FLX_CUDA_STAGING={} FLX_CUDA_SMALL={} FLX_CUDA_ENGINES={} FLX_CUDA_BLOCKS={} FLX_CUDA_PINNED={}",
+        config.size("FLX_CUDA_STAGING"), limits_.line_bytes, limits_.engine_bytes, limits_.blocks, pinned_wanted_);
     std::vector<std::string> all;
     FLX_TRY(bootstrap_.allgather_text(mine, all));
     for (int rank = 0; rank < ranks_; ++rank)
@@ -132,13 +133,14 @@ DeviceGroup::~DeviceGroup() {
     watcher_.abort();
     watcher_.stop();
     cudaDeviceSynchronize();
+    host_.close();
     regions_.clear();
     windows_.close();
     cudaFree(window_);
     for (cudaStream_t stream : {stream_, side_})
         if (stream != nullptr)
             cudaStreamDestroy(stream);
-    reduced_.push_back(event_);
+    reduced_.insert(reduced_.end(), {event_, began_, copied_, drained_});
     for (cudaEvent_t event : reduced_)
         if (event != nullptr)
             cudaEventDestroy(event);
@@ -227,7 +229,16 @@ Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream) {
     FLX_TRY(open_for(call, region));
     const Plan plan = this->plan(call, region);
     const Job job = job_for(call, plan, region);
-    count(call, plan);
+    Cut cut;
+    FLX_TRY(cut_for(job, plan.way, stream, cut));
+    count(call, plan, cut);
+    FLX_TRY(carry_out(call, plan, job, cut, stream));
+    if (cut.timed)
+        timed_ = Timed{call.kind, cut};
+    return {};
+}
+
+Status DeviceGroup::carry_out(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream) {
     const Kernels kernels = kernels_for(call);
     switch (plan.way) {
         case Way::packets:
@@ -239,9 +250,9 @@ Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream) {
         case Way::tiles:
             return launch(kernels.exchange, plan.blocks, plan.threads, &job, stream);
         case Way::chain:
-            return launch(chain_kernel(), plan.blocks, plan.threads, &job, stream);
+            return run_chain_with(job, plan, cut, stream);
         case Way::engines:
-            return run_engines(call, job, stream);
+            return run_engines(call, job, cut, stream);
     }
     return {};
 }
@@ -262,7 +273,7 @@ Status DeviceGroup::run(const Call &call) {
     }
 }
 
-void DeviceGroup::count(const Call &call, const Plan &plan) {
+void DeviceGroup::count(const Call &call, const Plan &plan, const Cut &cut) {
     const uint64_t bytes = bytes_of(call);
     const uint64_t peers = ranks_ - 1;
     const bool one_hop = plan.way == Way::packets || plan.way == Way::lines;
@@ -288,7 +299,12 @@ void DeviceGroup::count(const Call &call, const Plan &plan) {
             sent = one_hop && rank_ == call.root ? 0 : bytes;
             break;
     }
+    // What is staged reaches every peer; over NVLink, ranks of a chain pass on what comes to one of them.
+    const bool bcast = call.kind == Kind::bcast;
+    const uint64_t staged = !bcast || rank_ == call.root ? cut.bytes * peers : 0;
+    sent -= std::min(sent, bcast ? cut.bytes : staged);
     sent_.fetch_add(sent, std::memory_order_relaxed);
+    staged_.fetch_add(staged, std::memory_order_relaxed);
 }
 
 Status DeviceGroup::add_memory(void *memory, size_t bytes) {
@@ -305,6 +321,7 @@ Status DeviceGroup::add_memory(void *memory, size_t bytes) {
         return fail(FLX_ERR_ARGUMENT,
                     "ranks registered memory of different sizes, or that lies differently on 16-byte lines");
     regions_.push_back(std::move(region));
+    FLX_TRY(settle_staged(regions_.back()));
     return bootstrap_.barrier();
 }
 
@@ -325,7 +342,7 @@ Status DeviceGroup::remove_memory(void *memory) {
 std::vector<std::string> DeviceGroup::report() const {
     cudaDeviceProp properties{};
     cudaGetDeviceProperties(&properties, device_);
-    return {
+    std::vector<std::string> lines{
         fmt::format("device {}: {}, {} multiprocessors", device_, properties.name, properties.multiProcessorCount),
         fmt::format("window of {:.1f} MiB for each peer to write into; {} regions registered",
                     layout_.bytes() / 1048576.0, regions_.size()),
@@ -334,6 +351,16 @@ std::vector<std::string> DeviceGroup::report() const {
                     limits_.line_bytes, limits_.blocks,
                     limits_.engine_bytes == 0 ? "where they were measured to be faster"
                                               : fmt::format("{} B", limits_.engine_bytes))};
+    for (const GpuLink &link : links()) {
+        std::string text = fmt::format("{:<12} {:<4}", link.name, link.why_off.empty() ? "on" : "off");
+        if (link.bytes_per_ns > 0)
+            text += fmt::format("  {:.1f} GB/s", link.bytes_per_ns);
+        text += fmt::format("  {} bytes sent{}{}", link.bytes_sent, link.why_off.empty() ? "" : "  ", link.why_off);
+        lines.push_back(std::move(text));
+    }
+    for (std::string &text : staged_report())
+        lines.push_back(std::move(text));
+    return lines;
 }
 
 }  // namespace flx::cuda

@@ -4,12 +4,15 @@
 
 #include <atomic>
 #include <list>
+#include <optional>
 
 #include "driver.h"
 #include "group.h"
 #include "kernels.h"
 #include "plan.h"
+#include "share_control.h"
 #include "shared_memory.h"
+#include "staged_link.h"
 #include "watcher.h"
 
 namespace flx::cuda {
@@ -29,10 +32,19 @@ class DeviceGroup final : public Group {
     Status add_memory(void *memory, size_t bytes) override;
     Status remove_memory(void *memory) override;
     void close() override;
-    [[nodiscard]] uint64_t bytes_sent() const override { return sent_.load(std::memory_order_relaxed); }
+    [[nodiscard]] std::vector<GpuLink> links() const override;
     [[nodiscard]] std::vector<std::string> report() const override;
 
   private:
+    /// What of each part goes through host memory.
+    struct Cut {
+        uint64_t from = 0;
+        uint64_t bytes = 0;
+        uint64_t message = 0;  ///< bytes that either link could take
+        ShareControl::Turn turn;
+        bool paced = false;  ///< may have a staged share, on all ranks: they begin together
+        bool timed = false;  ///< events tell what this operation takes here
+    };
     Status allocate(const Config &config);
     Status agree_on(const Config &config);
     Status load_kernels() const;
@@ -42,14 +54,28 @@ class DeviceGroup final : public Group {
     [[nodiscard]] Job job_for(const Call &call, const Plan &plan, const SharedMemory *region) const;
     Status launch(const void *kernel, uint32_t blocks, uint32_t threads, const void *argument,
                   CUstream_st *stream) const;
-    void count(const Call &call, const Plan &plan);
+    Status carry_out(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
+    void count(const Call &call, const Plan &plan, const Cut &cut);
 
     // Copy engines (engines.cpp).
-    Status run_engines(const Call &call, const Job &job, CUstream_st *stream);
-    Status copy_steps(const Job &job, CUstream_st *stream);
-    Status reduce_steps(const Call &call, const Job &job, CUstream_st *stream);
+    Status run_engines(const Call &call, const Job &job, const Cut &cut, CUstream_st *stream);
+    Status copy_steps(const Job &job, const Cut &cut, CUstream_st *stream);
+    Status reduce_steps(const Call &call, const Job &job, const Cut &cut, CUstream_st *stream);
     Status step_flags(const Job &job, uint32_t channel, uint32_t tell, uint32_t hear, CUstream_st *stream) const;
     Status fork(CUstream_st *from, CUstream_st *to);
+
+    // The staged share (staged_share.cpp).
+    Status open_staged(const Config &config);
+    Status settle_staged(const SharedMemory &region);
+    Status measure_staged();
+    Status measure_kind(Kind kind, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links);
+    Status time_once(const Job &job, const Plan &plan, uint64_t staged_bytes, ShareBoard::Times &times);
+    Status cut_for(const Job &job, Way way, CUstream_st *stream, Cut &cut);
+    Status run_chain_with(const Job &job, const Plan &plan, const Cut &cut, CUstream_st *stream);
+    Status begin_staged(const Job &job, const Cut &cut, CUstream_st *stream);
+    Status end_staged(const Cut &cut, CUstream_st *stream);
+    Status poll_times();
+    [[nodiscard]] std::vector<std::string> staged_report() const;
 
     Bootstrap &bootstrap_;
     Health &health_;
@@ -67,7 +93,27 @@ class DeviceGroup final : public Group {
     CUstream_st *side_ = nullptr;    ///< of what runs beside the caller's stream
     CUevent_st *event_ = nullptr;
     std::vector<CUevent_st *> reduced_;  ///< by chunk, in turn
-    std::atomic<uint64_t> sent_{0};
+    std::atomic<uint64_t> sent_{0};      ///< over NVLink
+    std::atomic<uint64_t> staged_{0};    ///< over PCIe
+
+    StagedLink host_;
+    std::optional<ShareControl> control_;
+    uint64_t pinned_wanted_ = 0;
+    bool host_tried_ = false;
+    std::optional<double> forced_;  ///< share of PCIe in FLX_PARTITION
+    bool frozen_ = false;
+    std::string why_not_staged_;
+    double last_share_ = 0;
+    double nvlink_rate_ = 0;
+    double staged_rate_ = 0;
+    CUevent_st *began_ = nullptr;  ///< these three measure time
+    CUevent_st *copied_ = nullptr;
+    CUevent_st *drained_ = nullptr;
+    struct Timed {
+        Kind kind;
+        Cut cut;
+    };
+    std::optional<Timed> timed_;  ///< whose events are under way
 };
 
 }  // namespace flx::cuda

@@ -33,18 +33,19 @@ Status DeviceGroup::fork(CUstream_st *from, CUstream_st *to) {
     return {};
 }
 
-Status DeviceGroup::run_engines(const Call &call, const Job &job, CUstream_st *stream) {
+Status DeviceGroup::run_engines(const Call &call, const Job &job, const Cut &cut, CUstream_st *stream) {
     // All ranks are here: their outputs and slots may be written.
     FLX_TRY(step_flags(job, kMeet, peers_of(job), peers_of(job), stream));
     FLX_TRY(fork(stream, side_));
-    FLX_TRY(reduces(job.kind) ? reduce_steps(call, job, stream) : copy_steps(job, stream));
+    FLX_TRY(reduces(job.kind) ? reduce_steps(call, job, cut, stream) : copy_steps(job, cut, stream));
+    FLX_TRY(end_staged(cut, stream));
     FLX_TRY(fork(side_, stream));
     return step_flags(job, kMeet, peers_of(job), peers_of(job), stream);
 }
 
 /// Each step has one writer a target: two of them at once would halve what copy engines reach. Ranks stay in step
 /// without being told to: an operation has few steps.
-Status DeviceGroup::copy_steps(const Job &job, CUstream_st *stream) {
+Status DeviceGroup::copy_steps(const Job &job, const Cut &cut, CUstream_st *stream) {
     const bool bcast = job.kind == Kind::bcast;
     const uint64_t bytes = bcast ? job.bytes : job.part_bytes;
     const uint64_t home = bcast ? 0 : job.part_offset(job.rank);
@@ -55,13 +56,13 @@ Status DeviceGroup::copy_steps(const Job &job, CUstream_st *stream) {
         const LocalReduce work{job, {input(job.rank), nullptr, 0, job.rank, job.ranks}, job.out + home, bytes};
         FLX_TRY(launch(move_kernels().local, kBlocks, kBlockThreads, &work, side_));
     }
-    if (bcast && job.rank != job.root)
-        return {};
-    for (int k = 1; k < job.ranks; ++k) {
+    FLX_TRY(begin_staged(job, cut, stream));
+    const uint64_t direct = bytes - cut.bytes;  // what comes last goes through host memory
+    for (int k = 1; k < job.ranks && direct != 0 && (!bcast || job.rank == job.root); ++k) {
         const int peer = (job.rank + k) % job.ranks;
-        FLX_TRY_CUDA(cudaMemcpyAsync(job.outputs[peer] + home, input(peer), bytes, cudaMemcpyDeviceToDevice, stream));
+        FLX_TRY_CUDA(cudaMemcpyAsync(job.outputs[peer] + home, input(peer), direct, cudaMemcpyDeviceToDevice, stream));
     }
-    return {};
+    return cut.bytes == 0 ? Status() : host_.advance(bytes);
 }
 
 /// Chunk by chunk: copies to the owners on the caller's stream, reductions beside them, and for an allreduce copies of
@@ -69,7 +70,7 @@ Status DeviceGroup::copy_steps(const Job &job, CUstream_st *stream) {
 ///
 /// What comes to an owner lands in slots of its window; in an allreduce whose output is not its input, in the parts of
 /// the output that others will fill with results later. These hold any chunk, and few large chunks are the fastest.
-Status DeviceGroup::reduce_steps(const Call &call, const Job &job, CUstream_st *stream) {
+Status DeviceGroup::reduce_steps(const Call &call, const Job &job, const Cut &cut, CUstream_st *stream) {
     constexpr uint64_t kLine = 4096;
     const bool gathers = job.kind == Kind::allreduce;
     const bool in_output = gathers && job.in != job.out && job.bytes == job.part_bytes * job.ranks;
@@ -117,9 +118,18 @@ Status DeviceGroup::reduce_steps(const Call &call, const Job &job, CUstream_st *
                 FLX_TRY(launch(kernels.local, kReducingBlocks, kBlockThreads, &work, side_));
             FLX_TRY(step_flags(job, kConsumed, peers, 0, side_));
             FLX_TRY_CUDA(cudaEventRecord(reduced_[c % reduced_.size()], side_));
+            if (c == 0)
+                FLX_TRY(begin_staged(job, cut, side_));
+            if (uint64_t(c) * chunk < cut.bytes) {
+                FLX_TRY(host_.after(reduced_[c % reduced_.size()]));
+                FLX_TRY(host_.advance(c + 1 < chunks ? uint64_t(c + 1) * chunk : job.part_bytes));
+            }
         }
         if (gathers && c > 0) {
-            const Piece mine = piece(job.rank, c - 1);
+            // What comes first, and so is reduced first, goes through host memory.
+            const Piece all = piece(job.rank, c - 1);
+            const uint64_t from = std::clamp(cut.bytes, all.offset, all.offset + all.bytes);
+            const Piece mine{from, all.offset + all.bytes - from};
             const uint64_t at = job.part_offset(job.rank) + mine.offset;
             FLX_TRY_CUDA(cudaStreamWaitEvent(stream, reduced_[(c - 1) % reduced_.size()], 0));
             if (in_output)

@@ -35,6 +35,17 @@ bool serves(algorithms::Collective collective);
 /// Of one that has.
 Kind kind_of(algorithms::Collective collective);
 
+/// A link between GPUs, as this rank sees it.
+struct GpuLink {
+    std::string name;         ///< as in FLX_PARTITION
+    std::string why_off;      ///< empty: it carries
+    uint64_t bytes_sent = 0;  ///< payload for peers (graph replays are not seen)
+    double share = 0;         ///< of the last operation that could take several links
+    double bytes_per_ns = 0;  ///< measured, from this rank to all peers; 0: not measured
+};
+inline constexpr const char *kNvlink = "nvlink";
+inline constexpr const char *kPcie = "pcie";
+
 /// What a group asks of its communicator.
 class Health {
   public:
@@ -83,8 +94,7 @@ class Group {
 
     /// Collective: no rank frees what a peer still has open.
     virtual void close() = 0;
-    /// Payload bytes that this rank's kernels and copies wrote to peers (graph replays are not seen).
-    [[nodiscard]] virtual uint64_t bytes_sent() const = 0;
+    [[nodiscard]] virtual std::vector<GpuLink> links() const = 0;
     /// Lines for flx_info.
     [[nodiscard]] virtual std::vector<std::string> report() const = 0;
 };

@@ -216,4 +216,31 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
     return plan;
 }
 
+bool may_stage(Kind kind, Way way, bool direct) {
+    return direct && (way == Way::chain || (way == Way::engines && kind != Kind::reduce_scatter_block));
+}
+
+Stageable stageable(const Job &job) {
+    const uint64_t part = job.kind == Kind::bcast ? job.bytes : job.part_bytes;
+    if (job.kind != Kind::allreduce)
+        return {part, part, part};
+    // Half of the first phase is over when the first chunk is reduced (engines.cpp).
+    return {part, 2 * part, part + part / 2};
+}
+
+Piece staged_piece(const Job &job, Way way, uint64_t bytes) {
+    constexpr uint64_t kPage = 4096;
+    const uint64_t part = stageable(job).part;
+    const uint64_t grain = part >= kMiB ? kPage : kGrain;
+    bytes = std::min(bytes, part);
+    if (job.kind == Kind::allreduce)
+        return {0, bytes / grain * grain};
+    if (bytes == 0)
+        return {part, 0};
+    uint64_t direct = (part - bytes) / grain * grain;
+    if (way == Way::chain)  // its teams need something to pass on
+        direct = std::max(direct, std::min(part, job.tile_bytes));
+    return {direct, part - direct};
+}
+
 }  // namespace flx::cuda

@@ -52,4 +52,16 @@ WindowLayout window_for(uint64_t budget, int ranks);
 /// `bytes` of the whole vector, more than 0.
 Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const WindowLayout &layout, const Limits &limits);
 
+/// Whether a share of it can go through host memory (staging.h). `direct`: as Outputs.
+bool may_stage(Kind kind, Way way, bool direct);
+/// Bytes of a part, and of all that a rank sends to a peer, of which those are a share.
+struct Stageable {
+    uint64_t part = 0;
+    uint64_t sent = 0;
+    uint64_t message = 0;  ///< of `sent`, what is left when host memory can take a share
+};
+Stageable stageable(const Job &job);
+/// About `bytes` of each part: those that are reduced first, or of what only moves the last.
+Piece staged_piece(const Job &job, Way way, uint64_t bytes);
+
 }  // namespace flx::cuda

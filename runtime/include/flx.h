@@ -449,7 +449,7 @@ FLX_API const char *flx_last_error(void);
 
 /// One link of a communicator, as this rank sees it.
 typedef struct flx_link_stats {
-    char name[32];          ///< `shm`, or the network device
+    char name[32];          ///< `shm`, the network device, or between GPUs `nvlink`, `pcie`
     int enabled;            ///< 1 if the controller may use it
     char why[160];          ///< where enabled is 0: why
     uint64_t bytes_sent;    ///< payload bytes that this rank's collectives on this communicator put on the link

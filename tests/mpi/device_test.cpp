@@ -352,7 +352,8 @@ int run(const std::vector<std::string> &arguments) {
     buffers.send = allocate(buffers.bytes);
     buffers.recv = allocate(buffers.bytes);
     MUST_CUDA(cudaStreamCreateWithFlags(&buffers.stream, cudaStreamNonBlocking));
-    if (arguments.size() == 2)
+    const std::string only = arguments.size() == 2 && arguments[0] == "only" ? arguments[1] : "";
+    if (arguments.size() == 2 && only.empty())
         return lose_a_rank(arguments[0], buffers, std::stoul(arguments[1]));
     struct Setting {
         const char *text;
@@ -360,12 +361,20 @@ int run(const std::vector<std::string> &arguments) {
         const char *engines;
         bool registered;
         bool every_type;
+        const char *partition = "";
+        const char *pinned = "64M";
     };
     for (const Setting &setting :
          {Setting{"defaults", "256K", "64M", false, true}, Setting{"tiles", "0", "64M", false, true},
           Setting{"tiles, registered", "0", "64M", true, false},
           Setting{"copy engines, registered", "0", "64K", true, false},
-          Setting{"lines for all that fit", "64M", "64M", true, false}}) {
+          Setting{"lines for all that fit", "64M", "64M", true, false},
+          Setting{"copy engines and a share over PCIe", "0", "64K", true, false, "nvlink:.75,pcie:.25", "128K"},
+          Setting{"all over PCIe where it can", "0", "64K", true, false, "nvlink:0,pcie:1", "8M"}}) {
+        if (std::string(setting.text).find(only) == std::string::npos)
+            continue;
+        setenv("FLX_PARTITION", setting.partition, 1);
+        setenv("FLX_CUDA_PINNED", setting.pinned, 1);
         setenv("FLX_CUDA_SMALL", setting.small, 1);
         setenv("FLX_CUDA_ENGINES", setting.engines, 1);
         flx_comm_t comm = nullptr;

@@ -1,0 +1,66 @@
+/// \file staged_link.h
+/// The PCIe link: copy engines through pinned host memory that all ranks of the host share, beside NVLink (staging.h).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "bootstrap.h"
+#include "driver.h"
+#include "shares.h"
+#include "shm/segment.h"
+#include "staging.h"
+
+namespace flx::cuda {
+
+class StagedLink {
+  public:
+    StagedLink() = default;
+    StagedLink(const StagedLink &) = delete;
+    StagedLink &operator=(const StagedLink &) = delete;
+    ~StagedLink() { close(); }
+
+    /// Collective: shares, pins and maps up to `pinned` bytes of each rank, near its GPU `device`, and `table` more.
+    /// An error, on all ranks, leaves it closed.
+    Status open(Bootstrap &bootstrap, int device, uint64_t pinned, uint64_t table);
+    /// After nothing runs any more.
+    void close();
+    [[nodiscard]] bool opened() const { return segment_ != nullptr; }
+    [[nodiscard]] uint64_t pinned() const { return pinned_; }
+    [[nodiscard]] int node() const { return node_; }
+    /// Zero at first, and every rank's.
+    [[nodiscard]] void *table() const { return segment_->base(); }
+
+    /// An operation's share: lanes begin after what is on `stream`.
+    Status begin(const Staging &staging, CUstream_st *stream);
+    /// Lets the lanes wait for `event`.
+    Status after(CUevent_st *event);
+    /// The steps whose bytes lie before `end` in each part, of both lanes.
+    Status advance(uint64_t end);
+    /// `stream` waits for both lanes. `done`, unless null, is recorded then.
+    Status finish(CUstream_st *stream, CUevent_st *done);
+
+    // A Machine (staging.h).
+    Status tell(Lane lane, Signal signal, uint32_t peers);
+    Status hear(Lane lane, Signal signal, uint32_t peers, uint32_t times);
+    Status fill(uint64_t slot, const char *from, uint64_t bytes);
+    Status drain(char *to, uint64_t slot, uint64_t bytes);
+
+  private:
+    [[nodiscard]] CUstream_st *stream_of(Lane lane) const { return lane == Lane::out ? out_ : in_; }
+    [[nodiscard]] char *slots() const { return reinterpret_cast<char *>(segment_->base()) + table_bytes_; }
+    Status pin(int device, uint64_t ranks, uint64_t rank);
+
+    std::unique_ptr<shm::Segment> segment_;
+    uint64_t table_bytes_ = 0;
+    uint64_t pinned_ = 0;
+    int node_ = -1;  ///< of NUMA; -1: there is one
+    bool registered_ = false;
+    CUstream_st *out_ = nullptr;
+    CUstream_st *in_ = nullptr;
+    CUevent_st *event_ = nullptr;
+    Staging staging_;
+    uint32_t step_ = 0;
+};
+
+}  // namespace flx::cuda

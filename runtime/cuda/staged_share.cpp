@@ -1,0 +1,298 @@
+// The share of large operations that goes through host memory beside NVLink: how much, when, and what it takes.
+#include <algorithm>
+
+#include "device_group.h"
+#include "partition.h"
+
+namespace flx::cuda {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint32_t kMeet = kMaxTeams;  // as in engines.cpp
+
+uint64_t nanoseconds_between(CUevent_st *begin, CUevent_st *end) {
+    float ms = 0;
+    if (cudaEventElapsedTime(&ms, begin, end) != cudaSuccess)
+        cudaGetLastError();
+    return static_cast<uint64_t>(std::max(ms, 0.0F) * 1e6F);
+}
+
+/// Rate and latency from what two sizes took.
+LinkEstimate fit(uint64_t small, uint64_t small_ns, uint64_t large, uint64_t large_ns) {
+    LinkEstimate estimate;
+    if (large_ns == 0)
+        return estimate;
+    estimate.bytes_per_ns = static_cast<double>(large) / static_cast<double>(large_ns);
+    if (large_ns > small_ns) {
+        const double rate = static_cast<double>(large - small) / static_cast<double>(large_ns - small_ns);
+        const double latency = static_cast<double>(small_ns) - static_cast<double>(small) / rate;
+        if (latency >= 0) {
+            estimate.bytes_per_ns = rate;
+            estimate.latency_ns = latency;
+        }
+    }
+    return estimate;
+}
+
+}  // namespace
+
+Status DeviceGroup::open_staged(const Config &config) {
+    pinned_wanted_ = config.size("FLX_CUDA_PINNED");
+    frozen_ = config.integer("FLX_FROZEN") != 0;
+    why_not_staged_ = "no output of whole pages of 2 MiB, 64 MiB or more, was registered yet";
+    const std::array<std::string, kGpuLinks> names{kNvlink, kPcie};
+    const SplitPartition text = split_partition(config.text("FLX_PARTITION"), names);
+    if (!text.named.empty()) {
+        PartitionVector vector;
+        FLX_TRY(parse_partition(text.named, names, vector));
+        forced_ = vector.share(1);
+        if (*forced_ == 0)
+            why_not_staged_ = "FLX_PARTITION gives it no share";
+        else if (pinned_wanted_ == 0)
+            return fail(FLX_ERR_CONFIG, "FLX_PARTITION gives pcie a share, but FLX_CUDA_PINNED is 0");
+    }
+    if (pinned_wanted_ == 0)
+        why_not_staged_ = "FLX_CUDA_PINNED is 0";
+    for (CUevent_st **event : {&began_, &copied_, &drained_})
+        FLX_TRY_CUDA(cudaEventCreate(event));
+    return {};
+}
+
+/// Collective, when memory was registered: the link is opened with the first that it can serve.
+Status DeviceGroup::settle_staged(const SharedMemory &region) {
+    constexpr uint64_t kLeast = 64 * kMiB;
+    const bool wanted = forced_ ? *forced_ > 0 : region.paged() && region.bytes() >= kLeast;
+    if (host_tried_ || pinned_wanted_ == 0 || !wanted)
+        return {};
+    host_tried_ = true;
+    // Pinning waits for nothing then, and what is measured disturbs nothing.
+    FLX_TRY(agree(bootstrap_, check(cudaDeviceSynchronize(), "cudaDeviceSynchronize")));
+    const Status opened = host_.open(bootstrap_, device_, pinned_wanted_, sizeof(ShareTable));
+    why_not_staged_ = opened.sentence();
+    if (!opened.ok())
+        return forced_ ? opened : Status();
+    return forced_ ? Status() : measure_staged();
+}
+
+Status DeviceGroup::measure_staged() {
+    const uint64_t base = (layout_.slots() + SharedMemory::kPage - 1) / SharedMemory::kPage * SharedMemory::kPage;
+    const uint64_t room = layout_.bytes() > base ? layout_.bytes() - base : 0;
+    if (room < 16 * kMiB * ranks_) {
+        why_not_staged_ = fmt::format("there is no room to measure it: FLX_CUDA_STAGING leaves {} bytes", room);
+        return {};
+    }
+    control_.emplace(*static_cast<ShareTable *>(host_.table()), rank_, ranks_, frozen_);
+    for (const Kind kind : {Kind::allgather, Kind::alltoall, Kind::bcast}) {
+        std::array<LinkEstimate, kGpuLinks> links;
+        FLX_TRY(measure_kind(kind, room, links));
+        control_->set_estimates(kind, links);
+        if (kind == Kind::allgather) {
+            control_->set_estimates(Kind::allreduce, links);
+            nvlink_rate_ = links[0].bytes_per_ns * (ranks_ - 1);
+            staged_rate_ = links[1].bytes_per_ns * (ranks_ - 1);
+        }
+    }
+    return {};
+}
+
+/// Both links, between windows. All ranks get the same numbers: those of the slowest.
+Status DeviceGroup::measure_kind(Kind kind, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links) {
+    constexpr int kTurns = 3;
+    const uint64_t base = layout_.bytes() - room;
+    Plan plan;
+    Job job;
+    job.kind = kind;
+    job.rank = rank_;
+    job.ranks = ranks_;
+    job.layout = layout_;
+    job.direct = true;
+    job.abort = watcher_.abort_word();
+    job.stuck = watcher_.stuck_word();
+    job.out = window_ + base;
+    job.in = job.out;
+    plan.way = Way::engines;
+    if (kind == Kind::bcast) {
+        job.bytes = room / kMiB * kMiB;
+        Limits limits = limits_;
+        limits.chain_bytes = 0;
+        if (ranks_ > 2)
+            plan = plan_of(kind, job.bytes, ranks_, {true, true}, layout_, limits);
+        job.part_bytes = plan.part_bytes;
+        job.flat = plan.flat;
+        job.tile_bytes = plan.tile_bytes;
+        job.blocks = plan.blocks;
+    } else {
+        const bool apart = kind == Kind::alltoall;
+        job.part_bytes = room / (apart ? 2 : 1) / ranks_ / kMiB * kMiB;
+        job.bytes = job.part_bytes * ranks_;
+        job.in += apart ? job.bytes : job.part_offset(rank_);
+    }
+    for (int rank = 0; rank < ranks_; ++rank) {
+        job.windows[rank] = windows_.of(rank);
+        job.outputs[rank] = windows_.of(rank) + base;
+    }
+    const uint64_t part = stageable(job).part;
+    const uint64_t few = std::min(4 * kMiB, part / 8);
+    const uint64_t many = std::min(16 * kMiB, part / 2);
+    Job half = job;
+    (kind == Kind::bcast ? half.bytes : half.part_bytes) = part / 2;
+    if (kind == Kind::bcast && plan.way == Way::chain)
+        half.part_bytes = half.bytes;
+    if (kind != Kind::bcast)
+        half.bytes = half.part_bytes * ranks_;
+    std::array<ShareBoard::Times, 4> least{};
+    for (int turn = 0; turn < kTurns; ++turn) {
+        std::array<ShareBoard::Times, 4> mine{};
+        FLX_TRY(time_once(half, plan, 0, mine[0]));
+        FLX_TRY(time_once(job, plan, 0, mine[1]));
+        FLX_TRY(time_once(job, plan, few, mine[2]));
+        FLX_TRY(time_once(job, plan, many, mine[3]));
+        std::vector<std::array<ShareBoard::Times, 4>> all(ranks_);
+        FLX_TRY(bootstrap_.allgather(mine.data(), sizeof mine, all.data()));
+        for (size_t i = 0; i < mine.size(); ++i) {
+            ShareBoard::Times slowest{};
+            for (const auto &its : all) {
+                slowest.nvlink_ns = std::max(slowest.nvlink_ns, its[i].nvlink_ns);
+                slowest.pcie_ns = std::max(slowest.pcie_ns, its[i].pcie_ns);
+            }
+            if (turn == 0 || slowest.nvlink_ns < least[i].nvlink_ns)
+                least[i].nvlink_ns = slowest.nvlink_ns;
+            if (turn == 0 || slowest.pcie_ns < least[i].pcie_ns)
+                least[i].pcie_ns = slowest.pcie_ns;
+        }
+    }
+    links[0] = fit(part / 2, least[0].nvlink_ns, part, least[1].nvlink_ns);
+    links[1] = fit(few, least[2].pcie_ns, many, least[3].pcie_ns);
+    // Beside the other link, from what both carried at once.
+    const LinkEstimate beside = fit(part / 2, least[0].nvlink_ns, part - few, least[2].nvlink_ns);
+    links[0].together_bytes_per_ns = std::min(links[0].bytes_per_ns, beside.bytes_per_ns);
+    links[1].together_bytes_per_ns = links[1].bytes_per_ns;
+    return {};
+}
+
+Status DeviceGroup::time_once(const Job &job, const Plan &plan, uint64_t staged_bytes, ShareBoard::Times &times) {
+    Call call;
+    call.kind = job.kind;
+    const Piece piece = staged_piece(job, plan.way, staged_bytes);
+    Cut cut{piece.offset, piece.bytes, 0, {}, true, true};
+    FLX_TRY(plan.way == Way::chain ? run_chain_with(job, plan, cut, stream_) : run_engines(call, job, cut, stream_));
+    FLX_TRY_CUDA(cudaStreamSynchronize(stream_));
+    FLX_TRY(watcher_.failure());
+    times.nvlink_ns = nanoseconds_between(began_, copied_);
+    times.pcie_ns = cut.bytes == 0 ? 0 : nanoseconds_between(began_, drained_);
+    return {};
+}
+
+Status DeviceGroup::cut_for(const Job &job, Way way, CUstream_st *stream, Cut &cut) {
+    if (!host_.opened() || !may_stage(job.kind, way, job.direct) || (!forced_ && !control_))
+        return {};
+    cut.paced = true;
+    const Stageable size = stageable(job);
+    cut.message = size.message;
+    double bytes = 0;
+    if (forced_) {
+        bytes = *forced_ * static_cast<double>(size.sent);
+    } else {
+        cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+        FLX_TRY_CUDA(cudaStreamIsCapturing(stream, &capture));
+        const bool captured = capture != cudaStreamCaptureStatusNone;
+        if (!captured)
+            FLX_TRY(poll_times());
+        cut.turn = control_->next(job.kind, size.message);
+        cut.timed = cut.turn.sampled && !captured && !timed_;
+        bytes = cut.turn.share * static_cast<double>(size.message);
+    }
+    const Piece piece = staged_piece(job, way, static_cast<uint64_t>(bytes));
+    cut.from = piece.offset;
+    cut.bytes = piece.bytes;
+    last_share_ = size.sent == 0 ? 0 : static_cast<double>(cut.bytes) / static_cast<double>(size.sent);
+    return {};
+}
+
+Status DeviceGroup::begin_staged(const Job &job, const Cut &cut, CUstream_st *stream) {
+    if (cut.timed)
+        FLX_TRY_CUDA(cudaEventRecord(began_, stream));
+    return cut.bytes == 0 ? Status() : host_.begin(stage(job, cut.from, cut.bytes, host_.pinned()), stream);
+}
+
+Status DeviceGroup::end_staged(const Cut &cut, CUstream_st *stream) {
+    if (cut.timed)
+        FLX_TRY_CUDA(cudaEventRecord(copied_, stream));
+    if (cut.bytes != 0)
+        FLX_TRY(host_.finish(stream, cut.timed ? drained_ : nullptr));
+    return {};
+}
+
+/// A bcast from rank to rank, and beside it through host memory straight to all.
+Status DeviceGroup::run_chain_with(const Job &job, const Plan &plan, const Cut &cut, CUstream_st *stream) {
+    constexpr uint64_t kLine = 128;
+    if (!cut.paced)
+        return launch(chain_kernel(), plan.blocks, plan.threads, &job, stream);
+    const uint32_t peers = ((1U << job.ranks) - 1) & ~(1U << job.rank);
+    FLX_TRY(step_flags(job, kMeet, peers, peers, stream));
+    Job direct = job;
+    direct.bytes = job.bytes - cut.bytes;
+    direct.part_bytes = (direct.bytes + kLine - 1) / kLine * kLine;
+    direct.blocks = static_cast<uint32_t>(
+        std::min<uint64_t>(plan.blocks, (direct.part_bytes + direct.tile_bytes - 1) / direct.tile_bytes));
+    FLX_TRY(begin_staged(job, cut, stream));
+    FLX_TRY(launch(chain_kernel(), direct.blocks, plan.threads, &direct, stream));
+    if (cut.bytes != 0)
+        FLX_TRY(host_.advance(job.bytes));
+    return end_staged(cut, stream);
+}
+
+/// Tells what the operation took whose events are over.
+Status DeviceGroup::poll_times() {
+    if (!timed_)
+        return {};
+    for (CUevent_st *event : {copied_, timed_->cut.bytes == 0 ? copied_ : drained_}) {
+        const cudaError_t state = cudaEventQuery(event);
+        if (state == cudaErrorNotReady)
+            return {};
+        FLX_TRY(check(state, "an earlier operation"));
+    }
+    const uint64_t pcie_ns = timed_->cut.bytes == 0 ? 0 : nanoseconds_between(began_, drained_);
+    control_->tell(timed_->kind, timed_->cut.message, timed_->cut.turn, timed_->cut.bytes,
+                   {nanoseconds_between(began_, copied_), pcie_ns});
+    timed_.reset();
+    return {};
+}
+
+std::vector<GpuLink> DeviceGroup::links() const {
+    std::string why = why_not_staged_;
+    if (why.empty() && control_) {
+        constexpr uint64_t kLarge = 512 * kMiB;
+        if (control_->first_share(Kind::allgather, kLarge / ranks_) == 0 && staged_.load() == 0)
+            why = "it would add too little to NVLink, as measured";
+    }
+    return {{kNvlink, "", sent_.load(std::memory_order_relaxed), 1 - last_share_, nvlink_rate_},
+            {kPcie, why, staged_.load(std::memory_order_relaxed), last_share_, staged_rate_}};
+}
+
+std::vector<std::string> DeviceGroup::staged_report() const {
+    if (!host_.opened())
+        return {};
+    std::string text = fmt::format("through host memory: {:.1f} MiB pinned a GPU{}", host_.pinned() / 1048576.0,
+                                   host_.node() < 0 ? "" : fmt::format(", on NUMA node {}", host_.node()));
+    if (forced_)
+        text += fmt::format("; share {:.3f}, by FLX_PARTITION", *forced_);
+    for (const Kind kind : {Kind::allgather, Kind::allreduce, Kind::bcast, Kind::alltoall}) {
+        if (!control_ || !control_->knows(kind))
+            continue;
+        const auto share = [&](uint64_t bytes) {
+            Job job;
+            job.kind = kind;
+            job.bytes = bytes;
+            job.part_bytes = bytes / ranks_;
+            const Stageable size = stageable(job);
+            return control_->first_share(kind, size.message) * static_cast<double>(size.message) /
+                   static_cast<double>(size.sent);
+        };
+        text += fmt::format("; {} {:.3f} of 256 MiB, {:.3f} of 1 GiB", name_of(kind), share(256 * kMiB),
+                            share(1024 * kMiB));
+    }
+    return {text};
+}
+
+}  // namespace flx::cuda
