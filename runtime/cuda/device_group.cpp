@@ -140,7 +140,9 @@ DeviceGroup::~DeviceGroup() {
     for (cudaStream_t stream : {stream_, side_})
         if (stream != nullptr)
             cudaStreamDestroy(stream);
-    reduced_.insert(reduced_.end(), {event_, began_, copied_, drained_});
+    reduced_.push_back(event_);
+    for (const Clock &clock : clocks_)
+        reduced_.insert(reduced_.end(), {clock.began, clock.copied, clock.drained});
     for (cudaEvent_t event : reduced_)
         if (event != nullptr)
             cudaEventDestroy(event);
@@ -233,8 +235,8 @@ Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream) {
     FLX_TRY(cut_for(job, plan.way, stream, cut));
     count(call, plan, cut);
     FLX_TRY(carry_out(call, plan, job, cut, stream));
-    if (cut.timed)
-        timed_ = Timed{call.kind, cut};
+    if (cut.clock != nullptr)
+        cut.clock->call = {call.kind, cut.message, cut.bytes, cut.turn};
     return {};
 }
 
@@ -250,7 +252,7 @@ Status DeviceGroup::carry_out(const Call &call, const Plan &plan, const Job &job
         case Way::tiles:
             return launch(kernels.exchange, plan.blocks, plan.threads, &job, stream);
         case Way::chain:
-            return run_chain_with(job, plan, cut, stream);
+            return launch(chain_kernel(), plan.blocks, plan.threads, &job, stream);
         case Way::engines:
             return run_engines(call, job, cut, stream);
     }
@@ -299,11 +301,9 @@ void DeviceGroup::count(const Call &call, const Plan &plan, const Cut &cut) {
             sent = one_hop && rank_ == call.root ? 0 : bytes;
             break;
     }
-    // What is staged reaches every peer; over NVLink, ranks of a chain pass on what comes to one of them.
-    const bool bcast = call.kind == Kind::bcast;
-    const uint64_t staged = !bcast || rank_ == call.root ? cut.bytes * peers : 0;
-    sent -= std::min(sent, bcast ? cut.bytes : staged);
-    sent_.fetch_add(sent, std::memory_order_relaxed);
+    // What is staged reaches every peer.
+    const uint64_t staged = call.kind != Kind::bcast || rank_ == call.root ? cut.bytes * peers : 0;
+    sent_.fetch_add(sent - std::min(sent, staged), std::memory_order_relaxed);
     staged_.fetch_add(staged, std::memory_order_relaxed);
 }
 

@@ -36,14 +36,25 @@ class DeviceGroup final : public Group {
     [[nodiscard]] std::vector<std::string> report() const override;
 
   private:
+    /// Events that tell what an operation takes.
+    struct Clock {
+        CUevent_st *began = nullptr;
+        CUevent_st *copied = nullptr;   ///< NVLink's part is done
+        CUevent_st *drained = nullptr;  ///< and that of PCIe
+        struct Timed {
+            Kind kind = Kind::allgather;
+            uint64_t message = 0;
+            uint64_t staged = 0;
+            ShareControl::Turn turn;
+        } call;
+    };
     /// What of each part goes through host memory.
     struct Cut {
         uint64_t from = 0;
         uint64_t bytes = 0;
         uint64_t message = 0;  ///< bytes that either link could take
         ShareControl::Turn turn;
-        bool paced = false;  ///< may have a staged share, on all ranks: they begin together
-        bool timed = false;  ///< events tell what this operation takes here
+        Clock *clock = nullptr;  ///< not null: it is timed here
     };
     Status allocate(const Config &config);
     Status agree_on(const Config &config);
@@ -69,9 +80,8 @@ class DeviceGroup final : public Group {
     Status settle_staged(const SharedMemory &region);
     Status measure_staged();
     Status measure_kind(Kind kind, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links);
-    Status time_once(const Job &job, const Plan &plan, uint64_t staged_bytes, ShareBoard::Times &times);
+    Status time_once(const Job &job, uint64_t staged_bytes, ShareBoard::Times &times);
     Status cut_for(const Job &job, Way way, CUstream_st *stream, Cut &cut);
-    Status run_chain_with(const Job &job, const Plan &plan, const Cut &cut, CUstream_st *stream);
     Status begin_staged(const Job &job, const Cut &cut, CUstream_st *stream);
     Status end_staged(const Cut &cut, CUstream_st *stream);
     Status poll_times();
@@ -106,14 +116,10 @@ class DeviceGroup final : public Group {
     double last_share_ = 0;
     double nvlink_rate_ = 0;
     double staged_rate_ = 0;
-    CUevent_st *began_ = nullptr;  ///< these three measure time
-    CUevent_st *copied_ = nullptr;
-    CUevent_st *drained_ = nullptr;
-    struct Timed {
-        Kind kind;
-        Cut cut;
-    };
-    std::optional<Timed> timed_;  ///< whose events are under way
+    /// A ring; those from clocks_done_ to clocks_begun_ are under way.
+    std::array<Clock, 16> clocks_;
+    uint64_t clocks_begun_ = 0;
+    uint64_t clocks_done_ = 0;
 };
 
 }  // namespace flx::cuda

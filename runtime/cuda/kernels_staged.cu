@@ -12,7 +12,7 @@ __global__ void lane_step(const __grid_constant__ LaneStep step) {
     const auto word = [&](int rank, uint64_t at) { return reinterpret_cast<uint32_t *>(job.windows[rank] + at); };
     if ((step.tell >> peer & 1) != 0) {
         uint32_t *told = word(job.rank, StagingFlags::told(step.signal, peer));
-        store_release(word(peer, StagingFlags::flag(step.signal, job.rank)), ++*told);
+        store_release(word(peer, StagingFlags::flag(step.signal, job.rank)), *told += step.times);
     }
     if ((step.hear >> peer & 1) != 0) {
         uint32_t *heard = word(job.rank, StagingFlags::heard(step.signal, peer));

@@ -22,8 +22,7 @@ struct StagingFlags {
     static_assert(kBegin + 6 * kEach <= WindowLayout::kHead);
 };
 
-/// Says to the peers of one mask that this rank got one step further, waits until those of the other did so `times`
-/// times.
+/// Says to the peers of one mask that this rank got so many steps further; waits until those of the other did.
 struct LaneStep {
     Job job;
     Signal signal = Signal::filled;

@@ -217,7 +217,7 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
 }
 
 bool may_stage(Kind kind, Way way, bool direct) {
-    return direct && (way == Way::chain || (way == Way::engines && kind != Kind::reduce_scatter_block));
+    return direct && way == Way::engines && kind != Kind::reduce_scatter_block;
 }
 
 Stageable stageable(const Job &job) {
@@ -228,7 +228,7 @@ Stageable stageable(const Job &job) {
     return {part, 2 * part, part + part / 2};
 }
 
-Piece staged_piece(const Job &job, Way way, uint64_t bytes) {
+Piece staged_piece(const Job &job, uint64_t bytes) {
     constexpr uint64_t kPage = 4096;
     const uint64_t part = stageable(job).part;
     const uint64_t grain = part >= kMiB ? kPage : kGrain;
@@ -237,9 +237,7 @@ Piece staged_piece(const Job &job, Way way, uint64_t bytes) {
         return {0, bytes / grain * grain};
     if (bytes == 0)
         return {part, 0};
-    uint64_t direct = (part - bytes) / grain * grain;
-    if (way == Way::chain)  // its teams need something to pass on
-        direct = std::max(direct, std::min(part, job.tile_bytes));
+    const uint64_t direct = (part - bytes) / grain * grain;
     return {direct, part - direct};
 }
 

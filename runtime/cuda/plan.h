@@ -52,7 +52,8 @@ WindowLayout window_for(uint64_t budget, int ranks);
 /// `bytes` of the whole vector, more than 0.
 Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const WindowLayout &layout, const Limits &limits);
 
-/// Whether a share of it can go through host memory (staging.h). `direct`: as Outputs.
+/// Whether a share of it can go through host memory (staging.h). `direct`: as Outputs. Beside the kernels of a chain it
+/// made a bcast slower (H200, 4 GPUs).
 bool may_stage(Kind kind, Way way, bool direct);
 /// Bytes of a part, and of all that a rank sends to a peer, of which those are a share.
 struct Stageable {
@@ -62,6 +63,6 @@ struct Stageable {
 };
 Stageable stageable(const Job &job);
 /// About `bytes` of each part: those that are reduced first, or of what only moves the last.
-Piece staged_piece(const Job &job, Way way, uint64_t bytes);
+Piece staged_piece(const Job &job, uint64_t bytes);
 
 }  // namespace flx::cuda

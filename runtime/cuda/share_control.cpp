@@ -5,6 +5,13 @@ namespace {
 
 constexpr int kPcie = 1;
 
+/// The controller takes all messages of a class for 1.5 times the least one; most messages here are that least one. So
+/// it is told of them as if they were 1.5 times as long, latencies too.
+constexpr double kMiddle = 1.5;
+double scale_of(uint64_t message) {
+    return kMiddle * static_cast<double>(uint64_t{1} << size_class(message)) / static_cast<double>(message);
+}
+
 }  // namespace
 
 void ShareControl::set_estimates(Kind kind, const std::array<LinkEstimate, kGpuLinks> &estimates) {
@@ -15,8 +22,11 @@ void ShareControl::set_estimates(Kind kind, const std::array<LinkEstimate, kGpuL
     options.min_gain = 0.01;
     options.explore_share = 0.02;
     options.frozen = frozen_;
-    first_[index(kind)] = std::make_unique<Controller>(estimates, options);
-    learnt_[index(kind)] = std::make_unique<Controller>(estimates, options);
+    std::array<LinkEstimate, kGpuLinks> scaled = estimates;
+    for (LinkEstimate &link : scaled)
+        link.latency_ns *= kMiddle;
+    first_[index(kind)] = std::make_unique<Controller>(scaled, options);
+    learnt_[index(kind)] = std::make_unique<Controller>(scaled, options);
 }
 
 double ShareControl::first_share(Kind kind, uint64_t message) const {
@@ -24,7 +34,6 @@ double ShareControl::first_share(Kind kind, uint64_t message) const {
 }
 
 ShareControl::Turn ShareControl::next(Kind kind, uint64_t message) {
-    constexpr uint64_t kEvery = 2;
     if (!knows(kind))
         return {};
     learn();
@@ -34,36 +43,45 @@ ShareControl::Turn ShareControl::next(Kind kind, uint64_t message) {
     turn.number = calls_[index(kind)][size]++;
     const uint32_t first = first_[index(kind)]->vector(message, 0).weight[kPcie];
     turn.share = static_cast<double>(board.share_of(rank_, turn.number, first)) / ShareBoard::kWhole;
-    turn.sampled = !frozen_ && turn.number % kEvery == 0;
+    turn.sampled = !frozen_ && turn.number % ShareBoard::kEvery == 0;
     return turn;
 }
 
 void ShareControl::tell(Kind kind, uint64_t message, const Turn &turn, uint64_t pcie_bytes, ShareBoard::Times times) {
     table_.boards[index(kind)][size_class(message)].publish(rank_, turn.number, times);
-    if (rank_ == 0)
-        awaited_ = Awaited{kind, message, turn.number, pcie_bytes};
+    if (rank_ == 0) {
+        if (awaited_begun_ - awaited_done_ == awaited_.size())
+            ++awaited_done_;  // some rank did not time that call
+        awaited_[awaited_begun_++ % awaited_.size()] = {kind, message, turn.number, pcie_bytes};
+    }
 }
 
 void ShareControl::learn() {
-    if (!awaited_)
-        return;
-    const int kind = index(awaited_->kind);
-    const int size = size_class(awaited_->message);
+    while (awaited_done_ < awaited_begun_ && learn_from(awaited_[awaited_done_ % awaited_.size()]))
+        ++awaited_done_;
+}
+
+/// Whether all ranks have told.
+bool ShareControl::learn_from(const Awaited &awaited) {
+    const int kind = index(awaited.kind);
+    const int size = size_class(awaited.message);
     ShareBoard &board = table_.boards[kind][size];
     ShareBoard::Times times{};
-    if (!board.collect(ranks_, awaited_->number, times))
-        return;
+    if (!board.collect(ranks_, awaited.number, times))
+        return false;
+    const double scale = scale_of(awaited.message);
+    const auto scaled = [&](uint64_t number) { return static_cast<uint64_t>(static_cast<double>(number) * scale); };
     const std::array<LinkSample, kGpuLinks> samples{
-        LinkSample{awaited_->message - awaited_->pcie_bytes, times.nvlink_ns},
-        LinkSample{awaited_->pcie_bytes, awaited_->pcie_bytes == 0 ? 0 : times.pcie_ns}};
+        LinkSample{scaled(awaited.message - awaited.pcie_bytes), scaled(times.nvlink_ns)},
+        LinkSample{scaled(awaited.pcie_bytes), awaited.pcie_bytes == 0 ? 0 : scaled(times.pcie_ns)}};
     Controller &controller = *learnt_[kind];
-    controller.observe(awaited_->message, 0, samples);
-    const uint32_t share = controller.vector(awaited_->message, 0).weight[kPcie];
+    controller.observe(awaited.message, 0, samples);
+    const uint32_t share = controller.vector(awaited.message, 0).weight[kPcie];
     uint32_t &proposed = proposed_[kind][size];
-    const uint32_t before = proposed != 0 ? proposed - 1 : first_[kind]->vector(awaited_->message, 0).weight[kPcie];
+    const uint32_t before = proposed != 0 ? proposed - 1 : first_[kind]->vector(awaited.message, 0).weight[kPcie];
     if (share != before && board.propose(ranks_, share))
         proposed = share + 1;
-    awaited_.reset();
+    return true;
 }
 
 }  // namespace flx::cuda

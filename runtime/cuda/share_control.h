@@ -5,7 +5,6 @@
 
 #include <array>
 #include <memory>
-#include <optional>
 
 #include "controller.h"
 #include "shares.h"
@@ -53,6 +52,7 @@ class ShareControl {
     };
     static int index(Kind kind) { return static_cast<int>(kind); }
     void learn();
+    bool learn_from(const Awaited &awaited);
 
     ShareTable &table_;
     int rank_;
@@ -62,7 +62,9 @@ class ShareControl {
     std::array<std::unique_ptr<Controller>, kGpuKinds> learnt_;  ///< rank 0
     std::array<std::array<uint64_t, kSizeClasses>, kGpuKinds> calls_{};
     std::array<std::array<uint32_t, kSizeClasses>, kGpuKinds> proposed_{};  ///< plus 1; 0: none
-    std::optional<Awaited> awaited_;
+    std::array<Awaited, 16> awaited_;                                       ///< a ring
+    uint64_t awaited_begun_ = 0;
+    uint64_t awaited_done_ = 0;
 };
 
 }  // namespace flx::cuda

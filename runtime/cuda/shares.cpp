@@ -38,7 +38,7 @@ bool ShareBoard::propose(int ranks, uint32_t share) {
 }
 
 void ShareBoard::publish(int rank, uint64_t number, Times times) {
-    Told &told = told_[rank];
+    Told &told = told_[rank][number / kEvery % kTold];
     told.number.store(0);
     told.nvlink_ns.store(times.nvlink_ns);
     told.pcie_ns.store(times.pcie_ns);
@@ -48,7 +48,7 @@ void ShareBoard::publish(int rank, uint64_t number, Times times) {
 bool ShareBoard::collect(int ranks, uint64_t number, Times &times) const {
     times = {};
     for (int rank = 0; rank < ranks; ++rank) {
-        const Told &told = told_[rank];
+        const Told &told = told_[rank][number / kEvery % kTold];
         if (told.number.load() != number + 1)
             return false;
         times.nvlink_ns = std::max(times.nvlink_ns, told.nvlink_ns.load());

@@ -29,8 +29,9 @@ class ShareBoard {
         uint64_t nvlink_ns;
         uint64_t pcie_ns;
     };
+    static constexpr uint64_t kEvery = 2;  ///< of so many calls, one is told of
     void publish(int rank, uint64_t number, Times times);
-    /// The slowest rank's times of call `number`. False: not all have told them.
+    /// The slowest rank's times of call `number`. False: not all have told them, or have told of too many since.
     bool collect(int ranks, uint64_t number, Times &times) const;
 
   private:
@@ -46,7 +47,8 @@ class ShareBoard {
         std::atomic<uint64_t> nvlink_ns;
         std::atomic<uint64_t> pcie_ns;
     };
-    std::array<Told, kMaxRanks> told_;
+    static constexpr uint64_t kTold = 16;  ///< samples of a rank at a time
+    std::array<std::array<Told, kTold>, kMaxRanks> told_;
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 

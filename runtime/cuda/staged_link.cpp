@@ -118,6 +118,7 @@ Status StagedLink::advance(uint64_t end) {
 }
 
 Status StagedLink::finish(CUstream_st *stream, CUevent_st *done) {
+    FLX_TRY(end_reading(*this, staging_));
     FLX_TRY(end_writing(*this, staging_));
     FLX_TRY_CUDA(cudaEventRecord(event_, out_));
     FLX_TRY_CUDA(cudaStreamWaitEvent(in_, event_, 0));
@@ -128,9 +129,9 @@ Status StagedLink::finish(CUstream_st *stream, CUevent_st *done) {
     return {};
 }
 
-Status StagedLink::tell(Lane lane, Signal signal, uint32_t peers) {
+Status StagedLink::tell(Lane lane, Signal signal, uint32_t peers, uint32_t times) {
     constexpr uint32_t kWarp = 32;
-    LaneStep step{staging_.job, signal, peers, 0, 0};
+    LaneStep step{staging_.job, signal, peers, 0, times};
     void *arguments[] = {&step};
     return check(cudaLaunchKernel(lane_step_kernel(), dim3(1), dim3(kWarp), arguments, 0, stream_of(lane)),
                  "a kernel's launch");

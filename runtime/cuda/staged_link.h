@@ -41,7 +41,7 @@ class StagedLink {
     Status finish(CUstream_st *stream, CUevent_st *done);
 
     // A Machine (staging.h).
-    Status tell(Lane lane, Signal signal, uint32_t peers);
+    Status tell(Lane lane, Signal signal, uint32_t peers, uint32_t times);
     Status hear(Lane lane, Signal signal, uint32_t peers, uint32_t times);
     Status fill(uint64_t slot, const char *from, uint64_t bytes);
     Status drain(char *to, uint64_t slot, uint64_t bytes);

@@ -8,7 +8,6 @@ namespace flx::cuda {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr uint32_t kMeet = kMaxTeams;  // as in engines.cpp
 
 uint64_t nanoseconds_between(CUevent_st *begin, CUevent_st *end) {
     float ms = 0;
@@ -53,8 +52,9 @@ Status DeviceGroup::open_staged(const Config &config) {
     }
     if (pinned_wanted_ == 0)
         why_not_staged_ = "FLX_CUDA_PINNED is 0";
-    for (CUevent_st **event : {&began_, &copied_, &drained_})
-        FLX_TRY_CUDA(cudaEventCreate(event));
+    for (Clock &clock : clocks_)
+        for (CUevent_st **event : {&clock.began, &clock.copied, &clock.drained})
+            FLX_TRY_CUDA(cudaEventCreate(event));
     return {};
 }
 
@@ -83,6 +83,8 @@ Status DeviceGroup::measure_staged() {
     }
     control_.emplace(*static_cast<ShareTable *>(host_.table()), rank_, ranks_, frozen_);
     for (const Kind kind : {Kind::allgather, Kind::alltoall, Kind::bcast}) {
+        if (kind == Kind::bcast && ranks_ > 2)  // goes from rank to rank
+            continue;
         std::array<LinkEstimate, kGpuLinks> links;
         FLX_TRY(measure_kind(kind, room, links));
         control_->set_estimates(kind, links);
@@ -99,7 +101,6 @@ Status DeviceGroup::measure_staged() {
 Status DeviceGroup::measure_kind(Kind kind, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links) {
     constexpr int kTurns = 3;
     const uint64_t base = layout_.bytes() - room;
-    Plan plan;
     Job job;
     job.kind = kind;
     job.rank = rank_;
@@ -110,17 +111,10 @@ Status DeviceGroup::measure_kind(Kind kind, uint64_t room, std::array<LinkEstima
     job.stuck = watcher_.stuck_word();
     job.out = window_ + base;
     job.in = job.out;
-    plan.way = Way::engines;
     if (kind == Kind::bcast) {
         job.bytes = room / kMiB * kMiB;
-        Limits limits = limits_;
-        limits.chain_bytes = 0;
-        if (ranks_ > 2)
-            plan = plan_of(kind, job.bytes, ranks_, {true, true}, layout_, limits);
-        job.part_bytes = plan.part_bytes;
-        job.flat = plan.flat;
-        job.tile_bytes = plan.tile_bytes;
-        job.blocks = plan.blocks;
+        job.part_bytes = job.bytes;
+        job.flat = true;
     } else {
         const bool apart = kind == Kind::alltoall;
         job.part_bytes = room / (apart ? 2 : 1) / ranks_ / kMiB * kMiB;
@@ -135,18 +129,15 @@ Status DeviceGroup::measure_kind(Kind kind, uint64_t room, std::array<LinkEstima
     const uint64_t few = std::min(4 * kMiB, part / 8);
     const uint64_t many = std::min(16 * kMiB, part / 2);
     Job half = job;
-    (kind == Kind::bcast ? half.bytes : half.part_bytes) = part / 2;
-    if (kind == Kind::bcast && plan.way == Way::chain)
-        half.part_bytes = half.bytes;
-    if (kind != Kind::bcast)
-        half.bytes = half.part_bytes * ranks_;
+    half.part_bytes = part / 2;
+    half.bytes = kind == Kind::bcast ? half.part_bytes : half.part_bytes * ranks_;
     std::array<ShareBoard::Times, 4> least{};
     for (int turn = 0; turn < kTurns; ++turn) {
         std::array<ShareBoard::Times, 4> mine{};
-        FLX_TRY(time_once(half, plan, 0, mine[0]));
-        FLX_TRY(time_once(job, plan, 0, mine[1]));
-        FLX_TRY(time_once(job, plan, few, mine[2]));
-        FLX_TRY(time_once(job, plan, many, mine[3]));
+        FLX_TRY(time_once(half, 0, mine[0]));
+        FLX_TRY(time_once(job, 0, mine[1]));
+        FLX_TRY(time_once(job, few, mine[2]));
+        FLX_TRY(time_once(job, many, mine[3]));
         std::vector<std::array<ShareBoard::Times, 4>> all(ranks_);
         FLX_TRY(bootstrap_.allgather(mine.data(), sizeof mine, all.data()));
         for (size_t i = 0; i < mine.size(); ++i) {
@@ -170,23 +161,25 @@ Status DeviceGroup::measure_kind(Kind kind, uint64_t room, std::array<LinkEstima
     return {};
 }
 
-Status DeviceGroup::time_once(const Job &job, const Plan &plan, uint64_t staged_bytes, ShareBoard::Times &times) {
+Status DeviceGroup::time_once(const Job &job, uint64_t staged_bytes, ShareBoard::Times &times) {
     Call call;
     call.kind = job.kind;
-    const Piece piece = staged_piece(job, plan.way, staged_bytes);
-    Cut cut{piece.offset, piece.bytes, 0, {}, true, true};
-    FLX_TRY(plan.way == Way::chain ? run_chain_with(job, plan, cut, stream_) : run_engines(call, job, cut, stream_));
+    const Piece piece = staged_piece(job, staged_bytes);
+    Cut cut;
+    cut.from = piece.offset;
+    cut.bytes = piece.bytes;
+    cut.clock = clocks_.data();
+    FLX_TRY(run_engines(call, job, cut, stream_));
     FLX_TRY_CUDA(cudaStreamSynchronize(stream_));
     FLX_TRY(watcher_.failure());
-    times.nvlink_ns = nanoseconds_between(began_, copied_);
-    times.pcie_ns = cut.bytes == 0 ? 0 : nanoseconds_between(began_, drained_);
+    times.nvlink_ns = nanoseconds_between(cut.clock->began, cut.clock->copied);
+    times.pcie_ns = cut.bytes == 0 ? 0 : nanoseconds_between(cut.clock->began, cut.clock->drained);
     return {};
 }
 
 Status DeviceGroup::cut_for(const Job &job, Way way, CUstream_st *stream, Cut &cut) {
     if (!host_.opened() || !may_stage(job.kind, way, job.direct) || (!forced_ && !control_))
         return {};
-    cut.paced = true;
     const Stageable size = stageable(job);
     cut.message = size.message;
     double bytes = 0;
@@ -199,10 +192,11 @@ Status DeviceGroup::cut_for(const Job &job, Way way, CUstream_st *stream, Cut &c
         if (!captured)
             FLX_TRY(poll_times());
         cut.turn = control_->next(job.kind, size.message);
-        cut.timed = cut.turn.sampled && !captured && !timed_;
+        if (cut.turn.sampled && !captured && clocks_begun_ - clocks_done_ < clocks_.size())
+            cut.clock = &clocks_[clocks_begun_++ % clocks_.size()];
         bytes = cut.turn.share * static_cast<double>(size.message);
     }
-    const Piece piece = staged_piece(job, way, static_cast<uint64_t>(bytes));
+    const Piece piece = staged_piece(job, static_cast<uint64_t>(bytes));
     cut.from = piece.offset;
     cut.bytes = piece.bytes;
     last_share_ = size.sent == 0 ? 0 : static_cast<double>(cut.bytes) / static_cast<double>(size.sent);
@@ -210,52 +204,34 @@ Status DeviceGroup::cut_for(const Job &job, Way way, CUstream_st *stream, Cut &c
 }
 
 Status DeviceGroup::begin_staged(const Job &job, const Cut &cut, CUstream_st *stream) {
-    if (cut.timed)
-        FLX_TRY_CUDA(cudaEventRecord(began_, stream));
+    if (cut.clock != nullptr)
+        FLX_TRY_CUDA(cudaEventRecord(cut.clock->began, stream));
     return cut.bytes == 0 ? Status() : host_.begin(stage(job, cut.from, cut.bytes, host_.pinned()), stream);
 }
 
 Status DeviceGroup::end_staged(const Cut &cut, CUstream_st *stream) {
-    if (cut.timed)
-        FLX_TRY_CUDA(cudaEventRecord(copied_, stream));
+    if (cut.clock != nullptr)
+        FLX_TRY_CUDA(cudaEventRecord(cut.clock->copied, stream));
     if (cut.bytes != 0)
-        FLX_TRY(host_.finish(stream, cut.timed ? drained_ : nullptr));
+        FLX_TRY(host_.finish(stream, cut.clock == nullptr ? nullptr : cut.clock->drained));
     return {};
 }
 
-/// A bcast from rank to rank, and beside it through host memory straight to all.
-Status DeviceGroup::run_chain_with(const Job &job, const Plan &plan, const Cut &cut, CUstream_st *stream) {
-    constexpr uint64_t kLine = 128;
-    if (!cut.paced)
-        return launch(chain_kernel(), plan.blocks, plan.threads, &job, stream);
-    const uint32_t peers = ((1U << job.ranks) - 1) & ~(1U << job.rank);
-    FLX_TRY(step_flags(job, kMeet, peers, peers, stream));
-    Job direct = job;
-    direct.bytes = job.bytes - cut.bytes;
-    direct.part_bytes = (direct.bytes + kLine - 1) / kLine * kLine;
-    direct.blocks = static_cast<uint32_t>(
-        std::min<uint64_t>(plan.blocks, (direct.part_bytes + direct.tile_bytes - 1) / direct.tile_bytes));
-    FLX_TRY(begin_staged(job, cut, stream));
-    FLX_TRY(launch(chain_kernel(), direct.blocks, plan.threads, &direct, stream));
-    if (cut.bytes != 0)
-        FLX_TRY(host_.advance(job.bytes));
-    return end_staged(cut, stream);
-}
-
-/// Tells what the operation took whose events are over.
+/// Tells what those operations took that are over.
 Status DeviceGroup::poll_times() {
-    if (!timed_)
-        return {};
-    for (CUevent_st *event : {copied_, timed_->cut.bytes == 0 ? copied_ : drained_}) {
-        const cudaError_t state = cudaEventQuery(event);
-        if (state == cudaErrorNotReady)
-            return {};
-        FLX_TRY(check(state, "an earlier operation"));
+    for (; clocks_done_ < clocks_begun_; ++clocks_done_) {
+        const Clock &clock = clocks_[clocks_done_ % clocks_.size()];
+        const Clock::Timed &call = clock.call;
+        for (CUevent_st *event : {clock.copied, call.staged == 0 ? clock.copied : clock.drained}) {
+            const cudaError_t state = cudaEventQuery(event);
+            if (state == cudaErrorNotReady)
+                return {};
+            FLX_TRY(check(state, "an earlier operation"));
+        }
+        const uint64_t pcie_ns = call.staged == 0 ? 0 : nanoseconds_between(clock.began, clock.drained);
+        control_->tell(call.kind, call.message, call.turn, call.staged,
+                       {nanoseconds_between(clock.began, clock.copied), pcie_ns});
     }
-    const uint64_t pcie_ns = timed_->cut.bytes == 0 ? 0 : nanoseconds_between(began_, drained_);
-    control_->tell(timed_->kind, timed_->cut.message, timed_->cut.turn, timed_->cut.bytes,
-                   {nanoseconds_between(began_, copied_), pcie_ns});
-    timed_.reset();
     return {};
 }
 

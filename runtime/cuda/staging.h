@@ -94,8 +94,8 @@ inline constexpr uint64_t kLeastPinned = uint64_t{2} * kMaxRanks * 4096;
 
 /// Steps [first, last) of the lane that copies out.
 ///
-/// A Machine puts into a lane: `tell(lane, signal, peers)`; `hear(lane, signal, peers, times)`, which waits until each
-/// of them told so much more; `fill(slot, from, bytes)` and `drain(to, slot, bytes)`.
+/// A Machine puts into a lane: `tell(lane, signal, peers, times)`; `hear(lane, signal, peers, times)`, which waits
+/// until each of them told so much more; `fill(slot, from, bytes)` and `drain(to, slot, bytes)`.
 template <class Machine>
 Status write_steps(Machine &machine, const Staging &staging, uint32_t first, uint32_t last) {
     const uint32_t readers = staging.readers();
@@ -113,7 +113,7 @@ Status write_steps(Machine &machine, const Staging &staging, uint32_t first, uin
         } else {
             FLX_TRY(machine.fill(staging.slot(self, -1, step), staging.source(-1) + piece.offset, piece.bytes));
         }
-        FLX_TRY(machine.tell(Lane::out, Signal::filled, readers));
+        FLX_TRY(machine.tell(Lane::out, Signal::filled, readers, 1));
     }
     return {};
 }
@@ -140,9 +140,17 @@ Status read_steps(Machine &machine, const Staging &staging, uint32_t first, uint
                 FLX_TRY(machine.drain(staging.target(writer) + piece.offset, staging.slot(writer, self, step),
                                       piece.bytes));
         }
-        FLX_TRY(machine.tell(Lane::in, Signal::drained, writers));
+        if (staging.steps() > staging.slots)
+            FLX_TRY(machine.tell(Lane::in, Signal::drained, writers, 1));
     }
     return {};
+}
+
+/// After the last step. Where no slot was used twice nobody waited for flags until now.
+template <class Machine>
+Status end_reading(Machine &machine, const Staging &staging) {
+    const bool told = staging.steps() > staging.slots || staging.writers() == 0;
+    return told ? Status() : machine.tell(Lane::in, Signal::drained, staging.writers(), staging.steps());
 }
 
 }  // namespace flx::cuda
