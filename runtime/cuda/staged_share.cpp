@@ -16,6 +16,10 @@ uint64_t nanoseconds_between(CUevent_st *begin, CUevent_st *end) {
     return static_cast<uint64_t>(std::max(ms, 0.0F) * 1e6F);
 }
 
+/// After its last copy the staged share's lanes must be joined with the caller's stream: it has to be done that much
+/// earlier than NVLink's.
+constexpr uint64_t kJoinNs = 15'000;
+
 /// Rate and latency from what two sizes took.
 LinkEstimate fit(uint64_t small, uint64_t small_ns, uint64_t large, uint64_t large_ns) {
     LinkEstimate estimate;
@@ -154,6 +158,9 @@ Status DeviceGroup::measure_kind(Kind kind, uint64_t room, std::array<LinkEstima
     }
     links[0] = fit(part / 2, least[0].nvlink_ns, part, least[1].nvlink_ns);
     links[1] = fit(few, least[2].pcie_ns, many, least[3].pcie_ns);
+    // A share that is too large costs ten times what one too small does, and in a graph it stays.
+    constexpr double kCautious = 0.93;
+    links[1].bytes_per_ns *= kCautious;
     // Beside the other link, from what both carried at once.
     const LinkEstimate beside = fit(part / 2, least[0].nvlink_ns, part - few, least[2].nvlink_ns);
     links[0].together_bytes_per_ns = std::min(links[0].bytes_per_ns, beside.bytes_per_ns);
@@ -173,7 +180,7 @@ Status DeviceGroup::time_once(const Job &job, uint64_t staged_bytes, ShareBoard:
     FLX_TRY_CUDA(cudaStreamSynchronize(stream_));
     FLX_TRY(watcher_.failure());
     times.nvlink_ns = nanoseconds_between(cut.clock->began, cut.clock->copied);
-    times.pcie_ns = cut.bytes == 0 ? 0 : nanoseconds_between(cut.clock->began, cut.clock->drained);
+    times.pcie_ns = cut.bytes == 0 ? 0 : kJoinNs + nanoseconds_between(cut.clock->began, cut.clock->drained);
     return {};
 }
 
@@ -228,7 +235,7 @@ Status DeviceGroup::poll_times() {
                 return {};
             FLX_TRY(check(state, "an earlier operation"));
         }
-        const uint64_t pcie_ns = call.staged == 0 ? 0 : nanoseconds_between(clock.began, clock.drained);
+        const uint64_t pcie_ns = call.staged == 0 ? 0 : kJoinNs + nanoseconds_between(clock.began, clock.drained);
         control_->tell(call.kind, call.message, call.turn, call.staged,
                        {nanoseconds_between(clock.began, clock.copied), pcie_ns});
     }
