@@ -1,6 +1,6 @@
 /// \file calls.h
-/// MPI's collectives with FLX in front of them: each takes MPI's arguments, serves the call or passes it to PMPI_, and
-/// returns MPI's code. The names that programs call, of C and of Fortran, lead here.
+/// MPI's collectives with FLX in front of them, in all forms: each takes MPI's arguments, serves the call or passes it
+/// to PMPI_, and returns MPI's code. The names that programs call, of C and of Fortran, lead here.
 ///
 /// Which way a call goes depends on what all ranks know alike: reductions name the same type and reduction everywhere;
 /// calls that move data are served whatever their types, which may differ between ranks, since the bytes do not.
@@ -9,59 +9,121 @@
 #include <mpi.h>
 
 #include <exception>
-#include <mutex>
+#include <memory>
+#include <optional>
+#include <type_traits>
 
 #include "communicators.h"
+#include "requests.h"
+#include "staging.h"
+
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#ifdef OMPI_HAVE_MPI_EXT_PCOLLREQ
+#include "mpiext/pmpiext_pcollreq_c.h"
+#endif
+#endif
 
 namespace flx::preload {
 
-int allgather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
-              MPI_Datatype recvtype, MPI_Comm comm);
-int allgatherv(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, const int *recvcounts,
-               const int *displs, MPI_Datatype recvtype, MPI_Comm comm);
-int allreduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
-int alltoall(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
-             MPI_Datatype recvtype, MPI_Comm comm);
-int alltoallv(const void *sendbuf, const int *sendcounts, const int *sdispls, MPI_Datatype sendtype, void *recvbuf,
-              const int *recvcounts, const int *rdispls, MPI_Datatype recvtype, MPI_Comm comm);
-int alltoallw(const void *sendbuf, const int *sendcounts, const int *sdispls, const MPI_Datatype *sendtypes,
-              void *recvbuf, const int *recvcounts, const int *rdispls, const MPI_Datatype *recvtypes, MPI_Comm comm);
-int barrier(MPI_Comm comm);
-int bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm);
-int exscan(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
-int gather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
-           MPI_Datatype recvtype, int root, MPI_Comm comm);
-int gatherv(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, const int *recvcounts,
-            const int *displs, MPI_Datatype recvtype, int root, MPI_Comm comm);
-int reduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm);
-int reduce_scatter(const void *sendbuf, void *recvbuf, const int *recvcounts, MPI_Datatype type, MPI_Op op,
-                   MPI_Comm comm);
-int reduce_scatter_block(const void *sendbuf, void *recvbuf, int recvcount, MPI_Datatype type, MPI_Op op,
-                         MPI_Comm comm);
-int scan(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
-int scatter(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
-            MPI_Datatype recvtype, int root, MPI_Comm comm);
-int scatterv(const void *sendbuf, const int *sendcounts, const int *displs, MPI_Datatype sendtype, void *recvbuf,
-             int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm);
+/// In which form the program calls, and where its request goes if the form has one.
+struct How {
+    Form form = Form::blocking;
+    MPI_Request *request = nullptr;
+    MPI_Info info = MPI_INFO_NULL;
+};
 
-/// One call on its way: finds out whether FLX serves it, counts it, and holds the communicator while it runs.
+int allgather(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+              MPI_Datatype recvtype, MPI_Comm comm);
+int allgatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
+               const int *recvcounts, const int *displs, MPI_Datatype recvtype, MPI_Comm comm);
+int allreduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op,
+              MPI_Comm comm);
+int alltoall(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+             MPI_Datatype recvtype, MPI_Comm comm);
+int alltoallv(const How &how, const void *sendbuf, const int *sendcounts, const int *sdispls, MPI_Datatype sendtype,
+              void *recvbuf, const int *recvcounts, const int *rdispls, MPI_Datatype recvtype, MPI_Comm comm);
+int alltoallw(const How &how, const void *sendbuf, const int *sendcounts, const int *sdispls,
+              const MPI_Datatype *sendtypes, void *recvbuf, const int *recvcounts, const int *rdispls,
+              const MPI_Datatype *recvtypes, MPI_Comm comm);
+int barrier(const How &how, MPI_Comm comm);
+int bcast(const How &how, void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm);
+int exscan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
+int gather(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+           MPI_Datatype recvtype, int root, MPI_Comm comm);
+int gatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
+            const int *recvcounts, const int *displs, MPI_Datatype recvtype, int root, MPI_Comm comm);
+int reduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, int root,
+           MPI_Comm comm);
+int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, const int *recvcounts, MPI_Datatype type,
+                   MPI_Op op, MPI_Comm comm);
+int reduce_scatter_block(const How &how, const void *sendbuf, void *recvbuf, int recvcount, MPI_Datatype type,
+                         MPI_Op op, MPI_Comm comm);
+int scan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
+int scatter(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+            MPI_Datatype recvtype, int root, MPI_Comm comm);
+int scatterv(const How &how, const void *sendbuf, const int *sendcounts, const int *displs, MPI_Datatype sendtype,
+             void *recvbuf, int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm);
+
+/// One call on its way: finds out whether FLX serves it, counts it, and holds the communicator while it begins or, if
+/// it blocks, while it runs.
 class Call {
   public:
     /// `objection`: what already speaks against FLX.
-    Call(Collective collective, MPI_Comm comm, size_t bytes, Reason objection);
+    Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, Reason objection);
+    ~Call();
+    Call(const Call &) = delete;
+    Call &operator=(const Call &) = delete;
     [[nodiscard]] bool served() const { return group_ != nullptr; }
-    [[nodiscard]] flx_comm_t flx() const { return group_->flx; }
     [[nodiscard]] int rank() const { return group_->rank; }
     [[nodiscard]] int size() const { return group_->size; }
+    [[nodiscard]] Staging &staging() { return operation_ != nullptr ? operation_->staging : staging_; }
     /// Room for counts and displacements; `size` numbers each.
     size_t *numbers(int lists);
-    int finish(flx_status_t status) { return preload::finish(status, *group_, comm_); }
+
+    /// Calls that of FLX's functions which is of the call's form. One that blocks has ended on return.
+    template <typename... P>
+    int carry_out(flx_status_t (*blocking)(P...),
+                  std::type_identity_t<flx_status_t (*)(P..., flx_request_t *)> nonblocking,
+                  std::type_identity_t<flx_status_t (*)(P..., flx_request_t *)> persistent,
+                  std::type_identity_t<P>... arguments) {
+        if (how_.form == Form::blocking) {
+            const int code = finish(blocking(arguments...), *group_, comm_);
+            return code == MPI_SUCCESS ? staging_.write(comm_) : code;
+        }
+        const auto function = how_.form == Form::nonblocking ? nonblocking : persistent;
+        return hand_out(function(arguments..., &operation_->request));
+    }
+    [[nodiscard]] flx_comm_t flx() const { return group_->flx; }
 
   private:
+    int hand_out(flx_status_t status);
+
+    const How &how_;
     MPI_Comm comm_;
     Group *group_ = nullptr;
-    std::unique_lock<std::mutex> lock_;
+    std::optional<Occupied> occupied_;
+    Staging staging_;                       ///< of one that blocks
+    std::unique_ptr<Operation> operation_;  ///< of one that does not
 };
+
+/// The call goes to MPI.
+template <typename... P>
+int pass_on(const How &how, int (*blocking)(P...), std::type_identity_t<int (*)(P..., MPI_Request *)> nonblocking,
+            std::type_identity_t<int (*)(P..., MPI_Info, MPI_Request *)> persistent,
+            std::type_identity_t<P>... arguments) {
+    if (how.form == Form::blocking)
+        return blocking(arguments...);
+    return how.form == Form::nonblocking ? nonblocking(arguments..., how.request)
+                                         : persistent(arguments..., how.info, how.request);
+}
+
+#ifdef OMPI_HAVE_MPI_EXT_PCOLLREQ
+#define FLX_MPI_FORMS(NAME, SMALL) PMPI_##NAME, PMPI_I##SMALL, PMPIX_##NAME##_init
+#else
+#define FLX_MPI_FORMS(NAME, SMALL) PMPI_##NAME, PMPI_I##SMALL, nullptr
+#endif
+#define FLX_FORMS(NAME) flx_##NAME, flx_i##NAME, flx_##NAME##_init
 
 /// Ranks of `comm`; 0 where it is null or an intercommunicator.
 int size_of(MPI_Comm comm);

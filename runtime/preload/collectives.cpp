@@ -15,7 +15,6 @@ constexpr std::array<std::string_view, kForms> kForm = {"", "non-blocking ", "pe
 constexpr std::array<std::string_view, kReasons> kWhy = {
     "",
     "not in FLX_MPI",
-    "not served by FLX",
     "no bytes",
     "arguments for MPI to judge",
     "a type or reduction that FLX lacks",
@@ -23,7 +22,8 @@ constexpr std::array<std::string_view, kReasons> kWhy = {
     "intercommunicator",
     "ranks of several MPI_COMM_WORLDs",
     "no FLX communicator could be made",
-    "not blocking, which FLX does not serve yet",
+    "not blocking, and MPI is not Open MPI 4.1",
+    "more persistent ones than FLX serves at a time",
     "within MPI_Finalize",
 };
 

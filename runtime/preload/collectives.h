@@ -48,7 +48,6 @@ inline constexpr size_t kForms = 3;
 enum class Reason {
     none,        ///< it does not
     not_chosen,  ///< FLX_MPI does not name it
-    not_yet,     ///< FLX lacks it
     empty,       ///< no bytes
     invalid,     ///< MPI says what is wrong with the arguments
     reduction,   ///< a type or reduction that FLX lacks
@@ -56,7 +55,8 @@ enum class Reason {
     intercommunicator,
     several_worlds,   ///< ranks that another mpirun or MPI_Comm_spawn started
     no_communicator,  ///< FLX could not make one
-    not_blocking,     ///< FLX serves calls that block
+    no_requests,      ///< it does not block, and FLX has no requests for this MPI
+    many_persistent,  ///< more persistent ones than FLX serves at a time
     over,             ///< within or after MPI_Finalize
 };
 inline constexpr size_t kReasons = 12;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "config.h"
+#include "requests.h"
 
 namespace flx::preload {
 namespace {
@@ -56,6 +57,7 @@ bool by_id(const Group *a, const Group *b) {
 
 /// Collective over its members.
 void close(Group *group) {
+    Requests::instance().finish(group);
     if (group->flx != nullptr)
         flx_comm_free(&group->flx);
 }
@@ -80,10 +82,11 @@ void Library::begin() {
     threads_ = level == MPI_THREAD_MULTIPLE;
 
     // Which way a call goes must be the same on all ranks.
-    const std::array<uint32_t, 2> mine = {mask_, ~mask_};
-    std::array<uint32_t, 2> all{};
+    const uint32_t lacks_requests = Requests::instance().begin() ? 0 : 1;
+    const std::array<uint32_t, 3> mine = {mask_, ~mask_, lacks_requests};
+    std::array<uint32_t, 3> all{};
     MPI_Request request = MPI_REQUEST_NULL;
-    PMPI_Iallreduce(mine.data(), all.data(), 2, MPI_UINT32_T, MPI_BOR, MPI_COMM_WORLD, &request);
+    PMPI_Iallreduce(mine.data(), all.data(), 3, MPI_UINT32_T, MPI_BOR, MPI_COMM_WORLD, &request);
     constexpr double kPatienceS = 10;
     const double began = PMPI_Wtime();
     bool warned = false;
@@ -96,7 +99,8 @@ void Library::begin() {
         if (PMPI_Wtime() - began > 0.001)
             usleep(100);
     }
-    if (all != mine)
+    has_requests_ = all[2] == 0;
+    if (all[0] != mine[0] || all[1] != mine[1])
         give_up(fmt::format("FLX_MPI is \"{}\" here and something else on another rank; it must be the same on all",
                             config.text("FLX_MPI")));
 
@@ -152,10 +156,34 @@ Group *Library::attach(MPI_Comm comm, Reason &why) {
     return made->flx != nullptr ? made : nullptr;
 }
 
+Group *Library::group_of_its_own(MPI_Comm comm, Reason &why) {
+    const Group *shared = group_of(comm, why);
+    if (shared == nullptr)
+        return nullptr;
+    constexpr int64_t kMost = 64;
+    std::array<int64_t, 1> live = {static_cast<int64_t>(Requests::instance().live_persistent())};
+    agree_greatest(comm, live);
+    if (live[0] >= kMost) {
+        why = Reason::many_persistent;
+        return nullptr;
+    }
+    auto group = std::make_unique<Group>();
+    group->rank = shared->rank;
+    group->size = shared->size;
+    group->members = shared->members;
+    make_group(comm, *group);
+    why = group->why_not;
+    if (group->flx == nullptr)
+        return nullptr;
+    const std::lock_guard guard(mutex_);
+    live_.push_back(group.get());
+    return group.release();
+}
+
 /// Takes a spare with the same members, if all ranks have one and the same; else makes a communicator.
 void Library::make_group(MPI_Comm comm, Group &group) {
     Group *spare = nullptr;
-    const Group *model = nullptr;
+    Group *model = nullptr;
     size_t spares = 0;
     std::array<int64_t, 5> numbers{};
     {
@@ -179,6 +207,7 @@ void Library::make_group(MPI_Comm comm, Group &group) {
     if (id != 0 && numbers[0] == id && numbers[1] == -id) {
         group.flx = spare->flx;
         group.id = spare->id;
+        Requests::instance().move(spare, &group);  // what the program began before it freed its communicator
         delete spare;
         return;
     }
@@ -192,8 +221,13 @@ void Library::make_group(MPI_Comm comm, Group &group) {
     flx_config_t config = FLX_CONFIG_INIT;
     config.deadline_s = deadline_s_;
     const bool copy = model_id != 0 && numbers[2] == model_id && numbers[3] == -model_id;
-    const flx_status_t status =
-        copy ? flx_comm_dup(model->flx, &group.flx) : flx_comm_create(comm, &config, &group.flx);
+    flx_status_t status = FLX_SUCCESS;
+    if (copy) {
+        const Occupied occupied(*model);
+        status = flx_comm_dup(model->flx, &group.flx);
+    } else {
+        status = flx_comm_create(comm, &config, &group.flx);
+    }
     const std::string sentence = status == FLX_SUCCESS ? "" : flx_last_error();
 
     // An id that is free on all ranks; two threads may want the same one, and part then.
@@ -280,7 +314,6 @@ void Library::tidy(MPI_Comm comm, const Group &group) {
         free_surplus(comm, group);
 }
 
-/// The program frees a communicator. Its ranks need not do so at the same time, so nothing is waited for here.
 void Library::dismiss(Group *group) {
     {
         const std::lock_guard guard(mutex_);
@@ -318,13 +351,14 @@ void Library::end() {
     std::sort(all.begin(), all.end(), by_id);
     for (Group *group : all)
         close(group);
+    Requests::instance().end();
     for (Group *group : spare_)
         delete group;
     spare_.clear();
     live_.clear();
 }
 
-int finish(flx_status_t status, Group &group, MPI_Comm comm) {
+int code_of(flx_status_t status, Group &group) {
     if (status == FLX_SUCCESS)
         return MPI_SUCCESS;
     group.broken = group.broken || status >= FLX_ERR_MISMATCH;
@@ -345,8 +379,15 @@ int finish(flx_status_t status, Group &group, MPI_Comm comm) {
         given = MPI_ERR_TRUNCATE;
     if (given != code)
         fmt::print(stderr, "flx_mpi: {}\n", sentence);
-    PMPI_Comm_call_errhandler(comm, given);
     return given;
+}
+
+int finish(flx_status_t status, Group &group, MPI_Comm comm) {
+    if (status == FLX_SUCCESS)
+        return MPI_SUCCESS;
+    const int code = code_of(status, group);
+    PMPI_Comm_call_errhandler(comm, code);
+    return code;
 }
 
 }  // namespace flx::preload

@@ -5,6 +5,7 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -25,9 +26,56 @@ struct Group {
     uint64_t id = 0;
     std::vector<int> members;  ///< ranks in MPI_COMM_WORLD
     bool broken = false;
-    uint64_t calls = 0;  ///< served
+    uint64_t calls = 0;  ///< served, of those that block
     std::mutex mutex;    ///< held during a call: under MPI_THREAD_MULTIPLE others may follow from other threads
-    std::vector<size_t> numbers;  ///< counts and displacements of the current call
+    std::atomic<const void *> holder{nullptr};  ///< the thread that holds it
+    std::vector<size_t> numbers;                ///< counts and displacements of the current call
+};
+
+/// Holds a communicator during a call of FLX.
+class Occupied {
+  public:
+    explicit Occupied(Group &group) : group_(group) {
+        group_.mutex.lock();
+        group_.holder.store(this_thread(), std::memory_order_relaxed);
+    }
+    ~Occupied() {
+        group_.holder.store(nullptr, std::memory_order_relaxed);
+        group_.mutex.unlock();
+    }
+    Occupied(const Occupied &) = delete;
+    Occupied &operator=(const Occupied &) = delete;
+    static const void *this_thread() {
+        static thread_local char mark;
+        return &mark;
+    }
+
+  private:
+    Group &group_;
+};
+
+/// Holds it if no thread does, this one included.
+class Attempt {
+  public:
+    explicit Attempt(Group &group) : group_(group) {
+        if (group_.holder.load(std::memory_order_relaxed) == Occupied::this_thread() || !group_.mutex.try_lock())
+            return;
+        group_.holder.store(Occupied::this_thread(), std::memory_order_relaxed);
+        succeeded_ = true;
+    }
+    ~Attempt() {
+        if (!succeeded_)
+            return;
+        group_.holder.store(nullptr, std::memory_order_relaxed);
+        group_.mutex.unlock();
+    }
+    Attempt(const Attempt &) = delete;
+    Attempt &operator=(const Attempt &) = delete;
+    [[nodiscard]] bool succeeded() const { return succeeded_; }
+
+  private:
+    Group &group_;
+    bool succeeded_ = false;
 };
 
 /// The library's one state. It begins in MPI_Init and ends when MPI_Finalize deletes MPI_COMM_SELF's attributes.
@@ -44,6 +92,15 @@ class Library {
     /// is nothing yet, it is made, collectively.
     Group *group_of(MPI_Comm comm, Reason &why);
 
+    /// The same for one persistent operation alone, since MPI lets programs start such in an order of their own on each
+    /// rank. Always made, collectively; dismiss() ends it.
+    Group *group_of_its_own(MPI_Comm comm, Reason &why);
+    /// Its communicator is freed. The ranks need not do so at the same time, so nothing is waited for here.
+    void dismiss(Group *group);
+
+    /// Whether operations that do not block can have requests of MPI's; the same on all ranks.
+    [[nodiscard]] bool has_requests() const { return has_requests_; }
+
     /// Collective. Frees FLX's communicators of long ago, if they have become many. `group` is that of `comm`.
     void tidy(MPI_Comm comm, const Group &group);
 
@@ -55,7 +112,6 @@ class Library {
     void make_group(MPI_Comm comm, Group &group);
     void free_surplus(MPI_Comm comm, const Group &group);
     void keep(Group *spare);
-    void dismiss(Group *group);
     static int on_delete(MPI_Comm comm, int keyval, void *value, void *extra);
     static int on_finalize(MPI_Comm comm, int keyval, void *value, void *extra);
 
@@ -63,6 +119,7 @@ class Library {
     bool stats_ = false;
     double deadline_s_ = 0;
     bool threads_ = false;
+    bool has_requests_ = false;
     std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
     std::atomic<bool> begun_{false};
     std::atomic<bool> over_{false};
@@ -76,5 +133,7 @@ class Library {
 /// Turns FLX's status into what the call returns: MPI_SUCCESS, or what the communicator's error handler makes of an MPI
 /// error whose string is FLX's sentence.
 int finish(flx_status_t status, Group &group, MPI_Comm comm);
+/// The same error without the handler.
+int code_of(flx_status_t status, Group &group);
 
 }  // namespace flx::preload

@@ -1,5 +1,6 @@
 /// The names that Fortran programs call: those of mpif.h and `use mpi` in every mangling, and Open MPI's ompi_*_f,
 /// which its module mpi_f08 calls. Open MPI's own go straight to PMPI_, so C's names do not catch them.
+#include <algorithm>
 #include <vector>
 
 #include "calls.h"
@@ -14,7 +15,9 @@ extern char mpi_fortran_bottom_;
 
 namespace {
 
+using flx::preload::Form;
 using flx::preload::guarded;
+using flx::preload::How;
 using flx::preload::Library;
 
 MPI_Comm comm_of(const MPI_Fint *comm) {
@@ -61,16 +64,18 @@ void answer(MPI_Fint *ierror, int code) {
 
 #pragma GCC visibility push(default)
 
-/// Defines ompi_LOWER_f, and the manglings of mpi_LOWER as other names of it.
-#define FORTRAN(LOWER, UPPER, PARAMETERS)                                                   \
-    extern "C" void ompi_##LOWER##_f PARAMETERS;                                            \
-    extern "C" void mpi_##LOWER PARAMETERS __attribute__((alias("ompi_" #LOWER "_f")));     \
-    extern "C" void mpi_##LOWER##_ PARAMETERS __attribute__((alias("ompi_" #LOWER "_f")));  \
-    extern "C" void mpi_##LOWER##__ PARAMETERS __attribute__((alias("ompi_" #LOWER "_f"))); \
-    extern "C" void MPI_##UPPER PARAMETERS __attribute__((alias("ompi_" #LOWER "_f")));     \
-    void ompi_##LOWER##_f PARAMETERS
+/// Defines ompi_LOWER_f (or ompix_), and the manglings of mpi_LOWER as other names of it.
+#define NAMES(PREFIX, BIG, LOWER, UPPER, PARAMETERS)                                                     \
+    extern "C" void o##PREFIX##_##LOWER##_f PARAMETERS;                                                  \
+    extern "C" void PREFIX##_##LOWER PARAMETERS __attribute__((alias("o" #PREFIX "_" #LOWER "_f")));     \
+    extern "C" void PREFIX##_##LOWER##_ PARAMETERS __attribute__((alias("o" #PREFIX "_" #LOWER "_f")));  \
+    extern "C" void PREFIX##_##LOWER##__ PARAMETERS __attribute__((alias("o" #PREFIX "_" #LOWER "_f"))); \
+    extern "C" void BIG##_##UPPER PARAMETERS __attribute__((alias("o" #PREFIX "_" #LOWER "_f")));        \
+    void o##PREFIX##_##LOWER##_f PARAMETERS
 
-FORTRAN(init, INIT, (MPI_Fint * ierror)) {
+#define LIST(...) __VA_ARGS__
+
+NAMES(mpi, MPI, init, INIT, (MPI_Fint * ierror)) {
     int argc = 0;
     char **argv = nullptr;
     const int code = PMPI_Init(&argc, &argv);
@@ -79,7 +84,7 @@ FORTRAN(init, INIT, (MPI_Fint * ierror)) {
     answer(ierror, code);
 }
 
-FORTRAN(init_thread, INIT_THREAD, (const MPI_Fint *required, MPI_Fint *provided, MPI_Fint *ierror)) {
+NAMES(mpi, MPI, init_thread, INIT_THREAD, (const MPI_Fint *required, MPI_Fint *provided, MPI_Fint *ierror)) {
     int argc = 0;
     char **argv = nullptr;
     int given = 0;
@@ -91,174 +96,136 @@ FORTRAN(init_thread, INIT_THREAD, (const MPI_Fint *required, MPI_Fint *provided,
     answer(ierror, code);
 }
 
-FORTRAN(allgather, ALLGATHER,
-        (void *sendbuf, const MPI_Fint *sendcount, const MPI_Fint *sendtype, void *recvbuf, const MPI_Fint *recvcount,
-         const MPI_Fint *recvtype, const MPI_Fint *comm, MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               return flx::preload::allgather(buffer_of(sendbuf), *sendcount, type_of(sendtype), buffer_of(recvbuf),
-                                              *recvcount, type_of(recvtype), c_comm);
-           }));
+NAMES(mpi, MPI, start, START, (MPI_Fint * request, MPI_Fint *ierror)) {
+    MPI_Request c_request = PMPI_Request_f2c(*request);
+    const int code = MPI_Start(&c_request);
+    if (code == MPI_SUCCESS)
+        *request = PMPI_Request_c2f(c_request);
+    answer(ierror, code);
 }
 
-FORTRAN(allgatherv, ALLGATHERV,
-        (void *sendbuf, const MPI_Fint *sendcount, const MPI_Fint *sendtype, void *recvbuf, const MPI_Fint *recvcounts,
-         const MPI_Fint *displs, const MPI_Fint *recvtype, const MPI_Fint *comm, MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               return flx::preload::allgatherv(buffer_of(sendbuf), *sendcount, type_of(sendtype), buffer_of(recvbuf),
-                                               recvcounts, displs, type_of(recvtype), c_comm);
-           }));
+NAMES(mpi, MPI, startall, STARTALL, (const MPI_Fint *count, MPI_Fint *requests, MPI_Fint *ierror)) {
+    const int all = std::max(*count, 0);
+    std::vector<MPI_Request> c_requests;
+    for (int i = 0; i < all; ++i)
+        c_requests.push_back(PMPI_Request_f2c(requests[i]));
+    const int code = MPI_Startall(*count, c_requests.data());
+    for (int i = 0; i < all; ++i)
+        requests[i] = PMPI_Request_c2f(c_requests[i]);
+    answer(ierror, code);
 }
 
-FORTRAN(allreduce, ALLREDUCE,
-        (void *sendbuf, void *recvbuf, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *op,
-         const MPI_Fint *comm, MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               return flx::preload::allreduce(buffer_of(sendbuf), buffer_of(recvbuf), *count, type_of(type), op_of(op),
-                                              c_comm);
-           }));
+NAMES(mpi, MPI, request_free, REQUEST_FREE, (MPI_Fint * request, MPI_Fint *ierror)) {
+    MPI_Request c_request = PMPI_Request_f2c(*request);
+    const int code = MPI_Request_free(&c_request);
+    if (code == MPI_SUCCESS)
+        *request = PMPI_Request_c2f(c_request);
+    answer(ierror, code);
 }
 
-FORTRAN(alltoall, ALLTOALL,
-        (void *sendbuf, const MPI_Fint *sendcount, const MPI_Fint *sendtype, void *recvbuf, const MPI_Fint *recvcount,
-         const MPI_Fint *recvtype, const MPI_Fint *comm, MPI_Fint *ierror)) {
+namespace {
+
+/// Runs one call; `call` takes How and C's communicator.
+template <typename Body>
+void serve(Form form, const MPI_Fint *comm, const MPI_Fint *info, MPI_Fint *request, MPI_Fint *ierror, Body &&call) {
     MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               return flx::preload::alltoall(buffer_of(sendbuf), *sendcount, type_of(sendtype), buffer_of(recvbuf),
-                                             *recvcount, type_of(recvtype), c_comm);
-           }));
+    MPI_Request c_request = MPI_REQUEST_NULL;
+    const How how{form, &c_request, info != nullptr ? PMPI_Info_f2c(*info) : MPI_INFO_NULL};
+    const int code = guarded(c_comm, [&] { return call(how, c_comm); });
+    if (request != nullptr && code == MPI_SUCCESS)
+        *request = PMPI_Request_c2f(c_request);
+    answer(ierror, code);
 }
 
-FORTRAN(alltoallv, ALLTOALLV,
-        (void *sendbuf, const MPI_Fint *sendcounts, const MPI_Fint *sdispls, const MPI_Fint *sendtype, void *recvbuf,
-         const MPI_Fint *recvcounts, const MPI_Fint *rdispls, const MPI_Fint *recvtype, const MPI_Fint *comm,
-         MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               return flx::preload::alltoallv(buffer_of(sendbuf), sendcounts, sdispls, type_of(sendtype),
-                                              buffer_of(recvbuf), recvcounts, rdispls, type_of(recvtype), c_comm);
-           }));
-}
+}  // namespace
 
-FORTRAN(alltoallw, ALLTOALLW,
-        (void *sendbuf, const MPI_Fint *sendcounts, const MPI_Fint *sdispls, const MPI_Fint *sendtypes, void *recvbuf,
-         const MPI_Fint *recvcounts, const MPI_Fint *rdispls, const MPI_Fint *recvtypes, const MPI_Fint *comm,
-         MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               const std::vector<MPI_Datatype> c_sendtypes = types_of(sendtypes, c_comm, buffer_of(sendbuf));
-               const std::vector<MPI_Datatype> c_recvtypes = types_of(recvtypes, c_comm, recvbuf);
-               return flx::preload::alltoallw(buffer_of(sendbuf), sendcounts, sdispls, c_sendtypes.data(),
-                                              buffer_of(recvbuf), recvcounts, rdispls, c_recvtypes.data(), c_comm);
-           }));
-}
+#define SERVE(LOWER, FORM, INFO, REQUEST, ARGUMENTS) \
+    serve(Form::FORM, comm, INFO, REQUEST, ierror,   \
+          [&](const How &how, MPI_Comm c_comm) { return flx::preload::LOWER(how, ARGUMENTS c_comm); })
 
-FORTRAN(barrier, BARRIER, (const MPI_Fint *comm, MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] { return flx::preload::barrier(c_comm); }));
-}
+#ifdef OMPI_HAVE_MPI_EXT_PCOLLREQ
+#define PERSISTENT(LOWER, UPPER, PARAMETERS, ARGUMENTS)                                                   \
+    NAMES(mpix, MPIX, LOWER##_init, UPPER##_INIT,                                                         \
+          (PARAMETERS const MPI_Fint *comm, const MPI_Fint *info, MPI_Fint *request, MPI_Fint *ierror)) { \
+        SERVE(LOWER, persistent, info, request, LIST(ARGUMENTS));                                         \
+    }
+#else
+#define PERSISTENT(LOWER, UPPER, PARAMETERS, ARGUMENTS)
+#endif
 
-FORTRAN(bcast, BCAST,
-        (void *buffer, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *root, const MPI_Fint *comm,
-         MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               return flx::preload::bcast(buffer_of(buffer), *count, type_of(type), *root, c_comm);
-           }));
-}
+/// Defines a collective in all forms.
+#define FORMS(LOWER, UPPER, PARAMETERS, ARGUMENTS)                                                                \
+    NAMES(mpi, MPI, LOWER, UPPER, (PARAMETERS const MPI_Fint *comm, MPI_Fint *ierror)) {                          \
+        SERVE(LOWER, blocking, nullptr, nullptr, LIST(ARGUMENTS));                                                \
+    }                                                                                                             \
+    NAMES(mpi, MPI, i##LOWER, I##UPPER, (PARAMETERS const MPI_Fint *comm, MPI_Fint *request, MPI_Fint *ierror)) { \
+        SERVE(LOWER, nonblocking, nullptr, request, LIST(ARGUMENTS));                                             \
+    }                                                                                                             \
+    PERSISTENT(LOWER, UPPER, LIST(PARAMETERS), LIST(ARGUMENTS))
 
-FORTRAN(exscan, EXSCAN,
-        (void *sendbuf, void *recvbuf, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *op,
-         const MPI_Fint *comm, MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               return flx::preload::exscan(buffer_of(sendbuf), buffer_of(recvbuf), *count, type_of(type), op_of(op),
-                                           c_comm);
-           }));
-}
-
-FORTRAN(gather, GATHER,
-        (void *sendbuf, const MPI_Fint *sendcount, const MPI_Fint *sendtype, void *recvbuf, const MPI_Fint *recvcount,
-         const MPI_Fint *recvtype, const MPI_Fint *root, const MPI_Fint *comm, MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               return flx::preload::gather(buffer_of(sendbuf), *sendcount, type_of(sendtype), buffer_of(recvbuf),
-                                           *recvcount, type_of(recvtype), *root, c_comm);
-           }));
-}
-
-FORTRAN(gatherv, GATHERV,
-        (void *sendbuf, const MPI_Fint *sendcount, const MPI_Fint *sendtype, void *recvbuf, const MPI_Fint *recvcounts,
-         const MPI_Fint *displs, const MPI_Fint *recvtype, const MPI_Fint *root, const MPI_Fint *comm,
-         MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               return flx::preload::gatherv(buffer_of(sendbuf), *sendcount, type_of(sendtype), buffer_of(recvbuf),
-                                            recvcounts, displs, type_of(recvtype), *root, c_comm);
-           }));
-}
-
-FORTRAN(reduce, REDUCE,
-        (void *sendbuf, void *recvbuf, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *op,
-         const MPI_Fint *root, const MPI_Fint *comm, MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               return flx::preload::reduce(buffer_of(sendbuf), buffer_of(recvbuf), *count, type_of(type), op_of(op),
-                                           *root, c_comm);
-           }));
-}
-
-FORTRAN(reduce_scatter, REDUCE_SCATTER,
-        (void *sendbuf, void *recvbuf, const MPI_Fint *recvcounts, const MPI_Fint *type, const MPI_Fint *op,
-         const MPI_Fint *comm, MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               return flx::preload::reduce_scatter(buffer_of(sendbuf), buffer_of(recvbuf), recvcounts, type_of(type),
-                                                   op_of(op), c_comm);
-           }));
-}
-
-FORTRAN(reduce_scatter_block, REDUCE_SCATTER_BLOCK,
-        (void *sendbuf, void *recvbuf, const MPI_Fint *recvcount, const MPI_Fint *type, const MPI_Fint *op,
-         const MPI_Fint *comm, MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               return flx::preload::reduce_scatter_block(buffer_of(sendbuf), buffer_of(recvbuf), *recvcount,
-                                                         type_of(type), op_of(op), c_comm);
-           }));
-}
-
-FORTRAN(scan, SCAN,
-        (void *sendbuf, void *recvbuf, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *op,
-         const MPI_Fint *comm, MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               return flx::preload::scan(buffer_of(sendbuf), buffer_of(recvbuf), *count, type_of(type), op_of(op),
-                                         c_comm);
-           }));
-}
-
-FORTRAN(scatter, SCATTER,
-        (void *sendbuf, const MPI_Fint *sendcount, const MPI_Fint *sendtype, void *recvbuf, const MPI_Fint *recvcount,
-         const MPI_Fint *recvtype, const MPI_Fint *root, const MPI_Fint *comm, MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               return flx::preload::scatter(buffer_of(sendbuf), *sendcount, type_of(sendtype), buffer_of(recvbuf),
-                                            *recvcount, type_of(recvtype), *root, c_comm);
-           }));
-}
-
-FORTRAN(scatterv, SCATTERV,
-        (void *sendbuf, const MPI_Fint *sendcounts, const MPI_Fint *displs, const MPI_Fint *sendtype, void *recvbuf,
-         const MPI_Fint *recvcount, const MPI_Fint *recvtype, const MPI_Fint *root, const MPI_Fint *comm,
-         MPI_Fint *ierror)) {
-    MPI_Comm c_comm = comm_of(comm);
-    answer(ierror, guarded(c_comm, [&] {
-               return flx::preload::scatterv(buffer_of(sendbuf), sendcounts, displs, type_of(sendtype),
-                                             buffer_of(recvbuf), *recvcount, type_of(recvtype), *root, c_comm);
-           }));
-}
+FORMS(allgather, ALLGATHER,
+      LIST(void *sendbuf, const MPI_Fint *sendcount, const MPI_Fint *sendtype, void *recvbuf, const MPI_Fint *recvcount,
+           const MPI_Fint *recvtype, ),
+      LIST(buffer_of(sendbuf), *sendcount, type_of(sendtype), buffer_of(recvbuf), *recvcount, type_of(recvtype), ))
+FORMS(allgatherv, ALLGATHERV,
+      LIST(void *sendbuf, const MPI_Fint *sendcount, const MPI_Fint *sendtype, void *recvbuf,
+           const MPI_Fint *recvcounts, const MPI_Fint *displs, const MPI_Fint *recvtype, ),
+      LIST(buffer_of(sendbuf), *sendcount, type_of(sendtype), buffer_of(recvbuf), recvcounts, displs,
+           type_of(recvtype), ))
+FORMS(allreduce, ALLREDUCE,
+      LIST(void *sendbuf, void *recvbuf, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *op, ),
+      LIST(buffer_of(sendbuf), buffer_of(recvbuf), *count, type_of(type), op_of(op), ))
+FORMS(alltoall, ALLTOALL,
+      LIST(void *sendbuf, const MPI_Fint *sendcount, const MPI_Fint *sendtype, void *recvbuf, const MPI_Fint *recvcount,
+           const MPI_Fint *recvtype, ),
+      LIST(buffer_of(sendbuf), *sendcount, type_of(sendtype), buffer_of(recvbuf), *recvcount, type_of(recvtype), ))
+FORMS(alltoallv, ALLTOALLV,
+      LIST(void *sendbuf, const MPI_Fint *sendcounts, const MPI_Fint *sdispls, const MPI_Fint *sendtype, void *recvbuf,
+           const MPI_Fint *recvcounts, const MPI_Fint *rdispls, const MPI_Fint *recvtype, ),
+      LIST(buffer_of(sendbuf), sendcounts, sdispls, type_of(sendtype), buffer_of(recvbuf), recvcounts, rdispls,
+           type_of(recvtype), ))
+FORMS(alltoallw, ALLTOALLW,
+      LIST(void *sendbuf, const MPI_Fint *sendcounts, const MPI_Fint *sdispls, const MPI_Fint *sendtypes, void *recvbuf,
+           const MPI_Fint *recvcounts, const MPI_Fint *rdispls, const MPI_Fint *recvtypes, ),
+      LIST(buffer_of(sendbuf), sendcounts, sdispls, types_of(sendtypes, c_comm, buffer_of(sendbuf)).data(),
+           buffer_of(recvbuf), recvcounts, rdispls, types_of(recvtypes, c_comm, buffer_of(recvbuf)).data(), ))
+FORMS(barrier, BARRIER, LIST(), LIST())
+FORMS(bcast, BCAST, LIST(void *buffer, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *root, ),
+      LIST(buffer_of(buffer), *count, type_of(type), *root, ))
+FORMS(exscan, EXSCAN,
+      LIST(void *sendbuf, void *recvbuf, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *op, ),
+      LIST(buffer_of(sendbuf), buffer_of(recvbuf), *count, type_of(type), op_of(op), ))
+FORMS(gather, GATHER,
+      LIST(void *sendbuf, const MPI_Fint *sendcount, const MPI_Fint *sendtype, void *recvbuf, const MPI_Fint *recvcount,
+           const MPI_Fint *recvtype, const MPI_Fint *root, ),
+      LIST(buffer_of(sendbuf), *sendcount, type_of(sendtype), buffer_of(recvbuf), *recvcount, type_of(recvtype),
+           *root, ))
+FORMS(gatherv, GATHERV,
+      LIST(void *sendbuf, const MPI_Fint *sendcount, const MPI_Fint *sendtype, void *recvbuf,
+           const MPI_Fint *recvcounts, const MPI_Fint *displs, const MPI_Fint *recvtype, const MPI_Fint *root, ),
+      LIST(buffer_of(sendbuf), *sendcount, type_of(sendtype), buffer_of(recvbuf), recvcounts, displs, type_of(recvtype),
+           *root, ))
+FORMS(reduce, REDUCE,
+      LIST(void *sendbuf, void *recvbuf, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *op,
+           const MPI_Fint *root, ),
+      LIST(buffer_of(sendbuf), buffer_of(recvbuf), *count, type_of(type), op_of(op), *root, ))
+FORMS(reduce_scatter, REDUCE_SCATTER,
+      LIST(void *sendbuf, void *recvbuf, const MPI_Fint *recvcounts, const MPI_Fint *type, const MPI_Fint *op, ),
+      LIST(buffer_of(sendbuf), buffer_of(recvbuf), recvcounts, type_of(type), op_of(op), ))
+FORMS(reduce_scatter_block, REDUCE_SCATTER_BLOCK,
+      LIST(void *sendbuf, void *recvbuf, const MPI_Fint *recvcount, const MPI_Fint *type, const MPI_Fint *op, ),
+      LIST(buffer_of(sendbuf), buffer_of(recvbuf), *recvcount, type_of(type), op_of(op), ))
+FORMS(scan, SCAN, LIST(void *sendbuf, void *recvbuf, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *op, ),
+      LIST(buffer_of(sendbuf), buffer_of(recvbuf), *count, type_of(type), op_of(op), ))
+FORMS(scatter, SCATTER,
+      LIST(void *sendbuf, const MPI_Fint *sendcount, const MPI_Fint *sendtype, void *recvbuf, const MPI_Fint *recvcount,
+           const MPI_Fint *recvtype, const MPI_Fint *root, ),
+      LIST(buffer_of(sendbuf), *sendcount, type_of(sendtype), buffer_of(recvbuf), *recvcount, type_of(recvtype),
+           *root, ))
+FORMS(scatterv, SCATTERV,
+      LIST(void *sendbuf, const MPI_Fint *sendcounts, const MPI_Fint *displs, const MPI_Fint *sendtype, void *recvbuf,
+           const MPI_Fint *recvcount, const MPI_Fint *recvtype, const MPI_Fint *root, ),
+      LIST(buffer_of(sendbuf), sendcounts, displs, type_of(sendtype), buffer_of(recvbuf), *recvcount, type_of(recvtype),
+           *root, ))
 
 #pragma GCC visibility pop

@@ -1,9 +1,9 @@
 /// Collectives that move data: as bytes, from and to wherever each rank's datatypes say.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "calls.h"
-#include "optional.h"
 #include "staging.h"
 #include "types.h"
 
@@ -93,28 +93,29 @@ std::byte *element(const void *buffer, size_t index, const Layout &layout) {
 
 }  // namespace
 
-int bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
+int bcast(const How &how, void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
     const Side side = side_of(count, type);
-    Call call(Collective::bcast, comm, side.bytes, first_of(check_root(root, comm), objection_to(side, side)));
+    Call call(how, Collective::bcast, comm, side.bytes, first_of(check_root(root, comm), objection_to(side, side)));
     if (!call.served())
-        return PMPI_Bcast(buffer, count, type, root, comm);
-    Packed packed;
-    MPI_TRY(packed.take(buffer, side.count, side.layout, call.rank() == root, comm));
-    MPI_TRY(call.finish(flx_bcast(packed.data(), side.bytes, kByte, root, call.flx())));
-    return call.rank() == root ? MPI_SUCCESS : packed.deliver(buffer, comm);
+        return pass_on(how, FLX_MPI_FORMS(Bcast, bcast), buffer, count, type, root, comm);
+    const bool at_root = call.rank() == root;
+    Packed &packed = at_root ? call.staging().in : call.staging().out;
+    MPI_TRY(packed.take(buffer, side.count, side.layout, at_root, comm));
+    return call.carry_out(FLX_FORMS(bcast), packed.data(), side.bytes, kByte, root, call.flx());
 }
 
-int allgather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+int allgather(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
               MPI_Datatype recvtype, MPI_Comm comm) {
     const bool in_place = sendbuf == MPI_IN_PLACE;
     const Side receive = side_of(recvcount, recvtype);
     const Side send = in_place ? receive : side_of(sendcount, sendtype);
     const size_t size = size_of(comm);
-    Call call(Collective::allgather, comm, receive.bytes * size, objection_to(send, receive));
+    Call call(how, Collective::allgather, comm, receive.bytes * size, objection_to(send, receive));
     if (!call.served())
-        return PMPI_Allgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm);
-    Packed in;
-    Packed out;
+        return pass_on(how, FLX_MPI_FORMS(Allgather, allgather), sendbuf, sendcount, sendtype, recvbuf, recvcount,
+                       recvtype, comm);
+    Packed &in = call.staging().in;
+    Packed &out = call.staging().out;
     MPI_TRY(out.take(recvbuf, receive.count * size, receive.layout, false, comm));
     if (in_place) {
         MPI_TRY(in.take(element(recvbuf, call.rank() * receive.count, receive.layout), receive.count, receive.layout,
@@ -125,12 +126,12 @@ int allgather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *r
     const bool own = in.data() == static_cast<std::byte *>(out.data()) + call.rank() * send.bytes;
     if (!own)
         MPI_TRY(in.keep_apart(out.data(), receive.bytes * size));
-    MPI_TRY(call.finish(flx_allgather(own ? FLX_IN_PLACE : in.data(), out.data(), send.bytes, kByte, call.flx())));
-    return out.deliver(recvbuf, comm);
+    return call.carry_out(FLX_FORMS(allgather), own ? FLX_IN_PLACE : in.data(), out.data(), send.bytes, kByte,
+                          call.flx());
 }
 
-int allgatherv(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, const int *recvcounts,
-               const int *displs, MPI_Datatype recvtype, MPI_Comm comm) {
+int allgatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
+               const int *recvcounts, const int *displs, MPI_Datatype recvtype, MPI_Comm comm) {
     const int size = size_of(comm);
     const bool in_place = sendbuf == MPI_IN_PLACE;
     std::vector<PackedBlocks::Block> blocks;
@@ -144,29 +145,27 @@ int allgatherv(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *
         objection = Reason::invalid;
     else if (bytes == 0)
         objection = Reason::empty;
-    else if (flx_allgatherv == nullptr)
-        objection = Reason::not_yet;
-    Call call(Collective::allgatherv, comm, bytes, objection);
+    Call call(how, Collective::allgatherv, comm, bytes, objection);
     if (!call.served())
-        return PMPI_Allgatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, comm);
+        return pass_on(how, FLX_MPI_FORMS(Allgatherv, allgatherv), sendbuf, sendcount, sendtype, recvbuf, recvcounts,
+                       displs, recvtype, comm);
     size_t *counts = call.numbers(2);
     size_t *begins = counts + size;
-    PackedBlocks out;
-    MPI_TRY(out.take(blocks, false, counts, begins, comm));
-    Packed in;
+    Packed &in = call.staging().in;
+    PackedBlocks &out = call.staging().blocks_out;
+    const PackedBlocks::Block own_block = blocks[call.rank()];
+    MPI_TRY(out.take(std::move(blocks), false, counts, begins, comm));
     if (in_place) {
-        const auto &own = blocks[call.rank()];
-        MPI_TRY(in.take(own.begin, own.count, own.layout, true, comm));
+        MPI_TRY(in.take(own_block.begin, own_block.count, own_block.layout, true, comm));
     } else {
         MPI_TRY(in.take(sendbuf, send.count, send.layout, true, comm));
     }
     const bool own = in_place && in.data() == static_cast<std::byte *>(out.data()) + begins[call.rank()];
-    MPI_TRY(call.finish(flx_allgatherv(own ? FLX_IN_PLACE : in.data(), in_place ? counts[call.rank()] : send.bytes,
-                                       out.data(), counts, begins, kByte, call.flx())));
-    return out.deliver(blocks, begins, comm);
+    return call.carry_out(FLX_FORMS(allgatherv), own ? FLX_IN_PLACE : in.data(),
+                          in_place ? counts[call.rank()] : send.bytes, out.data(), counts, begins, kByte, call.flx());
 }
 
-int gather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+int gather(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
            MPI_Datatype recvtype, int root, MPI_Comm comm) {
     const Reason wrong_root = check_root(root, comm);
     int rank = 0;
@@ -177,14 +176,13 @@ int gather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recv
     const Side receive = at_root ? side_of(recvcount, recvtype) : Side{};
     const Side send = in_place ? receive : side_of(sendcount, sendtype);
     const size_t size = size_of(comm);
-    Reason objection = first_of(wrong_root, objection_to(send, at_root ? receive : send));
-    if (objection == Reason::none && flx_gather == nullptr)
-        objection = Reason::not_yet;
-    Call call(Collective::gather, comm, at_root ? receive.bytes * size : send.bytes, objection);
+    const Reason objection = first_of(wrong_root, objection_to(send, at_root ? receive : send));
+    Call call(how, Collective::gather, comm, at_root ? receive.bytes * size : send.bytes, objection);
     if (!call.served())
-        return PMPI_Gather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm);
-    Packed in;
-    Packed out;
+        return pass_on(how, FLX_MPI_FORMS(Gather, gather), sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype,
+                       root, comm);
+    Packed &in = call.staging().in;
+    Packed &out = call.staging().out;
     if (at_root)
         MPI_TRY(out.take(recvbuf, receive.count * size, receive.layout, false, comm));
     if (in_place) {
@@ -194,12 +192,12 @@ int gather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recv
         MPI_TRY(in.take(sendbuf, send.count, send.layout, true, comm));
     }
     const bool own = in_place && in.data() == static_cast<std::byte *>(out.data()) + root * send.bytes;
-    MPI_TRY(call.finish(flx_gather(own ? FLX_IN_PLACE : in.data(), out.data(), send.bytes, kByte, root, call.flx())));
-    return at_root ? out.deliver(recvbuf, comm) : MPI_SUCCESS;
+    return call.carry_out(FLX_FORMS(gather), own ? FLX_IN_PLACE : in.data(), out.data(), send.bytes, kByte, root,
+                          call.flx());
 }
 
-int gatherv(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, const int *recvcounts,
-            const int *displs, MPI_Datatype recvtype, int root, MPI_Comm comm) {
+int gatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
+            const int *recvcounts, const int *displs, MPI_Datatype recvtype, int root, MPI_Comm comm) {
     const Reason wrong_root = check_root(root, comm);
     int rank = 0;
     if (wrong_root == Reason::none)
@@ -215,36 +213,35 @@ int gatherv(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *rec
         valid = valid && send.valid;
     }
     // Who sends nothing does not know whether others do: no call is too small.
-    Reason objection = first_of(wrong_root, valid ? Reason::none : Reason::invalid);
-    if (objection == Reason::none && flx_gatherv == nullptr)
-        objection = Reason::not_yet;
-    Call call(Collective::gatherv, comm, at_root ? bytes_of(blocks) : send.bytes, objection);
+    const Reason objection = first_of(wrong_root, valid ? Reason::none : Reason::invalid);
+    Call call(how, Collective::gatherv, comm, at_root ? bytes_of(blocks) : send.bytes, objection);
     if (!call.served())
-        return PMPI_Gatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, comm);
-    Packed in;
-    PackedBlocks out;
+        return pass_on(how, FLX_MPI_FORMS(Gatherv, gatherv), sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs,
+                       recvtype, root, comm);
+    Packed &in = call.staging().in;
+    PackedBlocks &out = call.staging().blocks_out;
+    PackedBlocks::Block own_block;
     size_t *counts = nullptr;
     size_t *begins = nullptr;
     if (at_root) {
         counts = call.numbers(2);
         begins = counts + size;
-        MPI_TRY(out.take(blocks, false, counts, begins, comm));
+        own_block = blocks[root];
+        MPI_TRY(out.take(std::move(blocks), false, counts, begins, comm));
     }
     size_t mine = send.bytes;
     if (in_place) {
-        const auto &own = blocks[root];
         mine = counts[root];
-        MPI_TRY(in.take(own.begin, own.count, own.layout, true, comm));
+        MPI_TRY(in.take(own_block.begin, own_block.count, own_block.layout, true, comm));
     } else {
         MPI_TRY(in.take(sendbuf, send.count, send.layout, true, comm));
     }
     const bool own = in_place && in.data() == static_cast<std::byte *>(out.data()) + begins[root];
-    MPI_TRY(call.finish(
-        flx_gatherv(own ? FLX_IN_PLACE : in.data(), mine, out.data(), counts, begins, kByte, root, call.flx())));
-    return at_root ? out.deliver(blocks, begins, comm) : MPI_SUCCESS;
+    return call.carry_out(FLX_FORMS(gatherv), own ? FLX_IN_PLACE : in.data(), mine, out.data(), counts, begins, kByte,
+                          root, call.flx());
 }
 
-int scatter(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+int scatter(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
             MPI_Datatype recvtype, int root, MPI_Comm comm) {
     const Reason wrong_root = check_root(root, comm);
     int rank = 0;
@@ -255,25 +252,23 @@ int scatter(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *rec
     const Side send = at_root ? side_of(sendcount, sendtype) : Side{};
     const Side receive = in_place ? send : side_of(recvcount, recvtype);
     const size_t size = size_of(comm);
-    Reason objection = first_of(wrong_root, objection_to(receive, at_root ? send : receive));
-    if (objection == Reason::none && flx_scatter == nullptr)
-        objection = Reason::not_yet;
-    Call call(Collective::scatter, comm, at_root ? send.bytes * size : receive.bytes, objection);
+    const Reason objection = first_of(wrong_root, objection_to(receive, at_root ? send : receive));
+    Call call(how, Collective::scatter, comm, at_root ? send.bytes * size : receive.bytes, objection);
     if (!call.served())
-        return PMPI_Scatter(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm);
-    Packed in;
-    Packed out;
+        return pass_on(how, FLX_MPI_FORMS(Scatter, scatter), sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype,
+                       root, comm);
+    Packed &in = call.staging().in;
+    Packed &out = call.staging().out;
     if (at_root)
         MPI_TRY(in.take(sendbuf, send.count * size, send.layout, true, comm));
     if (!in_place)
         MPI_TRY(out.take(recvbuf, receive.count, receive.layout, false, comm));
-    MPI_TRY(call.finish(flx_scatter(in.data(), in_place ? const_cast<void *>(FLX_IN_PLACE) : out.data(), receive.bytes,
-                                    kByte, root, call.flx())));
-    return in_place ? MPI_SUCCESS : out.deliver(recvbuf, comm);
+    return call.carry_out(FLX_FORMS(scatter), in.data(), in_place ? const_cast<void *>(FLX_IN_PLACE) : out.data(),
+                          receive.bytes, kByte, root, call.flx());
 }
 
-int scatterv(const void *sendbuf, const int *sendcounts, const int *displs, MPI_Datatype sendtype, void *recvbuf,
-             int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm) {
+int scatterv(const How &how, const void *sendbuf, const int *sendcounts, const int *displs, MPI_Datatype sendtype,
+             void *recvbuf, int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm) {
     const Reason wrong_root = check_root(root, comm);
     int rank = 0;
     if (wrong_root == Reason::none)
@@ -288,100 +283,101 @@ int scatterv(const void *sendbuf, const int *sendcounts, const int *displs, MPI_
         receive = side_of(recvcount, recvtype);
         valid = valid && receive.valid;
     }
-    Reason objection = first_of(wrong_root, valid ? Reason::none : Reason::invalid);
-    if (objection == Reason::none && flx_scatterv == nullptr)
-        objection = Reason::not_yet;
-    Call call(Collective::scatterv, comm, at_root ? bytes_of(blocks) : receive.bytes, objection);
+    const Reason objection = first_of(wrong_root, valid ? Reason::none : Reason::invalid);
+    Call call(how, Collective::scatterv, comm, at_root ? bytes_of(blocks) : receive.bytes, objection);
     if (!call.served())
-        return PMPI_Scatterv(sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root, comm);
-    PackedBlocks in;
-    Packed out;
+        return pass_on(how, FLX_MPI_FORMS(Scatterv, scatterv), sendbuf, sendcounts, displs, sendtype, recvbuf,
+                       recvcount, recvtype, root, comm);
+    PackedBlocks &in = call.staging().blocks_in;
+    Packed &out = call.staging().out;
     size_t *counts = nullptr;
     size_t *begins = nullptr;
     if (at_root) {
         counts = call.numbers(2);
         begins = counts + size;
-        MPI_TRY(in.take(blocks, true, counts, begins, comm));
+        MPI_TRY(in.take(std::move(blocks), true, counts, begins, comm));
     }
     if (!in_place)
         MPI_TRY(out.take(recvbuf, receive.count, receive.layout, false, comm));
-    MPI_TRY(
-        call.finish(flx_scatterv(in.data(), counts, begins, in_place ? const_cast<void *>(FLX_IN_PLACE) : out.data(),
-                                 in_place ? counts[root] : receive.bytes, kByte, root, call.flx())));
-    return in_place ? MPI_SUCCESS : out.deliver(recvbuf, comm);
+    return call.carry_out(FLX_FORMS(scatterv), in.data(), counts, begins,
+                          in_place ? const_cast<void *>(FLX_IN_PLACE) : out.data(),
+                          in_place ? counts[root] : receive.bytes, kByte, root, call.flx());
 }
 
-int alltoall(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+int alltoall(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
              MPI_Datatype recvtype, MPI_Comm comm) {
     const bool in_place = sendbuf == MPI_IN_PLACE;
     const Side receive = side_of(recvcount, recvtype);
     const Side send = in_place ? receive : side_of(sendcount, sendtype);
     const size_t size = size_of(comm);
-    Call call(Collective::alltoall, comm, receive.bytes * size, objection_to(send, receive));
+    Call call(how, Collective::alltoall, comm, receive.bytes * size, objection_to(send, receive));
     if (!call.served())
-        return PMPI_Alltoall(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm);
-    Packed in;
-    Packed out;
+        return pass_on(how, FLX_MPI_FORMS(Alltoall, alltoall), sendbuf, sendcount, sendtype, recvbuf, recvcount,
+                       recvtype, comm);
+    Packed &in = call.staging().in;
+    Packed &out = call.staging().out;
     MPI_TRY(out.take(recvbuf, receive.count * size, receive.layout, in_place, comm));
     if (!in_place) {
         MPI_TRY(in.take(sendbuf, send.count * size, send.layout, true, comm));
         MPI_TRY(in.keep_apart(out.data(), receive.bytes * size));
     }
-    MPI_TRY(call.finish(flx_alltoall(in_place ? FLX_IN_PLACE : in.data(), out.data(), send.bytes, kByte, call.flx())));
-    return out.deliver(recvbuf, comm);
+    return call.carry_out(FLX_FORMS(alltoall), in_place ? FLX_IN_PLACE : in.data(), out.data(), send.bytes, kByte,
+                          call.flx());
 }
 
 namespace {
 
 /// alltoallv and alltoallw, once their blocks are known. Who sends and receives nothing does not know whether others
 /// do.
-int exchange(Call &call, const std::vector<PackedBlocks::Block> *from, const std::vector<PackedBlocks::Block> &to,
+int exchange(Call &call, bool in_place, std::vector<PackedBlocks::Block> from, std::vector<PackedBlocks::Block> to,
              MPI_Comm comm) {
     const int size = call.size();
     size_t *sendcounts = call.numbers(4);
     size_t *sdispls = sendcounts + size;
     size_t *recvcounts = sdispls + size;
     size_t *rdispls = recvcounts + size;
-    PackedBlocks in;
-    PackedBlocks out;
-    MPI_TRY(out.take(to, from == nullptr, recvcounts, rdispls, comm));
-    if (from != nullptr)
-        MPI_TRY(in.take(*from, true, sendcounts, sdispls, comm));
-    MPI_TRY(call.finish(flx_alltoallv(from == nullptr ? FLX_IN_PLACE : in.data(), out.data(), sendcounts, sdispls,
-                                      recvcounts, rdispls, kByte, call.flx())));
-    return out.deliver(to, rdispls, comm);
+    PackedBlocks &in = call.staging().blocks_in;
+    PackedBlocks &out = call.staging().blocks_out;
+    MPI_TRY(out.take(std::move(to), in_place, recvcounts, rdispls, comm));
+    if (!in_place)
+        MPI_TRY(in.take(std::move(from), true, sendcounts, sdispls, comm));
+    return call.carry_out(FLX_FORMS(alltoallv), in_place ? FLX_IN_PLACE : in.data(), out.data(), sendcounts, sdispls,
+                          recvcounts, rdispls, kByte, call.flx());
 }
 
 }  // namespace
 
-int alltoallv(const void *sendbuf, const int *sendcounts, const int *sdispls, MPI_Datatype sendtype, void *recvbuf,
-              const int *recvcounts, const int *rdispls, MPI_Datatype recvtype, MPI_Comm comm) {
+int alltoallv(const How &how, const void *sendbuf, const int *sendcounts, const int *sdispls, MPI_Datatype sendtype,
+              void *recvbuf, const int *recvcounts, const int *rdispls, MPI_Datatype recvtype, MPI_Comm comm) {
     const bool in_place = sendbuf == MPI_IN_PLACE;
     const int size = size_of(comm);
     std::vector<PackedBlocks::Block> from;
     std::vector<PackedBlocks::Block> to;
     const bool valid = blocks_of(recvbuf, recvcounts, rdispls, recvtype, size, to) &&
                        (in_place || blocks_of(sendbuf, sendcounts, sdispls, sendtype, size, from));
-    Call call(Collective::alltoallv, comm, std::max(bytes_of(from), bytes_of(to)),
+    Call call(how, Collective::alltoallv, comm, std::max(bytes_of(from), bytes_of(to)),
               valid ? Reason::none : Reason::invalid);
     if (!call.served())
-        return PMPI_Alltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype, comm);
-    return exchange(call, in_place ? nullptr : &from, to, comm);
+        return pass_on(how, FLX_MPI_FORMS(Alltoallv, alltoallv), sendbuf, sendcounts, sdispls, sendtype, recvbuf,
+                       recvcounts, rdispls, recvtype, comm);
+    return exchange(call, in_place, std::move(from), std::move(to), comm);
 }
 
-int alltoallw(const void *sendbuf, const int *sendcounts, const int *sdispls, const MPI_Datatype *sendtypes,
-              void *recvbuf, const int *recvcounts, const int *rdispls, const MPI_Datatype *recvtypes, MPI_Comm comm) {
+int alltoallw(const How &how, const void *sendbuf, const int *sendcounts, const int *sdispls,
+              const MPI_Datatype *sendtypes, void *recvbuf, const int *recvcounts, const int *rdispls,
+              const MPI_Datatype *recvtypes, MPI_Comm comm) {
     const bool in_place = sendbuf == MPI_IN_PLACE;
     const int size = size_of(comm);
     std::vector<PackedBlocks::Block> from;
     std::vector<PackedBlocks::Block> to;
     const bool valid = blocks_of(recvbuf, recvcounts, rdispls, recvtypes, size, to) &&
                        (in_place || blocks_of(sendbuf, sendcounts, sdispls, sendtypes, size, from));
-    Call call(Collective::alltoallw, comm, std::max(bytes_of(from), bytes_of(to)),
+    Call call(how, Collective::alltoallw, comm, std::max(bytes_of(from), bytes_of(to)),
               valid ? Reason::none : Reason::invalid);
     if (!call.served())
-        return PMPI_Alltoallw(sendbuf, sendcounts, sdispls, sendtypes, recvbuf, recvcounts, rdispls, recvtypes, comm);
-    return exchange(call, in_place ? nullptr : &from, to, comm);
+        return pass_on(how, FLX_MPI_FORMS(Alltoallw, alltoallw), sendbuf, sendcounts, sdispls, sendtypes, recvbuf,
+                       recvcounts, rdispls, recvtypes, comm);
+    return exchange(call, in_place, std::move(from), std::move(to), comm);
 }
 
 }  // namespace flx::preload

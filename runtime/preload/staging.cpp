@@ -4,6 +4,7 @@
 #include <climits>
 #include <cstring>
 #include <new>
+#include <utility>
 
 namespace flx::preload {
 namespace {
@@ -22,6 +23,13 @@ int too_long(MPI_Comm comm) {
 int no_memory(MPI_Comm comm) {
     PMPI_Comm_call_errhandler(comm, MPI_ERR_NO_MEM);
     return MPI_ERR_NO_MEM;
+}
+
+int keep(Layout &layout, std::vector<MPI_Datatype> &kept) {
+    const int code = PMPI_Type_dup(layout.type, &layout.type);
+    if (code == MPI_SUCCESS)
+        kept.push_back(layout.type);
+    return code;
 }
 
 }  // namespace
@@ -80,13 +88,14 @@ int unpack(const std::byte *bytes, void *buffer, size_t count, const Layout &lay
 int Packed::take(const void *buffer, size_t count, const Layout &layout, bool filled, MPI_Comm comm) {
     layout_ = layout;
     count_ = count;
-    data_ = const_cast<void *>(buffer);
+    filled_ = filled;
+    buffer_ = data_ = const_cast<void *>(buffer);
     if (layout.dense)
         return MPI_SUCCESS;
     if (!aside_.make(count * layout.size))
         return no_memory(comm);
     data_ = aside_.data();
-    return filled ? pack(buffer, count, layout, aside_.data(), comm) : MPI_SUCCESS;
+    return fill(comm);
 }
 
 int Packed::keep_apart(const void *other, size_t bytes) {
@@ -97,17 +106,19 @@ int Packed::keep_apart(const void *other, size_t bytes) {
         return MPI_SUCCESS;
     if (!aside_.make(mine))
         return no_memory(MPI_COMM_SELF);
-    std::memcpy(aside_.data(), data_, mine);
     data_ = aside_.data();
-    return MPI_SUCCESS;
+    return fill(MPI_COMM_SELF);
 }
 
-int Packed::deliver(void *buffer, MPI_Comm comm) const {
-    return layout_.dense ? MPI_SUCCESS : unpack(static_cast<const std::byte *>(data_), buffer, count_, layout_, comm);
+int Packed::fill(MPI_Comm comm) {
+    return filled_ && data_ != buffer_ ? pack(buffer_, count_, layout_, aside_.data(), comm) : MPI_SUCCESS;
 }
 
-int PackedBlocks::take(std::span<const Block> blocks, bool filled, size_t *sizes, size_t *displacements,
-                       MPI_Comm comm) {
+int Packed::deliver(MPI_Comm comm) const {
+    return data_ != buffer_ ? unpack(aside_.data(), buffer_, count_, layout_, comm) : MPI_SUCCESS;
+}
+
+int PackedBlocks::take(std::vector<Block> blocks, bool filled, size_t *sizes, size_t *displacements, MPI_Comm comm) {
     bool dense = true;
     size_t total = 0;
     std::byte *first = nullptr;
@@ -129,23 +140,72 @@ int PackedBlocks::take(std::span<const Block> blocks, bool filled, size_t *sizes
     if (!aside_.make(total))
         return no_memory(comm);
     data_ = aside_.data();
-    for (size_t i = 0; filled && i < blocks.size(); ++i)
-        if (const int code =
-                pack(blocks[i].begin, blocks[i].count, blocks[i].layout, aside_.data() + displacements[i], comm);
-            code != MPI_SUCCESS)
+    blocks_ = std::move(blocks);
+    filled_ = filled;
+    return fill(comm);
+}
+
+int PackedBlocks::fill(MPI_Comm comm) {
+    if (!filled_)
+        return MPI_SUCCESS;
+    std::byte *to = aside_.data();
+    for (const Block &block : blocks_) {
+        if (const int code = pack(block.begin, block.count, block.layout, to, comm); code != MPI_SUCCESS)
+            return code;
+        to += block.count * block.layout.size;
+    }
+    return MPI_SUCCESS;
+}
+
+int PackedBlocks::deliver(MPI_Comm comm) const {
+    const std::byte *from = aside_.data();
+    for (const Block &block : blocks_) {
+        if (const int code = unpack(from, block.begin, block.count, block.layout, comm); code != MPI_SUCCESS)
+            return code;
+        from += block.count * block.layout.size;
+    }
+    return MPI_SUCCESS;
+}
+
+int Staging::read(MPI_Comm comm) {
+    for (Packed *packed : {&in, &out})
+        if (const int code = packed->fill(comm); code != MPI_SUCCESS)
+            return code;
+    for (PackedBlocks *packed : {&blocks_in, &blocks_out})
+        if (const int code = packed->fill(comm); code != MPI_SUCCESS)
             return code;
     return MPI_SUCCESS;
 }
 
-int PackedBlocks::deliver(std::span<const Block> blocks, const size_t *displacements, MPI_Comm comm) const {
-    if (aside_.data() == nullptr)
-        return MPI_SUCCESS;
-    for (size_t i = 0; i < blocks.size(); ++i)
-        if (const int code =
-                unpack(aside_.data() + displacements[i], blocks[i].begin, blocks[i].count, blocks[i].layout, comm);
-            code != MPI_SUCCESS)
+int Staging::write(MPI_Comm comm) const {
+    const int code = out.deliver(comm);
+    return code == MPI_SUCCESS ? blocks_out.deliver(comm) : code;
+}
+
+int Packed::keep_types(std::vector<MPI_Datatype> &kept) {
+    return data_ != buffer_ && layout_.type != MPI_DATATYPE_NULL ? keep(layout_, kept) : MPI_SUCCESS;
+}
+
+int PackedBlocks::keep_types(std::vector<MPI_Datatype> &kept) {
+    for (Block &block : blocks_)
+        if (const int code = keep(block.layout, kept); code != MPI_SUCCESS)
             return code;
     return MPI_SUCCESS;
+}
+
+int Staging::keep_types() {
+    for (Packed *packed : {&in, &out})
+        if (const int code = packed->keep_types(kept_); code != MPI_SUCCESS)
+            return code;
+    for (PackedBlocks *packed : {&blocks_in, &blocks_out})
+        if (const int code = packed->keep_types(kept_); code != MPI_SUCCESS)
+            return code;
+    return MPI_SUCCESS;
+}
+
+Staging::~Staging() {
+    for (MPI_Datatype type : kept_)
+        PMPI_Type_free(&type);
 }
 
 }  // namespace flx::preload

@@ -7,13 +7,13 @@
 
 #include <cstddef>
 #include <memory>
-#include <span>
+#include <vector>
 
 #include "types.h"
 
 namespace flx::preload {
 
-/// Memory that lives for one call.
+/// Memory that lives as long as a call.
 class Aside {
   public:
     /// False if there is none.
@@ -37,15 +37,21 @@ class Packed {
     int take(const void *buffer, size_t count, const Layout &layout, bool filled, MPI_Comm comm);
     /// Data that overlap `other` are copied, as some programs have MPI do.
     int keep_apart(const void *other, size_t bytes);
+    /// Reads them once more, if they are to be read.
+    int fill(MPI_Comm comm);
     [[nodiscard]] void *data() const { return data_; }
     /// Brings what FLX wrote to where the program expects it.
-    int deliver(void *buffer, MPI_Comm comm) const;
+    int deliver(MPI_Comm comm) const;
+    /// The program may free its datatype from now on.
+    int keep_types(std::vector<MPI_Datatype> &kept);
 
   private:
     Aside aside_;
     Layout layout_;
     size_t count_ = 0;
+    void *buffer_ = nullptr;
     void *data_ = nullptr;
+    bool filled_ = false;
 };
 
 /// Blocks of several ranks, of one datatype or one each, at displacements from a buffer.
@@ -57,13 +63,40 @@ class PackedBlocks {
         Layout layout;
     };
     /// `sizes` and `displacements` are filled in for FLX, in bytes.
-    int take(std::span<const Block> blocks, bool filled, size_t *sizes, size_t *displacements, MPI_Comm comm);
+    int take(std::vector<Block> blocks, bool filled, size_t *sizes, size_t *displacements, MPI_Comm comm);
+    int fill(MPI_Comm comm);
     [[nodiscard]] void *data() const { return data_; }
-    int deliver(std::span<const Block> blocks, const size_t *displacements, MPI_Comm comm) const;
+    int deliver(MPI_Comm comm) const;
+    int keep_types(std::vector<MPI_Datatype> &kept);
 
   private:
     Aside aside_;
+    std::vector<Block> blocks_;  ///< those that are packed one after the other
     void *data_ = nullptr;
+    bool filled_ = false;
+};
+
+/// The buffers of one call.
+struct Staging {
+    Packed in;
+    Packed out;
+    PackedBlocks blocks_in;
+    PackedBlocks blocks_out;
+
+    /// Before the operation begins once more. MPI_SUCCESS or an error, as below.
+    int read(MPI_Comm comm);
+    /// After it has ended.
+    int write(MPI_Comm comm) const;
+
+    Staging() = default;
+    Staging(const Staging &) = delete;
+    Staging &operator=(const Staging &) = delete;
+    ~Staging();
+    /// Of a call that returns before its operation ends: the program may free its datatypes.
+    int keep_types();
+
+  private:
+    std::vector<MPI_Datatype> kept_;
 };
 
 }  // namespace flx::preload

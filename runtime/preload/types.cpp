@@ -47,10 +47,21 @@ void add_integers(Table &table, Kind kind, bool is_signed, std::initializer_list
             table.try_emplace(type, Predefined{kind, dtype});
 }
 
-void add_reals(Table &table, std::initializer_list<MPI_Datatype> types) {
+/// Those of two sizes; others, such as 16-byte reals, FLX lacks.
+void add_by_size(Table &table, Kind kind, size_t single_size, flx_dtype_t single_type, flx_dtype_t double_type,
+                 std::initializer_list<MPI_Datatype> types) {
     for (MPI_Datatype type : types)
-        if (const size_t size = size_of(type); size == sizeof(float) || size == sizeof(double))
-            table.try_emplace(type, Predefined{Kind::real, size == sizeof(float) ? FLX_F32 : FLX_F64});
+        if (const size_t size = size_of(type); size == single_size || size == 2 * single_size)
+            table.try_emplace(type, Predefined{kind, size == single_size ? single_type : double_type});
+}
+
+void add_pair(Table &table, MPI_Datatype type, flx_dtype_t dtype) {
+    size_t bytes = 0;
+    MPI_Aint lower = 0;
+    MPI_Aint extent = 0;
+    if (size_of(type) != 0 && PMPI_Type_get_extent(type, &lower, &extent) == MPI_SUCCESS && lower == 0 &&
+        flx_dtype_size(dtype, &bytes) == FLX_SUCCESS && extent == static_cast<MPI_Aint>(bytes))
+        table.try_emplace(type, Predefined{Kind::pair, dtype});
 }
 
 /// Types that reductions take. Sizes are asked for: Fortran's depend on the compiler.
@@ -65,9 +76,25 @@ Table make_table() {
     add_integers(table, Kind::fortran_integer, true,
                  {MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4, MPI_INTEGER8});
     add_integers(table, Kind::address, true, {MPI_AINT, MPI_OFFSET, MPI_COUNT});
-    add_integers(table, Kind::logical, false, {MPI_C_BOOL, MPI_LOGICAL});
+    add_integers(table, Kind::logical, false, {MPI_C_BOOL, MPI_CXX_BOOL, MPI_LOGICAL});
     add_integers(table, Kind::byte, false, {MPI_BYTE});
-    add_reals(table, {MPI_FLOAT, MPI_DOUBLE, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_REAL4, MPI_REAL8});
+    add_by_size(table, Kind::real, sizeof(float), FLX_F32, FLX_F64,
+                {MPI_FLOAT, MPI_DOUBLE, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_REAL4, MPI_REAL8});
+    add_by_size(table, Kind::complex, 2 * sizeof(float), FLX_COMPLEX_F32, FLX_COMPLEX_F64,
+                {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX, MPI_COMPLEX8,
+                 MPI_COMPLEX16, MPI_CXX_FLOAT_COMPLEX, MPI_CXX_DOUBLE_COMPLEX});
+    add_pair(table, MPI_FLOAT_INT, FLX_F32_INT32);
+    add_pair(table, MPI_DOUBLE_INT, FLX_F64_INT32);
+    add_pair(table, MPI_SHORT_INT, FLX_INT16_INT32);
+    add_pair(table, MPI_2INT, FLX_INT32_INT32);
+    if (sizeof(long) == sizeof(int64_t))
+        add_pair(table, MPI_LONG_INT, FLX_INT64_INT32);
+    if (size_of(MPI_INTEGER) == sizeof(int32_t))
+        add_pair(table, MPI_2INTEGER, FLX_INT32_INT32);
+    if (size_of(MPI_REAL) == sizeof(float))
+        add_pair(table, MPI_2REAL, FLX_F32_F32);
+    if (size_of(MPI_DOUBLE_PRECISION) == sizeof(double))
+        add_pair(table, MPI_2DOUBLE_PRECISION, FLX_F64_F64);
     return table;
 }
 
@@ -77,20 +104,36 @@ const Predefined *predefined(MPI_Datatype type) {
     return found == table.end() ? nullptr : &found->second;
 }
 
+constexpr unsigned among(std::initializer_list<Kind> kinds) {
+    unsigned set = 0;
+    for (const Kind kind : kinds)
+        set |= 1U << static_cast<unsigned>(kind);
+    return set;
+}
+
+constexpr unsigned kOrdered = among({Kind::c_integer, Kind::fortran_integer, Kind::address, Kind::real});
+constexpr unsigned kNumbers = kOrdered | among({Kind::complex});
+constexpr unsigned kTruths = among({Kind::c_integer, Kind::logical});
+constexpr unsigned kBits = among({Kind::c_integer, Kind::fortran_integer, Kind::address, Kind::byte});
+constexpr unsigned kPairs = among({Kind::pair});
+
 struct Operator {
     MPI_Op op;
     flx_op_t flx;
+    unsigned kinds;  ///< that it may be given, by MPI's rules
 };
 
-/// Those of FLX that `kind` may be given, by MPI's rules.
 const Operator *operator_of(MPI_Op op, Kind kind) {
-    static const std::array<Operator, 4> operators = {Operator{MPI_SUM, FLX_SUM}, Operator{MPI_PROD, FLX_PROD},
-                                                      Operator{MPI_MIN, FLX_MIN}, Operator{MPI_MAX, FLX_MAX}};
-    const bool number =
-        kind == Kind::c_integer || kind == Kind::fortran_integer || kind == Kind::address || kind == Kind::real;
+    static const std::array operators = {
+        Operator{MPI_SUM, FLX_SUM, kNumbers},     Operator{MPI_PROD, FLX_PROD, kNumbers},
+        Operator{MPI_MIN, FLX_MIN, kOrdered},     Operator{MPI_MAX, FLX_MAX, kOrdered},
+        Operator{MPI_LAND, FLX_LAND, kTruths},    Operator{MPI_LOR, FLX_LOR, kTruths},
+        Operator{MPI_LXOR, FLX_LXOR, kTruths},    Operator{MPI_BAND, FLX_BAND, kBits},
+        Operator{MPI_BOR, FLX_BOR, kBits},        Operator{MPI_BXOR, FLX_BXOR, kBits},
+        Operator{MPI_MINLOC, FLX_MINLOC, kPairs}, Operator{MPI_MAXLOC, FLX_MAXLOC, kPairs}};
     for (const Operator &each : operators)
-        if (each.op == op && number)
-            return &each;
+        if (each.op == op)
+            return (each.kinds >> static_cast<unsigned>(kind) & 1) != 0 ? &each : nullptr;
     return nullptr;
 }
 
@@ -145,7 +188,9 @@ Reduction reduction_of(MPI_Datatype type, MPI_Op op) {
     const Operator *found = operator_of(op, element->kind);
     if (found == nullptr)
         return {};
-    return {true, element->dtype, found->flx, size_of(type)};
+    Reduction reduction{true, element->dtype, found->flx, 0};
+    flx_dtype_size(reduction.dtype, &reduction.size);  // of pairs, with padding
+    return reduction;
 }
 
 }  // namespace flx::preload

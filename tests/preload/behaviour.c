@@ -139,7 +139,7 @@ static void pending(void) {
     free(data);
 }
 
-/// Collectives that do not block are MPI's: in any order with those of FLX, and waited for together with messages.
+/// Collectives that do not block, beside those that do, and waited for together with messages.
 static void not_blocking(void) {
     const int next = (rank + 1) % ranks;
     int from = -1;

@@ -1,6 +1,8 @@
 /// The same random calls with and without the drop-in library: `collectives SEED CALLS` prints one number per rank for
 /// all that it received. Contents are small integers, so that sums are exact in whatever order they are made.
 #include <mpi.h>
+// After mpi.h, on which it depends.
+#include <mpi-ext.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,25 +32,90 @@ static void check(int code, const char *what) {
 }
 #define CHECK(call) check(call, #call)
 
+/// How the next call is made; the same on all ranks.
+static enum { blocking, nonblocking, persistent } form;
+
+/// Waits in one of the ways there are, which may be each rank's own, together with a message to itself.
+static void complete(MPI_Request *request, int way) {
+    static int message[2];
+    MPI_Request requests[3] = {MPI_REQUEST_NULL, *request, MPI_REQUEST_NULL};
+    int index;
+    int indices[3];
+    int done = 0;
+    int left = 3;
+    if (way < 2) {
+        if (way == 0)
+            CHECK(MPI_Wait(request, MPI_STATUS_IGNORE));
+        while (way == 1 && !done)
+            CHECK(MPI_Test(request, &done, MPI_STATUS_IGNORE));
+        return;
+    }
+    CHECK(MPI_Irecv(&message[1], 1, MPI_INT, 0, 5, MPI_COMM_SELF, &requests[0]));
+    CHECK(MPI_Isend(&message[0], 1, MPI_INT, 0, 5, MPI_COMM_SELF, &requests[2]));
+    if (way == 2)
+        CHECK(MPI_Waitall(3, requests, MPI_STATUSES_IGNORE));
+    for (; way == 3 && left != 0; --left)
+        CHECK(MPI_Waitany(3, requests, &index, MPI_STATUS_IGNORE));
+    while (way == 4 && !done)
+        CHECK(MPI_Testall(3, requests, &done, MPI_STATUSES_IGNORE));
+    while (way == 5 && left != 0) {
+        int count;
+        CHECK(MPI_Waitsome(3, requests, &count, indices, MPI_STATUSES_IGNORE));
+        left -= count;
+    }
+    *request = requests[1];
+}
+
+static int way_to_wait;
+
+/// Makes MPI_NAME(...), MPI_Ismall(...) or MPIX_NAME_init(...), the last of which is started twice.
+#define CALL(NAME, SMALL, ...)                                                \
+    do {                                                                      \
+        MPI_Request request_;                                                 \
+        if (form == blocking) {                                               \
+            CHECK(MPI_##NAME(__VA_ARGS__));                                   \
+        } else if (form == nonblocking) {                                     \
+            CHECK(MPI_I##SMALL(__VA_ARGS__, &request_));                      \
+            complete(&request_, way_to_wait);                                 \
+        } else {                                                              \
+            CHECK(MPIX_##NAME##_init(__VA_ARGS__, MPI_INFO_NULL, &request_)); \
+            CHECK(MPI_Start(&request_));                                      \
+            complete(&request_, way_to_wait);                                 \
+            CHECK(MPI_Startall(1, &request_));                                \
+            complete(&request_, 5 - way_to_wait);                             \
+            CHECK(MPI_Request_free(&request_));                               \
+        }                                                                     \
+    } while (0)
+
 typedef struct Element {
     MPI_Datatype type;
     size_t bytes;
-    int kind;  ///< 0 integer, 1 float, 2 double, 3 bytes
+    int kind;  ///< 0 integer, 1 float, 2 double, 3 a float and an int
+    const MPI_Op *ops;
 } Element;
 
-static Element reduced[7];
-static MPI_Op ops[4];
+enum { kElements = 12, kOps = 8 };
+static Element reduced[kElements];
+static MPI_Op of_integers[kOps];
+static MPI_Op of_reals[kOps];
+static MPI_Op of_complex[kOps];
+static MPI_Op of_pairs[kOps];
+static MPI_Op of_truths[kOps];
 
 static void fill(void *data, size_t count, const Element *element, int rank) {
     for (size_t i = 0; i < count; ++i) {
         const int value = (int)((i * 7 + (size_t)rank * 3) % 5) + 1;
         char *at = (char *)data + i * element->bytes;
-        if (element->kind == 1)
+        for (size_t part = 0; part < element->bytes && element->kind == 1; part += sizeof(float))
+            *(float *)(at + part) = (float)value;
+        for (size_t part = 0; part < element->bytes && element->kind == 2; part += sizeof(double))
+            *(double *)(at + part) = value;
+        if (element->kind == 0)
+            memset(at, element->ops == of_truths ? value % 2 : value, element->bytes);
+        if (element->kind == 3) {
             *(float *)at = (float)value;
-        else if (element->kind == 2)
-            *(double *)at = value;
-        else
-            memset(at, value, element->bytes);
+            *(int *)(at + sizeof(float)) = rank;
+        }
     }
 }
 
@@ -97,8 +164,10 @@ static int one_call(MPI_Comm comm, char *in, char *out, size_t room) {
     int size;
     CHECK(MPI_Comm_rank(comm, &rank));
     CHECK(MPI_Comm_size(comm, &size));
-    const Element *element = &reduced[draw(7)];
-    const MPI_Op op = ops[draw(4)];
+    const Element *element = &reduced[draw(kElements)];
+    const MPI_Op op = element->ops[draw(kOps)];
+    form = draw(4) == 0 ? persistent : draw(2) == 0 ? nonblocking : blocking;
+    way_to_wait = (draw(6) + rank) % 6;
     const int count = draw(8) == 0 ? 0 : draw(3) == 0 ? draw(kMost) + 1 : draw(20) + 1;
     const int root = draw(size);
     const int in_place = draw(3) == 0;
@@ -124,53 +193,53 @@ static int one_call(MPI_Comm comm, char *in, char *out, size_t room) {
         case 0:
             if (in_place)
                 memcpy(out, in, bytes);
-            CHECK(MPI_Allreduce(sendbuf, out, count, element->type, op, comm));
+            CALL(Allreduce, allreduce, sendbuf, out, count, element->type, op, comm);
             break;
         case 1:
             if (in_place && rank == root)
                 memcpy(out, in, bytes);
-            CHECK(MPI_Reduce(rank == root ? sendbuf : in, out, count, element->type, op, root, comm));
+            CALL(Reduce, reduce, rank == root ? sendbuf : in, out, count, element->type, op, root, comm);
             if (rank != root)
                 memset(out, 0, room);
             break;
         case 2:
             if (in_place)
                 memcpy(out, in, all);
-            CHECK(MPI_Reduce_scatter_block(sendbuf, out, count, element->type, op, comm));
+            CALL(Reduce_scatter_block, reduce_scatter_block, sendbuf, out, count, element->type, op, comm);
             memset(out + bytes, 0, room - bytes);  // in place the rest is anybody's
             break;
         case 3:
             if (in_place)
                 memcpy(out, in, all);
-            CHECK(MPI_Reduce_scatter(sendbuf, out, counts, element->type, op, comm));
+            CALL(Reduce_scatter, reduce_scatter, sendbuf, out, counts, element->type, op, comm);
             memset(out + (size_t)counts[rank] * element->bytes, 0, room - (size_t)counts[rank] * element->bytes);
             break;
         case 4:
             memcpy(out, in, rank == root ? bytes : 0);
-            CHECK(MPI_Bcast(out, count, element->type, root, comm));
+            CALL(Bcast, bcast, out, count, element->type, root, comm);
             break;
         case 5:  // the root's type has holes, the others' none
             if (rank == root) {
                 fill_holes((int *)out, count, 3);
-                CHECK(MPI_Bcast(out, count, holes, root, comm));
+                CALL(Bcast, bcast, out, count, holes, root, comm);
             } else {
-                CHECK(MPI_Bcast(out, 2 * count, MPI_INT, root, comm));
+                CALL(Bcast, bcast, out, 2 * count, MPI_INT, root, comm);
             }
             break;
         case 6:
             memcpy(out + (size_t)rank * bytes, in, in_place ? bytes : 0);
-            CHECK(MPI_Allgather(sendbuf, count, element->type, out, count, element->type, comm));
+            CALL(Allgather, allgather, sendbuf, count, element->type, out, count, element->type, comm);
             break;
         case 7:  // received into holes on the even ranks
             fill_holes((int *)in, count, rank);
             if (rank % 2 == 0)
-                CHECK(MPI_Allgather(in, 2 * count, MPI_INT, out, count, holes, comm));
+                CALL(Allgather, allgather, in, 2 * count, MPI_INT, out, count, holes, comm);
             else
-                CHECK(MPI_Allgather(in, count, holes, out, 2 * count, MPI_INT, comm));
+                CALL(Allgather, allgather, in, count, holes, out, 2 * count, MPI_INT, comm);
             break;
         case 8:
             memcpy(out, in, in_place ? all : 0);
-            CHECK(MPI_Alltoall(sendbuf, count, element->type, out, count, element->type, comm));
+            CALL(Alltoall, alltoall, sendbuf, count, element->type, out, count, element->type, comm);
             break;
         case 9:
         case 10: {  // from rank a to rank b: (3a + 5b) modulo count + 1
@@ -185,34 +254,37 @@ static int one_call(MPI_Comm comm, char *in, char *out, size_t room) {
                 at += counts[peer] + 1;
             }
             if (call == 9) {
-                CHECK(MPI_Alltoallv(in, counts_in, displs_in, element->type, out, counts, displs, element->type, comm));
+                CALL(Alltoallv, alltoallv, in, counts_in, displs_in, element->type, out, counts, displs, element->type,
+                     comm);
                 break;
             }
             for (int peer = 0; peer < size; ++peer) {
                 displs[peer] *= (int)element->bytes;
                 displs_in[peer] *= (int)element->bytes;
             }
-            CHECK(MPI_Alltoallw(in, counts_in, displs_in, types, out, counts, displs, types, comm));
+            CALL(Alltoallw, alltoallw, in, counts_in, displs_in, types, out, counts, displs, types, comm);
             break;
         }
         case 11:
             memcpy(out + (size_t)displs[rank] * element->bytes, in,
                    in_place ? (size_t)counts[rank] * element->bytes : 0);
-            CHECK(MPI_Allgatherv(sendbuf, counts[rank], element->type, out, counts, displs, element->type, comm));
+            CALL(Allgatherv, allgatherv, sendbuf, counts[rank], element->type, out, counts, displs, element->type,
+                 comm);
             break;
         case 12:
             memcpy(out + (size_t)root * bytes, in, in_place && rank == root ? bytes : 0);
-            CHECK(MPI_Gather(rank == root ? sendbuf : in, count, element->type, out, count, element->type, root, comm));
+            CALL(Gather, gather, rank == root ? sendbuf : in, count, element->type, out, count, element->type, root,
+                 comm);
             break;
         case 13:
             memcpy(out + (size_t)displs[rank] * element->bytes, in,
                    in_place && rank == root ? (size_t)counts[rank] * element->bytes : 0);
-            CHECK(MPI_Gatherv(rank == root ? sendbuf : in, counts[rank], element->type, out, counts, displs,
-                              element->type, root, comm));
+            CALL(Gatherv, gatherv, rank == root ? sendbuf : in, counts[rank], element->type, out, counts, displs,
+                 element->type, root, comm);
             break;
         case 14:
-            CHECK(MPI_Scatter(in, count, element->type, in_place && rank == root ? MPI_IN_PLACE : out, count,
-                              element->type, root, comm));
+            CALL(Scatter, scatter, in, count, element->type, in_place && rank == root ? MPI_IN_PLACE : out, count,
+                 element->type, root, comm);
             break;
         case 15:
             total = 0;
@@ -220,19 +292,19 @@ static int one_call(MPI_Comm comm, char *in, char *out, size_t room) {
                 displs[peer] = total;
                 total += counts[peer];
             }
-            CHECK(MPI_Scatterv(in, counts, displs, element->type, in_place && rank == root ? MPI_IN_PLACE : out,
-                               counts[rank], element->type, root, comm));
+            CALL(Scatterv, scatterv, in, counts, displs, element->type, in_place && rank == root ? MPI_IN_PLACE : out,
+                 counts[rank], element->type, root, comm);
             break;
         default:
             if (draw(2) == 0) {
                 memcpy(out, in, in_place ? bytes : 0);
-                CHECK(MPI_Scan(sendbuf, out, count, element->type, op, comm));
+                CALL(Scan, scan, sendbuf, out, count, element->type, op, comm);
             } else {
-                CHECK(MPI_Exscan(in, out, count, element->type, op, comm));
+                CALL(Exscan, exscan, in, out, count, element->type, op, comm);
                 if (rank == 0)
                     memset(out, 0, room);
             }
-            CHECK(MPI_Barrier(comm));
+            CALL(Barrier, barrier, comm);
     }
     fold(out, room);
     return call;
@@ -248,14 +320,28 @@ int main(int argc, char **argv) {
     state = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
 
     // Not 8-bit integers, whose sums Open MPI 4.1 gets wrong.
-    const Element elements[7] = {{MPI_INT, 4, 0},      {MPI_LONG, 8, 0},  {MPI_UNSIGNED_SHORT, 2, 0},
-                                 {MPI_UINT32_T, 4, 0}, {MPI_FLOAT, 4, 1}, {MPI_DOUBLE, 8, 2},
-                                 {MPI_INT64_T, 8, 0}};
+    const Element elements[kElements] = {{MPI_INT, 4, 0, of_integers},
+                                         {MPI_LONG, 8, 0, of_integers},
+                                         {MPI_UNSIGNED_SHORT, 2, 0, of_integers},
+                                         {MPI_UINT32_T, 4, 0, of_integers},
+                                         {MPI_FLOAT, 4, 1, of_reals},
+                                         {MPI_DOUBLE, 8, 2, of_reals},
+                                         {MPI_INT64_T, 8, 0, of_integers},
+                                         {MPI_C_FLOAT_COMPLEX, 8, 1, of_complex},
+                                         {MPI_C_DOUBLE_COMPLEX, 16, 2, of_complex},
+                                         {MPI_2INT, 8, 0, of_pairs},
+                                         {MPI_FLOAT_INT, 8, 3, of_pairs},
+                                         {MPI_C_BOOL, 1, 0, of_truths}};
+    const MPI_Op integers[kOps] = {MPI_SUM, MPI_MIN, MPI_MAX, MPI_LAND, MPI_LXOR, MPI_BAND, MPI_BOR, MPI_BXOR};
+    const MPI_Op truths[3] = {MPI_LAND, MPI_LOR, MPI_LXOR};
     memcpy(reduced, elements, sizeof elements);
-    ops[0] = MPI_SUM;
-    ops[1] = MPI_MIN;
-    ops[2] = MPI_MAX;
-    ops[3] = MPI_SUM;
+    for (int i = 0; i < kOps; ++i) {
+        of_integers[i] = integers[i];
+        of_reals[i] = integers[i % 3];
+        of_complex[i] = MPI_SUM;
+        of_pairs[i] = i % 2 == 0 ? MPI_MINLOC : MPI_MAXLOC;
+        of_truths[i] = truths[i % 3];
+    }
     MPI_Datatype pair;
     const int lengths[2] = {1, 1};
     const int begins[2] = {1, 3};

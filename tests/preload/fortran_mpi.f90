@@ -2,6 +2,6 @@
 program fortran_mpi
   use mpi
   implicit none
-  integer :: part, request
+  integer :: part, requests(4)
   include 'fortran.inc'
 end program fortran_mpi

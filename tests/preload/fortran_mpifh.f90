@@ -2,6 +2,6 @@
 program fortran_mpifh
   implicit none
   include 'mpif.h'
-  integer :: part, request
+  integer :: part, requests(4)
   include 'fortran.inc'
 end program fortran_mpifh
