@@ -471,8 +471,12 @@ Status Communicator::poke(const Pending *waited, bool &moved) {
     {
         const Inside inside(*this, waited != nullptr ? &waited->operation : nullptr);
         status = attempt([&] { return turn(moved); });
-        if (status.ok())
+        if (status.ok()) {
+            // Who only tests must not stay stuck either.
+            if (!moved)
+                (void)inbox_->set_aside_if_stuck(executor_links_);
             return status;
+        }
         status = investigate(std::move(status));
     }
     return break_off(std::move(status));
