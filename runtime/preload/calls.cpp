@@ -19,6 +19,8 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, R
     statistics().count(collective, how.form, why, bytes);
     if (group_ == nullptr)
         return;
+    if (how.form == Form::blocking && group_->size == library.world_size())
+        statistics().count_size(collective, bytes);
     // Before the communicator is occupied, since others may wait for what is under way on it.
     constexpr uint64_t kCallsPerTidying = 1024;
     if (how.form == Form::blocking && ++group_->calls % kCallsPerTidying == 0)

@@ -5,12 +5,16 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "flx.h"
 
 namespace flx::preload {
 
@@ -61,6 +65,9 @@ enum class Reason {
 };
 inline constexpr size_t kReasons = 12;
 
+/// Calls are counted by the bits of their number of bytes: 0, 1, 2-3, 4-7, ...
+inline constexpr size_t kSizes = 40;
+
 /// Reads FLX_MPI: names with commas between, or `all` or `none`. On failure a sentence, else empty.
 std::string choose_collectives(std::string_view list, uint32_t &mask);
 
@@ -72,8 +79,14 @@ class Statistics {
         cell.calls.fetch_add(1, std::memory_order_relaxed);
         cell.bytes.fetch_add(bytes, std::memory_order_relaxed);
     }
+    /// One that blocks, was served, and that all of MPI_COMM_WORLD take part in.
+    void count_size(Collective collective, size_t bytes) {
+        const size_t bucket = std::min<size_t>(std::bit_width(bytes), kSizes - 1);
+        sizes_[static_cast<size_t>(collective)][bucket].fetch_add(1, std::memory_order_relaxed);
+    }
     /// Adds up what all ranks of MPI_COMM_WORLD did, if they take part within a few seconds, and prints it on rank 0.
-    void print() const;
+    /// Then `comm`, FLX's for that, is asked how much time it saved, unless null somewhere.
+    void print(flx_comm_t comm) const;
 
   private:
     struct Cell {
@@ -81,6 +94,7 @@ class Statistics {
         std::atomic<uint64_t> bytes{0};
     };
     std::array<std::array<std::array<Cell, kReasons>, kForms>, kCollectives.size()> cells_;
+    std::array<std::array<std::atomic<uint64_t>, kSizes>, kCollectives.size()> sizes_{};
 };
 
 Statistics &statistics();

@@ -101,6 +101,9 @@ class Library {
     /// Whether operations that do not block can have requests of MPI's; the same on all ranks.
     [[nodiscard]] bool has_requests() const { return has_requests_; }
 
+    /// Ranks of MPI_COMM_WORLD.
+    [[nodiscard]] int world_size() const { return world_size_; }
+
     /// Collective. Frees FLX's communicators of long ago, if they have become many. `group` is that of `comm`.
     void tidy(MPI_Comm comm, const Group &group);
 
@@ -119,6 +122,7 @@ class Library {
     bool stats_ = false;
     double deadline_s_ = 0;
     bool threads_ = false;
+    int world_size_ = 0;
     bool has_requests_ = false;
     std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
     std::atomic<bool> begun_{false};
