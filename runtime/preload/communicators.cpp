@@ -1,6 +1,7 @@
 #include "communicators.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,20 +63,41 @@ void close(Group *group) {
         flx_comm_free(&group->flx);
 }
 
-/// Programs make communicators by the dozen, and wait while FLX measures for each with other ranks. On one host, where
-/// links do not differ much, they are not kept waiting for long, unless the user says for how long.
-void measure_briefly(const Config &config) {
+/// Cores that the ranks of `comm`, which are on one host, may use together.
+int cores_of(MPI_Comm comm) {
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    sched_getaffinity(0, sizeof mine, &mine);
+    cpu_set_t all = mine;
+    PMPI_Allreduce(&mine, &all, sizeof mine, MPI_BYTE, MPI_BOR, comm);
+    return CPU_COUNT(&all);
+}
+
+/// Defaults of knobs that depend on all ranks of a host, where FLX sees those of one communicator.
+void suit_host(const Config &config) {
     MPI_Comm host = MPI_COMM_NULL;
     int here = 0;
     int all = 0;
-    if (config.origin("FLX_PROBE_MS") != "default" ||
-        PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host) != MPI_SUCCESS)
+    if (PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host) != MPI_SUCCESS)
         return;
     PMPI_Comm_size(host, &here);
     PMPI_Comm_size(MPI_COMM_WORLD, &all);
+    const bool crowded = here > cores_of(host);
     PMPI_Comm_free(&host);
+    // In MPI_Init, before there are threads.
+    const auto set = [&](const char *knob, const char *value) {
+        if (config.origin(knob) == "default")
+            setenv(knob, value, 0);
+    };
+    // Programs make communicators by the dozen, and wait while FLX measures for each that has other ranks. On one
+    // host, where links do not differ much, they are not kept waiting for long.
     if (here == all)
-        setenv("FLX_PROBE_MS", "40", 0);  // in MPI_Init, before there are threads
+        set("FLX_PROBE_MS", "40");
+    // Two ranks of four that share two cores must not spin either, while the other two have work.
+    if (crowded) {
+        set("FLX_SPIN_US", "0");
+        set("FLX_SLEEP_US", "1000");
+    }
 }
 
 }  // namespace
@@ -120,7 +142,7 @@ void Library::begin() {
     if (all[0] != mine[0] || all[1] != mine[1])
         give_up(fmt::format("FLX_MPI is \"{}\" here and something else on another rank; it must be the same on all",
                             config.text("FLX_MPI")));
-    measure_briefly(config);
+    suit_host(config);
 
     int keyval = MPI_KEYVAL_INVALID;
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &keyval, this);
