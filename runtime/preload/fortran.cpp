@@ -9,8 +9,8 @@ static_assert(sizeof(MPI_Fint) == sizeof(int), "arrays of counts are passed on a
 
 // Addresses that stand for MPI_IN_PLACE and MPI_BOTTOM in Fortran; of libmpi.
 extern "C" {
-extern char mpi_fortran_in_place_;
-extern char mpi_fortran_bottom_;
+extern char mpi_fortran_in_place_;  // NOLINT(readability-identifier-naming): MPI names it
+extern char mpi_fortran_bottom_;    // NOLINT(readability-identifier-naming)
 }
 
 namespace {
