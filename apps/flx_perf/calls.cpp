@@ -52,6 +52,11 @@ MPI_Op mpi_op(flx_op_t op) {
     return MPI_OP_NULL;
 }
 
+/// Where a scatter's part goes.
+void *root_in_place(const Job &job) {
+    return job.in_place && job.rank == job.root ? const_cast<void *>(FLX_IN_PLACE) : job.recv;
+}
+
 }  // namespace
 
 flx_status_t call_flx(const Job &job, flx_comm_t comm) {
@@ -79,6 +84,25 @@ flx_status_t call_flx(const Job &job, flx_comm_t comm) {
         case Collective::kSendrecv:
             return flx_sendrecv(send, job.recv, count, count, job.dtype, (job.rank + 1) % job.ranks,
                                 (job.rank + job.ranks - 1) % job.ranks, comm);
+        case Collective::kGather:
+            return flx_gather(job.rank == job.root ? send : job.send, job.recv, count, job.dtype, job.root, comm);
+        case Collective::kScatter:
+            return flx_scatter(job.send, root_in_place(job), count, job.dtype, job.root, comm);
+        case Collective::kScan:
+            return flx_scan(send, job.recv, count, job.dtype, job.op, comm);
+        case Collective::kExscan:
+            return flx_exscan(send, job.recv, count, job.dtype, job.op, comm);
+        case Collective::kReduceScatter:
+            return flx_reduce_scatter(send, job.recv, job.shape.blocks.data(), job.dtype, job.op, comm);
+        case Collective::kAllgatherv:
+            return flx_allgatherv(send, job.own_block(), job.recv, job.shape.blocks.data(), job.shape.begins.data(),
+                                  job.dtype, comm);
+        case Collective::kGatherv:
+            return flx_gatherv(job.rank == job.root ? send : job.send, job.own_block(), job.recv,
+                               job.shape.blocks.data(), job.shape.begins.data(), job.dtype, job.root, comm);
+        case Collective::kScatterv:
+            return flx_scatterv(job.send, job.shape.blocks.data(), job.shape.begins.data(), root_in_place(job),
+                                job.own_block(), job.dtype, job.root, comm);
     }
     return FLX_ERR_ARGUMENT;
 }
@@ -99,6 +123,7 @@ const char *why_mpi_cannot(const Job &job) {
 int call_mpi(const Job &job, MPI_Comm comm) {
     const void *send = job.in_place ? MPI_IN_PLACE : job.send;
     const auto count = static_cast<int>(job.shape.count);
+    const auto own = static_cast<int>(job.own_block());
     const MPI_Datatype type = mpi_type(job.dtype);
     switch (job.kind) {
         case Collective::kAllreduce:
@@ -122,6 +147,28 @@ int call_mpi(const Job &job, MPI_Comm comm) {
         case Collective::kSendrecv:
             return MPI_Sendrecv(send, count, type, (job.rank + 1) % job.ranks, 0, job.recv, count, type,
                                 (job.rank + job.ranks - 1) % job.ranks, 0, comm, MPI_STATUS_IGNORE);
+        case Collective::kGather:
+            return MPI_Gather(job.rank == job.root ? send : job.send, count, type, job.recv, count, type, job.root,
+                              comm);
+        case Collective::kScatter:
+            return MPI_Scatter(job.send, count, type, job.in_place && job.rank == job.root ? MPI_IN_PLACE : job.recv,
+                               count, type, job.root, comm);
+        case Collective::kScan:
+            return MPI_Scan(send, job.recv, count, type, mpi_op(job.op), comm);
+        case Collective::kExscan:
+            return MPI_Exscan(send, job.recv, count, type, mpi_op(job.op), comm);
+        case Collective::kReduceScatter:
+            return MPI_Reduce_scatter(send, job.recv, job.shape.int_blocks.data(), type, mpi_op(job.op), comm);
+        case Collective::kAllgatherv:
+            return MPI_Allgatherv(send, own, type, job.recv, job.shape.int_blocks.data(), job.shape.int_begins.data(),
+                                  type, comm);
+        case Collective::kGatherv:
+            return MPI_Gatherv(job.rank == job.root ? send : job.send, own, type, job.recv, job.shape.int_blocks.data(),
+                               job.shape.int_begins.data(), type, job.root, comm);
+        case Collective::kScatterv:
+            return MPI_Scatterv(job.send, job.shape.int_blocks.data(), job.shape.int_begins.data(), type,
+                                job.in_place && job.rank == job.root ? MPI_IN_PLACE : job.recv, own, type, job.root,
+                                comm);
     }
     return MPI_ERR_ARG;
 }

@@ -9,9 +9,15 @@
 namespace flx::perf {
 namespace {
 
-constexpr std::array<std::string_view, 9> kCollectives = {
-    "allreduce", "reduce_scatter_block", "allgather", "bcast", "reduce", "barrier", "alltoall", "alltoallv",
-    "sendrecv"};
+constexpr std::array<std::string_view, 17> kCollectives = {"allreduce",  "reduce_scatter_block",
+                                                           "allgather",  "bcast",
+                                                           "reduce",     "barrier",
+                                                           "alltoall",   "alltoallv",
+                                                           "sendrecv",   "gather",
+                                                           "scatter",    "scan",
+                                                           "exscan",     "reduce_scatter",
+                                                           "allgatherv", "gatherv",
+                                                           "scatterv"};
 constexpr std::array<std::string_view, 12> kDtypes = {"i8",  "u8",  "i16", "u16",  "i32", "u32",
                                                       "i64", "u64", "f16", "bf16", "f32", "f64"};
 constexpr std::array<size_t, 12> kDtypeBytes = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
@@ -61,7 +67,21 @@ size_t size_of(flx_dtype_t dtype) {
 }
 
 bool has_reduction(Collective kind) {
-    return kind == Collective::kAllreduce || kind == Collective::kReduceScatterBlock || kind == Collective::kReduce;
+    return kind == Collective::kAllreduce || kind == Collective::kReduceScatterBlock || kind == Collective::kReduce ||
+           kind == Collective::kReduceScatter || is_scan(kind);
+}
+
+bool is_uneven(Collective kind) {
+    return kind == Collective::kReduceScatter || kind == Collective::kAllgatherv || kind == Collective::kGatherv ||
+           kind == Collective::kScatterv;
+}
+
+bool is_scan(Collective kind) {
+    return kind == Collective::kScan || kind == Collective::kExscan;
+}
+
+bool is_for_devices(Collective kind) {
+    return kind == Collective::kAlltoall || static_cast<int>(kind) < static_cast<int>(Collective::kBarrier);
 }
 
 bool is_exchange(Collective kind) {
@@ -89,6 +109,33 @@ Shape exchange_shape(Collective kind, uint64_t bytes, flx_dtype_t dtype, int ran
     return shape;
 }
 
+/// Equal blocks, every second of which gives a quarter to the one before it.
+void make_uneven(Shape &shape, int ranks) {
+    const size_t equal = shape.count;
+    const auto n = static_cast<size_t>(ranks);
+    size_t at = 0;
+    for (size_t rank = 0; rank < n; ++rank) {
+        const size_t moved = rank % 2 == 0 && rank + 1 == n ? 0 : equal / 4;
+        shape.blocks.push_back(rank % 2 == 0 ? equal + moved : equal - moved);
+        shape.begins.push_back(at);
+        at += shape.blocks.back();
+    }
+    shape.count = *std::max_element(shape.blocks.begin(), shape.blocks.end());
+    shape.int_blocks.assign(shape.blocks.begin(), shape.blocks.end());
+    shape.int_begins.assign(shape.begins.begin(), shape.begins.end());
+}
+
+/// Whether a rank's input (output) is all ranks' blocks.
+bool takes_all(Collective kind) {
+    return kind == Collective::kReduceScatterBlock || kind == Collective::kReduceScatter ||
+           kind == Collective::kScatter || kind == Collective::kScatterv;
+}
+
+bool gives_all(Collective kind) {
+    return kind == Collective::kAllgather || kind == Collective::kAllgatherv || kind == Collective::kGather ||
+           kind == Collective::kGatherv;
+}
+
 }  // namespace
 
 Shape shape_for(Collective kind, uint64_t bytes, flx_dtype_t dtype, int ranks, const Traffic &traffic) {
@@ -96,15 +143,19 @@ Shape shape_for(Collective kind, uint64_t bytes, flx_dtype_t dtype, int ranks, c
         return exchange_shape(kind, bytes, dtype, ranks, traffic);
     }
     const auto n = static_cast<size_t>(ranks);
-    const bool blocks = kind == Collective::kReduceScatterBlock || kind == Collective::kAllgather;
+    const bool blocks = takes_all(kind) || gives_all(kind);
     Shape shape;
     if (kind == Collective::kBarrier) {
         return shape;
     }
     const size_t unit = size_of(dtype) * (blocks ? n : 1);
     shape.count = bytes == 0 ? 0 : std::max<size_t>(1, bytes / unit);
-    shape.send_elements = kind == Collective::kReduceScatterBlock ? n * shape.count : shape.count;
-    shape.recv_elements = kind == Collective::kAllgather ? n * shape.count : shape.count;
+    const size_t all = n * shape.count;
+    if (is_uneven(kind)) {
+        make_uneven(shape, ranks);
+    }
+    shape.send_elements = takes_all(kind) ? all : shape.count;
+    shape.recv_elements = gives_all(kind) ? all : shape.count;
     shape.bytes = std::max(shape.send_elements, shape.recv_elements) * size_of(dtype);
     return shape;
 }
@@ -116,7 +167,16 @@ double bus_factor(Collective kind, int ranks, const Traffic &traffic) {
             return 2.0 * (n - 1) / n;
         case Collective::kReduceScatterBlock:
         case Collective::kAllgather:
+        case Collective::kReduceScatter:
+        case Collective::kAllgatherv:
+        case Collective::kGather:
+        case Collective::kGatherv:
+        case Collective::kScatter:
+        case Collective::kScatterv:
             return (n - 1) / n;
+        case Collective::kScan:
+        case Collective::kExscan:
+            return 1.0;
         case Collective::kBcast:
         case Collective::kReduce:
             return 1.0;

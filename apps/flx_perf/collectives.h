@@ -24,7 +24,15 @@ enum class Collective {
     kBarrier,
     kAlltoall,
     kAlltoallv,
-    kSendrecv
+    kSendrecv,
+    kGather,
+    kScatter,
+    kScan,
+    kExscan,
+    kReduceScatter,
+    kAllgatherv,
+    kGatherv,
+    kScatterv
 };
 
 [[nodiscard]] std::string_view name_of(Collective kind);
@@ -43,6 +51,11 @@ enum class Collective {
 [[nodiscard]] bool has_reduction(Collective kind);
 /// Whether what goes from rank to rank is told by a matrix.
 [[nodiscard]] bool is_exchange(Collective kind);
+/// Whether ranks' blocks are of different lengths: by a quarter longer and shorter in turn.
+[[nodiscard]] bool is_uneven(Collective kind);
+[[nodiscard]] bool is_scan(Collective kind);
+/// Whether GPU memory is measured, too.
+[[nodiscard]] bool is_for_devices(Collective kind);
 
 /// What one call moves. All counts are elements.
 struct Shape {
@@ -53,6 +66,9 @@ struct Shape {
     /// Exchanges: elements from rank s to rank r at [s · ranks + r]. Then the numbers of elements above are the largest
     /// of any rank, and `bytes` is what a rank sends on average.
     std::vector<size_t> matrix;
+    /// Uneven collectives: each rank's block and where it begins; then `count` is the largest one.
+    std::vector<size_t> blocks, begins;
+    std::vector<int> int_blocks, int_begins;  ///< the same, as MPI counts
 };
 
 /// The shape nearest to `bytes` from below that has whole elements and equal blocks, but at least one element a block
@@ -76,6 +92,13 @@ struct Job {
     Counts counts;              ///< exchanges
     std::byte *send = nullptr;  ///< not used by bcast and barrier, nor in place
     std::byte *recv = nullptr;  ///< followed by `kGuardBytes` that no call may touch
+
+    /// Elements of a rank's block, where there are blocks, and where it begins.
+    [[nodiscard]] size_t block_of(int of) const { return shape.blocks.empty() ? shape.count : shape.blocks[of]; }
+    [[nodiscard]] size_t begin_of(int of) const {
+        return shape.begins.empty() ? static_cast<size_t>(of) * shape.count : shape.begins[of];
+    }
+    [[nodiscard]] size_t own_block() const { return block_of(rank); }
 };
 
 inline constexpr size_t kGuardBytes = 64;

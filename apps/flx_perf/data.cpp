@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 namespace flx::perf {
 namespace {
@@ -109,7 +110,7 @@ int64_t extended(flx_dtype_t dtype, uint64_t bits) {
     return static_cast<int64_t>((bits << unused) >> unused);
 }
 
-uint64_t integer_result(flx_dtype_t dtype, flx_op_t op, const std::vector<uint64_t> &values) {
+uint64_t integer_result(flx_dtype_t dtype, flx_op_t op, std::span<const uint64_t> values) {
     uint64_t result = static_cast<uint64_t>(extended(dtype, values[0]));
     for (size_t i = 1; i < values.size(); ++i) {
         const auto value = static_cast<uint64_t>(extended(dtype, values[i]));
@@ -140,7 +141,7 @@ uint64_t integer_result(flx_dtype_t dtype, flx_op_t op, const std::vector<uint64
     return result;
 }
 
-double float_result(flx_op_t op, const std::vector<double> &values) {
+double float_result(flx_op_t op, std::span<const double> values) {
     double result = values[0];
     for (size_t i = 1; i < values.size(); ++i) {
         switch (op) {
@@ -193,7 +194,7 @@ void store_float(flx_dtype_t dtype, double value, std::byte *dst) {
 
 }  // namespace
 
-Pattern::Pattern(flx_dtype_t dtype, std::optional<flx_op_t> op, int ranks)
+Pattern::Pattern(flx_dtype_t dtype, std::optional<flx_op_t> op, int ranks, int last)
     : element_bytes_(size_of(dtype)), inputs_(static_cast<size_t>(ranks), Table(kPeriod * size_of(dtype))) {
     if (op) {
         result_.resize(kPeriod * element_bytes_);
@@ -213,10 +214,11 @@ Pattern::Pattern(flx_dtype_t dtype, std::optional<flx_op_t> op, int ranks)
                 std::memcpy(&inputs_[r][at], &integers[r], element_bytes_);  // little endian
             }
         }
+        const size_t added = last < 0 ? n : static_cast<size_t>(last) + 1;
         if (op && is_float(dtype)) {
-            store_float(dtype, float_result(*op, reals), &result_[at]);
+            store_float(dtype, float_result(*op, std::span(reals).first(added)), &result_[at]);
         } else if (op) {
-            const uint64_t result = integer_result(dtype, *op, integers);
+            const uint64_t result = integer_result(dtype, *op, std::span(integers).first(added));
             std::memcpy(&result_[at], &result, element_bytes_);
         }
     }
@@ -285,13 +287,24 @@ struct Input {
 
 Input input_of(const Job &job) {
     const size_t bytes = size_of(job.dtype);
-    const size_t own_block = static_cast<size_t>(job.rank) * job.shape.count * bytes;
+    const size_t own_begin = job.begin_of(job.rank) * bytes;
     switch (job.kind) {
         case Collective::kAllreduce:
         case Collective::kReduceScatterBlock:
+        case Collective::kReduceScatter:
+        case Collective::kScan:
+        case Collective::kExscan:
             return {job.in_place ? job.recv : job.send, job.shape.send_elements, job.in_place};
         case Collective::kAllgather:
-            return {job.in_place ? job.recv + own_block : job.send, job.shape.send_elements, job.in_place};
+        case Collective::kAllgatherv:
+            return {job.in_place ? job.recv + own_begin : job.send, job.own_block(), job.in_place};
+        case Collective::kGather:
+        case Collective::kGatherv:
+            return job.in_place && job.rank == job.root ? Input{job.recv + own_begin, job.own_block(), true}
+                                                        : Input{job.send, job.own_block(), false};
+        case Collective::kScatter:
+        case Collective::kScatterv:
+            return job.rank == job.root ? Input{job.send, job.shape.send_elements, false} : Input{};
         case Collective::kReduce:
             return job.in_place && job.rank == job.root ? Input{job.recv, job.shape.send_elements, true}
                                                         : Input{job.send, job.shape.send_elements, false};
@@ -313,7 +326,8 @@ size_t recv_bytes(const Job &job) {
     if (is_exchange(job.kind)) {
         return (job.counts.receive_at.back() + job.counts.receive.back()) * size_of(job.dtype);
     }
-    const bool input_there = job.kind == Collective::kReduceScatterBlock && job.in_place;
+    const bool input_there =
+        job.in_place && (job.kind == Collective::kReduceScatterBlock || job.kind == Collective::kReduceScatter);
     return (input_there ? job.shape.send_elements : job.shape.recv_elements) * size_of(job.dtype);
 }
 
@@ -345,16 +359,34 @@ size_t count_wrong(const Job &job, const Pattern &pattern, uint64_t call) {
     }
     switch (job.kind) {
         case Collective::kAllreduce:
+        case Collective::kScan:
             wrong += pattern.count_wrong_result(job.recv, 0, count, call);
             break;
-        case Collective::kReduceScatterBlock:
-            wrong += pattern.count_wrong_result(job.recv, static_cast<size_t>(job.rank) * count, count, call);
+        case Collective::kExscan:  // rank 0's is undefined
+            wrong += job.rank == 0 ? 0 : pattern.count_wrong_result(job.recv, 0, count, call);
             break;
-        case Collective::kAllgather:
-            for (int r = 0; r < job.ranks; ++r) {
-                wrong +=
-                    pattern.count_wrong_input(job.recv + static_cast<size_t>(r) * count * bytes, r, 0, count, call);
+        case Collective::kReduceScatterBlock:
+        case Collective::kReduceScatter:
+            wrong += pattern.count_wrong_result(job.recv, job.begin_of(job.rank), job.own_block(), call);
+            break;
+        case Collective::kGather:
+        case Collective::kGatherv:
+            if (job.rank != job.root) {
+                wrong += count_unpoisoned(job.recv, job.shape.recv_elements, bytes);
+                break;
             }
+            [[fallthrough]];
+        case Collective::kAllgather:
+        case Collective::kAllgatherv:
+            for (int r = 0; r < job.ranks; ++r) {
+                wrong += pattern.count_wrong_input(job.recv + job.begin_of(r) * bytes, r, 0, job.block_of(r), call);
+            }
+            break;
+        case Collective::kScatter:
+        case Collective::kScatterv:
+            wrong += job.in_place && job.rank == job.root
+                         ? count_unpoisoned(job.recv, count, bytes)
+                         : pattern.count_wrong_input(job.recv, job.root, job.begin_of(job.rank), job.own_block(), call);
             break;
         case Collective::kBcast:
             wrong += pattern.count_wrong_input(job.recv, job.root, 0, count, call);

@@ -27,15 +27,16 @@ class Pattern {
     static constexpr size_t kPeriod = 4093;
 
     /// `op` is empty for collectives that only move data.
-    Pattern(flx_dtype_t dtype, std::optional<flx_op_t> op, int ranks);
+    /// `last`: the reduction is over the ranks up to this one; -1: over all.
+    Pattern(flx_dtype_t dtype, std::optional<flx_op_t> op, int ranks, int last = -1);
 
     /// Writes elements [first, first + count) of `rank`'s input in call `call`.
     void write_input(void *dst, int rank, size_t first, size_t count, uint64_t call) const;
-    /// Writes elements [first, first + count) of the reduction over all ranks in call `call`.
+    /// Writes elements [first, first + count) of the reduction over the ranks in call `call`.
     void write_result(void *dst, size_t first, size_t count, uint64_t call) const;
     /// How many of `count` elements differ from `rank`'s input, in any bit.
     [[nodiscard]] size_t count_wrong_input(const void *got, int rank, size_t first, size_t count, uint64_t call) const;
-    /// How many of `count` elements differ from the reduction over all ranks, in any bit.
+    /// How many of `count` elements differ from the reduction over the ranks, in any bit.
     [[nodiscard]] size_t count_wrong_result(const void *got, size_t first, size_t count, uint64_t call) const;
 
   private:

@@ -33,6 +33,13 @@ std::vector<double> in_us(std::vector<double> seconds) {
     return seconds;
 }
 
+/// Of a scan, whose result is each rank's own; -1: all.
+int last_summand(Collective kind, MPI_Comm comm) {
+    int rank = 0;
+    MPI_Comm_rank(comm, &rank);
+    return !is_scan(kind) ? -1 : kind == Collective::kScan ? rank : std::max(0, rank - 1);
+}
+
 }  // namespace
 
 Measurer::Measurer(const Options &options, flx_comm_t flx_comm, MPI_Comm mpi_comm, LinkCounters &links)
@@ -40,7 +47,7 @@ Measurer::Measurer(const Options &options, flx_comm_t flx_comm, MPI_Comm mpi_com
       flx_comm_(flx_comm),
       mpi_comm_(mpi_comm),
       links_(links),
-      pattern_(options.dtype, op_of(options), size_of_comm(mpi_comm)),
+      pattern_(options.dtype, op_of(options), size_of_comm(mpi_comm), last_summand(options.collective, mpi_comm)),
       before_(links.names().size()),
       after_(links.names().size()) {
     job_.kind = options.collective;

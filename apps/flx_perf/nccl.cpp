@@ -137,9 +137,7 @@ std::string Nccl::call(const Job &job, CUstream_st *stream) {
             if (const int ended = nccl.group_end(); error == 0)
                 error = ended;
             break;
-        case Collective::kAlltoallv:  // options.cpp: on host memory only
-        case Collective::kSendrecv:
-        case Collective::kBarrier:
+        default:  // options.cpp: on host memory only
             break;
     }
     return error == 0 ? "" : nccl.error(error);

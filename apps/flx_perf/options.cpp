@@ -207,9 +207,10 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
         return refuse("--graph and --unregistered need --memory device");
     }
     if (options.device &&
-        (options.check_every || !options.log_file.empty() || options.seconds > 0 || *kind == Collective::kBarrier ||
-         *kind == Collective::kAlltoallv || *kind == Collective::kSendrecv)) {
-        return refuse("--check, --log-iterations, --seconds, barrier, alltoallv and sendrecv are for host memory");
+        (options.check_every || !options.log_file.empty() || options.seconds > 0 || !is_for_devices(*kind))) {
+        return refuse(
+            "on device memory there are no --check, --log-iterations and --seconds, and of the collectives only "
+            "allreduce, reduce_scatter_block, allgather, bcast, reduce and alltoall");
     }
     if (options.root >= ranks) {
         return refuse(fmt::format("--root {} is not a rank; there are {} ranks", options.root, ranks));
@@ -236,6 +237,9 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     }
     if (options.in_place && (*kind == Collective::kAlltoallv || *kind == Collective::kSendrecv)) {
         return refuse(fmt::format("--in-place is not for {}", collective));
+    }
+    if (is_scan(*kind) && *reduction == FLX_AVG) {
+        return refuse(fmt::format("avg is not a reduction of {}", collective));
     }
     options.traffic = *known_traffic;
     options.collective = *kind;

@@ -113,8 +113,9 @@ TEST(Options, DefaultsAndEveryOption) {
 }
 
 TEST(Options, EveryNameIsKnown) {
-    for (const char *name : {"allreduce", "reduce_scatter_block", "allgather", "bcast", "reduce", "barrier", "alltoall",
-                             "alltoallv", "sendrecv"}) {
+    for (const char *name :
+         {"allreduce", "reduce_scatter_block", "allgather", "bcast", "reduce", "barrier", "alltoall", "alltoallv",
+          "sendrecv", "gather", "scatter", "scan", "exscan", "reduce_scatter", "allgatherv", "gatherv", "scatterv"}) {
         const Parsed parsed = parse({name});
         ASSERT_TRUE(parsed.options) << name;
         EXPECT_EQ(name_of(parsed.options->collective), name);
@@ -138,6 +139,7 @@ TEST(Options, RefusalsSayWhatIsAllowed) {
     };
     refused({}, "collective is required");
     refused({"alltoal"}, "known are allreduce, reduce_scatter_block, allgather, bcast, reduce, barrier");
+    refused({"scan", "--op", "avg"}, "avg is not a reduction of scan");
     refused({"alltoallv", "--pattern", "zipf"}, "known are uniform, one-pair, zipf:S");
     refused({"alltoallv", "--pattern", "zipf:x"}, "known are uniform, one-pair, zipf:S");
     refused({"alltoall", "--pattern", "one-pair"}, "--pattern is for alltoallv");
