@@ -3,6 +3,7 @@
 
 #include "api.h"
 #include "bootstrap_mpi.h"
+#include "rules.h"
 
 using flx::fail;
 using flx::Status;
@@ -35,6 +36,14 @@ Status override_knobs(const flx_config_t *overrides, flx::Config &config) {
     return {};
 }
 
+/// Ranks compare and keep the rules themselves, wherever each of them read them.
+Status read_rules(flx::Config &config) {
+    const std::string text = config.text("FLX_ALGORITHM");
+    std::string rules;
+    FLX_TRY(flx::read_rule_files(text, rules));
+    return rules == text ? Status() : config.set("FLX_ALGORITHM", rules, config.origin("FLX_ALGORITHM"));
+}
+
 Status make_comm(std::shared_ptr<flx::Process> process, std::unique_ptr<flx::Bootstrap> bootstrap, flx::Config config,
                  const flx::Communicator *parent, flx_comm_t *comm) {
     auto made = std::make_unique<flx_comm>();
@@ -57,6 +66,8 @@ flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *config, flx_
         Status status = flx::Config::from_environment(knobs);
         if (status.ok())
             status = override_knobs(config, knobs);
+        if (status.ok())
+            status = read_rules(knobs);
         if (status.ok())
             status =
                 flx::Process::shared(flx::mpi_allows_threads() || knobs.text("FLX_PROGRESS_THREAD") == "on", process);

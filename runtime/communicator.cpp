@@ -58,22 +58,22 @@ uint32_t Communicator::signature_of(const Call &call, const Choice &choice) {
         static_cast<uint64_t>(operation.collective), operation.count, agreed(operation.dtype), agreed(operation.op),
         static_cast<uint64_t>(operation.root), static_cast<uint64_t>(choice.way),
         choice.algorithm == nullptr ? 0 : static_cast<uint64_t>(choice.algorithm - algorithms::all().data()) + 1});
-    if (choice.way != Way::scheduled || call.blocks.counts == nullptr)
+    const bool known = choice.way == Way::scheduled || choice.way == Way::fused;
+    if (!known || call.blocks.counts == nullptr)
         return hash;
     return sign(std::span(call.blocks.counts, static_cast<size_t>(size_)), hash);
 }
 
 /// By shared memory as a whole.
-Status Communicator::carry_out(Operation &operation, const Choice &choice) {
-    Call call;
-    call.operation = operation;
+Status Communicator::carry_out(Call &call, const Choice &choice) {
+    Operation &operation = call.operation;
     operation.signature = signature_of(call, choice);
     process_->liveness().in_call(true);
     inside_ = true;
     current_ = &operation;
     way_ = choice.way;
     warned_ = false;
-    Status status = attempt([&] { return carry_out_by(operation); });
+    Status status = attempt([&] { return carry_out_by(call); });
     if (!status.ok())
         status = investigate(std::move(status));
     current_ = nullptr;
@@ -82,11 +82,12 @@ Status Communicator::carry_out(Operation &operation, const Choice &choice) {
     return status.ok() ? status : break_off(std::move(status));
 }
 
-Status Communicator::carry_out_by(const Operation &operation) {
+Status Communicator::carry_out_by(const Call &call) {
+    const Operation &operation = call.operation;
     Waiter waiter(wait_policy_, *this);
-    count_shared(operation);
+    count_shared(call);
     if (way_ == Way::fused)
-        return run_fused(operation, waiter);
+        return run_fused(call, waiter);
     if (way_ == Way::fetched) {
         bool served = false;
         FLX_TRY(peer_memory_->run(operation.collective, operation.in, operation.out, operation.count, operation.dtype,
@@ -120,8 +121,8 @@ Status Communicator::settle(Waiter &waiter) {
     return {};
 }
 
-Status Communicator::run_fused(const Operation &operation, Waiter &waiter) {
-    const auto [collective, in, out, count, dtype, op, root, sequence, signature] = operation;
+Status Communicator::run_fused(const Call &call, Waiter &waiter) {
+    const auto [collective, in, out, count, dtype, op, root, sequence, signature] = call.operation;
     const size_t bytes = count * size_of(dtype);
     const size_t block = count / size_;
     switch (collective) {
@@ -139,14 +140,27 @@ Status Communicator::run_fused(const Operation &operation, Waiter &waiter) {
             return fused_->barrier(signature, waiter);
         case Collective::alltoall:
             return fused_->alltoall(in, out, bytes / size_, signature, waiter);
-        default:  // by steps
+        case Collective::gather:
+            return fused_->gather(in, out, bytes / size_, root, signature, waiter);
+        case Collective::scatter:
+            return fused_->scatter(in, out, bytes / size_, root, signature, waiter);
+        case Collective::scan:
+        case Collective::exscan:
+            return fused_->scan(collective == Collective::exscan, in, out, count, dtype, op, signature, waiter);
+        case Collective::allgatherv:
+            return fused_->allgatherv(in, out, call.blocks.counts, call.blocks.displacements, size_of(dtype), signature,
+                                      waiter);
+        case Collective::reduce_scatter:
+            return fused_->reduce_scatter(in, out, call.blocks.counts, dtype, op, signature, waiter);
+        default:  // as messages
             break;
     }
     return {};
 }
 
 /// What this rank shows to others in shared memory, as if a link had carried it.
-void Communicator::count_shared(const Operation &operation) {
+void Communicator::count_shared(const Call &call) {
+    const Operation &operation = call.operation;
     const size_t bytes = operation.count * size_of(operation.dtype);
     const size_t part = bytes / size_;
     const bool fused = way_ == Way::fused;
@@ -162,10 +176,22 @@ void Communicator::count_shared(const Operation &operation) {
             shared_sent_ += part;
             break;
         case Collective::bcast:
+        case Collective::scatter:
             shared_sent_ += rank_ == operation.root ? bytes : 0;
             break;
         case Collective::alltoall:
             shared_sent_ += bytes - part;
+            break;
+        case Collective::gather:
+            shared_sent_ += rank_ == operation.root ? 0 : part;
+            break;
+        case Collective::scan:
+        case Collective::exscan:
+        case Collective::reduce_scatter:
+            shared_sent_ += bytes;
+            break;
+        case Collective::allgatherv:
+            shared_sent_ += call.blocks.counts[rank_] * size_of(operation.dtype);
             break;
         default:
             break;
@@ -192,8 +218,8 @@ Status Communicator::compare_calls(const Operation &operation) {
     return {};
 }
 
-Choice Communicator::choose(Collective collective, size_t bytes) const {
-    return planner_->choose(collective, bytes);
+Choice Communicator::choose(Collective collective, size_t bytes, const Needs &needs) const {
+    return planner_->choose(collective, bytes, needs);
 }
 
 /// What an exchange sends to another host waits on the own rail, from where others take it while they are idle. What is

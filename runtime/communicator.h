@@ -119,7 +119,7 @@ class Communicator final : private Router, private Watch {
     /// Null until GPUs are in use.
     [[nodiscard]] const cuda::Group *devices() const { return devices_.get(); }
     /// How it would be carried out.
-    [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes) const;
+    [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs = {}) const;
     /// Lets peers go before the links go. Collective unless the communicator is broken.
     void close();
 
@@ -134,8 +134,8 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] double last_share(int link) const;
     /// Reports of devices that carry nothing: (name, why).
     [[nodiscard]] const std::vector<std::pair<std::string, std::string>> &left_off() const { return left_off_; }
-    /// Whether all ranks share one memory, and which way through it serves what.
-    [[nodiscard]] const shm::Ways *ways() const { return fused_ != nullptr ? &ways_ : nullptr; }
+    /// Whether all ranks share one memory.
+    [[nodiscard]] bool shares_memory() const { return fused_ != nullptr; }
     /// Why ranks do not reach each other's buffers; empty if they do.
     [[nodiscard]] const std::string &why_no_peer_memory() const { return why_no_peer_memory_; }
     [[nodiscard]] int64_t probe_ns() const { return probe_ns_; }
@@ -253,14 +253,14 @@ class Communicator final : private Router, private Watch {
 
     /// Whether the current operation goes over links, by the executor.
     [[nodiscard]] bool by_links() const { return way_ == Way::scheduled || way_ == Way::exchanged; }
-    Status carry_out(Operation &operation, const Choice &choice);
-    Status carry_out_by(const Operation &operation);
+    Status carry_out(Call &call, const Choice &choice);
+    Status carry_out_by(const Call &call);
     Status settle(Waiter &waiter);
     void drop_strays();
     [[nodiscard]] bool settled() const;
     Status settle_probing();
-    Status run_fused(const Operation &operation, Waiter &waiter);
-    void count_shared(const Operation &operation);
+    Status run_fused(const Call &call, Waiter &waiter);
+    void count_shared(const Call &call);
     void leave_shared_memory();
     Status compare_calls(const Operation &operation);
     void learn(const Pending &pending, int64_t elapsed_ns);

@@ -21,7 +21,8 @@ constexpr double kGiB = 1024.0 * kMiB;
 // In order of name. Unset text means "not forced".
 constexpr std::array kKnobs = {
     Knob{"FLX_ALGORITHM", KnobType::text, "", 0, 0, "", "",
-         "algorithm per collective, e.g. allreduce:ring,bcast:tree; empty: chosen by cost"},
+         "algorithm per collective, also by size or from a file, e.g. allreduce:ring@64K-,bcast:direct,file:rules.txt; "
+         "empty: chosen by cost"},
     Knob{"FLX_CHECK", KnobType::integer, "0", 0, 1, "", "",
          "1: compare the arguments of every call between ranks first"},
     Knob{"FLX_CUDA_BLOCKS", KnobType::integer, "128", 1, 128, "", "blocks",

@@ -1,5 +1,9 @@
 #include "info.h"
 
+#include <algorithm>
+#include <bit>
+#include <string_view>
+
 #include "config.h"
 #include "network.h"
 #include "reduce.h"
@@ -24,6 +28,13 @@ Status report_machine(std::vector<std::string> &lines) {
         indent(lines, probe::describe(device));
     lines.push_back(fmt::format("  reductions use {}", reduce_target()));
     return {};
+}
+
+std::string size_text(size_t bytes) {
+    constexpr size_t kKiB = 1024;
+    if (bytes >= kKiB * kKiB)
+        return fmt::format("{:.4g} MiB", static_cast<double>(bytes) / (kKiB * kKiB));
+    return bytes >= kKiB ? fmt::format("{:.4g} KiB", static_cast<double>(bytes) / kKiB) : fmt::format("{} B", bytes);
 }
 
 std::string describe(const LinkMeasured &measured, const char *where) {
@@ -54,17 +65,12 @@ void report_links(const Communicator &comm, std::vector<std::string> &lines) {
 }
 
 void report_shared_memory(const Communicator &comm, std::vector<std::string> &lines) {
-    if (comm.ways() == nullptr || comm.size() == 1)
+    if (!comm.shares_memory() || comm.size() == 1)
         return;
     lines.emplace_back("[shared memory]");
     const std::string &why = comm.why_no_peer_memory();
     lines.push_back(why.empty() ? "  ranks reach each other's buffers through the kernel"
                                 : "  ranks do not reach each other's buffers: " + why);
-    for (int index = 0; index < shm::Ways::kCollectives; ++index) {
-        const auto collective = static_cast<algorithms::Collective>(index);
-        if (collective != algorithms::Collective::barrier)
-            lines.push_back(fmt::format("  {:<20} {}", algorithms::name_of(collective), comm.ways()->text(collective)));
-    }
 }
 
 void report_devices(const Communicator &comm, std::vector<std::string> &lines) {
@@ -77,7 +83,46 @@ void report_devices(const Communicator &comm, std::vector<std::string> &lines) {
     indent(lines, comm.devices()->report());
 }
 
-void report_algorithms(std::vector<std::string> &lines) {
+/// `fused to 22 KiB, fetched to 24 MiB, then streamed`, whatever the choice comes from.
+std::string by_size(const Communicator &comm, algorithms::Collective collective, bool steps) {
+    // Sizes are looked at in steps of a sixteenth of their power of two, and where the answer differs, in between.
+    constexpr size_t kMost = size_t{1} << 40;
+    constexpr size_t kParts = 16;
+    std::string text;
+    const auto name = [&](size_t bytes) {
+        return std::string_view(comm.choose(collective, bytes, {.steps = steps}).name());
+    };
+    size_t at = 0;
+    std::string_view now = name(at);
+    for (size_t next = 1; next <= kMost; next += std::max<size_t>(1, std::bit_floor(next) / kParts)) {
+        while (name(next) != now) {
+            size_t beyond = next;
+            while (beyond - at > 1) {
+                const size_t middle = at + (beyond - at) / 2;
+                (name(middle) == now ? at : beyond) = middle;
+            }
+            text += fmt::format("{} to {}, ", now, size_text(at));
+            at = beyond;
+            now = name(at);
+        }
+        at = next;
+    }
+    return text.empty() ? std::string(now) : fmt::format("{}then {}", text, now);
+}
+
+void report_choices(const Communicator &comm, std::vector<std::string> &lines) {
+    lines.push_back(
+        fmt::format("  here, {} ranks on {} host(s), by bytes of the whole vector:", comm.size(), comm.hosts()));
+    for (int c = 0; c <= static_cast<int>(algorithms::Collective::reduce_scatter); ++c) {
+        const auto collective = static_cast<algorithms::Collective>(c);
+        const std::string blocking = by_size(comm, collective, false);
+        const std::string steps = by_size(comm, collective, true);
+        lines.push_back(fmt::format("  {:<20} {}{}", algorithms::name_of(collective), blocking,
+                                    blocking == steps ? "" : "; non-blocking: " + steps));
+    }
+}
+
+void report_algorithms(const Communicator *comm, std::vector<std::string> &lines) {
     lines.emplace_back("[algorithms]");
     lines.push_back(
         fmt::format("  {:<20} one host, small: every rank reads every rank's input in shared memory", "fused"));
@@ -100,6 +145,8 @@ void report_algorithms(std::vector<std::string> &lines) {
         lines.push_back(
             fmt::format("  {:<20} {}: {} ({})", algorithm.name, served, algorithm.description, algorithm.source));
     }
+    if (comm != nullptr && comm->size() > 1)
+        report_choices(*comm, lines);
 }
 
 void report_knobs(const Config &config, std::vector<std::string> &lines) {
@@ -120,7 +167,7 @@ Status report(const Communicator *comm, std::vector<std::string> &lines) {
         report_shared_memory(*comm, lines);
         report_devices(*comm, lines);
     }
-    report_algorithms(lines);
+    report_algorithms(comm, lines);
     Config environment;
     FLX_TRY(Config::from_environment(environment));
     report_knobs(comm != nullptr ? comm->config() : environment, lines);

@@ -141,17 +141,18 @@ Status Communicator::run_now(const Call &call) {
     const Choice choice = choose(call, false);
     if (choice.way != Way::scheduled && choice.way != Way::exchanged) {
         FLX_TRY(drain());
-        Operation operation = call.operation;
+        Call given = call;
+        Operation &operation = given.operation;
         if (choice.way == Way::fetched && operation.collective == Collective::alltoall &&
             operation.in == operation.out) {
             const size_t bytes = operation.count * size_of(operation.dtype);
             Pending &memory = acquire();
             operation.in = std::memcpy(memory.aside(bytes), operation.in, bytes);
-            Status status = carry_out(operation, choice);
+            Status status = carry_out(given, choice);
             recycle(memory);
             return status;
         }
-        return carry_out(operation, choice);
+        return carry_out(given, choice);
     }
     Pending &pending = acquire();
     Status status = prepare(pending, call, choice);
@@ -242,7 +243,10 @@ Status Communicator::prelude(const Call &call, bool &done) {
 
 Choice Communicator::choose(const Call &call, bool steps) const {
     Needs needs;
-    needs.steps = steps || call.blocks.counts != nullptr || is_custom(call.operation.dtype);
+    needs.steps = steps || is_custom(call.operation.dtype);
+    if (call.operation.collective == Collective::allgatherv)
+        needs.longest =
+            *std::max_element(call.blocks.counts, call.blocks.counts + size_) * size_of(call.operation.dtype);
     needs.in_order = !commutes(call.operation.op);
     return planner_->choose(call.operation.collective, call.operation.count * size_of(call.operation.dtype), needs);
 }

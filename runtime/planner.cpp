@@ -1,6 +1,8 @@
 #include "planner.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "telemetry.h"
 
@@ -13,27 +15,42 @@ namespace {
 
 /// Input of one rank, given the bytes of the whole vector.
 size_t input_bytes(Collective collective, size_t bytes, int size) {
-    return collective == Collective::allgather ? bytes / size : bytes;
+    return collective == Collective::allgather || collective == Collective::gather ? bytes / size : bytes;
 }
 
 /// Whether shared memory has ways of its own for it (shm/ways.h).
 bool has_shared_ways(Collective collective) {
-    return static_cast<int>(collective) < static_cast<int>(Collective::barrier);
+    return static_cast<int>(collective) < static_cast<int>(Collective::barrier) || collective == Collective::alltoall;
 }
 
-std::optional<Way> parse_shared_way(std::string_view name) {
-    if (name == "streamed")
-        return Way::streamed;
-    if (name == "fetched")
-        return Way::fetched;
-    return std::nullopt;
+/// Those that take steps where they are too long to be fused. Their calls have no choice between other ways.
+bool is_fused_or_scheduled(Collective collective) {
+    using enum Collective;
+    return collective == gather || collective == scatter || collective == scan || collective == exscan ||
+           collective == allgatherv || collective == reduce_scatter;
 }
 
-std::string known_algorithms(Collective collective, int size) {
-    std::string names = has_shared_ways(collective) ? "streamed, fetched" : "";
-    for (const Algorithm &algorithm : algorithms::all())
-        if (algorithm.serves(collective, size))
-            names += fmt::format("{}{}", names.empty() ? "" : ", ", algorithm.name);
+/// How the ways that are no schedules are called.
+constexpr std::array kWays = {std::pair{"fused", Way::fused}, std::pair{"streamed", Way::streamed},
+                              std::pair{"fetched", Way::fetched}, std::pair{"exchange", Way::exchanged}};
+
+bool has_way(Collective collective, int hosts, Way way) {
+    if (way == Way::exchanged)
+        return collective == Collective::alltoall;
+    const bool fused = collective == Collective::barrier || is_fused_or_scheduled(collective);
+    return hosts == 1 && (has_shared_ways(collective) || (fused && way == Way::fused));
+}
+
+std::string known_algorithms(Collective collective, const Agreed &agreed) {
+    std::string names;
+    const auto add = [&](std::string_view name) { names.append(names.empty() ? "" : ", ").append(name); };
+    for (const auto &[name, way] : kWays)
+        if (has_way(collective, agreed.hosts, way))
+            add(name);
+    if (algorithms::scheduled_as(collective))
+        for (const Algorithm &algorithm : algorithms::all())
+            if (algorithm.serves(collective, agreed.size))
+                add(algorithm.name);
     return names;
 }
 
@@ -97,48 +114,59 @@ Status Planner::make(int rank, const Agreed &agreed, const std::string &override
     auto planner = std::make_unique<Planner>();
     planner->rank_ = rank;
     planner->agreed_ = agreed;
-    for (size_t begin = 0; begin < overrides.size();) {
-        const size_t end = std::min(overrides.find(',', begin), overrides.size());
-        const std::string entry = overrides.substr(begin, end - begin);
-        begin = end + 1;
-        const size_t colon = entry.find(':');
-        const auto collective = algorithms::parse_collective(entry.substr(0, colon));
-        if (colon == std::string::npos || !collective) {
-            std::string names;
-            for (int c = 0; c < algorithms::kCollectives; ++c)
-                names += fmt::format("{}{}", c == 0 ? "" : ", ", algorithms::name_of(static_cast<Collective>(c)));
-            return fail(
-                FLX_ERR_CONFIG,
-                "FLX_ALGORITHM has \"{}\"; entries are collective:algorithm, separated by commas, with one of {}",
-                entry, names);
-        }
-        const std::string name = entry.substr(colon + 1);
-        const auto index = static_cast<size_t>(*collective);
-        const auto way = parse_shared_way(name);
-        if (way && has_shared_ways(*collective) && agreed.hosts == 1) {
-            planner->forced_way_[index] = way;
-            planner->forced_[index] = nullptr;
-            continue;
-        }
-        const Algorithm *algorithm = algorithms::find(name);
-        if (algorithm == nullptr || !algorithm->serves(*collective, agreed.size))
-            return fail(FLX_ERR_CONFIG, "FLX_ALGORITHM has \"{}\"; {} on {} ranks is served by {}", entry,
-                        algorithms::name_of(*collective), agreed.size, known_algorithms(*collective, agreed.size));
-        planner->forced_[index] = algorithm;
-        planner->forced_way_[index].reset();
-    }
+    std::vector<Rule> rules;
+    FLX_TRY(parse_rules(overrides, rules));
+    for (Rule &rule : rules)
+        FLX_TRY(planner->force(std::move(rule)));
     result = std::move(planner);
     return {};
+}
+
+Status Planner::force(Rule rule) {
+    const Collective collective = rule.collective;
+    for (const auto &[name, way] : kWays) {
+        if (rule.name != name || !has_way(collective, agreed_.hosts, way))
+            continue;
+        // A page of each rank is all that it has.
+        const bool fits =
+            collective == Collective::barrier ||
+            (rule.end != SIZE_MAX && input_bytes(collective, rule.end - 1, agreed_.size) <= agreed_.fused_bytes);
+        if (way == Way::fused && !fits)
+            return fail(
+                FLX_ERR_CONFIG,
+                "FLX_ALGORITHM has \"{}\"; fused serves inputs of up to FLX_FUSED_BYTES, here {}: say {}:fused@-{}",
+                rule.entry, agreed_.fused_bytes, algorithms::name_of(collective), agreed_.fused_bytes + 1);
+        forced_.push_back({std::move(rule), {way, nullptr}});
+        return {};
+    }
+    const Algorithm *algorithm = algorithms::scheduled_as(collective) ? algorithms::find(rule.name) : nullptr;
+    if (algorithm == nullptr || !algorithm->serves(collective, agreed_.size))
+        return fail(FLX_ERR_CONFIG, "FLX_ALGORITHM has \"{}\"; {} on {} ranks is served by {}", rule.entry,
+                    algorithms::name_of(collective), agreed_.size, known_algorithms(collective, agreed_));
+    forced_.push_back({std::move(rule), {Way::scheduled, algorithm}});
+    return {};
+}
+
+const Choice *Planner::forced(Collective collective, size_t bytes) const {
+    const auto last = std::find_if(forced_.rbegin(), forced_.rend(),
+                                   [&](const Forced &one) { return one.rule.covers(collective, bytes); });
+    return last == forced_.rend() ? nullptr : &last->choice;
+}
+
+bool Planner::fits_fused(Collective collective, size_t bytes, const Needs &needs) const {
+    const size_t input = collective == Collective::allgatherv && needs.longest != 0
+                             ? needs.longest
+                             : input_bytes(*algorithms::scheduled_as(collective), bytes, agreed_.size);
+    return input <= agreed_.fused_bytes;
 }
 
 /// Among those that keep everything in one host's memory.
 Way Planner::shared_way(Collective collective, size_t bytes) const {
     if (collective == Collective::barrier)
         return Way::fused;
-    const auto index = static_cast<size_t>(collective);
-    const auto forced = index < algorithms::kCollectives ? forced_way_[index] : std::nullopt;
-    if (forced)
-        return *forced == Way::fetched && !agreed_.peer_memory ? Way::streamed : *forced;
+    const Choice *forced = this->forced(collective, bytes);
+    if (forced != nullptr)
+        return forced->way == Way::fetched && !agreed_.peer_memory ? Way::streamed : forced->way;
     const bool fits = input_bytes(collective, bytes, agreed_.size) <= agreed_.fused_bytes;
     switch (agreed_.ways.at(collective, bytes)) {
         case shm::Way::fused:
@@ -158,15 +186,20 @@ Choice Planner::choose(Collective collective, size_t bytes, const Needs &needs) 
     const std::optional<Collective> scheduled = algorithms::scheduled_as(collective);
     if (!scheduled && (collective != Collective::alltoall || !shared))
         return {Way::exchanged, nullptr};
-    const auto index = static_cast<size_t>(collective);
-    const bool known_to_shared = !scheduled || index <= static_cast<size_t>(Collective::barrier);
-    if (!shared || !known_to_shared || (scheduled && forced_[index] != nullptr))
+    const Choice *forced = scheduled ? this->forced(*scheduled, bytes) : nullptr;
+    if (!shared || (forced != nullptr && forced->way == Way::scheduled))
         return by_schedule(*scheduled, bytes, needs);
+    if (is_fused_or_scheduled(collective)) {
+        if (fits_fused(collective, bytes, needs))
+            return {Way::fused, nullptr};
+        return by_schedule(*scheduled, bytes, needs);
+    }
     return {shared_way(collective, bytes), nullptr};
 }
 
 Choice Planner::by_schedule(Collective collective, size_t bytes, const Needs &needs) const {
-    const auto *forced = forced_[static_cast<size_t>(collective)];
+    const Choice *wanted = this->forced(collective, bytes);
+    const Algorithm *forced = wanted == nullptr ? nullptr : wanted->algorithm;
     const bool reduces = algorithms::reduces(collective);
     const bool scans = collective == Collective::scan || collective == Collective::exscan;
     if (forced != nullptr && !(reduces && needs.in_order && !keeps_order(forced->bits(collective))))
@@ -175,7 +208,8 @@ Choice Planner::by_schedule(Collective collective, size_t bytes, const Needs &ne
     const bool strict = reduces && (agreed_.strict || needs.in_order);
     if (!scans && (agreed_.hosts == 1 || strict))
         return {Way::scheduled, algorithms::find("direct")};
-    const std::string_view name = cheapest(collective, bytes);
+    // Fused scans combine as a chain does.
+    const std::string_view name = scans && agreed_.hosts == 1 ? "prefix_chain" : cheapest(collective, bytes);
     // Two ranks: everything is one hop by `direct`, but a sum, which is two.
     const bool one_hop = agreed_.size <= 2 && !scans && name != "recursive_doubling";
     return {Way::scheduled, algorithms::find(one_hop ? std::string_view("direct") : name)};

@@ -2,13 +2,12 @@
 /// Picks the algorithm of an operation from what is equal on all ranks, and keeps the plans that were made.
 #pragma once
 
-#include <array>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "plan.h"
+#include "rules.h"
 #include "shm/ways.h"
 #include "status.h"
 
@@ -40,12 +39,14 @@ struct Choice {
 struct Needs {
     bool steps = false;     ///< one that goes step by step: non-blocking, or what fused and streamed do not know
     bool in_order = false;  ///< of a reduction that does not commute: contributions in rank order
+    size_t longest = 0;     ///< bytes of the longest block, where blocks are not of equal length; 0: they are
 };
 
 class Planner {
   public:
-    /// `overrides`: FLX_ALGORITHM, `collective:algorithm` separated by commas; `streamed` and `fetched` are names too.
-    /// FLX_ERR_CONFIG for names that are not known or do not serve the collective.
+    /// `overrides`: FLX_ALGORITHM (rules.h; files were read before). Of rules for one size the last one holds. Names
+    /// are those of algorithms, and on one host `fused`, `streamed`, `fetched` and `exchange`, where the collective has
+    /// them. FLX_ERR_CONFIG for names that are not known or do not serve the collective.
     static Status make(int rank, const Agreed &agreed, const std::string &overrides, std::unique_ptr<Planner> &result);
 
     /// `bytes`: of the whole vector (allgather, reduce_scatter_block: all blocks).
@@ -54,6 +55,15 @@ class Planner {
     const Plan &plan(algorithms::Collective collective, const Choice &choice, int root);
 
   private:
+    struct Forced {
+        Rule rule;
+        Choice choice;
+    };
+
+    Status force(Rule rule);
+    /// What the user wants; null: nothing.
+    [[nodiscard]] const Choice *forced(algorithms::Collective collective, size_t bytes) const;
+    [[nodiscard]] bool fits_fused(algorithms::Collective collective, size_t bytes, const Needs &needs) const;
     [[nodiscard]] Way shared_way(algorithms::Collective collective, size_t bytes) const;
     /// The algorithm of least expected time, by name.
     [[nodiscard]] std::string_view cheapest(algorithms::Collective collective, size_t bytes) const;
@@ -67,8 +77,7 @@ class Planner {
 
     int rank_ = 0;
     Agreed agreed_;
-    std::array<const algorithms::Algorithm *, algorithms::kCollectives> forced_{};
-    std::array<std::optional<Way>, algorithms::kCollectives> forced_way_{};
+    std::vector<Forced> forced_;
     std::vector<Kept> kept_;
 };
 

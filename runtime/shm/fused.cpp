@@ -185,6 +185,99 @@ Status Fused::allgather(const void *in, void *out, size_t block_bytes, uint32_t 
     return {};
 }
 
+Status Fused::reduce_scatter(const void *in, void *out, const size_t *counts, flx_dtype_t dtype, flx_op_t op,
+                             uint32_t signature, Waiter &waiter) {
+    size_t before = 0;
+    size_t all = 0;
+    for (int rank = 0; rank < ranks_; ++rank) {
+        before += rank < rank_ ? counts[rank] : 0;
+        all += counts[rank];
+    }
+    const size_t bytes = all * size_of(dtype);
+    FLX_TRY(begin(bytes, waiter));
+    show(in, bytes, signature);
+    FLX_TRY(await_all(signature, waiter));
+    FLX_TRY(reduce_shown(out, shown(rank_, bytes), before * size_of(dtype), bytes, counts[rank_], dtype, op));
+    end(true);
+    return {};
+}
+
+Status Fused::scan(bool exclusive, const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
+                   uint32_t signature, Waiter &waiter) {
+    const size_t bytes = count * size_of(dtype);
+    FLX_TRY(begin(bytes, waiter));
+    show(in, bytes, signature);
+    for (int rank = 0; rank < rank_; ++rank)
+        FLX_TRY(await(rank, signature, waiter));
+    const int last = exclusive ? rank_ - 1 : rank_;
+    const void *sum = last >= 0 ? shown(0, bytes) : nullptr;
+    for (int rank = 1; rank <= last; ++rank) {
+        reduce_pair(dtype, op, out, sum, shown(rank, bytes), count);
+        sum = out;
+    }
+    if (last == 0 && (exclusive || in != out) && bytes != 0)
+        std::memcpy(out, sum, bytes);
+    end(rank_ == ranks_ - 1);
+    return {};
+}
+
+Status Fused::allgatherv(const void *in, void *out, const size_t *counts, const size_t *displacements, size_t element,
+                         uint32_t signature, Waiter &waiter) {
+    size_t longest = 0;
+    for (int rank = 0; rank < ranks_; ++rank)
+        longest = std::max(longest, counts[rank] * element);
+    // All alike, as the ring of payloads that a rank uses must be what its readers expect.
+    FLX_TRY(begin(longest, waiter));
+    show(in, counts[rank_] * element, signature);
+    auto *to = static_cast<std::byte *>(out);
+    const auto place = [&](int rank) { return to + displacements[rank] * element; };
+    if (counts[rank_] != 0 && place(rank_) != in)
+        std::memcpy(place(rank_), in, counts[rank_] * element);
+    for (int step = 1; step < ranks_; ++step) {
+        const int rank = (rank_ + step) % ranks_;
+        FLX_TRY(await(rank, signature, waiter));
+        if (counts[rank] != 0)
+            std::memcpy(place(rank), shown(rank, counts[rank] * element), counts[rank] * element);
+    }
+    end(true);
+    return {};
+}
+
+Status Fused::gather(const void *in, void *out, size_t block_bytes, int root, uint32_t signature, Waiter &waiter) {
+    FLX_TRY(begin(block_bytes, waiter));
+    if (rank_ != root) {
+        show(in, block_bytes, signature);
+        end(false);
+        return {};
+    }
+    auto *to = static_cast<std::byte *>(out);
+    if (to + root * block_bytes != in)
+        std::memcpy(to + root * block_bytes, in, block_bytes);
+    for (int step = 1; step < ranks_; ++step) {
+        const int rank = (rank_ + step) % ranks_;
+        FLX_TRY(await(rank, signature, waiter));
+        std::memcpy(to + rank * block_bytes, shown(rank, block_bytes), block_bytes);
+    }
+    end(true);
+    return {};
+}
+
+Status Fused::scatter(const void *in, void *out, size_t block_bytes, int root, uint32_t signature, Waiter &waiter) {
+    FLX_TRY(begin(block_bytes * ranks_, waiter));
+    if (rank_ == root) {
+        show(in, block_bytes * ranks_, signature);
+        const auto *own = static_cast<const std::byte *>(in) + root * block_bytes;
+        if (own != out)
+            std::memcpy(out, own, block_bytes);
+    } else {
+        FLX_TRY(await(root, signature, waiter));
+        const auto *theirs = static_cast<const std::byte *>(shown(root, block_bytes * ranks_));
+        std::memcpy(out, theirs + rank_ * block_bytes, block_bytes);
+    }
+    end(false);
+    return {};
+}
+
 Status Fused::alltoall(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter) {
     FLX_TRY(begin(block_bytes * ranks_, waiter));
     show(in, block_bytes * ranks_, signature);

@@ -41,7 +41,18 @@ class Fused {
                   Waiter &waiter);
     Status reduce_scatter_block(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
                                 uint32_t signature, Waiter &waiter);
+    /// Blocks of given lengths. In place, what the result overwrites are other blocks, which stay shown.
+    Status reduce_scatter(const void *in, void *out, const size_t *counts, flx_dtype_t dtype, flx_op_t op,
+                          uint32_t signature, Waiter &waiter);
+    /// Combined two by two, as a chain of ranks does: 16-bit floats are rounded each time.
+    Status scan(bool exclusive, const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
+                uint32_t signature, Waiter &waiter);
     Status allgather(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter);
+    /// Lengths and places in bytes are `element` times the arrays' numbers.
+    Status allgatherv(const void *in, void *out, const size_t *counts, const size_t *displacements, size_t element,
+                      uint32_t signature, Waiter &waiter);
+    Status gather(const void *in, void *out, size_t block_bytes, int root, uint32_t signature, Waiter &waiter);
+    Status scatter(const void *in, void *out, size_t block_bytes, int root, uint32_t signature, Waiter &waiter);
     Status alltoall(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter);
     Status bcast(void *buffer, size_t bytes, int root, uint32_t signature, Waiter &waiter);
     Status barrier(uint32_t signature, Waiter &waiter);

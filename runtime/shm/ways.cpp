@@ -1,7 +1,5 @@
 #include "ways.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 namespace flx::shm {
@@ -44,26 +42,6 @@ size_t Ways::limit(size_t size_index) {
     if (size_index + 1 == kSizes.size())
         return kMostFetched;
     return static_cast<size_t>(std::sqrt(static_cast<double>(kSizes[size_index]) * kSizes[size_index + 1]));
-}
-
-std::string Ways::text(Collective collective) const {
-    constexpr std::array kNames = {"fused", "streamed", "fetched"};
-    const auto &ways = ways_[static_cast<size_t>(collective)];
-    std::string text;
-    const auto add = [&](Way way, size_t to) {
-        constexpr size_t kKiB = 1024;
-        constexpr size_t kMiB = 1024 * kKiB;
-        text += to < kMiB ? fmt::format("{} to {} KiB, ", kNames[static_cast<size_t>(way)], to / kKiB)
-                          : fmt::format("{} to {} MiB, ", kNames[static_cast<size_t>(way)], to / kMiB);
-    };
-    if (ways[0] != Way::fused)
-        add(Way::fused, kAlwaysFused);
-    for (size_t size = 0; size < kSizes.size(); ++size) {
-        const bool last = size + 1 == kSizes.size();
-        if ((last && ways[size] != Way::streamed) || (!last && ways[size] != ways[size + 1]))
-            add(ways[size], limit(size));
-    }
-    return text + "then streamed";
 }
 
 void Ways::set(Collective collective, size_t size_index, Way way) {

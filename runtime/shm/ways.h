@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include "schedule.h"
 
@@ -32,8 +31,6 @@ class Ways {
 
     [[nodiscard]] Way at(algorithms::Collective collective, size_t bytes) const;
     void set(algorithms::Collective collective, size_t size_index, Way way);
-    /// For people: `fused to 22 KiB, fetched to 24 MiB, then streamed`.
-    [[nodiscard]] std::string text(algorithms::Collective collective) const;
 
   private:
     /// Largest size that takes what was best at that index.

@@ -159,7 +159,7 @@ TEST(Knobs, ThatAreUnknownOrWrong) {
     config.algorithm = "allreduce:best";
     EXPECT_TRUE(creation_refused(&config, FLX_ERR_CONFIG, {"FLX_ALGORITHM", "allreduce:best", "ring"}));
     config.algorithm = "alltoall:ring";
-    EXPECT_TRUE(creation_refused(&config, FLX_ERR_CONFIG, {"FLX_ALGORITHM", "alltoall", "allgather"}));
+    EXPECT_TRUE(creation_refused(&config, FLX_ERR_CONFIG, {"FLX_ALGORITHM", "alltoall:ring", "exchange"}));
     config.algorithm = "ring";
     EXPECT_TRUE(creation_refused(&config, FLX_ERR_CONFIG, {"FLX_ALGORITHM", "\"ring\""}));
 }

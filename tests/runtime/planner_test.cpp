@@ -110,7 +110,8 @@ TEST(Planner, ObeysOverrides) {
 }
 
 TEST(Planner, SaysWhatOverridesMayBe) {
-    for (const char *bad : {"ring", "allreduce", "alltoall:ring", ":ring", "allreduce:ring,,", ","}) {
+    for (const char *bad : {"ring", "allreduce", "alltoallv:exchange", ":ring", "allreduce:ring,,", ",", "bcast:ring@",
+                            "bcast:ring@4K", "bcast:ring@-", "bcast:ring@x-", "bcast:ring@1-2-3"}) {
         const std::string sentence = sentence_of(bad, 4);
         EXPECT_TRUE(has(sentence, "FLX_ALGORITHM")) << sentence;
         for (const Collective collective : kAll)
@@ -124,6 +125,69 @@ TEST(Planner, SaysWhatOverridesMayBe) {
         EXPECT_EQ(has(rung, std::string(algorithm.name)), algorithm.serves(Collective::allreduce, 4))
             << rung << " / " << algorithm.name;
     EXPECT_TRUE(has(rung, "streamed"));
+}
+
+/// Several rules for one collective; of those for one size the last one counts.
+TEST(Planner, ObeysRulesBySize) {
+    const Agreed agreed{.size = 4, .fused_bytes = 1000, .shared_memory = true, .peer_memory = true};
+    const auto planner = make(agreed,
+                              "allreduce:ring@64K-1M,allreduce:recursive_doubling@-64K,allreduce:direct@512K-600K,"
+                              "barrier:recursive_doubling,scan:prefix_doubling@16-");
+    const auto name = [&](Collective collective, size_t bytes) {
+        return std::string(planner->choose(collective, bytes).name());
+    };
+    EXPECT_EQ(name(Collective::allreduce, 1), "recursive_doubling");
+    EXPECT_EQ(name(Collective::allreduce, (64U << 10) - 1), "recursive_doubling");
+    EXPECT_EQ(name(Collective::allreduce, 64U << 10), "ring");
+    EXPECT_EQ(name(Collective::allreduce, (512U << 10) - 1), "ring");
+    EXPECT_EQ(name(Collective::allreduce, 512U << 10), "direct");
+    EXPECT_EQ(name(Collective::allreduce, 600U << 10), "ring");
+    EXPECT_EQ(name(Collective::allreduce, 1U << 20), "streamed");
+    EXPECT_EQ(name(Collective::barrier, 1), "recursive_doubling");
+    EXPECT_EQ(name(Collective::scan, 8), "fused");
+    EXPECT_EQ(name(Collective::scan, 16), "prefix_doubling");
+    // Whatever is forced for blocking calls holds for others, too.
+    EXPECT_STREQ(planner->choose(Collective::allreduce, 64U << 10, {.steps = true}).name(), "ring");
+}
+
+TEST(Planner, ObeysRulesForTheWaysOfSharedMemory) {
+    const Agreed agreed{.size = 4, .fused_bytes = 1000, .shared_memory = true, .peer_memory = true};
+    const auto name = [&](const std::string &rule, Collective collective, size_t bytes) {
+        return std::string(make(agreed, rule)->choose(collective, bytes).name());
+    };
+    EXPECT_EQ(name("alltoall:streamed", Collective::alltoall, 8), "streamed");
+    EXPECT_EQ(name("alltoall:fetched@1K-", Collective::alltoall, 1024), "fetched");
+    EXPECT_EQ(name("alltoall:exchange", Collective::alltoall, 8), "exchange");
+    EXPECT_EQ(name("bcast:fused@-1001", Collective::bcast, 1000), "fused");
+    EXPECT_EQ(name("allgather:fused@-4001", Collective::allgather, 4000), "fused");
+    // Without peer memory what was forced has a substitute with the same bits.
+    Agreed alone = agreed;
+    alone.peer_memory = false;
+    EXPECT_STREQ(make(alone, "alltoall:fetched")->choose(Collective::alltoall, 8).name(), "streamed");
+
+    EXPECT_TRUE(has(sentence_of("bcast:fused", 4), "FLX_FUSED_BYTES"));
+    const std::string ring = sentence_of("alltoall:ring", 4);
+    for (const char *known : {"\"alltoall:ring\"", "fused", "streamed", "fetched", "exchange"})
+        EXPECT_TRUE(has(ring, known)) << ring;
+    std::unique_ptr<Planner> planner;
+    const Status between = Planner::make(0, Agreed{.size = 4, .hosts = 2}, "alltoall:streamed", planner);
+    EXPECT_TRUE(has(between.sentence(), "is served by exchange")) << between.sentence();
+    EXPECT_TRUE(has(sentence_of("bcast:ring@2K-1K", 4), "covers no size"));
+}
+
+TEST(Planner, FusesScansGathersAndUnevenBlocks) {
+    const auto planner = make({.size = 4, .fused_bytes = 1000, .shared_memory = true});
+    for (const auto &[collective, most] :
+         {std::pair{Collective::scan, size_t{1000}}, std::pair{Collective::exscan, size_t{1000}},
+          std::pair{Collective::scatter, size_t{1000}}, std::pair{Collective::gather, size_t{4000}},
+          std::pair{Collective::allgatherv, size_t{4000}}, std::pair{Collective::reduce_scatter, size_t{1000}}}) {
+        EXPECT_STREQ(planner->choose(collective, most).name(), "fused") << algorithms::name_of(collective);
+        EXPECT_STRNE(planner->choose(collective, most + 4).name(), "fused") << algorithms::name_of(collective);
+    }
+    EXPECT_STREQ(planner->choose(Collective::allgatherv, 2000, {.longest = 1001}).name(), "direct");
+    EXPECT_STREQ(planner->choose(Collective::allgatherv, 2000, {.longest = 1000}).name(), "fused");
+    // The bits of what is fused are a chain's.
+    EXPECT_STREQ(planner->choose(Collective::scan, 8, {.steps = true}).name(), "prefix_chain");
 }
 
 TEST(Planner, RefusesAnAlgorithmThatDoesNotServe) {
