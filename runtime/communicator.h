@@ -167,6 +167,7 @@ class Communicator final : private Router, private Watch {
     void lend_rails();
     Status exchange_routes();
     Status connect_rails();
+    void leave_idle_rails();
     Status choose_ways(const Communicator *parent);
     Status make_planner(const Communicator *parent);
 
@@ -344,6 +345,7 @@ class Communicator final : private Router, private Watch {
     Pending *group_ = nullptr;                ///< the messages that the open group gathers,
     std::vector<Call> grouped_;               ///< and its reductions
     bool inside_ = false;                     ///< a call of this library is at work here
+    bool left_to_steps_ = false;              ///< carry_out() did nothing: a rank's buffer cannot be reached by others
     int64_t left_ns_ = 0;                     ///< when it was last, with something under way
     std::recursive_mutex mutex_;              ///< of all calls, where a progress thread makes some
     std::atomic<bool> busy_{false};           ///< as of the last call's end

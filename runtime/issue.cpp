@@ -5,6 +5,7 @@
 /// once, since what they wait for may be behind a collective. Which of them run side by side is each rank's own affair.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "communicator.h"
 #include "custom.h"
@@ -138,7 +139,7 @@ struct Communicator::WakeThread {
 };
 
 Status Communicator::run_now(const Call &call) {
-    const Choice choice = choose(call, false);
+    Choice choice = choose(call, false);
     if (choice.way != Way::scheduled && choice.way != Way::exchanged) {
         FLX_TRY(drain());
         Call given = call;
@@ -152,7 +153,10 @@ Status Communicator::run_now(const Call &call) {
             recycle(memory);
             return status;
         }
-        return carry_out(given, choice);
+        const Status status = carry_out(given, choice);
+        if (!std::exchange(left_to_steps_, false))
+            return status;
+        choice = choose(call, true);
     }
     Pending &pending = acquire();
     Status status = prepare(pending, call, choice);

@@ -23,11 +23,15 @@ bool has_shared_ways(Collective collective) {
     return static_cast<int>(collective) < static_cast<int>(Collective::barrier) || collective == Collective::alltoall;
 }
 
-/// Those that take steps where they are too long to be fused. Their calls have no choice between other ways.
-bool is_fused_or_scheduled(Collective collective) {
+bool is_scan(Collective collective) {
+    return collective == Collective::scan || collective == Collective::exscan;
+}
+
+/// Those that are fused where they are small, and are never streamed.
+bool has_fused_way(Collective collective) {
     using enum Collective;
-    return collective == gather || collective == scatter || collective == scan || collective == exscan ||
-           collective == allgatherv || collective == reduce_scatter;
+    return is_scan(collective) || collective == gather || collective == scatter || collective == allgatherv ||
+           collective == reduce_scatter;
 }
 
 /// How the ways that are no schedules are called.
@@ -37,8 +41,10 @@ constexpr std::array kWays = {std::pair{"fused", Way::fused}, std::pair{"streame
 bool has_way(Collective collective, int hosts, Way way) {
     if (way == Way::exchanged)
         return collective == Collective::alltoall;
-    const bool fused = collective == Collective::barrier || is_fused_or_scheduled(collective);
-    return hosts == 1 && (has_shared_ways(collective) || (fused && way == Way::fused));
+    const bool fused = collective == Collective::barrier || has_fused_way(collective);
+    const bool fetched = has_fused_way(collective) && !is_scan(collective);
+    return hosts == 1 &&
+           (has_shared_ways(collective) || (fused && way == Way::fused) || (fetched && way == Way::fetched));
 }
 
 std::string known_algorithms(Collective collective, const Agreed &agreed) {
@@ -189,9 +195,11 @@ Choice Planner::choose(Collective collective, size_t bytes, const Needs &needs) 
     const Choice *forced = scheduled ? this->forced(*scheduled, bytes) : nullptr;
     if (!shared || (forced != nullptr && forced->way == Way::scheduled))
         return by_schedule(*scheduled, bytes, needs);
-    if (is_fused_or_scheduled(collective)) {
-        if (fits_fused(collective, bytes, needs))
+    if (has_fused_way(collective)) {
+        if (fits_fused(collective, bytes, needs) && (forced == nullptr || forced->way == Way::fused))
             return {Way::fused, nullptr};
+        if (agreed_.peer_memory && !is_scan(collective))
+            return {Way::fetched, nullptr};
         return by_schedule(*scheduled, bytes, needs);
     }
     return {shared_way(collective, bytes), nullptr};
@@ -201,7 +209,7 @@ Choice Planner::by_schedule(Collective collective, size_t bytes, const Needs &ne
     const Choice *wanted = this->forced(collective, bytes);
     const Algorithm *forced = wanted == nullptr ? nullptr : wanted->algorithm;
     const bool reduces = algorithms::reduces(collective);
-    const bool scans = collective == Collective::scan || collective == Collective::exscan;
+    const bool scans = is_scan(collective);
     if (forced != nullptr && !(reduces && needs.in_order && !keeps_order(forced->bits(collective))))
         return {Way::scheduled, forced};
     // In shared memory fused and streamed add in rank order: so does what stands in for them.

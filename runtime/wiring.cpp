@@ -86,6 +86,7 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     FLX_TRY(agree(*comm->bootstrap_, comm->make_planner(parent)));
     FLX_TRY(agree(*comm->bootstrap_, comm->connect_rails()));
     FLX_TRY(comm->settle_probing());
+    comm->leave_idle_rails();
     FLX_TRY(comm->open_devices_in_use());
     for (size_t l = 0; l < comm->links_.size(); ++l) {
         const LinkCounters probed = comm->counters(static_cast<int>(l));
@@ -444,9 +445,11 @@ Status Communicator::make_routes() {
         const auto reaches_every = [&](size_t l) {
             return std::all_of(route.peers.begin(), route.peers.end(), [&](int peer) { return reaches(l, peer); });
         };
-        // Where there are other hosts, rails are for them: within a host they only take cores and memory from what goes
-        // through shared memory, and from the rails' own traffic.
-        const bool shared_only = host == host_ && hosts_ > 1 && !is_forced && links_[0].near.done && reaches_every(0);
+        // Rails are for other hosts: within one they only take cores and memory from what goes through shared memory,
+        // and where no host but this one takes part, a probe that prefers them was disturbed. Who names links may
+        // have reasons.
+        const bool chosen = hosts_ == 1 && config_.text("FLX_LINKS") != "auto" && !config_.text("FLX_LINKS").empty();
+        const bool shared_only = host == host_ && !chosen && !is_forced && links_[0].near.done && reaches_every(0);
         // Where the own rail leads, others' are not used unless they are lent.
         const bool own_only =
             own_rail_ >= 0 && config_.text("FLX_LEND") == "own" && host != host_ && reaches_every(own_rail_);
@@ -509,6 +512,8 @@ Status Communicator::make_routes() {
                 route.links |= carries ? 1U << l : 0;
                 if (reaches_all(l) && !verdict.on && links_[l].why_off.empty())
                     links_[l].why_off = verdict.why;
+                if (hosts_ == 1 && shared_only && l != 0 && reaches_every(l) && links_[l].why_off.empty())
+                    links_[l].why_off = "all ranks share memory, which a rail within their host goes through as well";
             }
         }
         learns_ = learns_ || std::popcount(route.links) > 1;
@@ -562,6 +567,18 @@ Status Communicator::exchange_routes() {
         if (peer != rank_)
             incoming_[peer] = all[peer * mine.size() + host_];
     return {};
+}
+
+/// Rails over which no rank sends need not be looked at by calls.
+void Communicator::leave_idle_rails() {
+    uint32_t used = 0;
+    for (int peer = 0; peer < size_; ++peer)
+        if (peer != rank_)
+            used |= incoming_[peer] | outgoing_[members_[peer].host];
+    for (size_t l = 0; l < links_.size(); ++l)
+        if (links_[l].link != nullptr && links_[l].link->kind() == LinkKind::rail && (used >> l & 1) != 0)
+            return;
+    rails_ = nullptr;
 }
 
 /// Makes the connections now: UCX 1.13 aborts the process if a peer dies while one is being made. A chunk of operation

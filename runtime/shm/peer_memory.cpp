@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <numeric>
 
 #include "dtype.h"
 #include "reduce.h"
@@ -61,6 +62,17 @@ struct PeerMemory::Call {
     flx_dtype_t dtype;
     flx_op_t op;
     int root;
+    Blocks blocks;
+
+    /// A rank's block: of equal ones, else where it was said to be, else after those before it.
+    [[nodiscard]] Extent block(int ranks, int rank) const {
+        if (blocks.counts == nullptr)
+            return block_extent(count, ranks, rank);
+        const size_t offset = blocks.displacements != nullptr
+                                  ? blocks.displacements[rank]
+                                  : std::accumulate(blocks.counts, blocks.counts + rank, size_t{0});
+        return {offset, blocks.counts[rank]};
+    }
 };
 
 PeerMemory::PeerMemory(int rank, std::vector<int> pids)
@@ -152,8 +164,30 @@ bool PeerMemory::reachable(const void *memory, size_t bytes) {
     return true;
 }
 
+/// Whether others reach what they need of this rank's buffers, and it is not written before they have it.
+bool PeerMemory::reachable(const Call &call) {
+    const size_t bytes = call.count * call.element;
+    const size_t part = call.block(ranks_, rank_).count * call.element;
+    switch (call.collective) {
+        case Collective::reduce_scatter_block:
+        case Collective::reduce_scatter:
+            return call.in != call.out && reachable(call.in, bytes);
+        case Collective::alltoall:
+            return call.in != call.out && reachable(call.in, bytes);
+        case Collective::allgather:
+        case Collective::allgatherv:
+            return reachable(call.in, part);
+        case Collective::gather:
+            return rank_ != call.root || reachable(call.out, bytes);
+        case Collective::scatter:
+            return rank_ != call.root || reachable(call.in, bytes);
+        default:
+            return reachable(call.in, bytes) && (call.out == nullptr || reachable(call.out, bytes));
+    }
+}
+
 Status PeerMemory::run(Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
-                       int root, uint32_t signature, Fused &fused, Waiter &waiter, bool &served) {
+                       int root, uint32_t signature, Fused &fused, Waiter &waiter, bool &served, const Blocks &blocks) {
     const Call call{.collective = collective,
                     .in = static_cast<const std::byte *>(in),
                     .out = static_cast<std::byte *>(out),
@@ -161,16 +195,10 @@ Status PeerMemory::run(Collective collective, const void *in, void *out, size_t 
                     .element = size_of(dtype),
                     .dtype = dtype,
                     .op = op,
-                    .root = root};
-    const size_t bytes = count * call.element;
-    const size_t part = bytes / ranks_;
-    const bool scatters = collective == Collective::reduce_scatter_block;
-    // In place, these two write over what others have not read.
-    const bool in_place = in == out && (scatters || collective == Collective::alltoall);
-    const Card mine{
-        reinterpret_cast<uint64_t>(in), reinterpret_cast<uint64_t>(out),
-        static_cast<uint64_t>(!in_place && reachable(in, collective == Collective::allgather ? part : bytes) &&
-                              (out == nullptr || reachable(out, scatters ? part : bytes)))};
+                    .root = root,
+                    .blocks = blocks};
+    const Card mine{reinterpret_cast<uint64_t>(in), reinterpret_cast<uint64_t>(out),
+                    static_cast<uint64_t>(reachable(call))};
     FLX_TRY(fused.allgather(&mine, cards_.data(), sizeof mine, signature, waiter));
     served = std::ranges::all_of(cards_, [](const Card &card) { return card.reachable != 0; });
     if (!served)
@@ -184,9 +212,14 @@ Status PeerMemory::carry_out(const Call &call) {
         case Collective::bcast:
             return bcast(call);
         case Collective::allgather:
+        case Collective::allgatherv:
             return allgather(call);
         case Collective::alltoall:
             return alltoall(call);
+        case Collective::gather:
+            return gather(call);
+        case Collective::scatter:
+            return scatter(call);
         default:
             return reduce_region(call);
     }
@@ -196,7 +229,7 @@ Status PeerMemory::reduce_region(const Call &call) {
     const bool to_root = call.collective == Collective::reduce;
     const bool to_all = call.collective == Collective::allreduce;
     const Extent region = to_root ? uneven_extent(call.count, call.count * call.element, ranks_, call.root, rank_)
-                                  : block_extent(call.count, ranks_, rank_);
+                                  : call.block(ranks_, rank_);
     const size_t most = block_bytes_ / call.element;
     std::byte *blocks = blocks_.data() + -reinterpret_cast<uintptr_t>(blocks_.data()) % kLine;
     for (size_t done = 0; done < region.count; done += most) {
@@ -228,14 +261,36 @@ Status PeerMemory::reduce_region(const Call &call) {
 }
 
 Status PeerMemory::allgather(const Call &call) {
-    const size_t block = call.count / ranks_ * call.element;
+    const auto place = [&](const Extent &block) { return call.out + block.offset * call.element; };
     for (int step = 1; step < ranks_; ++step) {
         const int rank = (rank_ + step) % ranks_;
-        FLX_TRY(read(rank, call.out + rank * block, cards_[rank].in, block));
+        const Extent theirs = call.block(ranks_, rank);
+        FLX_TRY(read(rank, place(theirs), cards_[rank].in, theirs.count * call.element));
     }
-    std::byte *own = call.out + rank_ * block;
-    if (own != call.in)
-        copy_own(own, call.in, block);
+    const Extent own = call.block(ranks_, rank_);
+    if (place(own) != call.in)
+        copy_own(place(own), call.in, own.count * call.element);
+    return {};
+}
+
+/// All ranks copy at once: each writes its block to the root.
+Status PeerMemory::gather(const Call &call) {
+    const Extent own = call.block(ranks_, rank_);
+    const size_t offset = own.offset * call.element;
+    if (rank_ != call.root)
+        return write(call.root, cards_[call.root].out + offset, call.in, own.count * call.element);
+    if (call.out + offset != call.in)
+        copy_own(call.out + offset, call.in, own.count * call.element);
+    return {};
+}
+
+Status PeerMemory::scatter(const Call &call) {
+    const Extent own = call.block(ranks_, rank_);
+    const size_t offset = own.offset * call.element;
+    if (rank_ != call.root)
+        return read(call.root, call.out, cards_[call.root].in + offset, own.count * call.element);
+    if (call.in + offset != call.out)
+        copy_own(call.out, call.in + offset, own.count * call.element);
     return {};
 }
 

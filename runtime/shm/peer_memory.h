@@ -17,6 +17,7 @@
 
 #include "bootstrap.h"
 #include "fused.h"
+#include "operation.h"
 #include "schedule.h"
 #include "wait.h"
 
@@ -30,9 +31,11 @@ class PeerMemory {
                        std::string &why);
 
     /// One operation, as Stream::run; `served` is false, on all ranks, where nothing was done: a rank's buffer cannot
-    /// be reached, or a reduce_scatter_block or an alltoall is in place. Returns when all ranks have what they need.
+    /// be reached, or a reduce_scatter(_block) or an alltoall is in place. Returns when all ranks have what they need.
+    /// gather, scatter, allgatherv and reduce_scatter are served as well; `blocks`: of the last two.
     Status run(algorithms::Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype,
-               flx_op_t op, int root, uint32_t signature, Fused &fused, Waiter &waiter, bool &served);
+               flx_op_t op, int root, uint32_t signature, Fused &fused, Waiter &waiter, bool &served,
+               const Blocks &blocks = {});
 
   private:
     /// What a rank shows of its call.
@@ -49,7 +52,10 @@ class PeerMemory {
     PeerMemory(int rank, std::vector<int> pids);
     Status carry_out(const Call &call);
     Status reduce_region(const Call &call);
+    [[nodiscard]] bool reachable(const Call &call);
     Status allgather(const Call &call);
+    Status gather(const Call &call);
+    Status scatter(const Call &call);
     Status alltoall(const Call &call);
     Status bcast(const Call &call);
     Status read(int rank, void *to, uint64_t address, size_t bytes) const;

@@ -32,6 +32,10 @@ class Stream {
     /// `bells`: of the same ranks, longer-lived; null where nobody sleeps.
     Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank, Bells *bells = nullptr);
 
+    /// Whether run() knows it.
+    static bool serves(algorithms::Collective collective) {
+        return collective < algorithms::Collective::barrier || collective == algorithms::Collective::alltoall;
+    }
     /// One operation. Reductions add in rank order. In place where the collective's rule allows it. `in` and `out` as
     /// in Operation, `count` elements in the whole vector. No barrier.
     Status run(algorithms::Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype,

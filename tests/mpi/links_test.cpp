@@ -111,6 +111,23 @@ TEST(Links, EachAloneCarriesEverything) {
     }
 }
 
+/// A probe that found a rail fast within a host was disturbed: both go through the same memory.
+TEST(Links, WithinAHostRailsAreOffUnlessTheyAreNamed) {
+    if (world_size() == 1 || world_hosts() != 1)
+        GTEST_SKIP() << "skipped: needs two ranks of one host";
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    std::array<flx_link_stats_t, 16> stats{};
+    size_t count = 0;
+    ASSERT_TRUE(succeeded(flx_comm_link_stats(comm, stats.data(), sizeof stats[0], stats.size(), &count)));
+    if (!everywhere(count > 0 && stats[0].enabled != 0))
+        GTEST_SKIP() << "skipped: no shared memory here";
+    for (size_t i = 1; i < std::min(count, stats.size()); ++i) {
+        EXPECT_EQ(stats[i].enabled, 0) << stats[i].name;
+        EXPECT_STRNE(stats[i].why, "") << stats[i].name;
+    }
+}
+
 /// Any vector over any links gives the bits that the first link alone gives.
 TEST(Links, PartitionsDoNotChangeBits) {
     const std::vector<std::string> links = complete_links();

@@ -186,6 +186,13 @@ TEST(Planner, FusesScansGathersAndUnevenBlocks) {
     }
     EXPECT_STREQ(planner->choose(Collective::allgatherv, 2000, {.longest = 1001}).name(), "direct");
     EXPECT_STREQ(planner->choose(Collective::allgatherv, 2000, {.longest = 1000}).name(), "fused");
+    const auto fetches = make({.size = 4, .fused_bytes = 1000, .shared_memory = true, .peer_memory = true});
+    for (const Collective collective :
+         {Collective::scatter, Collective::gather, Collective::allgatherv, Collective::reduce_scatter}) {
+        EXPECT_STREQ(fetches->choose(collective, 1U << 20).name(), "fetched") << algorithms::name_of(collective);
+        EXPECT_STREQ(fetches->choose(collective, 1U << 20, {.steps = true}).name(), "direct");
+    }
+    EXPECT_STREQ(fetches->choose(Collective::scan, 1U << 20).name(), "prefix_chain");
     // The bits of what is fused are a chain's.
     EXPECT_STREQ(planner->choose(Collective::scan, 8, {.steps = true}).name(), "prefix_chain");
 }
