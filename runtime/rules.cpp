@@ -49,7 +49,8 @@ Status parse_sizes(Rule &rule, std::string_view sizes) {
 }
 
 Status parse_rule(std::string_view entry, Rule &rule) {
-    rule = Rule{.entry = std::string(entry)};
+    rule = {};
+    rule.entry = entry;
     const size_t colon = entry.find(':');
     if (colon == std::string_view::npos)
         return malformed(entry);
