@@ -59,6 +59,7 @@ struct LinkSlot {
     std::string identity;        ///< equal on all ranks
     std::unique_ptr<Link> link;  ///< null: not on this rank
     std::string why_off;         ///< not empty: no share for it, and why
+    bool is_tcp = false;         ///< within a host it goes through the host's memory, by the kernel
     LinkMeasured near;           ///< towards ranks of the same host
     LinkMeasured far;            ///< towards ranks of other hosts
     uint64_t bytes_before = 0;   ///< that probing put on it

@@ -255,6 +255,7 @@ Status Communicator::make_rails() {
             const auto candidate = std::find_if(plan.rails.begin(), plan.rails.end(),
                                                 [&](const probe::RailCandidate &c) { return c.identity == identity; });
             slot.name = candidate->name;
+            slot.is_tcp = candidate->tls == "tcp";
             std::vector<int> processes(size_, -1);
             for (int peer = 0; peer < size_; ++peer) {
                 const bool reached =
@@ -445,16 +446,19 @@ Status Communicator::make_routes() {
         const auto reaches_every = [&](size_t l) {
             return std::all_of(route.peers.begin(), route.peers.end(), [&](int peer) { return reaches(l, peer); });
         };
-        // Rails are for other hosts: within one they only take cores and memory from what goes through shared memory,
-        // and where no host but this one takes part, a probe that prefers them was disturbed. Who names links may
-        // have reasons.
-        const bool chosen = hosts_ == 1 && config_.text("FLX_LINKS") != "auto" && !config_.text("FLX_LINKS").empty();
-        const bool shared_only = host == host_ && !chosen && !is_forced && links_[0].near.done && reaches_every(0);
+        // Where there are other hosts, rails are for them: within a host they only take cores and memory from what goes
+        // through shared memory, and from the rails' own traffic. On one host TCP is memory as well, by a longer way: a
+        // probe that prefers it was disturbed. Who names links may have reasons.
+        const bool may_share = !is_forced && host == host_ && links_[0].near.done && reaches_every(0);
+        const bool named = config_.text("FLX_LINKS") != "auto" && !config_.text("FLX_LINKS").empty();
+        const auto left_to_memory = [&](size_t l) {
+            return may_share && l != 0 && (hosts_ > 1 || (links_[l].is_tcp && !named));
+        };
         // Where the own rail leads, others' are not used unless they are lent.
         const bool own_only =
             own_rail_ >= 0 && config_.text("FLX_LEND") == "own" && host != host_ && reaches_every(own_rail_);
         const auto reaches_all = [&](size_t l) {
-            return reaches_every(l) && (!own_only || static_cast<int>(l) == own_rail_) && (!shared_only || l == 0);
+            return reaches_every(l) && (!own_only || static_cast<int>(l) == own_rail_) && !left_to_memory(l);
         };
         if (is_forced) {
             std::vector<double> shares(links_.size());
@@ -512,8 +516,10 @@ Status Communicator::make_routes() {
                 route.links |= carries ? 1U << l : 0;
                 if (reaches_all(l) && !verdict.on && links_[l].why_off.empty())
                     links_[l].why_off = verdict.why;
-                if (hosts_ == 1 && shared_only && l != 0 && reaches_every(l) && links_[l].why_off.empty())
-                    links_[l].why_off = "all ranks share memory, which a rail within their host goes through as well";
+                if (hosts_ == 1 && left_to_memory(l) && reaches_every(l) && links_[l].why_off.empty())
+                    links_[l].why_off = fmt::format(
+                        "within one host TCP goes through the memory that ranks share ({:.2f} GB/s alone, {} {:.2f})",
+                        links_[l].near.bytes_per_ns, links_[0].name, links_[0].near.bytes_per_ns);
             }
         }
         learns_ = learns_ || std::popcount(route.links) > 1;

@@ -112,7 +112,7 @@ TEST(Links, EachAloneCarriesEverything) {
 }
 
 /// A probe that found a rail fast within a host was disturbed: both go through the same memory.
-TEST(Links, WithinAHostRailsAreOffUnlessTheyAreNamed) {
+TEST(Links, WithinAHostTcpIsOffUnlessItIsNamed) {
     if (world_size() == 1 || world_hosts() != 1)
         GTEST_SKIP() << "skipped: needs two ranks of one host";
     const Comm comm = Comm::world();
