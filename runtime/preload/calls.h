@@ -77,6 +77,7 @@ class Call {
     [[nodiscard]] bool served() const { return group_ != nullptr; }
     [[nodiscard]] int rank() const { return group_->rank; }
     [[nodiscard]] int size() const { return group_->size; }
+    // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.UndefReturn): it takes what is moved from for null
     [[nodiscard]] Staging &staging() { return operation_ != nullptr ? operation_->staging : staging_; }
     /// Room for counts and displacements; `size` numbers each.
     size_t *numbers(int lists);
