@@ -122,13 +122,13 @@ TEST_P(RailsOver, RandomChunksInBothDirections) {
     EXPECT_EQ(ba.errors(), 0u) << ba.first_error();
     EXPECT_GT(ab.copied(), 0u);
     EXPECT_GT(ab.flown(), 0u);
-    EXPECT_EQ(a->outstanding(), 0u);
     EXPECT_TRUE(a->error(1).ok());
     EXPECT_TRUE(pair.a->problems().empty()) << pair.a->problems()[0].second;
+    // Chunks that were copied may be acknowledged last.
     EXPECT_TRUE(wait_for([&] {
         pair.a->progress();
         pair.b->progress();
-        return pair.a->flushed() && pair.b->flushed();
+        return pair.a->flushed() && pair.b->flushed() && a->outstanding() == 0 && b->outstanding() == 0;
     }));
 }
 
