@@ -40,10 +40,10 @@ void ProgressThread::remove(Communicator &comm) {
     std::erase(comms_, &comm);
 }
 
-/// What is under way was noted before: either this sees the thread asleep, or the thread sees what is under way.
+/// What is under way was noted before. Both sides change `sleeps_`, one after the other: either this sees the thread
+/// asleep, or the thread, whose change comes after, sees what is under way.
 void ProgressThread::wake() {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (!sleeps_.load(std::memory_order_relaxed))
+    if (sleeps_.fetch_add(0, std::memory_order_acq_rel) == 0)
         return;
     const std::lock_guard guard(mutex_);
     woken_.notify_all();
@@ -62,10 +62,9 @@ void ProgressThread::run() {
     microseconds nap = kShortest;
     std::unique_lock lock(mutex_);
     while (!ends_) {
-        sleeps_.store(true, std::memory_order_relaxed);
-        std::atomic_thread_fence(std::memory_order_seq_cst);
+        sleeps_.exchange(1, std::memory_order_acq_rel);
         woken_.wait(lock, [this] { return ends_ || busy(); });
-        sleeps_.store(false, std::memory_order_relaxed);
+        sleeps_.store(0, std::memory_order_relaxed);
         bool moved = false;
         for (Communicator *comm : comms_)
             if (comm->busy())

@@ -37,7 +37,7 @@ class ProgressThread {
     std::condition_variable woken_;
     std::vector<Communicator *> comms_;
     bool ends_ = false;
-    std::atomic<bool> sleeps_{false};
+    std::atomic<int> sleeps_{0};
     std::thread thread_;
 };
 
