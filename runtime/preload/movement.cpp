@@ -10,6 +10,14 @@
 namespace flx::preload {
 namespace {
 
+/// Whether this rank is the root, if there is one: `wrong` is what check_root() said.
+bool is_root(int root, MPI_Comm comm, Reason wrong) {
+    int rank = 0;
+    if (wrong == Reason::none)
+        PMPI_Comm_rank(comm, &rank);
+    return wrong == Reason::none && rank == root;
+}
+
 constexpr flx_dtype_t kByte = FLX_UINT8;
 
 /// One side of a call: `count` elements of `type`.
@@ -168,10 +176,7 @@ int allgatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype 
 int gather(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
            MPI_Datatype recvtype, int root, MPI_Comm comm) {
     const Reason wrong_root = check_root(root, comm);
-    int rank = 0;
-    if (wrong_root == Reason::none)
-        PMPI_Comm_rank(comm, &rank);
-    const bool at_root = wrong_root == Reason::none && rank == root;
+    const bool at_root = is_root(root, comm, wrong_root);
     const bool in_place = at_root && sendbuf == MPI_IN_PLACE;
     const Side receive = at_root ? side_of(recvcount, recvtype) : Side{};
     const Side send = in_place ? receive : side_of(sendcount, sendtype);
@@ -199,11 +204,8 @@ int gather(const How &how, const void *sendbuf, int sendcount, MPI_Datatype send
 int gatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
             const int *recvcounts, const int *displs, MPI_Datatype recvtype, int root, MPI_Comm comm) {
     const Reason wrong_root = check_root(root, comm);
-    int rank = 0;
-    if (wrong_root == Reason::none)
-        PMPI_Comm_rank(comm, &rank);
     const int size = size_of(comm);
-    const bool at_root = wrong_root == Reason::none && rank == root;
+    const bool at_root = is_root(root, comm, wrong_root);
     const bool in_place = at_root && sendbuf == MPI_IN_PLACE;
     std::vector<PackedBlocks::Block> blocks;
     bool valid = !at_root || blocks_of(recvbuf, recvcounts, displs, recvtype, size, blocks);
@@ -244,10 +246,7 @@ int gatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sen
 int scatter(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
             MPI_Datatype recvtype, int root, MPI_Comm comm) {
     const Reason wrong_root = check_root(root, comm);
-    int rank = 0;
-    if (wrong_root == Reason::none)
-        PMPI_Comm_rank(comm, &rank);
-    const bool at_root = wrong_root == Reason::none && rank == root;
+    const bool at_root = is_root(root, comm, wrong_root);
     const bool in_place = at_root && recvbuf == MPI_IN_PLACE;
     const Side send = at_root ? side_of(sendcount, sendtype) : Side{};
     const Side receive = in_place ? send : side_of(recvcount, recvtype);
@@ -270,11 +269,8 @@ int scatter(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sen
 int scatterv(const How &how, const void *sendbuf, const int *sendcounts, const int *displs, MPI_Datatype sendtype,
              void *recvbuf, int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm) {
     const Reason wrong_root = check_root(root, comm);
-    int rank = 0;
-    if (wrong_root == Reason::none)
-        PMPI_Comm_rank(comm, &rank);
     const int size = size_of(comm);
-    const bool at_root = wrong_root == Reason::none && rank == root;
+    const bool at_root = is_root(root, comm, wrong_root);
     const bool in_place = at_root && recvbuf == MPI_IN_PLACE;
     std::vector<PackedBlocks::Block> blocks;
     bool valid = !at_root || blocks_of(sendbuf, sendcounts, displs, sendtype, size, blocks);

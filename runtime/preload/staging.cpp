@@ -20,6 +20,24 @@ int too_long(MPI_Comm comm) {
     return MPI_ERR_COUNT;
 }
 
+/// Calls `convert` with where each piece begins in the buffer and packed, its elements and its packed bytes.
+template <typename Convert>
+int piece_by_piece(size_t count, const Layout &layout, MPI_Comm comm, Convert &&convert) {
+    if (layout.size == 0 || count == 0)
+        return MPI_SUCCESS;
+    if (layout.size > INT_MAX)
+        return too_long(comm);
+    for (size_t done = 0; done < count;) {
+        const size_t now = std::min(count - done, elements_at_once(layout));
+        const int code = convert(static_cast<MPI_Aint>(done) * layout.extent, done * layout.size, static_cast<int>(now),
+                                 static_cast<int>(now * layout.size));
+        if (code != MPI_SUCCESS)
+            return code;
+        done += now;
+    }
+    return MPI_SUCCESS;
+}
+
 int no_memory(MPI_Comm comm) {
     PMPI_Comm_call_errhandler(comm, MPI_ERR_NO_MEM);
     return MPI_ERR_NO_MEM;
@@ -40,49 +58,27 @@ bool Aside::make(size_t bytes) {
 }
 
 int pack(const void *buffer, size_t count, const Layout &layout, std::byte *bytes, MPI_Comm comm) {
-    if (layout.size == 0 || count == 0)
-        return MPI_SUCCESS;
     const auto *from = static_cast<const std::byte *>(buffer);
-    if (layout.dense) {
+    if (layout.dense && count != 0 && layout.size != 0) {
         std::memcpy(bytes, from, count * layout.size);
         return MPI_SUCCESS;
     }
-    if (layout.size > INT_MAX)
-        return too_long(comm);
-    for (size_t done = 0; done < count;) {
-        const size_t now = std::min(count - done, elements_at_once(layout));
+    return piece_by_piece(count, layout, comm, [&](MPI_Aint at, size_t packed_at, int elements, int packed_bytes) {
         int position = 0;
-        const int code =
-            PMPI_Pack(from + static_cast<MPI_Aint>(done) * layout.extent, static_cast<int>(now), layout.type,
-                      bytes + done * layout.size, static_cast<int>(now * layout.size), &position, comm);
-        if (code != MPI_SUCCESS)
-            return code;
-        done += now;
-    }
-    return MPI_SUCCESS;
+        return PMPI_Pack(from + at, elements, layout.type, bytes + packed_at, packed_bytes, &position, comm);
+    });
 }
 
 int unpack(const std::byte *bytes, void *buffer, size_t count, const Layout &layout, MPI_Comm comm) {
-    if (layout.size == 0 || count == 0)
-        return MPI_SUCCESS;
     auto *to = static_cast<std::byte *>(buffer);
-    if (layout.dense) {
+    if (layout.dense && count != 0 && layout.size != 0) {
         std::memcpy(to, bytes, count * layout.size);
         return MPI_SUCCESS;
     }
-    if (layout.size > INT_MAX)
-        return too_long(comm);
-    for (size_t done = 0; done < count;) {
-        const size_t now = std::min(count - done, elements_at_once(layout));
+    return piece_by_piece(count, layout, comm, [&](MPI_Aint at, size_t packed_at, int elements, int packed_bytes) {
         int position = 0;
-        const int code =
-            PMPI_Unpack(bytes + done * layout.size, static_cast<int>(now * layout.size), &position,
-                        to + static_cast<MPI_Aint>(done) * layout.extent, static_cast<int>(now), layout.type, comm);
-        if (code != MPI_SUCCESS)
-            return code;
-        done += now;
-    }
-    return MPI_SUCCESS;
+        return PMPI_Unpack(bytes + packed_at, packed_bytes, &position, to + at, elements, layout.type, comm);
+    });
 }
 
 int Packed::take(const void *buffer, size_t count, const Layout &layout, bool filled, MPI_Comm comm) {
