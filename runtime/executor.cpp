@@ -427,11 +427,12 @@ bool Executor::consume(Held &held) {
 }
 
 void Executor::give_back(const Held &held) {
-    note(TraceKind::acknowledges, held.link, held.arrival.peer, held.arrival.header);
-    if (held.aside == nullptr)
-        links_[held.link]->release(held.arrival);
-    else
+    if (held.aside != nullptr) {
         std::free(held.aside);
+        return;
+    }
+    note(TraceKind::acknowledges, held.link, held.arrival.peer, held.arrival.header);
+    links_[held.link]->release(held.arrival);
 }
 
 /// Whether nothing has moved for so long that ranks may wait for each other.
@@ -470,6 +471,7 @@ bool Executor::set_aside(bool all) {
             if (held.aside == nullptr)
                 return copied;
             std::memcpy(held.aside, held.arrival.data, held.arrival.header.bytes);
+            note(TraceKind::keeps, held.link, held.arrival.peer, held.arrival.header);
             links_[held.link]->release(held.arrival);
             held.arrival.data = held.aside;
             copied = true;

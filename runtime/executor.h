@@ -96,7 +96,10 @@ class Executor {
     [[nodiscard]] bool brief() const { return brief_; }
 
     /// Records from now on, for tests; null: no more.
-    void record(Trace *trace) { trace_ = trace; }
+    void record(Trace *trace) {
+        trace_ = trace;
+        inbox_.record(trace);
+    }
 
   private:
     struct Cursor {  // what is left to send of one slice

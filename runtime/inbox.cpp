@@ -5,10 +5,12 @@
 
 #include "executor.h"
 #include "telemetry.h"
+#include "trace.h"
 
 namespace flx {
 
-Inbox::Inbox(int size) : last_received_(static_cast<size_t>(size), kPairwise) {
+Inbox::Inbox(int size, int64_t patience_ns)
+    : patience_ns_(patience_ns), last_received_(static_cast<size_t>(size), kPairwise) {
     constexpr size_t kEarly = 256;
     constexpr size_t kRunning = 32;
     early_.reserve(kEarly);
@@ -27,7 +29,6 @@ void Inbox::keep(const Arrival &arrival, int link) {
 }
 
 bool Inbox::set_aside_if_stuck(const std::vector<Link *> &links) {
-    constexpr int64_t kPatienceNs = 20'000'000;
     bool holds = !early_.empty();
     for (const Executor *executor : running_)
         holds = holds || executor->holds();
@@ -36,7 +37,7 @@ bool Inbox::set_aside_if_stuck(const std::vector<Link *> &links) {
     const int64_t now = now_ns();
     if (stuck_since_ns_ == 0)
         stuck_since_ns_ = now;
-    if (now - stuck_since_ns_ < kPatienceNs)
+    if (now - stuck_since_ns_ < patience_ns_)
         return false;
     stuck_since_ns_ = 0;
     const bool several = running_.size() > 1;
@@ -55,6 +56,8 @@ bool Inbox::set_aside_if_stuck(const std::vector<Link *> &links) {
         if (early.aside == nullptr)
             return copied;
         std::memcpy(early.aside, early.arrival.data, early.arrival.header.bytes);
+        if (trace_ != nullptr && (early.arrival.header.sequence & kPairwise) == 0)
+            trace_->note(TraceKind::keeps, early.link, early.arrival.peer, early.arrival.header);
         links[static_cast<size_t>(early.link)]->release(early.arrival);
         early.arrival.data = early.aside;
         copied = true;

@@ -12,6 +12,7 @@
 namespace flx {
 
 class Executor;
+class Trace;
 
 class Inbox {
   public:
@@ -21,7 +22,8 @@ class Inbox {
         std::byte *aside;  ///< memory of our own that it was copied to; null: the link's
     };
 
-    explicit Inbox(int size);
+    /// Arrivals are copied after nothing moved for `patience_ns`.
+    explicit Inbox(int size, int64_t patience_ns = 20'000'000);
     ~Inbox();
     Inbox(const Inbox &) = delete;
     Inbox &operator=(const Inbox &) = delete;
@@ -51,7 +53,12 @@ class Inbox {
     /// copied.
     bool set_aside_if_stuck(const std::vector<Link *> &links);
 
+    /// Records what is copied from now on, for tests; null: no more.
+    void record(Trace *trace) { trace_ = trace; }
+
   private:
+    const int64_t patience_ns_;
+    Trace *trace_ = nullptr;
     std::vector<Executor *> running_;
     std::vector<Early> early_;
     uint64_t last_sequence_ = 0;

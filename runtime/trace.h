@@ -20,6 +20,7 @@ enum class TraceKind : uint8_t {
     arrives,       ///< what it carries is for the running operation
     uses,          ///< cells are placed or added
     drops,         ///< cells that were used before
+    keeps,         ///< a copy, and releases the arrival before it is used, or before its operation begins here
     acknowledges,  ///< the arrival is released
     acknowledged,  ///< the sender learns of it
     loses,         ///< the link to that peer; no header

@@ -26,7 +26,8 @@
  *   Chunk, send        Rail::send, Rail::resend (ucx_glue/rail_send.cpp), Failover::pump (ucx_glue/failover.cpp)
  *   take_copy          Rail::send, `copied` (ucx_glue/rail_send.cpp), Executor::advance_send (runtime/executor.cpp)
  *   use                Executor::accept, consume, apply, advance_gather (runtime/executor.cpp); of operations that ended,
- *                      Rail::deliver and RailLink::ended (ucx_glue/rail_receive.cpp, rail_link.cpp)
+ *                      Rail::deliver and RailLink::ended (ucx_glue/rail_receive.cpp, rail_link.cpp); of chunks that are
+ *                      copied until they can be used, Executor::set_aside and Inbox::set_aside_if_stuck (runtime/)
  *   ACK                Rail::release, owe, send_acks, take_riding_acks (ucx_glue/rail_receive.cpp)
  *   ack_arrived        Rail::acknowledged (ucx_glue/rail_send.cpp): by the number of one transmission, with a generation
  *                      in it, in the incarnation's own pool, so it can name no other; one that was given up names nothing

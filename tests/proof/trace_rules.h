@@ -9,6 +9,7 @@
 /// | in_turn, used: nothing is added twice         | uses, inside the operation, each cell once                 |
 /// | use: a duplicate is only acknowledged         | drops: of cells that were used                             |
 /// | ACK comes from use (not EARLY_ACK)            | acknowledges: every cell of the chunk was used             |
+/// | (use, into memory of the runtime's own)       | keeps: an acknowledgement; the End sees that it was used   |
 /// | believe: used                                 | acknowledged: the receiver has acknowledged that chunk     |
 /// | Executor::run returns when open_steps is 0    | returns: everything sent from its place was acknowledged   |
 /// | End                                           | every rank returned, every cell that was sent was used     |
@@ -98,8 +99,9 @@ class TraceRules {
     }
 
     std::string describe(size_t rank) const {
-        static constexpr const char *kNames[] = {"begins",       "sends",        "copies", "arrives", "uses",   "drops",
-                                                 "acknowledges", "acknowledged", "loses",  "resends", "returns"};
+        static constexpr const char *kNames[] = {"begins",       "sends", "copies",  "arrives",
+                                                 "uses",         "drops", "keeps",   "acknowledges",
+                                                 "acknowledged", "loses", "resends", "returns"};
         const TraceEvent &event = traces_[rank][ranks_[rank].next];
         return fmt::format(
             "rank {}, event {} ({}, operation {}, phase {}, block {}, cells {}+{}, peer {}, link {}): {}", rank,
@@ -204,6 +206,11 @@ class TraceRules {
                 return Verdict::taken;
             case TraceKind::drops:
                 return all(step.used, header, true) ? Verdict::taken : wrong("dropped, but never used");
+            case TraceKind::keeps:
+                if (chunk.releases == chunk.transmissions)
+                    return waits("kept more often than it was sent");
+                ++chunk.releases;
+                return Verdict::taken;
             case TraceKind::acknowledges:
                 if (!all(step.used, header, true))
                     return wrong("acknowledged before it was used");
