@@ -25,7 +25,7 @@ constexpr uint64_t kLearnBytes = 64 << 10;         // a sample of so many bytes 
 constexpr uint64_t kLeastBytes = 4 << 10;          // and one of fewer than these never
 constexpr double kLearnLatencies = 4;              // between them: where busy for so many latencies
 constexpr double kLate = 0.05;                     // predicted delay at which a vector is replaced despite hysteresis
-constexpr int kRefreshEvery = 4;                   // calls between two computations of a vector
+constexpr int kRefreshEvery = 4;                   // least calls between two computations of a vector
 constexpr int kRefreshOthers = 16;                 // calls between two computations for a class that is not in use
 constexpr uint32_t kYoung = 16;                    // calls during which every one computes it
 constexpr size_t kOfferLeast = 8 * kMaxCellBytes;  // least message in which a cell is a small share
@@ -309,7 +309,7 @@ double Controller::finish_without(int index, int link) const {
 /// Recomputes one class's vector; adopts it if it differs enough, or `always`. True if the vector changed.
 bool Controller::refresh(int index, bool always) {
     ClassState &state = classes_[index];
-    state.refresh_in = static_cast<uint8_t>(std::max(kRefreshEvery, on_count_));
+    state.refresh_in = static_cast<uint8_t>(std::max(kRefreshEvery, 2 * on_count_ - kRefreshEvery));
     if (on_count_ == 0) {
         state.vector = {};
         state.vector.links = count_;
