@@ -173,19 +173,16 @@ double bus_factor(Collective kind, int ranks, const Traffic &traffic) {
         case Collective::kGatherv:
         case Collective::kScatter:
         case Collective::kScatterv:
+        case Collective::kAlltoall:
             return (n - 1) / n;
         case Collective::kScan:
         case Collective::kExscan:
-            return 1.0;
         case Collective::kBcast:
         case Collective::kReduce:
-            return 1.0;
-        case Collective::kAlltoall:
-            return (n - 1) / n;
-        case Collective::kAlltoallv:
-            return traffic.kind == Traffic::Kind::kUniform ? (n - 1) / n : 1.0;
         case Collective::kSendrecv:
             return 1.0;
+        case Collective::kAlltoallv:
+            return traffic.kind == Traffic::Kind::kUniform ? (n - 1) / n : 1.0;
         case Collective::kBarrier:
             break;
     }

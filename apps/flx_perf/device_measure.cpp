@@ -381,7 +381,7 @@ class Measurement final : public DeviceMeasurer {
 };
 
 /// The first text that is not empty among the ranks', everywhere.
-std::string any_of(std::string why, MPI_Comm mpi_comm) {
+std::string any_of(const std::string &why, MPI_Comm mpi_comm) {
     int bad = why.empty() ? 0 : 1;
     MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, mpi_comm);
     return bad == 0 || !why.empty() ? why : "another rank lacks something";

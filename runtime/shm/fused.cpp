@@ -23,10 +23,15 @@ struct Fused::Done {
 
 namespace {
 constexpr size_t kLine = 64;
-/// Operations that a rank may be ahead of its slowest reader: with what fits into boards, and with longer payloads,
-/// which would take too much of the cache.
+/// Operations that a rank may be ahead of its slowest reader: with what fits into boards, with short payloads, and with
+/// longer ones, which would take too much of the cache.
 constexpr uint64_t kBoards = 64;
+constexpr uint64_t kShorts = 32;
 constexpr uint64_t kPayloads = 4;
+constexpr size_t kShortBytes = 256;
+constexpr uint64_t ring_of(size_t bytes) {
+    return bytes <= Fused::kInlineBytes ? kBoards : bytes <= kShortBytes ? kShorts : kPayloads;
+}
 /// Boards that are used one after the other do not lie side by side: cores fetch cache lines in pairs, and would take
 /// the next board from its writer.
 constexpr uint64_t place_of(uint64_t number) {
@@ -37,9 +42,10 @@ constexpr size_t round_up(size_t bytes) {
 }
 }  // namespace
 
-// Memory: boards [rank][number], done [rank], payloads [rank][number].
+// Memory: boards [rank][number], done [rank], short payloads [rank][number], payloads [rank][number].
 size_t Fused::bytes(int ranks, size_t payload_bytes) {
-    return ranks * (kBoards * sizeof(Board) + sizeof(Done) + kPayloads * round_up(payload_bytes));
+    return ranks *
+           (kBoards * sizeof(Board) + sizeof(Done) + kShorts * kShortBytes + kPayloads * round_up(payload_bytes));
 }
 
 Fused::Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes, Bells *bells)
@@ -51,13 +57,14 @@ Fused::Board &Fused::board(int rank, uint64_t number) const {
     return reinterpret_cast<Board *>(memory_)[kBoards * rank + place_of(number)];
 }
 
-std::byte *Fused::payload(int rank, uint64_t number) const {
-    std::byte *payloads = memory_ + ranks_ * (kBoards * sizeof(Board) + sizeof(Done));
-    return payloads + (kPayloads * rank + number % kPayloads) * round_up(payload_bytes_);
-}
-
-const void *Fused::shown(int rank, size_t bytes) const {
-    return bytes <= kInlineBytes ? board(rank, number_).data : payload(rank, number_);
+std::byte *Fused::shown(int rank, size_t bytes) const {
+    if (bytes <= kInlineBytes)
+        return board(rank, number_).data;
+    std::byte *shorts = memory_ + ranks_ * (kBoards * sizeof(Board) + sizeof(Done));
+    if (bytes <= kShortBytes)
+        return shorts + (kShorts * rank + number_ % kShorts) * kShortBytes;
+    std::byte *payloads = shorts + ranks_ * kShorts * kShortBytes;
+    return payloads + (kPayloads * rank + number_ % kPayloads) * round_up(payload_bytes_);
 }
 
 Fused::Done &Fused::done(int rank) const {
@@ -66,7 +73,7 @@ Fused::Done &Fused::done(int rank) const {
 
 Status Fused::begin(size_t bytes, Waiter &waiter) {
     ++number_;
-    const uint64_t ring = bytes <= kInlineBytes ? kBoards : kPayloads;
+    const uint64_t ring = ring_of(bytes);
     if (read_through_ + ring >= number_)
         return {};
     // Operations in which data flows one way (bcast, reduce) tell the sender nothing of its readers: ask them.
@@ -88,7 +95,7 @@ Status Fused::begin(size_t bytes, Waiter &waiter) {
 void Fused::show(const void *data, size_t bytes, uint32_t signature) {
     Board &mine = board(rank_, number_);
     if (bytes != 0)
-        std::memcpy(bytes <= kInlineBytes ? mine.data : payload(rank_, number_), data, bytes);
+        std::memcpy(shown(rank_, bytes), data, bytes);
     mine.signature = signature;
     mine.number.store(number_, std::memory_order_release);
     if (bells_ != nullptr)

@@ -3,8 +3,8 @@
 /// reads it there. No schedule, no link, no system call.
 ///
 /// Each rank has a ring of boards, used in turn by operation number. A board carries the number of the operation whose
-/// input it shows; inputs of up to kInlineBytes lie in the same cache line as that number, longer ones in a shorter
-/// ring of payloads. So a rank that only sends, such as a bcast's root, may be many operations ahead of its readers.
+/// input it shows; inputs of up to kInlineBytes lie in the same cache line as that number, longer ones in shorter rings
+/// of payloads. So a rank that only sends, such as a bcast's root, may be many operations ahead of its readers.
 #pragma once
 
 #include <atomic>
@@ -65,8 +65,8 @@ class Fused {
     struct Done;
 
     [[nodiscard]] Board &board(int rank, uint64_t number) const;
-    [[nodiscard]] std::byte *payload(int rank, uint64_t number) const;
-    [[nodiscard]] const void *shown(int rank, size_t bytes) const;
+    /// Where `rank` shows inputs of `bytes` in the current operation.
+    [[nodiscard]] std::byte *shown(int rank, size_t bytes) const;
     [[nodiscard]] Done &done(int rank) const;
     /// Begins operation ++number_, in which this rank shows `bytes`: waits until all have read what was in their place.
     Status begin(size_t bytes, Waiter &waiter);
