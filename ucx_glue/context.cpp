@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "log.h"
 #include "quiet.h"
+#include "telemetry.h"
 
 namespace flx::ucx {
 
@@ -117,8 +119,27 @@ Status Context::open(const RailSpec &spec, const RailOptions &options) {
     return {};
 }
 
+bool Context::at_rest() const {
+    constexpr int64_t kPatienceNs = 100'000'000;
+    ucp_request_param_t param{};
+    const ucs_status_ptr_t request = ucp_worker_flush_nbx(worker, &param);
+    if (!UCS_PTR_IS_PTR(request))
+        return true;
+    const int64_t end = now_ns() + kPatienceNs;
+    while (ucp_request_check_status(request) == UCS_INPROGRESS && now_ns() < end)
+        ucp_worker_progress(worker);
+    const bool rests = ucp_request_check_status(request) != UCS_INPROGRESS;
+    ucp_request_free(request);
+    return rests;
+}
+
 void Context::close() {
     const Quiet quiet;
+    if (worker != nullptr && !at_rest()) {
+        log().debug("a rail's worker is left as it is: a peer that connected to it does not answer");
+        worker = nullptr;
+        context = nullptr;
+    }
     if (worker != nullptr)
         ucp_worker_destroy(std::exchange(worker, nullptr));
     if (context != nullptr)

@@ -24,8 +24,12 @@ struct Context {
     /// Settings are given here and not left to the environment: a user's UCX_NET_DEVICES or UCX_TLS, meant for MPI,
     /// must not change which device a rail is. FLX_ERR_LINK with a sentence that names the rail.
     Status open(const RailSpec &spec, const RailOptions &options);
-    /// Endpoints and memory must be gone.
+    /// Endpoints and memory must be gone. A worker in which UCX still answers a peer that connected (and stopped, or
+    /// had no core since) is given up and left to the end of the process: UCX 1.13 aborts where it is destroyed then.
     void close();
+
+  private:
+    [[nodiscard]] bool at_rest() const;
 };
 
 /// UCX's words for a status.

@@ -65,8 +65,9 @@ ChunkHeader header_of(size_t bytes) {
     return header;
 }
 
-/// The other process: gives chunks back, or keeps them (`hold`), until it is killed or its parent is gone.
-int run_peer(const std::string &kind, bool hold) {
+/// The other process: gives chunks back, or keeps them (`how` is `hold`), until it is killed or its parent is gone.
+/// `stop`: stops while it connects.
+int run_peer(const std::string &kind, const std::string &how) {
     RailSpec spec = spec_of(kind);
     auto rails = Rails::open({&spec, 1}, kChild, {});
     write_text(STDOUT_FILENO, rails->address(0));
@@ -78,10 +79,16 @@ int run_peer(const std::string &kind, bool hold) {
     if (link->send(0, header_of(1), &hello) != SendResult::copied)
         return 1;
     pid_t parent = getppid();
+    if (how == "stop") {
+        const auto stop = std::chrono::steady_clock::now() + std::chrono::microseconds(getpid() % 8 * 250);
+        while (std::chrono::steady_clock::now() < stop)
+            link->progress();
+        raise(SIGSTOP);
+    }
     while (getppid() == parent) {
         link->progress();
         Arrival arrival;
-        if (link->receive(0, arrival) && !hold)
+        if (link->receive(0, arrival) && how != "hold")
             link->release(arrival);
         sched_yield();
     }
@@ -90,7 +97,7 @@ int run_peer(const std::string &kind, bool hold) {
 
 class RailDeath : public ::testing::TestWithParam<const char *> {
   protected:
-    void start(bool hold, const RailOptions &options = {}) {
+    void spawn(const char *how, const RailOptions &options) {
         int to_child[2];
         int from_child[2];
         ASSERT_EQ(pipe(to_child), 0);
@@ -102,7 +109,7 @@ class RailDeath : public ::testing::TestWithParam<const char *> {
             dup2(from_child[1], STDOUT_FILENO);
             for (int fd : {to_child[0], to_child[1], from_child[0], from_child[1]})
                 close(fd);
-            execl("/proc/self/exe", "peer", "--peer", GetParam(), hold ? "hold" : "release", nullptr);
+            execl("/proc/self/exe", "peer", "--peer", GetParam(), how, nullptr);
             _exit(127);
         }
         close(to_child[0]);
@@ -115,6 +122,12 @@ class RailDeath : public ::testing::TestWithParam<const char *> {
         write_text(to_child[1], rails_->address(0));
         ASSERT_TRUE(rails_->connect(0, 1, kChild, address).ok());
         link_ = rails_->link(0, 1, {-1, 1});
+        close(to_child[1]);
+        close(from_child[0]);
+    }
+
+    void start(bool hold, const RailOptions &options = {}) {
+        spawn(hold ? "hold" : "release", options);
         ASSERT_TRUE(wait_for(
             [&] {
                 link_->progress();
@@ -126,8 +139,6 @@ class RailDeath : public ::testing::TestWithParam<const char *> {
             },
             10s))
             << "the peer did not say hello";
-        close(to_child[1]);
-        close(from_child[0]);
     }
 
     void TearDown() override {
@@ -275,12 +286,28 @@ TEST_P(RailDeath, ALinkMayGoWhileItsPeerIsStopped) {
     expect_quick_end();
 }
 
+TEST_P(RailDeath, TheEndMayComeWhileAStoppedPeerConnects) {
+    for (int i = 0; i < 12; ++i) {
+        spawn("stop", {});
+        if (HasFatalFailure())
+            return;
+        wait_for(
+            [&] {
+                link_->progress();
+                return false;
+            },
+            std::chrono::milliseconds(i % 4 * 3));
+        expect_quick_end();
+        kill_peer();
+    }
+}
+
 }  // namespace
 }  // namespace flx::ucx
 
 int main(int argc, char **argv) {
     if (argc == 4 && std::strcmp(argv[1], "--peer") == 0)
-        return flx::ucx::run_peer(argv[2], std::strcmp(argv[3], "hold") == 0);
+        return flx::ucx::run_peer(argv[2], argv[3]);
     ::testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }
