@@ -82,46 +82,49 @@ Status start(flx_request &request) {
     return status;
 }
 
-/// Arguments that were checked become a request.
-template <typename Make>
-Status make_request(flx_comm_t comm, flx_request_t *request, Make &&make, flx_request *&made) {
+/// Arguments that were checked become a request, which `then` takes.
+template <typename Make, typename Then>
+Status make_request(flx_comm_t comm, flx_request_t *request, Make &&make, Then &&then) {
     FLX_TRY(need(request, "request"));
     *request = FLX_REQUEST_NULL;
     Call call;
     FLX_TRY(make(call));
     const void *memory = call.operation.out != nullptr ? call.operation.out : call.operation.in;
     FLX_TRY(check_on_host(memory, "a buffer"));
-    made = acquire(*comm);
+    flx_request *made = acquire(*comm);
     made->call = call;
     made->keep_arrays(comm->impl->size());
     if (call.operation.collective == flx::algorithms::Collective::barrier)
         made->call.operation.out = &made->unread;
-    return {};
+    return then(made);
 }
 
 template <typename Make>
 flx_status_t issue(flx_comm_t comm, flx_request_t *request, Make &&make) {
     return guarded([&]() -> Status {
-        flx_request *made = nullptr;
-        FLX_TRY(make_request(comm, request, make, made));
-        if (Status status = start(*made); !status.ok()) {
-            release(made);
-            return status;
-        }
-        *request = made;
-        return {};
+        return make_request(comm, request, make, [&](flx_request *made) -> Status {
+            if (Status status = start(*made); !status.ok()) {
+                release(made);
+                return status;
+            }
+            *request = made;
+            return {};
+        });
     });
 }
 
 template <typename Make>
 flx_status_t initialise(flx_comm_t comm, flx_request_t *request, Make &&make) {
     return guarded([&]() -> Status {
-        flx_request *made = nullptr;
-        FLX_TRY(make_request(comm, request, make, made));
-        FLX_TRY(comm->impl->usable());
-        made->persistent = true;
-        *request = made;
-        return {};
+        return make_request(comm, request, make, [&](flx_request *made) -> Status {
+            if (Status status = comm->impl->usable(); !status.ok()) {
+                release(made);
+                return status;
+            }
+            made->persistent = true;
+            *request = made;
+            return {};
+        });
     });
 }
 
