@@ -39,7 +39,16 @@ Status Communicator::make_shared_memory() {
     budget = budgets[0];
     const auto shape = shm::ChannelShape::fit(ranks_here_, budget);
     const size_t stream_bytes = hosts_ == 1 ? shm::Stream::bytes(size_, budget) : 0;
-    const Status status = shm::Segment::make(*local_, bytes_with(budget), segment_);
+    const size_t fused_at = sizeof(Board) + ledger_bytes + bells_bytes;
+    std::vector<shm::Area> areas;
+    const auto add = [&areas](size_t at, shm::Area area) { areas.push_back({at + area.offset, area.stride}); };
+    if (hosts_ == 1) {
+        for (const shm::Area &area : shm::Fused::areas(size_, fused_payload))
+            add(fused_at, area);
+        add(fused_at + fused_bytes, shm::Stream::area(size_, budget));
+    }
+    add(fused_at + fused_bytes + stream_bytes, shape.area());
+    const Status status = shm::Segment::make(*local_, bytes_with(budget), segment_, areas);
     if (!status.ok()) {
         log().warn("no shared memory: {}", status.sentence());
         links_[0].why_off = status.sentence();
@@ -116,6 +125,9 @@ Status Communicator::choose_ways(const Communicator *parent) {
     ways_ = shm::Ways(peer_memory_ != nullptr && !crowded);
     if (parent != nullptr && (parent->peer_memory_ != nullptr) == (peer_memory_ != nullptr)) {
         ways_ = parent->ways_;
+        if (size_ < shm::TwoSteps::kLeastRanks)
+            ways_.two_steps = {};
+        fused_->set_two_steps(ways_.two_steps);
         return {};
     }
     // A part of the time for measuring links, which all of this host's are done with by now.

@@ -24,6 +24,8 @@ struct ChannelShape {
     /// Within `bytes_per_rank` where that leaves each pair two slots of kMaxCellBytes, else those.
     static ChannelShape fit(uint32_t ranks, size_t bytes_per_rank);
     [[nodiscard]] size_t bytes() const;
+    /// What each rank sends, from the beginning of that memory.
+    [[nodiscard]] Area area() const { return {0, bytes() / ranks}; }
 };
 
 class Channel final : public Link {

@@ -5,8 +5,12 @@
 
 #include "dtype.h"
 #include "reduce.h"
+#include "schedule.h"
 
 namespace flx::shm {
+
+using algorithms::block_extent;
+using algorithms::Extent;
 
 /// What a rank shows: one cache line, and payload elsewhere where it is longer.
 struct Fused::Board {
@@ -46,6 +50,13 @@ constexpr size_t round_up(size_t bytes) {
 size_t Fused::bytes(int ranks, size_t payload_bytes) {
     return ranks *
            (kBoards * sizeof(Board) + sizeof(Done) + kShorts * kShortBytes + kPayloads * round_up(payload_bytes));
+}
+
+std::vector<Area> Fused::areas(int ranks, size_t payload_bytes) {
+    const size_t shorts = ranks * (kBoards * sizeof(Board) + sizeof(Done));
+    return {{0, kBoards * sizeof(Board)},
+            {shorts, kShorts * kShortBytes},
+            {shorts + ranks * kShorts * kShortBytes, kPayloads * round_up(payload_bytes)}};
 }
 
 Fused::Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes, Bells *bells)
@@ -143,11 +154,56 @@ Status Fused::reduce_shown(void *out, const void *own, size_t offset_bytes, size
 Status Fused::allreduce(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op, uint32_t signature,
                         Waiter &waiter) {
     const size_t bytes = count * size_of(dtype);
+    if (bytes >= two_steps_.allreduce && bytes != 0)
+        return allreduce_in_two(in, out, count, dtype, op, signature, waiter);
     FLX_TRY(begin(bytes, waiter));
     show(in, bytes, signature);
     FLX_TRY(await_all(signature, waiter));
     FLX_TRY(reduce_shown(out, in, 0, bytes, count, dtype, op));
     end(true);
+    return {};
+}
+
+void Fused::end_second_step() {
+    end(false);
+    // All had shown the first step's, and so ended what came before that.
+    read_through_ = std::max(read_through_, number_ - 2);
+}
+
+/// Parts of a cache line or more, each by a rank of its own, spread over the host.
+Status Fused::allreduce_in_two(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
+                               uint32_t signature, Waiter &waiter) {
+    const size_t element = size_of(dtype);
+    const size_t bytes = count * element;
+    const int parts = static_cast<int>(std::clamp<size_t>(bytes / kLine, 1, ranks_));
+    const auto worker = [&](int part) { return static_cast<int>(int64_t{part} * ranks_ / parts); };
+    const auto place = [&](int part) {
+        return static_cast<std::byte *>(out) + block_extent(count, parts, part).offset * element;
+    };
+    const auto length = [&](int part) { return block_extent(count, parts, part).count * element; };
+
+    FLX_TRY(begin(bytes, waiter));
+    show(in, bytes, signature);
+    int mine = -1;
+    for (int part = 0; part < parts && mine < 0; ++part)
+        mine = worker(part) == rank_ ? part : -1;
+    if (mine >= 0) {
+        const Extent extent = block_extent(count, parts, mine);
+        FLX_TRY(await_all(signature, waiter));
+        FLX_TRY(reduce_shown(place(mine), in, extent.offset * element, bytes, extent.count, dtype, op));
+    }
+    end(mine >= 0);
+
+    FLX_TRY(begin(length(0), waiter));
+    if (mine >= 0)
+        show(place(mine), length(mine), signature);
+    for (int part = 0; part < parts; ++part) {
+        if (part == mine)
+            continue;
+        FLX_TRY(await(worker(part), signature, waiter));
+        std::memcpy(place(part), shown(worker(part), length(part)), length(part));
+    }
+    end_second_step();
     return {};
 }
 
@@ -178,6 +234,12 @@ Status Fused::reduce_scatter_block(const void *in, void *out, size_t count, flx_
 }
 
 Status Fused::allgather(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter) {
+    constexpr size_t kPartBytes = 256;
+    if (block_bytes >= two_steps_.allgather && block_bytes != 0) {
+        const auto ranks_a_part = static_cast<int>(std::min(kPartBytes, payload_bytes_) / block_bytes);
+        if (ranks_a_part > 1)
+            return allgather_in_two(in, out, block_bytes, ranks_a_part, signature, waiter);
+    }
     FLX_TRY(begin(block_bytes, waiter));
     show(in, block_bytes, signature);
     auto *to = static_cast<std::byte *>(out);
@@ -189,6 +251,37 @@ Status Fused::allgather(const void *in, void *out, size_t block_bytes, uint32_t 
         std::memcpy(to + rank * block_bytes, shown(rank, block_bytes), block_bytes);
     }
     end(true);
+    return {};
+}
+
+/// Blocks of neighbours, put side by side by the first of them.
+Status Fused::allgather_in_two(const void *in, void *out, size_t block_bytes, int ranks_a_part, uint32_t signature,
+                               Waiter &waiter) {
+    auto *to = static_cast<std::byte *>(out);
+    const auto place = [&](int rank) { return to + rank * block_bytes; };
+    const auto length = [&](int first) { return std::min(ranks_a_part, ranks_ - first) * block_bytes; };
+    const bool gathers = rank_ % ranks_a_part == 0;
+
+    FLX_TRY(begin(block_bytes, waiter));
+    show(in, block_bytes, signature);
+    if (place(rank_) != in)
+        std::memcpy(place(rank_), in, block_bytes);
+    for (int rank = rank_ + 1; gathers && rank < std::min(rank_ + ranks_a_part, ranks_); ++rank) {
+        FLX_TRY(await(rank, signature, waiter));
+        std::memcpy(place(rank), shown(rank, block_bytes), block_bytes);
+    }
+    end(false);
+
+    FLX_TRY(begin(length(0), waiter));
+    if (gathers)
+        show(place(rank_), length(rank_), signature);
+    for (int first = 0; first < ranks_; first += ranks_a_part) {
+        if (first == rank_)
+            continue;
+        FLX_TRY(await(first, signature, waiter));
+        std::memcpy(place(first), shown(first, length(first)), length(first));
+    }
+    end_second_step();
     return {};
 }
 
@@ -315,10 +408,29 @@ Status Fused::bcast(void *buffer, size_t bytes, int root, uint32_t signature, Wa
 }
 
 Status Fused::barrier(uint32_t signature, Waiter &waiter) {
+    if (two_steps_.barrier)
+        return barrier_in_two(signature, waiter);
     FLX_TRY(begin(0, waiter));
     show(nullptr, 0, signature);
     FLX_TRY(await_all(signature, waiter));
     end(true);
+    return {};
+}
+
+/// Rank 0 says that all have come.
+Status Fused::barrier_in_two(uint32_t signature, Waiter &waiter) {
+    FLX_TRY(begin(0, waiter));
+    show(nullptr, 0, signature);
+    if (rank_ == 0)
+        FLX_TRY(await_all(signature, waiter));
+    end(rank_ == 0);
+
+    FLX_TRY(begin(0, waiter));
+    if (rank_ == 0)
+        show(nullptr, 0, signature);
+    else
+        FLX_TRY(await(0, signature, waiter));
+    end_second_step();
     return {};
 }
 

@@ -15,6 +15,7 @@
 #include "flx.h"
 #include "segment.h"
 #include "wait.h"
+#include "ways.h"
 
 namespace flx::shm {
 
@@ -23,11 +24,16 @@ class Fused {
     static constexpr size_t kInlineBytes = 40;
 
     static size_t bytes(int ranks, size_t payload_bytes);
+    /// What each rank writes, from the beginning of that memory.
+    static std::vector<Area> areas(int ranks, size_t payload_bytes);
 
     /// `memory`: bytes(ranks, payload_bytes) of the segment, zeroed, aligned to a cache line. `rank_of[l]`: the
     /// communicator's rank of the host's l-th rank; in order of rank, all ranks of the communicator among them.
     /// `bells`: of the same ranks, longer-lived; null where nobody sleeps.
     Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes, Bells *bells = nullptr);
+
+    /// Equal on all ranks, and between two operations.
+    void set_two_steps(const TwoSteps &two_steps) { two_steps_ = two_steps; }
 
     /// Largest input of one rank.
     [[nodiscard]] size_t payload_bytes() const { return payload_bytes_; }
@@ -75,6 +81,13 @@ class Fused {
     Status await_all(uint32_t signature, Waiter &waiter);
     /// This rank needs nothing of operation number_ any more. `everyone_came`: all ranks have shown it.
     void end(bool everyone_came);
+    /// The second of two steps, in which somebody showed that all had come to the first.
+    void end_second_step();
+    Status allreduce_in_two(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op, uint32_t signature,
+                            Waiter &waiter);
+    Status allgather_in_two(const void *in, void *out, size_t block_bytes, int ranks_a_part, uint32_t signature,
+                            Waiter &waiter);
+    Status barrier_in_two(uint32_t signature, Waiter &waiter);
     Status reduce_shown(void *out, const void *own, size_t offset_bytes, size_t input_bytes, size_t count,
                         flx_dtype_t dtype, flx_op_t op);
 
@@ -86,6 +99,7 @@ class Fused {
     uint64_t number_ = 0;        ///< of the current operation
     uint64_t read_through_ = 0;  ///< all ranks are known to have ended operations up to this one
     int waiting_for_ = -1;
+    TwoSteps two_steps_;
     std::vector<const void *> sources_;
 };
 

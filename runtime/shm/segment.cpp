@@ -79,7 +79,17 @@ void sweep() {
     closedir(folder);
 }
 
-/// Creates the segment under a fresh random name.
+Status no_room(int fd, size_t bytes, int code) {
+    struct statvfs space {};
+    fstatvfs(fd, &space);
+    return fail(
+        FLX_ERR_SYSTEM,
+        "no room for a shared-memory segment of {} bytes: {} ({} bytes are free in /dev/shm; FLX_SHM_BYTES makes "
+        "it smaller)",
+        bytes, std::strerror(code), static_cast<size_t>(space.f_bavail) * space.f_frsize);
+}
+
+/// Creates the segment under a fresh random name, without memory.
 Status create(size_t bytes, std::string &name, int &fd) {
     sweep();
     uint64_t random[2];
@@ -97,24 +107,47 @@ Status create(size_t bytes, std::string &name, int &fd) {
         shm_unlink(name.c_str());
         return status;
     }
-    const int code = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+    // Looked at before ranks begin to take their parts.
+    const int code = bytes > Segment::room() ? ENOSPC : ftruncate(fd, static_cast<off_t>(bytes)) != 0 ? errno : 0;
     if (code == 0)
         return {};
-    struct statvfs space {};
-    fstatvfs(fd, &space);
+    const Status status = no_room(fd, bytes, code);
     close(fd);
     fd = -1;
     shm_unlink(name.c_str());
-    return fail(
-        FLX_ERR_SYSTEM,
-        "no room for a shared-memory segment of {} bytes: {} ({} bytes are free in /dev/shm; FLX_SHM_BYTES makes "
-        "it smaller)",
-        bytes, std::strerror(code), static_cast<size_t>(space.f_bavail) * space.f_frsize);
+    return status;
+}
+
+/// The kernel takes memory near to the core that asks for it.
+Status reserve(int fd, size_t bytes, const std::vector<Range> &parts) {
+    for (const Range &part : parts) {
+        int code = part.bytes == 0 ? 0 : EINTR;
+        while (code == EINTR)
+            code = posix_fallocate(fd, static_cast<off_t>(part.offset), static_cast<off_t>(part.bytes));
+        if (code != 0)
+            return no_room(fd, bytes, code);
+    }
+    return {};
 }
 
 }  // namespace
 
-Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &result) {
+std::vector<Range> parts_of(int local_rank, int ranks, size_t bytes, std::span<const Area> areas) {
+    std::vector<Range> parts;
+    size_t done = 0;
+    for (const Area &area : areas) {
+        if (local_rank == 0)  // with its own part, the first
+            parts.push_back({done, area.offset + area.stride - done});
+        else
+            parts.push_back({area.offset + static_cast<size_t>(local_rank) * area.stride, area.stride});
+        done = area.offset + static_cast<size_t>(ranks) * area.stride;
+    }
+    if (local_rank == 0)
+        parts.push_back({done, bytes - done});
+    return parts;
+}
+
+Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &result, std::span<const Area> areas) {
     // Mappings of this process by segment name, for ranks that are threads of it.
     static std::mutex mutex;
     static std::map<std::string, std::weak_ptr<Mapping>> mappings;
@@ -135,6 +168,8 @@ Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &r
         if (segment->lock_fd_ < 0)
             status = system_error("opening", name);
     }
+    if (!name.empty() && status.ok())
+        status = reserve(segment->lock_fd_, bytes, parts_of(local.rank(), local.size(), bytes, areas));
     if (!name.empty() && status.ok()) {
         const std::lock_guard guard(mutex);
         segment->mapping_ = mappings[name].lock();

@@ -5,19 +5,36 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "bootstrap.h"
 #include "status.h"
 
 namespace flx::shm {
 
+/// Memory of which each rank has a part: that of the host's l-th rank begins at offset + l·stride.
+struct Area {
+    size_t offset = 0;
+    size_t stride = 0;
+};
+struct Range {
+    size_t offset = 0;
+    size_t bytes = 0;
+};
+/// What rank `local_rank` of `ranks` reserves of a segment of `bytes`: its part of each area, and rank 0 what belongs
+/// to nobody. Areas rise and do not overlap.
+std::vector<Range> parts_of(int local_rank, int ranks, size_t bytes, std::span<const Area> areas);
+
 class Segment {
   public:
     /// Collective over `local` (the ranks of this host). The memory is zero, `bytes` long, reserved (a full /dev/shm is
     /// an error here, not a signal later), mode 0600, under an unguessable name for the moment it takes to open it.
     /// Names whose ranks were killed in that moment are taken away with the next segment that the same user makes.
-    /// Ranks that are threads of one process share one mapping.
-    static Status make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &result);
+    /// Ranks that are threads of one process share one mapping. Each rank reserves its parts of `areas`, so that they
+    /// lie in the memory that is near to it; the same on all ranks.
+    static Status make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &result,
+                       std::span<const Area> areas = {});
     /// Bytes that are free in /dev/shm for one now.
     [[nodiscard]] static size_t room();
     ~Segment();

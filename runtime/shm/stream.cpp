@@ -68,6 +68,10 @@ size_t Stream::bytes(int ranks, size_t budget_per_rank) {
     return ranks * (sizeof(Counters) + kSlots * (ranks + 1) * block_bytes_for(ranks, budget_per_rank));
 }
 
+Area Stream::area(int ranks, size_t budget_per_rank) {
+    return {ranks * sizeof(Counters), kSlots * (ranks + 1) * block_bytes_for(ranks, budget_per_rank)};
+}
+
 Stream::Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank, Bells *bells)
     : memory_(memory),
       rank_(rank),

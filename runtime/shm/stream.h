@@ -19,6 +19,7 @@
 #include "bells.h"
 #include "flx.h"
 #include "schedule.h"
+#include "segment.h"
 #include "wait.h"
 
 namespace flx::shm {
@@ -26,6 +27,8 @@ namespace flx::shm {
 class Stream {
   public:
     static size_t bytes(int ranks, size_t budget_per_rank);
+    /// What each rank writes, from the beginning of that memory.
+    static Area area(int ranks, size_t budget_per_rank);
 
     /// `memory`: bytes(ranks, budget_per_rank) of the segment, zeroed, aligned to a cache line; the same on all ranks,
     /// which are all ranks of the communicator.

@@ -24,7 +24,14 @@ constexpr int kShortCalls = 4;
 /// Another way is taken where it needs at most this part of the time of the rule's.
 constexpr double kClearly = 0.88;
 
-/// Of one operation: seconds by collective, size and way.
+/// Inputs of one rank with which two steps are tried.
+constexpr std::array<size_t, 3> kSmall = {8, 512, 4096};
+constexpr std::array kInTwo = {Collective::allreduce, Collective::allgather, Collective::barrier};
+
+/// ns by collective of kInTwo, size, and whether in two steps.
+using StepTimes = std::array<std::array<std::array<double, 2>, kSmall.size()>, kInTwo.size()>;
+
+/// Of one operation: nanoseconds by collective, size and way.
 using Times = std::array<std::array<std::array<double, kWays>, Ways::kSizes.size()>, Ways::kCollectives>;
 
 class Trial {
@@ -32,17 +39,40 @@ class Trial {
     Trial(int rank, int ranks, Fused &fused, Stream &stream, PeerMemory *peers, Waiter &waiter)
         : rank_(rank), ranks_(ranks), fused_(fused), stream_(stream), peers_(peers), waiter_(waiter) {}
 
-    Status run(int64_t budget_ns, Times &times) {
-        const int64_t end = now_ns() + budget_ns;
+    Status run_small(int64_t end_ns, StepTimes &times) {
+        constexpr int kCalls = 8;
+        for (size_t size = 0; size < kSmall.size() && kSmall[size] <= fused_.payload_bytes(); ++size) {
+            for (size_t which = 0; which < kInTwo.size(); ++which) {
+                bool on = false;
+                FLX_TRY(goes_on(end_ns, on));
+                if (!on)
+                    return {};
+                for (int round = 0; round < kRounds; ++round) {
+                    for (const bool two : {false, true}) {
+                        fused_.set_two_steps(two ? TwoSteps{0, 0, true} : TwoSteps{});
+                        FLX_TRY(carry_small(kInTwo[which], kSmall[size]));
+                        const int64_t began = now_ns();
+                        for (int call = 0; call < kCalls; ++call)
+                            FLX_TRY(carry_small(kInTwo[which], kSmall[size]));
+                        double &time = times[which][size][two ? 1 : 0];
+                        time = std::min(time, static_cast<double>(now_ns() - began));
+                    }
+                }
+                fused_.set_two_steps({});
+            }
+        }
+        return {};
+    }
+
+    Status run(int64_t end_ns, Times &times) {
         for (size_t size = 0; size < Ways::kSizes.size(); ++size) {
             count_ = Ways::kSizes[size] / sizeof(float) / ranks_ * ranks_;
             in_.resize(count_);
             out_.resize(count_);
             for (const Collective collective : kTried) {
-                // Rank 0's clock decides for all.
-                uint8_t goes_on = now_ns() < end ? 1 : 0;
-                FLX_TRY(fused_.bcast(&goes_on, 1, 0, kSignature, waiter_));
-                if (goes_on == 0)
+                bool on = false;
+                FLX_TRY(goes_on(end_ns, on));
+                if (!on)
                     return {};
                 for (int round = 0; round < kRounds; ++round)
                     FLX_TRY(time_all(collective, times[static_cast<size_t>(collective)][size]));
@@ -53,6 +83,24 @@ class Trial {
 
   private:
     static constexpr uint32_t kSignature = 0x77617973;
+
+    /// Rank 0's clock decides for all.
+    Status goes_on(int64_t end_ns, bool &on) {
+        uint8_t word = now_ns() < end_ns ? 1 : 0;
+        FLX_TRY(fused_.bcast(&word, 1, 0, kSignature, waiter_));
+        on = word != 0;
+        return {};
+    }
+
+    Status carry_small(Collective collective, size_t bytes) {
+        in_.resize(bytes / sizeof(float));
+        out_.resize(bytes / sizeof(float) * ranks_);
+        if (collective == Collective::allreduce)
+            return fused_.allreduce(in_.data(), out_.data(), in_.size(), FLX_F32, FLX_SUM, kSignature, waiter_);
+        if (collective == Collective::allgather)
+            return fused_.allgather(in_.data(), out_.data(), bytes, kSignature, waiter_);
+        return fused_.barrier(kSignature, waiter_);
+    }
 
     [[nodiscard]] bool exists(Way way, Collective collective) const {
         const size_t bytes = count_ * sizeof(float);
@@ -116,6 +164,41 @@ class Trial {
     std::vector<float> in_, out_;
 };
 
+/// Two steps from the least size on at which, and beyond which, they were clearly faster.
+TwoSteps best_steps(const std::vector<StepTimes> &all) {
+    const auto pays = [&](size_t which, size_t size) {
+        double in_one = 0;
+        double in_two = 0;
+        for (const StepTimes &times : all) {
+            in_one = std::max(in_one, times[which][size][0]);
+            in_two = std::max(in_two, times[which][size][1]);
+        }
+        return in_two < kClearly * in_one;
+    };
+    const auto least = [&](size_t which) {
+        size_t bytes = TwoSteps::kNever;
+        for (size_t size = kSmall.size(); size-- > 0 && pays(which, size);)
+            bytes = size == 0 ? 0 : (kSmall[size - 1] + kSmall[size]) / 2;
+        return bytes;
+    };
+    return {least(0), least(1), pays(2, 0)};
+}
+
+Status try_steps(Bootstrap &bootstrap, Fused &fused, Trial &trial, int64_t end_ns, Ways &ways) {
+    constexpr double kNever = std::numeric_limits<double>::infinity();
+    StepTimes mine;
+    for (auto &of_collective : mine)
+        for (auto &of_size : of_collective)
+            of_size.fill(kNever);
+    const Status status = trial.run_small(end_ns, mine);
+    FLX_TRY(agree(bootstrap, status));
+    std::vector<StepTimes> all(bootstrap.size());
+    FLX_TRY(bootstrap.allgather(&mine, sizeof mine, all.data()));
+    ways.two_steps = best_steps(all);
+    fused.set_two_steps(ways.two_steps);
+    return {};
+}
+
 }  // namespace
 
 Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *peers, Waiter &waiter,
@@ -125,7 +208,11 @@ Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *
     for (auto &of_collective : mine)
         for (auto &of_size : of_collective)
             of_size.fill(kNever);
-    const Status status = Trial(bootstrap.rank(), bootstrap.size(), fused, stream, peers, waiter).run(budget_ns, mine);
+    const int64_t end_ns = now_ns() + budget_ns;
+    Trial trial(bootstrap.rank(), bootstrap.size(), fused, stream, peers, waiter);
+    if (bootstrap.size() >= TwoSteps::kLeastRanks)
+        FLX_TRY(try_steps(bootstrap, fused, trial, end_ns, ways));
+    const Status status = trial.run(end_ns, mine);
     FLX_TRY(agree(bootstrap, status));
     std::vector<Times> all(bootstrap.size());
     FLX_TRY(bootstrap.allgather(&mine, sizeof mine, all.data()));

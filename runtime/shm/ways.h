@@ -17,6 +17,17 @@ enum class Way : uint8_t {
     fetched    ///< peer_memory.h
 };
 
+/// Where many ranks would each read what all others show (fused.h), some of them can do it for all: they reduce or
+/// gather a part each, and show that. One more wait, and far fewer cache lines go from core to core. The bits are the
+/// same.
+struct TwoSteps {
+    static constexpr int kLeastRanks = 8;  ///< for which it is worth a trial
+    static constexpr size_t kNever = SIZE_MAX;
+    size_t allreduce = kNever;  ///< from so many bytes of one rank's input on
+    size_t allgather = kNever;
+    bool barrier = false;
+};
+
 class Ways {
   public:
     /// Bytes of the whole vector that a trial is made with. A size takes what was best at the nearest of these.
@@ -31,6 +42,8 @@ class Ways {
 
     [[nodiscard]] Way at(algorithms::Collective collective, size_t bytes) const;
     void set(algorithms::Collective collective, size_t size_index, Way way);
+
+    TwoSteps two_steps;  ///< of the fused way: where not tried, never
 
   private:
     /// Largest size that takes what was best at that index.

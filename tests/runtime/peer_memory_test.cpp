@@ -177,6 +177,34 @@ TEST_P(Peers, TrialsAgree) {
     }
 }
 
+/// Many ranks also try two steps; small inputs then stay fused, and right.
+TEST(Trial, ManyRanksAgreeOnTwoSteps) {
+    constexpr int kRanks = TwoSteps::kLeastRanks + 1;
+    constexpr size_t kPayload = 4096;
+    std::vector<Ways> chosen(kRanks);
+    std::atomic<int> failed{0};
+    run_group(kRanks, [&](Bootstrap &bootstrap) {
+        const int rank = bootstrap.rank();
+        std::unique_ptr<Segment> segment;
+        const size_t fused_bytes = Fused::bytes(kRanks, kPayload);
+        ASSERT_TRUE(Segment::make(bootstrap, fused_bytes + Stream::bytes(kRanks, 1), segment).ok());
+        Fused fused(segment->base(), rank, kRanks, kPayload);
+        Stream stream(segment->base() + fused_bytes, rank, kRanks, 1);
+        TestWatch watch(failed);
+        Waiter waiter(kYield, watch);
+        const Status status = try_ways(bootstrap, fused, stream, nullptr, waiter, 50'000'000, chosen[rank]);
+        ASSERT_TRUE(status.ok()) << status.sentence();
+        std::vector<int> sum(100, rank);
+        ASSERT_TRUE(fused.allreduce(sum.data(), sum.data(), sum.size(), FLX_INT32, FLX_SUM, 1, waiter).ok());
+        EXPECT_EQ(sum, std::vector<int>(100, kRanks * (kRanks - 1) / 2));
+    });
+    for (const Ways &ways : chosen) {
+        EXPECT_EQ(ways.two_steps.allreduce, chosen[0].two_steps.allreduce);
+        EXPECT_EQ(ways.two_steps.allgather, chosen[0].two_steps.allgather);
+        EXPECT_EQ(ways.two_steps.barrier, chosen[0].two_steps.barrier);
+    }
+}
+
 TEST(WaysTest, TakeTheNearestSize) {
     Ways ways(true);
     ways.set(Collective::bcast, 4, Way::streamed);  // 256 KiB

@@ -17,7 +17,9 @@
 #include <fstream>
 #include <functional>
 #include <set>
+#include <span>
 #include <sstream>
+#include <utility>
 
 #include "calls.h"
 #include "ranks.h"
@@ -76,9 +78,13 @@ void run_random_calls(int ranks, uint32_t seed, int calls, size_t most_bytes, bo
     EXPECT_EQ(failed, 0);
 }
 
-Caller fused_caller(std::byte *memory, int rank, int ranks, size_t payload) {
+/// `two_steps`: most calls that can go in two steps do.
+Caller fused_caller(std::byte *memory, int rank, int ranks, size_t payload, bool two_steps = false) {
     const auto fused = std::make_shared<Fused>(memory, rank, ranks, payload);
-    return [fused](const TestCall &call, const TestBuffers &buffers, uint32_t signature, Waiter &waiter) {
+    return [fused, two_steps](const TestCall &call, const TestBuffers &buffers, uint32_t signature, Waiter &waiter) {
+        if (two_steps)
+            fused->set_two_steps({call.seed % 5 == 0 ? TwoSteps::kNever : call.seed % 100,
+                                  call.seed % 3 == 0 ? TwoSteps::kNever : call.seed % 30, call.seed % 2 == 0});
         switch (call.collective) {
             case Collective::allreduce:
                 return fused->allreduce(buffers.in(), buffers.out(), call.count, call.dtype, call.op, signature,
@@ -118,6 +124,24 @@ TEST_P(Shm, FusedCallsInRandomOrder) {
             Fused::bytes(ranks, kPayload));
 }
 
+TEST_P(Shm, FusedCallsInTwoSteps) {
+    const int ranks = GetParam();
+    constexpr size_t kPayload = 1000;
+    for (uint32_t seed = 1; seed <= 3; ++seed)
+        run_random_calls(
+            ranks, seed, 400, kPayload, true,
+            [&](std::byte *memory, int rank) { return fused_caller(memory, rank, ranks, kPayload, true); },
+            Fused::bytes(ranks, kPayload));
+}
+
+TEST(FusedTwoSteps, ManyRanks) {
+    constexpr int kRanks = 11;
+    run_random_calls(
+        kRanks, 7, 40, 4096, true,
+        [&](std::byte *memory, int rank) { return fused_caller(memory, rank, kRanks, 4096, true); },
+        Fused::bytes(kRanks, 4096));
+}
+
 /// A rank that only sends must not write over what slow readers have not read.
 TEST_P(Shm, FusedRootsDoNotOvertakeReaders) {
     const int ranks = GetParam();
@@ -155,10 +179,8 @@ TEST_P(Shm, StreamedCallsInRandomOrder) {
 }
 
 /// Rank 0 may run far ahead while it only sends; what is behind it must stay as it was until the slowest has read it.
-TEST_P(Shm, FusedRootRunsAhead) {
-    const int ranks = GetParam();
+void root_runs_ahead(int ranks, uint32_t calls, size_t count) {
     constexpr size_t kPayload = 4096;
-    constexpr uint32_t kCalls = 40;
     std::atomic<int> failed{0};
     std::atomic<bool> root_done{ranks == 1};
     std::vector<std::byte> memory_owner(Fused::bytes(ranks, kPayload) + 64);
@@ -169,8 +191,8 @@ TEST_P(Shm, FusedRootRunsAhead) {
         // Readers begin when the root has ended its last call: it must not need them for so many short ones.
         while (rank != 0 && !root_done)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        for (uint32_t number = 0; number < kCalls; ++number) {
-            const TestCall call{Collective::bcast, FLX_INT64, FLX_SUM, ranks, 0, 4, false, number};
+        for (uint32_t number = 0; number < calls; ++number) {
+            const TestCall call{Collective::bcast, FLX_INT64, FLX_SUM, ranks, 0, count, false, number};
             const TestBuffers buffers(call, rank);
             Waiter waiter(kYield, watch);
             const Status status = caller(call, buffers, number, waiter);
@@ -179,6 +201,11 @@ TEST_P(Shm, FusedRootRunsAhead) {
         }
         root_done = root_done || rank == 0;
     });
+}
+
+TEST_P(Shm, FusedRootRunsAhead) {
+    root_runs_ahead(GetParam(), 60, 4);   // in boards
+    root_runs_ahead(GetParam(), 30, 32);  // 256 bytes: the longest short payload
 }
 
 /// So large that results are written past the cache, over blocks that wrap hundreds of times.
@@ -510,6 +537,47 @@ class Named {
 
 /// What a rank leaves that was killed between making a segment and taking its name away goes with the next segment;
 /// nothing else does.
+/// What a rank writes is its own to reserve, and together they reserve all.
+TEST(Segment, PartsAreTheOwnersAndWhole) {
+    constexpr int kRanks = 3;
+    constexpr size_t kBytes = 10'000;
+    const std::vector<Area> areas = {{100, 1000}, {3100, 64}, {4000, 1500}};
+    for (const std::span<const Area> some : {std::span<const Area>(areas), std::span<const Area>()}) {
+        std::vector<int> owner(kBytes, -1);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            for (const Range &part : parts_of(rank, kRanks, kBytes, some)) {
+                ASSERT_LE(part.offset + part.bytes, kBytes);
+                for (size_t byte = part.offset; byte < part.offset + part.bytes; ++byte)
+                    EXPECT_EQ(std::exchange(owner[byte], rank), -1) << byte;
+            }
+        }
+        EXPECT_EQ(std::ranges::count(owner, -1), 0);
+        for (const Area &area : some)
+            for (int rank = 0; rank < kRanks; ++rank)
+                for (size_t byte = 0; byte < area.stride; ++byte)
+                    EXPECT_EQ(owner[area.offset + rank * area.stride + byte], rank);
+    }
+}
+
+/// So that no rank is killed by a signal later.
+TEST(Segment, IsReservedWholeByAllTogether) {
+    constexpr size_t kBytes = 40 * 4096;
+    std::atomic<size_t> reserved{0};
+    run_group(3, [&](Bootstrap &bootstrap) {
+        std::unique_ptr<Segment> segment;
+        const std::vector<Area> areas = {{5000, 20'000}, {70'000, 30'000}};
+        ASSERT_TRUE(Segment::make(bootstrap, kBytes, segment, areas).ok());
+        for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+            std::error_code gone;  // other threads' files come and go
+            struct stat found {};
+            if (std::filesystem::read_symlink(entry, gone).string().rfind("/dev/shm/flx-", 0) == 0 &&
+                stat(entry.path().c_str(), &found) == 0 && found.st_size == kBytes && bootstrap.rank() == 0)
+                reserved = static_cast<size_t>(found.st_blocks) * 512;
+        }
+    });
+    EXPECT_EQ(reserved, kBytes);
+}
+
 TEST(Segment, TakesAwayNamesThatWereLeft) {
     const std::string mine = fmt::format("test-{}-", getpid());
     constexpr time_t kOldS = 100;
