@@ -8,10 +8,11 @@
  *
  * What is checked:
  * - At the end: whatever stops (STOPS times) and whatever is believed to have stopped (SUSPICIONS times), as
- *   long as one rail of each pair of ranks works, every rank returns and every chunk is acknowledged. No transition can
- *   be repeated for ever (check.py has SPIN prove it), so every run comes to an end, and that one is right.
+ *   long as one rail of each pair of ranks works (relay.pml: where none does), every rank returns and every chunk is
+ *   acknowledged. No transition can be repeated for ever (check.py has SPIN prove it), so every run comes to an end, and
+ *   that one is right.
  * - At every use of a chunk: it has the content that it had when it was first sent, and nothing was added twice.
- * - At every acknowledgement that is believed: the chunk was used.
+ * - At every acknowledgement that is believed: the chunk was used, or its receiver copied it.
  * - At every return: the result is right, and no chunk that is not acknowledged has its source in the user's memory.
  *   The user then writes there.
  *
@@ -26,8 +27,8 @@
  *   Chunk, send        Rail::send, Rail::resend (ucx_glue/rail_send.cpp), Failover::pump (ucx_glue/failover.cpp)
  *   take_copy          Rail::send, `copied` (ucx_glue/rail_send.cpp), Executor::advance_send (runtime/executor.cpp)
  *   use                Executor::accept, consume, apply, advance_gather (runtime/executor.cpp); of operations that ended,
- *                      Rail::deliver and RailLink::ended (ucx_glue/rail_receive.cpp, rail_link.cpp); of chunks that are
- *                      copied until they can be used, Executor::set_aside and Inbox::set_aside_if_stuck (runtime/)
+ *                      Rail::deliver and RailLink::ended (ucx_glue/rail_receive.cpp, rail_link.cpp)
+ *   set_aside          Executor::set_aside, Inbox::set_aside_if_stuck (runtime/executor.cpp, inbox.cpp)
  *   ACK                Rail::release, owe, send_acks, take_riding_acks (ucx_glue/rail_receive.cpp)
  *   ack_arrived        Rail::acknowledged (ucx_glue/rail_send.cpp): by the number of one transmission, with a generation
  *                      in it, in the incarnation's own pool, so it can name no other; one that was given up names nothing
@@ -53,6 +54,10 @@
 #endif
 #ifndef SUSPICIONS
 #define SUSPICIONS 1    /* times that a rail which works is given up */
+#endif
+
+#ifndef KEEPS
+#define KEEPS 0         /* times that a receiver copies a chunk which it cannot use yet, and acknowledges it */
 #endif
 
 #ifndef COPIES
@@ -96,6 +101,7 @@ byte copy[CHUNKS];      /* 0: not copied */
 byte sent_on[CHUNKS];
 byte sent_in[CHUNKS];
 bool used[CHUNKS];      /* by the receiver: Cells of the receiving step (runtime/cells.h) */
+byte aside[CHUNKS];     /* the receiver's copy of it, which it has acknowledged and not used (Executor::Held::aside); 0: none */
 
 /* Where one transmission of a chunk is, by rail and incarnation: a rail never carries a chunk twice in one incarnation.
  * `content` is what was read when it was sent. */
@@ -127,6 +133,7 @@ bool inside[RANKS];
 byte open_steps[RANKS];         /* of the running operation (Executor::open_steps_) */
 byte stops = STOPS;
 byte suspicions = SUSPICIONS;
+byte keeps = KEEPS;
 byte returned = 0;
 byte acknowledged = 0;
 
@@ -177,8 +184,8 @@ inline send(c, l) {
 
 #define in_turn(c) (inside[receiver(c)] && entered[receiver(c)] - 1 == operation_of(c))
 
-/* Executor::accept, consume and apply for a chunk that is held; then Link::release, which acknowledges it. */
-inline use(c, l, i) {
+/* Executor::accept, consume and apply for a chunk that is held, or was set aside with this content. */
+inline apply(c, value) {
     if
 #ifdef NO_DUPLICATE_CHECK
     :: in_turn(c) ->                /* MISTAKE: cells that are done are not looked at */
@@ -187,11 +194,11 @@ inline use(c, l, i) {
 #endif
         if
         :: adds(c) ->
-            assert((mem(receiver(c), block_of(c)) & content[at(c, l, i)] & 7) == 0);    /* nothing counts twice */
-            mem(receiver(c), block_of(c)) = mem(receiver(c), block_of(c)) | content[at(c, l, i)]
-        :: else -> mem(receiver(c), block_of(c)) = content[at(c, l, i)]
+            assert((mem(receiver(c), block_of(c)) & value & 7) == 0);    /* nothing counts twice */
+            mem(receiver(c), block_of(c)) = mem(receiver(c), block_of(c)) | value
+        :: else -> mem(receiver(c), block_of(c)) = value
         fi;
-        assert(content[at(c, l, i)] == right_value(c));                                 /* nothing was overwritten */
+        assert(value == right_value(c));                                 /* nothing was overwritten */
         used[c] = true;
         open_steps[receiver(c)]--;
         if
@@ -201,23 +208,42 @@ inline use(c, l, i) {
 #if defined(NO_SEQUENCE) && OPERATIONS > 1
     /* MISTAKE: an identity without the operation, so that a late duplicate is taken for the same chunk of this one. */
     :: !in_turn(c) && inside[receiver(c)] && !used[c + BLOCKS * HOPS] ->
-        assert(content[at(c, l, i)] == right_value(c + BLOCKS * HOPS))
+        assert(value == right_value(c + BLOCKS * HOPS))
 #endif
     :: else     /* a late duplicate, of this or an earlier operation: only acknowledged */
     fi;
+}
+
+/* Rail::owe and send_acks: over the rail that it came on, unless that is gone on this side. */
+inline release(c, l, i) {
     content[at(c, l, i)] = 0;
+    state[at(c, l, i)] = (incarnation[rail(sender(c), l)] == i && seen(sender(c), l, 1) != LOST -> ACK : 0)
+}
+
+/* Link::release follows. */
+inline use(c, l, i) {
+    apply(c, content[at(c, l, i)]);
 #ifdef EARLY_ACK
+    content[at(c, l, i)] = 0;
     state[at(c, l, i)] = state[at(c, l, i)] & ACK
 #else
-    /* Rail::owe and send_acks: over the rail that it came on, unless that is gone on this side. */
-    state[at(c, l, i)] = (incarnation[rail(sender(c), l)] == i && seen(sender(c), l, 1) != LOST -> ACK : 0)
+    release(c, l, i)
 #endif
+}
+
+/* Acknowledged before its use. The copy is safe from what befalls rails. */
+inline set_aside(c, l, i) {
+    keeps--;
+#ifndef KEPT_IN_PLACE   /* MISTAKE: the rail has its room back, and nothing was copied */
+    aside[c] = content[at(c, l, i)];
+#endif
+    release(c, l, i)
 }
 
 /* Rail::acknowledged, then RailLink::completed and Executor::take_completions. */
 inline believe(c) {
-#ifndef EARLY_ACK   /* with it, what comes of that must be found */
-    assert(used[c]);
+#if !defined(EARLY_ACK) && !defined(KEPT_IN_PLACE)  /* with them, what comes of that must be found */
+    assert(used[c] || aside[c] != 0);
 #endif
     chunk[c] = ACKNOWLEDGED;
     acknowledged++;
@@ -236,11 +262,20 @@ inline believe(c) {
 #define TRANSMISSION(l, i) \
     :: d_step { (state[at(c, l, i)] & DATA) && serves(receiver(c)) && entered[receiver(c)] > operation_of(c) -> \
                 use(c, l, i) } \
+    SET_ASIDE(l, i) \
     :: d_step { (state[at(c, l, i)] & ACK) -> state[at(c, l, i)] = state[at(c, l, i)] & DATA; ack_arrived(l, i) } \
     :: d_step { state[at(c, l, i)] != 0 && !intact(sender(c), l, i) -> \
                 state[at(c, l, i)] = 0; content[at(c, l, i)] = 0; \
                 hurt[rail(sender(c), l)] = hurt[rail(sender(c), l)] || incarnation[rail(sender(c), l)] == i } \
     ARRIVAL(l, i)
+
+#if KEEPS > 0
+#define SET_ASIDE(l, i) \
+    :: d_step { keeps > 0 && (state[at(c, l, i)] & DATA) && inside[receiver(c)] && !used[c] && aside[c] == 0 -> \
+                set_aside(c, l, i) }
+#else
+#define SET_ASIDE(l, i)
+#endif
 
 #ifdef EARLY_ACK
 /* MISTAKE: acknowledged when it has arrived, not when it was used. */
@@ -290,6 +325,9 @@ end:
 #if COPIES > 0
     :: d_step { can_send(0) && first_time -> take_copy(c); send(c, 0) }
     :: d_step { can_send(1) && first_time -> take_copy(c); send(c, 1) }
+#endif
+#if KEEPS > 0
+    :: d_step { aside[c] != 0 && entered[receiver(c)] > operation_of(c) -> apply(c, aside[c]); aside[c] = 0 }
 #endif
     TRANSMISSION(0, 0)
     TRANSMISSION(1, 0)
@@ -426,7 +464,7 @@ end:
 proctype End() {
 end:
     if      /* Failures that may still come must not hide that nothing else can move. */
-    :: d_step { stops + suspicions > 0 -> stops = 0; suspicions = 0 } -> timeout
+    :: d_step { stops + suspicions + keeps > 0 -> stops = 0; suspicions = 0; keeps = 0 } -> timeout
     :: timeout
     fi;
     assert(returned == RANKS * OPERATIONS && acknowledged == CHUNKS)

@@ -9,7 +9,7 @@
 /// | in_turn, used: nothing is added twice         | uses, inside the operation, each cell once                 |
 /// | use: a duplicate is only acknowledged         | drops: of cells that were used                             |
 /// | ACK comes from use (not EARLY_ACK)            | acknowledges: every cell of the chunk was used             |
-/// | (use, into memory of the runtime's own)       | keeps: an acknowledgement; the End sees that it was used   |
+/// | set_aside, then apply                         | keeps: an acknowledgement; the End sees that it was used   |
 /// | believe: used                                 | acknowledged: the receiver has acknowledged that chunk     |
 /// | Executor::run returns when open_steps is 0    | returns: everything sent from its place was acknowledged   |
 /// | End                                           | every rank returned, every cell that was sent was used     |
