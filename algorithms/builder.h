@@ -62,6 +62,11 @@ class Builder {
     uint32_t copy(uint32_t block, Place from, Place to) {
         return add({.kind = StepKind::copy, .block = block, .from = from, .to = to}, {});
     }
+    /// `step` must wait for `earlier` where it would overwrite what that reads. kNoStep: nothing.
+    void wait_in_place(uint32_t step, uint32_t earlier) {
+        if (earlier != kNoStep)
+            schedule_.steps[step].depends_in_place(earlier);
+    }
     /// The result of `step` is final.
     uint32_t finish(uint32_t step) {
         schedule_.steps[step].finish = true;

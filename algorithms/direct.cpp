@@ -42,7 +42,8 @@ Schedule reduce_scatter_block(int rank, int size) {
         if (peer == 0)
             block_zero_sent = sent;
     }
-    builder.gather_reduce(size, 0, static_cast<uint32_t>(rank), kInput, kOutput, {block_zero_sent});
+    const uint32_t reduced = builder.gather_reduce(size, 0, static_cast<uint32_t>(rank), kInput, kOutput);
+    builder.wait_in_place(reduced, block_zero_sent);
     return builder.take();
 }
 

@@ -10,7 +10,8 @@ namespace {
 /// The order of events of one cell index on all ranks, as a graph.
 class Order {
   public:
-    Order(const std::vector<Schedule> &schedules, const std::vector<std::vector<Match>> &matches, uint32_t long_blocks)
+    Order(const std::vector<Schedule> &schedules, const std::vector<std::vector<Match>> &matches, bool in_place,
+          uint32_t long_blocks)
         : schedules_(schedules) {
         size_t nodes = 0;
         for (const Schedule &schedule : schedules) {
@@ -27,7 +28,7 @@ class Order {
                     continue;
                 for (uint8_t d = 0; d < step.dependencies; ++d) {
                     // A dependency's block without this cell counts as done.
-                    if (steps[step.after[d]].block < long_blocks)
+                    if (steps[step.after[d]].block < long_blocks && step.holds(d, in_place))
                         after_[end(rank, step.after[d])].push_back(begin(rank, i));
                 }
                 if (step.kind != StepKind::send)
@@ -95,7 +96,7 @@ size_t location(const Schedule &schedule, int rank, bool in_place, const Place &
 
 std::string check_resend(const std::vector<Schedule> &schedules, const std::vector<std::vector<Match>> &matches,
                          Collective collective, bool in_place, uint32_t long_blocks, ResendReasons &reasons) {
-    Order order(schedules, matches, long_blocks);
+    Order order(schedules, matches, in_place, long_blocks);
     for (size_t rank = 0; rank < schedules.size(); ++rank) {
         const Schedule &schedule = schedules[rank];
         const auto at = [&](const Place &place, const Step &step) {

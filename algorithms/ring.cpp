@@ -44,7 +44,8 @@ Schedule allreduce(int rank, int size) {
 ///
 /// Sends stay intact: a slot is written once and before it is sent, and the input is written nowhere but there:
 /// in place, the result lies where block 0 of the input is until it was sent or added. The last receive waits for that,
-/// and the sender of the last block must not let it overtake block 0, lest it fill the room that block 0 needs.
+/// and the sender of the last block, which does not know whether its successor works in place, must not let it overtake
+/// block 0, lest it fill the room that block 0 needs.
 Schedule reduce_scatter_block(int rank, int size) {
     const int next = around(rank, 1, size);
     const int previous = around(rank, -1, size);
@@ -63,7 +64,8 @@ Schedule reduce_scatter_block(int rank, int size) {
             zero_used = added;
         }
     }
-    builder.finish(builder.recv_reduce(previous, 0, static_cast<uint32_t>(rank), kInput, kOutput, true, {zero_used}));
+    const uint32_t last = builder.recv_reduce(previous, 0, static_cast<uint32_t>(rank), kInput, kOutput, true);
+    builder.wait_in_place(builder.finish(last), zero_used);
     return builder.take();
 }
 

@@ -91,8 +91,15 @@ struct Step {
     Place to{};
     uint8_t dependencies = 0;
     uint32_t after[kMaxDependencies] = {};  ///< steps with smaller index, on blocks of any length
+    /// Bits of `after`: those that only keep this step from writing what the earlier one reads, in place. They do not
+    /// hold where the two places are different memory.
+    uint8_t in_place_only = 0;
 
-    Step &depends(uint32_t step);  ///< adds one; asserts on overflow
+    Step &depends(uint32_t step);           ///< adds one; asserts on overflow
+    Step &depends_in_place(uint32_t step);  ///< likewise, one of in_place_only
+    [[nodiscard]] bool holds(uint32_t dependency, bool in_place) const {
+        return in_place || (in_place_only >> dependency & 1) == 0;
+    }
 };
 
 /// The steps of one rank. Executors try them in order of index, so pipelines are listed upstream first.

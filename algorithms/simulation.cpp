@@ -189,6 +189,8 @@ bool Simulation::visit(int index, bool thorough) {
 /// Whether dependencies and, for receives, the data are there.
 bool Simulation::ready(const Rank &rank, const Step &step, const StepState &state, uint32_t cell) const {
     for (uint8_t i = 0; i < step.dependencies; ++i) {
+        if (!step.holds(i, trial_.in_place))
+            continue;
         const StepState &before = rank.steps[step.after[i]];
         if (cell < before.cells && rank.done[before.flags + cell] == 0)
             return false;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #include "dtype.h"
 #include "reduce.h"
@@ -207,8 +208,24 @@ Status Executor::prepare(const Operation &operation, const Plan &plan, const Blo
         state.signature = operation.signature;
         open_step(index, cell_bytes, bits_.data() + index * words, longest * element_bytes_);
     }
+    in_place_ = overwrites(schedule.steps);
     noted_ = true;
     return {};
+}
+
+/// Whether some step writes what one reads that it waits for only then.
+bool Executor::overwrites(const std::vector<Step> &steps) const {
+    for (size_t index = 0; index < steps.size(); ++index) {
+        for (uint32_t mask = steps[index].in_place_only; mask != 0; mask &= mask - 1) {
+            const State &writes = states_[index];
+            const State &reads = states_[steps[index].after[std::countr_zero(mask)]];
+            const std::less<> before;
+            if (before(writes.to, reads.from + reads.count * element_bytes_) &&
+                before(reads.from, writes.to + writes.count * element_bytes_))
+                return true;
+        }
+    }
+    return false;
 }
 
 void Executor::prepare(const Operation &operation, const Exchange &exchange) {
@@ -363,7 +380,8 @@ uint32_t Executor::sending_step(int peer, const ChunkHeader &header) const {
 
 uint32_t Executor::ready(const Step &step, uint32_t first, uint32_t limit) const {
     for (uint32_t d = 0; d < step.dependencies && limit != 0; ++d)
-        limit = states_[step.after[d]].cells.run_done(first, limit);
+        if (step.holds(d, in_place_))
+            limit = states_[step.after[d]].cells.run_done(first, limit);
     return limit;
 }
 

@@ -177,6 +177,7 @@ class Executor {
     bool advance_copy(uint32_t index);
     bool consume(Held &held);
     void apply(uint32_t index, uint32_t first, uint32_t cells, const std::byte *data);
+    [[nodiscard]] bool overwrites(const std::vector<algorithms::Step> &steps) const;
     [[nodiscard]] uint32_t ready(const algorithms::Step &step, uint32_t first, uint32_t limit) const;
     void mark(uint32_t index, uint32_t first, uint32_t cells);
     [[nodiscard]] size_t elements(const State &state, uint32_t first, uint32_t cells) const;
@@ -236,6 +237,7 @@ class Executor {
 
     Trace *trace_ = nullptr;
     bool noted_ = false;  // the running operation is
+    bool in_place_ = true;
     std::unique_ptr<Inbox> own_inbox_;
     Inbox &inbox_;
 };

@@ -194,6 +194,14 @@ TEST(Verifier, SeesAnOverwriteBeforeTheSend) {
     }
 }
 
+TEST(Verifier, SeesADependencyThatHoldsNotOnlyInPlace) {
+    Subject subject = make("ring", Collective::reduce_scatter_block, 4);
+    Step &send = step_of(subject, 2, StepKind::send, 1);
+    ASSERT_GE(send.dependencies, 1);
+    send.in_place_only = 1;  // the sum that it sends
+    EXPECT_NE(complaint(subject), "");
+}
+
 TEST(Verifier, SeesAnOverwriteOfAChunkInFlight) {
     // Doubling into what an earlier round sent, without waiting for that send: the output in place, and with 16 ranks
     // also the scratch slots.

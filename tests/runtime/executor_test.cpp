@@ -413,6 +413,29 @@ TEST_P(ExecutorAlgorithms, TakesAChunkThatFitsAndWaitsForTheRest) {
     }
 }
 
+/// Rank 1 of a reduce_scatter_block. In place its result lies over what it sends to rank 0, and waits until that is
+/// acknowledged; elsewhere nothing waits, or the slower of two rails would hold back what came over the other.
+TEST_F(ExecutorAlone, AResultWaitsForASendOnlyWhereItOverwritesIt) {
+    for (const char *name : {"direct", "ring"}) {
+        for (const bool in_place : {true, false}) {
+            const Plan plan(*algorithms::find(name), {Collective::reduce_scatter_block, 1, 2, 0});
+            const void *in = in_place ? out_.data() : in_.data();
+            std::fill(out_.begin(), out_.end(), -7);
+            ScriptedLink link;
+            link.answer = SendResult::in_flight;  // and never acknowledged
+            Executor executor(1, 2, 1, {&link}, router_);
+            std::vector<std::byte> data(256, std::byte{1});
+            link.script.emplace_back(ChunkHeader{5, 1, 77, 0, 1, 0, 1, 256, 0}, data);
+            const Operation operation{
+                Collective::reduce_scatter_block, in, out_.data(), kCount, FLX_INT32, FLX_SUM, 0, 5, 77};
+            Waiter waiter(kYield, watch_);
+            const Status status = executor.run(operation, plan, waiter);
+            EXPECT_EQ(status.code(), FLX_ERR_PEER) << status.sentence();
+            EXPECT_EQ(out_[0], in_place ? -7 : 0x01010101 + 3) << name;
+        }
+    }
+}
+
 TEST_P(ExecutorAlgorithms, RefusesAHeaderThatDoesNotFit) {
     const auto wrong = [&](void (*change)(ChunkHeader &), const char *what) {
         ScriptedLink link;
