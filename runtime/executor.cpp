@@ -350,7 +350,7 @@ Status Executor::run(const Operation &operation, const Plan &plan, Waiter &waite
 
 bool Executor::takes_long() const {
     constexpr double kMostRate = 2;  // bytes/ns
-    constexpr double kLongNs = 2e6;
+    constexpr double kLongNs = 1e6;
     if (open_bytes_ < kTimedBytes)
         return false;
     const auto elapsed = static_cast<double>(now_ns() - began_ns_);

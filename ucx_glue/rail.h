@@ -93,9 +93,10 @@ struct Peer {
     std::vector<uint32_t> owed;  ///< numbers of its chunks that we released and did not acknowledge yet
     size_t owed_bytes = 0;
     bool owed_promptly = false;
-    uint32_t handed = 0;  ///< its chunks that the executor holds
-    uint32_t credit = 0;  ///< what goes to it with acknowledgements: AckWire::credit
-    uint32_t told = 0;    ///< what came from it so
+    uint32_t handed = 0;         ///< its chunks that the executor holds
+    RailLink *reader = nullptr;  ///< the link that handed over the last of them
+    uint32_t credit = 0;         ///< what goes to it with acknowledgements: AckWire::credit
+    uint32_t told = 0;           ///< what came from it so
 
     bool relayed = false;  ///< stands for one whose chunks came through another: acknowledged by Relay
 
@@ -228,6 +229,7 @@ class Rail {
     void deliver(Inbound *chunk);
     void release_stale();
     void free_inbound(Inbound *chunk);
+    [[nodiscard]] static bool more_comes(const Peer &peer);
     void owe(Peer &peer, uint32_t number, size_t bytes, bool prompt);
     void send_acks(Peer &peer);
     void send_due_acks(bool all);

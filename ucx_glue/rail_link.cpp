@@ -91,6 +91,7 @@ bool RailLink::receive(int peer, Arrival &arrival) {
         return false;
     chunk->handed = true;
     ++chunk->peer->handed;
+    chunk->peer->reader = this;
     held_.append(chunk);
     arrival.header = chunk->header;
     arrival.peer = peer;
@@ -201,6 +202,11 @@ Status RailLink::error(int peer) const {
 int RailLink::rank_of(const Peer &peer) const {
     bool known = peer.process >= 0 && static_cast<size_t>(peer.process) < rank_of_process_.size();
     return known ? rank_of_process_[peer.process] : -1;
+}
+
+bool RailLink::has_more(const Peer &peer) const {
+    const int rank = rank_of(peer);
+    return rank >= 0 && !sides_[rank].inbox.empty();
 }
 
 bool RailLink::serves(int process) const {

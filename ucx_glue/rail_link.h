@@ -44,6 +44,8 @@ class RailLink final : public Link {
     [[nodiscard]] uint32_t comm_id() const { return comm_id_; }
     /// -1 where `peer` is not of this communicator.
     [[nodiscard]] int rank_of(const Peer &peer) const;
+    /// Whether chunks of it wait here to be received.
+    [[nodiscard]] bool has_more(const Peer &peer) const;
     [[nodiscard]] bool serves(const Target &target) const { return serves(target.process); }
     [[nodiscard]] bool serves(int process) const;
     [[nodiscard]] bool belongs_to(const Line &line) const { return line_.get() == &line; }

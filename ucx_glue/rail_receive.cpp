@@ -148,11 +148,15 @@ void Rail::release(Inbound *chunk) {
     }
     owe(peer, chunk->number, chunk->header.bytes, chunk->prompt);
     free_inbound(chunk);
-    // While the executor holds further chunks of this peer, their acknowledgements will go along.
+    // While the executor has further chunks of this peer, or will take them next, their acknowledgements will go along.
     bool due =
-        peer.owed_promptly && (peer.handed == 0 || peer.owed_bytes >= std::min(options_.window_bytes / 8, kAckBytes));
+        peer.owed_promptly && (!more_comes(peer) || peer.owed_bytes >= std::min(options_.window_bytes / 8, kAckBytes));
     if (due || peer.owed.size() >= kLazyAcks || (peer.owed_bytes >= kLazyBytes && !peer.owed_promptly))
         send_acks(peer);
+}
+
+bool Rail::more_comes(const Peer &peer) {
+    return peer.handed != 0 || (peer.reader != nullptr && peer.reader->has_more(peer));
 }
 
 void Rail::free_inbound(Inbound *chunk) {
@@ -238,7 +242,7 @@ void Rail::send_due_acks(bool all) {
     for (size_t i = owing_.size(); i > 0; --i) {  // from the end: send_acks() takes the peer off the list
         Peer &peer = *owing_[i - 1];
         bool known = peer.process >= 0;
-        if (known && (all || (peer.owed_promptly && peer.handed == 0)))
+        if (known && (all || (peer.owed_promptly && !more_comes(peer))))
             send_acks(peer);
     }
 }

@@ -321,6 +321,9 @@ void Rail::detach(RailLink &link) {
     // Chunks that UCX still sends refer to memory that the program may free as soon as the communicator is gone.
     for (int64_t end = now_ns() + 100'000'000; sends_for(link) && now_ns() < end;)
         progress(true);
+    for (const auto &peer : peers_)
+        if (peer->reader == &link)
+            peer->reader = nullptr;
     for (Outgoing &chunk : outgoing_.all()) {
         if (!chunk.used || (chunk.link != &link && chunk.home != &link))
             continue;
