@@ -3,7 +3,7 @@
 
     outage_test.py BED OUTAGE_RANKS SCENARIO HOSTS
 
-BED is ci/rails. SCENARIO: `outages` (a cut, a silent loss, both come back), `probing` (the same while the communicator is made), `alone` (every rail to one host is gone, for
+BED is ci/rails. SCENARIO: `outages` (a slow rail, a cut, a silent loss, all come back), `probing` (the same while the communicator is made), `alone` (every rail to one host is gone, for
 good), `relay` (every rail between two hosts is gone, but both reach the third), `storm` (cuts, losses and returns at random; longer with FLX_TEST_FULL=1).
 """
 import os
@@ -104,6 +104,11 @@ def outages(bed, program, hosts):
     enough = pathlib.Path(folder.name) / "enough"
     run = Run(bed, hosts, program, 150, {}, until=enough)
     run.wait_for("begin")
+    time.sleep(1)
+    bed("rate", 1, int(RATES.split(",")[0]) // 8)
+    if not run.wait_until_said("rail1", "slowed to", "Mbit/s: share"):
+        run.fail("nobody said that rail1 slowed down")
+    bed("rate", 1, RATES.split(",")[0])
     gone = []  # (from, to) of each outage
     for do, undo, where in (("cut", "restore", (1,)), ("blackhole", "unblackhole", (2, 2))):
         time.sleep(1)
@@ -116,6 +121,8 @@ def outages(bed, program, hosts):
             run.fail(f"nobody said that rail{where[0]} was lost")
         if not run.wait_until_said(f"rail{where[0]}", "is back"):
             run.fail(f"rail{where[0]} did not come back")
+    if run.count("chunks re-sent over rail") == 0:
+        run.fail("nobody said where chunks were sent again")
     time.sleep(0.5)
     enough.touch()
     run.end(120)
@@ -155,7 +162,7 @@ def alone(bed, program, hosts):
     if len(errors) != hosts:
         run.fail(f"{len(errors)} of {hosts} ranks have an error")
     text = "\n".join(" ".join(error) for error in errors)
-    for part in ("h2", "rail1", "rail2", "rail3", " B "):
+    for part in ("rank 1 ", "h2", "rail1", "rail2", "rail3", " B "):
         if part not in text:
             run.fail(f"no error names {part}")
     print("error after %.1f s: %s" % (max(float(e[2]) for e in errors) - began, " ".join(errors[0][3:])))
