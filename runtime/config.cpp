@@ -53,6 +53,10 @@ constexpr std::array kKnobs = {
     Knob{"FLX_LOG", KnobType::choice, "warn", 0, 0, "error|warn|info|debug", "", "least level of lines in the log"},
     Knob{"FLX_MPI", KnobType::text, "all", 0, 0, "", "",
          "collectives that libflx_mpi.so (flx-run) serves, e.g. allreduce,bcast; all; none"},
+    Knob{"FLX_NCCL", KnobType::choice, "auto", 0, 0, "auto|on|off", "",
+         "what libflx_nccl.so (flx-run --nccl) serves: auto: where FLX is measured to be faster; on: all that it can"},
+    Knob{"FLX_NCCL_LIBRARY", KnobType::text, "libnccl.so.2", 0, 0, "", "",
+         "the NCCL behind libflx_nccl.so, where the program has not loaded one"},
     Knob{"FLX_OWN_RAIL", KnobType::text, "auto", 0, 0, "", "",
          "the rail that this rank owns, by name; auto: by its order on the host; none"},
     Knob{"FLX_PARTITION", KnobType::text, "", 0, 0, "", "",
@@ -77,7 +81,7 @@ constexpr std::array kKnobs = {
     Knob{"FLX_SPIN_US", KnobType::integer, "-1", -1, 1e6, "", "microseconds",
          "how long a wait spins before it yields the core; -1: by cores and ranks"},
     Knob{"FLX_STATS", KnobType::integer, "0", 0, 1, "", "",
-         "1: libflx_mpi.so (flx-run) says at the end which calls it served, which not, and why"},
+         "1: libflx_mpi.so and libflx_nccl.so (flx-run) say at the end which calls they served, which not, and why"},
     Knob{"FLX_STRICT", KnobType::integer, "0", 0, 1, "", "", "1: the bits of adding in rank order, for every size"},
 };
 

@@ -1,0 +1,341 @@
+/// Collectives, sends and receives, and groups of them. What concerns communicators that FLX does not serve goes to
+/// NCCL at once; the rest of a group waits for its end, when it is known what it amounts to.
+#include "calls.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "exports.h"
+#include "statistics.h"
+
+namespace flx::nccl {
+namespace {
+
+struct Group {
+    int depth = 0;
+    std::vector<Deferred> calls;
+    std::vector<std::shared_ptr<Communicator>> comms;  ///< of those calls, each once
+    std::vector<Creation> creations;
+    ncclResult_t result = ncclSuccess;  ///< the first error of a call
+};
+Group &group() {
+    static thread_local Group mine;
+    return mine;
+}
+
+/// Calls of one communicator in the group that ends.
+struct Part {
+    std::shared_ptr<Communicator> comm;
+    std::vector<const Deferred *> calls;
+    Gathered what;
+    bool offered = false;
+};
+
+/// A moment for peers that come to the same all-to-all; longer than ranks of a training step are apart, as a rule.
+constexpr int64_t kTogetherNs = 2'000'000;
+
+bool is_error(ncclResult_t result) {
+    return result != ncclSuccess && result != ncclInProgress;
+}
+
+ncclResult_t pass_on(const Request &r, ncclComm_t comm, cudaStream_t stream) {
+    switch (r.kind) {
+        case Kind::allreduce:
+            return FLX_REAL(ncclAllReduce, r.in, r.out, r.count, r.type, r.op, comm, stream);
+        case Kind::allgather:
+            return FLX_REAL(ncclAllGather, r.in, r.out, r.count, r.type, comm, stream);
+        case Kind::reduce_scatter:
+            return FLX_REAL(ncclReduceScatter, r.in, r.out, r.count, r.type, r.op, comm, stream);
+        case Kind::broadcast:
+            return FLX_REAL(ncclBroadcast, r.in, r.out, r.count, r.type, r.root, comm, stream);
+        case Kind::reduce:
+            return FLX_REAL(ncclReduce, r.in, r.out, r.count, r.type, r.op, r.root, comm, stream);
+        case Kind::alltoall:
+            return FLX_REAL(ncclAlltoAll, r.in, r.out, r.count, r.type, comm, stream);
+        case Kind::gather:
+            return FLX_REAL(ncclGather, r.in, r.out, r.count, r.type, r.root, comm, stream);
+        case Kind::scatter:
+            return FLX_REAL(ncclScatter, r.in, r.out, r.count, r.type, r.root, comm, stream);
+        case Kind::send:
+            return FLX_REAL(ncclSend, r.in, r.count, r.type, r.root, comm, stream);
+        case Kind::recv:
+            return FLX_REAL(ncclRecv, r.out, r.count, r.type, r.root, comm, stream);
+    }
+    return ncclInvalidArgument;
+}
+
+void count(const Communicator &comm, const Request &request, Reason why) {
+    statistics().count(request.kind, why, bytes_of(request, comm.ranks));
+}
+
+/// How many messages each pair has exchanged, for agreements (agreement.h).
+void note_message(Communicator &comm, const Request &request) {
+    if (request.root < 0 || request.root >= comm.ranks)
+        return;
+    if (request.kind == Kind::send)
+        ++comm.messages.sent[request.root];
+    else if (request.kind == Kind::recv)
+        ++comm.messages.received[request.root];
+}
+
+Reason route_on(const Communicator &comm, const Request &request) {
+    const Reason why = route(request, comm.ranks, comm.table);
+    return why == Reason::none && comm.in_window(request) ? Reason::registered : why;
+}
+
+/// What FLX puts on a stream next must come after what NCCL was given, also where NCCL puts it there later.
+ncclResult_t settle(const Communicator &comm, ncclResult_t result) {
+    while (result == ncclInProgress && !comm.stop.load(std::memory_order_acquire)) {
+        sched_yield();
+        if (const ncclResult_t asked = FLX_REAL(ncclCommGetAsyncError, comm.handle, &result); asked != ncclSuccess)
+            return asked;
+    }
+    return result;
+}
+
+/// Outside groups.
+ncclResult_t carry_out(Communicator &comm, const Request &request, cudaStream_t stream) {
+    const std::lock_guard guard(comm.mutex);
+    const Reason why = route_on(comm, request);
+    count(comm, request, why);
+    if (why == Reason::none)
+        return comm.serve(request, stream);
+    note_message(comm, request);
+    if (Status status = comm.before(stream); !status.ok())
+        return comm.fail_with(std::move(status));
+    const ncclResult_t result = settle(comm, pass_on(request, comm.handle, stream));
+    if (!is_error(result))
+        if (Status status = comm.after(stream); !status.ok())
+            return comm.fail_with(std::move(status));
+    return result;
+}
+
+/// Decides what becomes of each part; all offers are made before any of them is waited for, since one thread may have
+/// several ranks.
+void decide(std::vector<Part> &parts) {
+    for (Part &part : parts) {
+        const std::lock_guard guard(part.comm->mutex);
+        part.what = gather(part.calls, part.comm->ranks);
+        if (part.what.form == Gathered::Form::several)
+            continue;
+        part.what.why = route_on(*part.comm, part.what.whole);
+        if (part.what.form == Gathered::Form::single || part.what.why != Reason::none)
+            continue;
+        Offer offer = part.comm->messages;
+        offer.bytes = part.what.whole.count;
+        part.offered = part.comm->agreement->offer(offer);
+        part.what.why = Reason::apart;
+    }
+    for (Part &part : parts)
+        if (part.offered && part.comm->agreement->decide(kTogetherNs))
+            part.what.why = Reason::none;
+}
+
+Status wait_before(Part &part) {
+    FLX_TRY(part.comm->before(part.calls.front()->stream));
+    std::vector<cudaStream_t> known{part.calls.front()->stream};
+    for (const Deferred *call : part.calls) {
+        if (std::find(known.begin(), known.end(), call->stream) != known.end())
+            continue;
+        FLX_TRY(part.comm->before_also(call->stream));
+        known.push_back(call->stream);
+    }
+    return {};
+}
+
+std::vector<Part> parts_of(const Group &ending) {
+    std::vector<Part> parts;
+    for (const std::shared_ptr<Communicator> &comm : ending.comms) {
+        Part part{comm, {}, {}, false};
+        for (const Deferred &call : ending.calls)
+            if (call.comm == comm->handle)
+                part.calls.push_back(&call);
+        parts.push_back(std::move(part));
+    }
+    return parts;
+}
+
+/// The group's end: NCCL's part first, then FLX's, the same way on all ranks.
+ncclResult_t end_group() {
+    Group ending = std::exchange(group(), {});
+    ncclResult_t result = ending.result;
+    const auto keep = [&](ncclResult_t other) {
+        if (is_error(other) && !is_error(result))
+            result = other;
+    };
+    std::vector<Part> parts = parts_of(ending);
+    decide(parts);
+    for (Part &part : parts) {
+        const std::lock_guard guard(part.comm->mutex);
+        for (const Deferred *call : part.calls) {
+            count(*part.comm, call->request, part.what.why);
+            note_message(*part.comm, call->request);
+        }
+        if (part.what.why == Reason::none)
+            continue;
+        if (Status status = wait_before(part); !status.ok())
+            keep(part.comm->fail_with(std::move(status)));
+        for (const Deferred *call : part.calls)
+            keep(pass_on(call->request, call->comm, call->stream));
+    }
+    const ncclResult_t ended = FLX_REAL(ncclGroupEnd);
+    keep(ended);
+    for (Part &part : parts) {
+        if (is_error(result))
+            break;
+        const std::lock_guard guard(part.comm->mutex);
+        const cudaStream_t stream = part.calls.front()->stream;
+        if (part.what.why == Reason::none) {
+            keep(part.comm->serve(part.what.whole, stream));
+            continue;
+        }
+        keep(settle(*part.comm, ended));
+        if (Status status = part.comm->after(stream); !status.ok())
+            keep(part.comm->fail_with(std::move(status)));
+    }
+    if (!is_error(result))
+        result = ended;
+    finish_all(std::move(ending.creations), result);
+    return result;
+}
+
+}  // namespace
+
+bool in_group() {
+    return group().depth > 0;
+}
+
+void add_to_group(Creation creation) {
+    group().creations.push_back(std::move(creation));
+}
+
+ncclResult_t submit(const Request &request, ncclComm_t handle, cudaStream_t stream) {
+    if (Inside::now())
+        return pass_on(request, handle, stream);
+    last_words().clear();
+    const std::shared_ptr<Communicator> comm = find(handle);
+    if (comm == nullptr)
+        return pass_on(request, handle, stream);
+    switch (comm->state.load(std::memory_order_acquire)) {
+        case Communicator::State::passive:
+            count(*comm, request, comm->why.load(std::memory_order_relaxed));
+            return pass_on(request, handle, stream);
+        case Communicator::State::preparing:
+            last_words() = "FLX: the communicator is not ready yet; ncclCommGetAsyncError tells when it is";
+            return ncclInvalidArgument;
+        case Communicator::State::active:
+            break;
+    }
+    if (!in_group())
+        return carry_out(*comm, request, stream);
+    Group &mine = group();
+    mine.calls.push_back({request, handle, stream});
+    if (std::find(mine.comms.begin(), mine.comms.end(), comm) == mine.comms.end())
+        mine.comms.push_back(comm);
+    return ncclSuccess;
+}
+
+namespace {
+
+ncclResult_t start_group() {
+    const ncclResult_t result = FLX_REAL(ncclGroupStart);
+    if (!Inside::now() && result == ncclSuccess)
+        ++group().depth;
+    return result;
+}
+
+ncclResult_t end_or_leave_group() {
+    if (Inside::now() || group().depth == 0)
+        return FLX_REAL(ncclGroupEnd);
+    last_words().clear();
+    if (group().depth == 1)
+        return end_group();
+    --group().depth;
+    return FLX_REAL(ncclGroupEnd);
+}
+
+/// NCCL says how long it would take for all of it; nothing is carried out.
+ncclResult_t simulate_group(ncclSimInfo_t *info) {
+    Group ending = std::exchange(group(), {});
+    for (const Deferred &call : ending.calls)
+        (void)pass_on(call.request, call.comm, call.stream);
+    return FLX_REAL(ncclGroupSimulateEnd, info);
+}
+
+}  // namespace
+}  // namespace flx::nccl
+
+using flx::nccl::Kind;
+using flx::nccl::submit;
+
+FLX_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                      ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+    return submit({Kind::allreduce, sendbuff, recvbuff, count, datatype, op, 0}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                   ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+    return submit({Kind::reduce, sendbuff, recvbuff, count, datatype, op, root}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
+                                          ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                          cudaStream_t stream) {
+    return submit({Kind::reduce_scatter, sendbuff, recvbuff, recvcount, datatype, op, 0}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                      int root, ncclComm_t comm, cudaStream_t stream) {
+    return submit({Kind::broadcast, sendbuff, recvbuff, count, datatype, ncclSum, root}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                                  cudaStream_t stream) {
+    return submit({Kind::broadcast, buff, buff, count, datatype, ncclSum, root}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
+                                      ncclComm_t comm, cudaStream_t stream) {
+    return submit({Kind::allgather, sendbuff, recvbuff, sendcount, datatype, ncclSum, 0}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                     ncclComm_t comm, cudaStream_t stream) {
+    return submit({Kind::alltoall, sendbuff, recvbuff, count, datatype, ncclSum, 0}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                   int root, ncclComm_t comm, cudaStream_t stream) {
+    return submit({Kind::gather, sendbuff, recvbuff, count, datatype, ncclSum, root}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                    int root, ncclComm_t comm, cudaStream_t stream) {
+    return submit({Kind::scatter, sendbuff, recvbuff, count, datatype, ncclSum, root}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                                 cudaStream_t stream) {
+    return submit({Kind::send, sendbuff, nullptr, count, datatype, ncclSum, peer}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                                 cudaStream_t stream) {
+    return submit({Kind::recv, nullptr, recvbuff, count, datatype, ncclSum, peer}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclGroupStart() {
+    return flx::nccl::start_group();
+}
+
+FLX_EXPORT ncclResult_t ncclGroupEnd() {
+    return flx::nccl::end_or_leave_group();
+}
+
+FLX_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
+    if (flx::nccl::Inside::now() || flx::nccl::group().depth == 0)
+        return FLX_REAL(ncclGroupSimulateEnd, simInfo);
+    return flx::nccl::simulate_group(simInfo);
+}

@@ -1,0 +1,19 @@
+/// \file calls.h
+/// A call on its way: at once to FLX or NCCL, or kept until the end of its group.
+#pragma once
+
+#include <vector>
+
+#include "communicators.h"
+
+namespace flx::nccl {
+
+/// Any collective, send or receive.
+ncclResult_t submit(const Request &request, ncclComm_t comm, cudaStream_t stream);
+
+/// Whether this thread is in a group.
+bool in_group();
+/// A communicator that the group makes is finished at its end.
+void add_to_group(Creation creation);
+
+}  // namespace flx::nccl

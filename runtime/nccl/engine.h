@@ -1,0 +1,77 @@
+/// \file engine.h
+/// What this library needs of FLX's collectives on GPUs and of CUDA, as an interface: engine_cuda.cpp is the real one,
+/// engine_absent.cpp says why there is none, and tests have one that needs no GPU.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "bootstrap.h"
+#include "config.h"
+#include "routing.h"
+#include "status.h"
+
+namespace flx::nccl {
+
+/// FLX's side of one rank of a communicator. One thread at a time, but for what says otherwise.
+class Lane {
+  public:
+    Lane() = default;
+    Lane(const Lane &) = delete;
+    Lane &operator=(const Lane &) = delete;
+    /// Gives up what still runs, so that nothing on the GPU waits for a peer any more.
+    virtual ~Lane() = default;
+    /// Returns when it is on the stream; waits for no peer.
+    virtual Status enqueue(const Work &work, cudaStream_t stream) = 0;
+    /// Why its peers can no longer be reached, if so.
+    virtual Status failure() = 0;
+    /// Collective: no rank frees what a peer still uses.
+    virtual void close() = 0;
+};
+
+/// CUDA's events, which order streams. Null handles are allowed and do nothing.
+using Event = void *;
+
+class Engine {
+  public:
+    Engine() = default;
+    Engine(const Engine &) = delete;
+    Engine &operator=(const Engine &) = delete;
+    virtual ~Engine() = default;
+
+    /// Empty: it can serve.
+    [[nodiscard]] virtual std::string why_none() = 0;
+    /// Collective. `device`: CUDA's number of this rank's GPU.
+    virtual Status make(std::unique_ptr<Bootstrap> bootstrap, const Config &config, int device,
+                        std::unique_ptr<Lane> &result) = 0;
+
+    virtual Status make_event(int device, Event &event) = 0;
+    virtual void free_event(Event event) = 0;
+    /// `external`: as a node of the graph that the stream captures.
+    virtual Status record(Event event, cudaStream_t stream, bool external) = 0;
+    virtual Status wait(Event event, cudaStream_t stream, bool external) = 0;
+    /// Names the capture under way on the stream; 0: none.
+    virtual Status capture_of(cudaStream_t stream, uint64_t &id) = 0;
+
+    /// For measuring on `device`: two buffers of so many bytes each, and a stream. Nothing made: an error.
+    struct Bench {
+        void *in = nullptr;
+        void *out = nullptr;
+        size_t bytes = 0;
+        cudaStream_t stream = nullptr;
+    };
+    virtual Status open_bench(int device, size_t bytes, Bench &bench) = 0;
+    virtual void close_bench(int device, Bench &bench) = 0;
+    /// Microseconds on the stream of one of `turns` calls, after `warm` of them.
+    virtual Status time(const Bench &bench, int device, int warm, int turns, const std::function<Status()> &call,
+                        double &us) = 0;
+    /// Runs `body` with `device` current.
+    virtual void on_device(int device, const std::function<void()> &body) = 0;
+};
+
+/// The process's one.
+Engine &engine();
+
+}  // namespace flx::nccl

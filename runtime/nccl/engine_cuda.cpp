@@ -1,0 +1,205 @@
+/// FLX's collectives on GPUs, and CUDA's streams and events.
+#include <mutex>
+#include <unordered_map>
+
+#include "communicator.h"
+#include "cuda/driver.h"
+#include "cuda/group.h"
+#include "engine.h"
+
+namespace flx::nccl {
+namespace {
+
+using cuda::CurrentDevice;
+
+cuda::Kind kind_of(Kind kind) {
+    switch (kind) {
+        case Kind::allreduce:
+            return cuda::Kind::allreduce;
+        case Kind::allgather:
+            return cuda::Kind::allgather;
+        case Kind::reduce_scatter:
+            return cuda::Kind::reduce_scatter_block;
+        case Kind::reduce:
+            return cuda::Kind::reduce;
+        case Kind::alltoall:
+            return cuda::Kind::alltoall;
+        default:
+            return cuda::Kind::bcast;
+    }
+}
+
+class CudaLane final : public Lane {
+  public:
+    CudaLane(std::unique_ptr<Communicator> comm, int device) : comm_(std::move(comm)), device_(device) {}
+    ~CudaLane() override {
+        const CurrentDevice current(device_);
+        comm_.reset();
+    }
+
+    Status enqueue(const Work &work, cudaStream_t stream) override {
+        cuda::Call call{kind_of(work.kind), work.in, work.out, work.count, work.type, work.op, work.root};
+        if (work.kind == Kind::broadcast) {
+            // FLX's has one buffer: what comes out is what went in.
+            if (comm_->rank() == work.root && work.in != work.out) {
+                const CurrentDevice current(device_);
+                FLX_TRY_CUDA(cudaMemcpyAsync(work.out, work.in, work.count * size_of_type(work.type),
+                                             cudaMemcpyDeviceToDevice, stream));
+            }
+            call.in = work.out;
+        } else if (work.kind == Kind::reduce && comm_->rank() != work.root) {
+            call.out = nullptr;
+        }
+        return comm_->run_on_device(call, stream, false);
+    }
+    /// A call of nothing says what the watcher found.
+    Status failure() override {
+        return comm_->run_on_device({cuda::Kind::allreduce, nullptr, nullptr, 0, FLX_UINT8, FLX_SUM, 0}, nullptr,
+                                    false);
+    }
+    void close() override {
+        const CurrentDevice current(device_);
+        comm_->close();
+    }
+
+  private:
+    static size_t size_of_type(flx_dtype_t type) { return flx::size_of(type); }
+
+    std::unique_ptr<Communicator> comm_;
+    int device_;
+};
+
+class CudaEngine final : public Engine {
+  public:
+    std::string why_none() override { return cuda::why_none(); }
+
+    Status make(std::unique_ptr<Bootstrap> bootstrap, const Config &config, int device,
+                std::unique_ptr<Lane> &result) override {
+        const CurrentDevice current(device);
+        std::shared_ptr<Process> process;
+        FLX_TRY(agree(*bootstrap, process_of(device, process)));
+        std::unique_ptr<Communicator> comm;
+        FLX_TRY(Communicator::make(std::move(process), std::move(bootstrap), config, nullptr, comm));
+        if (comm->devices() == nullptr) {
+            // Says why. Collective, as all ranks lack them.
+            FLX_TRY(comm->run_on_device({cuda::Kind::allreduce, nullptr, nullptr, 0, FLX_UINT8, FLX_SUM, 0}, nullptr,
+                                        false));
+        }
+        result = std::make_unique<CudaLane>(std::move(comm), device);
+        return {};
+    }
+
+    Status make_event(int device, Event &event) override {
+        const CurrentDevice current(device);
+        cudaEvent_t made = nullptr;
+        FLX_TRY_CUDA(cudaEventCreateWithFlags(&made, cudaEventDisableTiming));
+        event = made;
+        return {};
+    }
+    void free_event(Event event) override {
+        if (event != nullptr)
+            cudaEventDestroy(static_cast<cudaEvent_t>(event));
+    }
+    Status record(Event event, cudaStream_t stream, bool external) override {
+        return cuda::check(cudaEventRecordWithFlags(static_cast<cudaEvent_t>(event), stream,
+                                                    external ? cudaEventRecordExternal : cudaEventRecordDefault),
+                           "cudaEventRecord");
+    }
+    Status wait(Event event, cudaStream_t stream, bool external) override {
+        return cuda::check(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event),
+                                               external ? cudaEventWaitExternal : cudaEventWaitDefault),
+                           "cudaStreamWaitEvent");
+    }
+    Status capture_of(cudaStream_t stream, uint64_t &id) override {
+        cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+        unsigned long long found = 0;
+        // The legacy stream cannot be asked while another is captured; it is not captured itself.
+        const cudaError_t error = cudaStreamGetCaptureInfo(stream, &state, &found);
+        if (error == cudaErrorStreamCaptureImplicit)
+            cudaGetLastError();
+        else
+            FLX_TRY(cuda::check(error, "cudaStreamGetCaptureInfo"));
+        id = error == cudaSuccess && state == cudaStreamCaptureStatusActive ? found : 0;
+        return {};
+    }
+
+    Status open_bench(int device, size_t bytes, Bench &bench) override {
+        const CurrentDevice current(device);
+        const auto made = [&]() -> Status {
+            FLX_TRY_CUDA(cudaMalloc(&bench.in, bytes));
+            FLX_TRY_CUDA(cudaMalloc(&bench.out, bytes));
+            FLX_TRY_CUDA(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking));
+            FLX_TRY_CUDA(cudaMemsetAsync(bench.in, 0, bytes, bench.stream));
+            FLX_TRY_CUDA(cudaStreamSynchronize(bench.stream));
+            return {};
+        };
+        const Status status = made();
+        bench.bytes = bytes;
+        if (!status.ok())
+            close_bench(device, bench);
+        return status;
+    }
+    void close_bench(int device, Bench &bench) override {
+        const CurrentDevice current(device);
+        if (bench.stream != nullptr)
+            cudaStreamDestroy(bench.stream);
+        cudaFree(bench.in);
+        cudaFree(bench.out);
+        cudaGetLastError();
+        bench = {};
+    }
+    Status time(const Bench &bench, int device, int warm, int turns, const std::function<Status()> &call,
+                double &us) override {
+        const CurrentDevice current(device);
+        struct Events {
+            cudaEvent_t begin = nullptr, end = nullptr;
+            ~Events() {
+                for (cudaEvent_t event : {begin, end})
+                    if (event != nullptr)
+                        cudaEventDestroy(event);
+            }
+        } events;
+        FLX_TRY_CUDA(cudaEventCreate(&events.begin));
+        FLX_TRY_CUDA(cudaEventCreate(&events.end));
+        for (int turn = 0; turn < warm; ++turn)
+            FLX_TRY(call());
+        FLX_TRY_CUDA(cudaEventRecord(events.begin, bench.stream));
+        for (int turn = 0; turn < turns; ++turn)
+            FLX_TRY(call());
+        FLX_TRY_CUDA(cudaEventRecord(events.end, bench.stream));
+        FLX_TRY_CUDA(cudaEventSynchronize(events.end));
+        float ms = 0;
+        FLX_TRY_CUDA(cudaEventElapsedTime(&ms, events.begin, events.end));
+        us = 1000.0 * ms / turns;
+        return {};
+    }
+    void on_device(int device, const std::function<void()> &body) override {
+        const CurrentDevice current(device);
+        body();
+    }
+
+  private:
+    /// Each GPU's rank has one of its own, as if it were a process: several ranks of a communicator may be here. It
+    /// goes with the last communicator of that GPU.
+    Status process_of(int device, std::shared_ptr<Process> &process) {
+        const std::lock_guard guard(mutex_);
+        process = processes_[device].lock();
+        if (process != nullptr)
+            return {};
+        FLX_TRY(Process::make(true, process));
+        processes_[device] = process;
+        return {};
+    }
+
+    std::mutex mutex_;
+    std::unordered_map<int, std::weak_ptr<Process>> processes_;
+};
+
+}  // namespace
+
+Engine &engine() {
+    static auto *const only = new CudaEngine;
+    return *only;
+}
+
+}  // namespace flx::nccl

@@ -1,0 +1,16 @@
+/// \file measure.h
+/// How fast FLX and NCCL are, on this communicator's GPUs, when it is made.
+#pragma once
+
+#include "bootstrap.h"
+#include "engine.h"
+#include "routing.h"
+
+namespace flx::nccl {
+
+/// Collective: the same table on all ranks. Between the same GPUs only the first communicator is measured, as all that
+/// are made later have its table. A rank that has no memory for it, or where a call fails, leaves all sizes that it
+/// could not measure to NCCL. Takes some tenths of a second.
+Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm, int device, Table &table);
+
+}  // namespace flx::nccl
