@@ -5,6 +5,7 @@
 #include "communicator.h"
 #include "cuda/driver.h"
 #include "cuda/group.h"
+#include "dtype.h"
 #include "engine.h"
 
 namespace flx::nccl {

@@ -1,0 +1,132 @@
+/// An engine for libflx_nccl.so's parts that needs no GPU: collectives on fake streams, with notes of what it did.
+/// FLX_TEST_NCCL_FAIL=RANK: that rank cannot make its side; FLX_TEST_NCCL_BREAK=RANK: its third call fails.
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "engine.h"
+#include "fake_device.h"
+
+namespace flx::nccl {
+namespace {
+
+int rank_named(const char *variable) {
+    const char *text = std::getenv(variable);
+    return text == nullptr ? -1 : std::atoi(text);
+}
+
+thread_local bool by_flx = false;
+thread_local double bytes_of_call = 0;  ///< of the last one by FLX, which is measured first
+
+class FakeLane final : public Lane {
+  public:
+    FakeLane(std::unique_ptr<Bootstrap> bootstrap, std::string id)
+        : bootstrap_(std::move(bootstrap)), id_(std::move(id)) {}
+    ~FakeLane() override { fake::note("flx gone " + std::to_string(bootstrap_->rank())); }
+
+    Status enqueue(const Work &work, cudaStream_t stream) override {
+        by_flx = true;
+        bytes_of_call = static_cast<double>(work.count * (work.type == FLX_UINT8 ? 1 : 4));
+        const int rank = bootstrap_->rank();
+        if (rank == rank_named("FLX_TEST_NCCL_BREAK") && ++calls_ == 3)
+            broken_ = fail(FLX_ERR_PEER, "rank 1 (host nowhere) died; link nvlink");
+        FLX_TRY(broken_);
+        constexpr ncclDataType_t kMoved = ncclUint8;
+        const ncclDataType_t type = work.type == FLX_F32 ? ncclFloat32 : work.type == FLX_INT32 ? ncclInt32 : kMoved;
+        fake::Collective what{std::string(name_of(work.kind)), work.in,  work.out, work.count, type,
+                              work.op == FLX_AVG ? 4 : 0,      work.root};
+        fake::note("flx " + what.kind + " " + std::to_string(rank));
+        const std::string key = "flx/" + id_ + "/" + std::to_string(sequence_++);
+        fake::enqueue(stream, [this, key, what, rank]() mutable {
+            // The window is one operation's at a time.
+            if (running_.fetch_add(1) != 0)
+                fake::note("two at once");
+            std::this_thread::sleep_for(std::chrono::microseconds(300));
+            fake::meet(key, rank, bootstrap_->size(), &what, fake::carry_out);
+            running_.fetch_sub(1);
+        });
+        return {};
+    }
+    Status failure() override { return broken_; }
+    void close() override {
+        if (bootstrap_->barrier().ok())
+            fake::note("flx closed " + std::to_string(bootstrap_->rank()));
+    }
+
+  private:
+    std::unique_ptr<Bootstrap> bootstrap_;
+    std::string id_;
+    uint64_t sequence_ = 0;
+    int calls_ = 0;
+    Status broken_;
+    std::atomic<int> running_{0};
+};
+
+/// FLX takes 5 us and 20 bytes a nanosecond, NCCL 10 us and 40: as good as each other at 200 KB.
+class FakeEngine final : public Engine {
+  public:
+    std::string why_none() override { return {}; }
+    Status make(std::unique_ptr<Bootstrap> bootstrap, const Config & /*config*/, int /*device*/,
+                std::unique_ptr<Lane> &result) override {
+        static std::atomic<uint64_t> next{1};
+        const uint64_t mine = next++;
+        std::vector<uint64_t> all(bootstrap->size());
+        FLX_TRY(bootstrap->allgather(&mine, sizeof mine, all.data()));
+        if (bootstrap->rank() == rank_named("FLX_TEST_NCCL_FAIL"))
+            return fail(FLX_ERR_SYSTEM, "this rank cannot, as the test wishes");
+        result = std::make_unique<FakeLane>(std::move(bootstrap), std::to_string(all[0]));
+        return {};
+    }
+    Status make_event(int /*device*/, Event &event) override {
+        event = fake::make_event();
+        return {};
+    }
+    void free_event(Event /*event*/) override {}
+    Status record(Event event, cudaStream_t stream, bool /*external*/) override {
+        fake::record(static_cast<fake::Event *>(event), stream);
+        return {};
+    }
+    Status wait(Event event, cudaStream_t stream, bool /*external*/) override {
+        fake::wait(static_cast<fake::Event *>(event), stream);
+        return {};
+    }
+    Status capture_of(cudaStream_t /*stream*/, uint64_t &id) override {
+        id = 0;
+        return {};
+    }
+    Status open_bench(int /*device*/, size_t bytes, Bench &bench) override {
+        constexpr size_t kMemory = size_t{1} << 20;
+        if (bytes > kMemory)
+            return fail(FLX_ERR_SYSTEM, "no memory");
+        bench = {std::calloc(bytes, 1), std::calloc(bytes, 1), bytes, fake::make_stream()};
+        return {};
+    }
+    void close_bench(int /*device*/, Bench &bench) override {
+        std::free(bench.in);
+        std::free(bench.out);
+        if (bench.stream != nullptr)
+            fake::free_stream(bench.stream);
+        bench = {};
+    }
+    Status time(const Bench &bench, int /*device*/, int /*warm*/, int /*turns*/, const std::function<Status()> &call,
+                double &us) override {
+        by_flx = false;
+        FLX_TRY(call());
+        if (!fake::synchronize(bench.stream))
+            return fail(FLX_ERR_SYSTEM, "a call did not end");
+        us = by_flx ? 5 + bytes_of_call / 20e3 : 10 + bytes_of_call / 40e3;
+        return {};
+    }
+    void on_device(int /*device*/, const std::function<void()> &body) override { body(); }
+};
+
+}  // namespace
+
+Engine &engine() {
+    static auto *const only = new FakeEngine;
+    return *only;
+}
+
+}  // namespace flx::nccl
