@@ -1,6 +1,9 @@
 /// The part of a communicator that has to do with GPUs: when they are opened, and whether its ranks are there.
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <random>
 #include <vector>
 
 #include "board.h"
@@ -37,6 +40,20 @@ Kind kind_of(algorithms::Collective collective) {
 
 }  // namespace cuda
 
+namespace {
+
+/// Equal for ranks that are threads of one process, whose GPUs reach each other without handles, and for no others. The
+/// communicator's process does not tell: such ranks have one each.
+uint64_t system_process() {
+    static const uint64_t random = [] {
+        std::random_device device;
+        return uint64_t{device()} << 32 | device();
+    }();
+    return random ^ static_cast<uint64_t>(getpid());  // a forked one is another
+}
+
+}  // namespace
+
 /// Reads only what does not change, or is made for several threads.
 class Communicator::DeviceHealth final : public cuda::Health {
   public:
@@ -71,7 +88,7 @@ Status Communicator::open_devices() {
                     hosts_);
     if (device_health_ == nullptr)
         device_health_ = std::make_unique<DeviceHealth>(*this);
-    return cuda::Group::make(*bootstrap_, config_, process_->uid(), *device_health_, devices_);
+    return cuda::Group::make(*bootstrap_, config_, system_process(), *device_health_, devices_);
 }
 
 /// Collective, when a communicator is made: not later, if it can be now, since a first call may be in a capture.
