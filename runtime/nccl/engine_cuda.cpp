@@ -1,5 +1,7 @@
 /// FLX's collectives on GPUs, and CUDA's streams and events.
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "communicator.h"
@@ -28,6 +30,18 @@ cuda::Kind kind_of(Kind kind) {
         default:
             return cuda::Kind::bcast;
     }
+}
+
+/// An event, and whose: the streams without a handle of their own are the current device's.
+struct CudaEvent {
+    cudaEvent_t event = nullptr;
+    int device = 0;
+};
+CudaEvent &of(Event event) {
+    return *static_cast<CudaEvent *>(event);
+}
+bool is_default(cudaStream_t stream) {
+    return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
 }
 
 class CudaLane final : public Lane {
@@ -92,35 +106,43 @@ class CudaEngine final : public Engine {
 
     Status make_event(int device, Event &event) override {
         const CurrentDevice current(device);
-        cudaEvent_t made = nullptr;
-        FLX_TRY_CUDA(cudaEventCreateWithFlags(&made, cudaEventDisableTiming));
-        event = made;
+        auto made = std::make_unique<CudaEvent>();
+        made->device = device;
+        FLX_TRY_CUDA(cudaEventCreateWithFlags(&made->event, cudaEventDisableTiming));
+        event = made.release();
         return {};
     }
     void free_event(Event event) override {
-        if (event != nullptr)
-            cudaEventDestroy(static_cast<cudaEvent_t>(event));
+        if (event == nullptr)
+            return;
+        cudaEventDestroy(of(event).event);
+        delete &of(event);
     }
     Status record(Event event, cudaStream_t stream, bool external) override {
-        return cuda::check(cudaEventRecordWithFlags(static_cast<cudaEvent_t>(event), stream,
+        std::optional<CurrentDevice> current;
+        if (is_default(stream))
+            current.emplace(of(event).device);
+        return cuda::check(cudaEventRecordWithFlags(of(event).event, stream,
                                                     external ? cudaEventRecordExternal : cudaEventRecordDefault),
                            "cudaEventRecord");
     }
     Status wait(Event event, cudaStream_t stream, bool external) override {
-        return cuda::check(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event),
-                                               external ? cudaEventWaitExternal : cudaEventWaitDefault),
-                           "cudaStreamWaitEvent");
+        std::optional<CurrentDevice> current;
+        if (is_default(stream))
+            current.emplace(of(event).device);
+        return cuda::check(
+            cudaStreamWaitEvent(stream, of(event).event, external ? cudaEventWaitExternal : cudaEventWaitDefault),
+            "cudaStreamWaitEvent");
     }
     Status capture_of(cudaStream_t stream, uint64_t &id) override {
+        id = 0;
+        if (is_default(stream))  // the legacy one cannot be captured; of the other nobody knows whose it is
+            return {};
         cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
         unsigned long long found = 0;
-        // The legacy stream cannot be asked while another is captured; it is not captured itself.
-        const cudaError_t error = cudaStreamGetCaptureInfo(stream, &state, &found);
-        if (error == cudaErrorStreamCaptureImplicit)
-            cudaGetLastError();
-        else
-            FLX_TRY(cuda::check(error, "cudaStreamGetCaptureInfo"));
-        id = error == cudaSuccess && state == cudaStreamCaptureStatusActive ? found : 0;
+        FLX_TRY_CUDA(cudaStreamGetCaptureInfo(stream, &state, &found));
+        if (state == cudaStreamCaptureStatusActive)
+            id = found;
         return {};
     }
 

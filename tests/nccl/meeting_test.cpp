@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "agreement.h"
+#include "communicator.h"
 #include "rendezvous.h"
 
 namespace flx::nccl {
@@ -210,6 +211,40 @@ TEST(Rendezvous, PatienceEnds) {
         }
         while (!over)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+}
+
+/// FLX's own communicator, between ranks that met here: what libflx_nccl.so makes, without the GPUs.
+TEST(Rendezvous, FlxMakesACommunicatorOverIt) {
+    const std::string key = new_key();
+    constexpr int kRanks = 3;
+    std::atomic<int> entered{0};
+    with_threads(kRanks, [&](int rank) {
+        const auto here = come(key, rank, kRanks, entered);
+        const std::unique_ptr<Bootstrap> bootstrap = here->bootstrap();
+        for (int turn = 0; turn < 2; ++turn) {
+            std::unique_ptr<Bootstrap> own;
+            ASSERT_TRUE(bootstrap->dup(own).ok());
+            std::shared_ptr<Process> process;
+            ASSERT_TRUE(Process::make(true, process).ok());
+            Config config;
+            for (const auto &[name, value] : {std::pair{"FLX_RAILS", "none"}, {"FLX_PROBE_MS", "0"}})
+                ASSERT_TRUE(config.set(name, value, "test").ok());
+            std::unique_ptr<flx::Communicator> comm;
+            const Status made = flx::Communicator::make(process, std::move(own), config, nullptr, comm);
+            ASSERT_TRUE(made.ok()) << made.sentence();
+            std::vector<int32_t> in(1000, rank + 1), out(1000);
+            Call call;
+            call.operation.collective = algorithms::Collective::allreduce;
+            call.operation.in = in.data();
+            call.operation.out = out.data();
+            call.operation.count = in.size();
+            call.operation.dtype = FLX_INT32;
+            call.operation.op = FLX_SUM;
+            ASSERT_TRUE(comm->run(call).ok());
+            EXPECT_EQ(out[999], 1 + 2 + 3);
+            comm->close();
+        }
     });
 }
 
