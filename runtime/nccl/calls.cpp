@@ -95,17 +95,20 @@ ncclResult_t settle(const Communicator &comm, ncclResult_t result) {
     return result;
 }
 
-/// Outside groups.
+/// Outside groups. NCCL is called without the mutex: it may wait for a peer that died, until another thread aborts.
 ncclResult_t carry_out(Communicator &comm, const Request &request, cudaStream_t stream) {
-    const std::lock_guard guard(comm.mutex);
-    const Reason why = route_on(comm, request);
-    count(comm, request, why);
-    if (why == Reason::none)
-        return comm.serve(request, stream);
-    note_message(comm, request);
-    if (Status status = comm.before(stream); !status.ok())
-        return comm.fail_with(std::move(status));
+    {
+        const std::lock_guard guard(comm.mutex);
+        const Reason why = route_on(comm, request);
+        count(comm, request, why);
+        if (why == Reason::none)
+            return comm.serve(request, stream);
+        note_message(comm, request);
+        if (Status status = comm.before(stream); !status.ok())
+            return comm.fail_with(std::move(status));
+    }
     const ncclResult_t result = settle(comm, pass_on(request, comm.handle, stream));
+    const std::lock_guard guard(comm.mutex);
     if (!is_error(result))
         if (Status status = comm.after(stream); !status.ok())
             return comm.fail_with(std::move(status));
@@ -168,7 +171,7 @@ ncclResult_t end_group() {
     std::vector<Part> parts = parts_of(ending);
     decide(parts);
     for (Part &part : parts) {
-        const std::lock_guard guard(part.comm->mutex);
+        std::unique_lock guard(part.comm->mutex);
         for (const Deferred *call : part.calls) {
             count(*part.comm, call->request, part.what.why);
             note_message(*part.comm, call->request);
@@ -177,6 +180,7 @@ ncclResult_t end_group() {
             continue;
         if (Status status = wait_before(part); !status.ok())
             keep(part.comm->fail_with(std::move(status)));
+        guard.unlock();
         for (const Deferred *call : part.calls)
             keep(pass_on(call->request, call->comm, call->stream));
     }
@@ -185,14 +189,13 @@ ncclResult_t end_group() {
     for (Part &part : parts) {
         if (is_error(result))
             break;
+        if (part.what.why != Reason::none)
+            keep(settle(*part.comm, ended));
         const std::lock_guard guard(part.comm->mutex);
         const cudaStream_t stream = part.calls.front()->stream;
-        if (part.what.why == Reason::none) {
+        if (part.what.why == Reason::none)
             keep(part.comm->serve(part.what.whole, stream));
-            continue;
-        }
-        keep(settle(*part.comm, ended));
-        if (Status status = part.comm->after(stream); !status.ok())
+        else if (Status status = part.comm->after(stream); !status.ok())
             keep(part.comm->fail_with(std::move(status)));
     }
     if (!is_error(result))

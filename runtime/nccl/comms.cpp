@@ -140,8 +140,9 @@ FLX_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asy
     }
     const ncclResult_t result = FLX_REAL(ncclCommGetAsyncError, comm, asyncError);
     if (known && known->active() && result == ncclSuccess && *asyncError == ncclSuccess) {
-        const std::lock_guard guard(known->mutex);
-        if (known->lane)
+        // A call that is at work finds out itself.
+        const std::unique_lock guard(known->mutex, std::try_to_lock);
+        if (guard.owns_lock() && known->lane)
             if (flx::Status status = known->failure.ok() ? known->lane->failure() : known->failure; !status.ok())
                 *asyncError = known->fail_with(std::move(status));
     }

@@ -131,9 +131,9 @@ ncclResult_t code_of(const Status &status) {
 }
 
 Status Communicator::before(cudaStream_t stream) {
-    uint64_t capture = 0;
-    FLX_TRY(engine().capture_of(stream, capture));
-    steps_ = order.next(stream, capture);
+    Engine::Stream found;
+    FLX_TRY(engine().look_at(stream, found));
+    steps_ = order.next(found.name, found.capture);
     if (steps_.wait_captured)
         FLX_TRY(engine().wait(captured, stream, false));
     if (steps_.wait_last)
@@ -173,6 +173,8 @@ ncclResult_t Communicator::fail_with(Status status) {
 ncclResult_t Communicator::serve(const Request &request, cudaStream_t stream) {
     if (!failure.ok())
         return fail_with({});
+    if (lane == nullptr)
+        return fail_with(fail(FLX_ERR_COMM, "the communicator was aborted or revoked"));
     const auto put = [&]() -> Status {
         FLX_TRY(before(stream));
         FLX_TRY(lane->enqueue(work_of(request, ranks), stream));

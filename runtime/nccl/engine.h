@@ -52,8 +52,11 @@ class Engine {
     /// `external`: as a node of the graph that the stream captures.
     virtual Status record(Event event, cudaStream_t stream, bool external) = 0;
     virtual Status wait(Event event, cudaStream_t stream, bool external) = 0;
-    /// Names the capture under way on the stream; 0: none.
-    virtual Status capture_of(cudaStream_t stream, uint64_t &id) = 0;
+    struct Stream {
+        uint64_t name = 0;     ///< no other stream ever has it
+        uint64_t capture = 0;  ///< names the capture under way; 0: none
+    };
+    virtual Status look_at(cudaStream_t stream, Stream &found) = 0;
 
     /// For measuring on `device`: two buffers of so many bytes each, and a stream. Nothing made: an error.
     struct Bench {

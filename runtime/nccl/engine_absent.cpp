@@ -15,7 +15,7 @@ class Absent final : public Engine {
     void free_event(Event /*event*/) override {}
     Status record(Event /*event*/, cudaStream_t /*stream*/, bool /*external*/) override { return none(); }
     Status wait(Event /*event*/, cudaStream_t /*stream*/, bool /*external*/) override { return none(); }
-    Status capture_of(cudaStream_t /*stream*/, uint64_t & /*id*/) override { return none(); }
+    Status look_at(cudaStream_t /*stream*/, Stream & /*found*/) override { return none(); }
     Status open_bench(int /*device*/, size_t /*bytes*/, Bench & /*bench*/) override { return none(); }
     void close_bench(int /*device*/, Bench & /*bench*/) override {}
     Status time(const Bench & /*bench*/, int /*device*/, int /*warm*/, int /*turns*/,

@@ -134,15 +134,17 @@ class CudaEngine final : public Engine {
             cudaStreamWaitEvent(stream, of(event).event, external ? cudaEventWaitExternal : cudaEventWaitDefault),
             "cudaStreamWaitEvent");
     }
-    Status capture_of(cudaStream_t stream, uint64_t &id) override {
-        id = 0;
+    Status look_at(cudaStream_t stream, Stream &found) override {
+        found = {reinterpret_cast<uintptr_t>(stream), 0};
         if (is_default(stream))  // the legacy one cannot be captured; of the other nobody knows whose it is
             return {};
         cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
-        unsigned long long found = 0;
-        FLX_TRY_CUDA(cudaStreamGetCaptureInfo(stream, &state, &found));
-        if (state == cudaStreamCaptureStatusActive)
-            id = found;
+        unsigned long long name = 0;
+        unsigned long long capture = 0;
+        FLX_TRY_CUDA(cudaStreamGetId(stream, &name));
+        FLX_TRY_CUDA(cudaStreamGetCaptureInfo(stream, &state, &capture));
+        constexpr unsigned long long kNamed = 1ULL << 63;  // apart from the default ones
+        found = {name | kNamed, state == cudaStreamCaptureStatusActive ? capture : 0};
         return {};
     }
 

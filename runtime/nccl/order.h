@@ -5,8 +5,6 @@
 
 #include <cstdint>
 
-#include "abi.h"
-
 namespace flx::nccl {
 
 /// There are two events per communicator: `last`, recorded after every operation, whether it is carried out now or when
@@ -19,9 +17,9 @@ class Order {
         bool external = false;       ///< what is done with `last` becomes nodes of the graph that is captured
     };
 
-    /// For the next operation, on `stream`; `capture` names the capture under way on it, 0: none. After it `last` is
-    /// recorded, and in a capture `captured` as well.
-    Steps next(cudaStream_t stream, uint64_t capture) {
+    /// For the next operation, on `stream` (a name that no other stream gets, as handles do); `capture` names the
+    /// capture under way on it, 0: none. After it `last` is recorded, and in a capture `captured` as well.
+    Steps next(uint64_t stream, uint64_t capture) {
         Steps steps;
         steps.external = capture != 0;
         if (capture != 0 && capture == capture_)
@@ -39,7 +37,7 @@ class Order {
     }
 
   private:
-    cudaStream_t stream_ = nullptr;
+    uint64_t stream_ = 0;
     uint64_t capture_ = 0;
     bool any_ = false;
     bool graphs_ = false;

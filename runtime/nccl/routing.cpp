@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, kReasons> kTexts = {
     "FLX_NCCL is off",
     "one rank",
     "more than 8 ranks",
-    "ranks on several hosts",
+    "ranks on several hosts, or some without FLX",
     "FLX has no GPU to use",
     "FLX could not make a communicator",
     "the communicator was revoked",

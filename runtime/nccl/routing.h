@@ -40,7 +40,7 @@ enum class Reason : uint8_t {
     off,           ///< FLX_NCCL=off
     alone,         ///< one rank
     many,          ///< more ranks than FLX serves
-    hosts,         ///< ranks on several hosts
+    hosts,         ///< ranks on several hosts, or where FLX is switched off
     no_gpu,        ///< FLX has no GPU here, or was built without CUDA
     failed,        ///< FLX could not make a communicator
     revoked,       ///< ncclCommRevoke, ncclCommShrink with abort

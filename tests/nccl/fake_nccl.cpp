@@ -301,10 +301,6 @@ FLX_EXPORT ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t typ
                                   cudaStream_t stream) {
     return ncclBroadcast(buffer, buffer, count, type, root, comm, stream);
 }
-FLX_EXPORT ncclResult_t ncclAlltoAll(const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
-                                     cudaStream_t stream) {
-    return collective("AlltoAll", in, out, count * comm->ranks, type, 0, 0, comm, stream);
-}
 FLX_EXPORT ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
                                       cudaStream_t stream) {
     return collective("AllGather", in, out, count * comm->ranks, type, 0, 0, comm, stream);
@@ -344,4 +340,14 @@ FLX_EXPORT ncclResult_t ncclGroupEnd() {
             thread.join();
     }
     return ending.nonblocking ? ncclInProgress : ncclSuccess;
+}
+/// By names that lead through the library in front, as NCCL's own calls may.
+FLX_EXPORT ncclResult_t ncclAlltoAll(const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
+                                     cudaStream_t stream) {
+    ncclGroupStart();
+    for (int peer = 0; peer < comm->ranks; ++peer) {
+        ncclSend(static_cast<const char *>(in) + peer * count * element(type), count, type, peer, comm, stream);
+        ncclRecv(static_cast<char *>(out) + peer * count * element(type), count, type, peer, comm, stream);
+    }
+    return ncclGroupEnd();
 }

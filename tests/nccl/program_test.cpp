@@ -154,6 +154,25 @@ TEST(Program, EveryCollectiveGivesWhatNcclGives) {
     EXPECT_EQ(notes.count("nccl "), kRanks);                  // destroyed
 }
 
+/// Large ones are NCCL's, whose all-to-all calls functions that are taken over.
+TEST(Program, WhatNcclCallsItselfGoesStraightToIt) {
+    use("auto");
+    constexpr int kRanks = 3;
+    with_comms(kRanks, [](int rank, ncclComm_t comm, cudaStream_t stream) {
+        const Ints in = values(rank, kLarge * kRanks);
+        Ints out(kLarge * kRanks);
+        Ints same = in;
+        ASSERT_EQ(ncclAlltoAll(in.data(), out.data(), kLarge, ncclInt32, comm, stream), ncclSuccess);
+        ASSERT_EQ(ncclBcast(same.data(), kLarge, ncclInt32, 1, comm, stream), ncclSuccess);
+        ASSERT_TRUE(fake::synchronize(stream));
+        EXPECT_EQ(out[2 * kLarge + 1], values(2, kLarge * kRanks)[rank * kLarge + 1]);
+        EXPECT_EQ(same[3], values(1, kLarge)[3]);
+    });
+    const Notes notes;
+    EXPECT_TRUE(notes.clean());
+    EXPECT_GE(notes.count("nccl Send"), kRanks * kRanks);
+}
+
 TEST(Program, WhatFlxLacksGoesToNccl) {
     use("on");
     with_comms(2, [](int, ncclComm_t comm, cudaStream_t stream) {

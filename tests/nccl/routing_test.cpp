@@ -155,33 +155,29 @@ TEST(Gather, WhatIsNoAllToAll) {
     EXPECT_EQ(with([](Calls &calls) { calls.add(Kind::allreduce, 0, 0, 10); }).why, Reason::grouped);
 }
 
-cudaStream_t stream(int number) {
-    return reinterpret_cast<cudaStream_t>(static_cast<uintptr_t>(number));
-}
-
 TEST(Order, OnlyWhatIsOnAnotherStreamIsWaitedFor) {
     Order order;
-    EXPECT_FALSE(order.next(stream(1), 0).wait_last);
-    EXPECT_FALSE(order.next(stream(1), 0).wait_last);
-    EXPECT_TRUE(order.next(stream(2), 0).wait_last);
-    EXPECT_FALSE(order.next(stream(2), 0).wait_last);
-    EXPECT_TRUE(order.next(stream(1), 0).wait_last);
+    EXPECT_FALSE(order.next(1, 0).wait_last);
+    EXPECT_FALSE(order.next(1, 0).wait_last);
+    EXPECT_TRUE(order.next(2, 0).wait_last);
+    EXPECT_FALSE(order.next(2, 0).wait_last);
+    EXPECT_TRUE(order.next(1, 0).wait_last);
 }
 
 TEST(Order, CapturesWaitForWhatComesBeforeTheirReplays) {
     Order order;
-    (void)order.next(stream(1), 0);
-    Order::Steps steps = order.next(stream(1), 7);
+    (void)order.next(1, 0);
+    Order::Steps steps = order.next(1, 7);
     EXPECT_TRUE(steps.wait_last && steps.external && !steps.wait_captured);
-    steps = order.next(stream(1), 7);
+    steps = order.next(1, 7);
     EXPECT_TRUE(!steps.wait_last && steps.external && !steps.wait_captured);
-    steps = order.next(stream(2), 7);  // forked within the capture
+    steps = order.next(2, 7);  // forked within the capture
     EXPECT_TRUE(!steps.wait_last && steps.external && steps.wait_captured);
     // From now on a replay may be anywhere.
-    steps = order.next(stream(2), 0);
+    steps = order.next(2, 0);
     EXPECT_TRUE(steps.wait_last && !steps.external && !steps.wait_captured);
-    EXPECT_TRUE(order.next(stream(2), 0).wait_last);
-    EXPECT_TRUE(order.next(stream(2), 8).wait_last);
+    EXPECT_TRUE(order.next(2, 0).wait_last);
+    EXPECT_TRUE(order.next(2, 8).wait_last);
 }
 
 }  // namespace
