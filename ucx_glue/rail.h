@@ -230,6 +230,7 @@ class Rail {
     void release_stale();
     void free_inbound(Inbound *chunk);
     [[nodiscard]] static bool more_comes(const Peer &peer);
+    [[nodiscard]] bool deaf() const;
     void owe(Peer &peer, uint32_t number, size_t bytes, bool prompt);
     void send_acks(Peer &peer);
     void send_due_acks(bool all);

@@ -33,10 +33,16 @@ Peer &Rail::peer_by_uid(uint64_t uid) {
     return *peer;
 }
 
+/// Closing its endpoints moves the worker once more. What comes late then must reach no link, which would keep it after
+/// the rail: its sender has lost this connection, or does so now, and sends it again.
+bool Rail::deaf() const {
+    return closing_ || line_.drops();
+}
+
 ucs_status_t Rail::chunk_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
                                  const ucp_am_recv_param_t *param) {
     auto &self = *static_cast<Rail *>(rail);
-    if (self.line_.drops())
+    if (self.deaf())
         return UCS_OK;
     ChunkWire wire;
     if (header_bytes < kChunkWireBytes || header_bytes > sizeof wire)
@@ -250,7 +256,7 @@ void Rail::send_due_acks(bool all) {
 ucs_status_t Rail::ack_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
                                const ucp_am_recv_param_t *) {
     auto &self = *static_cast<Rail *>(rail);
-    if (self.line_.drops())
+    if (self.deaf())
         return UCS_OK;
     AckWire wire;
     if (header_bytes != sizeof wire)
@@ -270,7 +276,7 @@ ucs_status_t Rail::ack_handler(void *rail, const void *header, size_t header_byt
 ucs_status_t Rail::ring_request_handler(void *rail, const void *header, size_t header_bytes, void *, size_t,
                                         const ucp_am_recv_param_t *) {
     auto &self = *static_cast<Rail *>(rail);
-    if (self.line_.drops())
+    if (self.deaf())
         return UCS_OK;
     RingRequestWire wire;
     if (header_bytes != sizeof wire)
@@ -285,7 +291,7 @@ ucs_status_t Rail::ring_request_handler(void *rail, const void *header, size_t h
 ucs_status_t Rail::ring_grant_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
                                       const ucp_am_recv_param_t *) {
     auto &self = *static_cast<Rail *>(rail);
-    if (self.line_.drops())
+    if (self.deaf())
         return UCS_OK;
     RingGrantWire wire;
     if (header_bytes != sizeof wire)
@@ -302,7 +308,7 @@ ucs_status_t Rail::ring_grant_handler(void *rail, const void *header, size_t hea
 ucs_status_t Rail::echo_handler(void *rail, const void *header, size_t header_bytes, void *, size_t bytes,
                                 const ucp_am_recv_param_t *) {
     auto &self = *static_cast<Rail *>(rail);
-    if (self.line_.drops())
+    if (self.deaf())
         return UCS_OK;
     EchoWire wire;
     if (header_bytes != sizeof wire)
@@ -324,7 +330,7 @@ ucs_status_t Rail::echo_handler(void *rail, const void *header, size_t header_by
 ucs_status_t Rail::up_handler(void *rail, const void *header, size_t header_bytes, void *, size_t,
                               const ucp_am_recv_param_t *) {
     auto &self = *static_cast<Rail *>(rail);
-    if (self.line_.drops())
+    if (self.deaf())
         return UCS_OK;
     RingRequestWire wire;
     if (header_bytes != sizeof wire)
@@ -337,7 +343,7 @@ ucs_status_t Rail::up_handler(void *rail, const void *header, size_t header_byte
 ucs_status_t Rail::relay_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
                                  const ucp_am_recv_param_t *) {
     auto &self = *static_cast<Rail *>(rail);
-    if (self.line_.drops())
+    if (self.deaf())
         return UCS_OK;
     RelayWire wire;
     if (header_bytes != sizeof wire)

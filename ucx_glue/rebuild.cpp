@@ -212,8 +212,8 @@ void Failover::prove_all() {
 
 void Failover::echoed(Peer &peer, uint32_t bytes) {
     Target *target = peer.target;
-    if (target == nullptr || target->peer != &peer || target->standing != Standing::probation || !leads(*target) ||
-        bytes != kEchoBytes[target->echoes])
+    if (closing_ || target == nullptr || target->peer != &peer || target->standing != Standing::probation ||
+        !leads(*target) || bytes != kEchoBytes[target->echoes])
         return;
     ++target->echoes;
     proven_.push_back(target);  // UCX is on the stack
@@ -221,7 +221,8 @@ void Failover::echoed(Peer &peer, uint32_t bytes) {
 
 void Failover::told_up(Peer &peer) {
     Target *target = peer.target;
-    if (target != nullptr && target->peer == &peer && target->standing == Standing::probation && !leads(*target))
+    if (!closing_ && target != nullptr && target->peer == &peer && target->standing == Standing::probation &&
+        !leads(*target))
         back(*target);
 }
 
