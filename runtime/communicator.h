@@ -16,6 +16,7 @@
 #include "bootstrap.h"
 #include "controller.h"
 #include "cuda/group.h"
+#include "eager.h"
 #include "executor.h"
 #include "inbox.h"
 #include "lending.h"
@@ -213,7 +214,8 @@ class Communicator final : private Router, private Watch {
     // Groups and messages (group.cpp).
     void add_messages(Pending &pending, const Call &call, uint64_t sequence);
     Status carry_messages(Pending &pending);
-    Status begin_messages(Pending &pending, bool &done);
+    Status begin_messages(Pending &pending, bool waits, bool &done);
+    bool carry_at_once(Pending &pending, bool waits);
     Status begin_sums(std::vector<Pending *> &begun);
     void put_back_sums(const std::vector<Pending *> &begun);
 
@@ -264,6 +266,8 @@ class Communicator final : private Router, private Watch {
     Status run_fused(const Call &call, Waiter &waiter);
     void count_shared(const Call &call);
     void leave_shared_memory();
+    /// Null where this rank shares memory with no other.
+    [[nodiscard]] shm::Channel *channel() const { return static_cast<shm::Channel *>(links_[0].link.get()); }
     Status compare_calls(const Operation &operation);
     void learn(const Pending &pending, int64_t elapsed_ns);
     void look_at_links(const std::vector<int> &peers);
@@ -337,6 +341,7 @@ class Communicator final : private Router, private Watch {
     MessageCounts message_counts_{0};
     std::vector<Link *> executor_links_;
     std::unique_ptr<Inbox> inbox_;
+    std::unique_ptr<Eager> eager_;  ///< null where more than shared memory may carry messages
     std::vector<std::unique_ptr<Executor>> executors_;
     std::vector<Executor *> idle_executors_;
     std::vector<std::unique_ptr<Pending>> pendings_;

@@ -42,7 +42,7 @@ uint32_t Exchange::add(StepKind kind, int peer, const Message &message) {
 }
 
 void Exchange::send(int peer, const void *from, size_t bytes, uint64_t sequence) {
-    const Message message{static_cast<const std::byte *>(from), nullptr, bytes, sequence, signature_of(bytes)};
+    const Message message{static_cast<const std::byte *>(from), nullptr, bytes, sequence, signature_of(bytes), false};
     if (peer == rank_) {
         append(to_self_, message);
         return;
@@ -53,7 +53,7 @@ void Exchange::send(int peer, const void *from, size_t bytes, uint64_t sequence)
 }
 
 void Exchange::receive(int peer, void *to, size_t bytes, uint64_t sequence) {
-    const Message message{nullptr, static_cast<std::byte *>(to), bytes, sequence, signature_of(bytes)};
+    const Message message{nullptr, static_cast<std::byte *>(to), bytes, sequence, signature_of(bytes), false};
     if (peer == rank_) {
         append(from_self_, message);
         return;
@@ -62,7 +62,7 @@ void Exchange::receive(int peer, void *to, size_t bytes, uint64_t sequence) {
 }
 
 void Exchange::copy(const void *from, void *to, size_t bytes) {
-    add(StepKind::copy, -1, {static_cast<const std::byte *>(from), static_cast<std::byte *>(to), bytes, 0, 0});
+    add(StepKind::copy, -1, {static_cast<const std::byte *>(from), static_cast<std::byte *>(to), bytes, 0, 0, false});
 }
 
 Status Exchange::start() {
@@ -88,7 +88,13 @@ Status Exchange::start() {
     return {};
 }
 
+void Exchange::mark_done(uint32_t step) {
+    done_ += messages_[step].done ? 0 : 1;
+    messages_[step].done = true;
+}
+
 void Exchange::clear() {
+    done_ = 0;
     for (const int peer : peers_) {
         Side &side = sides_[peer];
         side.sends.clear();

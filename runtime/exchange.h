@@ -37,6 +37,7 @@ class Exchange {
         size_t bytes = 0;
         uint64_t sequence = 0;
         uint32_t signature = 0;  ///< of the length: both sides must have the same
+        bool done = false;
     };
     static constexpr uint32_t kNone = UINT32_MAX;
     static constexpr uint32_t kLongest = UINT32_MAX;  ///< signature of all lengths from here on
@@ -52,6 +53,9 @@ class Exchange {
     /// No message can be added any more: numbers the sends and receives. FLX_ERR_ARGUMENT if those of this rank to
     /// itself do not match; then nothing was numbered.
     Status start();
+    /// It was carried before the rest.
+    void mark_done(uint32_t step);
+    [[nodiscard]] bool all_done() const { return done_ == messages_.size(); }
     /// Forgets the messages; numbers go on.
     void clear();
 
@@ -92,6 +96,7 @@ class Exchange {
     MessageCounts &counts_;
     std::vector<algorithms::Step> steps_;
     std::vector<Message> messages_;  // of the same index
+    size_t done_ = 0;
     std::vector<Message> to_self_;
     std::vector<Message> from_self_;
     std::vector<int> peers_;

@@ -25,17 +25,9 @@ namespace {
 constexpr size_t kStreamBytes = 8U << 20;
 /// Less than this is never worth a nap.
 constexpr uint64_t kTimedBytes = 256 << 10;
-constexpr size_t kLeastCellBytes = 256;
 /// Of a block that is cut piece by piece: several chunks for every link that matters.
 constexpr uint32_t kPieceCells = 64;
 constexpr size_t kPieceBytes = 1U << 20;
-constexpr size_t kCellsPerBlock = 256;
-
-/// Cells of a block: agreed, since it depends on agreed arguments only. A power of two, so that cells keep the
-/// alignment of the buffer.
-size_t cell_bytes_for(size_t block_bytes) {
-    return std::clamp(std::bit_ceil(block_bytes / kCellsPerBlock + 1), kLeastCellBytes, kMaxCellBytes);
-}
 
 template <typename T>
 void grow(std::vector<T> &vector, size_t size) {
@@ -130,6 +122,7 @@ void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, siz
     state.cells.reset(words, cells);
     state.first_cursor = static_cast<uint32_t>(cursors_.size());
     state.cursors = 0;
+    state.exposed = false;
     if (cells == 0)
         return;
     ++open_steps_;
@@ -144,6 +137,10 @@ void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, siz
     std::array<Slice, kMaxLinks> slices{};
     const PartitionVector &vector = router_.vector(step.peer, vector_bytes, step.phase);
     PieceCutter cutter(vector);
+    size_t most_exposed = 0;
+    for (uint32_t mask = exchange_ != nullptr ? memory_links_ : 0; mask != 0; mask &= mask - 1)
+        most_exposed = links_[std::countr_zero(mask)]->max_exposed(step.peer, state.from, state.count);
+    state.exposed = most_exposed != 0;
     const auto piece_cells = std::max(kPieceCells, static_cast<uint32_t>(kPieceBytes / cell_bytes));
     for (uint32_t first = 0, piece = 0; first < cells; first += piece) {
         piece = cells - first < piece_cells + piece_cells / 2 ? cells - first : piece_cells;
@@ -152,7 +149,9 @@ void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, siz
             const Slice &slice = slices[s];
             Link &link = *links_[slice.link];
             const auto share = static_cast<size_t>(vector.share(slice.link) * cells) * cell_bytes;
-            const size_t chunk = std::min(link.good_chunk_to(step.peer, share), link.max_chunk());
+            const size_t chunk = state.exposed && link.kind() == LinkKind::shm
+                                     ? most_exposed
+                                     : std::min(link.good_chunk_to(step.peer, share), link.max_chunk());
             const auto chunk_cells = std::max<uint32_t>(1, static_cast<uint32_t>(chunk / cell_bytes));
             append(cursors_, Cursor{slice.link, slice.offset, slice.offset + slice.count, chunk_cells});
             link_mask_ |= 1U << slice.link;
@@ -254,7 +253,7 @@ void Executor::prepare(const Operation &operation, const Exchange &exchange) {
     for (uint32_t index = 0; index < exchange.steps().size(); ++index) {
         const Exchange::Message &message = exchange.message(index);
         State &state = states_[index];
-        state.count = message.bytes;
+        state.count = message.done ? 0 : message.bytes;
         state.from = message.from;
         state.to = message.to;
         state.sequence = message.sequence;
@@ -351,7 +350,8 @@ Status Executor::run(const Operation &operation, const Plan &plan, Waiter &waite
 bool Executor::takes_long() const {
     constexpr double kMostRate = 2;  // bytes/ns
     constexpr double kLongNs = 1e6;
-    if (open_bytes_ < kTimedBytes)
+    // Ranks of one host copy, or wait for one that does: nothing is under way meanwhile.
+    if (open_bytes_ < kTimedBytes || (link_mask_ & ~memory_links_) == 0)
         return false;
     const auto elapsed = static_cast<double>(now_ns() - began_ns_);
     const auto done = static_cast<double>(all_bytes_ - open_bytes_);
@@ -542,11 +542,33 @@ Status Executor::take(const Arrival &arrival, int link, std::byte *aside) {
                     arrival.peer, header.bytes, header.first_cell, header.cells, header.block, header.phase,
                     header.sequence & ~kPairwise);
     note(TraceKind::arrives, link, arrival.peer, header);
+    if (arrival.data == nullptr)
+        return fetch(arrival, link, index);
     Held held{arrival, link, index, header.cells, aside};
     if ((*steps_)[index].kind != StepKind::gather_reduce && consume(held))
         return {};
     append(held_[arrival.peer], held);
     ++held_count_;
+    return {};
+}
+
+/// Of a message, which waits for nothing: all of it at once.
+Status Executor::fetch(const Arrival &arrival, int link, uint32_t step) {
+    const ChunkHeader &header = arrival.header;
+    State &state = states_[step];
+    const size_t cell_bytes = state.cell_elements * element_bytes_;
+    const uint32_t end = header.first_cell + header.cells;
+    for (uint32_t cell = header.first_cell; cell < end;) {
+        const uint32_t open = state.cells.run_open(cell, end - cell);
+        if (open != 0) {
+            FLX_TRY(links_[link]->fetch(arrival, (cell - header.first_cell) * cell_bytes, state.to + cell * cell_bytes,
+                                        elements(state, cell, open) * element_bytes_));
+            mark(step, cell, open);
+        }
+        cell += std::max(open, 1U);
+    }
+    note(TraceKind::acknowledges, link, arrival.peer, header);
+    links_[link]->release(arrival);
     return {};
 }
 

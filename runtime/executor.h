@@ -132,6 +132,7 @@ class Executor {
         std::byte *to = nullptr;
         uint32_t first_cursor = 0;
         uint32_t cursors = 0;
+        bool exposed = false;  // a message that the peer fetches where memory is shared
     };
     struct Held {  // an arrival that could not be used up yet
         Arrival arrival;
@@ -143,6 +144,7 @@ class Executor {
 
     Status prepare(const Operation &operation, const Plan &plan, const Blocks &blocks);
     void prepare(const Operation &operation, const Exchange &exchange);
+    Status fetch(const Arrival &arrival, int link, uint32_t step);
     void begin(const std::vector<algorithms::Step> &steps, const std::vector<int> &peers);
     void open_step(uint32_t index, size_t cell_bytes, uint64_t *words, size_t vector_bytes);
     Status opened();

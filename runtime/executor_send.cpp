@@ -78,7 +78,9 @@ Status Executor::send_run(uint32_t index, Cursor &cursor, int link, uint32_t fir
     const ChunkHeader header{
         state.sequence, comm_, state.signature, step.phase, step.block, first, cells, static_cast<uint32_t>(bytes), 0};
     side.engaged |= 1U << link;
-    switch (links_[link]->send(step.peer, header, state.from + first * state.cell_elements * element_bytes_)) {
+    const std::byte *from = state.from + first * state.cell_elements * element_bytes_;
+    const bool exposed = state.exposed && links_[link]->kind() == LinkKind::shm;
+    switch (exposed ? links_[link]->expose(step.peer, header, from) : links_[link]->send(step.peer, header, from)) {
         case SendResult::busy:
             // A link that is lost may say that it has no room rather than that it failed.
             return links_[link]->state(step.peer) == LinkState::lost ? link_failed(link, step.peer) : Status();

@@ -38,7 +38,7 @@ Status Communicator::end_group() {
     Cleanup group{*this, *group_, {}};
     group_ = nullptr;
     bool done = false;
-    FLX_TRY(begin_messages(group.messages, done));
+    FLX_TRY(begin_messages(group.messages, grouped_.empty(), done));
     FLX_TRY(begin_sums(group.sums));
     for (Pending *sum : group.sums)
         FLX_TRY(wait(*sum));
@@ -253,8 +253,32 @@ Status Communicator::send_receive(const void *out, size_t out_bytes, int dest, v
     return group_ != nullptr ? Status() : carry_messages(pending);
 }
 
+/// Carries short messages on the spot. True: that was all. `waits`: for a moment, for what peers send.
+bool Communicator::carry_at_once(Pending &pending, bool waits) {
+    constexpr int kYields = 16;
+    Exchange &exchange = pending.exchange;
+    const bool apart = eager_ != nullptr && pending.plan == nullptr && queue_.empty() && running_.empty();
+    if (!apart || !eager_->begin(exchange))
+        return false;
+    if (last_vector_.links == 0 && !exchange.peers().empty())
+        (void)vector(exchange.peers().front(), 0, 0);
+    const int turns = !waits ? 1 : wait_policy_.spins > 0 ? wait_policy_.spins : kYields;
+    for (int turn = 1; eager_->step(exchange) && turn < turns; ++turn) {
+        if (wait_policy_.spins > 0)
+            cpu_relax();
+        else
+            sched_yield();
+    }
+    if (!exchange.all_done())
+        return false;
+    inbox_->begins(pending.operation.sequence);
+    for (const int peer : exchange.peers())
+        inbox_->receives(peer, exchange.last_received(peer));
+    return true;
+}
+
 /// Begins what was gathered in `pending`. `done`: that was nothing, or could be done at once.
-Status Communicator::begin_messages(Pending &pending, bool &done) {
+Status Communicator::begin_messages(Pending &pending, bool waits, bool &done) {
     if (pending.operation.sequence == 0)
         pending.operation.collective = Collective::send_recv;
     pending.operation.in = pending.operation.out = nullptr;
@@ -267,7 +291,9 @@ Status Communicator::begin_messages(Pending &pending, bool &done) {
     if (!pending.exchange.steps().empty())
         Telemetry::count(telemetry().operations);
     if (!done) {
-        submit(pending);
+        done = carry_at_once(pending, waits);
+        if (!done)
+            submit(pending);
         return {};
     }
     for (uint32_t step = 0; step < pending.exchange.steps().size(); ++step) {
@@ -280,7 +306,7 @@ Status Communicator::begin_messages(Pending &pending, bool &done) {
 /// Carries what was gathered in `pending`, and gives it back.
 Status Communicator::carry_messages(Pending &pending) {
     bool done = false;
-    Status status = begin_messages(pending, done);
+    Status status = begin_messages(pending, true, done);
     if (status.ok() && !done)
         status = wait(pending);
     recycle(pending);

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "executor.h"
 #include "telemetry.h"
@@ -55,7 +56,15 @@ bool Inbox::set_aside_if_stuck(const std::vector<Link *> &links) {
         early.aside = static_cast<std::byte *>(std::malloc(early.arrival.header.bytes));
         if (early.aside == nullptr)
             return copied;
-        std::memcpy(early.aside, early.arrival.data, early.arrival.header.bytes);
+        if (early.arrival.data != nullptr) {
+            std::memcpy(early.aside, early.arrival.data, early.arrival.header.bytes);
+        } else if (!links[static_cast<size_t>(early.link)]
+                        ->fetch(early.arrival, 0, early.aside, early.arrival.header.bytes)
+                        .ok()) {
+            // Its sender is gone or has given up: the waits find out, and say so.
+            std::free(std::exchange(early.aside, nullptr));
+            continue;
+        }
         if (trace_ != nullptr && (early.arrival.header.sequence & kPairwise) == 0)
             trace_->note(TraceKind::keeps, early.link, early.arrival.peer, early.arrival.header);
         links[static_cast<size_t>(early.link)]->release(early.arrival);

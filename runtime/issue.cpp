@@ -160,7 +160,7 @@ Status Communicator::run_now(const Call &call) {
     }
     Pending &pending = acquire();
     Status status = prepare(pending, call, choice);
-    if (status.ok()) {
+    if (status.ok() && !carry_at_once(pending, true)) {
         submit(pending);
         status = wait(pending);
     }
@@ -178,7 +178,7 @@ Status Communicator::issue(const Call &given, Pending *&result) {
     Status status = prelude(call, done);
     if (status.ok() && !done)
         status = prepare(pending, call, choose(call, true));
-    if (!status.ok() || done) {
+    if (!status.ok() || done || carry_at_once(pending, false)) {
         recycle(pending);
         return status;
     }
@@ -551,6 +551,8 @@ Status Communicator::drain() {
 /// The communicator is broken: all that was under way has ended, with this error.
 Status Communicator::break_off(Status status) {
     status = declare_broken(std::move(status));
+    if (channel() != nullptr)
+        channel()->withdraw();
     for (auto *list : {&running_, &queue_}) {
         for (Pending *pending : *list) {
             pending->executor = nullptr;

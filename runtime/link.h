@@ -5,6 +5,8 @@
 /// workers, endpoints) may be shared by the process. No function blocks, and none calls back into the executor.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -32,12 +34,13 @@ struct ChunkHeader {
 };
 static_assert(sizeof(ChunkHeader) == 40);
 
-/// A chunk that came in. `data` stays valid and unchanged until `Link::release`.
+/// A chunk that came in. `data` stays valid and unchanged until `Link::release`; null: Link::fetch gets it.
 struct Arrival {
     ChunkHeader header{};
     int peer = -1;
     const std::byte *data = nullptr;
-    uint64_t token = 0;  ///< the link's own
+    uint64_t token = 0;    ///< the link's own
+    uint64_t address = 0;  ///< of a chunk to fetch: the link's own
 };
 
 /// A chunk sent in flight (SendResult::in_flight) that the receiver's FLX has acknowledged.
@@ -102,6 +105,19 @@ class Link {
     virtual bool receive(int peer, Arrival &arrival) = 0;
     /// Gives the memory of an arrival back, in any order, and acknowledges it to the sender.
     virtual void release(const Arrival &arrival) = 0;
+
+    // Where the receiver reaches the sender's memory, a message can be exposed instead: the receiver fetches it to
+    // where it belongs. It is copied once then. Only for what is received as it is, not added to something.
+
+    /// Largest chunk of a message of `bytes` at `data` that `peer` had better fetch; 0: it is better sent.
+    [[nodiscard]] virtual size_t max_exposed(int /*peer*/, const void * /*data*/, size_t /*bytes*/) { return 0; }
+    /// As send(), and never `copied`. Only where max_exposed() said so.
+    virtual SendResult expose(int peer, const ChunkHeader &header, const void *data) {
+        return send(peer, header, data);
+    }
+    /// Copies `bytes` from `offset` of an arrival without data. FLX_ERR_LINK: it is not there any more.
+    virtual Status fetch(const Arrival & /*arrival*/, size_t /*offset*/, void * /*to*/, size_t /*bytes*/) { return {}; }
+
     /// Takes one completed in-flight chunk.
     virtual bool completed(Completion &completion) = 0;
 
@@ -132,6 +148,13 @@ class Link {
 
 /// Cells are the unit in which blocks are cut: never larger than this, so that every link carries at least one.
 inline constexpr size_t kMaxCellBytes = 32 * 1024;
+/// Cells of a block: agreed, since it depends on agreed arguments only. A power of two, so that cells keep the
+/// alignment of the buffer.
+inline size_t cell_bytes_for(size_t block_bytes) {
+    constexpr size_t kLeastCellBytes = 256;
+    constexpr size_t kCellsPerBlock = 256;
+    return std::clamp(std::bit_ceil(block_bytes / kCellsPerBlock + 1), kLeastCellBytes, kMaxCellBytes);
+}
 /// Links of one communicator: shared memory and rails. Masks of links have 16 bits on the wire.
 inline constexpr int kMaxLinks = 16;
 

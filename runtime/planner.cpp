@@ -42,7 +42,7 @@ bool has_way(Collective collective, int hosts, Way way) {
     if (way == Way::exchanged)
         return collective == Collective::alltoall;
     const bool fused = collective == Collective::barrier || has_fused_way(collective);
-    const bool fetched = has_fused_way(collective) && !is_scan(collective);
+    const bool fetched = has_fused_way(collective);
     return hosts == 1 &&
            (has_shared_ways(collective) || (fused && way == Way::fused) || (fetched && way == Way::fetched));
 }
@@ -198,7 +198,7 @@ Choice Planner::choose(Collective collective, size_t bytes, const Needs &needs) 
     if (has_fused_way(collective)) {
         if (fits_fused(collective, bytes, needs) && (forced == nullptr || forced->way == Way::fused))
             return {Way::fused, nullptr};
-        if (agreed_.peer_memory && !is_scan(collective))
+        if (agreed_.peer_memory)
             return {Way::fetched, nullptr};
         return by_schedule(*scheduled, bytes, needs);
     }

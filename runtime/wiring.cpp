@@ -87,6 +87,8 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     FLX_TRY(agree(*comm->bootstrap_, comm->connect_rails()));
     FLX_TRY(comm->settle_probing());
     comm->leave_idle_rails();
+    if (comm->rails_ == nullptr && comm->hosts_ == 1 && comm->channel() != nullptr)
+        comm->eager_ = std::make_unique<Eager>(comm->id_, *comm->channel(), 0, *comm->inbox_, comm->size_);
     FLX_TRY(comm->open_devices_in_use());
     for (size_t l = 0; l < comm->links_.size(); ++l) {
         const LinkCounters probed = comm->counters(static_cast<int>(l));

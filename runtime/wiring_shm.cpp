@@ -83,6 +83,8 @@ Status Communicator::make_shared_memory() {
 void Communicator::leave_shared_memory() {
     fused_.reset();
     stream_.reset();
+    if (channel() != nullptr)
+        channel()->fetch_through(nullptr);
     peer_memory_.reset();
 }
 
@@ -119,6 +121,8 @@ Status Communicator::choose_ways(const Communicator *parent) {
     for (const Member &member : members_)
         pids.push_back(member.pid);
     FLX_TRY(shm::PeerMemory::make(*bootstrap_, std::move(pids), peer_memory_, why_no_peer_memory_));
+    if (channel() != nullptr)
+        channel()->fetch_through(peer_memory_.get());
     if (peer_memory_ == nullptr)
         log().info("ranks do not read each other's memory, data goes through shared memory: {}", why_no_peer_memory_);
     const bool crowded = std::ranges::any_of(all, [](const Here &one) { return one.crowded != 0; });

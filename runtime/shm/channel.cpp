@@ -13,6 +13,11 @@ constexpr uint32_t kLargestSlot = 64 * 1024;
 /// Chunks below this are not timed: reading the clock would cost more than copying them.
 constexpr size_t kTimedBytes = 4096;
 constexpr size_t kControlBytes = 128;
+/// Messages that are exposed. Shorter ones are copied twice in less time than the kernel needs for one copy; longer
+/// ones too, block by block in the cache, with stores past it.
+constexpr size_t kLeastExposed = size_t{16} << 10;
+constexpr size_t kMostExposed = size_t{8} << 20;
+constexpr size_t kExposedChunk = size_t{1} << 20;
 }  // namespace
 
 ChannelShape ChannelShape::fit(uint32_t ranks, size_t bytes_per_rank) {
@@ -37,6 +42,7 @@ size_t ChannelShape::bytes() const {
 Channel::Channel(std::byte *memory, const ChannelShape &shape, int local_rank, std::vector<int> local_of)
     : shape_(shape), peers_(local_of.size()) {
     static_assert(sizeof(Slot) == kControlBytes);
+    exposed_.reserve(local_of.size() * shape.slots);
     const size_t ring_bytes = size_t{shape.slots} * (kControlBytes + shape.slot_bytes);
     const auto ring = [&](int from, int to) {
         return memory + (size_t{shape.ranks - 1} * from + (to < from ? to : to - 1)) * ring_bytes;
@@ -64,21 +70,77 @@ Channel::Slot *Channel::slot(std::byte *ring, uint64_t number) const {
     return reinterpret_cast<Slot *>(ring + (number % shape_.slots) * (sizeof(Slot) + shape_.slot_bytes));
 }
 
+Channel::Slot *Channel::free_slot(const Peer &peer) const {
+    Slot *slot = this->slot(peer.out, peer.sent);
+    const bool taken =
+        peer.sent >= shape_.slots && slot->freed.load(std::memory_order_acquire) != peer.sent - shape_.slots + 1;
+    return taken ? nullptr : slot;
+}
+
 SendResult Channel::send(int peer_rank, const ChunkHeader &header, const void *data) {
     Peer &peer = peers_[peer_rank];
-    Slot *slot = this->slot(peer.out, peer.sent);
-    if (peer.sent >= shape_.slots && slot->freed.load(std::memory_order_acquire) != peer.sent - shape_.slots + 1)
+    Slot *slot = free_slot(peer);
+    if (slot == nullptr)
         return SendResult::busy;
     const int64_t began = header.bytes >= kTimedBytes ? now_ns() : 0;
     if (header.bytes != 0)
         std::memcpy(reinterpret_cast<std::byte *>(slot) + sizeof(Slot), data, header.bytes);
     slot->header = header;
+    slot->address = 0;
     slot->filled.store(++peer.sent, std::memory_order_release);
     if (began != 0)
         peer.counters.busy_ns += now_ns() - began;
     peer.counters.bytes += header.bytes;
     ++peer.counters.chunks;
     return SendResult::copied;
+}
+
+size_t Channel::max_exposed(int /*peer*/, const void *data, size_t bytes) {
+    const bool pays = memory_ != nullptr && bytes >= kLeastExposed && bytes < kMostExposed;
+    return pays && memory_->reachable(data, bytes) ? kExposedChunk : 0;
+}
+
+SendResult Channel::expose(int peer_rank, const ChunkHeader &header, const void *data) {
+    Peer &peer = peers_[peer_rank];
+    Slot *slot = free_slot(peer);
+    if (slot == nullptr)
+        return SendResult::busy;
+    slot->header = header;
+    slot->address = reinterpret_cast<uint64_t>(data);
+    slot->withdrawn.store(0, std::memory_order_relaxed);
+    slot->filled.store(++peer.sent, std::memory_order_release);
+    exposed_.push_back({{header, peer_rank}, slot, peer.sent, now_ns()});
+    return SendResult::in_flight;
+}
+
+bool Channel::completed(Completion &completion) {
+    for (Exposed &exposed : exposed_) {
+        if (exposed.slot->freed.load(std::memory_order_acquire) < exposed.number)
+            continue;
+        completion = exposed.chunk;
+        LinkCounters &counters = peers_[completion.peer].counters;
+        counters.bytes += completion.header.bytes;
+        counters.busy_ns += now_ns() - exposed.began_ns;
+        ++counters.chunks;
+        exposed = exposed_.back();
+        exposed_.pop_back();
+        return true;
+    }
+    return false;
+}
+
+void Channel::withdraw() {
+    for (const Exposed &exposed : exposed_)
+        exposed.slot->withdrawn.store(1, std::memory_order_seq_cst);
+}
+
+Status Channel::fetch(const Arrival &arrival, size_t offset, void *to, size_t bytes) {
+    const Status status = memory_->read(arrival.peer, to, arrival.address + offset, bytes);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const Slot *slot = this->slot(peers_[arrival.peer].in, arrival.token - 1);
+    if (slot->withdrawn.load(std::memory_order_acquire) != 0)
+        return fail(FLX_ERR_LINK, "rank {} gave up before its message was fetched", arrival.peer);
+    return status;
 }
 
 bool Channel::receive(int peer_rank, Arrival &arrival) {
@@ -88,7 +150,8 @@ bool Channel::receive(int peer_rank, Arrival &arrival) {
         return false;
     arrival.header = slot->header;
     arrival.peer = peer_rank;
-    arrival.data = reinterpret_cast<std::byte *>(slot) + sizeof(Slot);
+    arrival.address = slot->address;
+    arrival.data = slot->address == 0 ? reinterpret_cast<std::byte *>(slot) + sizeof(Slot) : nullptr;
     arrival.token = ++peer.received;
     return true;
 }

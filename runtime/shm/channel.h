@@ -4,6 +4,10 @@
 /// The sender copies a chunk into the next slot; the receiver reads it where it lies (and reduces straight from it),
 /// then frees the slot, in any order. Slots belong to the communicator, so two communicators used by two threads share
 /// nothing and need no lock.
+///
+/// Of a message that is exposed a slot only says where it lies: the receiver reads it there through the kernel, and
+/// frees the slot when it has it. A sender whose communicator breaks withdraws what it exposed before its caller may
+/// use that memory again; a receiver looks for that after it has read.
 #pragma once
 
 #include <atomic>
@@ -12,6 +16,7 @@
 #include <vector>
 
 #include "link.h"
+#include "peer_memory.h"
 #include "segment.h"
 
 namespace flx::shm {
@@ -34,6 +39,11 @@ class Channel final : public Link {
     /// `local_of[r]`: index on this host of rank r of the communicator, -1 for ranks elsewhere.
     Channel(std::byte *memory, const ChannelShape &shape, int local_rank, std::vector<int> local_of);
 
+    /// From now on long messages are exposed. `memory`: of the same communicator, longer-lived; null: no more.
+    void fetch_through(PeerMemory *memory) { memory_ = memory; }
+    /// Nobody gets what is exposed any more.
+    void withdraw();
+
     [[nodiscard]] const std::string &name() const override { return name_; }
     [[nodiscard]] LinkKind kind() const override { return LinkKind::shm; }
     [[nodiscard]] bool reaches(int peer) const override;
@@ -43,9 +53,12 @@ class Channel final : public Link {
     SendResult send(int peer, const ChunkHeader &header, const void *data) override;
     bool receive(int peer, Arrival &arrival) override;
     void release(const Arrival &arrival) override;
-    bool completed(Completion &) override { return false; }
+    [[nodiscard]] size_t max_exposed(int peer, const void *data, size_t bytes) override;
+    SendResult expose(int peer, const ChunkHeader &header, const void *data) override;
+    Status fetch(const Arrival &arrival, size_t offset, void *to, size_t bytes) override;
+    bool completed(Completion &completion) override;
     bool progress() override { return false; }
-    [[nodiscard]] size_t outstanding() const override { return 0; }
+    [[nodiscard]] size_t outstanding() const override { return exposed_.size(); }
     [[nodiscard]] size_t unacknowledged(int) const override { return 0; }
     [[nodiscard]] LinkCounters counters(int peer) const override { return peers_[peer].counters; }
     [[nodiscard]] Status error(int) const override { return {}; }
@@ -55,6 +68,8 @@ class Channel final : public Link {
     struct Slot {
         alignas(64) std::atomic<uint64_t> filled;  ///< 1 + number of the message in it
         ChunkHeader header;
+        uint64_t address;                         ///< of an exposed chunk; 0: the payload is here
+        std::atomic<uint32_t> withdrawn;          ///< not to be used, whatever was read
         alignas(64) std::atomic<uint64_t> freed;  ///< 1 + number of the last message taken out
     };
     static_assert(sizeof(Slot) == 128);
@@ -67,13 +82,23 @@ class Channel final : public Link {
         uint64_t received = 0;
         LinkCounters counters;
     };
+    struct Exposed {
+        Completion chunk;
+        Slot *slot;
+        uint64_t number;  ///< 1 + the message's, as in Slot
+        int64_t began_ns;
+    };
     friend struct ChannelShape;
 
     [[nodiscard]] Slot *slot(std::byte *ring, uint64_t number) const;
+    /// The next slot to `peer`, or null: it is not free yet.
+    [[nodiscard]] Slot *free_slot(const Peer &peer) const;
 
     std::string name_ = "shm";
     ChannelShape shape_;
     std::vector<Peer> peers_;
+    PeerMemory *memory_ = nullptr;
+    std::vector<Exposed> exposed_;
 };
 
 }  // namespace flx::shm

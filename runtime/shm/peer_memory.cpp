@@ -145,7 +145,6 @@ Status PeerMemory::write(int rank, uint64_t address, const void *from, size_t by
     return {};
 }
 
-/// Whether others can reach it through the kernel, by trying its ends; what was found so before is not tried again.
 bool PeerMemory::reachable(const void *memory, size_t bytes) {
     const auto begin = reinterpret_cast<uintptr_t>(memory);
     const Range range{begin, begin + bytes};
@@ -220,6 +219,9 @@ Status PeerMemory::carry_out(const Call &call) {
             return gather(call);
         case Collective::scatter:
             return scatter(call);
+        case Collective::scan:
+        case Collective::exscan:
+            return scan(call);
         default:
             return reduce_region(call);
     }
@@ -255,6 +257,43 @@ Status PeerMemory::reduce_region(const Call &call) {
         for (int step = 1; to_all && step < ranks_; ++step) {
             const int rank = (rank_ + step) % ranks_;
             FLX_TRY(write(rank, cards_[rank].out + offset, result, bytes));
+        }
+    }
+    return {};
+}
+
+/// Combined two by two, as a chain of ranks does. An exclusive one ends before the last rank's part.
+Status PeerMemory::scan(const Call &call) {
+    const bool exclusive = call.collective == Collective::exscan;
+    const Extent region = block_extent(call.count, ranks_, rank_);
+    const size_t most = block_bytes_ / call.element;
+    std::byte *blocks = blocks_.data() + -reinterpret_cast<uintptr_t>(blocks_.data()) % kLine;
+    for (size_t done = 0; done < region.count; done += most) {
+        const size_t count = std::min(most, region.count - done);
+        const size_t bytes = count * call.element;
+        const size_t offset = (region.offset + done) * call.element;
+        const std::byte *sum = nullptr;
+        for (int rank = 0; rank < ranks_; ++rank) {
+            std::byte *block = blocks + rank * block_bytes_;
+            std::byte *result = rank == rank_ && !exclusive ? call.out + offset : block;
+            const std::byte *next = sum;  // what the rank gets, of an exclusive scan
+            if (!exclusive || rank + 1 < ranks_) {
+                const std::byte *part = call.in + offset;
+                if (rank != rank_) {
+                    // Of two ranks the second one gets the first one's part as it is.
+                    std::byte *to = exclusive && ranks_ == 2 ? call.out + offset : block;
+                    FLX_TRY(read(rank, to, cards_[rank].in + offset, bytes));
+                    part = to;
+                }
+                if (sum != nullptr)
+                    reduce_pair(call.dtype, call.op, result, sum, part, count);
+                sum = sum != nullptr ? result : part;
+            }
+            next = exclusive ? next : sum;
+            if (rank != rank_ && next != nullptr && (exclusive || rank != 0 || cards_[0].in != cards_[0].out))
+                FLX_TRY(write(rank, cards_[rank].out + offset, next, bytes));
+            else if (rank == rank_ && next != nullptr && next != call.out + offset)
+                std::memcpy(call.out + offset, next, bytes);
         }
     }
     return {};

@@ -3,7 +3,8 @@
 /// copy where shared memory takes two, for buffers of any origin.
 ///
 /// A reduction's vector is cut into one region per rank. Its owner reads a block of the region from every rank into
-/// memory that stays in its cache, adds in rank order, and writes the result where it belongs. Other collectives read
+/// memory that stays in its cache, adds in rank order, and writes the result where it belongs: of a scan, to each rank
+/// the sum as far as it goes. Other collectives read
 /// what they need; a bcast's root writes as much to each rank as the others read, so that it does not stand by.
 ///
 /// Ranks first show each other their addresses. Memory that the kernel does not let others reach (mappings of devices,
@@ -32,10 +33,15 @@ class PeerMemory {
 
     /// One operation, as Stream::run; `served` is false, on all ranks, where nothing was done: a rank's buffer cannot
     /// be reached, or a reduce_scatter(_block) or an alltoall is in place. Returns when all ranks have what they need.
-    /// gather, scatter, allgatherv and reduce_scatter are served as well; `blocks`: of the last two.
+    /// gather, scatter, scans, allgatherv and reduce_scatter are served as well; `blocks`: of the last two.
     Status run(algorithms::Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype,
                flx_op_t op, int root, uint32_t signature, Fused &fused, Waiter &waiter, bool &served,
                const Blocks &blocks = {});
+
+    /// Copies from the memory of a rank; FLX_ERR_LINK if it is gone.
+    Status read(int rank, void *to, uint64_t address, size_t bytes) const;
+    /// Whether others can reach it through the kernel, by trying its ends; what was found so before is not tried again.
+    [[nodiscard]] bool reachable(const void *memory, size_t bytes);
 
   private:
     /// What a rank shows of its call.
@@ -52,15 +58,14 @@ class PeerMemory {
     PeerMemory(int rank, std::vector<int> pids);
     Status carry_out(const Call &call);
     Status reduce_region(const Call &call);
+    Status scan(const Call &call);
     [[nodiscard]] bool reachable(const Call &call);
     Status allgather(const Call &call);
     Status gather(const Call &call);
     Status scatter(const Call &call);
     Status alltoall(const Call &call);
     Status bcast(const Call &call);
-    Status read(int rank, void *to, uint64_t address, size_t bytes) const;
     Status write(int rank, uint64_t address, const void *from, size_t bytes) const;
-    [[nodiscard]] bool reachable(const void *memory, size_t bytes);
 
     int rank_;
     int ranks_;

@@ -83,6 +83,85 @@ TEST(Exchanges, AlltoallOfEveryTypeAndCount) {
     }
 }
 
+/// Lengths at which messages go another way: sent on the spot, by an executor, fetched from where they lie. Each rank
+/// sends to the next one and to itself, by sendrecv and by a group with messages of all lengths in it.
+TEST(Exchanges, MessagesOfLengthsAroundThresholds) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int size = comm.size();
+    const int rank = comm.rank();
+    const int next = (rank + 1) % size;
+    const int previous = (rank + size - 1) % size;
+    std::vector<size_t> lengths = {0, 1, 255, 256, 257, 8191, 8192, 8193, 16383, 16384, 16385, 65536, 1048577};
+    if (size <= 2)
+        lengths.insert(lengths.end(), {3 * 1048576 - 1, 8 * 1048576 - 1, 8 * 1048576});
+    uint64_t number = 0;
+    for (const size_t bytes : lengths) {
+        for (int round = 0; round < 12; ++round) {  // more than a link has room for
+            ++number;
+            const Bytes out = message(rank, next, number, bytes);
+            Bytes in(bytes + 1, std::byte{0x5a});
+            ASSERT_TRUE(succeeded(flx_sendrecv(out.data(), in.data(), bytes, bytes, FLX_UINT8, next, previous, comm)));
+            ASSERT_TRUE(is_message(in.data(), previous, rank, number, bytes)) << bytes << " bytes";
+            ASSERT_EQ(in[bytes], std::byte{0x5a});
+            if (bytes > 100'000 && round == 1)
+                break;
+        }
+    }
+    // Of several lengths at once, the longest first, received in the order of their numbers.
+    std::ranges::sort(lengths, std::greater<>());
+    std::vector<Bytes> outs, ins;
+    for (size_t i = 0; i < lengths.size(); ++i) {
+        outs.push_back(message(rank, next, number + 1 + i, lengths[i]));
+        ins.emplace_back(lengths[i]);
+    }
+    ASSERT_TRUE(succeeded(flx_group_begin(comm)));
+    for (size_t i = 0; i < lengths.size(); ++i) {
+        ASSERT_TRUE(succeeded(flx_send(outs[i].data(), lengths[i], FLX_UINT8, next, comm)));
+        ASSERT_TRUE(succeeded(flx_recv(ins[i].data(), lengths[i], FLX_UINT8, previous, comm)));
+    }
+    ASSERT_TRUE(succeeded(flx_group_end(comm)));
+    for (size_t i = 0; i < lengths.size(); ++i)
+        ASSERT_TRUE(is_message(ins[i].data(), previous, rank, number + 1 + i, lengths[i]));
+}
+
+/// A message behind collectives that its receiver has not begun: more than the link has room for, some of them long
+/// enough to be fetched. The receiver sets them aside.
+TEST(Exchanges, MessageBehindCollectivesThatWait) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int size = comm.size();
+    const int rank = comm.rank();
+    if (size == 1)
+        GTEST_SKIP() << "skipped: one rank sends to nobody";
+    constexpr size_t kBytes = 20'000;
+    std::vector<size_t> lengths(4, 16'400);
+    lengths.resize(12, 300);
+    std::vector<Bytes> ins, outs;
+    std::vector<flx_request_t> requests(lengths.size(), nullptr);
+    for (size_t i = 0; i < lengths.size(); ++i) {
+        ins.emplace_back(lengths[i] * size);
+        outs.emplace_back(lengths[i] * size);
+        for (int peer = 0; peer < size; ++peer)
+            std::ranges::copy(message(rank, peer, i, lengths[i]), ins[i].begin() + peer * lengths[i]);
+    }
+    const Bytes sent = message(0, 1, 99, kBytes);
+    Bytes received(kBytes);
+    if (rank == 1)
+        ASSERT_TRUE(succeeded(flx_recv(received.data(), kBytes, FLX_UINT8, 0, comm)));
+    for (size_t i = 0; i < lengths.size(); ++i)
+        ASSERT_TRUE(succeeded(flx_ialltoall(ins[i].data(), outs[i].data(), lengths[i], FLX_UINT8, comm, &requests[i])));
+    if (rank == 0)
+        ASSERT_TRUE(succeeded(flx_send(sent.data(), kBytes, FLX_UINT8, 1, comm)));
+    for (flx_request_t &request : requests)
+        ASSERT_TRUE(succeeded(flx_wait(&request)));
+    if (rank == 1)
+        ASSERT_TRUE(is_message(received.data(), 0, 1, 99, kBytes));
+    for (size_t i = 0; i < lengths.size(); ++i)
+        for (int peer = 0; peer < size; ++peer)
+            ASSERT_TRUE(is_message(outs[i].data() + peer * lengths[i], peer, rank, i, lengths[i]));
+}
+
 TEST(Exchanges, AlltoallvOfUnevenCounts) {
     const Comm comm = Comm::world();
     ASSERT_TRUE(comm);

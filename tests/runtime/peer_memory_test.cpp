@@ -111,6 +111,44 @@ TEST_P(Peers, FetchedAlltoall) {
     });
 }
 
+TEST_P(Peers, FetchedScans) {
+    const int ranks = GetParam();
+    std::atomic<int> failed{0};
+    run_group(ranks, [&](Bootstrap &bootstrap) {
+        const auto rank = static_cast<uint32_t>(bootstrap.rank());
+        std::unique_ptr<Segment> segment;
+        ASSERT_TRUE(Segment::make(bootstrap, Fused::bytes(ranks, 64), segment).ok());
+        Fused fused(segment->base(), bootstrap.rank(), ranks, 64);
+        const auto peers = peers_of(bootstrap);
+        ASSERT_NE(peers, nullptr);
+        TestWatch watch(failed);
+        const auto value = [](uint32_t of_rank, size_t i) { return static_cast<uint32_t>(i * 2654435761U) ^ of_rank; };
+        for (const size_t count : {size_t{1}, size_t{5000}, size_t{300'001}}) {
+            for (const bool exclusive : {false, true}) {
+                for (const bool in_place : {false, true}) {
+                    std::vector<uint32_t> in(count), out(count, 7);
+                    for (size_t i = 0; i < count; ++i)
+                        in[i] = value(rank, i);
+                    uint32_t *to = in_place ? in.data() : out.data();
+                    Waiter waiter(kYield, watch);
+                    bool served = false;
+                    const Status status = peers->run(exclusive ? Collective::exscan : Collective::scan, in.data(), to,
+                                                     count, FLX_UINT32, FLX_SUM, 0, 5, fused, waiter, served);
+                    ASSERT_TRUE(status.ok()) << status.sentence();
+                    ASSERT_TRUE(served);
+                    const uint32_t parts = exclusive ? rank : rank + 1;
+                    for (size_t i = 0; i < count; ++i) {
+                        uint32_t expected = parts != 0 ? 0 : in_place ? value(rank, i) : 7;
+                        for (uint32_t part = 0; part < parts; ++part)
+                            expected += value(part, i);
+                        ASSERT_EQ(to[i], expected) << "element " << i << " of " << count;
+                    }
+                }
+            }
+        }
+    });
+}
+
 /// The kernel does not let others reach memory without access; the last rank's is such, and no rank takes this way.
 TEST_P(Peers, MemoryThatCannotBeReachedIsLeftToOtherWays) {
     const int ranks = GetParam();

@@ -397,6 +397,85 @@ TEST(Channel, IsBusyWhenFullAndReusesSlotsInAnyOrderOfRelease) {
     EXPECT_FALSE(left.receive(2, none)) << "nothing went the other way";
 }
 
+/// What is exposed is read where it lies, is complete when the receiver has released it, and is nobody's any more once
+/// it was withdrawn.
+TEST(Channel, ExposedChunksAreFetched) {
+    const ChannelShape shape{2, 2, kMaxCellBytes};
+    Rings rings(shape);
+    std::atomic<int> failed{0};
+    std::vector<std::byte> source(3 << 20);
+    for (size_t i = 0; i < source.size(); ++i)
+        source[i] = static_cast<std::byte>(i * 7 + i / 1000);
+    std::atomic<int> stage{0};
+    testing::run_group(2, [&](Bootstrap &bootstrap) {
+        std::unique_ptr<PeerMemory> memory;
+        std::string why;
+        ASSERT_TRUE(PeerMemory::make(bootstrap, {getpid(), getpid()}, memory, why).ok());
+        ASSERT_NE(memory, nullptr) << why;
+        Channel channel(rings.base, shape, bootstrap.rank(), {0, 1});
+        EXPECT_EQ(channel.max_exposed(1 - bootstrap.rank(), source.data(), source.size()), 0U) << "not wired yet";
+        channel.fetch_through(memory.get());
+        TestWatch watch(failed);
+        const auto await = [&](int value) {
+            Waiter waiter(kYield, watch);
+            while (stage != value)
+                ASSERT_TRUE(waiter.pause().ok());
+        };
+        Completion completion;
+        if (bootstrap.rank() == 0) {
+            EXPECT_EQ(channel.max_exposed(1, source.data(), 64), 0U) << "too short to pay";
+            const size_t chunk = channel.max_exposed(1, source.data(), source.size());
+            ASSERT_GT(chunk, size_t{shape.slot_bytes});
+            ASSERT_LE(2 * chunk, source.size());
+            const auto header = [&](uint32_t number) { return header_of(number, static_cast<uint32_t>(chunk)); };
+            EXPECT_EQ(channel.expose(1, header(1), source.data()), SendResult::in_flight);
+            EXPECT_EQ(channel.expose(1, header(2), source.data() + chunk), SendResult::in_flight);
+            EXPECT_EQ(channel.expose(1, header(3), source.data()), SendResult::busy);
+            EXPECT_EQ(channel.outstanding(), 2U);
+            EXPECT_FALSE(channel.completed(completion));
+            stage = 1;
+            await(2);
+            ASSERT_TRUE(channel.completed(completion));
+            EXPECT_EQ(completion.header.sequence, 2U) << "released first";
+            EXPECT_EQ(completion.peer, 1);
+            EXPECT_FALSE(channel.completed(completion));
+            EXPECT_EQ(channel.counters(1).bytes, chunk);
+            EXPECT_EQ(channel.expose(1, header(3), source.data()), SendResult::busy) << "slots are filled in turn";
+            stage = 3;
+            await(4);
+            EXPECT_EQ(channel.expose(1, header(3), source.data()), SendResult::in_flight);
+            ASSERT_TRUE(channel.completed(completion)) << "though its slot was used again";
+            EXPECT_EQ(completion.header.sequence, 1U);
+            EXPECT_FALSE(channel.completed(completion));
+            channel.withdraw();
+            stage = 5;
+            await(6);
+        } else {
+            await(1);
+            Arrival first, second, third;
+            ASSERT_TRUE(channel.receive(0, first));
+            ASSERT_TRUE(channel.receive(0, second));
+            EXPECT_EQ(first.data, nullptr);
+            const size_t chunk = second.header.bytes;
+            std::vector<std::byte> to(chunk);
+            ASSERT_TRUE(channel.fetch(second, 100, to.data() + 100, chunk - 100).ok());
+            ASSERT_TRUE(channel.fetch(second, 0, to.data(), 100).ok());
+            EXPECT_EQ(std::memcmp(to.data(), source.data() + chunk, chunk), 0);
+            channel.release(second);
+            stage = 2;
+            await(3);
+            ASSERT_TRUE(channel.fetch(first, 0, to.data(), chunk).ok());
+            EXPECT_EQ(std::memcmp(to.data(), source.data(), chunk), 0);
+            channel.release(first);
+            stage = 4;
+            await(5);
+            ASSERT_TRUE(channel.receive(0, third));
+            EXPECT_EQ(channel.fetch(third, 0, to.data(), chunk).code(), FLX_ERR_LINK);
+            stage = 6;
+        }
+    });
+}
+
 /// All pairs at once, many times around each ring, chunks held for a while and released in random order.
 TEST(Channel, CarriesAllPairsAtOnce) {
     constexpr int kRanks = 4;
