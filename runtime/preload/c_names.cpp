@@ -1,5 +1,6 @@
 /// The names that C programs call. They take the place of MPI's, which stay reachable as PMPI_.
 #include "calls.h"
+#include "user_reductions.h"
 
 namespace {
 
@@ -8,6 +9,7 @@ using flx::preload::guarded;
 using flx::preload::How;
 using flx::preload::Library;
 using flx::preload::Requests;
+using flx::preload::UserReductions;
 
 int begun(int code) {
     if (code == MPI_SUCCESS)
@@ -52,6 +54,20 @@ int MPI_Request_free(MPI_Request *request) {
     if (code != MPI_SUCCESS)
         PMPI_Comm_call_errhandler(MPI_COMM_WORLD, code);
     return code;
+}
+
+int MPI_Op_free(MPI_Op *op) {
+    if (op == nullptr || *op == MPI_OP_NULL || !UserReductions::instance().give_up(op))
+        return PMPI_Op_free(op);
+    *op = MPI_OP_NULL;
+    return MPI_SUCCESS;
+}
+
+int MPI_Type_free(MPI_Datatype *type) {
+    if (type == nullptr || *type == MPI_DATATYPE_NULL || !UserReductions::instance().give_up(type))
+        return PMPI_Type_free(type);
+    *type = MPI_DATATYPE_NULL;
+    return MPI_SUCCESS;
 }
 
 }  // extern "C"

@@ -21,6 +21,7 @@ constexpr std::array<std::string_view, kReasons> kWhy = {
     "no bytes",
     "arguments for MPI to judge",
     "a type or reduction that FLX lacks",
+    "the program's reduction, which the progress thread would call",
     "one rank",
     "intercommunicator",
     "ranks of several MPI_COMM_WORLDs",

@@ -50,12 +50,13 @@ inline constexpr size_t kForms = 3;
 
 /// Why a call goes to MPI. Each depends on what all ranks know alike.
 enum class Reason {
-    none,        ///< it does not
-    not_chosen,  ///< FLX_MPI does not name it
-    empty,       ///< no bytes
-    invalid,     ///< MPI says what is wrong with the arguments
-    reduction,   ///< a type or reduction that FLX lacks
-    alone,       ///< one rank
+    none,            ///< it does not
+    not_chosen,      ///< FLX_MPI does not name it
+    empty,           ///< no bytes
+    invalid,         ///< MPI says what is wrong with the arguments
+    reduction,       ///< a type or reduction that FLX lacks
+    foreign_thread,  ///< the program's function would run on a thread of FLX's, and it has not asked for threads
+    alone,           ///< one rank
     intercommunicator,
     several_worlds,   ///< ranks that another mpirun or MPI_Comm_spawn started
     no_communicator,  ///< FLX could not make one
@@ -63,7 +64,7 @@ enum class Reason {
     many_persistent,  ///< more persistent ones than FLX serves at a time
     over,             ///< within or after MPI_Finalize
 };
-inline constexpr size_t kReasons = 12;
+inline constexpr size_t kReasons = 13;
 
 /// Calls are counted by the bits of their number of bytes: 0, 1, 2-3, 4-7, ...
 inline constexpr size_t kSizes = 40;

@@ -122,10 +122,11 @@ void Library::begin() {
 
     // Which way a call goes must be the same on all ranks.
     const uint32_t lacks_requests = Requests::instance().begin() ? 0 : 1;
-    const std::array<uint32_t, 3> mine = {mask_, ~mask_, lacks_requests};
-    std::array<uint32_t, 3> all{};
+    const uint32_t lacks_threads = config.text("FLX_PROGRESS_THREAD") == "on" && !threads_ ? 1 : 0;
+    const std::array<uint32_t, 4> mine = {mask_, ~mask_, lacks_requests, lacks_threads};
+    std::array<uint32_t, 4> all{};
     MPI_Request request = MPI_REQUEST_NULL;
-    PMPI_Iallreduce(mine.data(), all.data(), 3, MPI_UINT32_T, MPI_BOR, MPI_COMM_WORLD, &request);
+    PMPI_Iallreduce(mine.data(), all.data(), mine.size(), MPI_UINT32_T, MPI_BOR, MPI_COMM_WORLD, &request);
     constexpr double kPatienceS = 10;
     const double began = PMPI_Wtime();
     bool warned = false;
@@ -139,6 +140,7 @@ void Library::begin() {
             usleep(100);
     }
     has_requests_ = all[2] == 0;
+    calls_functions_ = all[3] == 0;
     if (all[0] != mine[0] || all[1] != mine[1])
         give_up(fmt::format("FLX_MPI is \"{}\" here and something else on another rank; it must be the same on all",
                             config.text("FLX_MPI")));

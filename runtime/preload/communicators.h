@@ -101,6 +101,10 @@ class Library {
     /// Whether operations that do not block can have requests of MPI's; the same on all ranks.
     [[nodiscard]] bool has_requests() const { return has_requests_; }
 
+    /// Whether FLX calls reductions of the program's; the same on all ranks. Not where a progress thread would, under
+    /// a program that has not asked for MPI_THREAD_MULTIPLE.
+    [[nodiscard]] bool calls_functions() const { return calls_functions_; }
+
     /// Ranks of MPI_COMM_WORLD.
     [[nodiscard]] int world_size() const { return world_size_; }
 
@@ -124,6 +128,7 @@ class Library {
     bool threads_ = false;
     int world_size_ = 0;
     bool has_requests_ = false;
+    bool calls_functions_ = false;
     std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
     std::atomic<bool> begun_{false};
     std::atomic<bool> over_{false};

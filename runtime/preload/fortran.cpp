@@ -123,6 +123,22 @@ NAMES(mpi, MPI, request_free, REQUEST_FREE, (MPI_Fint * request, MPI_Fint *ierro
     answer(ierror, code);
 }
 
+NAMES(mpi, MPI, op_free, OP_FREE, (MPI_Fint * op, MPI_Fint *ierror)) {
+    MPI_Op c_op = op_of(op);
+    const int code = MPI_Op_free(&c_op);
+    if (code == MPI_SUCCESS)
+        *op = PMPI_Op_c2f(c_op);
+    answer(ierror, code);
+}
+
+NAMES(mpi, MPI, type_free, TYPE_FREE, (MPI_Fint * type, MPI_Fint *ierror)) {
+    MPI_Datatype c_type = type_of(type);
+    const int code = MPI_Type_free(&c_type);
+    if (code == MPI_SUCCESS)
+        *type = PMPI_Type_c2f(c_type);
+    answer(ierror, code);
+}
+
 namespace {
 
 /// Runs one call; `call` takes How and C's communicator.

@@ -24,32 +24,44 @@ Arguments judge(const void *recvbuf, int count, MPI_Datatype type, MPI_Op op) {
         arguments.objection = Reason::empty;
     else if (!arguments.reduction.known)
         arguments.objection = Reason::reduction;
+    else if (arguments.reduction.user != nullptr && !Library::instance().calls_functions())
+        arguments.objection = Reason::foreign_thread;
     else
         arguments.bytes = static_cast<size_t>(count) * arguments.reduction.size;
     return arguments;
 }
 
-/// What FLX gets for MPI's `sendbuf`: one that overlaps `out` without being it is copied. MPI_SUCCESS or an error.
-int take_input(Call &call, const void *sendbuf, size_t in_bytes, const void *out, size_t out_bytes,
-               const void *&input) {
-    input = FLX_IN_PLACE;
-    if (sendbuf == MPI_IN_PLACE || sendbuf == out)
-        return MPI_SUCCESS;
-    Layout bytes;
-    bytes.size = 1;
-    bytes.extent = 1;
-    bytes.dense = true;
-    Packed &packed = call.staging().in;
-    packed.take(sendbuf, in_bytes, bytes, true, MPI_COMM_SELF);
-    const int code = packed.keep_apart(out, out_bytes);
-    input = packed.data();
-    return code;
+struct Buffers {
+    const void *in = FLX_IN_PLACE;
+    void *out = nullptr;
+    int code = MPI_SUCCESS;  ///< or an error
+};
+
+/// What FLX gets for MPI's buffers, of `in_count` and `out_count` elements: data with holes are packed, input that
+/// overlaps output without being it is copied. `partly`: not all of the output need be written.
+Buffers take(Call &call, const Reduction &reduction, const void *sendbuf, size_t in_count, void *recvbuf,
+             size_t out_count, bool partly = false) {
+    Buffers buffers;
+    Staging &staging = call.staging();
+    staging.reduction = reduction.user;
+    const bool in_place = sendbuf == MPI_IN_PLACE || sendbuf == recvbuf;
+    buffers.code = staging.out.take(recvbuf, in_place ? std::max(in_count, out_count) : out_count, reduction.layout,
+                                    in_place || partly, MPI_COMM_SELF);
+    buffers.out = staging.out.data();
+    if (in_place || buffers.code != MPI_SUCCESS)
+        return buffers;
+    buffers.code = staging.in.take(sendbuf, in_count, reduction.layout, true, MPI_COMM_SELF);
+    if (buffers.code == MPI_SUCCESS)
+        buffers.code = staging.in.keep_apart(buffers.out, out_count * reduction.layout.size);
+    buffers.in = staging.in.data();
+    return buffers;
 }
 
-#define TAKE_INPUT(INPUT, ...)                                                                           \
-    const void *INPUT = nullptr;                                                                         \
-    if (const int take_code_ = take_input(call, sendbuf, __VA_ARGS__, INPUT); take_code_ != MPI_SUCCESS) \
-    return take_code_
+/// The same into `BUFFERS`; an error ends the call.
+#define TAKE(BUFFERS, ...)                                               \
+    const Buffers BUFFERS = take(call, reduction, sendbuf, __VA_ARGS__); \
+    if (BUFFERS.code != MPI_SUCCESS)                                     \
+    return BUFFERS.code
 
 }  // namespace
 
@@ -59,8 +71,9 @@ int allreduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI
     Call call(how, Collective::allreduce, comm, bytes, objection);
     if (!call.served())
         return pass_on(how, FLX_MPI_FORMS(Allreduce, allreduce), sendbuf, recvbuf, count, type, op, comm);
-    TAKE_INPUT(input, bytes, recvbuf, bytes);
-    return call.carry_out(FLX_FORMS(allreduce), input, recvbuf, count, reduction.dtype, reduction.op, call.flx());
+    TAKE(buffers, count, recvbuf, count);
+    return call.carry_out(FLX_FORMS(allreduce), buffers.in, buffers.out, count, reduction.dtype, reduction.op,
+                          call.flx());
 }
 
 int reduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, int root,
@@ -71,24 +84,24 @@ int reduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Da
     Call call(how, Collective::reduce, comm, bytes, wrong_root != Reason::none ? wrong_root : objection);
     if (!call.served())
         return pass_on(how, FLX_MPI_FORMS(Reduce, reduce), sendbuf, recvbuf, count, type, op, root, comm);
-    if (call.rank() != root)
-        return call.carry_out(FLX_FORMS(reduce), sendbuf, nullptr, count, reduction.dtype, reduction.op, root,
-                              call.flx());
-    TAKE_INPUT(input, bytes, recvbuf, bytes);
-    return call.carry_out(FLX_FORMS(reduce), input, recvbuf, count, reduction.dtype, reduction.op, root, call.flx());
+    const bool at_root = call.rank() == root;
+    TAKE(buffers, count, at_root ? recvbuf : nullptr, at_root ? count : 0);
+    return call.carry_out(FLX_FORMS(reduce), buffers.in, buffers.out, count, reduction.dtype, reduction.op, root,
+                          call.flx());
 }
 
 int reduce_scatter_block(const How &how, const void *sendbuf, void *recvbuf, int recvcount, MPI_Datatype type,
                          MPI_Op op, MPI_Comm comm) {
     const auto [reduction, block, objection] = judge(recvbuf, recvcount, type, op);
-    const size_t bytes = block * size_of(comm);
+    const size_t ranks = size_of(comm);
+    const size_t bytes = block * ranks;
     Call call(how, Collective::reduce_scatter_block, comm, bytes, objection);
     if (!call.served())
         return pass_on(how, FLX_MPI_FORMS(Reduce_scatter_block, reduce_scatter_block), sendbuf, recvbuf, recvcount,
                        type, op, comm);
-    TAKE_INPUT(input, bytes, recvbuf, block);
-    return call.carry_out(FLX_FORMS(reduce_scatter_block), input, recvbuf, recvcount, reduction.dtype, reduction.op,
-                          call.flx());
+    TAKE(buffers, recvcount * ranks, recvbuf, recvcount);
+    return call.carry_out(FLX_FORMS(reduce_scatter_block), buffers.in, buffers.out, recvcount, reduction.dtype,
+                          reduction.op, call.flx());
 }
 
 int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, const int *recvcounts, MPI_Datatype type,
@@ -112,13 +125,14 @@ int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, const int
         return pass_on(how, FLX_MPI_FORMS(Reduce_scatter, reduce_scatter), sendbuf, recvbuf, recvcounts, type, op,
                        comm);
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): without counts it is not served
-    TAKE_INPUT(input, bytes, recvbuf, recvcounts[call.rank()] * reduction.size);
+    TAKE(buffers, static_cast<size_t>(total), recvbuf, recvcounts[call.rank()]);
     if (equal)
-        return call.carry_out(FLX_FORMS(reduce_scatter_block), input, recvbuf, recvcounts[0], reduction.dtype,
+        return call.carry_out(FLX_FORMS(reduce_scatter_block), buffers.in, buffers.out, recvcounts[0], reduction.dtype,
                               reduction.op, call.flx());
     size_t *counts = call.numbers(1);
     std::copy_n(recvcounts, size, counts);
-    return call.carry_out(FLX_FORMS(reduce_scatter), input, recvbuf, counts, reduction.dtype, reduction.op, call.flx());
+    return call.carry_out(FLX_FORMS(reduce_scatter), buffers.in, buffers.out, counts, reduction.dtype, reduction.op,
+                          call.flx());
 }
 
 int scan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
@@ -126,8 +140,8 @@ int scan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Data
     Call call(how, Collective::scan, comm, bytes, objection);
     if (!call.served())
         return pass_on(how, FLX_MPI_FORMS(Scan, scan), sendbuf, recvbuf, count, type, op, comm);
-    TAKE_INPUT(input, bytes, recvbuf, bytes);
-    return call.carry_out(FLX_FORMS(scan), input, recvbuf, count, reduction.dtype, reduction.op, call.flx());
+    TAKE(buffers, count, recvbuf, count);
+    return call.carry_out(FLX_FORMS(scan), buffers.in, buffers.out, count, reduction.dtype, reduction.op, call.flx());
 }
 
 int exscan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
@@ -135,8 +149,8 @@ int exscan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Da
     Call call(how, Collective::exscan, comm, bytes, objection);
     if (!call.served())
         return pass_on(how, FLX_MPI_FORMS(Exscan, exscan), sendbuf, recvbuf, count, type, op, comm);
-    TAKE_INPUT(input, bytes, recvbuf, bytes);
-    return call.carry_out(FLX_FORMS(exscan), input, recvbuf, count, reduction.dtype, reduction.op, call.flx());
+    TAKE(buffers, count, recvbuf, count, true);
+    return call.carry_out(FLX_FORMS(exscan), buffers.in, buffers.out, count, reduction.dtype, reduction.op, call.flx());
 }
 
 int barrier(const How &how, MPI_Comm comm) {

@@ -82,6 +82,7 @@ struct Staging {
     Packed out;
     PackedBlocks blocks_in;
     PackedBlocks blocks_out;
+    std::shared_ptr<const UserReduction> reduction;  ///< of the program, which may free it meanwhile
 
     /// Before the operation begins once more. MPI_SUCCESS or an error, as below.
     int read(MPI_Comm comm);

@@ -1,8 +1,11 @@
 #include "types.h"
 
+#include <algorithm>
 #include <array>
 #include <unordered_map>
 #include <vector>
+
+#include "user_reductions.h"
 
 namespace flx::preload {
 namespace {
@@ -123,6 +126,12 @@ struct Operator {
     unsigned kinds;  ///< that it may be given, by MPI's rules
 };
 
+bool is_of_the_program(MPI_Op op) {
+    static const std::array own = {MPI_SUM,  MPI_PROD, MPI_MIN,  MPI_MAX,    MPI_LAND,   MPI_LOR,     MPI_LXOR,
+                                   MPI_BAND, MPI_BOR,  MPI_BXOR, MPI_MINLOC, MPI_MAXLOC, MPI_REPLACE, MPI_NO_OP};
+    return std::find(own.begin(), own.end(), op) == own.end();
+}
+
 const Operator *operator_of(MPI_Op op, Kind kind) {
     static const std::array operators = {
         Operator{MPI_SUM, FLX_SUM, kNumbers},     Operator{MPI_PROD, FLX_PROD, kNumbers},
@@ -158,8 +167,7 @@ bool is_dense(MPI_Datatype type) {
         return false;
     Layout layout;
     const bool dense = layout_of(inner, layout) && layout.dense;
-    if (PMPI_Type_get_envelope(inner, &integers, &addresses, &types, &combiner) == MPI_SUCCESS &&
-        combiner != MPI_COMBINER_NAMED)
+    if (!is_named(inner))
         PMPI_Type_free(&inner);
     return dense;
 }
@@ -181,15 +189,38 @@ bool layout_of(MPI_Datatype type, Layout &layout) {
     return true;
 }
 
+bool is_named(MPI_Datatype type) {
+    int integers = 0;
+    int addresses = 0;
+    int types = 0;
+    int combiner = MPI_COMBINER_NAMED;
+    return PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS ||
+           combiner == MPI_COMBINER_NAMED;
+}
+
 Reduction reduction_of(MPI_Datatype type, MPI_Op op) {
-    const Predefined *element = predefined(type);
-    if (element == nullptr)
-        return {};
-    const Operator *found = operator_of(op, element->kind);
-    if (found == nullptr)
-        return {};
-    Reduction reduction{true, element->dtype, found->flx, 0};
-    flx_dtype_size(reduction.dtype, &reduction.size);  // of pairs, with padding
+    Reduction reduction;
+    if (type == MPI_DATATYPE_NULL || op == MPI_OP_NULL)
+        return reduction;
+    if (is_of_the_program(op)) {
+        reduction.user = UserReductions::instance().find(op, type);
+        if (reduction.user == nullptr)
+            return reduction;
+        reduction.dtype = reduction.user->flx_type;
+        reduction.op = reduction.user->flx_op;
+        reduction.layout = reduction.user->layout;
+        reduction.size = reduction.layout.size;
+    } else {
+        const Predefined *element = predefined(type);
+        const Operator *found = element == nullptr ? nullptr : operator_of(op, element->kind);
+        if (found == nullptr)
+            return reduction;
+        reduction.dtype = element->dtype;
+        reduction.op = found->flx;
+        flx_dtype_size(reduction.dtype, &reduction.size);  // of pairs, with padding
+        reduction.layout = {type, reduction.size, static_cast<MPI_Aint>(reduction.size), true};
+    }
+    reduction.known = true;
     return reduction;
 }
 
