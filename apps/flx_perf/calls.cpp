@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <type_traits>
 
 namespace flx::perf {
 namespace {
@@ -57,54 +58,77 @@ void *root_in_place(const Job &job) {
     return job.in_place && job.rank == job.root ? const_cast<void *>(FLX_IN_PLACE) : job.recv;
 }
 
-}  // namespace
+/// Calls the blocking function, or, where there is a request, the other.
+template <typename... P>
+flx_status_t call_one(flx_request_t *request, flx_status_t (*blocking)(P...),
+                      std::type_identity_t<flx_status_t (*)(P..., flx_request_t *)> starting,
+                      std::type_identity_t<P>... arguments) {
+    return request == nullptr ? blocking(arguments...) : starting(arguments..., request);
+}
 
-flx_status_t call_flx(const Job &job, flx_comm_t comm) {
+#define FLX_FORMS(NAME) request, flx_##NAME, flx_i##NAME
+
+flx_status_t call_form(const Job &job, flx_comm_t comm, flx_request_t *request) {
     const void *send = job.in_place ? FLX_IN_PLACE : job.send;
     const size_t count = job.shape.count;
     switch (job.kind) {
         case Collective::kAllreduce:
-            return flx_allreduce(send, job.recv, count, job.dtype, job.op, comm);
+            return call_one(FLX_FORMS(allreduce), send, job.recv, count, job.dtype, job.op, comm);
         case Collective::kReduceScatterBlock:
-            return flx_reduce_scatter_block(send, job.recv, count, job.dtype, job.op, comm);
+            return call_one(FLX_FORMS(reduce_scatter_block), send, job.recv, count, job.dtype, job.op, comm);
         case Collective::kAllgather:
-            return flx_allgather(send, job.recv, count, job.dtype, comm);
+            return call_one(FLX_FORMS(allgather), send, job.recv, count, job.dtype, comm);
         case Collective::kBcast:
-            return flx_bcast(job.recv, count, job.dtype, job.root, comm);
+            return call_one(FLX_FORMS(bcast), job.recv, count, job.dtype, job.root, comm);
         case Collective::kReduce:
-            return flx_reduce(job.rank == job.root ? send : job.send, job.recv, count, job.dtype, job.op, job.root,
-                              comm);
+            return call_one(FLX_FORMS(reduce), job.rank == job.root ? send : job.send, job.recv, count, job.dtype,
+                            job.op, job.root, comm);
         case Collective::kBarrier:
-            return flx_barrier(comm);
+            return call_one(FLX_FORMS(barrier), comm);
         case Collective::kAlltoall:
-            return flx_alltoall(send, job.recv, count, job.dtype, comm);
+            return call_one(FLX_FORMS(alltoall), send, job.recv, count, job.dtype, comm);
         case Collective::kAlltoallv:
-            return flx_alltoallv(send, job.recv, job.counts.send.data(), job.counts.send_at.data(),
-                                 job.counts.receive.data(), job.counts.receive_at.data(), job.dtype, comm);
+            return call_one(FLX_FORMS(alltoallv), send, job.recv, job.counts.send.data(), job.counts.send_at.data(),
+                            job.counts.receive.data(), job.counts.receive_at.data(), job.dtype, comm);
         case Collective::kSendrecv:
+            if (request != nullptr) {
+                return FLX_ERR_ARGUMENT;
+            }
             return flx_sendrecv(send, job.recv, count, count, job.dtype, (job.rank + 1) % job.ranks,
                                 (job.rank + job.ranks - 1) % job.ranks, comm);
         case Collective::kGather:
-            return flx_gather(job.rank == job.root ? send : job.send, job.recv, count, job.dtype, job.root, comm);
+            return call_one(FLX_FORMS(gather), job.rank == job.root ? send : job.send, job.recv, count, job.dtype,
+                            job.root, comm);
         case Collective::kScatter:
-            return flx_scatter(job.send, root_in_place(job), count, job.dtype, job.root, comm);
+            return call_one(FLX_FORMS(scatter), job.send, root_in_place(job), count, job.dtype, job.root, comm);
         case Collective::kScan:
-            return flx_scan(send, job.recv, count, job.dtype, job.op, comm);
+            return call_one(FLX_FORMS(scan), send, job.recv, count, job.dtype, job.op, comm);
         case Collective::kExscan:
-            return flx_exscan(send, job.recv, count, job.dtype, job.op, comm);
+            return call_one(FLX_FORMS(exscan), send, job.recv, count, job.dtype, job.op, comm);
         case Collective::kReduceScatter:
-            return flx_reduce_scatter(send, job.recv, job.shape.blocks.data(), job.dtype, job.op, comm);
+            return call_one(FLX_FORMS(reduce_scatter), send, job.recv, job.shape.blocks.data(), job.dtype, job.op,
+                            comm);
         case Collective::kAllgatherv:
-            return flx_allgatherv(send, job.own_block(), job.recv, job.shape.blocks.data(), job.shape.begins.data(),
-                                  job.dtype, comm);
+            return call_one(FLX_FORMS(allgatherv), send, job.own_block(), job.recv, job.shape.blocks.data(),
+                            job.shape.begins.data(), job.dtype, comm);
         case Collective::kGatherv:
-            return flx_gatherv(job.rank == job.root ? send : job.send, job.own_block(), job.recv,
-                               job.shape.blocks.data(), job.shape.begins.data(), job.dtype, job.root, comm);
+            return call_one(FLX_FORMS(gatherv), job.rank == job.root ? send : job.send, job.own_block(), job.recv,
+                            job.shape.blocks.data(), job.shape.begins.data(), job.dtype, job.root, comm);
         case Collective::kScatterv:
-            return flx_scatterv(job.send, job.shape.blocks.data(), job.shape.begins.data(), root_in_place(job),
-                                job.own_block(), job.dtype, job.root, comm);
+            return call_one(FLX_FORMS(scatterv), job.send, job.shape.blocks.data(), job.shape.begins.data(),
+                            root_in_place(job), job.own_block(), job.dtype, job.root, comm);
     }
     return FLX_ERR_ARGUMENT;
+}
+
+}  // namespace
+
+flx_status_t call_flx(const Job &job, flx_comm_t comm) {
+    return call_form(job, comm, nullptr);
+}
+
+flx_status_t start_flx(const Job &job, flx_comm_t comm, flx_request_t *request) {
+    return call_form(job, comm, request);
 }
 
 const char *why_mpi_cannot(const Job &job) {

@@ -9,6 +9,9 @@ namespace flx::perf {
 /// `collective` of FLX with the job's arguments. Its status is the call's.
 flx_status_t call_flx(const Job &job, flx_comm_t comm);
 
+/// The same without waiting. FLX_ERR_ARGUMENT for sendrecv, which has no such form.
+flx_status_t start_flx(const Job &job, flx_comm_t comm, flx_request_t *request);
+
 /// Whether MPI has a collective for the job: types that it does not have are moved as 16-bit integers but not reduced,
 /// averages it does not have, and counts are `int`. The reason where it has none, else null; static storage.
 [[nodiscard]] const char *why_mpi_cannot(const Job &job);

@@ -4,11 +4,13 @@
 #include <mpi.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 
 #include "../common/progress.h"
 #include "device_measure.h"
 #include "measure.h"
+#include "overlap_measure.h"
 #include "replay.h"
 
 namespace flx::perf {
@@ -206,6 +208,32 @@ int measure_arrivals(const Options &options, int rank, Files &files) {
     return rank_0_says(!files.problem().empty()) ? 2 : wrong ? 1 : 0;
 }
 
+int measure_beside_computation(const Options &options, flx_comm_t comm, int rank, Files &files) {
+    OverlapResults results{describe_machine(MPI_COMM_WORLD), {}};
+    uint64_t wrong = 0;
+    if (rank == 0) {
+        say(stdout, overlap_header(options, results.machine));
+    }
+    const flx_status_t status = measure_overlap(options, comm, MPI_COMM_WORLD, results, [&](const Overlap &overlap) {
+        wrong += overlap.wrong;
+        if (rank == 0) {
+            say(stdout, overlap_row(overlap));
+        }
+    });
+    if (status != FLX_SUCCESS) {
+        // The others may wait for this rank.
+        const char *sentence = flx_last_error();
+        say(stderr, fmt::format("flx_perf: rank {}: {}: {}\n", rank, name_of(options.collective),
+                                *sentence != '\0' ? sentence : flx_strerror(status)));
+        MPI_Abort(MPI_COMM_WORLD, 3);
+    }
+    if (rank == 0) {
+        files.write_json(overlap_json(options, results));
+        say(stderr, files.problem());
+    }
+    return rank_0_says(!files.problem().empty()) ? 2 : wrong != 0 ? 1 : 0;
+}
+
 int run(int argc, char **argv) {
     int rank = 0;
     int ranks = 0;
@@ -237,12 +265,17 @@ int run(int argc, char **argv) {
     if (parsed.options->arrivals > 0) {
         return measure_arrivals(*parsed.options, rank, files);
     }
+    if (parsed.options->overlap) {
+        constexpr int kUnlessSet = 0;
+        setenv("FLX_PROGRESS_THREAD", "on", kUnlessSet);
+    }
     flx_comm_t comm = nullptr;
     if (any_failed(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "making the communicator")) {
         return 2;
     }
-    const int code = parsed.options->device ? measure_devices(*parsed.options, comm, rank, files)
-                                            : measure_all(*parsed.options, comm, rank, files);
+    const int code = parsed.options->overlap  ? measure_beside_computation(*parsed.options, comm, rank, files)
+                     : parsed.options->device ? measure_devices(*parsed.options, comm, rank, files)
+                                              : measure_all(*parsed.options, comm, rank, files);
     return any_failed(flx_comm_free(&comm), "freeing the communicator") ? 2 : code;
 }
 

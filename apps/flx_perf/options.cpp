@@ -6,6 +6,7 @@
 #include <charconv>
 #include <limits>
 
+#include "overlap.h"
 #include "timing.h"
 
 namespace flx::perf {
@@ -131,6 +132,9 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
                "with FLX_LEND=own and with FLX_LEND as it is, in turn; --iterations messages, else 100")
             ->check(CLI::Range(0.001, 1e6));
     auto *seed = app.add_option("--seed", options.seed, "of --arrivals")->capture_default_str();
+    app.add_flag("--overlap", options.overlap,
+                 "the call that does not wait, beside a computation that takes as long; with FLX_PROGRESS_THREAD=on "
+                 "unless it is set; --iterations rounds, else 9");
     app.add_flag("--in-place", options.in_place, "input and output share memory");
     app.add_option("--memory", memory, "host, or device: GPU memory, each rank on the GPU of its place on its host")
         ->capture_default_str();
@@ -234,6 +238,15 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
             return refuse("--arrivals needs two ranks or more");
         }
         options.iterations = options.iterations > 0 ? options.iterations : kMessages;
+    }
+    if (options.overlap) {
+        if (options.device || against != "none" || options.arrivals > 0 || *kind == Collective::kSendrecv) {
+            return refuse("--overlap is for collectives on host memory, without --against and --arrivals");
+        }
+        if (options.check_every || options.seconds > 0 || !options.csv_file.empty() || !options.log_file.empty()) {
+            return refuse("--overlap checks the last round, and writes --json only");
+        }
+        options.iterations = options.iterations > 0 ? options.iterations : kOverlapRounds;
     }
     if (options.in_place && (*kind == Collective::kAlltoallv || *kind == Collective::kSendrecv)) {
         return refuse(fmt::format("--in-place is not for {}", collective));

@@ -31,6 +31,7 @@ struct Options {
     double max_seconds = 1.0;  ///< for the timed calls of one size
     double arrivals = 0.0;     ///< above 0: `iterations` messages, so many a second, instead of a collective
     uint64_t seed = 1;         ///< of arrivals
+    bool overlap = false;      ///< beside a computation, without waiting
     double seconds = 0.0;      ///< above 0: back to back for so long instead of in interleaved blocks
     bool check_every = false;
     bool check_peer = false;
