@@ -27,6 +27,8 @@ class Bootstrap {
     /// Lets the program's own pending traffic move (for MPI: enters its progress engine). Cheap; any thread of the
     /// communicator.
     virtual void progress() = 0;
+    /// Ranks of the whole program on this host, as its launcher says; 0 where it does not.
+    [[nodiscard]] virtual int ranks_on_host() const { return 0; }
     /// As MPI_Comm_split; color < 0 gives a null pointer.
     virtual Status split(int color, int key, std::unique_ptr<Bootstrap> &result) = 0;
     virtual Status dup(std::unique_ptr<Bootstrap> &result) = 0;

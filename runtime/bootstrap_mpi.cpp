@@ -1,6 +1,7 @@
 #include "bootstrap_mpi.h"
 
 #include <climits>
+#include <cstdlib>
 
 namespace flx {
 namespace {
@@ -43,6 +44,12 @@ class MpiBootstrap final : public Bootstrap {
     void progress() override {
         int flag = 0;
         PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE);
+    }
+    [[nodiscard]] int ranks_on_host() const override {
+        for (const char *name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})
+            if (const char *text = std::getenv(name); text != nullptr)
+                return static_cast<int>(std::strtol(text, nullptr, 10));
+        return 0;
     }
     Status split(int color, int key, std::unique_ptr<Bootstrap> &result) override {
         MPI_Comm comm = MPI_COMM_NULL;

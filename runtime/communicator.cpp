@@ -475,6 +475,7 @@ void Communicator::close() {
 Communicator::~Communicator() {
     if (thread_)
         thread_->remove(*this);
+    process_->remove(*this);
     lent_.clear();
     devices_.reset();
     links_.clear();

@@ -93,7 +93,8 @@ class Communicator final : private Router, private Watch {
     Status wait(Pending &waited);
     /// Whether it is done, after moving what can be moved.
     bool completed(Pending &pending, bool &moved);
-    /// For the progress thread: moves what is under way unless a call is at work. True if something moved.
+    /// For the progress thread, or a wait elsewhere: moves what is under way unless a call is at work. True if
+    /// something moved.
     bool move_in_thread();
     /// Whether something is under way. Thread-safe.
     [[nodiscard]] bool busy() const { return busy_.load(std::memory_order_relaxed); }
@@ -151,6 +152,7 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] std::string agreed_knobs() const;
     [[nodiscard]] std::string forced_shares() const;
     Status meet();
+    [[nodiscard]] bool crowded() const;
     Status note_members(const std::vector<std::string> &all, const std::string &knobs);
     Status take_id();
     Status make_shared_memory();

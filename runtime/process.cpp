@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "communicator.h"
 #include "log.h"
 #include "shm/segment.h"
 
@@ -85,6 +86,30 @@ bool Process::claim_comm_id(uint32_t id) {
 int Process::index_of(uint64_t uid) {
     const std::lock_guard guard(mutex_);
     return peers_.try_emplace(uid, static_cast<int>(peers_.size())).first->second;
+}
+
+void Process::add(Communicator &comm) {
+    const std::lock_guard guard(mutex_);
+    communicators_.push_back(&comm);
+}
+
+void Process::remove(Communicator &comm) {
+    const std::lock_guard guard(mutex_);
+    std::erase(communicators_, &comm);
+}
+
+void Process::move_others(const Communicator &comm) {
+    if (threads_)
+        return;
+    // The program's one thread is here: none is made or freed meanwhile.
+    for (Communicator *other : communicators_)
+        if (other != &comm && other->busy())
+            other->move_in_thread();
+}
+
+int Process::ranks_here(int ranks) {
+    const std::lock_guard guard(mutex_);
+    return ranks_here_ = std::max(ranks_here_, ranks);
 }
 
 ucx::Rails *Process::open_rails(const probe::RailPlan &plan) {

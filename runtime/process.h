@@ -21,6 +21,8 @@
 
 namespace flx {
 
+class Communicator;
+
 class Process {
   public:
     /// The process's one object: made by the first communicator, gone with the last. `threads`: communicators may be
@@ -53,6 +55,16 @@ class Process {
     /// Opens the rails of `plan` that are not open yet. Never null; the process's, and open as long as it lives, since
     /// peers that used a rail once know its address. Rails that fail are in problems(). Thread-safe.
     ucx::Rails *open_rails(const probe::RailPlan &plan);
+
+    /// Communicators that can be used. Thread-safe.
+    void add(Communicator &comm);
+    void remove(Communicator &comm);
+    /// Moves what is under way on all but `comm`, on which the caller waits: a peer may wait for that first. Nothing
+    /// where other threads may be inside them, or move them.
+    void move_others(const Communicator &comm);
+
+    /// `ranks` of the program are on this host, as far as a communicator or the launcher knows. The most so far.
+    int ranks_here(int ranks);
 
     /// What lost rails have cost so far. Thread-safe.
     [[nodiscard]] ucx::FailoverCounters failover_counters();
@@ -87,6 +99,8 @@ class Process {
     std::unordered_map<uint64_t, int> peers_;
     std::unique_ptr<ucx::Rails> rails_;
     std::unique_ptr<Guard> guard_;
+    std::vector<Communicator *> communicators_;
+    int ranks_here_ = 1;
     alignas(64) std::atomic<int> inside_rails_{0};
 };
 

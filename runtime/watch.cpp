@@ -30,6 +30,7 @@ void Communicator::progress() {
     bootstrap_->progress();
     if (rails_ != nullptr)
         rails_->progress();
+    process_->move_others(*this);
 }
 
 std::string Communicator::describe(int rank) const {

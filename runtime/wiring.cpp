@@ -135,18 +135,22 @@ Status Communicator::meet() {
     const int64_t spin_us = config_.integer("FLX_SPIN_US");
     if (spin_us >= 0)
         wait_policy_.spins = static_cast<int>(spin_us * kPausesPerUs);
-    else if (ranks_here_ > probe::usable_cpus())
+    else if (crowded())
         wait_policy_.spins = 0;
     // Where others need the core, a rank that has yielded for a while is not expected soon.
     constexpr int64_t kSleepAfterUs = 5000;
     constexpr int64_t kCrowdedSleepAfterUs = 1000;
     constexpr int64_t kNsPerUs = 1000;
     const int64_t sleep_us = config_.integer("FLX_SLEEP_US");
-    const bool crowded = ranks_here_ > probe::usable_cpus();
     wait_policy_.sleep_after_ns = kNsPerUs * (sleep_us >= 0 ? sleep_us
-                                              : crowded     ? kCrowdedSleepAfterUs
+                                              : crowded()   ? kCrowdedSleepAfterUs
                                                             : kSleepAfterUs);
     return bootstrap_->split(host_, rank_, local_);
+}
+
+/// By all of the program's ranks on this host, not by those of this communicator: others need cores, too.
+bool Communicator::crowded() const {
+    return process_->ranks_here(std::max(ranks_here_, bootstrap_->ranks_on_host())) > probe::usable_cpus();
 }
 
 /// What each rank said of itself when they met.
@@ -542,6 +546,7 @@ Status Communicator::make_routes() {
         thread_ = ProgressThread::shared();
         thread_->add(*this);
     }
+    process_->add(*this);
     return {};
 }
 

@@ -110,7 +110,7 @@ Status Communicator::choose_ways(const Communicator *parent) {
         uint8_t shared;   ///< whether this rank has the shared memory: one of them may have none
         uint8_t crowded;  ///< whether it shares its cores with other ranks
     };
-    const Here here{static_cast<uint8_t>(fused_ != nullptr), static_cast<uint8_t>(ranks_here_ > probe::usable_cpus())};
+    const Here here{static_cast<uint8_t>(fused_ != nullptr), static_cast<uint8_t>(crowded())};
     std::vector<Here> all(size_);
     FLX_TRY(bootstrap_->allgather(&here, sizeof here, all.data()));
     if (std::ranges::any_of(all, [](const Here &one) { return one.shared == 0; }))

@@ -1,7 +1,6 @@
 #include "communicators.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -63,18 +62,9 @@ void close(Group *group) {
         flx_comm_free(&group->flx);
 }
 
-/// Cores that the ranks of `comm`, which are on one host, may use together.
-int cores_of(MPI_Comm comm) {
-    cpu_set_t mine;
-    CPU_ZERO(&mine);
-    sched_getaffinity(0, sizeof mine, &mine);
-    cpu_set_t all = mine;
-    PMPI_Allreduce(&mine, &all, sizeof mine, MPI_BYTE, MPI_BOR, comm);
-    return CPU_COUNT(&all);
-}
-
-/// Defaults of knobs that depend on all ranks of a host, where FLX sees those of one communicator.
-void suit_host(const Config &config) {
+/// Programs make communicators by the dozen, and wait while FLX measures for each that has other ranks. On one host,
+/// where links do not differ much, they are not kept waiting for long.
+void measure_shortly_on_one_host(const Config &config) {
     MPI_Comm host = MPI_COMM_NULL;
     int here = 0;
     int all = 0;
@@ -82,22 +72,9 @@ void suit_host(const Config &config) {
         return;
     PMPI_Comm_size(host, &here);
     PMPI_Comm_size(MPI_COMM_WORLD, &all);
-    const bool crowded = here > cores_of(host);
     PMPI_Comm_free(&host);
-    // In MPI_Init, before there are threads.
-    const auto set = [&](const char *knob, const char *value) {
-        if (config.origin(knob) == "default")
-            setenv(knob, value, 0);
-    };
-    // Programs make communicators by the dozen, and wait while FLX measures for each that has other ranks. On one
-    // host, where links do not differ much, they are not kept waiting for long.
-    if (here == all)
-        set("FLX_PROBE_MS", "40");
-    // Two ranks of four that share two cores must not spin either, while the other two have work.
-    if (crowded) {
-        set("FLX_SPIN_US", "0");
-        set("FLX_SLEEP_US", "1000");
-    }
+    if (here == all && config.origin("FLX_PROBE_MS") == "default")
+        setenv("FLX_PROBE_MS", "40", 0);  // in MPI_Init, before there are threads
 }
 
 }  // namespace
@@ -144,7 +121,7 @@ void Library::begin() {
     if (all[0] != mine[0] || all[1] != mine[1])
         give_up(fmt::format("FLX_MPI is \"{}\" here and something else on another rank; it must be the same on all",
                             config.text("FLX_MPI")));
-    suit_host(config);
+    measure_shortly_on_one_host(config);
 
     int keyval = MPI_KEYVAL_INVALID;
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &keyval, this);
