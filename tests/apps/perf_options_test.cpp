@@ -145,6 +145,9 @@ TEST(Options, RefusalsSayWhatIsAllowed) {
     refused({"alltoall", "--pattern", "one-pair"}, "--pattern is for alltoallv");
     refused({"alltoall", "--arrivals", "2"}, "--arrivals is for sendrecv");
     refused({"sendrecv", "--arrivals", "0"}, "--arrivals");
+    refused({"sendrecv", "--overlap"}, "--overlap is for collectives");
+    refused({"allreduce", "--overlap", "--against", "mpi"}, "--overlap is for collectives");
+    refused({"allreduce", "--overlap", "--check"}, "--overlap checks the last round");
     refused({"sendrecv", "--arrivals", "2", "--check"}, "--arrivals checks every message");
     refused({"sendrecv", "--seed", "2"}, "--seed");
     refused({"sendrecv", "--in-place"}, "--in-place is not for sendrecv");
