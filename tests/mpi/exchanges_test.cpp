@@ -147,16 +147,19 @@ TEST(Exchanges, MessageBehindCollectivesThatWait) {
     }
     const Bytes sent = message(0, 1, 99, kBytes);
     Bytes received(kBytes);
-    if (rank == 1)
+    if (rank == 1) {
         ASSERT_TRUE(succeeded(flx_recv(received.data(), kBytes, FLX_UINT8, 0, comm)));
+    }
     for (size_t i = 0; i < lengths.size(); ++i)
         ASSERT_TRUE(succeeded(flx_ialltoall(ins[i].data(), outs[i].data(), lengths[i], FLX_UINT8, comm, &requests[i])));
-    if (rank == 0)
+    if (rank == 0) {
         ASSERT_TRUE(succeeded(flx_send(sent.data(), kBytes, FLX_UINT8, 1, comm)));
+    }
     for (flx_request_t &request : requests)
         ASSERT_TRUE(succeeded(flx_wait(&request)));
-    if (rank == 1)
+    if (rank == 1) {
         ASSERT_TRUE(is_message(received.data(), 0, 1, 99, kBytes));
+    }
     for (size_t i = 0; i < lengths.size(); ++i)
         for (int peer = 0; peer < size; ++peer)
             ASSERT_TRUE(is_message(outs[i].data() + peer * lengths[i], peer, rank, i, lengths[i]));
