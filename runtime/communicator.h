@@ -83,9 +83,9 @@ class Communicator final : private Router, private Watch {
 
     /// Carries out a collective whose arguments were checked (issue.cpp).
     Status run(const Call &call);
-    /// Begins one. Null in `pending`: it is done already; else it stays, and `call`'s arrays must stay, until
+    /// Begins one. Null in `result`: it is done already; else it stays, and `given`'s arrays must stay, until
     /// recycle().
-    Status issue(const Call &call, Pending *&pending);
+    Status issue(const Call &given, Pending *&result);
     /// Moves what is under way, once; for a call that waits for `waited` if that is not null. On errors all that was
     /// under way is done, with that status.
     Status poke(const Pending *waited, bool &moved);

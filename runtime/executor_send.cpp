@@ -175,13 +175,12 @@ Executor::Cursor *Executor::slowest_cursor(uint32_t index, int taker, double &en
             continue;
         if (ready(step, cursor.next, 1) == 0)
             continue;
-        double ends = 0;
-        if ((side.lost & bit) != 0)
-            ends = kNever;
-        else if ((side.sharing & bit) == 0)
+        const bool lost = (side.lost & bit) != 0;
+        if (!lost && (side.sharing & bit) == 0)
             continue;
-        else if (ends = end_ns(lane(peer, cursor.link), 0); ends == kNever)
-            continue;  // nobody knows
+        const double ends = lost ? kNever : end_ns(lane(peer, cursor.link), 0);
+        if (!lost && ends == kNever)  // nobody knows
+            continue;
         if (ends > end) {
             end = ends;
             slowest = &cursor;

@@ -118,7 +118,7 @@ Status Communicator::run(const Call &call) {
     const auto lock = guard();
     if (group_ == nullptr && scales(call.operation.op) && broken_.ok()) {
         Pending &memory = acquire();
-        const Status status = run(scaled(call, memory));
+        Status status = run(scaled(call, memory));
         recycle(memory);
         return status;
     }
@@ -153,7 +153,7 @@ Status Communicator::run_now(const Call &call) {
             recycle(memory);
             return status;
         }
-        const Status status = carry_out(given, choice);
+        Status status = carry_out(given, choice);
         if (!std::exchange(left_to_steps_, false))
             return status;
         choice = choose(call, true);
@@ -345,8 +345,8 @@ bool Communicator::may_begin(const Pending &pending) const {
 Status Communicator::begin_ready(bool &moved) {
     size_t kept = 0;
     bool blocked = false;  // a collective waits: those after it do, too
-    for (size_t i = 0; i < queue_.size(); ++i) {
-        Pending &pending = *queue_[i];
+    for (Pending *waiting : queue_) {
+        Pending &pending = *waiting;
         const bool collective = pending.operation.sequence != 0;
         if ((collective && blocked) || !may_begin(pending)) {
             blocked = blocked || collective;

@@ -52,7 +52,7 @@ class Planner {
     /// `bytes`: of the whole vector (allgather, reduce_scatter_block: all blocks).
     [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs = {}) const;
     /// The plan of `choice`, made at first use.
-    const Plan &plan(algorithms::Collective collective, const Choice &choice, int root);
+    const Plan &plan(algorithms::Collective called, const Choice &choice, int root);
 
   private:
     struct Forced {

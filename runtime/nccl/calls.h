@@ -9,7 +9,7 @@
 namespace flx::nccl {
 
 /// Any collective, send or receive.
-ncclResult_t submit(const Request &request, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t submit(const Request &request, ncclComm_t handle, cudaStream_t stream);
 
 /// Whether this thread is in a group.
 bool in_group();

@@ -139,7 +139,7 @@ FLX_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asy
         return ncclSuccess;
     }
     const ncclResult_t result = FLX_REAL(ncclCommGetAsyncError, comm, asyncError);
-    if (known && known->active() && result == ncclSuccess && *asyncError == ncclSuccess) {
+    if (known && known->active() && result == ncclSuccess && asyncError != nullptr && *asyncError == ncclSuccess) {
         // A call that is at work finds out itself.
         const std::unique_lock guard(known->mutex, std::try_to_lock);
         if (guard.owns_lock() && known->lane)

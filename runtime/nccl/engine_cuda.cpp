@@ -158,7 +158,7 @@ class CudaEngine final : public Engine {
             FLX_TRY_CUDA(cudaStreamSynchronize(bench.stream));
             return {};
         };
-        const Status status = made();
+        Status status = made();
         bench.bytes = bytes;
         if (!status.ok())
             close_bench(device, bench);

@@ -245,7 +245,7 @@ class ShmBootstrap final : public Bootstrap {
         Rendezvous::Wait wait(*rendezvous_);
         for (const int member : members_)
             while (circle_.arrived[member].turn.load(std::memory_order_acquire) < turn_)
-                if (const Status status = wait.once(member); !status.ok()) {
+                if (Status status = wait.once(member); !status.ok()) {
                     // It may have come before it went.
                     if (circle_.arrived[member].turn.load(std::memory_order_acquire) >= turn_)
                         break;
