@@ -135,7 +135,7 @@ void Channel::withdraw() {
 }
 
 Status Channel::fetch(const Arrival &arrival, size_t offset, void *to, size_t bytes) {
-    const Status status = memory_->read(arrival.peer, to, arrival.address + offset, bytes);
+    Status status = memory_->read(arrival.peer, to, arrival.address + offset, bytes);
     // After what was read: a fence would say so too, but ThreadSanitizer does not know it.
     Slot *slot = this->slot(peers_[arrival.peer].in, arrival.token - 1);
     if (slot->withdrawn.fetch_or(0, std::memory_order_acq_rel) != 0)

@@ -170,7 +170,6 @@ bool PeerMemory::reachable(const Call &call) {
     switch (call.collective) {
         case Collective::reduce_scatter_block:
         case Collective::reduce_scatter:
-            return call.in != call.out && reachable(call.in, bytes);
         case Collective::alltoall:
             return call.in != call.out && reachable(call.in, bytes);
         case Collective::allgather:

@@ -101,7 +101,7 @@ Status create(size_t bytes, std::string &name, int &fd) {
         return system_error("creation", name);
     struct flock lock = byte_lock(0);
     if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
-        const Status status = system_error("locking", name);
+        Status status = system_error("locking", name);
         close(fd);
         fd = -1;
         shm_unlink(name.c_str());
@@ -111,7 +111,7 @@ Status create(size_t bytes, std::string &name, int &fd) {
     const int code = bytes > Segment::room() ? ENOSPC : ftruncate(fd, static_cast<off_t>(bytes)) != 0 ? errno : 0;
     if (code == 0)
         return {};
-    const Status status = no_room(fd, bytes, code);
+    Status status = no_room(fd, bytes, code);
     close(fd);
     fd = -1;
     shm_unlink(name.c_str());
