@@ -141,7 +141,7 @@ Status Communicator::choose_ways(const Communicator *parent) {
         return {};
     way_ = Way::fused;  // which is asked whom it waits for
     Waiter waiter(wait_policy_, *this);
-    const Status tried = shm::try_ways(*bootstrap_, *fused_, *stream_, peer_memory_.get(), waiter, budget_ns, ways_);
+    Status tried = shm::try_ways(*bootstrap_, *fused_, *stream_, peer_memory_.get(), waiter, budget_ns, ways_);
     way_ = Way::scheduled;
     return tried;
 }

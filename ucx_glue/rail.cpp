@@ -200,7 +200,7 @@ bool Rail::send_up(Peer &peer) {
 }
 
 bool Rail::send_control(Peer &peer, MessageId id, EchoWire echo) {
-    static const std::array<std::byte, kMostEcho> kNothing{};
+    static constexpr std::array<std::byte, kMostEcho> kNothing{};
     ControlMessage *message = control_messages_.take();
     message->rail = this;
     message->peer = &peer;
