@@ -11,9 +11,9 @@ namespace {
 class Uncovered {
   public:
     explicit Uncovered(const std::vector<int> &levels) : levels_(levels) {
-        for (size_t p = 0; p < levels.size(); ++p) {
+        for (const int count : levels) {
             first_.push_back(values_);
-            values_ += levels[p];
+            values_ += count;
         }
         open_.assign(values_ * values_, false);
         for (size_t p = 0; p < levels.size(); ++p)
