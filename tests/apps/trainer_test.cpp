@@ -235,7 +235,7 @@ class IdxFiles : public testing::Test {
     void TearDown() override { std::filesystem::remove_all(folder_); }
 
     std::string write(const std::string &name, const std::vector<std::uint8_t> &bytes) const {
-        const std::string path = folder_ + "/" + name;
+        std::string path = folder_ + "/" + name;
         gzFile file = gzopen(path.c_str(), "wb");
         EXPECT_EQ(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())), static_cast<int>(bytes.size()));
         EXPECT_EQ(gzclose(file), Z_OK);
