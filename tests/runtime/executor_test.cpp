@@ -119,7 +119,8 @@ void run_programs(const std::vector<Program> &programs, int ranks, uint32_t seed
         Executor executor(rank, ranks, 1, pointers, router);
         TestWatch watch(failed, 20'000'000'000);
         for (size_t number = 0; number < programs.size() && failed == 0; ++number) {
-            const auto &[algorithm, call] = programs[number];
+            const Algorithm *algorithm = programs[number].algorithm;
+            const TestCall &call = programs[number].call;
             const Plan plan(*algorithm, {call.collective, rank, ranks, call.root});
             const TestBuffers buffers(call, rank);
             Operation operation{call.collective, buffers.in(), buffers.out(), call.count, call.dtype,
