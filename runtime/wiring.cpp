@@ -132,10 +132,11 @@ Status Communicator::meet() {
 
     // Whoever shares its cores with other ranks must not spin while one of them has work.
     constexpr int kPausesPerUs = 20;
+    const bool crowded = this->crowded();
     const int64_t spin_us = config_.integer("FLX_SPIN_US");
     if (spin_us >= 0)
         wait_policy_.spins = static_cast<int>(spin_us * kPausesPerUs);
-    else if (crowded())
+    else if (crowded)
         wait_policy_.spins = 0;
     // Where others need the core, a rank that has yielded for a while is not expected soon.
     constexpr int64_t kSleepAfterUs = 5000;
@@ -143,7 +144,7 @@ Status Communicator::meet() {
     constexpr int64_t kNsPerUs = 1000;
     const int64_t sleep_us = config_.integer("FLX_SLEEP_US");
     wait_policy_.sleep_after_ns = kNsPerUs * (sleep_us >= 0 ? sleep_us
-                                              : crowded()   ? kCrowdedSleepAfterUs
+                                              : crowded     ? kCrowdedSleepAfterUs
                                                             : kSleepAfterUs);
     return bootstrap_->split(host_, rank_, local_);
 }

@@ -40,32 +40,6 @@ bool is_error(ncclResult_t result) {
     return result != ncclSuccess && result != ncclInProgress;
 }
 
-ncclResult_t pass_on(const Request &r, ncclComm_t comm, cudaStream_t stream) {
-    switch (r.kind) {
-        case Kind::allreduce:
-            return FLX_REAL(ncclAllReduce, r.in, r.out, r.count, r.type, r.op, comm, stream);
-        case Kind::allgather:
-            return FLX_REAL(ncclAllGather, r.in, r.out, r.count, r.type, comm, stream);
-        case Kind::reduce_scatter:
-            return FLX_REAL(ncclReduceScatter, r.in, r.out, r.count, r.type, r.op, comm, stream);
-        case Kind::broadcast:
-            return FLX_REAL(ncclBroadcast, r.in, r.out, r.count, r.type, r.root, comm, stream);
-        case Kind::reduce:
-            return FLX_REAL(ncclReduce, r.in, r.out, r.count, r.type, r.op, r.root, comm, stream);
-        case Kind::alltoall:
-            return FLX_REAL(ncclAlltoAll, r.in, r.out, r.count, r.type, comm, stream);
-        case Kind::gather:
-            return FLX_REAL(ncclGather, r.in, r.out, r.count, r.type, r.root, comm, stream);
-        case Kind::scatter:
-            return FLX_REAL(ncclScatter, r.in, r.out, r.count, r.type, r.root, comm, stream);
-        case Kind::send:
-            return FLX_REAL(ncclSend, r.in, r.count, r.type, r.root, comm, stream);
-        case Kind::recv:
-            return FLX_REAL(ncclRecv, r.out, r.count, r.type, r.root, comm, stream);
-    }
-    return ncclInvalidArgument;
-}
-
 void count(const Communicator &comm, const Request &request, Reason why) {
     statistics().count(request.kind, why, bytes_of(request, comm.ranks));
 }
@@ -205,6 +179,33 @@ ncclResult_t end_group() {
 }
 
 }  // namespace
+
+ncclResult_t pass_on(const Request &request, ncclComm_t comm, cudaStream_t stream) {
+    const Request &r = request;
+    switch (r.kind) {
+        case Kind::allreduce:
+            return FLX_REAL(ncclAllReduce, r.in, r.out, r.count, r.type, r.op, comm, stream);
+        case Kind::allgather:
+            return FLX_REAL(ncclAllGather, r.in, r.out, r.count, r.type, comm, stream);
+        case Kind::reduce_scatter:
+            return FLX_REAL(ncclReduceScatter, r.in, r.out, r.count, r.type, r.op, comm, stream);
+        case Kind::broadcast:
+            return FLX_REAL(ncclBroadcast, r.in, r.out, r.count, r.type, r.root, comm, stream);
+        case Kind::reduce:
+            return FLX_REAL(ncclReduce, r.in, r.out, r.count, r.type, r.op, r.root, comm, stream);
+        case Kind::alltoall:
+            return FLX_REAL(ncclAlltoAll, r.in, r.out, r.count, r.type, comm, stream);
+        case Kind::gather:
+            return FLX_REAL(ncclGather, r.in, r.out, r.count, r.type, r.root, comm, stream);
+        case Kind::scatter:
+            return FLX_REAL(ncclScatter, r.in, r.out, r.count, r.type, r.root, comm, stream);
+        case Kind::send:
+            return FLX_REAL(ncclSend, r.in, r.count, r.type, r.root, comm, stream);
+        case Kind::recv:
+            return FLX_REAL(ncclRecv, r.out, r.count, r.type, r.root, comm, stream);
+    }
+    return ncclInvalidArgument;
+}
 
 bool in_group() {
     return group().depth > 0;

@@ -11,6 +11,9 @@ namespace flx::nccl {
 /// Any collective, send or receive.
 ncclResult_t submit(const Request &request, ncclComm_t handle, cudaStream_t stream);
 
+/// NCCL's form of a request, carried out by NCCL.
+ncclResult_t pass_on(const Request &request, ncclComm_t comm, cudaStream_t stream);
+
 /// Whether this thread is in a group.
 bool in_group();
 /// A communicator that the group makes is finished at its end.

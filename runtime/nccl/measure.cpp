@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "calls.h"
 #include "log.h"
 #include "real.h"
 
@@ -16,23 +17,11 @@ namespace {
 std::mutex mutex;
 std::map<std::string, Table> known;  ///< by the GPUs, in the order of ranks
 
-/// NCCL's form of a request, with its own counts.
+/// By NCCL, of whatever version.
 ncclResult_t call_nccl(const Request &request, int ranks, ncclComm_t comm, cudaStream_t stream) {
+    if (request.kind != Kind::alltoall)
+        return pass_on(request, comm, stream);
     const Request &r = request;
-    switch (r.kind) {
-        case Kind::allreduce:
-            return FLX_REAL(ncclAllReduce, r.in, r.out, r.count, r.type, r.op, comm, stream);
-        case Kind::allgather:
-            return FLX_REAL(ncclAllGather, r.in, r.out, r.count, r.type, comm, stream);
-        case Kind::reduce_scatter:
-            return FLX_REAL(ncclReduceScatter, r.in, r.out, r.count, r.type, r.op, comm, stream);
-        case Kind::broadcast:
-            return FLX_REAL(ncclBroadcast, r.in, r.out, r.count, r.type, r.root, comm, stream);
-        case Kind::reduce:
-            return FLX_REAL(ncclReduce, r.in, r.out, r.count, r.type, r.op, r.root, comm, stream);
-        default:
-            break;
-    }
     // Versions before 2.28 have no ncclAlltoAll; it does the same.
     FLX_REAL(ncclGroupStart);
     ncclResult_t result = ncclSuccess;

@@ -233,6 +233,18 @@ Status Fused::reduce_scatter_block(const void *in, void *out, size_t count, flx_
     return {};
 }
 
+Status Fused::collect(void *out, const void *own, size_t block_bytes, uint32_t signature, Waiter &waiter) {
+    auto *to = static_cast<std::byte *>(out);
+    if (to + rank_ * block_bytes != own)
+        std::memcpy(to + rank_ * block_bytes, own, block_bytes);
+    for (int step = 1; step < ranks_; ++step) {
+        const int rank = (rank_ + step) % ranks_;
+        FLX_TRY(await(rank, signature, waiter));
+        std::memcpy(to + rank * block_bytes, shown(rank, block_bytes), block_bytes);
+    }
+    return {};
+}
+
 Status Fused::allgather(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter) {
     constexpr size_t kPartBytes = 256;
     if (block_bytes >= two_steps_.allgather && block_bytes != 0) {
@@ -242,14 +254,7 @@ Status Fused::allgather(const void *in, void *out, size_t block_bytes, uint32_t 
     }
     FLX_TRY(begin(block_bytes, waiter));
     show(in, block_bytes, signature);
-    auto *to = static_cast<std::byte *>(out);
-    if (to + rank_ * block_bytes != in)
-        std::memcpy(to + rank_ * block_bytes, in, block_bytes);
-    for (int step = 1; step < ranks_; ++step) {
-        const int rank = (rank_ + step) % ranks_;
-        FLX_TRY(await(rank, signature, waiter));
-        std::memcpy(to + rank * block_bytes, shown(rank, block_bytes), block_bytes);
-    }
+    FLX_TRY(collect(out, in, block_bytes, signature, waiter));
     end(true);
     return {};
 }
@@ -350,14 +355,7 @@ Status Fused::gather(const void *in, void *out, size_t block_bytes, int root, ui
         end(false);
         return {};
     }
-    auto *to = static_cast<std::byte *>(out);
-    if (to + root * block_bytes != in)
-        std::memcpy(to + root * block_bytes, in, block_bytes);
-    for (int step = 1; step < ranks_; ++step) {
-        const int rank = (rank_ + step) % ranks_;
-        FLX_TRY(await(rank, signature, waiter));
-        std::memcpy(to + rank * block_bytes, shown(rank, block_bytes), block_bytes);
-    }
+    FLX_TRY(collect(out, in, block_bytes, signature, waiter));
     end(true);
     return {};
 }

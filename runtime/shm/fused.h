@@ -79,6 +79,8 @@ class Fused {
     void show(const void *data, size_t bytes, uint32_t signature);
     Status await(int rank, uint32_t signature, Waiter &waiter);
     Status await_all(uint32_t signature, Waiter &waiter);
+    /// All ranks' blocks in rank order, `own` for this rank's; they are shown, or will be.
+    Status collect(void *out, const void *own, size_t block_bytes, uint32_t signature, Waiter &waiter);
     /// This rank needs nothing of operation number_ any more. `everyone_came`: all ranks have shown it.
     void end(bool everyone_came);
     /// The second of two steps, in which somebody showed that all had come to the first.
