@@ -112,15 +112,16 @@ class Communicator final : private Router, private Watch {
     Status begin_group();
     Status end_group();
     /// The same for device memory (cuda/communicator_hooks.cpp): returns when it is on `stream`, or, if `blocking`,
-    /// when it is done on a stream of its own.
-    Status run_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking);
+    /// when it is done on a stream of its own. `shown`: as cuda::Group::enqueue; only if not blocking.
+    Status run_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,
+                         std::span<const cuda::Showing> shown = {});
     /// Collective. See flx_register, flx_deregister.
     Status register_memory(void *memory, size_t bytes);
     Status deregister_memory(void *memory);
     /// As flx_comm_device_algorithm.
     Status device_way(const std::string &collective, size_t bytes, const void *recvbuf, const char *&name) const;
     /// Null until GPUs are in use.
-    [[nodiscard]] const cuda::Group *devices() const { return devices_.get(); }
+    [[nodiscard]] cuda::Group *devices() const { return devices_.get(); }
     /// How it would be carried out.
     [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs = {}) const;
     /// Lets peers go before the links go. Collective unless the communicator is broken.

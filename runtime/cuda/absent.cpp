@@ -25,4 +25,17 @@ Status Group::make(Bootstrap & /*bootstrap*/, const Config & /*config*/, uint64_
     return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
 }
 
+OpenedMemory &OpenedMemory::operator=(OpenedMemory &&other) noexcept {
+    base_ = std::exchange(other.base_, nullptr);
+    return *this;
+}
+
+Status OpenedMemory::open(const MemoryOffer & /*offer*/, uint64_t /*process*/, int /*device*/) {
+    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+}
+
+void OpenedMemory::close() {
+    base_ = nullptr;
+}
+
 }  // namespace flx::cuda

@@ -118,7 +118,8 @@ void Communicator::close_devices() {
     devices_.reset();
 }
 
-Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking) {
+Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,
+                                   std::span<const cuda::Showing> shown) {
     FLX_TRY(usable());
     if (!cuda::why_none().empty())
         return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", cuda::why_none());
@@ -127,7 +128,7 @@ Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, 
         return cuda::copy_alone(call, stream, blocking);
     if (devices_ == nullptr)
         FLX_TRY(open_devices());
-    Status status = blocking ? devices_->run(call) : devices_->enqueue(call, stream);
+    Status status = blocking ? devices_->run(call) : devices_->enqueue(call, stream, shown);
     const bool broken = status.code() == FLX_ERR_PEER || status.code() == FLX_ERR_SYSTEM;
     return broken ? declare_broken(std::move(status)) : status;
 }

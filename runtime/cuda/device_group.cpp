@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device_memory.h"
 #include "dtype.h"
 
 namespace flx::cuda {
@@ -20,9 +21,10 @@ uint64_t bytes_of(const Call &call) {
     return call.count * size_of(call.dtype);
 }
 
-/// What comes out on each rank, so that peers may write it: not a reduce, nor what has an output of its own.
-uint64_t output_bytes(const Call &call) {
-    return bytes_of(call);
+/// Whether peers may write what comes out on a rank, whose bytes are those of the call.
+bool has_open_output(const Call &call) {
+    const bool in_place_blocks = call.kind == Kind::alltoall && call.in == call.out;
+    return call.kind != Kind::reduce && call.kind != Kind::reduce_scatter_block && !in_place_blocks;
 }
 
 }  // namespace
@@ -57,6 +59,8 @@ Status DeviceGroup::make(const Config &config) {
     FLX_TRY(agree_on(config));
     const CurrentDevice current(device_);
     FLX_TRY(SharedMemory::open(bootstrap_, window_, layout_.bytes(), device_, process_, windows_));
+    access_ = std::make_unique<DeviceMemory>(process_, device_);
+    shown_.emplace(*access_, rank_, ranks_);
     FLX_TRY(agree(bootstrap_, watcher_.start()));
     return bootstrap_.barrier();
 }
@@ -70,8 +74,7 @@ Status DeviceGroup::allocate(const Config &config) {
     FLX_TRY(open_staged(config));
     void *memory = nullptr;
     // Whole pages: copy engines are a quarter slower in other allocations.
-    FLX_TRY_CUDA(
-        cudaMalloc(&memory, (layout_.bytes() + SharedMemory::kPage - 1) / SharedMemory::kPage * SharedMemory::kPage));
+    FLX_TRY_CUDA(cudaMalloc(&memory, (layout_.bytes() + kPage - 1) / kPage * kPage));
     window_ = static_cast<char *>(memory);
     FLX_TRY_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     FLX_TRY_CUDA(cudaStreamCreateWithFlags(&side_, cudaStreamNonBlocking));
@@ -135,6 +138,7 @@ DeviceGroup::~DeviceGroup() {
     cudaDeviceSynchronize();
     host_.close();
     regions_.clear();
+    shown_.reset();
     windows_.close();
     cudaFree(window_);
     for (cudaStream_t stream : {stream_, side_})
@@ -157,39 +161,55 @@ void DeviceGroup::close() {
     if (!bootstrap_.barrier().ok())
         return;
     regions_.clear();
+    shown_->close();
     windows_.close();
     (void)bootstrap_.barrier().ok();  // the destructor frees either way
 }
 
 const SharedMemory *DeviceGroup::region_of(const Call &call) const {
-    const bool in_place_blocks = call.kind == Kind::alltoall && call.in == call.out;
-    if (call.kind == Kind::reduce || call.kind == Kind::reduce_scatter_block || in_place_blocks)
+    if (!has_open_output(call))
         return nullptr;
     for (const SharedMemory &region : regions_)
-        if (region.alike() && region.holds(call.out, output_bytes(call)))
+        if (region.alike() && region.holds(call.out, bytes_of(call)))
             return &region;
     return nullptr;
 }
 
-Status DeviceGroup::open_for(const Call &call, const SharedMemory *&region) {
-    region = region_of(call);
-    if (region != nullptr && !region->current())
+/// Where peers' outputs are: shown for this call, or registered. Else nothing.
+Status DeviceGroup::outputs_of(const Call &call, std::span<const Showing> shown,
+                               std::optional<PeerOutputs> &outputs) const {
+    if (!shown.empty()) {
+        outputs = shown_->outputs(shown, static_cast<char *>(call.out));
+        return {};
+    }
+    const SharedMemory *region = region_of(call);
+    if (region == nullptr)
+        return {};
+    if (!region->current())
         return fail(FLX_ERR_ARGUMENT,
                     "the memory at {} was registered, then freed and allocated again; deregister before it is freed",
                     static_cast<const void *>(region->base()));
+    outputs.emplace();
+    outputs->paged = region->paged();
+    for (int rank = 0; rank < ranks_; ++rank)
+        outputs->of[rank] = region->of(rank) + (static_cast<char *>(call.out) - region->base());
     return {};
 }
 
-Plan DeviceGroup::plan(const Call &call, const SharedMemory *region) const {
-    const Outputs outputs{region != nullptr, region != nullptr && region->paged()};
-    return plan_of(call.kind, bytes_of(call), ranks_, outputs, layout_, limits_);
+Plan DeviceGroup::plan(const Call &call, const std::optional<PeerOutputs> &outputs) const {
+    const Outputs use{outputs.has_value(), outputs.has_value() && outputs->paged};
+    return plan_of(call.kind, bytes_of(call), ranks_, use, layout_, limits_);
 }
 
 const char *DeviceGroup::way(const Call &call) const {
-    return bytes_of(call) == 0 ? "nothing" : name_of(plan(call, region_of(call)).way).data();
+    if (bytes_of(call) == 0)
+        return "nothing";
+    std::optional<PeerOutputs> outputs;
+    (void)outputs_of(call, {}, outputs).ok();
+    return name_of(plan(call, outputs).way).data();
 }
 
-Job DeviceGroup::job_for(const Call &call, const Plan &plan, const SharedMemory *region) const {
+Job DeviceGroup::job_for(const Call &call, const Plan &plan, const std::optional<PeerOutputs> &outputs) const {
     Job job;
     job.kind = call.kind;
     job.rank = rank_;
@@ -203,13 +223,13 @@ Job DeviceGroup::job_for(const Call &call, const Plan &plan, const SharedMemory 
     job.tile_bytes = plan.tile_bytes;
     job.blocks = plan.blocks;
     job.layout = layout_;
-    job.direct = region != nullptr;
+    job.direct = outputs.has_value();
     job.flat = plan.flat;
     job.op = call.op;
     for (int rank = 0; rank < ranks_; ++rank) {
         job.windows[rank] = windows_.of(rank);
-        if (region != nullptr)
-            job.outputs[rank] = region->of(rank) + (job.out - region->base());
+        if (outputs)
+            job.outputs[rank] = outputs->of[rank];
     }
     job.abort = watcher_.abort_word();
     job.stuck = watcher_.stuck_word();
@@ -222,15 +242,15 @@ Status DeviceGroup::launch(const void *kernel, uint32_t blocks, uint32_t threads
     return check(cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), arguments, 0, stream), "a kernel's launch");
 }
 
-Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream) {
+Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> shown) {
     FLX_TRY(watcher_.failure());
     if (bytes_of(call) == 0)
         return {};
     const CurrentDevice current(device_);
-    const SharedMemory *region = nullptr;
-    FLX_TRY(open_for(call, region));
-    const Plan plan = this->plan(call, region);
-    const Job job = job_for(call, plan, region);
+    std::optional<PeerOutputs> outputs;
+    FLX_TRY(outputs_of(call, shown, outputs));
+    const Plan plan = this->plan(call, outputs);
+    const Job job = job_for(call, plan, outputs);
     Cut cut;
     FLX_TRY(cut_for(job, plan.way, stream, cut));
     count(call, plan, cut);
@@ -260,7 +280,7 @@ Status DeviceGroup::carry_out(const Call &call, const Plan &plan, const Job &job
 }
 
 Status DeviceGroup::run(const Call &call) {
-    FLX_TRY(enqueue(call, stream_));
+    FLX_TRY(enqueue(call, stream_, {}));
     constexpr int kSpins = 2000;
     for (int turn = 0;; ++turn) {
         const cudaError_t state = cudaStreamQuery(stream_);
@@ -321,7 +341,7 @@ Status DeviceGroup::add_memory(void *memory, size_t bytes) {
         return fail(FLX_ERR_ARGUMENT,
                     "ranks registered memory of different sizes, or that lies differently on 16-byte lines");
     regions_.push_back(std::move(region));
-    FLX_TRY(settle_staged(regions_.back()));
+    FLX_TRY(settle_staged(regions_.back().bytes(), regions_.back().paged()));
     return bootstrap_.barrier();
 }
 
@@ -337,6 +357,35 @@ Status DeviceGroup::remove_memory(void *memory) {
     FLX_TRY(agree(bootstrap_, check(cudaDeviceSynchronize(), "cudaDeviceSynchronize")));
     regions_.erase(found);
     return bootstrap_.barrier();
+}
+
+/// As with registered memory that PCIe can serve, since the program's may be such.
+Status DeviceGroup::expect_shown() {
+    const CurrentDevice current(device_);
+    FLX_TRY(settle_staged(UINT64_MAX, true));
+    return bootstrap_.barrier();
+}
+
+void DeviceGroup::show(const Call &call, bool frozen, Showing &mine) {
+    const CurrentDevice current(device_);
+    mine = {};
+    if (has_open_output(call))
+        shown_->show(static_cast<char *>(call.out), bytes_of(call), frozen, mine);
+}
+
+Status DeviceGroup::open_shown(std::span<const Showing> all) {
+    const CurrentDevice current(device_);
+    return shown_->open(all);
+}
+
+void DeviceGroup::settle_shown(std::span<const Showing> all, bool opened) {
+    const CurrentDevice current(device_);
+    shown_->settle(all, opened);
+}
+
+void DeviceGroup::close_shown() {
+    const CurrentDevice current(device_);
+    shown_->close();
 }
 
 std::vector<std::string> DeviceGroup::report() const {

@@ -12,6 +12,7 @@
 #include "plan.h"
 #include "share_control.h"
 #include "shared_memory.h"
+#include "shown_memory.h"
 #include "staged_link.h"
 #include "watcher.h"
 
@@ -26,11 +27,16 @@ class DeviceGroup final : public Group {
     /// Collective.
     Status make(const Config &config);
 
-    Status enqueue(const Call &call, CUstream_st *stream) override;
+    Status enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> shown) override;
     Status run(const Call &call) override;
     [[nodiscard]] const char *way(const Call &call) const override;
     Status add_memory(void *memory, size_t bytes) override;
     Status remove_memory(void *memory) override;
+    Status expect_shown() override;
+    void show(const Call &call, bool frozen, Showing &mine) override;
+    Status open_shown(std::span<const Showing> all) override;
+    void settle_shown(std::span<const Showing> all, bool opened) override;
+    void close_shown() override;
     void close() override;
     [[nodiscard]] std::vector<GpuLink> links() const override;
     [[nodiscard]] std::vector<std::string> report() const override;
@@ -59,10 +65,10 @@ class DeviceGroup final : public Group {
     Status allocate(const Config &config);
     Status agree_on(const Config &config);
     Status load_kernels() const;
-    Status open_for(const Call &call, const SharedMemory *&region);
     [[nodiscard]] const SharedMemory *region_of(const Call &call) const;
-    [[nodiscard]] Plan plan(const Call &call, const SharedMemory *region) const;
-    [[nodiscard]] Job job_for(const Call &call, const Plan &plan, const SharedMemory *region) const;
+    Status outputs_of(const Call &call, std::span<const Showing> shown, std::optional<PeerOutputs> &outputs) const;
+    [[nodiscard]] Plan plan(const Call &call, const std::optional<PeerOutputs> &outputs) const;
+    [[nodiscard]] Job job_for(const Call &call, const Plan &plan, const std::optional<PeerOutputs> &outputs) const;
     Status launch(const void *kernel, uint32_t blocks, uint32_t threads, const void *argument,
                   CUstream_st *stream) const;
     Status carry_out(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
@@ -77,7 +83,7 @@ class DeviceGroup final : public Group {
 
     // The staged share (staged_share.cpp).
     Status open_staged(const Config &config);
-    Status settle_staged(const SharedMemory &region);
+    Status settle_staged(uint64_t bytes, bool paged);
     Status measure_staged();
     Status measure_kind(Kind kind, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links);
     Status time_once(const Job &job, uint64_t staged_bytes, ShareBoard::Times &times);
@@ -98,6 +104,8 @@ class DeviceGroup final : public Group {
     char *window_ = nullptr;
     SharedMemory windows_;
     std::list<SharedMemory> regions_;
+    std::unique_ptr<MemoryAccess> access_;
+    std::optional<ShownMemory> shown_;
     Watcher watcher_;
     CUstream_st *stream_ = nullptr;  ///< of blocking calls
     CUstream_st *side_ = nullptr;    ///< of what runs beside the caller's stream

@@ -13,6 +13,7 @@
 #include "exchange.h"
 #include "flx.h"
 #include "schedule.h"
+#include "shown_memory.h"
 #include "status.h"
 
 struct CUstream_st;
@@ -81,8 +82,9 @@ class Group {
     /// Gives up what still runs, then frees everything. After close() nothing runs any more.
     virtual ~Group() = default;
 
-    /// Returns when the operation is on the stream.
-    virtual Status enqueue(const Call &call, CUstream_st *stream) = 0;
+    /// Returns when the operation is on the stream. `shown`: where all ranks' outputs are, open everywhere; may be
+    /// empty.
+    virtual Status enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> shown) = 0;
     /// On a stream of the group's own; returns when it is done.
     virtual Status run(const Call &call) = 0;
     /// How `call` would be carried out; static storage.
@@ -91,6 +93,16 @@ class Group {
     /// Collective. See flx.h.
     virtual Status add_memory(void *memory, size_t bytes) = 0;
     virtual Status remove_memory(void *memory) = 0;
+
+    /// Outputs that nobody registered, as ShownMemory: who calls brings the ranks' showings together, and settles with
+    /// the same answer on all.
+    /// Collective, before the first: prepares what large ones need.
+    virtual Status expect_shown() = 0;
+    virtual void show(const Call &call, bool frozen, Showing &mine) = 0;
+    virtual Status open_shown(std::span<const Showing> all) = 0;
+    virtual void settle_shown(std::span<const Showing> all, bool opened) = 0;
+    /// Of all peers. Afterwards, when all ranks have, the program may free what it has shown.
+    virtual void close_shown() = 0;
 
     /// Collective: no rank frees what a peer still has open.
     virtual void close() = 0;

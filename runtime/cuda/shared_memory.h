@@ -1,5 +1,5 @@
 /// \file shared_memory.h
-/// GPU memory of all ranks, mapped at each of them: by CUDA IPC between processes, by peer access between threads.
+/// GPU memory of all ranks, open at each of them.
 #pragma once
 
 #include <array>
@@ -8,13 +8,12 @@
 #include "bootstrap.h"
 #include "driver.h"
 #include "exchange.h"
+#include "memory_offer.h"
 
 namespace flx::cuda {
 
 class SharedMemory {
   public:
-    static constexpr uint64_t kPage = 2 << 20;
-
     SharedMemory() = default;
     SharedMemory(SharedMemory &&other) noexcept { *this = std::move(other); }
     SharedMemory &operator=(SharedMemory &&other) noexcept;
@@ -50,7 +49,7 @@ class SharedMemory {
     bool alike_ = false;
     bool paged_ = false;
     std::array<char *, kMaxRanks> bases_{};
-    std::array<void *, kMaxRanks> opened_{};
+    std::array<OpenedMemory, kMaxRanks> opened_{};
 };
 
 }  // namespace flx::cuda

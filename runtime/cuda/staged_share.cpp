@@ -63,9 +63,9 @@ Status DeviceGroup::open_staged(const Config &config) {
 }
 
 /// Collective, when memory was registered: the link is opened with the first that it can serve.
-Status DeviceGroup::settle_staged(const SharedMemory &region) {
+Status DeviceGroup::settle_staged(uint64_t bytes, bool paged) {
     constexpr uint64_t kLeast = 64 * kMiB;
-    const bool wanted = forced_ ? *forced_ > 0 : region.paged() && region.bytes() >= kLeast;
+    const bool wanted = forced_ ? *forced_ > 0 : paged && bytes >= kLeast;
     if (host_tried_ || pinned_wanted_ == 0 || !wanted)
         return {};
     host_tried_ = true;
@@ -79,7 +79,7 @@ Status DeviceGroup::settle_staged(const SharedMemory &region) {
 }
 
 Status DeviceGroup::measure_staged() {
-    const uint64_t base = (layout_.slots() + SharedMemory::kPage - 1) / SharedMemory::kPage * SharedMemory::kPage;
+    const uint64_t base = (layout_.slots() + kPage - 1) / kPage * kPage;
     const uint64_t room = layout_.bytes() > base ? layout_.bytes() - base : 0;
     if (room < 16 * kMiB * ranks_) {
         why_not_staged_ = fmt::format("there is no room to measure it: FLX_CUDA_STAGING leaves {} bytes", room);

@@ -31,7 +31,7 @@ uint64_t seen_bit(int rank) {
     return uint64_t{1} << (16 + rank);
 }
 
-bool same(const std::array<Offer, kMaxRanks> &offers, int ranks) {
+bool same(const Offers &offers, int ranks) {
     for (int from = 0; from < ranks; ++from) {
         if (offers[from].bytes != offers[0].bytes)
             return false;
@@ -92,22 +92,25 @@ bool Agreement::offer(const Offer &mine) {
     }
 }
 
-bool Agreement::decide(int64_t patience_ns) {
-    std::atomic<uint64_t> &word = board_.slots[number_ % AgreementBoard::kSlots].word;
+bool Agreement::decide(int64_t patience_ns, Offers *all) {
+    AgreementBoard::Slot &slot = board_.slots[number_ % AgreementBoard::kSlots];
     const int64_t began = now_ns();
     constexpr int kSpins = 1000;
-    for (int turn = 0; decision(word.load(std::memory_order_acquire)) == kUndecided; ++turn) {
+    for (int turn = 0; decision(slot.word.load(std::memory_order_acquire)) == kUndecided; ++turn) {
         if (turn < kSpins)
             continue;
         if (now_ns() - began > patience_ns)
-            settle(word, number_, kApart);
+            settle(slot.word, number_, kApart);
         else
             sched_yield();
     }
-    const bool together = decision(word.fetch_or(seen_bit(rank_), std::memory_order_acq_rel)) == kTogether;
-    constexpr int kEnough = 4;
+    const bool together = decision(slot.word.load(std::memory_order_acquire)) == kTogether;
+    // Until all have seen it the slot is this group's.
+    if (together && all != nullptr)
+        *all = slot.offers;
+    slot.word.fetch_or(seen_bit(rank_), std::memory_order_acq_rel);
     failed_ = together ? 0 : failed_ + 1;
-    if (failed_ == kEnough)
+    if (tries_ > 0 && failed_ == tries_)
         board_.given_up.store(1, std::memory_order_release);
     return together;
 }

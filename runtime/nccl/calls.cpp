@@ -31,10 +31,9 @@ struct Part {
     std::vector<const Deferred *> calls;
     Gathered what;
     bool offered = false;
+    bool meeting = false;  ///< ranks may show each other their outputs
+    bool met = false;
 };
-
-/// A moment for peers that come to the same all-to-all; longer than ranks of a training step are apart, as a rule.
-constexpr int64_t kTogetherNs = 2'000'000;
 
 bool is_error(ncclResult_t result) {
     return result != ncclSuccess && result != ncclInProgress;
@@ -54,9 +53,25 @@ void note_message(Communicator &comm, const Request &request) {
         ++comm.messages.received[request.root];
 }
 
-Reason route_on(const Communicator &comm, const Request &request) {
-    const Reason why = route(request, comm.ranks, comm.table);
+Reason route_on(const Communicator &comm, const Request &request, const Table &table) {
+    const Reason why = route(request, comm.ranks, table);
     return why == Reason::none && comm.in_window(request) ? Reason::registered : why;
+}
+
+/// Whether ranks meet for it, so that their outputs can be written (outputs.h).
+bool may_be_met(const Communicator &comm, const Request &request) {
+    return Outputs::may_be_met(request.kind, bytes_of(request, comm.ranks)) &&
+           route_on(comm, request, comm.tables.met) == Reason::none;
+}
+
+/// If so, begins to; with the mutex.
+bool begin_meeting(Communicator &comm, const Request &request, cudaStream_t stream) {
+    if (comm.lane == nullptr || !may_be_met(comm, request))
+        return false;
+    Engine::Stream state;
+    const bool frozen = !engine().look_at(stream, state).ok() || state.capture != 0;
+    comm.outputs->begin(*comm.lane, work_of(request, comm.ranks), bytes_of(request, comm.ranks), frozen);
+    return true;
 }
 
 /// What FLX puts on a stream next must come after what NCCL was given, also where NCCL puts it there later.
@@ -73,10 +88,15 @@ ncclResult_t settle(const Communicator &comm, ncclResult_t result) {
 ncclResult_t carry_out(Communicator &comm, const Request &request, cudaStream_t stream) {
     {
         const std::lock_guard guard(comm.mutex);
-        const Reason why = route_on(comm, request);
+        bool met = begin_meeting(comm, request, stream);
+        if (met) {
+            comm.outputs->compare(*comm.lane, engine().patience_ns());
+            met = comm.outputs->end(*comm.lane);
+        }
+        const Reason why = met ? Reason::none : route_on(comm, request, comm.tables.slots);
         count(comm, request, why);
         if (why == Reason::none)
-            return comm.serve(request, stream);
+            return comm.serve(request, stream, met);
         note_message(comm, request);
         if (Status status = comm.before(stream); !status.ok())
             return comm.fail_with(std::move(status));
@@ -93,21 +113,41 @@ ncclResult_t carry_out(Communicator &comm, const Request &request, cudaStream_t 
 /// several ranks.
 void decide(std::vector<Part> &parts) {
     for (Part &part : parts) {
-        const std::lock_guard guard(part.comm->mutex);
-        part.what = gather(part.calls, part.comm->ranks);
+        Communicator &comm = *part.comm;
+        const std::lock_guard guard(comm.mutex);
+        part.what = gather(part.calls, comm.ranks);
         if (part.what.form == Gathered::Form::several)
             continue;
-        part.what.why = route_on(*part.comm, part.what.whole);
-        if (part.what.form == Gathered::Form::single || part.what.why != Reason::none)
+        part.what.why = route_on(comm, part.what.whole, comm.tables.slots);
+        const bool served = part.what.why == Reason::none || may_be_met(comm, part.what.whole);
+        if (part.what.form == Gathered::Form::single || !served)
             continue;
-        Offer offer = part.comm->messages;
+        Offer offer = comm.messages;
         offer.bytes = part.what.whole.count;
-        part.offered = part.comm->agreement->offer(offer);
-        part.what.why = Reason::apart;
+        part.offered = comm.agreement->offer(offer);
+        if (!part.offered)
+            part.what.why = Reason::apart;
     }
-    for (Part &part : parts)
-        if (part.offered && part.comm->agreement->decide(kTogetherNs))
+    for (Part &part : parts) {
+        Communicator &comm = *part.comm;
+        const std::lock_guard guard(comm.mutex);
+        const bool agreed = !part.offered || comm.agreement->decide(engine().patience_ns());
+        if (!agreed)
+            part.what.why = Reason::apart;
+        else if (part.offered || part.what.form == Gathered::Form::single)
+            part.meeting = begin_meeting(comm, part.what.whole, part.calls.front()->stream);
+    }
+    for (Part &part : parts) {
+        const std::lock_guard guard(part.comm->mutex);
+        if (part.meeting && part.comm->lane != nullptr)
+            part.comm->outputs->compare(*part.comm->lane, engine().patience_ns());
+    }
+    for (Part &part : parts) {
+        const std::lock_guard guard(part.comm->mutex);
+        part.met = part.meeting && part.comm->lane != nullptr && part.comm->outputs->end(*part.comm->lane);
+        if (part.met)
             part.what.why = Reason::none;
+    }
 }
 
 Status wait_before(Part &part) {
@@ -168,7 +208,7 @@ ncclResult_t end_group() {
         const std::lock_guard guard(part.comm->mutex);
         const cudaStream_t stream = part.calls.front()->stream;
         if (part.what.why == Reason::none)
-            keep(part.comm->serve(part.what.whole, stream));
+            keep(part.comm->serve(part.what.whole, stream, part.met));
         else if (Status status = part.comm->after(stream); !status.ok())
             keep(part.comm->fail_with(std::move(status)));
     }

@@ -74,11 +74,13 @@ Status open(Communicator &comm) {
     std::unique_ptr<Bootstrap> own;
     FLX_TRY(comm.bootstrap->dup(own));
     FLX_TRY(engine().make(std::move(own), config, comm.device, comm.lane));
+    FLX_TRY(comm.lane->expect_shown());
     if (config.text("FLX_NCCL") == "on")
-        comm.table = Table::all();
+        comm.tables = {Table::all(), Table::all()};
     else
-        FLX_TRY(measure(engine(), *comm.bootstrap, *comm.lane, comm.handle, comm.device, comm.table));
+        FLX_TRY(measure(engine(), *comm.bootstrap, *comm.lane, comm.handle, comm.device, comm.tables));
     comm.agreement = std::make_unique<Agreement>(comm.rendezvous->board(), comm.rank, comm.ranks);
+    comm.outputs = std::make_unique<Outputs>(comm.rendezvous->outputs_board(), comm.rank, comm.ranks);
     return {};
 }
 
@@ -170,14 +172,15 @@ ncclResult_t Communicator::fail_with(Status status) {
     return code_of(failure);
 }
 
-ncclResult_t Communicator::serve(const Request &request, cudaStream_t stream) {
+ncclResult_t Communicator::serve(const Request &request, cudaStream_t stream, bool met) {
     if (!failure.ok())
         return fail_with({});
     if (lane == nullptr)
         return fail_with(fail(FLX_ERR_COMM, "the communicator was aborted or revoked"));
     const auto put = [&]() -> Status {
         FLX_TRY(before(stream));
-        FLX_TRY(lane->enqueue(work_of(request, ranks), stream));
+        FLX_TRY(
+            lane->enqueue(work_of(request, ranks), stream, met ? outputs->shown() : std::span<const cuda::Showing>()));
         return after(stream);
     };
     Status status = put();

@@ -15,6 +15,7 @@
 #include "engine.h"
 #include "grouped.h"
 #include "order.h"
+#include "outputs.h"
 #include "real.h"
 #include "rendezvous.h"
 
@@ -43,7 +44,8 @@ struct Communicator {
     std::shared_ptr<Rendezvous> rendezvous;
     std::unique_ptr<Bootstrap> bootstrap;
     std::unique_ptr<Agreement> agreement;
-    Table table;
+    std::unique_ptr<Outputs> outputs;
+    Tables tables;
     Order order;
     Event last = nullptr;
     Event captured = nullptr;
@@ -62,8 +64,8 @@ struct Communicator {
     Status after(cudaStream_t stream);
     /// Whether a buffer of the call lies in a symmetric window.
     [[nodiscard]] bool in_window(const Request &request) const;
-    /// Carries it out by FLX. With the mutex.
-    ncclResult_t serve(const Request &request, cudaStream_t stream);
+    /// Carries it out by FLX; `met`: straight into the outputs that ranks have shown. With the mutex.
+    ncclResult_t serve(const Request &request, cudaStream_t stream, bool met);
     /// NCCL's code for FLX's failure, which the thread's last words say. With the mutex.
     ncclResult_t fail_with(Status status);
     /// FLX's part ends without its peers: nothing on this GPU waits for them any more.

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "bootstrap.h"
 #include "config.h"
+#include "cuda/shown_memory.h"
 #include "routing.h"
 #include "status.h"
 
@@ -23,8 +25,15 @@ class Lane {
     Lane &operator=(const Lane &) = delete;
     /// Gives up what still runs, so that nothing on the GPU waits for a peer any more.
     virtual ~Lane() = default;
-    /// Returns when it is on the stream; waits for no peer.
-    virtual Status enqueue(const Work &work, cudaStream_t stream) = 0;
+    /// Returns when it is on the stream; waits for no peer. `shown`: where all ranks' outputs are, open everywhere; or
+    /// empty.
+    virtual Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) = 0;
+    /// As cuda::Group's, of calls' outputs.
+    virtual Status expect_shown() = 0;
+    virtual void show(const Work &work, bool frozen, cuda::Showing &mine) = 0;
+    virtual Status open_shown(std::span<const cuda::Showing> all) = 0;
+    virtual void settle_shown(std::span<const cuda::Showing> all, bool opened) = 0;
+    virtual void close_shown() = 0;
     /// Why its peers can no longer be reached, if so.
     virtual Status failure() = 0;
     /// Collective: no rank frees what a peer still uses.
@@ -70,6 +79,9 @@ class Engine {
     /// Microseconds on the stream of one of `turns` calls, after `warm` of them.
     virtual Status time(const Bench &bench, int device, int warm, int turns, const std::function<Status()> &call,
                         double &us) = 0;
+    /// How long a rank waits for peers that come with the same at once: longer than ranks of a training step are apart,
+    /// as a rule. Who runs ahead of its GPU loses nothing by it.
+    virtual int64_t patience_ns() { return 2'000'000; }
     /// Runs `body` with `device` current.
     virtual void on_device(int device, const std::function<void()> &body) = 0;
 };

@@ -52,21 +52,24 @@ class CudaLane final : public Lane {
         comm_.reset();
     }
 
-    Status enqueue(const Work &work, cudaStream_t stream) override {
-        cuda::Call call{kind_of(work.kind), work.in, work.out, work.count, work.type, work.op, work.root};
-        if (work.kind == Kind::broadcast) {
-            // FLX's has one buffer: what comes out is what went in.
-            if (comm_->rank() == work.root && work.in != work.out) {
-                const CurrentDevice current(device_);
-                FLX_TRY_CUDA(cudaMemcpyAsync(work.out, work.in, work.count * size_of_type(work.type),
-                                             cudaMemcpyDeviceToDevice, stream));
-            }
-            call.in = work.out;
-        } else if (work.kind == Kind::reduce && comm_->rank() != work.root) {
-            call.out = nullptr;
+    Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) override {
+        // FLX's broadcast has one buffer: what comes out is what went in.
+        if (work.kind == Kind::broadcast && comm_->rank() == work.root && work.in != work.out) {
+            const CurrentDevice current(device_);
+            FLX_TRY_CUDA(cudaMemcpyAsync(work.out, work.in, work.count * size_of_type(work.type),
+                                         cudaMemcpyDeviceToDevice, stream));
         }
-        return comm_->run_on_device(call, stream, false);
+        return comm_->run_on_device(call_of(work), stream, false, shown);
     }
+    Status expect_shown() override { return comm_->devices()->expect_shown(); }
+    void show(const Work &work, bool frozen, cuda::Showing &mine) override {
+        comm_->devices()->show(call_of(work), frozen, mine);
+    }
+    Status open_shown(std::span<const cuda::Showing> all) override { return comm_->devices()->open_shown(all); }
+    void settle_shown(std::span<const cuda::Showing> all, bool opened) override {
+        comm_->devices()->settle_shown(all, opened);
+    }
+    void close_shown() override { comm_->devices()->close_shown(); }
     /// A call of nothing says what the watcher found.
     Status failure() override {
         return comm_->run_on_device({cuda::Kind::allreduce, nullptr, nullptr, 0, FLX_UINT8, FLX_SUM, 0}, nullptr,
@@ -79,6 +82,14 @@ class CudaLane final : public Lane {
 
   private:
     static size_t size_of_type(flx_dtype_t type) { return flx::size_of(type); }
+    [[nodiscard]] cuda::Call call_of(const Work &work) const {
+        cuda::Call call{kind_of(work.kind), work.in, work.out, work.count, work.type, work.op, work.root};
+        if (work.kind == Kind::broadcast)
+            call.in = work.out;
+        else if (work.kind == Kind::reduce && comm_->rank() != work.root)
+            call.out = nullptr;
+        return call;
+    }
 
     std::unique_ptr<Communicator> comm_;
     int device_;

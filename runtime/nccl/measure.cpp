@@ -1,6 +1,7 @@
 #include "measure.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -9,13 +10,14 @@
 
 #include "calls.h"
 #include "log.h"
+#include "outputs.h"
 #include "real.h"
 
 namespace flx::nccl {
 namespace {
 
 std::mutex mutex;
-std::map<std::string, Table> known;  ///< by the GPUs, in the order of ranks
+std::map<std::string, Tables> known;  ///< by the GPUs, in the order of ranks
 
 /// By NCCL, of whatever version.
 ncclResult_t call_nccl(const Request &request, int ranks, ncclComm_t comm, cudaStream_t stream) {
@@ -48,9 +50,23 @@ Request request_of(Kind kind, size_t bytes, int ranks, const Engine::Bench &benc
     return request;
 }
 
+/// Opens all ranks' output on all of them. False, on all: it cannot be.
+bool show_all(Bootstrap &bootstrap, Lane &lane, const Engine::Bench &bench, std::vector<cuda::Showing> &shown) {
+    const Work whole{Kind::allreduce, bench.in, bench.out, bench.bytes, FLX_UINT8, FLX_SUM, 0};
+    cuda::Showing mine;
+    lane.show(whole, false, mine);
+    if (!bootstrap.allgather(&mine, sizeof mine, shown.data()).ok() || !cuda::ShownMemory::writable(shown))
+        return false;
+    const Status opened = agree(bootstrap, lane.open_shown(shown));
+    lane.settle_shown(shown, opened.ok());
+    if (!opened.ok())
+        log().info("outputs cannot be opened by peers: {}", opened.sentence());
+    return opened.ok();
+}
+
 }  // namespace
 
-Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm, int device, Table &table) {
+Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm, int device, Tables &tables) {
     const int ranks = bootstrap.size();
     std::vector<int> devices(ranks);
     FLX_TRY(bootstrap.allgather(&device, sizeof device, devices.data()));
@@ -67,7 +83,7 @@ Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm
     FLX_TRY(bootstrap.allgather(&have, sizeof have, all_have.data()));
     if (std::count(all_have.begin(), all_have.end(), 1) == ranks) {
         const std::lock_guard guard(mutex);
-        table = known[gpus];
+        tables = known[gpus];
         return {};
     }
 
@@ -81,58 +97,65 @@ Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm
     FLX_TRY(bootstrap.allgather(&points, sizeof points, all_points.data()));
     points = *std::min_element(all_points.begin(), all_points.end());
 
-    Table::Measured measured{};
+    std::vector<cuda::Showing> shown(ranks);
+    const bool open = points > 0 && show_all(bootstrap, lane, bench, shown);
+    Table::Measured slots{};
+    Table::Measured met{};
     Status status;
     for (size_t kind = 0; kind < kServedKinds; ++kind)
         for (size_t point = 0; point < points; ++point) {
-            const Request request = request_of(static_cast<Kind>(kind), Table::bytes_at(point), ranks, bench);
+            const size_t bytes = Table::bytes_at(point);
+            const Request request = request_of(static_cast<Kind>(kind), bytes, ranks, bench);
             const Work work = work_of(request, ranks);
-            const auto by_flx = [&] { return lane.enqueue(work, bench.stream); };
             const auto by_nccl = [&]() -> Status {
                 ncclResult_t result = call_nccl(request, ranks, comm, bench.stream);
                 while (result == ncclInProgress)  // a communicator that does not block
                     if (FLX_REAL(ncclCommGetAsyncError, comm, &result) != ncclSuccess)
                         result = ncclInternalError;
-                return result == ncclSuccess
-                           ? Status()
-                           : fail(FLX_ERR_SYSTEM, "NCCL's {} of {} bytes gave {}", name_of(request.kind),
-                                  Table::bytes_at(point), static_cast<int>(result));
+                return result == ncclSuccess ? Status()
+                                             : fail(FLX_ERR_SYSTEM, "NCCL's {} of {} bytes gave {}",
+                                                    name_of(request.kind), bytes, static_cast<int>(result));
             };
+            std::vector<std::function<Status()>> ways{by_nccl, [&] { return lane.enqueue(work, bench.stream, {}); }};
+            if (open && Outputs::may_be_met(request.kind, bytes))
+                ways.emplace_back([&] { return lane.enqueue(work, bench.stream, shown); });
             constexpr size_t kLarge = size_t{16} << 20;
-            const bool large = Table::bytes_at(point) >= kLarge;
+            const bool large = bytes >= kLarge;
             const int warm = large ? 1 : 3;
             const int turns = large ? 3 : 12;
             // By turns, each rank's better of two, the slowest rank's.
             constexpr double kUnknown = 1e12;
-            std::array<double, 2> mine{kUnknown, kUnknown};
+            std::array<double, 3> mine{kUnknown, kUnknown, kUnknown};
             for (int round = 0; round < 2; ++round)
-                for (int side = 0; side < 2; ++side) {
+                for (size_t way = 0; way < ways.size(); ++way) {
                     double us = 0;
                     Status timed;
                     if (status.ok())
-                        timed = side == 0 ? engine.time(bench, device, warm, turns, by_flx, us)
-                                          : engine.time(bench, device, warm, turns, by_nccl, us);
+                        timed = engine.time(bench, device, warm, turns, ways[way], us);
                     if (!timed.ok())
                         status = std::move(timed);
                     if (status.ok())
-                        mine[side] = std::min(mine[side], us);
+                        mine[way] = std::min(mine[way], us);
                 }
-            std::vector<std::array<double, 2>> all(ranks);
+            std::vector<std::array<double, 3>> all(ranks);
             FLX_TRY(bootstrap.allgather(&mine, sizeof mine, all.data()));
-            Table::Times &times = measured[kind][point];
-            for (const auto &each : all) {
-                times.flx = std::max(times.flx, each[0]);
-                times.nccl = std::max(times.nccl, each[1]);
-            }
-            log().info("{} of {} bytes: FLX {:.1f} us, NCCL {:.1f} us", name_of(request.kind), Table::bytes_at(point),
-                       times.flx, times.nccl);
+            std::array<double, 3> slowest{};
+            for (const auto &each : all)
+                for (size_t way = 0; way < ways.size(); ++way)
+                    slowest[way] = std::max(slowest[way], each[way]);
+            slots[kind][point] = {slowest[1], slowest[0]};
+            met[kind][point] = {slowest[2], slowest[0]};
+            log().info("{} of {} bytes: NCCL {:.1f} us, FLX {:.1f} us{}", name_of(request.kind), bytes, slowest[0],
+                       slowest[1], slowest[2] > 0 ? fmt::format(", into shown outputs {:.1f} us", slowest[2]) : "");
             // A rank that failed may have left its peers' calls without a partner: no further measurement then.
             FLX_TRY(agree(bootstrap, status));
         }
+    lane.close_shown();
+    FLX_TRY(bootstrap.barrier());
     engine.close_bench(device, bench);
-    table = Table::of(measured);
+    tables = {Table::of(slots), Table::of(met)};
     const std::lock_guard guard(mutex);
-    known[gpus] = table;
+    known[gpus] = tables;
     return {};
 }
 

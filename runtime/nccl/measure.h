@@ -8,9 +8,9 @@
 
 namespace flx::nccl {
 
-/// Collective: the same table on all ranks. Between the same GPUs only the first communicator is measured, as all that
-/// are made later have its table. A rank that has no memory for it, or where a call fails, leaves all sizes that it
+/// Collective: the same tables on all ranks. Between the same GPUs only the first communicator is measured, as all that
+/// are made later have its tables. A rank that has no memory for it, or where a call fails, leaves all sizes that it
 /// could not measure to NCCL. Takes some tenths of a second.
-Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm, int device, Table &table);
+Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm, int device, Tables &tables);
 
 }  // namespace flx::nccl

@@ -57,6 +57,7 @@ struct Rendezvous::Memory {
     std::atomic<uint32_t> votes{0};
     std::atomic<uint32_t> decision{0};  ///< 1: yes, 2: no
     AgreementBoard board;
+    AgreementBoard outputs_board;
     std::array<Circle, kCircles> circles;
 };
 
@@ -139,6 +140,9 @@ Status Rendezvous::bind(int rank, int ranks) {
 
 AgreementBoard &Rendezvous::board() {
     return memory_->board;
+}
+AgreementBoard &Rendezvous::outputs_board() {
+    return memory_->outputs_board;
 }
 
 void Rendezvous::leave() {

@@ -38,7 +38,8 @@ class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
     /// This rank goes without its peers.
     void leave();
     void set_patience(double seconds) { patience_s_ = seconds; }
-    [[nodiscard]] AgreementBoard &board();
+    [[nodiscard]] AgreementBoard &board();          ///< of groups that look like an all-to-all
+    [[nodiscard]] AgreementBoard &outputs_board();  ///< of large calls
 
   private:
     friend class ShmBootstrap;

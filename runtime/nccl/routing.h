@@ -111,6 +111,12 @@ class Table {
     std::array<std::array<bool, kPoints>, kServedKinds> faster_{};
 };
 
+/// Both of FLX's ways with large calls (outputs.h).
+struct Tables {
+    Table slots;
+    Table met;
+};
+
 /// Where a call goes that is alone in its group, on a communicator that FLX serves. Sends and receives: never.
 Reason route(const Request &request, int ranks, const Table &table);
 

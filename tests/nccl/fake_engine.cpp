@@ -20,13 +20,37 @@ int rank_named(const char *variable) {
 thread_local bool by_flx = false;
 thread_local double bytes_of_call = 0;  ///< of the last one by FLX, which is measured first
 
+/// FLX_TEST_NCCL_CLOSED=RANK: no peer can open that rank's memory; FLX_TEST_NCCL_BLIND=RANK: it opens none.
+class FakeMemory final : public cuda::MemoryAccess {
+  public:
+    explicit FakeMemory(int rank) : rank_(rank) {}
+    unsigned long long name_of(const void *memory) override { return reinterpret_cast<uintptr_t>(memory); }
+    bool find(const void *memory, Allocation &found) override {
+        found = {name_of(memory), static_cast<char *>(const_cast<void *>(memory)), SIZE_MAX / 2};
+        return true;
+    }
+    Status offer(const Allocation & /*allocation*/, cuda::MemoryOffer & /*offer*/) override {
+        return rank_ == rank_named("FLX_TEST_NCCL_CLOSED") ? fail(FLX_ERR_UNSUPPORTED, "as the test wishes") : Status();
+    }
+    Status open(const cuda::MemoryOffer & /*offer*/, cuda::OpenedMemory & /*opened*/) override {
+        fake::note("opens " + std::to_string(rank_));
+        return rank_ == rank_named("FLX_TEST_NCCL_BLIND") ? fail(FLX_ERR_SYSTEM, "as the test wishes") : Status();
+    }
+
+  private:
+    int rank_;
+};
+
 class FakeLane final : public Lane {
   public:
     FakeLane(std::unique_ptr<Bootstrap> bootstrap, std::string id)
-        : bootstrap_(std::move(bootstrap)), id_(std::move(id)) {}
+        : bootstrap_(std::move(bootstrap)),
+          id_(std::move(id)),
+          memory_(bootstrap_->rank()),
+          shown_(memory_, bootstrap_->rank(), bootstrap_->size()) {}
     ~FakeLane() override { fake::note("flx gone " + std::to_string(bootstrap_->rank())); }
 
-    Status enqueue(const Work &work, cudaStream_t stream) override {
+    Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) override {
         by_flx = true;
         bytes_of_call = static_cast<double>(work.count * (work.type == FLX_UINT8 ? 1 : 4));
         const int rank = bootstrap_->rank();
@@ -37,7 +61,7 @@ class FakeLane final : public Lane {
         const ncclDataType_t type = work.type == FLX_F32 ? ncclFloat32 : work.type == FLX_INT32 ? ncclInt32 : kMoved;
         fake::Collective what{std::string(name_of(work.kind)), work.in,  work.out, work.count, type,
                               work.op == FLX_AVG ? 4 : 0,      work.root};
-        fake::note("flx " + what.kind + " " + std::to_string(rank));
+        fake::note((shown.empty() ? "flx " : "flx met ") + what.kind + " " + std::to_string(rank));
         const std::string key = "flx/" + id_ + "/" + std::to_string(sequence_++);
         fake::enqueue(stream, [this, key, what, rank]() mutable {
             // The window is one operation's at a time.
@@ -49,6 +73,14 @@ class FakeLane final : public Lane {
         });
         return {};
     }
+    /// Every output is an allocation of its own.
+    Status expect_shown() override { return {}; }
+    void show(const Work &work, bool frozen, cuda::Showing &mine) override {
+        shown_.show(static_cast<char *>(work.out), 1, frozen, mine);
+    }
+    Status open_shown(std::span<const cuda::Showing> all) override { return shown_.open(all); }
+    void settle_shown(std::span<const cuda::Showing> all, bool opened) override { shown_.settle(all, opened); }
+    void close_shown() override { shown_.close(); }
     Status failure() override { return broken_; }
     void close() override {
         if (bootstrap_->barrier().ok())
@@ -58,6 +90,8 @@ class FakeLane final : public Lane {
   private:
     std::unique_ptr<Bootstrap> bootstrap_;
     std::string id_;
+    FakeMemory memory_;
+    cuda::ShownMemory shown_;
     uint64_t sequence_ = 0;
     int calls_ = 0;
     Status broken_;
@@ -118,6 +152,13 @@ class FakeEngine final : public Engine {
             return fail(FLX_ERR_SYSTEM, "a call did not end");
         us = by_flx ? 5 + bytes_of_call / 20e3 : 10 + bytes_of_call / 40e3;
         return {};
+    }
+    /// FLX_TEST_NCCL_PATIENCE_MS: where ranks are to be late.
+    int64_t patience_ns() override {
+        constexpr int64_t kMillisecond = 1'000'000;
+        constexpr int64_t kLong = 10'000;
+        const char *text = std::getenv("FLX_TEST_NCCL_PATIENCE_MS");
+        return (text == nullptr ? kLong : std::atoll(text)) * kMillisecond;
     }
     void on_device(int /*device*/, const std::function<void()> &body) override { body(); }
 };

@@ -69,6 +69,9 @@ void use(const char *how) {
     setenv("FLX_NCCL", how, 1);
     unsetenv("FLX_TEST_NCCL_FAIL");
     unsetenv("FLX_TEST_NCCL_BREAK");
+    unsetenv("FLX_TEST_NCCL_CLOSED");
+    unsetenv("FLX_TEST_NCCL_PATIENCE_MS");
+    unsetenv("FLX_TEST_NCCL_BLIND");
     fake::take_notes();
 }
 
@@ -196,6 +199,71 @@ TEST(Program, WhatFlxLacksGoesToNccl) {
     EXPECT_EQ(notes.count("flx AllGather"), 2);
 }
 
+constexpr size_t kHuge = 1500000;  // 6 MB: ranks show each other their outputs
+
+/// Calls into three outputs in turn.
+void gather_much(const std::function<void(int)> &before = {}) {
+    with_comms(3, [&](int rank, ncclComm_t comm, cudaStream_t stream) {
+        constexpr size_t kBlock = kHuge / 3;
+        const Ints in = values(rank, kBlock);
+        std::vector<Ints> outs(3, Ints(kHuge));
+        for (int turn = 0; turn < 6; ++turn) {
+            if (before)
+                before(rank);
+            Ints &out = outs[static_cast<size_t>(turn) % 3];
+            ASSERT_EQ(ncclAllGather(in.data(), out.data(), kBlock, ncclInt32, comm, stream), ncclSuccess);
+            ASSERT_TRUE(fake::synchronize(stream));
+            for (int from = 0; from < 3; ++from)
+                ASSERT_EQ(out[from * kBlock + 7], values(from, kBlock)[7]);
+        }
+    });
+}
+
+TEST(Program, LargeCallsWriteStraightIntoOutputsThatRanksShowEachOther) {
+    use("on");
+    gather_much();
+    const Notes notes;
+    EXPECT_TRUE(notes.clean());
+    EXPECT_EQ(notes.count("flx met AllGather"), 3 * 6);
+    EXPECT_EQ(notes.count("opens"), 3 * 2 * 3);  // each output once, at each peer
+}
+
+TEST(Program, WhereOneOutputCannotBeOpenedAllRanksUseSlots) {
+    use("on");
+    setenv("FLX_TEST_NCCL_CLOSED", "1", 1);
+    gather_much();
+    const Notes closed;
+    EXPECT_TRUE(closed.clean());
+    EXPECT_EQ(closed.count("flx met"), 0);
+    EXPECT_EQ(closed.count("flx AllGather"), 3 * 6);
+    EXPECT_EQ(closed.count("opens"), 0);
+    use("on");
+    setenv("FLX_TEST_NCCL_BLIND", "2", 1);
+    gather_much();
+    const Notes blind;
+    EXPECT_TRUE(blind.clean());
+    EXPECT_EQ(blind.count("flx met"), 0);
+    EXPECT_EQ(blind.count("flx AllGather"), 3 * 6);
+    EXPECT_EQ(blind.count("opens 2"), 3);  // once each: then it is known
+    use("on");
+}
+
+TEST(Program, NobodyWaitsLongForRanksThatComeLate) {
+    use("on");
+    setenv("FLX_TEST_NCCL_PATIENCE_MS", "1", 1);
+    gather_much([](int rank) {
+        if (rank == 1)
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    });
+    const Notes notes;
+    EXPECT_TRUE(notes.clean());
+    // On a machine that stops the others all may have come together now and then: all of them, or none.
+    const long met = notes.count("flx met AllGather");
+    EXPECT_EQ(met % 3, 0);
+    EXPECT_LT(met, 3 * 6);
+    EXPECT_EQ(met + notes.count("flx AllGather"), 3 * 6);
+}
+
 TEST(Program, OneThreadWithAllRanksGroupsItsCalls) {
     use("on");
     constexpr int kRanks = 4;
@@ -207,6 +275,13 @@ TEST(Program, OneThreadWithAllRanksGroupsItsCalls) {
         streams.push_back(fake::make_stream());
         data.push_back(values(rank, kSmall));
     }
+    std::vector<Ints> more(kRanks, Ints(kHuge, 1));
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+    for (int rank = 0; rank < kRanks; ++rank)
+        ASSERT_EQ(
+            ncclAllReduce(more[rank].data(), more[rank].data(), kHuge, ncclInt32, ncclSum, comms[rank], streams[rank]),
+            ncclSuccess);
+    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
     for (int turn = 0; turn < 5; ++turn) {
         ASSERT_EQ(ncclGroupStart(), ncclSuccess);
         for (int rank = 0; rank < kRanks; ++rank) {
@@ -223,6 +298,8 @@ TEST(Program, OneThreadWithAllRanksGroupsItsCalls) {
     for (int rank = 1; rank < kRanks; ++rank)
         EXPECT_EQ(data[rank], data[0]);
     EXPECT_EQ(data[0][3], (4 * 3 + 5 * (0 + 1 + 2 + 3)) * 4 * 4 * 4 * 4);
+    for (int rank = 0; rank < kRanks; ++rank)
+        EXPECT_EQ(more[rank], Ints(kHuge, kRanks));
     for (ncclComm_t comm : comms)
         EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
     for (cudaStream_t stream : streams)
@@ -230,6 +307,7 @@ TEST(Program, OneThreadWithAllRanksGroupsItsCalls) {
     const Notes notes;
     EXPECT_TRUE(notes.clean());
     EXPECT_EQ(notes.count("flx AllReduce"), kRanks * 5);
+    EXPECT_EQ(notes.count("flx met AllReduce"), kRanks);
     EXPECT_EQ(notes.count("flx closed"), kRanks);
 }
 
