@@ -135,8 +135,10 @@ Status Communicator::choose_ways(const Communicator *parent) {
         return {};
     }
     // A part of the time for measuring links, which all of this host's are done with by now.
-    constexpr int64_t kBudgetNs = 250'000;  // per millisecond of it
-    const int64_t budget_ns = config_.integer("FLX_PROBE_MS") * kBudgetNs;
+    constexpr int64_t kBudgetNs = 250'000;  // per millisecond of it; many ranks take longer for everything
+    constexpr int kRanks = 8;
+    constexpr int kMost = 4;
+    const int64_t budget_ns = config_.integer("FLX_PROBE_MS") * kBudgetNs * std::clamp(size_ / kRanks, 1, kMost);
     if (budget_ns == 0)
         return {};
     way_ = Way::fused;  // which is asked whom it waits for

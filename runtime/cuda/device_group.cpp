@@ -250,7 +250,12 @@ Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream, std::span<con
     std::optional<PeerOutputs> outputs;
     FLX_TRY(outputs_of(call, shown, outputs));
     const Plan plan = this->plan(call, outputs);
-    const Job job = job_for(call, plan, outputs);
+    Job job = job_for(call, plan, outputs);
+    const bool in_kernel = plan.way == Way::packets || plan.way == Way::lines;
+    if (call.kind == Kind::bcast && rank_ == call.root && job.in != job.out && !in_kernel) {
+        FLX_TRY_CUDA(cudaMemcpyAsync(job.out, job.in, job.bytes, cudaMemcpyDeviceToDevice, stream));
+        job.in = job.out;
+    }
     Cut cut;
     FLX_TRY(cut_for(job, plan.way, stream, cut));
     count(call, plan, cut);

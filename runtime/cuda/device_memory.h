@@ -28,6 +28,7 @@ class DeviceMemory final : public MemoryAccess {
     Status offer(const Allocation &allocation, MemoryOffer &offer) override {
         return offer_memory(process_, allocation.base, allocation.bytes, device_, offer);
     }
+    void withdraw(MemoryOffer &offer) override { cuda::withdraw(offer); }
     Status open(const MemoryOffer &offer, OpenedMemory &opened) override {
         return opened.open(offer, process_, device_);
     }

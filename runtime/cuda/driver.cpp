@@ -30,6 +30,13 @@ Driver look_for_driver() {
              !find("cuMemGetAddressRange", driver.address_range) ||
              !find("cuDevicePrimaryCtxGetState", driver.context_state))
         driver.why_none = "the driver lacks a function that FLX needs";
+    driver.maps = driver.why_none.empty() && find("cuMemRetainAllocationHandle", driver.retain) &&
+                  find("cuMemRelease", driver.release) && find("cuMemExportToShareableHandle", driver.export_handle) &&
+                  find("cuMemImportFromShareableHandle", driver.import_handle) &&
+                  find("cuMemAddressReserve", driver.reserve) && find("cuMemAddressFree", driver.unreserve) &&
+                  find("cuMemMap", driver.map) && find("cuMemUnmap", driver.unmap) &&
+                  find("cuMemSetAccess", driver.set_access) && find("cuMemGetAccess", driver.get_access);
+    cudaGetLastError();
     return driver;
 }
 

@@ -18,6 +18,18 @@ struct Driver {
     decltype(&cuPointerGetAttribute) pointer_attribute = nullptr;
     decltype(&cuMemGetAddressRange) address_range = nullptr;
     decltype(&cuDevicePrimaryCtxGetState) context_state = nullptr;
+    // Memory mapped by the driver's own functions, as ncclMemAlloc's is. Null in drivers that lack one.
+    decltype(&cuMemRetainAllocationHandle) retain = nullptr;
+    decltype(&cuMemRelease) release = nullptr;
+    decltype(&cuMemExportToShareableHandle) export_handle = nullptr;
+    decltype(&cuMemImportFromShareableHandle) import_handle = nullptr;
+    decltype(&cuMemAddressReserve) reserve = nullptr;
+    decltype(&cuMemAddressFree) unreserve = nullptr;
+    decltype(&cuMemMap) map = nullptr;
+    decltype(&cuMemUnmap) unmap = nullptr;
+    decltype(&cuMemSetAccess) set_access = nullptr;
+    decltype(&cuMemGetAccess) get_access = nullptr;
+    bool maps = false;     ///< none of them is null
     std::string why_none;  ///< not empty: no GPU, and the functions are null
 };
 const Driver &driver();

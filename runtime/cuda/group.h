@@ -23,7 +23,7 @@ namespace flx::cuda {
 /// One collective on device memory; arguments were checked.
 struct Call {
     Kind kind = Kind::allreduce;
-    const void *in = nullptr;
+    const void *in = nullptr;  ///< of a bcast, what its root sends: `out`, or what comes into it there too
     void *out = nullptr;
     size_t count = 0;  ///< elements of the whole vector
     flx_dtype_t dtype = FLX_UINT8;

@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
             if (rank >= job.ranks || (rank != job.rank && !messages.sends(rank, job.rank)))
                 continue;
             if (rank == job.rank) {
-                if (job.kind == Kind::bcast)
+                if (!messages.keeps())
                     continue;
                 words[rank] = load(messages.input(rank), at);
             } else if (missing(words[rank], flag, valid && has_flag)) {

@@ -22,13 +22,19 @@ struct MemoryOffer {
     uint64_t offset = 0;  ///< of base in the allocation that the handle names
     uint64_t allocation_bytes = 0;
     int device = 0;
-    std::array<std::byte, 64> handle{};  ///< CUDA's, for other processes
+    bool mapped = false;                 ///< by the driver's mapping functions: `file` is open in process `pid`
+    std::array<std::byte, 64> handle{};  ///< CUDA's, for other processes, of what was allocated
+    int pid = 0;
+    int file = -1;
 };
 
-/// An error: memory that other processes cannot open, or that is none of a GPU.
+/// An error: memory that other processes cannot open, or that is none of a GPU. What was offered is withdrawn once
+/// peers have opened it.
 Status offer_memory(uint64_t process, char *base, uint64_t bytes, int device, MemoryOffer &offer);
+void withdraw(MemoryOffer &offer);
 
-/// A peer's memory, open here: by CUDA IPC between processes, by peer access between threads. Closed with it.
+/// A peer's memory, open here: by CUDA IPC or by mapping it between processes, by peer access between threads. Closed
+/// with it.
 class OpenedMemory {
   public:
     OpenedMemory() = default;
@@ -43,8 +49,12 @@ class OpenedMemory {
     [[nodiscard]] char *base() const { return base_; }
 
   private:
+    Status map(const MemoryOffer &offer, int device);
+
     char *base_ = nullptr;
-    void *mapped_ = nullptr;
+    void *opened_ = nullptr;     ///< by CUDA IPC
+    uint64_t reserved_ = 0;      ///< where it is mapped
+    uint64_t mapped_bytes_ = 0;  ///< more than 0: it is
 };
 
 }  // namespace flx::cuda

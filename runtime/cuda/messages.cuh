@@ -62,6 +62,8 @@ struct Messages {
     __device__ bool sends(int from, int to) const {
         return job.kind == Kind::bcast ? from == job.root : job.kind != Kind::reduce || to == job.root;
     }
+    /// Whether this rank's own input goes into its output: of a bcast, that of a root with two buffers.
+    __device__ bool keeps() const { return job.kind != Kind::bcast || (job.rank == job.root && job.in != job.out); }
     __device__ const char *input(int to) const {
         const bool apart = job.kind == Kind::reduce_scatter_block || job.kind == Kind::alltoall;
         return job.in + (apart ? job.part_offset(to) : 0);

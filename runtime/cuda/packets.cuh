@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads) packets_kernel(const __grid_constant
                 continue;
             uint64_t data = 0;
             if (rank == job.rank) {
-                if (job.kind == Kind::bcast)
+                if (!messages.keeps())
                     continue;
                 data = load_some(messages.input(rank) + at, length - at);
             } else {

@@ -41,7 +41,9 @@ Status SharedMemory::open(Bootstrap &bootstrap, char *base, uint64_t bytes, int 
             status = made.opened_[rank].open(all[rank], process, device);
         made.bases_[rank] = rank == bootstrap.rank() ? base : made.opened_[rank].base();
     }
-    FLX_TRY(agree(bootstrap, std::move(status)));
+    status = agree(bootstrap, std::move(status));
+    withdraw(mine);
+    FLX_TRY(std::move(status));
     result = std::move(made);
     return {};
 }

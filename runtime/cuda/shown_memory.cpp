@@ -17,6 +17,11 @@ uint32_t ShownMemory::number_of(unsigned long long name) const {
     return found == own_.end() ? Showing::kNone : static_cast<uint32_t>(found - own_.begin());
 }
 
+void ShownMemory::forget(Own &own) {
+    access_.withdraw(own.offer);
+    own = {};
+}
+
 void ShownMemory::show(char *output, uint64_t bytes, bool frozen, Showing &mine) {
     mine = {};
     mine.frozen = frozen;
@@ -36,18 +41,23 @@ void ShownMemory::show(char *output, uint64_t bytes, bool frozen, Showing &mine)
             if (own.open)
                 mine.gone |= uint64_t{1} << i;
             else
-                own = {};
+                forget(own);
         }
         // Numbers of what is gone are free once the peers know.
         if (number == Showing::kNone)
             number = number_of(0);
         if (number == Showing::kNone)
             return;
-        if (!access_.offer(allocation, mine.offer).ok()) {
-            barred_.push_back(name);
-            return;
+        Own &own = own_[number];
+        if (own.allocation.name == 0) {
+            MemoryOffer offer;
+            if (!access_.offer(allocation, offer).ok()) {
+                barred_.push_back(name);
+                return;
+            }
+            own = {allocation, false, offer};
         }
-        own_[number] = {allocation, false};
+        mine.offer = own.offer;
         mine.fresh = true;
     }
     const MemoryAccess::Allocation &allocation = own_[number].allocation;
@@ -96,12 +106,13 @@ void ShownMemory::settle(std::span<const Showing> all, bool opened) {
         }
         for (uint32_t i = 0; i < kMost; ++i)
             if (is_set(its.gone, i))
-                own_[i] = {};
+                forget(own_[i]);
         Own &own = own_[its.number];
         own.open = opened;
+        access_.withdraw(own.offer);
         if (!opened) {
             barred_.push_back(own.allocation.name);
-            own = {};
+            forget(own);
         }
     }
 }
@@ -121,7 +132,8 @@ void ShownMemory::close() {
     for (auto &of_rank : peers_)
         for (Peer &peer : of_rank)
             peer.memory.close();
-    own_ = {};
+    for (Own &own : own_)
+        forget(own);
 }
 
 }  // namespace flx::cuda

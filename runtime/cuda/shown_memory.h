@@ -47,6 +47,7 @@ class MemoryAccess {
     /// False: not memory of this rank's GPU.
     virtual bool find(const void *memory, Allocation &found) = 0;
     virtual Status offer(const Allocation &allocation, MemoryOffer &offer) = 0;
+    virtual void withdraw(MemoryOffer &offer) = 0;
     virtual Status open(const MemoryOffer &offer, OpenedMemory &opened) = 0;
 };
 
@@ -57,6 +58,9 @@ class ShownMemory {
     static constexpr uint32_t kMost = 64;
 
     ShownMemory(MemoryAccess &access, int rank, int ranks) : access_(access), rank_(rank), ranks_(ranks) {}
+    ShownMemory(const ShownMemory &) = delete;
+    ShownMemory &operator=(const ShownMemory &) = delete;
+    ~ShownMemory() { close(); }
 
     /// What to tell the peers of `bytes` at `output`.
     void show(char *output, uint64_t bytes, bool frozen, Showing &mine);
@@ -78,12 +82,14 @@ class ShownMemory {
     struct Own {
         MemoryAccess::Allocation allocation;  ///< name 0: the number is free
         bool open = false;                    ///< at all peers
+        MemoryOffer offer;                    ///< until then
     };
     struct Peer {
         OpenedMemory memory;
         bool paged = false;
     };
     [[nodiscard]] uint32_t number_of(unsigned long long name) const;
+    void forget(Own &own);
 
     MemoryAccess &access_;
     int rank_;

@@ -86,6 +86,7 @@ ncclResult_t settle(const Communicator &comm, ncclResult_t result) {
 
 /// Outside groups. NCCL is called without the mutex: it may wait for a peer that died, until another thread aborts.
 ncclResult_t carry_out(Communicator &comm, const Request &request, cudaStream_t stream) {
+    bool nothing = false;
     {
         const std::lock_guard guard(comm.mutex);
         bool met = begin_meeting(comm, request, stream);
@@ -98,9 +99,13 @@ ncclResult_t carry_out(Communicator &comm, const Request &request, cudaStream_t 
         if (why == Reason::none)
             return comm.serve(request, stream, met);
         note_message(comm, request);
-        if (Status status = comm.before(stream); !status.ok())
-            return comm.fail_with(std::move(status));
+        if (why != Reason::empty)
+            if (Status status = comm.before(stream); !status.ok())
+                return comm.fail_with(std::move(status));
+        nothing = why == Reason::empty;
     }
+    if (nothing)
+        return pass_on(request, comm.handle, stream);
     const ncclResult_t result = settle(comm, pass_on(request, comm.handle, stream));
     const std::lock_guard guard(comm.mutex);
     if (!is_error(result))

@@ -78,7 +78,15 @@ Status open(Communicator &comm) {
     if (config.text("FLX_NCCL") == "on")
         comm.tables = {Table::all(), Table::all()};
     else
-        FLX_TRY(measure(engine(), *comm.bootstrap, *comm.lane, comm.handle, comm.device, comm.tables));
+        FLX_TRY(measure(
+            engine(), *comm.bootstrap, *comm.lane, comm.handle, comm.device,
+            [&](cudaStream_t stream, const std::function<Status()> &call) -> Status {
+                FLX_TRY(comm.before(stream));
+                FLX_TRY(call());
+                return comm.after(stream);
+            },
+            comm.tables));
+    comm.order = {};
     comm.agreement = std::make_unique<Agreement>(comm.rendezvous->board(), comm.rank, comm.ranks);
     comm.outputs = std::make_unique<Outputs>(comm.rendezvous->outputs_board(), comm.rank, comm.ranks);
     return {};
@@ -177,6 +185,8 @@ ncclResult_t Communicator::serve(const Request &request, cudaStream_t stream, bo
         return fail_with({});
     if (lane == nullptr)
         return fail_with(fail(FLX_ERR_COMM, "the communicator was aborted or revoked"));
+    if (met)
+        statistics().count_met();
     const auto put = [&]() -> Status {
         FLX_TRY(before(stream));
         FLX_TRY(

@@ -53,12 +53,6 @@ class CudaLane final : public Lane {
     }
 
     Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) override {
-        // FLX's broadcast has one buffer: what comes out is what went in.
-        if (work.kind == Kind::broadcast && comm_->rank() == work.root && work.in != work.out) {
-            const CurrentDevice current(device_);
-            FLX_TRY_CUDA(cudaMemcpyAsync(work.out, work.in, work.count * size_of_type(work.type),
-                                         cudaMemcpyDeviceToDevice, stream));
-        }
         return comm_->run_on_device(call_of(work), stream, false, shown);
     }
     Status expect_shown() override { return comm_->devices()->expect_shown(); }
@@ -81,10 +75,9 @@ class CudaLane final : public Lane {
     }
 
   private:
-    static size_t size_of_type(flx_dtype_t type) { return flx::size_of(type); }
     [[nodiscard]] cuda::Call call_of(const Work &work) const {
         cuda::Call call{kind_of(work.kind), work.in, work.out, work.count, work.type, work.op, work.root};
-        if (work.kind == Kind::broadcast)
+        if (work.kind == Kind::broadcast && comm_->rank() != work.root)
             call.in = work.out;
         else if (work.kind == Kind::reduce && comm_->rank() != work.root)
             call.out = nullptr;

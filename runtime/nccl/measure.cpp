@@ -66,7 +66,8 @@ bool show_all(Bootstrap &bootstrap, Lane &lane, const Engine::Bench &bench, std:
 
 }  // namespace
 
-Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm, int device, Tables &tables) {
+Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm, int device, const Around &around,
+               Tables &tables) {
     const int ranks = bootstrap.size();
     std::vector<int> devices(ranks);
     FLX_TRY(bootstrap.allgather(&device, sizeof device, devices.data()));
@@ -131,7 +132,8 @@ Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm
                     double us = 0;
                     Status timed;
                     if (status.ok())
-                        timed = engine.time(bench, device, warm, turns, ways[way], us);
+                        timed = engine.time(
+                            bench, device, warm, turns, [&] { return around(bench.stream, ways[way]); }, us);
                     if (!timed.ok())
                         status = std::move(timed);
                     if (status.ok())

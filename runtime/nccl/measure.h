@@ -2,6 +2,8 @@
 /// How fast FLX and NCCL are, on this communicator's GPUs, when it is made.
 #pragma once
 
+#include <functional>
+
 #include "bootstrap.h"
 #include "engine.h"
 #include "routing.h"
@@ -10,7 +12,10 @@ namespace flx::nccl {
 
 /// Collective: the same tables on all ranks. Between the same GPUs only the first communicator is measured, as all that
 /// are made later have its tables. A rank that has no memory for it, or where a call fails, leaves all sizes that it
-/// could not measure to NCCL. Takes some tenths of a second.
-Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm, int device, Tables &tables);
+/// could not measure to NCCL. `around` does what calls do around the operation itself, whoever carries it out. Takes
+/// some tenths of a second.
+using Around = std::function<Status(cudaStream_t, const std::function<Status()> &)>;
+Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm, int device, const Around &around,
+               Tables &tables);
 
 }  // namespace flx::nccl

@@ -70,6 +70,8 @@ std::string Statistics::text() const {
                                 cells[0].calls.load(), short_bytes(cells[0].bytes), calls, short_bytes(bytes),
                                 fmt::join(why, ", "));
     }
+    if (met_ != 0)
+        text += fmt::format("  {} of the served ones wrote straight into their peers' outputs\n", met_.load());
     const std::lock_guard guard(mutex);
     for (size_t reason = 0; reason < kReasons; ++reason)
         if (communicators_[reason] != 0)

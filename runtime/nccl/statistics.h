@@ -18,6 +18,8 @@ class Statistics {
         cell.calls.fetch_add(1, std::memory_order_relaxed);
         cell.bytes.fetch_add(bytes, std::memory_order_relaxed);
     }
+    /// One that FLX served, of which ranks had shown each other their outputs.
+    void count_met() { met_.fetch_add(1, std::memory_order_relaxed); }
     /// A communicator was made, of which this process has such a rank; `why`: none, or why NCCL carries out all.
     void count_communicator(int rank, Reason why, const std::string &sentence);
     /// Prints at the end of the process, if FLX_STATS is 1 and it had rank 0 of some communicator.
@@ -31,6 +33,7 @@ class Statistics {
     };
     std::array<std::array<Cell, kReasons>, kKinds> cells_;
     std::array<std::atomic<uint64_t>, kReasons> communicators_{};
+    std::atomic<uint64_t> met_{0};
     std::atomic<bool> first_{false};  ///< had a rank 0
     std::array<std::string, kReasons> sentences_;
 };

@@ -1,6 +1,8 @@
 #include "trial.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -64,18 +66,22 @@ class Trial {
         return {};
     }
 
+    /// Every cell once, then again those where more than one way is good, as long as there is time.
     Status run(int64_t end_ns, Times &times) {
-        for (size_t size = 0; size < Ways::kSizes.size(); ++size) {
-            count_ = Ways::kSizes[size] / sizeof(float) / ranks_ * ranks_;
-            in_.resize(count_);
-            out_.resize(count_);
-            for (const Collective collective : kTried) {
-                bool on = false;
-                FLX_TRY(goes_on(end_ns, on));
-                if (!on)
-                    return {};
-                for (int round = 0; round < kRounds; ++round)
-                    FLX_TRY(time_all(collective, times[static_cast<size_t>(collective)][size]));
+        for (int round = 0; round < kRounds; ++round) {
+            for (size_t size = 0; size < Ways::kSizes.size(); ++size) {
+                count_ = Ways::kSizes[size] / sizeof(float) / ranks_ * ranks_;
+                in_.resize(count_);
+                out_.resize(count_);
+                for (const Collective collective : kTried) {
+                    auto &cell = times[static_cast<size_t>(collective)][size];
+                    bool on = false;
+                    unsigned ways = 0;
+                    FLX_TRY(goes_on(end_ns, on, worth_trying(collective, cell, round), &ways));
+                    if (!on)
+                        return {};
+                    FLX_TRY(time_all(collective, ways, cell));
+                }
             }
         }
         return {};
@@ -84,12 +90,35 @@ class Trial {
   private:
     static constexpr uint32_t kSignature = 0x77617973;
 
-    /// Rank 0's clock decides for all.
-    Status goes_on(int64_t end_ns, bool &on) {
-        uint8_t word = now_ns() < end_ns ? 1 : 0;
+    /// Rank 0's clock, and its `ways`, decide for all.
+    Status goes_on(int64_t end_ns, bool &on, unsigned ways = 0, unsigned *of_rank_0 = nullptr) {
+        constexpr unsigned kOn = 0x80;
+        auto word = static_cast<uint8_t>(now_ns() < end_ns ? kOn | ways : 0);
         FLX_TRY(fused_.bcast(&word, 1, 0, kSignature, waiter_));
-        on = word != 0;
+        on = (word & kOn) != 0;
+        if (of_rank_0 != nullptr)
+            *of_rank_0 = word & (kOn - 1);
         return {};
+    }
+
+    /// A mask: those that are not known to be much slower than another. None, where only one is left. After one time a
+    /// way may have been unlucky.
+    [[nodiscard]] unsigned worth_trying(Collective collective, const std::array<double, kWays> &cell, int round) const {
+        constexpr double kMuchAtOnce = 4;
+        constexpr double kMuchLater = 2;
+        const double much = round <= 1 ? kMuchAtOnce : kMuchLater;
+        const double best = *std::ranges::min_element(cell);
+        unsigned mask = 0;
+        bool known = true;
+        for (const Way way : {Way::fused, Way::streamed, Way::fetched}) {
+            const double time = cell[static_cast<size_t>(way)];
+            if (!exists(way, collective))
+                continue;
+            known = known && std::isfinite(time);
+            if (!std::isfinite(time) || time <= much * best)
+                mask |= 1U << static_cast<unsigned>(way);
+        }
+        return known && std::has_single_bit(mask) ? 0 : mask;
     }
 
     Status carry_small(Collective collective, size_t bytes) {
@@ -109,10 +138,10 @@ class Trial {
         return way == Way::streamed || peers_ != nullptr;
     }
 
-    Status time_all(Collective collective, std::array<double, kWays> &best) {
+    Status time_all(Collective collective, unsigned ways, std::array<double, kWays> &best) {
         const int calls = count_ * sizeof(float) <= kShortBytes ? kShortCalls : 1;
         for (const Way way : {Way::fused, Way::streamed, Way::fetched}) {
-            if (!exists(way, collective))
+            if ((ways >> static_cast<unsigned>(way) & 1) == 0)
                 continue;
             FLX_TRY(fused_.barrier(kSignature, waiter_));
             const int64_t began = now_ns();
@@ -217,6 +246,7 @@ Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *
     std::vector<Times> all(bootstrap.size());
     FLX_TRY(bootstrap.allgather(&mine, sizeof mine, all.data()));
     for (const Collective collective : kTried) {
+        Way before = Way::fused;
         for (size_t size = 0; size < Ways::kSizes.size(); ++size) {
             std::array<double, kWays> slowest{};
             for (const Times &times : all)
@@ -224,8 +254,12 @@ Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *
                     slowest[way] = std::max(slowest[way], times[static_cast<size_t>(collective)][size][way]);
             const auto best = std::ranges::min_element(slowest) - slowest.begin();
             const double of_rule = slowest[static_cast<size_t>(ways.at(collective, Ways::kSizes[size]))];
-            if (slowest[best] < kClearly * of_rule)
+            // What there was no time for is like the size before.
+            if (!std::isfinite(slowest[best]) && before != Way::fused)
+                ways.set(collective, size, before);
+            else if (slowest[best] < kClearly * of_rule)
                 ways.set(collective, size, static_cast<Way>(best));
+            before = ways.at(collective, Ways::kSizes[size]);
         }
     }
     return {};

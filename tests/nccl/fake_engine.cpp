@@ -32,6 +32,7 @@ class FakeMemory final : public cuda::MemoryAccess {
     Status offer(const Allocation & /*allocation*/, cuda::MemoryOffer & /*offer*/) override {
         return rank_ == rank_named("FLX_TEST_NCCL_CLOSED") ? fail(FLX_ERR_UNSUPPORTED, "as the test wishes") : Status();
     }
+    void withdraw(cuda::MemoryOffer & /*offer*/) override {}
     Status open(const cuda::MemoryOffer & /*offer*/, cuda::OpenedMemory & /*opened*/) override {
         fake::note("opens " + std::to_string(rank_));
         return rank_ == rank_named("FLX_TEST_NCCL_BLIND") ? fail(FLX_ERR_SYSTEM, "as the test wishes") : Status();

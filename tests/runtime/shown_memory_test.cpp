@@ -38,9 +38,15 @@ class Heap final : public MemoryAccess {
     }
     Status offer(const Allocation &allocation, MemoryOffer &offer) override {
         ++offers;
+        if (!closed)
+            offer.file = ++open_files;
         offer.allocation_bytes = allocation.bytes;
         offer.base = allocation.base;
         return closed ? fail(FLX_ERR_UNSUPPORTED, "closed") : Status();
+    }
+    void withdraw(MemoryOffer &offer) override {
+        open_files -= offer.file >= 0 ? 1 : 0;
+        offer.file = -1;
     }
     Status open(const MemoryOffer & /*offer*/, OpenedMemory & /*opened*/) override {
         ++opens;
@@ -48,6 +54,7 @@ class Heap final : public MemoryAccess {
     }
     int offers = 0;
     int opens = 0;
+    int open_files = 0;
     bool closed = false;
     bool blind = false;
 
@@ -166,6 +173,7 @@ TEST(ShownMemory, NumbersAreUsedAgain) {
         written += pair.call(a, b, 1000) ? 1 : 0;
     }
     EXPECT_GT(written, kCalls * 9 / 10);
+    EXPECT_EQ(pair.heaps[0].open_files + pair.heaps[1].open_files, 0) << "what all have opened is offered no longer";
     EXPECT_LT(pair.opens(), kCalls);
 }
 
