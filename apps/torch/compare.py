@@ -190,7 +190,7 @@ def run(options, workload, library, turn):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", options.gpus,
                HERE / "train.py", "--workload", workload, "--steps", options.steps, "--warmup", options.warmup,
                "--seed", options.seed, "--json", result, *(["--small"] if options.small else [])]
-    # One thread of a CPU for each rank, as torchrun would choose, and say so in every output.
+    # torchrun chooses 1, too, but with a warning in every output.
     environment = {"OMP_NUM_THREADS": "1", **os.environ, "NCCL_NVLS_ENABLE": "0"}
     environment.pop("NCCL_ALGO", None)
     if library == "flx":

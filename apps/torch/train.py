@@ -6,7 +6,7 @@
 
 ddp      a transformer of 1.2 billion parameters, DistributedDataParallel: all-reduces of gradients
 fsdp     the same with fully_shard: all-gathers and reduce-scatters of blocks
-tensor   decoding with a transformer of 7.9 billion parameters, each layer split over the GPUs: two small all-reduces a
+tensor   decoding with a transformer of 8.0 billion parameters, each layer split over the GPUs: two small all-reduces a
          layer, in a CUDA graph and without
 moe      mixture of experts, two experts a token, experts spread over the GPUs: all-to-alls, forward and backward
 
@@ -331,7 +331,7 @@ class Mixture(Workload):
         self.parameters = world * sum(p.numel() for p in self.own) + sum(p.numel() for p in self.shared)
         self.tokens = size["batch"] * size["length"]
         self.data = batches(size, options.seed, rank, device)
-        self.optimizer = torch.optim.SGD(parts.parameters(), lr=0.02, momentum=0.9)
+        self.optimizer = torch.optim.AdamW(parts.parameters(), lr=3e-4, fused=True)
 
     def step(self, i):
         self.optimizer.zero_grad(set_to_none=True)
