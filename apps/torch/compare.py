@@ -206,10 +206,10 @@ def run(options, workload, library, turn):
             "served": served(said.read_text(errors="replace")) if library == "flx" else None}
 
 
-def turns(workload, repeat):
+def turns(workload, repeat, reference=True):
     """Which library runs when: by turns, so that what changes on the machine meets both."""
     order = [(library, turn) for turn in range(1, repeat + 1) for library in ("nccl", "flx")]
-    return order + ([] if workload == "tensor" else [(library, 1) for library in ALGORITHMS])
+    return order + ([(library, 1) for library in ALGORITHMS] if reference and workload != "tensor" else [])
 
 
 def flx_run(given):
@@ -234,6 +234,7 @@ def arguments(words=None):
     parser.add_argument("--warmup", type=positive, default=5, help="steps before them (5)")
     parser.add_argument("--repeat", type=positive, default=2, help="runs with each library (2: does it repeat?)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-reference", action="store_true", help="no runs with NCCL's ring and tree alone")
     parser.add_argument("--small", action="store_true", help="tiny models, to see that everything runs")
     parser.add_argument("--timeout", type=positive, default=300, help="seconds that a run may take (300)")
     parser.add_argument("--flx-run", help="default: the one in PATH, then build/release/bin/flx-run")
@@ -258,7 +259,8 @@ def main():
     verdicts, everything = [], {}
     for workload in options.workloads:
         print(f"== {workload}", flush=True)
-        runs = everything[workload] = [run(options, workload, *turn) for turn in turns(workload, options.repeat)]
+        runs = everything[workload] = [
+            run(options, workload, *turn) for turn in turns(workload, options.repeat, not options.no_reference)]
         verdicts.append(judge(workload, runs))
     example = next((r["result"] for runs in everything.values() for r in runs if r["result"]), None)
     about = "no run ended well"

@@ -22,7 +22,9 @@ struct Offer {
     uint64_t bytes = 0;  ///< of a group: for each peer
     std::array<uint64_t, kMaxRanks> sent{};
     std::array<uint64_t, kMaxRanks> received{};
-    cuda::Showing output;  ///< not compared
+    // Not compared:
+    cuda::Showing output;
+    int64_t waited_ns = 0;  ///< for the others, the last time
 };
 using Offers = std::array<Offer, kMaxRanks>;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "log.h"
+#include "telemetry.h"
 
 namespace flx::nccl {
 namespace {
@@ -17,13 +18,30 @@ constexpr unsigned kMostPause = 4096;
 
 void Outputs::note(bool together) {
     failed_ = together ? 0 : failed_ + 1;
-    if (together)
-        pause_ = 0;
-    if (failed_ < kTries)
-        return;
+    if (failed_ == kTries)
+        pause();
+}
+
+void Outputs::pause() {
     failed_ = 0;
+    lost_ns_ = 0;
+    waited_ns_ = 0;
     pause_ = std::clamp(2 * pause_, kLeastPause, kMostPause);
     skip_ = pause_;
+}
+
+/// The same on all ranks, as it goes by what all have told.
+void Outputs::weigh(const Offers &all, size_t bytes, int64_t patience_ns) {
+    constexpr int64_t kAlways = 5000;
+    constexpr int64_t kBytesPerNs = 3200;  // an eighth of the time that GPUs need for it
+    int64_t waited = 0;
+    for (int rank = 0; rank < ranks_; ++rank)
+        waited = std::max(waited, all[rank].waited_ns);
+    lost_ns_ = std::max<int64_t>(0, lost_ns_ + waited - kAlways - static_cast<int64_t>(bytes) / kBytesPerNs);
+    if (lost_ns_ > patience_ns / 4)
+        pause();
+    else if (lost_ns_ == 0)
+        pause_ = 0;
 }
 
 void Outputs::begin(Lane &lane, const Work &work, size_t bytes, bool frozen) {
@@ -33,7 +51,8 @@ void Outputs::begin(Lane &lane, const Work &work, size_t bytes, bool frozen) {
         return;
     }
     Offer offer;
-    offer.bytes = bytes;
+    offer.bytes = bytes_ = bytes;
+    offer.waited_ns = waited_ns_;
     lane.show(work, frozen, offer.output);
     if (agreement_.offer(offer))
         state_ = State::begun;
@@ -46,10 +65,13 @@ void Outputs::compare(Lane &lane, int64_t patience_ns) {
         return;
     state_ = State::apart;
     Offers all;
+    const int64_t began = now_ns();
     const bool together = agreement_.decide(patience_ns, &all);
+    waited_ns_ = now_ns() - began;
     note(together);
     if (!together)
         return;
+    weigh(all, bytes_, patience_ns);
     for (int rank = 0; rank < ranks_; ++rank)
         shown_[rank] = all[rank].output;
     if (!cuda::ShownMemory::writable(shown()))

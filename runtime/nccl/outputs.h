@@ -3,6 +3,9 @@
 /// straight into, by copy engines and with a share over PCIe, instead of through slots. NCCL's programs register no
 /// memory; an allocation is opened by the peers in the first call that writes to it.
 ///
+/// Ranks whose hosts have nothing in hand lose what they wait for each other. So each says how long it waited the last
+/// time, and where that is more than the better way gains, they meet no more for a while.
+///
 /// In steps, since one thread may have several ranks: begin() for all of them, then compare(), then end().
 #pragma once
 
@@ -32,12 +35,17 @@ class Outputs {
   private:
     enum class State : uint8_t { apart, begun, opening, writable };
     void note(bool together);
+    void weigh(const Offers &all, size_t bytes, int64_t patience_ns);
+    void pause();
 
     Agreement agreement_;
     int ranks_;
     State state_ = State::apart;
     Status opened_;
     std::array<cuda::Showing, kMaxRanks> shown_{};
+    size_t bytes_ = 0;
+    int64_t waited_ns_ = 0;
+    int64_t lost_ns_ = 0;  ///< by waiting longer than it is worth
     // Where ranks are apart now and then it is tried again, less and less often.
     int failed_ = 0;
     unsigned skip_ = 0;

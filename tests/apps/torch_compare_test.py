@@ -114,6 +114,7 @@ class Words(unittest.TestCase):
         self.assertEqual(compare.turns("ddp", 2),
                          [("nccl", 1), ("flx", 1), ("nccl", 2), ("flx", 2), ("ring", 1), ("tree", 1)])
         self.assertEqual(compare.turns("tensor", 1), [("nccl", 1), ("flx", 1)])
+        self.assertEqual(compare.turns("ddp", 1, False), [("nccl", 1), ("flx", 1)])
 
     def test_served(self):
         text = "step 1\nflx_nccl: calls of process 7, which has a rank 0\n  AllReduce  9\n  1 communicators\nend\n"

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -12,6 +13,7 @@
 
 #include "agreement.h"
 #include "communicator.h"
+#include "outputs.h"
 #include "rendezvous.h"
 
 namespace flx::nccl {
@@ -91,6 +93,53 @@ TEST(Agreement, WhoComesLateHearsThatItIsDecided) {
     ASSERT_TRUE(late.offer({}));
     EXPECT_TRUE(early.decide(1000));
     EXPECT_TRUE(late.decide(1000));
+}
+
+/// A lane whose outputs are open everywhere.
+class OpenLane final : public Lane {
+  public:
+    Status enqueue(const Work & /*work*/, cudaStream_t /*stream*/, std::span<const cuda::Showing> /*shown*/) override {
+        return {};
+    }
+    Status expect_shown() override { return {}; }
+    void show(const Work & /*work*/, bool /*frozen*/, cuda::Showing &mine) override { mine.number = 0; }
+    Status open_shown(std::span<const cuda::Showing> /*all*/) override { return {}; }
+    void settle_shown(std::span<const cuda::Showing> /*all*/, bool /*opened*/) override {}
+    void close_shown() override {}
+    Status failure() override { return {}; }
+    void close() override {}
+};
+
+/// Which of `calls` were met, on two ranks of which one comes late by so much.
+std::array<std::vector<bool>, 2> meet(int calls, std::chrono::milliseconds late, int64_t patience_ns) {
+    auto board = std::make_unique<AgreementBoard>();
+    std::array<std::vector<bool>, 2> met;
+    with_threads(2, [&](int rank) {
+        OpenLane lane;
+        Outputs outputs(*board, rank, 2);
+        for (int call = 0; call < calls; ++call) {
+            if (rank == 1)
+                std::this_thread::sleep_for(late);
+            outputs.begin(lane, {}, Outputs::kLeast, false);
+            outputs.compare(lane, patience_ns);
+            met[static_cast<size_t>(rank)].push_back(outputs.end(lane));
+        }
+    });
+    return met;
+}
+
+TEST(Outputs, RanksThatCostEachOtherTimeMeetNoMoreForAWhile) {
+    constexpr int64_t kPatience = 40'000'000;  // of which a quarter may be lost
+    const auto met = meet(30, std::chrono::milliseconds(4), kPatience);
+    EXPECT_EQ(met[0], met[1]);
+    EXPECT_TRUE(met[0].front());
+    EXPECT_LT(std::count(met[0].begin(), met[0].end(), true), 30);
+}
+
+TEST(Outputs, RanksThatComeTogetherMeetAlways) {
+    const auto met = meet(200, {}, kLong);
+    EXPECT_EQ(std::count(met[0].begin(), met[0].end(), true), 200);
+    EXPECT_EQ(met[0], met[1]);
 }
 
 /// Ranks skip, dawdle and give up at random; whatever comes of it, all that offered the same group hear the same, and
