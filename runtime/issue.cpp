@@ -158,8 +158,15 @@ Status Communicator::run_now(const Call &call) {
             return status;
         choice = choose(call, true);
     }
+    uint32_t carried = 0;
+    const bool rooted =
+        call.operation.collective == Collective::gatherv || call.operation.collective == Collective::scatterv;
+    if (rooted && carry_rooted(call, carried))
+        return {};
     Pending &pending = acquire();
     Status status = prepare(pending, call, choice);
+    for (uint32_t step = 0; step < carried && status.ok(); ++step)
+        pending.exchange.mark_done(step);
     if (status.ok() && !carry_at_once(pending, true)) {
         submit(pending);
         status = wait(pending);
