@@ -176,8 +176,8 @@ Status Communicator::run_now(const Call &call) {
 }
 
 Status Communicator::issue(const Call &given, Pending *&result) {
+    const WakeThread wake{*this};  // after the lock is free again
     const auto lock = guard();
-    const WakeThread wake{*this};
     result = nullptr;
     bool done = false;
     Pending &pending = acquire();
@@ -191,6 +191,10 @@ Status Communicator::issue(const Call &given, Pending *&result) {
     }
     submit(pending);
     result = &pending;
+    if (thread_) {  // which begins it: to fill the links' room takes a large operation longer than its caller expects
+        busy_.store(true, std::memory_order_relaxed);
+        return {};
+    }
     bool moved = false;
     if (status = poke(&pending, moved); !status.ok()) {
         recycle(pending);
