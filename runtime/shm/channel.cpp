@@ -13,10 +13,12 @@ constexpr uint32_t kLargestSlot = 64 * 1024;
 /// Chunks below this are not timed: reading the clock would cost more than copying them.
 constexpr size_t kTimedBytes = 4096;
 constexpr size_t kControlBytes = 128;
-/// Short messages that a sender may be ahead.
-constexpr uint64_t kShorts = 64;
-/// Slots that are given back together: the sender waits for the line in which that is said once for so many.
-constexpr uint64_t kFreedTogether = kShorts / 4;
+/// Short slots take a part of what the others do, where that is little.
+constexpr uint32_t kLeastShorts = 8;
+constexpr uint32_t kMostShorts = 64;
+constexpr size_t kShortsPart = 64;
+/// They are given back a quarter of the ring at a time: the sender waits for the line that says so once for so many.
+constexpr uint64_t kFreedPart = 4;
 constexpr size_t kShortBytes = 80;
 constexpr uint64_t kShortToken = uint64_t{1} << 63;
 /// Messages that are exposed. Shorter ones are copied twice in less time than the kernel needs for one copy; longer
@@ -33,9 +35,14 @@ struct Channel::Short {
     std::byte data[kShortBytes];
 };
 
+/// Their slots lie behind it.
 struct Channel::Shorts {
-    Short slots[kShorts];
-    alignas(kPair) std::atomic<uint64_t> freed;  ///< how many the receiver has given back
+    alignas(64) std::atomic<uint64_t> freed;  ///< how many the receiver has given back
+    std::byte rest[kPair - sizeof(std::atomic<uint64_t>)];
+
+    [[nodiscard]] Short &slot(uint64_t number, uint32_t shorts) {
+        return reinterpret_cast<Short *>(this + 1)[number & (shorts - 1)];
+    }
 };
 
 ChannelShape ChannelShape::fit(uint32_t ranks, size_t bytes_per_rank) {
@@ -50,6 +57,8 @@ ChannelShape ChannelShape::fit(uint32_t ranks, size_t bytes_per_rank) {
         else
             shape.slot_bytes = kMaxCellBytes;
     }
+    const size_t part = size_t{shape.slots} * shape.slot_bytes / kShortsPart / sizeof(Channel::Short);
+    shape.shorts = std::clamp(static_cast<uint32_t>(std::bit_floor(part)), kLeastShorts, kMostShorts);
     return shape;
 }
 
@@ -57,13 +66,17 @@ size_t ChannelShape::bytes() const {
     return kPair + size_t{ranks} * (std::max(ranks, 2U) - 1) * ring_bytes();
 }
 
+size_t ChannelShape::shorts_bytes() const {
+    return sizeof(Channel::Shorts) + size_t{shorts} * sizeof(Channel::Short);
+}
+
 size_t ChannelShape::ring_bytes() const {
-    return sizeof(Channel::Shorts) + size_t{slots} * (kControlBytes + slot_bytes);
+    return shorts_bytes() + size_t{slots} * (kControlBytes + slot_bytes);
 }
 
 Channel::Channel(std::byte *memory, const ChannelShape &shape, int local_rank, std::vector<int> local_of)
     : shape_(shape), peers_(local_of.size()) {
-    static_assert(sizeof(Slot) == kControlBytes && sizeof(Short) == kPair && kShorts <= 64);
+    static_assert(sizeof(Slot) == kControlBytes && sizeof(Short) == kPair && sizeof(Shorts) == kPair);
     exposed_.reserve(local_of.size() * shape.slots);
     memory = to_pair(memory);
     const auto ring = [&](int from, int to) {
@@ -76,8 +89,8 @@ Channel::Channel(std::byte *memory, const ChannelShape &shape, int local_rank, s
         peers_[rank].local = local;
         peers_[rank].shorts_out = reinterpret_cast<Shorts *>(ring(local_rank, local));
         peers_[rank].shorts_in = reinterpret_cast<Shorts *>(ring(local, local_rank));
-        peers_[rank].out = ring(local_rank, local) + sizeof(Shorts);
-        peers_[rank].in = ring(local, local_rank) + sizeof(Shorts);
+        peers_[rank].out = ring(local_rank, local) + shape.shorts_bytes();
+        peers_[rank].in = ring(local, local_rank) + shape.shorts_bytes();
     }
 }
 
@@ -101,14 +114,14 @@ Channel::Slot *Channel::free_slot(const Peer &peer) const {
     return taken ? nullptr : slot;
 }
 
-SendResult Channel::send_short(Peer &peer, const ChunkHeader &header, const void *data) {
+SendResult Channel::send_short(Peer &peer, const ChunkHeader &header, const void *data) const {
     ShortOut &out = peer.short_out;
-    if (out.sent - out.freed == kShorts) {
+    if (out.sent - out.freed == shape_.shorts) {
         out.freed = peer.shorts_out->freed.load(std::memory_order_acquire);
-        if (out.sent - out.freed == kShorts)
+        if (out.sent - out.freed == shape_.shorts)
             return SendResult::busy;
     }
-    Short &slot = peer.shorts_out->slots[out.sent++ % kShorts];
+    Short &slot = peer.shorts_out->slot(out.sent++, shape_.shorts);
     if (header.bytes != 0)
         std::memcpy(slot.data, data, header.bytes);
     slot.header = header;
@@ -190,7 +203,7 @@ Status Channel::fetch(const Arrival &arrival, size_t offset, void *to, size_t by
 bool Channel::receive(int peer_rank, Arrival &arrival) {
     Peer &peer = peers_[peer_rank];
     ShortIn &in = peer.short_in;
-    const Short &brief = peer.shorts_in->slots[in.received % kShorts];
+    const Short &brief = peer.shorts_in->slot(in.received, shape_.shorts);
     if (brief.filled.load(std::memory_order_acquire) == peer.received + 1) {
         ++peer.received;
         arrival.header = brief.header;
@@ -212,16 +225,16 @@ bool Channel::receive(int peer_rank, Arrival &arrival) {
     return true;
 }
 
-void Channel::release_short(Peer &peer, uint64_t number) {
+void Channel::release_short(Peer &peer, uint64_t number) const {
     ShortIn &in = peer.short_in;
+    const auto bit = [&](uint64_t of) { return uint64_t{1} << (of & (shape_.shorts - 1)); };
     if (number != in.freed) {
-        in.later |= uint64_t{1} << number % kShorts;
+        in.later |= bit(number);
         return;
     }
-    for (uint64_t bit = uint64_t{1} << ++in.freed % kShorts; (in.later & bit) != 0;
-         bit = uint64_t{1} << ++in.freed % kShorts)
-        in.later &= ~bit;
-    if (in.freed - in.told < kFreedTogether)
+    for (++in.freed; (in.later & bit(in.freed)) != 0; ++in.freed)
+        in.later &= ~bit(in.freed);
+    if (in.freed - in.told < shape_.shorts / kFreedPart)
         return;
     in.told = in.freed;
     peer.shorts_in->freed.store(in.freed, std::memory_order_release);

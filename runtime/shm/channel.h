@@ -30,10 +30,13 @@ struct ChannelShape {
     uint32_t ranks = 0;
     uint32_t slots = 0;       ///< per ordered pair
     uint32_t slot_bytes = 0;  ///< payload
+    uint32_t shorts = 64;     ///< short slots per ordered pair: a power of two, 8 to 64
     /// Within `bytes_per_rank` where that leaves each pair two slots of kMaxCellBytes, else those.
     static ChannelShape fit(uint32_t ranks, size_t bytes_per_rank);
     [[nodiscard]] size_t bytes() const;
-    [[nodiscard]] size_t ring_bytes() const;  ///< of one ordered pair
+    // Of one ordered pair.
+    [[nodiscard]] size_t shorts_bytes() const;
+    [[nodiscard]] size_t ring_bytes() const;
     /// What each rank sends, from the beginning of that memory.
     [[nodiscard]] Area area() const { return {0, bytes() / ranks}; }
 };
@@ -118,8 +121,8 @@ class Channel final : public Link {
     [[nodiscard]] Slot *slot(std::byte *ring, uint64_t number) const;
     /// The next slot to `peer`, or null: it is not free yet.
     [[nodiscard]] Slot *free_slot(const Peer &peer) const;
-    static SendResult send_short(Peer &peer, const ChunkHeader &header, const void *data);
-    static void release_short(Peer &peer, uint64_t number);
+    SendResult send_short(Peer &peer, const ChunkHeader &header, const void *data) const;
+    void release_short(Peer &peer, uint64_t number) const;
 
     std::string name_ = "shm";
     ChannelShape shape_;
