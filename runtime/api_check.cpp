@@ -62,7 +62,9 @@ Status check_root(int root, const Communicator &comm) {
 
 /// The whole vector must have an address range.
 Status check_count(size_t count, flx_dtype_t dtype, int blocks) {
-    if (count > SIZE_MAX / 2 / size_of(dtype) / blocks)
+    size_t bytes = 0;  // divisions would take longer than a small call's other checks together
+    if (__builtin_mul_overflow(count, size_of(dtype), &bytes) ||
+        __builtin_mul_overflow(bytes, static_cast<size_t>(blocks), &bytes) || bytes > SIZE_MAX / 2)
         return fail(FLX_ERR_ARGUMENT, "count {} of {} ranks is larger than memory", count, blocks);
     return {};
 }

@@ -135,7 +135,7 @@ flx_status_t flx_counters(flx_counters_t *counters) {
             return fail(FLX_ERR_ARGUMENT, "counters->struct_size is {}; sizeof(flx_counters_t) is {}",
                         counters->struct_size, sizeof(flx_counters_t));
         const flx::Telemetry &telemetry = flx::telemetry();
-        counters->operations = telemetry.operations;
+        counters->operations = telemetry.operations.sum();
         counters->allocations = telemetry.allocations;
         counters->registrations = telemetry.registrations;
         counters->locks = telemetry.locks;

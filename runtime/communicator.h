@@ -218,6 +218,9 @@ class Communicator final : private Router, private Watch {
     void add_messages(Pending &pending, const Call &call, uint64_t sequence);
     Status carry_messages(Pending &pending);
     Status begin_messages(Pending &pending, bool waits, bool &done);
+    [[nodiscard]] int turns_at_once() const;
+    void pause_at_once() const;
+    bool carry_rooted(const Call &call, uint32_t &steps);
     bool carry_at_once(Pending &pending, bool waits);
     Status begin_sums(std::vector<Pending *> &begun);
     void put_back_sums(const std::vector<Pending *> &begun);

@@ -1,6 +1,7 @@
 #include "eager.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "telemetry.h"
@@ -40,7 +41,7 @@ bool Eager::step(Exchange &exchange) {
             std::memcpy(message.to, message.from, message.bytes);
             done = true;
         } else if (!done && step.kind == StepKind::send) {
-            done = send(step.peer, message);
+            done = send(step.peer, message.sequence, message.signature, message.from, message.bytes);
         } else if (!done && !others) {
             done = receive(step.peer, exchange, others) && message.done;
         }
@@ -54,18 +55,30 @@ bool Eager::step(Exchange &exchange) {
 }
 
 /// As one chunk: no link cuts so little.
-bool Eager::send(int peer, const Exchange::Message &message) {
-    const size_t cell = cell_bytes_for(message.bytes);
-    const ChunkHeader header{message.sequence,
-                             comm_,
-                             message.signature,
-                             0,
-                             0,
-                             0,
-                             static_cast<uint32_t>((message.bytes + cell - 1) / cell),
-                             static_cast<uint32_t>(message.bytes),
-                             0};
-    return link_.send(peer, header, message.from) == SendResult::copied;
+bool Eager::send(int peer, uint64_t sequence, uint32_t signature, const void *from, size_t bytes) {
+    const size_t cell = cell_bytes_for(bytes);  // a power of two
+    const auto cells = static_cast<uint32_t>((bytes + cell - 1) >> std::countr_zero(cell));
+    const ChunkHeader header{sequence, comm_, signature, 0, 0, 0, cells, static_cast<uint32_t>(bytes), 0};
+    return link_.send(peer, header, from) == SendResult::copied;
+}
+
+bool Eager::send(int peer, uint64_t sequence, const void *from, size_t bytes) {
+    return send(peer, sequence, Exchange::signature_of(bytes), from, bytes);
+}
+
+Eager::Got Eager::receive(int peer, uint64_t sequence, void *to, size_t bytes) {
+    Arrival arrival;
+    if (!link_.receive(peer, arrival))
+        return Got::nothing;
+    const ChunkHeader &header = arrival.header;
+    if (header.sequence != sequence || header.signature != Exchange::signature_of(bytes) || header.bytes != bytes ||
+        arrival.data == nullptr) {
+        inbox_.keep(arrival, index_);
+        return Got::other;
+    }
+    std::memcpy(to, arrival.data, bytes);
+    link_.release(arrival);
+    return Got::message;
 }
 
 /// The next chunk from `peer`. True: it was a whole message of this exchange, though maybe another one.

@@ -29,8 +29,15 @@ class Eager {
     /// something came that is an executor's to judge.
     bool step(Exchange &exchange);
 
+    // One message of an exchange that was not made yet; `bytes` not 0, at most kMostBytes. `signature`: of the length.
+    enum class Got : uint8_t { nothing, message, other };
+    /// False: there is no room now.
+    bool send(int peer, uint64_t sequence, const void *from, size_t bytes);
+    /// After `other`, which was kept for an executor, the rest is for executors.
+    Got receive(int peer, uint64_t sequence, void *to, size_t bytes);
+
   private:
-    bool send(int peer, const Exchange::Message &message);
+    bool send(int peer, uint64_t sequence, uint32_t signature, const void *from, size_t bytes);
     bool receive(int peer, Exchange &exchange, bool &others);
 
     uint32_t comm_;

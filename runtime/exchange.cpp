@@ -18,10 +18,6 @@ void append(std::vector<T> &vector, const T &value) {
     vector.push_back(value);
 }
 
-uint32_t signature_of(size_t bytes) {
-    return static_cast<uint32_t>(std::min<size_t>(bytes, Exchange::kLongest));
-}
-
 }  // namespace
 
 Exchange::Exchange(int rank, int size, MessageCounts &counts) : rank_(rank), counts_(counts), sides_(size) {

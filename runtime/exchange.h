@@ -42,6 +42,11 @@ class Exchange {
     static constexpr uint32_t kNone = UINT32_MAX;
     static constexpr uint32_t kLongest = UINT32_MAX;  ///< signature of all lengths from here on
 
+    /// Of a message's length.
+    [[nodiscard]] static uint32_t signature_of(size_t bytes) {
+        return static_cast<uint32_t>(bytes < kLongest ? bytes : kLongest);
+    }
+
     /// `counts` outlives it.
     Exchange(int rank, int size, MessageCounts &counts);
 

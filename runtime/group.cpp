@@ -173,31 +173,43 @@ void add_alltoallv(Exchange &exchange, Pending &pending, const Call &call, int r
     }
 }
 
-/// gatherv and scatterv: between the root and everyone.
-void add_rooted(Exchange &exchange, const Call &call, int rank, int size, uint64_t sequence) {
+/// gatherv and scatterv: between the root and everyone. `carry(kind, peer, from, to, bytes)` for each part of this
+/// rank, until it returns false.
+template <typename Carry>
+void for_each_rooted(const Call &call, int rank, int size, Carry &&carry) {
+    using algorithms::StepKind;
     const Operation &operation = call.operation;
     const size_t element = size_of(operation.dtype);
     const bool gathers = operation.collective == Collective::gatherv;
     const auto *in = static_cast<const std::byte *>(operation.in);
     auto *out = static_cast<std::byte *>(operation.out);
     if (rank != operation.root) {
-        if (gathers)
-            exchange.send(operation.root, in, call.own * element, sequence);
-        else
-            exchange.receive(operation.root, out, call.own * element, sequence);
+        carry(gathers ? StepKind::send : StepKind::recv, operation.root, in, out, call.own * element);
         return;
     }
     for (int step = 0; step < size; ++step) {
         const int peer = (rank + step) % size;
         const size_t offset = call.blocks.displacements[peer] * element;
         const size_t bytes = call.blocks.counts[peer] * element;
-        if (step != 0 && gathers)
-            exchange.receive(peer, out + offset, bytes, sequence);
-        else if (step != 0)
-            exchange.send(peer, in + offset, bytes, sequence);
-        else if (!call.in_place && bytes != 0)
-            exchange.copy(gathers ? in : in + offset, gathers ? out + offset : out, bytes);
+        if (step == 0 && (call.in_place || bytes == 0))
+            continue;
+        const StepKind kind = step == 0 ? StepKind::copy : gathers ? StepKind::recv : StepKind::send;
+        if (!carry(kind, peer, gathers ? in : in + offset, gathers ? out + offset : out, bytes))
+            return;
     }
+}
+
+void add_rooted(Exchange &exchange, const Call &call, int rank, int size, uint64_t sequence) {
+    using algorithms::StepKind;
+    for_each_rooted(call, rank, size, [&](StepKind kind, int peer, const std::byte *from, std::byte *to, size_t bytes) {
+        if (kind == StepKind::send)
+            exchange.send(peer, from, bytes, sequence);
+        else if (kind == StepKind::recv)
+            exchange.receive(peer, to, bytes, sequence);
+        else
+            exchange.copy(from, to, bytes);
+        return true;
+    });
 }
 
 }  // namespace
@@ -253,22 +265,64 @@ Status Communicator::send_receive(const void *out, size_t out_bytes, int dest, v
     return group_ != nullptr ? Status() : carry_messages(pending);
 }
 
+/// How often a call looks for what peers send before it leaves that to an executor.
+int Communicator::turns_at_once() const {
+    constexpr int kYields = 16;
+    return wait_policy_.spins > 0 ? wait_policy_.spins : kYields;
+}
+
+void Communicator::pause_at_once() const {
+    if (wait_policy_.spins > 0)
+        cpu_relax();
+    else
+        sched_yield();
+}
+
+/// Carries short parts of a gatherv or scatterv on the spot, without the exchange that they would be: to make one takes
+/// longer than to carry eight bytes. True: that was all. Else it is the exchange's, but for its first `steps`.
+bool Communicator::carry_rooted(const Call &call, uint32_t &steps) {
+    using algorithms::StepKind;
+    steps = 0;
+    if (eager_ == nullptr || !queue_.empty() || !running_.empty() || !inbox_->early().empty())
+        return false;
+    if (last_vector_.links == 0)
+        (void)vector(rank_ == 0 ? 1 : 0, 0, 0);
+    const uint64_t sequence = sequence_ + 1;
+    int turns = turns_at_once();
+    bool all = true;
+    const auto carry = [&](StepKind kind, int peer, const std::byte *from, std::byte *to, size_t bytes) {
+        all = kind == StepKind::copy || bytes <= Eager::kMostBytes;
+        if (all && kind == StepKind::copy) {
+            std::memcpy(to, from, bytes);
+        } else if (all && bytes != 0 && kind == StepKind::send) {
+            while (!(all = eager_->send(peer, sequence, from, bytes)) && --turns > 0)
+                pause_at_once();
+        } else if (all && bytes != 0) {
+            Eager::Got got;
+            while ((got = eager_->receive(peer, sequence, to, bytes)) == Eager::Got::nothing && --turns > 0)
+                pause_at_once();
+            all = got == Eager::Got::message;
+        }
+        steps += all ? 1 : 0;
+        return all;
+    };
+    for_each_rooted(call, rank_, size_, carry);
+    if (all)
+        inbox_->begins(++sequence_);
+    return all;
+}
+
 /// Carries short messages on the spot. True: that was all. `waits`: for a moment, for what peers send.
 bool Communicator::carry_at_once(Pending &pending, bool waits) {
-    constexpr int kYields = 16;
     Exchange &exchange = pending.exchange;
     const bool apart = eager_ != nullptr && pending.plan == nullptr && queue_.empty() && running_.empty();
     if (!apart || !eager_->begin(exchange))
         return false;
     if (last_vector_.links == 0 && !exchange.peers().empty())
         (void)vector(exchange.peers().front(), 0, 0);
-    const int turns = !waits ? 1 : wait_policy_.spins > 0 ? wait_policy_.spins : kYields;
-    for (int turn = 1; eager_->step(exchange) && turn < turns; ++turn) {
-        if (wait_policy_.spins > 0)
-            cpu_relax();
-        else
-            sched_yield();
-    }
+    const int turns = waits ? turns_at_once() : 1;
+    for (int turn = 1; eager_->step(exchange) && turn < turns; ++turn)
+        pause_at_once();
     if (!exchange.all_done())
         return false;
     inbox_->begins(pending.operation.sequence);

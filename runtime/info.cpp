@@ -101,7 +101,8 @@ std::string by_size(const Communicator &comm, algorithms::Collective collective,
                 const size_t middle = at + (beyond - at) / 2;
                 (name(middle) == now ? at : beyond) = middle;
             }
-            text += fmt::format("{} to {}, ", now, size_text(at));
+            const bool rule = beyond % 1024 == 0;  // whose sizes end before TO
+            text += fmt::format("{} {} {}, ", now, rule ? "below" : "to", size_text(rule ? beyond : at));
             at = beyond;
             now = name(at);
         }

@@ -158,8 +158,15 @@ Status Communicator::run_now(const Call &call) {
             return status;
         choice = choose(call, true);
     }
+    uint32_t carried = 0;
+    const bool rooted =
+        call.operation.collective == Collective::gatherv || call.operation.collective == Collective::scatterv;
+    if (rooted && carry_rooted(call, carried))
+        return {};
     Pending &pending = acquire();
     Status status = prepare(pending, call, choice);
+    for (uint32_t step = 0; step < carried && status.ok(); ++step)
+        pending.exchange.mark_done(step);
     if (status.ok() && !carry_at_once(pending, true)) {
         submit(pending);
         status = wait(pending);
@@ -169,8 +176,8 @@ Status Communicator::run_now(const Call &call) {
 }
 
 Status Communicator::issue(const Call &given, Pending *&result) {
+    const WakeThread wake{*this};  // after the lock is free again
     const auto lock = guard();
-    const WakeThread wake{*this};
     result = nullptr;
     bool done = false;
     Pending &pending = acquire();
@@ -184,6 +191,10 @@ Status Communicator::issue(const Call &given, Pending *&result) {
     }
     submit(pending);
     result = &pending;
+    if (thread_) {  // which begins it: to fill the links' room takes a large operation longer than its caller expects
+        busy_.store(true, std::memory_order_relaxed);
+        return {};
+    }
     bool moved = false;
     if (status = poke(&pending, moved); !status.ok()) {
         recycle(pending);

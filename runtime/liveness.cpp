@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "liveness_wire.h"
+#include "tally.h"
 
 namespace flx {
 namespace {
@@ -230,9 +231,7 @@ class UdpLiveness final : public Liveness {
         return {peer.answers, peer.silent(now), peer.waiting_ns, peer.refused()};
     }
 
-    void in_call(bool inside) override {
-        calls_.fetch_add(inside ? kChange + 1 : kChange - 1, std::memory_order_relaxed);
-    }
+    void in_call(bool inside) override { calls_.add(inside ? kChange + 1 : kChange - 1); }
 
     void declare_broken(uint32_t comm, const Status &why, std::span<const uint64_t> peers) override {
         const std::lock_guard lock(mutex_);
@@ -553,7 +552,7 @@ class UdpLiveness final : public Liveness {
     /// How long this process has been inside one call, as far as questions found it there. Responder thread only.
     int64_t waiting() {
         const int64_t now = now_ns();
-        const uint64_t calls = calls_.load(std::memory_order_relaxed);
+        const uint64_t calls = calls_.sum();
         if (calls != calls_seen_) {
             calls_seen_ = calls;
             calls_since_ns_ = now;
@@ -629,8 +628,8 @@ class UdpLiveness final : public Liveness {
     const Descriptor socket_;
     const Descriptor wake_;
 
-    alignas(64) std::atomic<uint64_t> calls_{0};
-    alignas(64) uint64_t calls_seen_ = 0;
+    Tally calls_;
+    uint64_t calls_seen_ = 0;
     int64_t calls_since_ns_ = 0;
 
     mutable std::mutex mutex_;

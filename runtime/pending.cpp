@@ -16,8 +16,12 @@ std::byte *Pending::aside(size_t bytes) {
 }
 
 void Pending::clear() {
-    operation = Operation();
-    choice = Choice();
+    // Copied: what is put together on the stack and read at once waits until all that was written before, also for
+    // other cores, is in the cache.
+    static const Operation kNoOperation{};
+    static const Choice kNoChoice{};
+    operation = kNoOperation;
+    choice = kNoChoice;
     blocks = Blocks();
     plan = nullptr;
     exchange.clear();
@@ -26,7 +30,8 @@ void Pending::clear() {
     first_sequence = 0;
     alone = true;
     done = false;
-    status = Status();
+    if (!status.ok())
+        status = Status();
     asides_used = 0;
     copy_to = nullptr;
     copy_from = nullptr;

@@ -63,8 +63,19 @@ void ProgressThread::run() {
     std::unique_lock lock(mutex_);
     while (!ends_) {
         sleeps_.exchange(1, std::memory_order_acq_rel);
-        woken_.wait(lock, [this] { return ends_ || busy(); });
+        bool slept = false;
+        while (!ends_ && !busy()) {
+            slept = true;
+            woken_.wait(lock);
+        }
         sleeps_.store(0, std::memory_order_relaxed);
+        if (slept && !ends_) {
+            // Where it has no core to itself it may have got that of the call that woke it, which shall return first.
+            nap = kShortest;
+            lock.unlock();
+            std::this_thread::sleep_for(nap);
+            lock.lock();
+        }
         bool moved = false;
         for (Communicator *comm : comms_)
             if (comm->busy())

@@ -26,11 +26,26 @@ std::string known_collectives() {
     return names;
 }
 
-Status malformed(std::string_view entry) {
-    return fail(FLX_ERR_CONFIG,
-                "FLX_ALGORITHM has \"{}\"; entries are collective:algorithm, collective:algorithm@FROM-TO (bytes, K, M "
-                "and G allowed, either may be missing, less than TO) or file:PATH, separated by commas, with one of {}",
-                entry, known_collectives());
+/// `why`: what is wrong with it.
+Status malformed(std::string_view entry, std::string_view why) {
+    return fail(
+        FLX_ERR_CONFIG,
+        "FLX_ALGORITHM has \"{}\", {}; entries are collective:algorithm, collective:algorithm@FROM-TO (bytes, K, M "
+        "and G allowed, either may be missing, less than TO) or file:PATH, separated by commas, with one of {}",
+        entry, why, known_collectives());
+}
+
+/// Why there are no rules for it.
+std::string no_choice_for(std::string_view name) {
+    if (name == algorithms::name_of(Collective::allgatherv))
+        return "and allgatherv takes what allgather does";
+    if (name == algorithms::name_of(Collective::reduce_scatter))
+        return "and reduce_scatter takes what reduce_scatter_block does";
+    for (const Collective messages :
+         {Collective::alltoallv, Collective::gatherv, Collective::scatterv, Collective::send_recv})
+        if (name == algorithms::name_of(messages))
+            return fmt::format("and {} is messages between pairs of ranks, with no algorithm to choose", name);
+    return fmt::format("and \"{}\" is no collective", name);
 }
 
 Status parse_sizes(Rule &rule, std::string_view sizes) {
@@ -40,7 +55,7 @@ Status parse_sizes(Rule &rule, std::string_view sizes) {
     };
     if (dash == std::string_view::npos || sizes.size() == 1 || !parse(sizes.substr(0, dash), rule.from) ||
         !parse(sizes.substr(dash + 1), rule.end))
-        return malformed(rule.entry);
+        return malformed(rule.entry, "where sizes are FROM-TO, as 64K-1M, 64K- or -1M");
     if (rule.from >= rule.end)
         return fail(FLX_ERR_CONFIG,
                     "FLX_ALGORITHM has \"{}\", which covers no size: it begins at {} and ends before {}", rule.entry,
@@ -53,12 +68,12 @@ Status parse_rule(std::string_view entry, Rule &rule) {
     rule.entry = entry;
     const size_t colon = entry.find(':');
     if (colon == std::string_view::npos)
-        return malformed(entry);
+        return malformed(entry, "which does not say for which collective");
     int c = 0;
     while (c < kChosenFor && algorithms::name_of(static_cast<Collective>(c)) != entry.substr(0, colon))
         ++c;
     if (c == kChosenFor)
-        return malformed(entry);
+        return malformed(entry, no_choice_for(entry.substr(0, colon)));
     rule.collective = static_cast<Collective>(c);
     const size_t at = std::min(entry.find('@', colon), entry.size());
     rule.name = entry.substr(colon + 1, at - colon - 1);

@@ -6,14 +6,17 @@
 #include <cstdint>
 #include <ctime>
 
+#include "tally.h"
+
 namespace flx {
 
 struct Telemetry {
-    std::atomic<uint64_t> operations{0};
+    Tally operations;
     std::atomic<uint64_t> allocations{0};    ///< growth of a buffer, table or pool
     std::atomic<uint64_t> registrations{0};  ///< of memory with a device
     std::atomic<uint64_t> locks{0};          ///< mutexes taken
 
+    static void count(Tally &counter) { counter.add(1); }
     static void count(std::atomic<uint64_t> &counter) { counter.fetch_add(1, std::memory_order_relaxed); }
 };
 

@@ -111,8 +111,8 @@ typedef enum flx_op FLX_INT_ENUM {
     FLX_MAXLOC = 12
 } flx_op_t;
 
-/// Pass as `sendbuf` where input and output share memory.
-#define FLX_IN_PLACE ((const void *)1)
+/// Pass as `sendbuf`, or as `recvbuf` of scatters, where input and output share memory.
+#define FLX_IN_PLACE ((void *)1)
 
 /// What may be set when a communicator is made. A null or zero member keeps the knob's value from the environment or
 /// its default; strings are read during the call only.

@@ -243,6 +243,15 @@ class communicator {
                             dtype<T>, comm_));
     }
 
+    /// In place: what each rank's block is replaced with is as long as the block itself.
+    template <reducible T>
+    requires(!detail::is_complex<T>) void alltoallv(std::span<T> data, std::span<const std::size_t> counts,
+                                                    std::span<const std::size_t> displs) const {
+        within(data.size(), counts, displs, static_cast<std::size_t>(size()), "exchanged");
+        check(
+            flx_alltoallv(FLX_IN_PLACE, data.data(), nullptr, nullptr, counts.data(), displs.data(), dtype<T>, comm_));
+    }
+
     void barrier() const { check(flx_barrier(comm_)); }
 
     template <std::ranges::contiguous_range In>

@@ -262,8 +262,8 @@ int scatter(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sen
         MPI_TRY(in.take(sendbuf, send.count * size, send.layout, true, comm));
     if (!in_place)
         MPI_TRY(out.take(recvbuf, receive.count, receive.layout, false, comm));
-    return call.carry_out(FLX_FORMS(scatter), in.data(), in_place ? const_cast<void *>(FLX_IN_PLACE) : out.data(),
-                          receive.bytes, kByte, root, call.flx());
+    return call.carry_out(FLX_FORMS(scatter), in.data(), in_place ? FLX_IN_PLACE : out.data(), receive.bytes, kByte,
+                          root, call.flx());
 }
 
 int scatterv(const How &how, const void *sendbuf, const int *sendcounts, const int *displs, MPI_Datatype sendtype,
@@ -295,8 +295,7 @@ int scatterv(const How &how, const void *sendbuf, const int *sendcounts, const i
     }
     if (!in_place)
         MPI_TRY(out.take(recvbuf, receive.count, receive.layout, false, comm));
-    return call.carry_out(FLX_FORMS(scatterv), in.data(), counts, begins,
-                          in_place ? const_cast<void *>(FLX_IN_PLACE) : out.data(),
+    return call.carry_out(FLX_FORMS(scatterv), in.data(), counts, begins, in_place ? FLX_IN_PLACE : out.data(),
                           in_place ? counts[root] : receive.bytes, kByte, root, call.flx());
 }
 

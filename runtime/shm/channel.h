@@ -1,6 +1,10 @@
 /// \file channel.h
 /// The shared-memory link: for each ordered pair of ranks of a host, a ring of slots in the communicator's segment.
 ///
+/// Chunks of a few bytes go through a ring of their own, which is deeper: their slot, control words and all, is one or
+/// two cache lines, and slots are given back many at a time, so that a sender need not read what its receiver writes
+/// each time. Both rings together keep the order: a message carries its number among all of its pair of ranks.
+///
 /// The sender copies a chunk into the next slot; the receiver reads it where it lies (and reduces straight from it),
 /// then frees the slot, in any order. Slots belong to the communicator, so two communicators used by two threads share
 /// nothing and need no lock.
@@ -26,9 +30,13 @@ struct ChannelShape {
     uint32_t ranks = 0;
     uint32_t slots = 0;       ///< per ordered pair
     uint32_t slot_bytes = 0;  ///< payload
+    uint32_t shorts = 64;     ///< short slots per ordered pair: a power of two, 8 to 64
     /// Within `bytes_per_rank` where that leaves each pair two slots of kMaxCellBytes, else those.
     static ChannelShape fit(uint32_t ranks, size_t bytes_per_rank);
     [[nodiscard]] size_t bytes() const;
+    // Of one ordered pair.
+    [[nodiscard]] size_t shorts_bytes() const;
+    [[nodiscard]] size_t ring_bytes() const;
     /// What each rank sends, from the beginning of that memory.
     [[nodiscard]] Area area() const { return {0, bytes() / ranks}; }
 };
@@ -64,13 +72,27 @@ class Channel final : public Link {
     [[nodiscard]] Status error(int) const override { return {}; }
 
   private:
+    /// What each side keeps of a ring of short slots.
+    struct ShortOut {
+        uint64_t sent = 0;
+        uint64_t freed = 0;  ///< as the receiver last said
+    };
+    struct ShortIn {
+        uint64_t received = 0;
+        uint64_t freed = 0;  ///< all before this one
+        uint64_t later = 0;  ///< freed out of turn: a bit each, by place
+        uint64_t told = 0;   ///< to the sender
+    };
+    struct Short;
+    struct Shorts;
+
     /// One slot's control words, the payload behind them. Sender and receiver each write a line of their own.
     struct Slot {
-        alignas(64) std::atomic<uint64_t> filled;  ///< 1 + number of the message in it
+        alignas(64) std::atomic<uint64_t> filled;  ///< 1 + number of the message in it, among all of the pair
         ChunkHeader header;
         uint64_t address;                         ///< of an exposed chunk; 0: the payload is here
         std::atomic<uint32_t> withdrawn;          ///< not to be used, whatever was read
-        alignas(64) std::atomic<uint64_t> freed;  ///< 1 + number of the last message taken out
+        alignas(64) std::atomic<uint64_t> freed;  ///< 1 + number, among those of slots, of the last one taken out
     };
     static_assert(sizeof(Slot) == 128);
 
@@ -78,14 +100,20 @@ class Channel final : public Link {
         int local = -1;
         std::byte *out = nullptr;  ///< ring from this rank to the peer
         std::byte *in = nullptr;
-        uint64_t sent = 0;
+        Shorts *shorts_out = nullptr;
+        Shorts *shorts_in = nullptr;
+        uint64_t sent = 0;  ///< messages, by slots and short ones
         uint64_t received = 0;
+        uint64_t slots_sent = 0;
+        uint64_t slots_received = 0;
+        ShortOut short_out;
+        ShortIn short_in;
         LinkCounters counters;
     };
     struct Exposed {
         Completion chunk;
         Slot *slot;
-        uint64_t number;  ///< 1 + the message's, as in Slot
+        uint64_t number;  ///< as Slot::freed
         int64_t began_ns;
     };
     friend struct ChannelShape;
@@ -93,6 +121,8 @@ class Channel final : public Link {
     [[nodiscard]] Slot *slot(std::byte *ring, uint64_t number) const;
     /// The next slot to `peer`, or null: it is not free yet.
     [[nodiscard]] Slot *free_slot(const Peer &peer) const;
+    SendResult send_short(Peer &peer, const ChunkHeader &header, const void *data) const;
+    void release_short(Peer &peer, uint64_t number) const;
 
     std::string name_ = "shm";
     ChannelShape shape_;

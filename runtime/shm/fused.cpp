@@ -12,7 +12,8 @@ namespace flx::shm {
 using algorithms::block_extent;
 using algorithms::Extent;
 
-/// What a rank shows: one cache line, and payload elsewhere where it is longer.
+/// What a rank shows: one or two cache lines, and payload elsewhere where it is longer. Boards begin where a pair of
+/// lines does: cores fetch the second with the first, and would fetch the next board from its writer.
 struct Fused::Board {
     alignas(64) std::atomic<uint64_t> number;
     uint32_t signature;
@@ -36,11 +37,9 @@ constexpr size_t kShortBytes = 256;
 constexpr uint64_t ring_of(size_t bytes) {
     return bytes <= Fused::kInlineBytes ? kBoards : bytes <= kShortBytes ? kShorts : kPayloads;
 }
-/// Boards that are used one after the other do not lie side by side: cores fetch cache lines in pairs, and would take
-/// the next board from its writer.
-constexpr uint64_t place_of(uint64_t number) {
-    return number % (kBoards / 2) * 2 + number / (kBoards / 2) % 2;
-}
+/// Readers say so many at a time what they have read: a sender that is ahead, as where data flows one way, then waits
+/// for the line that says it once for so many.
+constexpr uint64_t kToldPart = 4;
 constexpr size_t round_up(size_t bytes) {
     return (bytes + kLine - 1) / kLine * kLine;
 }
@@ -48,8 +47,9 @@ constexpr size_t round_up(size_t bytes) {
 
 // Memory: boards [rank][number], done [rank], short payloads [rank][number], payloads [rank][number].
 size_t Fused::bytes(int ranks, size_t payload_bytes) {
-    return ranks *
-           (kBoards * sizeof(Board) + sizeof(Done) + kShorts * kShortBytes + kPayloads * round_up(payload_bytes));
+    return kPair - kLine +
+           ranks *
+               (kBoards * sizeof(Board) + sizeof(Done) + kShorts * kShortBytes + kPayloads * round_up(payload_bytes));
 }
 
 std::vector<Area> Fused::areas(int ranks, size_t payload_bytes) {
@@ -60,12 +60,20 @@ std::vector<Area> Fused::areas(int ranks, size_t payload_bytes) {
 }
 
 Fused::Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes, Bells *bells)
-    : memory_(memory), rank_(local_rank), ranks_(ranks), payload_bytes_(payload_bytes), bells_(bells), sources_(ranks) {
-    static_assert(sizeof(Board) == kLine && sizeof(Done) == kLine);
+    : memory_(to_pair(memory)),
+      rank_(local_rank),
+      ranks_(ranks),
+      payload_bytes_(payload_bytes),
+      bells_(bells),
+      shown_in_(kBoards),
+      shown_short_(kShorts),
+      shown_long_(kPayloads),
+      sources_(ranks) {
+    static_assert(sizeof(Board) == kPair && sizeof(Done) == kLine);
 }
 
 Fused::Board &Fused::board(int rank, uint64_t number) const {
-    return reinterpret_cast<Board *>(memory_)[kBoards * rank + place_of(number)];
+    return reinterpret_cast<Board *>(memory_)[kBoards * rank + number % kBoards];
 }
 
 std::byte *Fused::shown(int rank, size_t bytes) const {
@@ -82,10 +90,21 @@ Fused::Done &Fused::done(int rank) const {
     return reinterpret_cast<Done *>(memory_ + ranks_ * kBoards * sizeof(Board))[rank];
 }
 
+/// The last operation that used what an input of `bytes` will be shown in.
+uint64_t Fused::shown_before(size_t bytes) const {
+    uint64_t last = shown_in_[number_ % kBoards];
+    if (bytes > kShortBytes)
+        last = std::max(last, shown_long_[number_ % kPayloads]);
+    else if (bytes > kInlineBytes)
+        last = std::max(last, shown_short_[number_ % kShorts]);
+    return last;
+}
+
 Status Fused::begin(size_t bytes, Waiter &waiter) {
     ++number_;
-    const uint64_t ring = ring_of(bytes);
-    if (read_through_ + ring >= number_)
+    ring_ = ring_of(bytes);
+    const uint64_t needed = shown_before(bytes);
+    if (read_through_ >= needed)
         return {};
     // Operations in which data flows one way (bcast, reduce) tell the sender nothing of its readers: ask them.
     uint64_t least = number_ - 1;
@@ -94,7 +113,7 @@ Status Fused::begin(size_t bytes, Waiter &waiter) {
             continue;
         waiting_for_ = rank;
         uint64_t ended = done(rank).number.load(std::memory_order_acquire);
-        for (; ended + ring < number_; ended = done(rank).number.load(std::memory_order_acquire))
+        for (; ended < needed; ended = done(rank).number.load(std::memory_order_acquire))
             FLX_TRY(waiter.pause());
         waiter.moved();
         least = std::min(least, ended);
@@ -107,6 +126,11 @@ void Fused::show(const void *data, size_t bytes, uint32_t signature) {
     Board &mine = board(rank_, number_);
     if (bytes != 0)
         std::memcpy(shown(rank_, bytes), data, bytes);
+    shown_in_[number_ % kBoards] = number_;
+    if (bytes > kShortBytes)
+        shown_long_[number_ % kPayloads] = number_;
+    else if (bytes > kInlineBytes)
+        shown_short_[number_ % kShorts] = number_;
     mine.signature = signature;
     mine.number.store(number_, std::memory_order_release);
     if (bells_ != nullptr)
@@ -135,9 +159,14 @@ Status Fused::await_all(uint32_t signature, Waiter &waiter) {
 }
 
 void Fused::end(bool everyone_came) {
-    done(rank_).number.store(number_, std::memory_order_release);
-    if (bells_ != nullptr)
-        bells_->ring();
+    // What lies in longer payloads is said at once, so that nobody need call again before a sender can go on to the
+    // next.
+    if (number_ - told_ >= ring_ / kToldPart) {
+        told_ = number_;
+        done(rank_).number.store(number_, std::memory_order_release);
+        if (bells_ != nullptr)
+            bells_->ring();
+    }
     // Whoever has shown operation n has ended operation n-1.
     if (everyone_came)
         read_through_ = number_ - 1;
@@ -315,9 +344,13 @@ Status Fused::scan(bool exclusive, const void *in, void *out, size_t count, flx_
     for (int rank = 0; rank < rank_; ++rank)
         FLX_TRY(await(rank, signature, waiter));
     const int last = exclusive ? rank_ - 1 : rank_;
-    const void *sum = last >= 0 ? shown(0, bytes) : nullptr;
+    // What this rank has just shown may still be on its way into the cache: its own copy is read sooner, where the
+    // result does not lie over it before.
+    const bool own = in != out || rank_ == 1;
+    const auto input = [&](int rank) -> const void * { return rank == rank_ && own ? in : shown(rank, bytes); };
+    const void *sum = last >= 0 ? input(0) : nullptr;
     for (int rank = 1; rank <= last; ++rank) {
-        reduce_pair(dtype, op, out, sum, shown(rank, bytes), count);
+        reduce_pair(dtype, op, out, sum, input(rank), count);
         sum = out;
     }
     if (last == 0 && (exclusive || in != out) && bytes != 0)

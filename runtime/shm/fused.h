@@ -3,8 +3,9 @@
 /// reads it there. No schedule, no link, no system call.
 ///
 /// Each rank has a ring of boards, used in turn by operation number. A board carries the number of the operation whose
-/// input it shows; inputs of up to kInlineBytes lie in the same cache line as that number, longer ones in shorter rings
-/// of payloads. So a rank that only sends, such as a bcast's root, may be many operations ahead of its readers.
+/// input it shows; inputs of up to kInlineBytes lie in the same pair of cache lines as that number, longer ones in
+/// shorter rings of payloads. So a rank that only sends, such as a bcast's root, may be many operations ahead of its
+/// readers.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,7 @@ namespace flx::shm {
 
 class Fused {
   public:
-    static constexpr size_t kInlineBytes = 40;
+    static constexpr size_t kInlineBytes = 112;
 
     static size_t bytes(int ranks, size_t payload_bytes);
     /// What each rank writes, from the beginning of that memory.
@@ -76,6 +77,7 @@ class Fused {
     [[nodiscard]] Done &done(int rank) const;
     /// Begins operation ++number_, in which this rank shows `bytes`: waits until all have read what was in their place.
     Status begin(size_t bytes, Waiter &waiter);
+    [[nodiscard]] uint64_t shown_before(size_t bytes) const;
     void show(const void *data, size_t bytes, uint32_t signature);
     Status await(int rank, uint32_t signature, Waiter &waiter);
     Status await_all(uint32_t signature, Waiter &waiter);
@@ -100,6 +102,12 @@ class Fused {
     Bells *bells_;
     uint64_t number_ = 0;        ///< of the current operation
     uint64_t read_through_ = 0;  ///< all ranks are known to have ended operations up to this one
+    uint64_t ring_ = 0;          ///< how many operations the current one's kind of memory holds
+    uint64_t told_ = 0;          ///< this rank has said that it ended operations up to this one
+    // By place in each ring: the last operation that this rank showed something of there.
+    std::vector<uint64_t> shown_in_;
+    std::vector<uint64_t> shown_short_;
+    std::vector<uint64_t> shown_long_;
     int waiting_for_ = -1;
     TwoSteps two_steps_;
     std::vector<const void *> sources_;

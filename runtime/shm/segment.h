@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -12,6 +13,13 @@
 #include "status.h"
 
 namespace flx::shm {
+
+/// Cores fetch cache lines in pairs: what different ranks write does not share one.
+inline constexpr size_t kPair = 128;
+/// The first pair from a cache line on.
+inline std::byte *to_pair(std::byte *memory) {
+    return memory + reinterpret_cast<uintptr_t>(memory) % kPair;
+}
 
 /// Memory of which each rank has a part: that of the host's l-th rank begins at offset + l·stride.
 struct Area {

@@ -87,6 +87,30 @@ program module_test
                       int(2*displs(:ranks), int64), comm)
    call expect(all(blocks(1::2) == [(100*i + 10*rank + 1, i=0, ranks - 1)]) .and. all(blocks(2::2) == -1), 'alltoallv')
 
+   ! In place, wherever MPI has it.
+   grid(:, 1) = rank + 1
+   if (rank == 0) then
+      call flx_reduce(flx_in_place, grid(:, 1), FLX_SUM, 0, comm)
+   else
+      call flx_reduce(grid(:, 1), grid(:, 1), FLX_SUM, 0, comm)
+   end if
+   call expect(all(grid(:, 1) == merge(ranks*(ranks + 1)/2, rank + 1, rank == 0)), 'reduce in place')
+   gathered = -1
+   gathered(:, rank + 1) = [rank, -rank]
+   call flx_allgather(flx_in_place, gathered, comm)
+   call expect(all(gathered(1, :) == [(i, i=0, ranks - 1)]) .and. all(gathered(2, :) == -gathered(1, :)), &
+               'allgather in place')
+   blocks = before
+   call flx_alltoall(flx_in_place, blocks, comm)
+   call expect(all(blocks == [((100*i + 10*rank + j, j=1, 2), i=0, ranks - 1)]), 'alltoall in place')
+   blocks = rank
+   call flx_reduce_scatter_block(flx_in_place, blocks, FLX_SUM, comm)
+   call expect(all(blocks(:2) == ranks*(ranks - 1)/2), 'reduce_scatter_block in place')
+   blocks = before
+   call flx_alltoallv(flx_in_place, counts(:ranks), displs(:ranks), blocks, counts(:ranks), 2*displs(:ranks), comm)
+   call expect(all(blocks(1::2) == [(100*i + 10*rank + 1, i=0, ranks - 1)]) .and. &
+               all(blocks(2::2) == before(2::2)), 'alltoallv in place')
+
    allocate (cloud(2*ranks))
    mine = [particle([1d0, 2d0, 3d0], rank), particle([4d0, 5d0, real(rank, real64)], -rank)]
    call flx_allgather(mine, cloud, comm)

@@ -75,6 +75,24 @@ void collectives(const flx::communicator &comm) {
     std::vector<int> uneven(ranks);
     comm.alltoallv(std::span<const int>(blocks), ones, places, std::span(uneven), ones, places);
     expect(uneven[0] == rank && uneven.back() == rank, "alltoallv");
+
+    // In place, by the address that MPI's rule gives the input.
+    std::iota(uneven.begin(), uneven.end(), 100 * rank);
+    comm.alltoallv(std::span(uneven), ones, places);
+    expect(uneven[0] == rank && uneven.back() == 100 * (size - 1) + rank, "alltoallv in place");
+    std::vector<int> same(ranks, rank);
+    comm.alltoall(same, same);
+    expect(same[0] == 0 && same.back() == size - 1, "alltoall in place");
+    std::vector<int> gathered(ranks, -1);
+    gathered[static_cast<size_t>(rank)] = rank;
+    comm.allgather(std::span(gathered).subspan(static_cast<size_t>(rank), 1), gathered);
+    expect(gathered[0] == 0 && gathered.back() == size - 1, "allgather in place");
+    std::vector<int> sums(ranks, rank + 1);
+    comm.reduce_scatter_block(sums, std::span(sums).first(1), flx::sum);
+    expect(sums[0] == size * (size + 1) / 2, "reduce_scatter_block in place");
+    std::vector<int> largest(2, rank);
+    comm.reduce(largest, largest, flx::max, 0);
+    expect(largest[1] == (rank == 0 ? size - 1 : rank), "reduce in place");
     std::array<int, 1> token = {rank};
     std::array<int, 1> got = {-1};
     {

@@ -1,8 +1,10 @@
-/// Ranks of which one dies, is stopped or is late while all run allreduces in a loop. death_test.py starts them and
-/// judges by the lines that they print, since mpirun's exit code says nothing of survivors.
+/// Ranks of which one dies, is stopped or is late while all run allreduces in a loop, or messages. death_test.py starts
+/// them and judges by the lines that they print, since mpirun's exit code says nothing of survivors.
 ///
-///     death_ranks EVENT VICTIM AFTER_MS BYTES HOSTS
+///     death_ranks EVENT VICTIM AFTER_MS BYTES HOSTS WHAT
 ///
+/// WHAT: `allreduce`; `ring` (each rank sends to the next and receives from the one before); `to`, `from` (all others
+/// send to the victim, or receive from it).
 /// EVENT: `kill` (SIGKILL), `stop` (SIGSTOP; SIGCONT once another rank has its error), `pause` (SIGSTOP, SIGCONT after
 /// 700 ms), `late` (the victim sleeps for 2.5 s between two calls). HOSTS: into how many hosts FLX is to split the
 /// ranks. All are on one machine, so their clocks agree.
@@ -47,6 +49,7 @@ struct Setting {
     int hosts = 1;
     int rank = 0;
     int size = 1;
+    std::string what;
     std::vector<long> pids;
 };
 
@@ -64,9 +67,50 @@ void cause(const Setting &setting) {
     }
 }
 
-/// Allreduces until an error, or until the first rank finds that enough time has passed.
+/// Messages of a turn, one after the other, so that most of the time one is under way. Each says who sent it.
+flx_status_t exchange(const Setting &setting, flx_comm_t comm, std::vector<float> &sent, std::vector<float> &received,
+                      long &wrong) {
+    constexpr int kMessages = 8;
+    const size_t count = setting.count;
+    sent.assign(count, static_cast<float>(setting.rank + 1));
+    received.resize(count);
+    const auto check = [&](int source) {
+        for (const float value : received)
+            wrong += value != static_cast<float>(source + 1);
+    };
+    const bool ring = setting.what == "ring";
+    const bool inwards = setting.what == "to";
+    for (int message = 0; message < kMessages; ++message) {
+        if (ring) {
+            const int next = (setting.rank + 1) % setting.size;
+            const int previous = (setting.rank + setting.size - 1) % setting.size;
+            const flx_status_t status =
+                flx_sendrecv(sent.data(), received.data(), count, count, FLX_F32, next, previous, comm);
+            if (status != FLX_SUCCESS)
+                return status;
+            check(previous);
+            continue;
+        }
+        for (int peer = 0; peer < setting.size; ++peer) {
+            if (peer == setting.victim || (setting.rank != peer && setting.rank != setting.victim))
+                continue;
+            const bool sends = (setting.rank == setting.victim) != inwards;
+            const int other = setting.rank == setting.victim ? peer : setting.victim;
+            const flx_status_t status = sends ? flx_send(sent.data(), count, FLX_F32, other, comm)
+                                              : flx_recv(received.data(), count, FLX_F32, other, comm);
+            if (status != FLX_SUCCESS)
+                return status;
+            if (!sends)
+                check(other);
+        }
+    }
+    return FLX_SUCCESS;
+}
+
+/// Allreduces or messages until an error, or until the first rank finds that enough time has passed.
 flx_status_t loop(const Setting &setting, flx_comm_t comm, long &wrong) {
     std::vector<float> data(setting.count);
+    std::vector<float> received;
     const float expected = static_cast<float>(setting.size * (setting.size + 1) / 2);
     const auto end = steady_clock::now() + setting.after + kQuiet + (setting.event == "late" ? kLate : milliseconds(0));
     bool slept = setting.event != "late" || setting.rank != setting.victim;
@@ -79,12 +123,17 @@ flx_status_t loop(const Setting &setting, flx_comm_t comm, long &wrong) {
             std::this_thread::sleep_for(kLate);
             slept = true;
         }
-        data.assign(setting.count, static_cast<float>(setting.rank + 1));
-        flx_status_t status = flx_allreduce(FLX_IN_PLACE, data.data(), setting.count, FLX_F32, FLX_SUM, comm);
+        flx_status_t status = FLX_SUCCESS;
+        if (setting.what == "allreduce") {
+            data.assign(setting.count, static_cast<float>(setting.rank + 1));
+            status = flx_allreduce(FLX_IN_PLACE, data.data(), setting.count, FLX_F32, FLX_SUM, comm);
+            for (const float value : data)
+                wrong += status == FLX_SUCCESS && value != expected;
+        } else {
+            status = exchange(setting, comm, data, received, wrong);
+        }
         if (status != FLX_SUCCESS)
             return status;
-        for (const float value : data)
-            wrong += value != expected;
         int32_t done = setting.rank == 0 && steady_clock::now() > end ? 1 : 0;
         status = flx_allreduce(FLX_IN_PLACE, &done, 1, FLX_INT32, FLX_MAX, comm);
         if (status != FLX_SUCCESS || done != 0)
@@ -95,7 +144,7 @@ flx_status_t loop(const Setting &setting, flx_comm_t comm, long &wrong) {
 }  // namespace
 
 int main(int argc, char **argv) {
-    if (argc != 6)
+    if (argc != 7)
         return 2;
     MPI_Init(&argc, &argv);
     Setting setting;
@@ -104,6 +153,7 @@ int main(int argc, char **argv) {
     setting.after = milliseconds(std::atoi(argv[3]));
     setting.count = static_cast<size_t>(std::atol(argv[4])) / sizeof(float);
     setting.hosts = std::atoi(argv[5]);
+    setting.what = argv[6];
     MPI_Comm_rank(MPI_COMM_WORLD, &setting.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &setting.size);
     if (setting.hosts > 1)

@@ -132,22 +132,29 @@ def main():
     cases.append(("kill", 3, 3, 1 << 20))
     cases += [("stop", 3, 1, 32), ("stop", 4, 1, 1 << 20), ("stop", 4, 2, 1 << 20)]
     cases += [("pause", 3, 1, 1 << 20), ("pause", 4, 2, 1 << 20), ("late", 3, 1, 32), ("late", 4, 2, 1 << 20)]
+    cases = [(*case, "allreduce") for case in cases]
+    # Messages that are fetched from where they lie: it is their sender that dies, their receiver, or one that is both.
+    cases += [("kill", 2, 1, 4 << 20, "from"), ("kill", 2, 1, 4 << 20, "to"), ("kill", 3, 1, 1 << 20, "ring")]
+    if options.seeds > 1:
+        cases += [("kill", 3, 1, 4 << 20, "from"), ("kill", 3, 1, 4 << 20, "to"), ("kill", 2, 1, 64 << 10, "from"),
+                  ("kill", 2, 1, 64 << 10, "to"), ("stop", 3, 1, 4 << 20, "from"), ("stop", 3, 1, 4 << 20, "to"),
+                  ("pause", 3, 1, 4 << 20, "ring")]
 
     environment = {"FLX_DEADLINE": str(DEADLINE), "FLX_LATE_WARNING": str(LATE_WARNING), "FLX_PROBE_MS": "20",
                    "FLX_RAILS": "tcp/lo", "FLX_LINKS": "auto", "OMPI_MCA_btl_base_warn_component_unused": "0"}
     failed = 0
     for seed in range(1, options.seeds + 1):
         chance = random.Random(seed)
-        for event, ranks, hosts, size in cases:
+        for event, ranks, hosts, size, what in cases:
             victim, after = chance.randrange(ranks), chance.randrange(20, 500)
-            name = f"{event} rank {victim} of {ranks} on {hosts} hosts, {size} B, after {after} ms, seed {seed}"
+            name = f"{event} rank {victim} of {ranks} on {hosts} hosts, {what} {size} B, after {after} ms, seed {seed}"
             if options.only not in name:
                 continue
             before = segments()
             # The late rank is late by more than the deadline: that alone must not matter.
             deadline = {"FLX_DEADLINE": "1"} if event == "late" else {}
             began = time.monotonic()
-            lines = run(options, ranks, [event, str(victim), str(after), str(size), str(hosts)],
+            lines = run(options, ranks, [event, str(victim), str(after), str(size), str(hosts), what],
                         {**environment, **deadline})
             wrong, times = judge(event, victim, ranks, hosts, lines)
             for _ in range(20):  # other programs' segments have a name for a moment

@@ -1,5 +1,7 @@
 /// The same random sequence of collectives to FLX and to MPI: results must be equal, and what a serial reference says.
 /// FLX_TEST_SEED chooses the sequence, FLX_TEST_FUZZ the number of operations.
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <memory>
 
@@ -47,20 +49,24 @@ JobCase random_case(Random &random, int size) {
 struct Batch {
     std::vector<std::unique_ptr<Job>> jobs;
     std::vector<flx_request_t> requests;
+    std::vector<size_t> persistent;  // of them, in the order in which they were started
+    size_t active = 0;
 };
 
-bool finish(Batch &batch, Random &mine, MPI_Comm comm, size_t &compared) {
-    bool right = true;
-    while (true) {
+/// Completes all of them, each rank in a way of its own.
+bool complete(Batch &batch, Random &mine) {
+    while (batch.active != 0) {
         ptrdiff_t index = -1;
         int done = 0;
         flx_status_t status = FLX_SUCCESS;
         switch (mine.below(3)) {
             case 0:
                 status = flx_wait_all(batch.requests.size(), batch.requests.data());
+                batch.active = 0;
                 break;
             case 1:
                 status = flx_wait_any(batch.requests.size(), batch.requests.data(), &index);
+                done = 1;
                 break;
             default:
                 status = flx_test_any(batch.requests.size(), batch.requests.data(), &index, &done);
@@ -70,12 +76,39 @@ bool finish(Batch &batch, Random &mine, MPI_Comm comm, size_t &compared) {
             ADD_FAILURE() << flx_last_error();
             return false;
         }
-        bool left = false;
-        for (const flx_request_t request : batch.requests)
-            left = left || request != FLX_REQUEST_NULL;
-        if (!left)
-            break;
+        if (batch.active != 0 && done != 0) {
+            EXPECT_GE(index, 0) << batch.active << " are active";
+            if (index < 0)
+                return false;
+            --batch.active;
+        }
     }
+    for (size_t i = 0; i < batch.requests.size(); ++i) {
+        const bool kept = std::find(batch.persistent.begin(), batch.persistent.end(), i) != batch.persistent.end();
+        EXPECT_EQ(batch.requests[i] != FLX_REQUEST_NULL, kept) << "request " << i;
+    }
+    return true;
+}
+
+bool finish(Batch &batch, Random &mine, MPI_Comm comm, size_t &compared) {
+    bool right = complete(batch, mine);
+    // Persistent ones once more, all together.
+    for (const size_t index : batch.persistent) {
+        const std::string verdict = right ? batch.jobs[index]->verdict() : "";
+        if (!verdict.empty())
+            ADD_FAILURE() << "the first time: " << verdict;
+        right = right && verdict.empty();
+        batch.jobs[index]->refill();
+    }
+    for (const size_t index : batch.persistent) {
+        right = right && succeeded(flx_start(&batch.requests[index]));
+        ++batch.active;
+    }
+    right = right && complete(batch, mine);
+    for (const size_t index : batch.persistent)
+        right = succeeded(flx_request_free(&batch.requests[index])) && right;
+    if (!right)
+        return false;
     for (const auto &job : batch.jobs) {
         std::string verdict = job->verdict();
         if (job->mpi_can()) {
@@ -88,8 +121,6 @@ bool finish(Batch &batch, Random &mine, MPI_Comm comm, size_t &compared) {
             ADD_FAILURE() << verdict;
         right = right && verdict.empty();
     }
-    batch.jobs.clear();
-    batch.requests.clear();
     return right;
 }
 
@@ -130,12 +161,18 @@ TEST(Fuzz, SameSequenceByFlxAndMpi) {
             const JobCase c = random_case(in_part, part.size);
             batch.jobs.push_back(std::make_unique<Job>(c, part.rank, part.size));
             flx_request_t request = FLX_REQUEST_NULL;
-            const bool blocks = in_part.below(3) == 0;
-            const auto called = succeeded(
-                batch.jobs.back()->call(blocks ? Manner::blocking : Manner::non_blocking, part.comm, &request));
+            constexpr std::array kManners = {Manner::blocking, Manner::blocking, Manner::non_blocking,
+                                             Manner::non_blocking, Manner::persistent};
+            const Manner manner = kManners[in_part.below(kManners.size())];
+            bool called = succeeded(batch.jobs.back()->call(manner, part.comm, &request));
+            if (called && manner == Manner::persistent) {
+                called = succeeded(flx_start(&request));
+                batch.persistent.push_back(i);
+            }
             EXPECT_TRUE(called) << to_string(c);
             right = right && called;
             batch.requests.push_back(request);
+            batch.active += request != FLX_REQUEST_NULL ? 1 : 0;
         }
         right = right && finish(batch, mine, part.mpi, compared);
         if (issued / 1000 != (issued - static_cast<int>(length)) / 1000)

@@ -290,10 +290,10 @@ flx_status_t Job::call(Manner manner, flx_comm_t comm, flx_request_t *request) {
         case Kind::gatherv:
             return FLX_BY(gatherv, in, counts_[own], out, counts_.data(), displs_.data(), dtype, root);
         case Kind::scatter:
-            return FLX_BY(scatter, in_.data, in_place_ ? const_cast<void *>(FLX_IN_PLACE) : out, n, dtype, root);
+            return FLX_BY(scatter, in_.data, in_place_ ? FLX_IN_PLACE : out, n, dtype, root);
         case Kind::scatterv:
-            return FLX_BY(scatterv, in_.data, counts_.data(), displs_.data(),
-                          in_place_ ? const_cast<void *>(FLX_IN_PLACE) : out, counts_[own], dtype, root);
+            return FLX_BY(scatterv, in_.data, counts_.data(), displs_.data(), in_place_ ? FLX_IN_PLACE : out,
+                          counts_[own], dtype, root);
         case Kind::alltoall:
             return FLX_BY(alltoall, in, out, n, dtype);
         case Kind::alltoallv:

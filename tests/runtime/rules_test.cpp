@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <utility>
 
 namespace flx {
 namespace {
@@ -47,6 +48,21 @@ TEST(Rules, AreReadFromAFile) {
     const Status status = read_rule_files("scan:a,file:" + file.path() + ",reduce:b", rules);
     ASSERT_TRUE(status.ok()) << status.sentence();
     EXPECT_EQ(rules, "scan:a,allreduce:ring@64K-,bcast:direct@-4K,reduce:b");
+}
+
+TEST(Rules, SayWhatIsWrong) {
+    std::vector<Rule> rules;
+    for (const auto &[text, why] :
+         {std::pair{"ring", "does not say for which collective"},
+          std::pair{"alreduce:ring", "\"alreduce\" is no collective"},
+          std::pair{"bcast:x,allgatherv:ring", "takes what allgather does"},
+          std::pair{"reduce_scatter:ring", "takes what reduce_scatter_block does"},
+          std::pair{"gatherv:direct", "messages between pairs"}, std::pair{"allreduce:ring@64K", "as 64K-1M"},
+          std::pair{"allreduce:ring@1M-64K", "covers no size"}}) {
+        const Status status = parse_rules(text, rules);
+        EXPECT_EQ(status.code(), FLX_ERR_CONFIG) << text;
+        EXPECT_NE(status.sentence().find(why), std::string::npos) << status.sentence();
+    }
 }
 
 TEST(Rules, OfAFileAreErrorsWithTheirLine) {

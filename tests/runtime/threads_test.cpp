@@ -2,6 +2,7 @@
 /// mapped once per process, so that it sees both sides of each hand-over.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "communicator.h"
+#include "progress.h"
 #include "thread_bootstrap.h"
 
 namespace flx {
@@ -194,6 +196,44 @@ TEST_P(RanksAsThreads, TwoCommunicatorsByTwoThreadsOfEachRank) {
         other.join();
         twin->close();
     });
+}
+
+/// What a call that does not wait issues is begun by the progress thread, not by the call: while the thread is kept
+/// away nothing is sent, and once it is there all is carried out though nobody calls.
+TEST_P(RanksAsThreads, ProgressThreadBeginsWhatWasIssued) {
+    setenv("FLX_PROGRESS_THREAD", "on", 1);
+    on_ranks(GetParam(), [](Communicator &comm) {
+        constexpr size_t kCount = 300'000;
+        constexpr int kOperations = 3;
+        const std::vector<int32_t> in = input(comm.rank(), kCount);
+        std::vector<std::vector<int32_t>> out(kOperations, std::vector<int32_t>(kCount));
+        std::vector<Pending *> pending(kOperations);
+        const std::shared_ptr<ProgressThread> thread = ProgressThread::shared();
+        const uint64_t chunks = comm.counters(0).chunks;
+        thread->remove(comm);
+        for (int operation = 0; operation < kOperations; ++operation) {
+            Call call;
+            call.operation = {Collective::allreduce, in.data(), out[operation].data(), kCount, FLX_INT32, FLX_SUM};
+            FLX_OK(comm.issue(call, pending[operation]));
+        }
+        EXPECT_EQ(comm.counters(0).chunks, chunks) << "sent by the call";
+        EXPECT_EQ(comm.busy(), comm.size() > 1);
+        thread->add(comm);
+        thread->wake();
+        for (int turn = 0; comm.busy() && turn < 60'000; ++turn)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        EXPECT_FALSE(comm.busy()) << "the thread did not carry it out";
+        for (int operation = 0; operation < kOperations; ++operation) {
+            if (pending[operation] != nullptr) {
+                FLX_OK(comm.wait(*pending[operation]));
+                comm.recycle(*pending[operation]);
+            }
+            for (size_t i = 0; i < kCount; ++i)
+                ASSERT_EQ(out[operation][i], sum(comm.size(), i)) << "operation " << operation << ", element " << i;
+        }
+        EXPECT_EQ(comm.counters(0).chunks > chunks, comm.size() > 1);
+    });
+    unsetenv("FLX_PROGRESS_THREAD");
 }
 
 }  // namespace

@@ -26,6 +26,12 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 1000; i++) {
         wrong += sums[i] != (float)size;
     }
+    /* In place without a cast, where it is the output. */
+    int rank = 0;
+    float parts[2] = {1, 2};
+    flx_comm_rank(comm, &rank);
+    wrong += flx_scatter(parts, rank == 0 ? FLX_IN_PLACE : parts, 1, FLX_F32, 0, comm) != FLX_SUCCESS;
+    wrong += parts[0] != (float)(rank + 1);
     flx_comm_free(&comm);
     MPI_Finalize();
     if (wrong == 0 && size == 2) {

@@ -19,6 +19,12 @@ int main(int argc, char **argv) {
     bool right = flx_allreduce(FLX_IN_PLACE, data.data(), data.size(), FLX_F32, FLX_SUM, comm) == FLX_SUCCESS;
     right = right && data == std::vector<float>(1000, static_cast<float>(size));
     right = right && !std::string(flx_strerror(FLX_ERR_PEER)).empty();
+    // In place without a cast, where it is the output.
+    int rank = 0;
+    float parts[2] = {1, 2};
+    flx_comm_rank(comm, &rank);
+    right = right && flx_scatter(parts, rank == 0 ? FLX_IN_PLACE : parts, 1, FLX_F32, 0, comm) == FLX_SUCCESS;
+    right = right && parts[0] == static_cast<float>(rank + 1);
     flx_comm_free(&comm);
     MPI_Finalize();
     if (right && size == 2) {
