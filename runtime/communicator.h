@@ -278,6 +278,7 @@ class Communicator final : private Router, private Watch {
     void report_change(Route &route, size_t bytes);
     void forget_probing();
     [[nodiscard]] LinkCounters carried(const Route &route, int index) const;
+    [[nodiscard]] double latency_seen(const Route &route, int index) const;
 
     std::shared_ptr<Process> process_;
     std::unique_ptr<Bootstrap> bootstrap_;
