@@ -312,7 +312,9 @@ void Communicator::learn(const Pending &pending, int64_t elapsed_ns) {
             route.seen[index] = now;
             bytes_carried += samples[index].bytes;
         }
-        for (uint32_t mask = route.links; mask != 0; mask &= mask - 1)
+        // Soon after the probe, and now and then.
+        const bool looks = operation.sequence <= 64 || operation.sequence % 64 == 0;
+        for (uint32_t mask = looks ? route.links : 0; mask != 0; mask &= mask - 1)
             route.controller->saw_latency(std::countr_zero(mask), latency_seen(route, std::countr_zero(mask)));
         // What was lent for a moment says nothing of what a rail carries in a collective.
         if (bytes_carried == 0 || (plan == nullptr && lending_ != nullptr))
