@@ -476,7 +476,6 @@ double Controller::common_delay(int slot, std::span<const LinkSample> samples, i
 /// What only the probe has seen is not believed any more: such links count as the slowest that was measured.
 void Controller::forget_probe() {
     probe_wrong_ = false;
-    bool forgot = false;
     for (int link = 0; link < count_; ++link) {
         LinkState &state = links_[link];
         if (state.last_learnt != 0 || (!on(link) && state.standing != Standing::adds_little))
@@ -484,10 +483,8 @@ void Controller::forget_probe() {
         for (auto &slot : estimates_)
             slot[link] = {};
         state.standing = Standing::on;
-        forgot = true;
     }
-    if (forgot)
-        members_changed();
+    members_changed();
 }
 
 /// One sample of one link, in an operation in which all took `delay` times as long as usual. True if its rate was found
@@ -499,7 +496,11 @@ bool Controller::learn(int slot, int link, const LinkSample &sample, double dela
     double cost = cost_of(sample, state.latency);
     if (delay > 1)
         cost /= delay;
-    const auto lasting = [&] { return per_burst_ > 0 && static_cast<double>(sample.busy_ns) >= options_.burst_ns; };
+    // Not where it was idle in between for longer than it was busy: each time another burst may have passed.
+    const auto lasting = [&] {
+        return per_burst_ > 0 && static_cast<double>(sample.busy_ns) >= options_.burst_ns &&
+               2 * sample.busy_ns >= elapsed_ns_;
+    };
     if (sample.bytes < kLearnBytes && static_cast<double>(sample.busy_ns) < kLearnLatencies * state.latency) {
         // Mostly latency. Yet a link that was faster even so is faster, and must not stay at a small share for want of
         // a larger sample.
@@ -585,6 +586,7 @@ bool Controller::observe(size_t bytes, int phase, std::span<const LinkSample> sa
     ClassState &state = classes_[index];
     ++calls_;
     ++state.calls;
+    elapsed_ns_ = elapsed_ns;
     const int offered = offer_.link >= 0 && offer_.index == index ? offer_.link : -1;
     const int count = std::min(count_, static_cast<int>(samples.size()));
     const double delay = options_.burst_ns > 0 ? common_delay(slot, samples, offered) : 1;

@@ -190,8 +190,9 @@ class Controller {
     };
     PartitionVector forced_vector_;
     uint64_t calls_ = 0;
-    int cursor_ = 0;        // class whose vector is refreshed next beside the observed one
-    int offer_cursor_ = 0;  // link to be offered a share next
+    uint64_t elapsed_ns_ = 0;  // of the operation that is observed
+    int cursor_ = 0;           // class whose vector is refreshed next beside the observed one
+    int offer_cursor_ = 0;     // link to be offered a share next
     Offer offer_;
     Trial trial_;
     std::array<uint8_t, kMaxLinks> by_latency_{};  // usable order: rising latency
