@@ -563,7 +563,7 @@ bool Controller::learn(int slot, int link, const LinkSample &sample, double dela
             // Nothing makes a link deliver for so long what it cannot carry: it was believed too slow.
             believed.cost = 2 * before * cost / (before + cost);
             believed.spread *= believed.cost / before;
-            believed.count = std::min(believed.count, static_cast<uint8_t>(kSeedSamples));
+            believed.count = std::min(believed.count, static_cast<uint8_t>(options_.window));
             return true;
         }
         // One hiccup counts, but only as much as the bound.
