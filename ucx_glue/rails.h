@@ -50,8 +50,8 @@ struct FailoverCounters {
 /// All rails of this process.
 ///
 /// Memory: a rail costs about 1 MiB when it is open. Chunks that were received and not released lie in FLX's buffers
-/// (up to `window_bytes` per communicator and sending peer, grown as needed and kept), with RMA in landing memory of that size; copies
-/// of small chunks take up to 1 MiB a rail.
+/// (up to `window_bytes` per communicator and sending peer, grown as needed and kept), with RMA in landing memory of
+/// that size; copies of small chunks take up to 1 MiB a rail.
 class Rails {
   public:
     /// Opens a context and worker for each spec. A rail that cannot be opened is left out and its reason kept.
