@@ -283,6 +283,15 @@ LinkCounters Communicator::carried(const Route &route, int index) const {
     return sum;
 }
 
+/// The least that acknowledgements have shown, one way; 0: none yet.
+double Communicator::latency_seen(const Route &route, int index) const {
+    double least = 0;
+    for (const int peer : route.peers)
+        if (const double trip = links_[index].link->pace(peer).round_trip_ns; trip > 0 && (least == 0 || trip < least))
+            least = trip;
+    return least / 2;
+}
+
 /// Tells each route's controller what its links carried since it was told last.
 void Communicator::learn(const Pending &pending, int64_t elapsed_ns) {
     const Operation &operation = pending.operation;
@@ -303,6 +312,10 @@ void Communicator::learn(const Pending &pending, int64_t elapsed_ns) {
             route.seen[index] = now;
             bytes_carried += samples[index].bytes;
         }
+        // Soon after the probe, and now and then.
+        const bool looks = operation.sequence <= 64 || operation.sequence % 64 == 0;
+        for (uint32_t mask = looks ? route.links : 0; mask != 0; mask &= mask - 1)
+            route.controller->saw_latency(std::countr_zero(mask), latency_seen(route, std::countr_zero(mask)));
         // What was lent for a moment says nothing of what a rail carries in a collective.
         if (bytes_carried == 0 || (plan == nullptr && lending_ != nullptr))
             continue;

@@ -143,6 +143,8 @@ class Communicator final : private Router, private Watch {
     /// Why ranks do not reach each other's buffers; empty if they do.
     [[nodiscard]] const std::string &why_no_peer_memory() const { return why_no_peer_memory_; }
     [[nodiscard]] int64_t probe_ns() const { return probe_ns_; }
+    /// Sentences about rails that divide what carries them.
+    [[nodiscard]] const std::vector<std::string> &sharing() const { return sharing_; }
 
   private:
     Communicator() = default;
@@ -165,6 +167,7 @@ class Communicator final : private Router, private Watch {
     Status measure(const Communicator *parent);
     Status measure_ring(int next, int previous, double budget_ms, std::span<LinkMeasured, kMaxLinks> found);
     static LinkMeasured mean_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place);
+    void find_sharing(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all);
     static double small_ns(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place);
     Status own_rail();
     Status exchange_owners();
@@ -281,6 +284,7 @@ class Communicator final : private Router, private Watch {
     void report_change(Route &route, size_t bytes);
     void forget_probing();
     [[nodiscard]] LinkCounters carried(const Route &route, int index) const;
+    [[nodiscard]] double latency_seen(const Route &route, int index) const;
 
     std::shared_ptr<Process> process_;
     std::unique_ptr<Bootstrap> bootstrap_;
@@ -319,6 +323,7 @@ class Communicator final : private Router, private Watch {
     bool opens_exchange_ = false;  ///< an exchange is being started
     std::vector<std::pair<std::string, std::string>> left_off_;
     int64_t probe_ns_ = 0;
+    std::vector<std::string> sharing_;
 
     struct Told {
         PartitionVector vector;

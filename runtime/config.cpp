@@ -72,7 +72,7 @@ constexpr std::array kKnobs = {
     Knob{"FLX_RAIL_TIMEOUT", KnobType::real, "0.3", 0.05, 60, "", "seconds",
          "a rail that is silent for so long, while its peer answers elsewhere, is lost: others carry on"},
     Knob{"FLX_RAIL_WINDOW", KnobType::size, "2M", 64 * kKiB, kGiB, "", "",
-         "payload that may be unacknowledged per peer and rail"},
+         "payload of a communicator that may be unacknowledged per peer and rail"},
     Knob{"FLX_RELAY_BYTES", KnobType::size, "16M", 0, kGiB, "", "",
          "memory for what others send through this process when they have no rail left between them; 0: none"},
     Knob{"FLX_SHM_BYTES", KnobType::size, "4M", 256 * kKiB, kGiB, "", "", "shared memory for channels, per rank"},

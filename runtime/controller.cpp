@@ -1,7 +1,5 @@
 #include "controller.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -20,6 +18,9 @@ constexpr double kNoisy = 0.06;                    // relative mean deviation ab
 constexpr int kNoisyWindows = 4;                   // so many windows
 constexpr double kFar = 2;                         // factor at which two samples are enough
 constexpr double kBurstStep = 1.25;                // by which samples of no length may change a rate at once
+constexpr double kDelayed = 1.1;                   // factor by which all links are slow at once where they are
+constexpr int kDelayedRun = 8;                     // and so many operations in a row after which they became slower
+constexpr double kProbeWrong = 4;                  // factor by which a probe is so wrong that it is forgotten
 constexpr double kSeedSpread = 0.1;                // of an estimate that has no history
 constexpr uint64_t kLearnBytes = 64 << 10;         // a sample of so many bytes always counts
 constexpr uint64_t kLeastBytes = 4 << 10;          // and one of fewer than these never
@@ -141,8 +142,7 @@ Controller::Controller(std::span<const LinkEstimate> links, const ControllerOpti
         for (int slot = 0; slot < kSlots; ++slot)
             source_[slot][i] = static_cast<uint8_t>(slot);
     }
-    std::stable_sort(by_latency_.begin(), by_latency_.begin() + count_,
-                     [&](int a, int b) { return links_[a].latency < links_[b].latency; });
+    sort_by_latency();
     choose_links(links.first(static_cast<size_t>(count_)));
     members_changed();
 }
@@ -154,6 +154,11 @@ Controller::Controller(const PartitionVector &forced, const ControllerOptions &o
     for (int slot = 0; slot < kSlots; ++slot)
         source_[slot].fill(static_cast<uint8_t>(slot));
     members_changed();
+}
+
+void Controller::sort_by_latency() {
+    std::stable_sort(by_latency_.begin(), by_latency_.begin() + count_,
+                     [&](int a, int b) { return links_[a].latency < links_[b].latency; });
 }
 
 /// Stage 1's choice of the links that are on, and first rates.
@@ -429,12 +434,73 @@ void Controller::adopt(int slot, int link, double cost, bool forget_others) {
     }
 }
 
-/// One sample of one link. True if its rate was found to have changed at one point.
-bool Controller::learn(int slot, int link, const LinkSample &sample) {
+/// The factor by which the links were all slower than believed in one operation: that of the link that was least so.
+/// A process that has no core, here or at the other end, makes all its links look slow alike, and none fast; one link's
+/// own trouble leaves the others as they are. Taken for the links' own, delays would blow shares about, since no two
+/// links see quite the same. Where it lasts, the rates are lower by that factor, which leaves the shares.
+double Controller::common_delay(int slot, std::span<const LinkSample> samples, int offered) {
+    int compared = 0;
+    double factor = std::numeric_limits<double>::infinity();
+    Delay &delay = delays_[slot];
+    for (int k = 0; k < on_count_; ++k) {
+        const int link = on_links_[k];
+        if (link == offered || link >= static_cast<int>(samples.size()) || samples[link].bytes < kLearnBytes)
+            continue;
+        const auto busy = static_cast<double>(samples[link].busy_ns);
+        const double expected = estimate(slot, link).cost * static_cast<double>(samples[link].bytes);
+        const double took = std::max(busy - links_[link].latency, 0.25 * busy);
+        if (took < kDelayed * expected) {  // nearly always the first: what follows costs a division for each link
+            delay.run = 0;
+            return 1;
+        }
+        if (expected > 0) {
+            factor = std::min(factor, took / expected);
+            ++compared;
+        }
+    }
+    if (compared < 2) {
+        delay.run = 0;
+        return 1;
+    }
+    delay.least = delay.run == 0 ? factor : std::min(delay.least, factor);
+    if (++delay.run < kDelayedRun)
+        return factor;
+    for (Estimate &estimate : estimates_[slot]) {
+        estimate.cost *= delay.least;
+        estimate.spread *= delay.least;
+    }
+    delay.run = 0;
+    return factor / delay.least;
+}
+
+/// What only the probe has seen is not believed any more: such links count as the slowest that was measured.
+void Controller::forget_probe() {
+    probe_wrong_ = false;
+    for (int link = 0; link < count_; ++link) {
+        LinkState &state = links_[link];
+        if (state.last_learnt != 0 || (!on(link) && state.standing != Standing::adds_little))
+            continue;
+        for (auto &slot : estimates_)
+            slot[link] = {};
+        state.standing = Standing::on;
+    }
+    members_changed();
+}
+
+/// One sample of one link, in an operation in which all took `delay` times as long as usual. True if its rate was found
+/// to have changed at one point.
+bool Controller::learn(int slot, int link, const LinkSample &sample, double delay) {
     LinkState &state = links_[link];
     if (sample.bytes < kLeastBytes || sample.busy_ns == 0)
         return false;
     double cost = cost_of(sample, state.latency);
+    if (delay > 1)
+        cost /= delay;
+    // Not where it was idle in between for longer than it was busy: each time another burst may have passed.
+    const auto lasting = [&] {
+        return per_burst_ > 0 && static_cast<double>(sample.busy_ns) >= options_.burst_ns &&
+               2 * sample.busy_ns >= elapsed_ns_;
+    };
     if (sample.bytes < kLearnBytes && static_cast<double>(sample.busy_ns) < kLearnLatencies * state.latency) {
         // Mostly latency. Yet a link that was faster even so is faster, and must not stay at a small share for want of
         // a larger sample.
@@ -442,11 +508,18 @@ bool Controller::learn(int slot, int link, const LinkSample &sample) {
         if (options_.burst_ns == 0 || cost * (1 + kOutlier) > estimate(slot, link).cost)
             return false;
     }
+    const bool first = state.last_learnt == 0;
     state.last_learnt = calls_;
     state.slot = static_cast<uint8_t>(slot);
     Estimate &believed = estimates_[slot][link];
     if (!believed.own) {
         const double start = estimate(slot, link).cost;
+        if (first && lasting() && std::max(cost, start) > (1 + kOutlier) * std::min(cost, start)) {
+            // A probe takes some ms, and may be wrong by any factor on a busy machine.
+            probe_wrong_ = start > 0 && std::max(cost, start) > kProbeWrong * std::min(cost, start);
+            adopt(slot, link, cost, false);
+            return true;
+        }
         adopt(slot, link, start > 0 ? start : cost, false);
     }
 
@@ -486,6 +559,13 @@ bool Controller::learn(int slot, int link, const LinkSample &sample) {
             believed.count = static_cast<uint8_t>(length);
             return true;
         }
+        if (side < 0 && lasting()) {
+            // Nothing makes a link deliver for so long what it cannot carry: it was believed too slow.
+            believed.cost = 2 * before * cost / (before + cost);
+            believed.spread *= believed.cost / before;
+            believed.count = std::min(believed.count, static_cast<uint8_t>(options_.window));
+            return true;
+        }
         // One hiccup counts, but only as much as the bound.
         cost = side > 0 ? bound : before * before / bound;
     }
@@ -506,8 +586,10 @@ bool Controller::observe(size_t bytes, int phase, std::span<const LinkSample> sa
     ClassState &state = classes_[index];
     ++calls_;
     ++state.calls;
+    elapsed_ns_ = elapsed_ns;
     const int offered = offer_.link >= 0 && offer_.index == index ? offer_.link : -1;
     const int count = std::min(count_, static_cast<int>(samples.size()));
+    const double delay = options_.burst_ns > 0 ? common_delay(slot, samples, offered) : 1;
     bool moved = false;
     uint64_t total = 0, busiest = 0;
     for (int i = 0; i < count; ++i) {
@@ -516,12 +598,14 @@ bool Controller::observe(size_t bytes, int phase, std::span<const LinkSample> sa
         total += samples[i].bytes;
         busiest = std::max(busiest, samples[i].busy_ns);
         if (i != offered && usable(i))
-            moved |= learn(slot, i, samples[i]);
+            moved |= learn(slot, i, samples[i], delay);
     }
     if (options_.frozen || on_count_ == 0)
         return false;
     if (offered >= 0)
         return finish_offer(slot, offered < count ? samples[offered] : LinkSample{});
+    if (probe_wrong_)
+        forget_probe();
 
     // What operations cost matters only where a link may be tried, or is.
     const bool trying = trial_.link >= 0 && trial_.index == index;
@@ -708,67 +792,6 @@ void Controller::record(int link, Standing standing, double gain, double needed)
             state.rest += rate(i);
             state.rest_links |= 1u << i;
         }
-}
-
-void Controller::set_usable(int link, bool usable_now) {
-    if (link < 0 || link >= count_ || usable(link) == usable_now)
-        return;
-    LinkState &state = links_[link];
-    trial_.link = -1;  // what it compares has changed; the link on trial stays on, unless it is this one
-    if (!usable_now) {
-        if (!state.stand_in)
-            state.before = state.standing;
-        state.stand_in = false;
-        state.standing = Standing::unusable;
-        // What added little to the lost link may add much to the rest.
-        for (int i = 0; i < count_; ++i) {
-            links_[i].next_offer = 0;
-            links_[i].backoff = 0;
-        }
-    } else if (state.before == Standing::on || state.before == Standing::returned) {
-        const bool offers = options_.explore_every > 0 && !options_.frozen;
-        state.standing = offers ? Standing::returned : Standing::on;
-        state.next_offer = 0;
-    } else {
-        state.standing = state.before;
-        state.next_offer = 0;
-    }
-    urgent_ = true;
-    members_changed();
-}
-
-LinkVerdict Controller::verdict(int link, std::span<const std::string> names) const {
-    const LinkState &state = links_[link];
-    if (forced_ && usable(link)) {
-        const bool share = classes_[0].vector.weight[link] > 0;
-        return {share, share ? "" : "the forced partition gives it no share"};
-    }
-    std::string rest;
-    for (int i = 0; i < count_; ++i)
-        if ((state.rest_links >> i & 1) != 0 && i < static_cast<int>(names.size()))
-            rest += (rest.empty() ? "" : ", ") + names[i];
-    if (rest.empty())
-        rest = "the others";
-    switch (state.standing) {
-        case Standing::on:
-            break;
-        case Standing::unusable:
-            return {false, "does not work, or may not be used"};
-        case Standing::adds_little:
-        case Standing::tried:
-            return {false, fmt::format("{}adds {:.1f} % to the rate of {} ({:.3g} GB/s); {:.2g} % needed",
-                                       state.standing == Standing::tried ? "in use it " : "", 100 * state.gain, rest,
-                                       state.rest, 100 * state.needed)};
-        case Standing::unmeasured:
-            return {false, "not measured yet; offered a small share soon"};
-        case Standing::returned:
-            return {false, "works again; offered a small share soon"};
-    }
-    return {};
-}
-
-double Controller::rate(int link) const {
-    return estimate(links_[link].slot, link).rate();
 }
 
 }  // namespace flx

@@ -78,6 +78,10 @@ class Controller {
     /// that class and phase changed.
     bool observe(size_t bytes, int phase, std::span<const LinkSample> samples, uint64_t elapsed_ns = 0);
 
+    /// What some chunk took, one way; 0: not known. Where that is far less than the probe's latency, it takes its
+    /// place.
+    void saw_latency(int link, double latency_ns);
+
     /// The link does not work any more: its share goes to the others now, in every class and phase. Or it works again:
     /// it is offered a small share in the next operations and gets its full one when that was measured (at once where
     /// nothing else carries, or where offers are switched off). Microseconds, no allocation.
@@ -157,7 +161,10 @@ class Controller {
     int lanes(int slot, int extra, std::array<Lane, kMaxLinks> &out) const;
     double finish_time(int index, int extra) const;
     double finish_without(int index, int link) const;
-    bool learn(int slot, int link, const LinkSample &sample);
+    double common_delay(int slot, std::span<const LinkSample> samples, int offered);
+    bool learn(int slot, int link, const LinkSample &sample, double delay);
+    void forget_probe();
+    void sort_by_latency();
     void adopt(int slot, int link, double cost, bool forget_others);
     bool refresh(int index, bool always);
     void refresh_all();
@@ -175,11 +182,17 @@ class Controller {
     int count_ = 0;         // links
     int on_count_ = 0;      // of them on
     bool forced_ = false;
-    bool urgent_ = false;  // some link should be offered a share without waiting
+    bool urgent_ = false;       // some link should be offered a share without waiting
+    bool probe_wrong_ = false;  // by far, on a link that has carried something since
+    struct Delay {
+        double least = 0;  // of the operations in a row in which all links were slow
+        int run = 0;       // their number
+    };
     PartitionVector forced_vector_;
     uint64_t calls_ = 0;
-    int cursor_ = 0;        // class whose vector is refreshed next beside the observed one
-    int offer_cursor_ = 0;  // link to be offered a share next
+    uint64_t elapsed_ns_ = 0;  // of the operation that is observed
+    int cursor_ = 0;           // class whose vector is refreshed next beside the observed one
+    int offer_cursor_ = 0;     // link to be offered a share next
     Offer offer_;
     Trial trial_;
     std::array<uint8_t, kMaxLinks> by_latency_{};  // usable order: rising latency
@@ -187,6 +200,7 @@ class Controller {
     std::array<LinkState, kMaxLinks> links_{};
     std::array<std::array<uint8_t, kMaxLinks>, kSlots> source_{};  // slot whose estimate a slot uses
     std::array<std::array<Estimate, kMaxLinks>, kSlots> estimates_{};
+    std::array<Delay, kSlots> delays_{};
     std::array<ClassState, kClasses> classes_{};
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -54,6 +55,32 @@ std::vector<std::string> split_names(const std::string &list) {
 template <typename Range>
 std::string join(const Range &names) {
     return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// On a machine without a free core a probe of some ms may see next to nothing of a rail, thousands of times its rate
+/// of another whose receiver took all at once, and peers that answer late. Until it has carried something no rail is
+/// taken to be so much slower or further away than the best that it would carry nothing, and be judged by an offer's
+/// chunks.
+void distrust(std::vector<LinkEstimate> &rails) {
+    constexpr double kMostRatio = 16;
+    constexpr double kLatencyRatio = 4;
+    constexpr double kNear = 2e6;  // ns; on a network that may be so at any time
+    double nearest = std::numeric_limits<double>::infinity();
+    double alone = 0;
+    double together = 0;
+    for (const LinkEstimate &rail : rails) {
+        alone = rail.usable ? std::max(alone, rail.bytes_per_ns) : alone;
+        together = rail.usable ? std::max(together, rail.together_bytes_per_ns) : together;
+        nearest = rail.usable ? std::min(nearest, rail.latency_ns) : nearest;
+    }
+    for (LinkEstimate &rail : rails) {
+        if (!rail.usable || rail.bytes_per_ns <= 0)
+            continue;
+        rail.latency_ns = std::min(rail.latency_ns, std::max(kLatencyRatio * nearest, kNear));
+        rail.bytes_per_ns = std::max(rail.bytes_per_ns, alone / kMostRatio);
+        if (rail.together_bytes_per_ns > 0)
+            rail.together_bytes_per_ns = std::max(rail.together_bytes_per_ns, together / kMostRatio);
+    }
 }
 
 }  // namespace
@@ -497,6 +524,8 @@ Status Communicator::make_routes() {
                                      reaches_all(l) && measured.done, measured.small_ns});
                 any = any || estimates.back().usable;
             }
+            if (host != host_)
+                distrust(estimates);
             if (!any) {
                 // Machines that are busy may answer too late to be measured. What reaches the peers must do.
                 log().warn(

@@ -1,9 +1,11 @@
 /// What a communicator's links deliver, alone and together, measured when it is made.
 #include <algorithm>
+#include <bit>
 
 #include "communicator.h"
 #include "log.h"
 #include "measure.h"
+#include "sharing.h"
 #include "telemetry.h"
 
 namespace flx {
@@ -33,6 +35,7 @@ Status Communicator::measure(const Communicator *parent) {
             links_[l].near = parent->links_[l].near;
             links_[l].far = parent->links_[l].far;
         }
+        sharing_ = parent->sharing_;
         return {};
     }
     const int64_t budget_ms = config_.integer("FLX_PROBE_MS");
@@ -86,6 +89,7 @@ Status Communicator::measure(const Communicator *parent) {
     }
     probe_ns_ = now_ns() - began;
     log().info("probed {} links in {:.0f} ms", links_.size(), probe_ns_ / 1e6);
+    find_sharing(all);
     return {};
 }
 
@@ -119,6 +123,43 @@ Status Communicator::measure_ring(int next, int previous, double budget_ms, std:
             links_[index[i]].why_off = measured.reason;
     }
     return {};
+}
+
+/// A host's rails that divide a wire, a card or cores, where all its ranks that measured found so. Their shares follow
+/// from the rates together; that is only said.
+void Communicator::find_sharing(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all) {
+    for (int host = 0; host < hosts_ && hosts_ > 1; ++host) {
+        uint32_t shared = ~0U;
+        int first = -1;
+        for (int rank = 0; rank < size_; ++rank) {
+            const LinkMeasured *far = all[rank].data() + kMaxLinks;
+            if (members_[rank].host != host || std::none_of(far, far + kMaxLinks, [](auto &link) { return link.done; }))
+                continue;
+            std::array<probe::Rates, kMaxLinks> rates{};
+            for (size_t l = 0; l < links_.size(); ++l)
+                rates[l] = {far[l].bytes_per_ns, far[l].together_bytes_per_ns};
+            shared &= probe::links_that_share(rates);
+            first = first < 0 ? rank : first;
+        }
+        if (first < 0 || std::popcount(shared) < 2)
+            continue;
+        std::string names;
+        double together = 0;
+        double alone = 0;
+        for (uint32_t mask = shared; mask != 0; mask &= mask - 1) {
+            const int link = std::countr_zero(mask);
+            const LinkMeasured &far = all[first][kMaxLinks + link];
+            const char *between = (mask & (mask - 1)) == 0 ? " and " : ", ";
+            names += (names.empty() ? "" : between) + links_[link].name;
+            alone = std::max(alone, far.bytes_per_ns);
+            together += far.together_bytes_per_ns;
+        }
+        sharing_.push_back(
+            fmt::format("rails {} of host {} share a wire, a card or cores: {:.3f} GB/s alone, {:.3f} together", names,
+                        members_[first].hostname, alone, together));
+        if (rank_ == 0)
+            log().info("{}", sharing_.back());
+    }
 }
 
 /// Of what each rank measured in one place: the mean, since a rank that lost its core for a moment saw little.

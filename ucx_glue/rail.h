@@ -211,7 +211,7 @@ class Rail {
     static void control_sent(void *request, ucs_status_t status, void *data);
 
     // rail_send.cpp
-    SendResult can_start(Peer &peer, size_t bytes, size_t window, bool &put);
+    SendResult can_start(Peer &peer, const RailLink &link, int rank, size_t bytes, bool &put);
     bool start(Outgoing *chunk, bool put);
     Outgoing *take_outgoing(Peer &peer, RailLink *link, int rank, const ChunkHeader &header);
     void drop_outgoing(Outgoing *chunk);

@@ -70,6 +70,13 @@ size_t RailLink::window(int rank) const {
     return std::clamp(static_cast<size_t>(std::min(bytes, static_cast<double>(most))), std::min(kLeast, most), most);
 }
 
+bool RailLink::has_room(int rank, size_t bytes) const {
+    // Bounds what tiny chunks, which the window in bytes hardly feels, cost at the receiver.
+    constexpr uint32_t kMaxChunks = 512;
+    const Side &side = sides_[rank];
+    return side.open_chunks == 0 || (side.open_bytes + bytes <= window(rank) && side.open_chunks < kMaxChunks);
+}
+
 SendResult RailLink::send(int peer, const ChunkHeader &header, const void *data) {
     auto lock = line_->lock();
     Target &target = *sides_[peer].target;
@@ -227,6 +234,8 @@ void RailLink::started(const Outgoing &chunk) {
     Side &side = sides_[chunk.rank];
     const uint32_t bytes = chunk.wire.header.bytes;
     ++outstanding_;
+    ++side.open_chunks;
+    side.open_bytes += bytes;
     if (!paced(chunk)) {
         // Its acknowledgement may come long after the operation, whose bytes are asked for when it ends.
         side.counters.bytes += bytes;
@@ -245,9 +254,11 @@ void RailLink::started(const Outgoing &chunk) {
 
 void RailLink::ended(const Outgoing &chunk) {
     --outstanding_;
+    Side &side = sides_[chunk.rank];
+    --side.open_chunks;
+    side.open_bytes -= chunk.wire.header.bytes;
     if (!paced(chunk))
         return;
-    Side &side = sides_[chunk.rank];
     side.paced_bytes -= chunk.wire.header.bytes;
     --side.paced_chunks;
     --paced_;

@@ -38,9 +38,11 @@ class RailLink final : public Link {
     [[nodiscard]] Status error(int peer) const override;
 
     // For rails and lines, with the gate held.
-    /// Bytes that may be unacknowledged towards `rank`: a little time's worth of what it delivers there, so that a slow
-    /// rail holds little that could go another way.
-    [[nodiscard]] size_t window(int rank) const;
+    /// Whether a further chunk of so many bytes may be under way to `rank`. Each communicator has a window of its own:
+    /// its receiver may be busy with another one and ask for these chunks only when that has ended, which must not have
+    /// to wait for room behind them.
+    [[nodiscard]] bool has_room(int rank, size_t bytes) const;
+    [[nodiscard]] bool has_something_under_way(int rank) const { return sides_[rank].open_chunks != 0; }
     [[nodiscard]] uint32_t comm_id() const { return comm_id_; }
     /// -1 where `peer` is not of this communicator.
     [[nodiscard]] int rank_of(const Peer &peer) const;
@@ -78,6 +80,9 @@ class RailLink final : public Link {
     /// Chunks that were copied are acknowledged when it suits, and say nothing of the rail's pace.
     [[nodiscard]] static bool paced(const Outgoing &chunk) { return chunk.copy == nullptr; }
     void ended(const Outgoing &chunk);
+    /// Bytes that may be unacknowledged towards `rank`: a little time's worth of what it delivers there, so that a slow
+    /// rail holds little that could go another way.
+    [[nodiscard]] size_t window(int rank) const;
 
     struct Side {
         Target *target = nullptr;  // null: not reached
@@ -85,7 +90,9 @@ class RailLink final : public Link {
         LinkCounters counters;
         int64_t busy_since = 0;
         PaceMeter pace;
-        size_t paced_bytes = 0;  // unacknowledged
+        size_t open_bytes = 0;  // unacknowledged
+        uint32_t open_chunks = 0;
+        size_t paced_bytes = 0;  // of those
         uint32_t paced_chunks = 0;
         uint64_t ended = 0;  // pairwise sequences
     };

@@ -11,8 +11,6 @@ namespace {
 
 constexpr uint32_t kIndexBits = 20;
 constexpr uint32_t kIndexMask = (1u << kIndexBits) - 1;
-/// Bounds what tiny chunks, which the window in bytes hardly feels, cost at the receiver.
-constexpr uint32_t kMaxChunksPerPeer = 512;
 /// Of copies, per rail. Beyond it chunks are sent from the caller's memory.
 constexpr size_t kMaxCopiedBytes = 1 << 20;
 
@@ -24,10 +22,8 @@ int64_t now_ns() {
 }
 
 /// `in_flight`: a chunk of so many bytes may be started, as a `put`, if it was to be one and can, or a message.
-SendResult Rail::can_start(Peer &peer, size_t bytes, size_t window, bool &put) {
-    const bool full = peer.unacknowledged_chunks != 0 &&
-                      (peer.unacknowledged_bytes + bytes > window || peer.unacknowledged_chunks >= kMaxChunksPerPeer);
-    if (full || outgoing_.all().size() > kIndexMask)
+SendResult Rail::can_start(Peer &peer, const RailLink &link, int rank, size_t bytes, bool &put) {
+    if (!link.has_room(rank, bytes) || outgoing_.all().size() > kIndexMask)
         return SendResult::busy;
     if (!ensure_endpoint(peer))
         return SendResult::failed;
@@ -39,7 +35,13 @@ SendResult Rail::can_start(Peer &peer, size_t bytes, size_t window, bool &put) {
         }
         return peer.failure == UCS_OK ? SendResult::busy : SendResult::failed;
     }
-    return put && !peer.remote.has_free() ? SendResult::busy : SendResult::in_flight;
+    if (put && !peer.remote.has_free()) {
+        // Another communicator's chunks may fill all slots and stay: a message needs none.
+        if (link.has_something_under_way(rank))
+            return SendResult::busy;
+        put = false;
+    }
+    return SendResult::in_flight;
 }
 
 SendResult Rail::send(Peer &peer, RailLink &link, int rank, const ChunkHeader &header, const void *data) {
@@ -48,8 +50,7 @@ SendResult Rail::send(Peer &peer, RailLink &link, int rank, const ChunkHeader &h
         return SendResult::failed;
     const bool copies = link.copies(rank, header);
     bool put = spec_.rma && !copies;
-    if (const SendResult result = can_start(peer, header.bytes, link.window(rank), put);
-        result != SendResult::in_flight)
+    if (const SendResult result = can_start(peer, link, rank, header.bytes, put); result != SendResult::in_flight)
         return result;
     Outgoing *chunk = take_outgoing(peer, &link, rank, header);
     chunk->home = &link;

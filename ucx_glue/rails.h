@@ -25,7 +25,7 @@ struct RailSpec {
 };
 
 struct RailOptions {
-    size_t window_bytes = 2u << 20;   ///< payload that may be unacknowledged per peer and rail
+    size_t window_bytes = 2u << 20;   ///< payload that may be unacknowledged per communicator, peer and rail
     size_t chunk_bytes = 128u << 10;  ///< largest payload of one chunk
     size_t copy_bytes = 4096;  ///< chunks up to this are copied at send (SendResult::copied), with a bounded pool
     /// Likewise chunks with which a block begins, where nothing else is under way: they are all of a short message,
@@ -50,8 +50,8 @@ struct FailoverCounters {
 /// All rails of this process.
 ///
 /// Memory: a rail costs about 1 MiB when it is open. Chunks that were received and not released lie in FLX's buffers
-/// (up to `window_bytes` per sending peer, grown as needed and kept), with RMA in landing memory of that size; copies
-/// of small chunks take up to 1 MiB a rail.
+/// (up to `window_bytes` per communicator and sending peer, grown as needed and kept), with RMA in landing memory of
+/// that size; copies of small chunks take up to 1 MiB a rail.
 class Rails {
   public:
     /// Opens a context and worker for each spec. A rail that cannot be opened is left out and its reason kept.

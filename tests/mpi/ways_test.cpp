@@ -1,11 +1,13 @@
 /// Every collective, type and reduction in every way of calling, against a serial reference.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "harness.h"
@@ -206,16 +208,13 @@ TEST(Ways, ManyAreUnderWayAtOnce) {
     Random mine(seed() + 1 + static_cast<uint64_t>(world_rank()));
     const auto limits = levels();
     const Parts parts(comm, random, 2);
-    const bool one_host = std::getenv("FLX_HOST_ID") == nullptr;
     for (int round = 0; round < (full() ? 300 : 30); ++round) {
         std::vector<std::unique_ptr<Job>> jobs;
         std::vector<flx_request_t> requests;
         std::vector<flx_request_t> kept;  // persistent ones, which waiting does not end
         const size_t many = 2 + random.below(20);
-        const Parts::Part &of_round = parts.any(random);
         for (size_t i = 0; i < many; ++i) {
-            // Between hosts one of them at a time: what one has not asked for yet may fill the rails of another.
-            const Parts::Part &part = one_host ? parts.any(random) : of_round;
+            const Parts::Part &part = parts.any(random);
             std::vector<int> row;
             for (const int limit : limits)
                 row.push_back(static_cast<int>(random.below(static_cast<size_t>(limit))));
@@ -301,6 +300,37 @@ TEST(Ways, MessagesPassCollectivesThatWait) {
             ASSERT_TRUE(succeeded(flx_recv(data.data(), count, FLX_INT64, 0, comm)));
         }
     }
+}
+
+/// Ranks may issue on several communicators in different orders as long as nobody waits in between. What one of them
+/// has not asked for yet must leave room on the rails for what the others wait for.
+TEST(Ways, WhatOneCommunicatorSendsEarlyKeepsOutNoOther) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    flx_comm_t other = nullptr;
+    ASSERT_TRUE(succeeded(flx_comm_split(comm, 0, comm.rank(), &other)));
+    constexpr size_t kMany = 4 << 20;  // 16 MiB: more than the windows of the rails between two hosts
+    std::vector<int32_t> many(kMany, 1);
+    for (const size_t few : {size_t{1}, size_t{50'000}}) {
+        std::vector<int32_t> sum(few, 1);
+        flx_request_t request = FLX_REQUEST_NULL;
+        if (comm.rank() == 0) {
+            ASSERT_TRUE(succeeded(flx_ibcast(many.data(), kMany, FLX_INT32, 0, other, &request)));
+            // It sends what it can: nobody takes it yet.
+            for (int done = 0, looks = 0; looks < 200; ++looks) {
+                ASSERT_TRUE(succeeded(flx_test(&request, &done)));
+                std::this_thread::sleep_for(std::chrono::microseconds(100));
+            }
+        }
+        ASSERT_TRUE(succeeded(flx_allreduce(FLX_IN_PLACE, sum.data(), few, FLX_INT32, FLX_SUM, comm)));
+        EXPECT_EQ(sum.back(), comm.size());
+        if (comm.rank() != 0) {
+            ASSERT_TRUE(succeeded(flx_ibcast(many.data(), kMany, FLX_INT32, 0, other, &request)));
+        }
+        ASSERT_TRUE(succeeded(flx_wait(&request)));
+        EXPECT_EQ(many.back(), 1);
+    }
+    EXPECT_TRUE(succeeded(flx_comm_free(&other)));
 }
 
 /// Requests of several communicators in one list, some of which a rank is not in.

@@ -132,7 +132,6 @@ TEST(Outputs, RanksThatCostEachOtherTimeMeetNoMoreForAWhile) {
     constexpr int64_t kPatience = 40'000'000;  // of which a quarter may be lost
     const auto met = meet(30, std::chrono::milliseconds(4), kPatience);
     EXPECT_EQ(met[0], met[1]);
-    EXPECT_TRUE(met[0].front());
     EXPECT_LT(std::count(met[0].begin(), met[0].end(), true), 30);
 }
 

@@ -182,6 +182,44 @@ TEST_P(RailsOver, TwoCommunicatorsShareARail) {
     }
 }
 
+/// Its receiver may be busy with the other communicator, and ask for these chunks only when that has ended.
+TEST_P(RailsOver, WhatNobodyTakesFillsOnlyItsOwnCommunicatorsWindow) {
+    RailOptions options;
+    options.window_bytes = 256 << 10;
+    Pair pair(GetParam(), options);
+    ASSERT_TRUE(pair.open());
+    pair.connect();
+    auto early = pair.link_a(1);
+    auto late = pair.link_b(1);
+    const std::vector<std::byte> data(128 << 10);
+    size_t sent = 0;
+    wait_for(
+        [&] {
+            if (early->send(1, header_of(1, 0, data.size()), data.data()) == SendResult::in_flight)
+                ++sent;
+            early->progress();
+            late->progress();
+            return false;
+        },
+        100ms);
+    EXPECT_EQ(sent, 2u);
+    auto a = pair.link_a(2);
+    auto b = pair.link_b(2);
+    Traffic::Options traffic{.chunks = 50, .window = options.window_bytes};
+    Traffic ab(*a, 2, 0, 1, traffic);
+    Traffic ba(*b, 2, 1, 0, traffic);
+    EXPECT_TRUE(wait_for([&] {
+        ab.step();
+        ba.step();
+        a->progress();
+        b->progress();
+        return (ab.done() && ba.done()) || ab.errors() + ba.errors() > 0;
+    })) << "a: "
+        << ab.state() << "; b: " << ba.state();
+    EXPECT_EQ(ab.errors() + ba.errors(), 0u) << ab.first_error() << ba.first_error();
+    EXPECT_EQ(early->unacknowledged(1), sent * data.size());
+}
+
 /// What a receiver tells comes with the acknowledgement of a chunk, and is another communicator's no business.
 TEST_P(RailsOver, CreditsComeWithAcknowledgements) {
     Pair pair(GetParam());
