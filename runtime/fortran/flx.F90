@@ -21,23 +21,25 @@ module flx
                     FLX_ERR_LINK, FLX_ERR_PEER, FLX_ERR_COMM, FLX_ERR_SYSTEM
    end enum
    enum, bind(C)
-      enumerator :: FLX_SUM = 0, FLX_PROD, FLX_MIN, FLX_MAX, FLX_AVG
+      enumerator :: FLX_SUM = 0, FLX_PROD, FLX_MIN, FLX_MAX, FLX_AVG, FLX_LAND, FLX_LOR, FLX_LXOR, FLX_BAND, FLX_BOR, &
+                    FLX_BXOR
    end enum
    public :: FLX_SUCCESS, FLX_ERR_ARGUMENT, FLX_ERR_CONFIG, FLX_ERR_UNSUPPORTED, FLX_ERR_MISMATCH, FLX_ERR_LINK, &
              FLX_ERR_PEER, FLX_ERR_COMM, FLX_ERR_SYSTEM
-   public :: FLX_SUM, FLX_PROD, FLX_MIN, FLX_MAX, FLX_AVG
+   public :: FLX_SUM, FLX_PROD, FLX_MIN, FLX_MAX, FLX_AVG, FLX_LAND, FLX_LOR, FLX_LXOR, FLX_BAND, FLX_BOR, FLX_BXOR
 
    !> A communicator of FLX.
    type, bind(C), public :: flx_comm
       type(c_ptr) :: handle = c_null_ptr
    end type flx_comm
 
-   !> As `sendbuf`, where input and output share memory.
+   !> As `sendbuf`, where input and output share memory; at the root of a scatter as `recvbuf`.
    integer(c_int), bind(C, name="flx_fortran_in_place"), target, public :: flx_in_place
 
    public :: flx_comm_create, flx_comm_dup, flx_comm_split, flx_comm_free, flx_comm_rank, flx_comm_size
    public :: flx_allreduce, flx_reduce, flx_reduce_scatter_block, flx_allgather, flx_bcast, flx_alltoall, flx_alltoallv, &
              flx_barrier
+   public :: flx_reduce_scatter, flx_allgatherv, flx_gather, flx_gatherv, flx_scatter, flx_scatterv, flx_scan, flx_exscan
    public :: flx_send, flx_recv, flx_sendrecv, flx_group_begin, flx_group_end
    public :: flx_last_error, flx_version
 
@@ -122,6 +124,69 @@ module flx
          import
          type(*), dimension(..), intent(in) :: sendbuf, sendcounts, sdispls, recvcounts, rdispls
          type(*), dimension(..), intent(inout) :: recvbuf
+         type(flx_comm), value :: comm
+      end function
+      integer(c_int) function c_reduce_scatter(sendbuf, recvbuf, recvcounts, op, comm) &
+         bind(C, name="flx_fortran_reduce_scatter")
+         import
+         type(*), dimension(..), intent(in) :: sendbuf, recvcounts
+         type(*), dimension(..), intent(inout) :: recvbuf
+         integer(c_int), value :: op
+         type(flx_comm), value :: comm
+      end function
+      integer(c_int) function c_allgatherv(sendbuf, recvbuf, recvcounts, displs, comm) &
+         bind(C, name="flx_fortran_allgatherv")
+         import
+         type(*), dimension(..), intent(in) :: sendbuf, recvcounts, displs
+         type(*), dimension(..), intent(inout) :: recvbuf
+         type(flx_comm), value :: comm
+      end function
+      integer(c_int) function c_gather(sendbuf, recvbuf, root, comm) &
+         bind(C, name="flx_fortran_gather")
+         import
+         type(*), dimension(..), intent(in) :: sendbuf
+         type(*), dimension(..), intent(inout) :: recvbuf
+         integer(c_int), value :: root
+         type(flx_comm), value :: comm
+      end function
+      integer(c_int) function c_gatherv(sendbuf, recvbuf, recvcounts, displs, root, comm) &
+         bind(C, name="flx_fortran_gatherv")
+         import
+         type(*), dimension(..), intent(in) :: sendbuf, recvcounts, displs
+         type(*), dimension(..), intent(inout) :: recvbuf
+         integer(c_int), value :: root
+         type(flx_comm), value :: comm
+      end function
+      integer(c_int) function c_scatter(sendbuf, recvbuf, root, comm) &
+         bind(C, name="flx_fortran_scatter")
+         import
+         type(*), dimension(..), intent(in) :: sendbuf
+         type(*), dimension(..), intent(inout) :: recvbuf
+         integer(c_int), value :: root
+         type(flx_comm), value :: comm
+      end function
+      integer(c_int) function c_scatterv(sendbuf, sendcounts, displs, recvbuf, root, comm) &
+         bind(C, name="flx_fortran_scatterv")
+         import
+         type(*), dimension(..), intent(in) :: sendbuf, sendcounts, displs
+         type(*), dimension(..), intent(inout) :: recvbuf
+         integer(c_int), value :: root
+         type(flx_comm), value :: comm
+      end function
+      integer(c_int) function c_scan(sendbuf, recvbuf, op, comm) &
+         bind(C, name="flx_fortran_scan")
+         import
+         type(*), dimension(..), intent(in) :: sendbuf
+         type(*), dimension(..), intent(inout) :: recvbuf
+         integer(c_int), value :: op
+         type(flx_comm), value :: comm
+      end function
+      integer(c_int) function c_exscan(sendbuf, recvbuf, op, comm) &
+         bind(C, name="flx_fortran_exscan")
+         import
+         type(*), dimension(..), intent(in) :: sendbuf
+         type(*), dimension(..), intent(inout) :: recvbuf
+         integer(c_int), value :: op
          type(flx_comm), value :: comm
       end function
       integer(c_int) function c_barrier(comm) bind(C, name="flx_fortran_barrier")
@@ -246,7 +311,8 @@ contains
       call done(c_size(comm, size), ierror)
    end subroutine
 
-   !> Both arrays have as many elements, of one kind of integers, reals or (FLX_SUM, FLX_AVG) complex numbers.
+   !> Both arrays have as many elements, of one kind of integers, reals, (FLX_SUM, FLX_PROD, FLX_AVG)
+   !> complex numbers or (FLX_LAND, FLX_LOR, FLX_LXOR) logicals.
    subroutine flx_allreduce(sendbuf, recvbuf, op, comm, ierror)
       type(*), dimension(..), intent(in) :: sendbuf
       type(*), dimension(..), intent(inout) :: recvbuf
@@ -309,6 +375,85 @@ contains
       type(flx_comm), intent(in) :: comm
       integer, intent(out), optional :: ierror
       call done(c_alltoallv(sendbuf, sendcounts, sdispls, recvbuf, recvcounts, rdispls, comm), ierror)
+   end subroutine
+
+   !> As flx_reduce_scatter_block with `recvcounts(r+1)` elements for rank r, one rank's after the other's.
+   subroutine flx_reduce_scatter(sendbuf, recvbuf, recvcounts, op, comm, ierror)
+      type(*), dimension(..), intent(in) :: sendbuf, recvcounts
+      type(*), dimension(..), intent(inout) :: recvbuf
+      integer, intent(in) :: op
+      type(flx_comm), intent(in) :: comm
+      integer, intent(out), optional :: ierror
+      call done(c_reduce_scatter(sendbuf, recvbuf, recvcounts, int(op, c_int), comm), ierror)
+   end subroutine
+
+   !> `recvcounts(r+1)` elements of rank r at `displs(r+1)`; integers of 4 or 8 bytes, in elements, one for each rank.
+   subroutine flx_allgatherv(sendbuf, recvbuf, recvcounts, displs, comm, ierror)
+      type(*), dimension(..), intent(in) :: sendbuf, recvcounts, displs
+      type(*), dimension(..), intent(inout) :: recvbuf
+      type(flx_comm), intent(in) :: comm
+      integer, intent(out), optional :: ierror
+      call done(c_allgatherv(sendbuf, recvbuf, recvcounts, displs, comm), ierror)
+   end subroutine
+
+   !> `recvbuf` is looked at on rank `root` only; `flx_in_place` may stand for `sendbuf` there only. So with flx_gatherv.
+   subroutine flx_gather(sendbuf, recvbuf, root, comm, ierror)
+      type(*), dimension(..), intent(in) :: sendbuf
+      type(*), dimension(..), intent(inout) :: recvbuf
+      integer, intent(in) :: root
+      type(flx_comm), intent(in) :: comm
+      integer, intent(out), optional :: ierror
+      call done(c_gather(sendbuf, recvbuf, int(root, c_int), comm), ierror)
+   end subroutine
+
+   !> `recvcounts` and `displs` are looked at on rank `root` only.
+   subroutine flx_gatherv(sendbuf, recvbuf, recvcounts, displs, root, comm, ierror)
+      type(*), dimension(..), intent(in) :: sendbuf, recvcounts, displs
+      type(*), dimension(..), intent(inout) :: recvbuf
+      integer, intent(in) :: root
+      type(flx_comm), intent(in) :: comm
+      integer, intent(out), optional :: ierror
+      call done(c_gatherv(sendbuf, recvbuf, recvcounts, displs, int(root, c_int), comm), ierror)
+   end subroutine
+
+   !> `sendbuf` is looked at on rank `root` only; `flx_in_place` may stand for `recvbuf` there only. So with flx_scatterv.
+   subroutine flx_scatter(sendbuf, recvbuf, root, comm, ierror)
+      type(*), dimension(..), intent(in) :: sendbuf
+      type(*), dimension(..), intent(inout) :: recvbuf
+      integer, intent(in) :: root
+      type(flx_comm), intent(in) :: comm
+      integer, intent(out), optional :: ierror
+      call done(c_scatter(sendbuf, recvbuf, int(root, c_int), comm), ierror)
+   end subroutine
+
+   !> `sendcounts` and `displs` are looked at on rank `root` only.
+   subroutine flx_scatterv(sendbuf, sendcounts, displs, recvbuf, root, comm, ierror)
+      type(*), dimension(..), intent(in) :: sendbuf, sendcounts, displs
+      type(*), dimension(..), intent(inout) :: recvbuf
+      integer, intent(in) :: root
+      type(flx_comm), intent(in) :: comm
+      integer, intent(out), optional :: ierror
+      call done(c_scatterv(sendbuf, sendcounts, displs, recvbuf, int(root, c_int), comm), ierror)
+   end subroutine
+
+   !> Over the ranks up to this one. Not FLX_AVG.
+   subroutine flx_scan(sendbuf, recvbuf, op, comm, ierror)
+      type(*), dimension(..), intent(in) :: sendbuf
+      type(*), dimension(..), intent(inout) :: recvbuf
+      integer, intent(in) :: op
+      type(flx_comm), intent(in) :: comm
+      integer, intent(out), optional :: ierror
+      call done(c_scan(sendbuf, recvbuf, int(op, c_int), comm), ierror)
+   end subroutine
+
+   !> Over the ranks before this one; nothing is written on rank 0.
+   subroutine flx_exscan(sendbuf, recvbuf, op, comm, ierror)
+      type(*), dimension(..), intent(in) :: sendbuf
+      type(*), dimension(..), intent(inout) :: recvbuf
+      integer, intent(in) :: op
+      type(flx_comm), intent(in) :: comm
+      integer, intent(out), optional :: ierror
+      call done(c_exscan(sendbuf, recvbuf, int(op, c_int), comm), ierror)
    end subroutine
 
    subroutine flx_barrier(comm, ierror)

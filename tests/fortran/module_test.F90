@@ -25,6 +25,8 @@ program module_test
    type(particle) :: mine(2)
    character(5) :: word
    logical :: flags(3)
+   integer, allocatable :: uneven(:), parts(:)
+   real(real32), allocatable :: piece(:)
 
    call MPI_Init()
    call MPI_Comm_rank(MPI_COMM_WORLD, rank)
@@ -111,6 +113,84 @@ program module_test
    call expect(all(blocks(1::2) == [(100*i + 10*rank + 1, i=0, ranks - 1)]) .and. &
                all(blocks(2::2) == before(2::2)), 'alltoallv in place')
 
+   ! With a root. Everything is in sections with holes somewhere.
+   gathered = -1
+   call flx_gather([rank, 10*rank], gathered, ranks - 1, comm)
+   if (rank == ranks - 1) then
+      call expect(all(gathered(1, :) == [(i, i=0, ranks - 1)]) .and. all(gathered(2, :) == 10*gathered(1, :)), 'gather')
+      gathered(:, rank + 1) = [-7, -8]
+      call flx_gather(flx_in_place, gathered, ranks - 1, comm)
+      call expect(all(gathered(:, rank + 1) == [-7, -8]) .and. all(gathered(2, :rank) == [(10*i, i=0, rank - 1)]), &
+                  'gather in place')
+   else
+      call expect(all(gathered == -1), 'gather off the root')
+      call flx_gather([rank, 10*rank], gathered, ranks - 1, comm)
+   end if
+   blocks = -1
+   call flx_scatter(before, blocks(1:3:2), 0, comm)
+   call expect(all(blocks(1:3:2) == [10*rank + 1, 10*rank + 2]), 'scatter')
+   if (rank == 0) then
+      blocks = before
+      call flx_scatter(blocks, flx_in_place, 0, comm)
+      call expect(all(blocks == before), 'scatter in place')
+   else
+      call flx_scatter(blocks, gathered(:, 1), 0, comm)
+      call expect(all(gathered(:, 1) == [10*rank + 1, 10*rank + 2]), 'scatter beside a root in place')
+   end if
+
+   ! Uneven blocks: rank r has r + 1 elements, with a hole after each block.
+   counts(:ranks) = [(i, i=1, ranks)]
+   displs(:ranks) = [(i*(i - 1)/2 + i - 1, i=1, ranks)]
+   allocate (uneven(ranks*(ranks + 1)/2 + ranks), parts(rank + 1), piece(rank + 1))
+   uneven = -1
+   parts = rank
+   call flx_allgatherv(parts, uneven, counts(:ranks), displs(:ranks), comm)
+   call expect(all([(all(uneven(displs(i) + 1:displs(i) + i) == i - 1) .and. uneven(displs(i) + i + 1) == -1, &
+                     i=1, ranks)]), 'allgatherv')
+   uneven = -1
+   uneven(displs(rank + 1) + 1:displs(rank + 1) + rank + 1) = rank
+   call flx_allgatherv(flx_in_place, uneven, counts(:ranks), displs(:ranks), comm)
+   call expect(all([(all(uneven(displs(i) + 1:displs(i) + i) == i - 1), i=1, ranks)]), 'allgatherv in place')
+   uneven = -1
+   call flx_gatherv(parts, uneven, counts(:ranks), displs(:ranks), 0, comm)
+   call expect(merge(all([(all(uneven(displs(i) + 1:displs(i) + i) == i - 1), i=1, ranks)]), all(uneven == -1), &
+                     rank == 0), 'gatherv')
+   parts = -1
+   uneven = 2*uneven
+   call flx_scatterv(uneven, counts(:ranks), displs(:ranks), parts, 0, comm)
+   call expect(all(parts == 2*rank), 'scatterv')
+   if (rank == 0) then
+      call flx_scatterv(uneven, counts(:ranks), displs(:ranks), flx_in_place, 0, comm)
+   else
+      call flx_scatterv(uneven, counts(:ranks), displs(:ranks), parts, 0, comm)
+   end if
+   call expect(all(parts == 2*rank), 'scatterv beside a root in place')
+   call flx_reduce_scatter([(real(i, real32), i=1, ranks*(ranks + 1)/2)], piece, counts(:ranks), FLX_SUM, comm)
+   call expect(all(piece == [(real(ranks*(rank*(rank + 1)/2 + i), real32), i=1, rank + 1)]), 'reduce_scatter')
+
+   scalar = -1
+   call flx_scan(rank + 1, scalar, FLX_SUM, comm)
+   call expect(scalar == (rank + 1)*(rank + 2)/2, 'scan')
+   scalar = -1
+   call flx_exscan(rank + 1, scalar, FLX_SUM, comm)
+   call expect(scalar == merge(-1, rank*(rank + 1)/2, rank == 0), 'exscan')
+   scalar = rank + 1
+   call flx_scan(flx_in_place, scalar, FLX_MAX, comm)
+   call expect(scalar == rank + 1, 'scan in place')
+
+   flags = [rank == 0, .true., .false.]
+   call flx_allreduce(flx_in_place, flags, FLX_LOR, comm)
+   call expect(flags(1) .and. flags(2) .and. .not. flags(3), 'logical or')
+   flags = [rank == 0, .true., .false.]
+   call flx_allreduce(flx_in_place, flags, FLX_LAND, comm)
+   call expect((flags(1) .eqv. ranks == 1) .and. flags(2) .and. .not. flags(3), 'logical and')
+   scalar = 2**rank
+   call flx_allreduce(flx_in_place, scalar, FLX_BOR, comm)
+   call expect(scalar == 2**ranks - 1, 'bitwise or')
+   z = (0, 1)
+   call flx_allreduce(flx_in_place, z, FLX_PROD, comm)
+   call expect(all(abs(z - (0, 1)**ranks) < 1e-12), 'product of complex numbers')
+
    allocate (cloud(2*ranks))
    mine = [particle([1d0, 2d0, 3d0], rank), particle([4d0, 5d0, real(rank, real64)], -rank)]
    call flx_allgather(mine, cloud, comm)
@@ -153,6 +233,11 @@ program module_test
    call expect(ierror == FLX_ERR_ARGUMENT .and. index(flx_last_error(), 'different types') > 0, 'kinds that differ')
    call flx_allreduce(flx_in_place, flags, FLX_SUM, comm, ierror)
    call expect(ierror == FLX_ERR_ARGUMENT, 'a sum of logicals')
+   call flx_reduce_scatter(before, blocks, counts(:ranks), FLX_SUM, comm, ierror)
+   call expect(ierror == FLX_ERR_ARGUMENT .and. index(flx_last_error(), 'those of all blocks') > 0 .or. ranks == 3, &
+               'blocks that are not in sendbuf')
+   call flx_gather(flx_in_place, gathered, mod(rank + 1, ranks), comm, ierror)
+   call expect(ranks == 1 .or. index(flx_last_error(), 'on the root only') > 0, 'in place off the root')
    call flx_bcast(word, ranks, comm, ierror)
    call expect(ierror == FLX_ERR_ARGUMENT .and. index(flx_last_error(), 'root') > 0, 'a wrong root')
 
