@@ -385,6 +385,7 @@ TEST(Program, SendsAndReceivesThatAreAnAllToAllAreServed) {
 /// To rank 0 it looks like an all-to-all; it is none, and others see that.
 TEST(Program, SendsAndReceivesThatOnlyLookLikeAnAllToAllGoToNccl) {
     use("on");
+    setenv("FLX_TEST_NCCL_PATIENCE_MS", "100", 1);
     constexpr int kRanks = 3;
     with_comms(kRanks, [](int rank, ncclComm_t comm, cudaStream_t stream) {
         std::vector<std::vector<size_t>> uneven(kRanks, std::vector<size_t>(kRanks, 10));

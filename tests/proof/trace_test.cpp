@@ -132,7 +132,8 @@ TEST_P(LossyRanks, ResultsAreRightAndTracesAreRunsOfTheModel) {
     LossFacts facts;
     size_t drops = 0;
     size_t keeps = 0;
-    for (uint32_t seed = 1; seed <= 20; ++seed) {
+    const uint32_t seeds = ranks < 4 ? 20 : 10;  // many ranks take long, and meet more
+    for (uint32_t seed = 1; seed <= seeds; ++seed) {
         const int64_t patience_ns = seed % 2 == 0 ? 1'000 : 20'000'000;
         const Traces traces = run_programs(ranks, seed * 10 + static_cast<uint32_t>(ranks), 60, facts, patience_ns);
         if (HasFailure())
