@@ -66,22 +66,25 @@ class Trial {
         return {};
     }
 
-    /// Every cell once, then again those where more than one way is good, as long as there is time.
+    /// A few ranks try a size several times and then the next, as small ones take no time and large ones much. Many
+    /// ranks try every size once, before the time is over, and then again, where more than one way is good.
     Status run(int64_t end_ns, Times &times) {
-        for (int round = 0; round < kRounds; ++round) {
-            for (size_t size = 0; size < Ways::kSizes.size(); ++size) {
-                count_ = Ways::kSizes[size] / sizeof(float) / ranks_ * ranks_;
-                in_.resize(count_);
-                out_.resize(count_);
-                for (const Collective collective : kTried) {
-                    auto &cell = times[static_cast<size_t>(collective)][size];
-                    bool on = false;
-                    unsigned ways = 0;
-                    FLX_TRY(goes_on(end_ns, on, worth_trying(collective, cell, round), &ways));
-                    if (!on)
-                        return {};
-                    FLX_TRY(time_all(collective, ways, cell));
-                }
+        const bool many = ranks_ >= TwoSteps::kLeastRanks;
+        constexpr auto kSizes = static_cast<int>(Ways::kSizes.size());
+        for (int turn = 0; turn < kRounds * kSizes; ++turn) {
+            const int round = many ? turn / kSizes : turn % kRounds;
+            const auto size = static_cast<size_t>(many ? turn % kSizes : turn / kRounds);
+            count_ = Ways::kSizes[size] / sizeof(float) / ranks_ * ranks_;
+            in_.resize(count_);
+            out_.resize(count_);
+            for (const Collective collective : kTried) {
+                auto &cell = times[static_cast<size_t>(collective)][size];
+                bool on = false;
+                unsigned ways = 0;
+                FLX_TRY(goes_on(end_ns, on, worth_trying(collective, cell, round), &ways));
+                if (!on)
+                    return {};
+                FLX_TRY(time_all(collective, ways, cell));
             }
         }
         return {};

@@ -14,9 +14,9 @@
 namespace flx::shm {
 
 /// Changes `ways` where another way than the rule's is clearly faster on the slowest rank, and with many ranks sets in
-/// how many steps fused collectives go, there and in `fused`. Collective over `bootstrap`, whose ranks share the memory of
-/// `fused` and `stream`; `peers` may be null, on all ranks alike. Smallest sizes first, each way once, then the good ones
-/// again; takes at most about `budget_ns`.
+/// how many steps fused collectives go, there and in `fused`. Collective over `bootstrap`, whose ranks share the memory
+/// of `fused` and `stream`; `peers` may be null, on all ranks alike. Smallest sizes first; takes at most about
+/// `budget_ns`.
 Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *peers, Waiter &waiter,
                 int64_t budget_ns, Ways &ways);
 
