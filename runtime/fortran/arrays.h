@@ -241,13 +241,21 @@ inline flx_status_t take_input(const CFI_cdesc_t *sendbuf, const Array &receive,
     return check_alike(send, receive);
 }
 
-/// Of blocks that `name` has, whose counts and displacements are in bytes.
-inline flx_status_t check_blocks(const std::vector<size_t> &counts, const std::vector<size_t> &displs,
-                                 const Array &array, const char *name) {
-    for (size_t rank = 0; rank < counts.size(); ++rank)
-        if (counts[rank] != 0 && counts[rank] + displs[rank] > array.bytes())
-            return refuse(fmt::format("the block of rank {} goes beyond the end of {}", rank, name));
-    return FLX_SUCCESS;
-}
+/// Uneven blocks of an array, one for each rank, in bytes.
+struct Blocks {
+    std::vector<size_t> counts;
+    std::vector<size_t> displs;
+
+    /// From Fortran's counts and displacements, which count elements of `array`.
+    flx_status_t take(const CFI_cdesc_t *in_counts, const char *counts_name, const CFI_cdesc_t *in_displs,
+                      const char *displs_name, const Array &array, const char *name, int size) {
+        TRY(numbers_of(in_counts, counts_name, size, array.element(), counts));
+        TRY(numbers_of(in_displs, displs_name, size, array.element(), displs));
+        for (size_t rank = 0; rank < counts.size(); ++rank)
+            if (counts[rank] != 0 && counts[rank] + displs[rank] > array.bytes())
+                return refuse(fmt::format("the block of rank {} goes beyond the end of {}", rank, name));
+        return FLX_SUCCESS;
+    }
+};
 
 }  // namespace flx::fortran

@@ -163,19 +163,13 @@ flx_status_t flx_fortran_alltoallv(const CFI_cdesc_t *sendbuf, const CFI_cdesc_t
         // What lies between the blocks stays as it is.
         TRY(receive.take(recvbuf, "recvbuf", true, comm));
         TRY(take_input(sendbuf, receive, comm, send, data));
-        std::vector<size_t> numbers[4];
-        const size_t factor = receive.element();
-        if (data != FLX_IN_PLACE) {
-            TRY(numbers_of(sendcounts, "sendcounts", size, factor, numbers[0]));
-            TRY(numbers_of(sdispls, "sdispls", size, factor, numbers[1]));
-        }
-        TRY(numbers_of(recvcounts, "recvcounts", size, factor, numbers[2]));
-        TRY(numbers_of(rdispls, "rdispls", size, factor, numbers[3]));
+        Blocks out;
+        Blocks in;
         if (data != FLX_IN_PLACE)
-            TRY(check_blocks(numbers[0], numbers[1], send, "sendbuf"));
-        TRY(check_blocks(numbers[2], numbers[3], receive, "recvbuf"));
-        return receive.deliver(flx_alltoallv(data, receive.data(), numbers[0].data(), numbers[1].data(),
-                                             numbers[2].data(), numbers[3].data(), FLX_UINT8, comm));
+            TRY(out.take(sendcounts, "sendcounts", sdispls, "sdispls", send, "sendbuf", size));
+        TRY(in.take(recvcounts, "recvcounts", rdispls, "rdispls", receive, "recvbuf", size));
+        return receive.deliver(flx_alltoallv(data, receive.data(), out.counts.data(), out.displs.data(),
+                                             in.counts.data(), in.displs.data(), FLX_UINT8, comm));
     });
 }
 

@@ -84,16 +84,13 @@ flx_status_t flx_fortran_allgatherv(const CFI_cdesc_t *sendbuf, CFI_cdesc_t *rec
         const void *data = nullptr;
         TRY(receive.take(recvbuf, "recvbuf", true, comm));  // what lies between the blocks stays as it is
         TRY(take_input(sendbuf, receive, comm, send, data));
-        std::vector<size_t> counts;
-        std::vector<size_t> places;
-        TRY(numbers_of(recvcounts, "recvcounts", place.size, receive.element(), counts));
-        TRY(numbers_of(displs, "displs", place.size, receive.element(), places));
-        TRY(check_blocks(counts, places, receive, "recvbuf"));
+        Blocks blocks;
+        TRY(blocks.take(recvcounts, "recvcounts", displs, "displs", receive, "recvbuf", place.size));
         if (data != FLX_IN_PLACE)
             TRY(check_size("sendbuf", send.count(),
-                           "those of this rank's block:", counts[place.rank] / receive.element()));
-        return receive.deliver(
-            flx_allgatherv(data, send.bytes(), receive.data(), counts.data(), places.data(), FLX_UINT8, comm));
+                           "those of this rank's block:", blocks.counts[place.rank] / receive.element()));
+        return receive.deliver(flx_allgatherv(data, send.bytes(), receive.data(), blocks.counts.data(),
+                                              blocks.displs.data(), FLX_UINT8, comm));
     });
 }
 
@@ -134,16 +131,13 @@ flx_status_t flx_fortran_gatherv(const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbu
         }
         TRY(receive.take(recvbuf, "recvbuf", true, comm));
         TRY(take_input(sendbuf, receive, comm, send, data));
-        std::vector<size_t> counts;
-        std::vector<size_t> places;
-        TRY(numbers_of(recvcounts, "recvcounts", place.size, receive.element(), counts));
-        TRY(numbers_of(displs, "displs", place.size, receive.element(), places));
-        TRY(check_blocks(counts, places, receive, "recvbuf"));
+        Blocks blocks;
+        TRY(blocks.take(recvcounts, "recvcounts", displs, "displs", receive, "recvbuf", place.size));
         if (data != FLX_IN_PLACE)
             TRY(check_size("sendbuf", send.count(),
-                           "those of this rank's block:", counts[place.rank] / receive.element()));
-        return receive.deliver(
-            flx_gatherv(data, send.bytes(), receive.data(), counts.data(), places.data(), FLX_UINT8, root, comm));
+                           "those of this rank's block:", blocks.counts[place.rank] / receive.element()));
+        return receive.deliver(flx_gatherv(data, send.bytes(), receive.data(), blocks.counts.data(),
+                                           blocks.displs.data(), FLX_UINT8, root, comm));
     });
 }
 
@@ -188,18 +182,15 @@ flx_status_t flx_fortran_scatterv(const CFI_cdesc_t *sendbuf, const CFI_cdesc_t 
             return receive.deliver(
                 flx_scatterv(nullptr, nullptr, nullptr, receive.data(), receive.bytes(), FLX_UINT8, root, comm));
         TRY(send.take(sendbuf, "sendbuf", true, comm));
-        std::vector<size_t> counts;
-        std::vector<size_t> places;
-        TRY(numbers_of(sendcounts, "sendcounts", place.size, send.element(), counts));
-        TRY(numbers_of(displs, "displs", place.size, send.element(), places));
-        TRY(check_blocks(counts, places, send, "sendbuf"));
+        Blocks blocks;
+        TRY(blocks.take(sendcounts, "sendcounts", displs, "displs", send, "sendbuf", place.size));
         if (!stays) {
             TRY(check_alike(send, receive));
             TRY(check_size("recvbuf", receive.count(),
-                           "those of this rank's block:", counts[place.rank] / send.element()));
+                           "those of this rank's block:", blocks.counts[place.rank] / send.element()));
         }
-        return receive.deliver(
-            flx_scatterv(send.data(), counts.data(), places.data(), data, receive.bytes(), FLX_UINT8, root, comm));
+        return receive.deliver(flx_scatterv(send.data(), blocks.counts.data(), blocks.displs.data(), data,
+                                            receive.bytes(), FLX_UINT8, root, comm));
     });
 }
 
