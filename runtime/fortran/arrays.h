@@ -24,10 +24,10 @@ extern int flx_fortran_in_place;
 }
 #pragma GCC visibility pop
 
-#define TRY(expression)                                                  \
-    do {                                                                 \
-        if (const flx_status_t try_ = (expression); try_ != FLX_SUCCESS) \
-            return try_;                                                 \
+#define TRY(expression)                                                        \
+    do {                                                                       \
+        if (const flx_status_t outcome = (expression); outcome != FLX_SUCCESS) \
+            return outcome;                                                    \
     } while (false)
 
 namespace flx::fortran {
