@@ -131,10 +131,12 @@ Status Communicator::run(const Call &call) {
 
 /// Lets the thread go on, where there is one, as soon as the call has left something under way.
 struct Communicator::WakeThread {
+    static constexpr size_t kLarge = 4 << 20;
     Communicator &comm;
+    size_t bytes;
     ~WakeThread() {
         if (comm.thread_ && comm.busy_.load(std::memory_order_relaxed))
-            comm.thread_->wake();
+            comm.thread_->wake(bytes >= kLarge);
     }
 };
 
@@ -176,7 +178,8 @@ Status Communicator::run_now(const Call &call) {
 }
 
 Status Communicator::issue(const Call &given, Pending *&result) {
-    const WakeThread wake{*this};  // after the lock is free again
+    // After the lock is free again.
+    const WakeThread wake{*this, given.operation.count * size_of(given.operation.dtype)};
     const auto lock = guard();
     result = nullptr;
     bool done = false;

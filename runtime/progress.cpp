@@ -1,5 +1,8 @@
 #include "progress.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -42,9 +45,12 @@ void ProgressThread::remove(Communicator &comm) {
 
 /// What is under way was noted before. Both sides change `sleeps_`, one after the other: either this sees the thread
 /// asleep, or the thread, whose change comes after, sees what is under way.
-void ProgressThread::wake() {
+void ProgressThread::wake(bool large) {
     if (sleeps_.fetch_add(0, std::memory_order_acq_rel) == 0)
         return;
+    const sched_param none{};
+    if (large)  // one of SCHED_BATCH that wakes takes nobody's core
+        pthread_setschedparam(thread_.native_handle(), SCHED_BATCH, &none);
     const std::lock_guard guard(mutex_);
     woken_.notify_all();
 }
@@ -70,11 +76,9 @@ void ProgressThread::run() {
         }
         sleeps_.store(0, std::memory_order_relaxed);
         if (slept && !ends_) {
-            // Where it has no core to itself it may have got that of the call that woke it, which shall return first.
+            const sched_param none{};
+            pthread_setschedparam(pthread_self(), SCHED_OTHER, &none);
             nap = kShortest;
-            lock.unlock();
-            std::this_thread::sleep_for(nap);
-            lock.lock();
         }
         bool moved = false;
         for (Communicator *comm : comms_)

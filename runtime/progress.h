@@ -26,8 +26,9 @@ class ProgressThread {
     void add(Communicator &comm);
     /// The thread does not touch it any more. Not while its lock is held.
     void remove(Communicator &comm);
-    /// Something is under way on one of them. A few nanoseconds where the thread is awake.
-    void wake();
+    /// Something is under way on one of them. A few nanoseconds where the thread is awake. `large`: to begin it takes
+    /// long, so the thread does not take the core of who calls this, but waits for another one, or for its turn.
+    void wake(bool large);
 
   private:
     void run();

@@ -219,7 +219,7 @@ TEST_P(RanksAsThreads, ProgressThreadBeginsWhatWasIssued) {
         EXPECT_EQ(comm.counters(0).chunks, chunks) << "sent by the call";
         EXPECT_EQ(comm.busy(), comm.size() > 1);
         thread->add(comm);
-        thread->wake();
+        thread->wake(true);
         for (int turn = 0; comm.busy() && turn < 60'000; ++turn)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         EXPECT_FALSE(comm.busy()) << "the thread did not carry it out";
