@@ -3,6 +3,14 @@
 #include "telemetry.h"
 
 namespace flx {
+namespace {
+
+// Copied by clear(): what is put together on the stack and read at once waits until all that was written before, also
+// for other cores, is in the cache.
+const Operation kNoOperation{};
+const Choice kNoChoice{};
+
+}  // namespace
 
 std::byte *Pending::aside(size_t bytes) {
     if (asides_used == asides.size())
@@ -16,10 +24,6 @@ std::byte *Pending::aside(size_t bytes) {
 }
 
 void Pending::clear() {
-    // Copied: what is put together on the stack and read at once waits until all that was written before, also for
-    // other cores, is in the cache.
-    static const Operation kNoOperation{};
-    static const Choice kNoChoice{};
     operation = kNoOperation;
     choice = kNoChoice;
     blocks = Blocks();
