@@ -199,6 +199,7 @@ class Communicator final : private Router, private Watch {
     bool arm() override;
     void disarm() override;
     void sleep(int64_t ns) override;
+    bool doze() override;
     Status check_peer(const Awaited &awaited, int64_t waited_ns, bool &answering);
     Status check_host();
     void list_awaited();
@@ -348,6 +349,7 @@ class Communicator final : private Router, private Watch {
 
     std::unique_ptr<Planner> planner_;
     WaitPolicy wait_policy_;
+    bool woken_ = false;  ///< what comes from other hosts, which is all that can come, ends a sleep
     uint64_t sequence_ = 0;
     MessageCounts message_counts_{0};
     std::vector<Link *> executor_links_;

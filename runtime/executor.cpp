@@ -347,15 +347,15 @@ Status Executor::run(const Operation &operation, const Plan &plan, Waiter &waite
     return {};
 }
 
-bool Executor::takes_long() const {
+bool Executor::takes_long(bool woken) const {
     constexpr double kMostRate = 2;  // bytes/ns
-    constexpr double kLongNs = 1e6;
+    const double long_ns = woken ? 0.15e6 : 1e6;
     // Ranks of one host copy, or wait for one that does: nothing is under way meanwhile.
     if (open_bytes_ < kTimedBytes || (link_mask_ & ~memory_links_) == 0)
         return false;
     const auto elapsed = static_cast<double>(now_ns() - began_ns_);
     const auto done = static_cast<double>(all_bytes_ - open_bytes_);
-    return done<kMostRate * elapsed &&static_cast<double>(open_bytes_) * elapsed> kLongNs * done;
+    return done<kMostRate * elapsed &&static_cast<double>(open_bytes_) * elapsed> long_ns * done;
 }
 
 bool Executor::is_mine(int peer, const ChunkHeader &header) const {

@@ -76,8 +76,8 @@ class Executor {
     /// After done(): ready for the next.
     void finish();
     /// Whether what is left takes milliseconds, at the rate of this operation so far, and that rate is so low that
-    /// nothing runs dry while this process sleeps for a moment.
-    [[nodiscard]] bool takes_long() const;
+    /// nothing runs dry while this process sleeps for a moment. `woken`: what comes ends that moment.
+    [[nodiscard]] bool takes_long(bool woken = false) const;
     /// Starts, and returns when done.
     Status run(const Operation &operation, const Plan &plan, Waiter &waiter);
 

@@ -537,8 +537,8 @@ Status Communicator::wait(Pending &waited) {
                 if (moved)
                     waiter.moved();
                 else if (!waited.done && !inbox_->set_aside_if_stuck(executor_links_))
-                    FLX_TRY(waited.executor != nullptr && waited.executor->takes_long() ? waiter.pause_at_ease()
-                                                                                        : waiter.pause());
+                    FLX_TRY(waited.executor != nullptr && waited.executor->takes_long(woken_) ? waiter.pause_at_ease()
+                                                                                              : waiter.pause());
             }
             inside.leave_rails();
             return rails_ != nullptr && running_.empty() ? settle(waiter) : Status();

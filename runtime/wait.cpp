@@ -6,12 +6,21 @@
 namespace flx {
 
 Status Waiter::nap() {
-    const timespec time{0, policy_.sleep_ns};
-    nanosleep(&time, nullptr);
+    // One that is woken often need not look at the program's own traffic each time.
+    constexpr int64_t kProgressNs = 500'000;
+    const bool woken = watch_.doze();
+    if (!woken) {
+        const timespec time{0, policy_.sleep_ns};
+        nanosleep(&time, nullptr);
+    }
     if (turns_ <= policy_.spins) {  // the count stays where pause() would begin to yield
         turns_ = policy_.spins + 1;
         began_ns_ = 0;
     }
+    const int64_t now = woken ? now_ns() : 0;
+    if (woken && now - looked_ns_ < kProgressNs)
+        return {};
+    looked_ns_ = now;
     return look_up();
 }
 

@@ -40,6 +40,8 @@ class Watch {
     virtual bool arm() { return false; }
     virtual void disarm() {}
     virtual void sleep(int64_t) {}
+    /// Sleeps until something comes from another host, a moment at most; false: nothing wakes.
+    virtual bool doze() { return false; }
 };
 
 struct WaitPolicy {
@@ -70,7 +72,7 @@ class Waiter {
     /// Like pause(), where what is awaited takes milliseconds at least: naps after a few turns, since on a busy machine
     /// one that sleeps gets a core when it wakes, and one that yields does not when it needs it.
     Status pause_at_ease() {
-        constexpr int kTurns = 4;
+        constexpr int kTurns = 2;
         if (++turns_ <= kTurns) {
             cpu_relax();
             return {};
@@ -100,6 +102,7 @@ class Waiter {
     int64_t sleep_ns_ = 0;  ///< the next sleep, where something wakes
     int64_t began_ns_ = 0;
     int64_t checked_ns_ = 0;
+    int64_t looked_ns_ = 0;  ///< after the last nap that something ended
 };
 
 }  // namespace flx

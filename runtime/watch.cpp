@@ -33,6 +33,15 @@ void Communicator::progress() {
     process_->move_others(*this);
 }
 
+/// What ranks of this host have to say wakes nobody, and the program's own traffic wants to be looked at.
+bool Communicator::doze() {
+    constexpr int64_t kMostNs = 500'000;
+    if (rails_ == nullptr || !rails_->doze(ranks_here_ > 1 ? wait_policy_.sleep_ns : kMostNs))
+        return woken_ = false;
+    woken_ = ranks_here_ == 1;
+    return true;
+}
+
 std::string Communicator::describe(int rank) const {
     return fmt::format("rank {} (pid {} on {})", rank, members_[rank].pid, members_[rank].hostname);
 }

@@ -84,7 +84,9 @@ Status Context::open(const RailSpec &spec, const RailOptions &options) {
     }
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
-    params.features = UCP_FEATURE_AM | (spec.rma ? UCP_FEATURE_RMA : 0);
+    // TCP waits for events anyway. Where memory is polled, a sender would have to signal each message.
+    const bool wakes = spec.tls == "tcp";
+    params.features = UCP_FEATURE_AM | (spec.rma ? UCP_FEATURE_RMA : 0) | (wakes ? UCP_FEATURE_WAKEUP : 0);
     std::string name = "flx-" + spec.name;
     params.name = name.c_str();
     status = ucp_init(&params, config, &context);
@@ -116,6 +118,8 @@ Status Context::open(const RailSpec &spec, const RailOptions &options) {
     }
     address.assign(reinterpret_cast<const char *>(bytes), length);
     ucp_worker_release_address(worker, bytes);
+    if (wakes && ucp_worker_get_efd(worker, &events) != UCS_OK)
+        events = -1;
     return {};
 }
 
@@ -135,6 +139,7 @@ bool Context::at_rest() const {
 
 void Context::close() {
     const Quiet quiet;
+    events = -1;
     if (worker != nullptr && !at_rest()) {
         log().debug("a rail's worker is left as it is: a peer that connected to it does not answer");
         worker = nullptr;

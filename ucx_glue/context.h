@@ -15,6 +15,7 @@ struct Context {
     ucp_context_h context = nullptr;
     ucp_worker_h worker = nullptr;
     std::string address;  ///< of the worker, opaque
+    int events = -1;      ///< readable when something comes, after ucp_worker_arm; -1: nothing tells
 
     Context() = default;
     Context(const Context &) = delete;

@@ -157,6 +157,20 @@ bool Line::progress(bool flush) {
     return moved;
 }
 
+bool Line::arm(std::vector<int> &events) {
+    for (const auto &rail : rails_) {
+        const int event = rail->arm();
+        if (event < 0)
+            return false;
+        events.push_back(event);
+    }
+    return true;
+}
+
+bool Line::tells() const {
+    return std::all_of(rails_.begin(), rails_.end(), [](const auto &rail) { return rail->tells(); });
+}
+
 bool Line::busy() const {
     return std::any_of(rails_.begin(), rails_.end(), [](const auto &rail) { return rail->busy(); });
 }

@@ -93,6 +93,10 @@ class Line {
     [[nodiscard]] bool wanted(const Target &target) const;
 
     bool progress(bool flush);
+    /// Rail::arm of all incarnations, added to `events`; false: something is there already.
+    bool arm(std::vector<int> &events);
+    /// Whether what comes wakes a process that sleeps.
+    [[nodiscard]] bool tells() const;
     [[nodiscard]] bool busy() const;
     [[nodiscard]] bool flushed() const;
     [[nodiscard]] bool settled() const;

@@ -269,6 +269,13 @@ bool Rail::progress(bool flush) {
     return moved;
 }
 
+int Rail::arm() {
+    const Quiet quiet;
+    if (!owing_.empty())
+        send_due_acks(true);
+    return ucp_worker_arm(context_.worker) == UCS_OK ? context_.events : -1;
+}
+
 void Rail::close_endpoint(Peer &peer) {
     const Quiet quiet;
     peer.remote.forget();

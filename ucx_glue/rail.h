@@ -158,6 +158,10 @@ class Rail {
 
     /// `flush`: sends all that is owed where nothing moved. Else what nobody waits for may stay until it can ride.
     bool progress(bool flush);
+    /// Where tells(): sends what is owed, and prepares to be woken: a descriptor that becomes readable when something
+    /// comes or can be sent. -1: something is there already.
+    [[nodiscard]] int arm();
+    [[nodiscard]] bool tells() const { return context_.events >= 0; }
     /// Whether this process waits for something on this rail.
     [[nodiscard]] bool busy() const { return live_unacknowledged_ > 0 || !flushed(); }
     /// Whether everything that this process owes its peers has left.

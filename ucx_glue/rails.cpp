@@ -1,5 +1,7 @@
 #include "rails.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -87,6 +89,35 @@ class RailsOverUcx final : public Rails {
                 moved |= line->progress(true);
         failover_.turn();
         return moved;
+    }
+
+    bool doze(int64_t most_ns) override {
+        // Nobody is inside a worker while this sleeps; what another thread takes meanwhile only ends the sleep.
+        thread_local std::vector<int> events;
+        thread_local std::vector<pollfd> polled;
+        {
+            const std::lock_guard guard(gate_);
+            events.clear();
+            bool idle = true;
+            for (const auto &line : lines()) {
+                if (!line->tells())
+                    return false;
+                idle = line->arm(events) && idle;
+            }
+            if (!idle)
+                most_ns = 0;
+        }
+        polled.clear();
+        for (const int event : events)
+            polled.push_back({event, POLLIN, 0});
+        constexpr int64_t kSecond = 1'000'000'000;
+        const timespec time{most_ns / kSecond, most_ns % kSecond};
+        if (most_ns > 0)
+            ppoll(polled.data(), polled.size(), &time, nullptr);
+        const std::lock_guard guard(gate_);
+        for (const auto &line : lines())
+            line->progress(false);
+        return true;
     }
 
     [[nodiscard]] bool flushed() const override {

@@ -87,6 +87,9 @@ class Rails {
     /// Moves all rails that have something outstanding, and sends what it owes the peers where nothing moved. True if
     /// something moved.
     virtual bool progress() = 0;
+    /// Sleeps until something comes or can be sent on a rail, at most so long; then all rails were moved once. False at
+    /// once where not all of them tell.
+    virtual bool doze(int64_t most_ns) = 0;
     /// Whether everything that this process owes its peers (acknowledgements, answers, chunks that were copied) has
     /// left.
     [[nodiscard]] virtual bool flushed() const = 0;

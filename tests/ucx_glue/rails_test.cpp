@@ -437,6 +437,48 @@ TEST_P(RailsOver, StartAndEndAreQuick) {
     EXPECT_LT(took, 2s);
 }
 
+TEST(Rails, ASleepEndsWhenSomethingComes) {
+    Pair pair(kTcp);
+    ASSERT_TRUE(pair.open());
+    pair.connect();
+    auto a = pair.link_a(1);
+    auto b = pair.link_b(1);
+    constexpr int64_t kLong = 20'000'000'000;
+    const std::vector<std::byte> data(4096);
+    const auto begin = std::chrono::steady_clock::now();
+    std::atomic<bool> came{false};
+    std::thread sender([&] {
+        for (uint32_t block = 0; block < 3; ++block) {
+            std::this_thread::sleep_for(20ms);
+            EXPECT_TRUE(wait_for([&] {
+                pair.b->progress();
+                return b->send(0, header_of(1, block, data.size()), data.data()) != SendResult::busy;
+            }));
+        }
+        while (!came) {
+            pair.b->progress();
+            sched_yield();
+        }
+    });
+    Arrival arrival;
+    for (int chunks = 0; chunks < 3;) {
+        EXPECT_TRUE(pair.a->doze(kLong));
+        for (; a->receive(1, arrival); ++chunks)
+            a->release(arrival);
+    }
+    came = true;
+    sender.join();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 15s);
+}
+
+TEST(Rails, NobodySleepsWhereAMessageWouldNotWake) {
+    const Pair pair(kPut);
+    ASSERT_TRUE(pair.open());
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_FALSE(pair.a->doze(20'000'000'000));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 15s);
+}
+
 TEST(Rails, SeveralThreadsMayUseOneRail) {
     RailOptions options;
     options.threads = true;
