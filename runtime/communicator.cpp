@@ -239,6 +239,10 @@ bool Communicator::begins_on_own_rail(int peer, size_t bytes) const {
            (lost_[peer] >> own_rail_ & 1) == 0;
 }
 
+double Communicator::rate(int link, int peer) const {
+    return routes_[members_[peer].host].controller->rate(link);
+}
+
 uint32_t Communicator::takers(int peer, size_t bytes) const {
     return begins_on_own_rail(peer, bytes) ? routes_[members_[peer].host].links & ~1U & ~lost_[peer] : 0;
 }
@@ -292,6 +296,17 @@ double Communicator::latency_seen(const Route &route, int index) const {
     return least / 2;
 }
 
+/// What the link carried to all routes since this was asked last. `routes`: how many those are.
+LinkSample Communicator::carried_to_all(int index, int &routes) {
+    const LinkCounters now = links_[index].link->timed();
+    const LinkCounters before = std::exchange(timed_[index], now);
+    routes = 0;
+    for (const Route &route : routes_)
+        if ((route.links >> index & 1) != 0 && carried(route, index).bytes != route.seen[index].bytes)
+            ++routes;
+    return {now.bytes - before.bytes, now.busy_ns - before.busy_ns};
+}
+
 /// Tells each route's controller what its links carried since it was told last.
 void Communicator::learn(const Pending &pending, int64_t elapsed_ns) {
     const Operation &operation = pending.operation;
@@ -300,6 +315,11 @@ void Communicator::learn(const Pending &pending, int64_t elapsed_ns) {
     if (plan != nullptr)
         bytes = pending.blocks.longest(operation.count, plan->schedule().blocks) * size_of(operation.dtype);
     const int phases = plan != nullptr ? plan->schedule().phases : 1;
+    std::array<LinkSample, kMaxLinks> to_all{};
+    std::array<int, kMaxLinks> routes{};
+    for (size_t index = 0; index < links_.size(); ++index)
+        if (links_[index].link != nullptr && links_[index].link->kind() == LinkKind::rail)
+            to_all[index] = carried_to_all(static_cast<int>(index), routes[index]);
     for (Route &route : routes_) {
         if (std::popcount(route.links) < 2)
             continue;
@@ -311,6 +331,7 @@ void Communicator::learn(const Pending &pending, int64_t elapsed_ns) {
             samples[index] = {now.bytes - route.seen[index].bytes, now.busy_ns - route.seen[index].busy_ns};
             route.seen[index] = now;
             bytes_carried += samples[index].bytes;
+            samples[index] = fair_sample(samples[index], to_all[index], routes[index]);
         }
         // Soon after the probe, and now and then.
         const bool looks = operation.sequence <= 64 || operation.sequence % 64 == 0;

@@ -190,6 +190,7 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] uint32_t incoming_links(int peer) const override { return incoming_[peer]; }
     [[nodiscard]] uint32_t outgoing_links(int peer) const override { return routes_[members_[peer].host].links; }
     [[nodiscard]] uint32_t takers(int peer, size_t bytes) const override;
+    [[nodiscard]] double rate(int link, int peer) const override;
     [[nodiscard]] bool may_move_cells() const override { return !forced_; }
     void lost(int link, int peer) override;
 
@@ -285,6 +286,7 @@ class Communicator final : private Router, private Watch {
     void report_change(Route &route, size_t bytes);
     void forget_probing();
     [[nodiscard]] LinkCounters carried(const Route &route, int index) const;
+    LinkSample carried_to_all(int index, int &routes);
     [[nodiscard]] double latency_seen(const Route &route, int index) const;
 
     std::shared_ptr<Process> process_;
@@ -339,7 +341,8 @@ class Communicator final : private Router, private Watch {
         std::vector<Told> told;          ///< by size class: what a user was last told
     };
     std::vector<Route> routes_;
-    std::vector<uint32_t> have_;      ///< by rank: links that it has, as a mask
+    std::array<LinkCounters, kMaxLinks> timed_{};  ///< totals to all routes that were learned from
+    std::vector<uint32_t> have_;                   ///< by rank: links that it has, as a mask
     std::vector<uint32_t> outgoing_;  ///< by host: links that this rank may send over, also when others are lost
     std::vector<uint32_t> incoming_;  ///< by peer: links that it may send over, as a mask
     std::vector<uint32_t> lost_;      ///< by peer: links that do not carry to it now, as a mask

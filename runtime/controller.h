@@ -35,6 +35,11 @@ struct LinkSample {
     uint64_t busy_ns = 0;
 };
 
+/// The sample of one route for a link that `routes` routes of this rank loaded in the same operation, `all` being what
+/// it carried to them together. Which route's chunks the link took first says nothing of the link, so each is told its
+/// part of the whole, unless `own` took so much longer that it is the peers who are slow.
+[[nodiscard]] LinkSample fair_sample(const LinkSample &own, const LinkSample &all, int routes);
+
 inline constexpr int kSizeClasses = 48;  ///< class of a message of b bytes: floor(log2(b))
 [[nodiscard]] int size_class(size_t bytes);
 inline constexpr int kMaxPhases = 2;

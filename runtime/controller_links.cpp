@@ -1,4 +1,5 @@
-/// What the controller is told of its links besides samples, and what it says of them.
+/// Samples of links that several routes load, what the controller is told of its links besides samples, and what it
+/// says of them.
 #include <fmt/format.h>
 
 #include <array>
@@ -13,7 +14,18 @@ namespace {
 
 constexpr double kLatencyWrong = 0.5;  // part of the probe's latency below which one seen takes its place
 
+constexpr double kPeersFault = 2.5;  // times its part of the whole, from which on a route is its peers' matter
+
 }  // namespace
+
+LinkSample fair_sample(const LinkSample &own, const LinkSample &all, int routes) {
+    if (routes < 2 || all.bytes == 0)
+        return own;
+    const double busy =
+        static_cast<double>(all.busy_ns) * static_cast<double>(own.bytes) / static_cast<double>(all.bytes) * routes;
+    return static_cast<double>(own.busy_ns) > kPeersFault * busy ? own
+                                                                 : LinkSample{own.bytes, static_cast<uint64_t>(busy)};
+}
 
 void Controller::set_usable(int link, bool usable_now) {
     if (link < 0 || link >= count_ || usable(link) == usable_now)

@@ -43,6 +43,8 @@ class Router {
     [[nodiscard]] virtual uint32_t outgoing_links(int /*peer*/) const { return 0; }
     /// Links that may take cells of a message of `bytes` to `peer` without a slice of their own, as a bit mask.
     [[nodiscard]] virtual uint32_t takers(int /*peer*/, size_t /*bytes*/) const { return 0; }
+    /// What `link` was found to deliver to `peer` in operations before, bytes/ns; 0: not known.
+    [[nodiscard]] virtual double rate(int /*link*/, int /*peer*/) const { return 0; }
     /// Whether cells may move between links that work. Not where shares are forced.
     [[nodiscard]] virtual bool may_move_cells() const { return true; }
     /// `link` was seen to be lost towards `peer` in the middle of an operation.
@@ -112,7 +114,8 @@ class Executor {
         uint64_t left = 0;    // bytes of its slices that were not sent
         uint64_t under = 0;   // bytes of this operation under way, as of this turn
         uint64_t before = 0;  // of earlier ones, which the peer may hold until it asks for them
-        double rate = 0;      // bytes/ns; 0: not known
+        double believed = 0;  // rate before this operation, bytes/ns; 0: not known
+        double rate = 0;      // now
         double latency_ns = 0;
     };
     struct Side {              // a peer that is sent to; links as bit masks
@@ -120,6 +123,7 @@ class Executor {
         uint32_t sharing = 0;  // have a slice in this operation, and may give and take cells
         uint32_t engaged = 0;  // sent something in this turn, or had no room
         uint32_t lost = 0;
+        size_t bytes = 0;   // in slices of those that share
         double end_ns = 0;  // when all will be there, from this turn on, if no link waits for another; 0: not known
     };
     struct State {

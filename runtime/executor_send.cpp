@@ -21,6 +21,9 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kEnough = 1 + 1.0 / 16;  // of the time until the end
+/// Of an operation of less than this a link's acknowledgements, which come when processes have a core, say less than
+/// what many operations before have shown.
+constexpr double kBriefNs = 10e6;
 /// Pieces smaller than this cost more than an even end is worth.
 constexpr size_t kLeastMove = 8 * 1024;
 
@@ -33,6 +36,10 @@ void Executor::look_at_paces() {
         side.end_ns = 0;
         if (std::popcount(side.sharing) < 2)
             continue;
+        double believed = 0;
+        for (uint32_t mask = side.sharing; mask != 0; mask &= mask - 1)
+            believed += lane(peer, std::countr_zero(mask)).believed;
+        const bool brief = static_cast<double>(side.bytes) < believed * kBriefNs;
         double rates = 0;
         double bytes = 0;
         bool known = true;
@@ -40,7 +47,7 @@ void Executor::look_at_paces() {
             const int link = std::countr_zero(mask);
             Lane &lane = this->lane(peer, link);
             const Pace pace = links_[link]->pace(peer);
-            lane.rate = pace.bytes_per_ns;
+            lane.rate = brief && lane.believed > 0 && !pace.late ? lane.believed : pace.bytes_per_ns;
             lane.latency_ns = pace.round_trip_ns / 2;
             // A message that the peer has not asked for yet says nothing about how fast the link empties.
             const uint64_t under = links_[link]->unacknowledged(peer);

@@ -130,6 +130,7 @@ class LentLink final : public Link {
     /// Towards a borrower that would be refused hardly anything: it takes no cells.
     [[nodiscard]] Pace pace(int peer) const override;
     [[nodiscard]] LinkCounters counters(int peer) const override { return rail_->counters(peer); }
+    [[nodiscard]] LinkCounters timed() const override { return rail_->timed(); }
     [[nodiscard]] LinkState state(int peer) const override { return rail_->state(peer); }
     [[nodiscard]] Status error(int peer) const override { return rail_->error(peer); }
 

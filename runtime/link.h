@@ -76,6 +76,7 @@ enum class LinkState : uint8_t {
 struct Pace {
     double bytes_per_ns = 0;   ///< delivered while it had enough to do; falls while nothing comes; 0: not known
     double round_trip_ns = 0;  ///< least time from a send to its acknowledgement that was seen; 0: not known
+    bool late = false;         ///< what is under way has not come for long
 };
 
 /// \see file comment. Peers are ranks of the communicator.
@@ -140,6 +141,8 @@ class Link {
     /// What is known of its speed. Links of unknown pace neither give nor take unsent cells while they work.
     [[nodiscard]] virtual Pace pace(int /*peer*/) const { return {}; }
     [[nodiscard]] virtual LinkCounters counters(int peer) const = 0;
+    /// To all peers together, of what is timed.
+    [[nodiscard]] virtual LinkCounters timed() const { return {}; }
     /// Whether it carries to `peer` now. May change in progress().
     [[nodiscard]] virtual LinkState state(int /*peer*/) const { return LinkState::up; }
     /// Success while the link to `peer` works, or while what it has lost can still reach the peer in another way.

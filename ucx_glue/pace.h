@@ -57,7 +57,8 @@ class PaceMeter {
     [[nodiscard]] Pace at(int64_t now_ns, size_t left, uint32_t chunks) const {
         Pace pace{rate_, round_trip_};
         const auto waited = static_cast<double>(now_ns - last_) - round_trip_;
-        if (chunks != 0 && waited > kLateNs)
+        pace.late = chunks != 0 && waited > kLateNs;
+        if (pace.late)
             pace.bytes_per_ns = std::min(rate_, static_cast<double>(left) / chunks / (waited - kLateNs / 2));
         return pace;
     }

@@ -247,6 +247,8 @@ void RailLink::started(const Outgoing &chunk) {
         side.busy_since = now_ns();
         side.pace.begun(side.busy_since);
     }
+    if (paced_ == 0)
+        busy_since_ = now_ns();
     side.paced_bytes += bytes;
     ++side.paced_chunks;
     ++paced_;
@@ -287,6 +289,12 @@ void RailLink::delivered(const Outgoing &chunk, int64_t now) {
     if (now > side.busy_since) {
         side.counters.busy_ns += static_cast<uint64_t>(now - side.busy_since);
         side.busy_since = now;
+    }
+    total_.bytes += bytes;
+    ++total_.chunks;
+    if (now > busy_since_) {
+        total_.busy_ns += static_cast<uint64_t>(now - busy_since_);
+        busy_since_ = now;
     }
 }
 

@@ -34,6 +34,7 @@ class RailLink final : public Link {
     [[nodiscard]] size_t outstanding() const override;
     [[nodiscard]] size_t unacknowledged(int peer) const override;
     [[nodiscard]] LinkCounters counters(int peer) const override;
+    [[nodiscard]] LinkCounters timed() const override { return total_; }
     [[nodiscard]] LinkState state(int peer) const override;
     [[nodiscard]] Status error(int peer) const override;
 
@@ -106,7 +107,9 @@ class RailLink final : public Link {
     Outgoing *finished_last_ = nullptr;
     std::vector<Completion> relayed_;  // not collected
     size_t outstanding_ = 0;
-    size_t paced_ = 0;       // chunks of those
+    size_t paced_ = 0;    // chunks of those
+    LinkCounters total_;  // of timed chunks
+    int64_t busy_since_ = 0;
     int64_t polled_ns_ = 0;  // acknowledgements that came by then were seen
     size_t astray_ = 0;      // chunks that have it as their home, and are with other links or none
     uint64_t ended_ = 0;

@@ -156,6 +156,25 @@ TEST(Balance, LeavesOutWhatIsUnusableOrUnknown) {
     EXPECT_EQ(total(balance(std::vector<LinkEstimate>{link_of(0, 1, 0, false)}, 8)), 0u);
 }
 
+TEST(FairSample, DoesNotDependOnTheOrderInWhichALinkServesRoutes) {
+    // 100 KB for each of three routes at 0.1 bytes/ns, one after the other, all asked for at once.
+    const LinkSample all{300'000, 3'000'000};
+    for (const uint64_t own_ns : {1'000'000, 2'000'000, 3'000'000}) {
+        const LinkSample fair = fair_sample({100'000, own_ns}, all, 3);
+        EXPECT_EQ(fair.bytes, 100'000U);
+        EXPECT_NEAR(static_cast<double>(fair.busy_ns), 3e6, 1);
+    }
+    EXPECT_EQ(fair_sample({100'000, 1'000'000}, all, 1).busy_ns, 1'000'000U) << "alone it had the link to itself";
+    EXPECT_EQ(fair_sample({100'000, 1'000'000}, {}, 3).busy_ns, 1'000'000U) << "nothing is known of the whole";
+    EXPECT_EQ(fair_sample({0, 0}, all, 3).bytes, 0U);
+}
+
+TEST(FairSample, LeavesSlowPeersTheirOwnTime) {
+    // Two routes take 1 ms each, the third one's peers take 40 ms.
+    EXPECT_EQ(fair_sample({100'000, 40'000'000}, {300'000, 40'000'000}, 3).busy_ns, 40'000'000U);
+    EXPECT_EQ(fair_sample({10'000, 40'000'000}, {210'000, 40'000'000}, 3).busy_ns, 40'000'000U);
+}
+
 TEST(Stage1, LinkThatOnlyTakesCyclesIsOff) {
     const std::vector<std::string> names{"shm", "lo"};
     // Together 12.44 + 0.70 = 13.14: no more than shared memory alone.

@@ -204,10 +204,12 @@ TEST_P(ExecutorRanks, AllAlgorithmsOverDifferentLinksAndVectors) {
 /// Half and half over two rails, whatever they do.
 class HalfRouter final : public Router {
   public:
-    explicit HalfRouter(bool may_move) : may_move_(may_move), vector_(make_partition(std::array{1.0, 1.0})) {}
+    HalfRouter(bool may_move, const std::array<double, 2> &rates)
+        : may_move_(may_move), rates_(rates), vector_(make_partition(std::array{1.0, 1.0})) {}
     const PartitionVector &vector(int, size_t, int) override { return vector_; }
     [[nodiscard]] uint32_t incoming_links(int) const override { return 3; }
     [[nodiscard]] uint32_t outgoing_links(int) const override { return 3; }
+    [[nodiscard]] double rate(int link, int) const override { return rates_[static_cast<size_t>(link)]; }
     [[nodiscard]] bool may_move_cells() const override { return may_move_; }
     void lost(int link, int) override { lost_links.push_back(link); }
 
@@ -215,13 +217,15 @@ class HalfRouter final : public Router {
 
   private:
     const bool may_move_;
+    const std::array<double, 2> rates_;
     const PartitionVector vector_;
 };
 
 struct TwoRails {
-    double other_pace = 1;  ///< of the second rail; the first has 1
-    int slowness = 0;       ///< of the second rail, see Fabric
-    int lose_after = -1;    ///< chunks that rank 0's second rail takes
+    double other_pace = 1;             ///< of the second rail; the first has 1
+    std::array<double, 2> believed{};  ///< before the operation
+    int slowness = 0;                  ///< of the second rail, see Fabric
+    int lose_after = -1;               ///< chunks that rank 0's second rail takes
     bool may_move = true;
     uint32_t early_bytes = 0;  ///< of a later operation, which rank 1 keeps; over the first rail
 };
@@ -247,7 +251,7 @@ std::array<uint64_t, 2> bytes_over(const TwoRails &rails, std::vector<int> *lost
             while (a.send(1, {9, 1, 0, 0, 0, 0, 1, rails.early_bytes, 0}, early.data()) == SendResult::busy) {
             }
         }
-        HalfRouter router(rails.may_move);
+        HalfRouter router(rails.may_move, rails.believed);
         Executor executor(rank, 2, 1, {&a, &b}, router);
         TestWatch watch(failed, 20'000'000'000);
         TestCall call;
@@ -289,6 +293,16 @@ TEST(MovedCells, StayWhereSharesAreForced) {
 
 TEST(MovedCells, StayWhereThePaceIsNotKnown) {
     const auto bytes = bytes_over({.other_pace = 0});
+    EXPECT_NEAR(static_cast<double>(bytes[0]), static_cast<double>(bytes[1]), kMaxCellBytes);
+}
+
+TEST(MovedCells, FollowWhatWasBelievedInAShortOperation) {
+    auto bytes = bytes_over({.other_pace = 0, .believed = {1, 0.1}, .slowness = 40});
+    for (int again = 0; again < 8 && bytes[1] >= bytes[0] / 3; ++again)
+        bytes = bytes_over({.other_pace = 0, .believed = {1, 0.1}, .slowness = 40});
+    EXPECT_LT(bytes[1], bytes[0] / 3) << "a rail of a tenth of the speed kept its half";
+    // At these rates it takes a tenth of a second, in which the pace shows itself.
+    bytes = bytes_over({.other_pace = 0, .believed = {1e-2, 1e-3}, .slowness = 5});
     EXPECT_NEAR(static_cast<double>(bytes[0]), static_cast<double>(bytes[1]), kMaxCellBytes);
 }
 
