@@ -1,6 +1,6 @@
 /// \file arrays.h
 /// Fortran's arrays as the bindings of module flx take them: C descriptors (ISO_Fortran_binding.h), which say type,
-/// size and strides; and what all bindings have in common.
+/// size and strides.
 #pragma once
 
 #include <ISO_Fortran_binding.h>
@@ -9,14 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <exception>
-#include <mutex>
 #include <string>
-#include <unordered_set>
-#include <utility>
 #include <vector>
 
-#include "flx.h"
+#include "call.h"
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -24,52 +20,13 @@ extern int flx_fortran_in_place;
 }
 #pragma GCC visibility pop
 
-#define TRY(expression)                                                        \
-    do {                                                                       \
-        if (const flx_status_t outcome = (expression); outcome != FLX_SUCCESS) \
-            return outcome;                                                    \
-    } while (false)
-
 namespace flx::fortran {
-
-/// Where this is not empty it is the thread's last error; else FLX has it.
-inline thread_local std::string sentence;
-
-inline flx_status_t refuse(std::string why) {
-    sentence = std::move(why);
-    return FLX_ERR_ARGUMENT;
-}
-
-/// Communicators with an open group, whose arrays must not be copied.
-class Groups {
-  public:
-    void set(flx_comm_t comm, bool open) {
-        const std::lock_guard guard(mutex_);
-        if (open)
-            open_.insert(comm);
-        else
-            open_.erase(comm);
-    }
-    bool has(flx_comm_t comm) {
-        const std::lock_guard guard(mutex_);
-        return open_.count(comm) != 0;
-    }
-
-  private:
-    std::mutex mutex_;
-    std::unordered_set<flx_comm_t> open_;
-};
-
-inline Groups &groups() {
-    static Groups all;
-    return all;
-}
 
 /// A Fortran array (or scalar) as elements in a row: where it lies, or a copy if it has holes.
 class Array {
   public:
     /// `filled`: its elements are to be read.
-    flx_status_t take(const CFI_cdesc_t *array, const char *name, bool filled, flx_comm_t comm) {
+    flx_status_t take(const Call &call, const CFI_cdesc_t *array, const char *name, bool filled) {
         array_ = array;
         count_ = 1;
         bool contiguous = true;
@@ -83,8 +40,8 @@ class Array {
         data_ = static_cast<std::byte *>(array->base_addr);
         if (contiguous || count_ == 0)
             return FLX_SUCCESS;
-        if (groups().has(comm))
-            return refuse(fmt::format("{} is not contiguous; in a group arrays must be", name));
+        if (const char *why = call.why_in_one_piece(); why != nullptr)
+            return refuse(fmt::format("{} is not contiguous; {} arrays must be", name, why));
         copy_.resize(count_ * array->elem_len);
         data_ = copy_.data();
         if (filled)
@@ -180,12 +137,6 @@ inline flx_status_t elements_of(const Array &array, int op, Elements &elements) 
         "FLX_LXOR");
 }
 
-inline flx_status_t check_alike(const Array &send, const Array &receive) {
-    if (send.type() == receive.type() && send.element() == receive.element())
-        return FLX_SUCCESS;
-    return refuse("sendbuf and recvbuf are of different types or kinds");
-}
-
 inline flx_status_t check_size(const char *name, size_t count, const char *what, size_t wanted) {
     if (count == wanted)
         return FLX_SUCCESS;
@@ -202,7 +153,7 @@ inline flx_status_t multiple_of(const char *name, size_t count, int size) {
 inline flx_status_t numbers_of(const CFI_cdesc_t *array, const char *name, int size, size_t factor,
                                std::vector<size_t> &numbers) {
     Array row;
-    if (const flx_status_t status = row.take(array, name, true, nullptr); status != FLX_SUCCESS)
+    if (const flx_status_t status = row.take(Call(), array, name, true); status != FLX_SUCCESS)
         return status;
     if ((row.type() & CFI_type_mask) != CFI_type_Integer || (row.element() != 4 && row.element() != 8))
         return refuse(fmt::format("{} is not of integers of 4 or 8 bytes", name));
@@ -218,28 +169,64 @@ inline flx_status_t numbers_of(const CFI_cdesc_t *array, const char *name, int s
     return FLX_SUCCESS;
 }
 
-template <typename Body>
-flx_status_t guarded(Body &&body) {
-    try {
-        sentence.clear();
-        return body();
-    } catch (const std::exception &error) {
-        sentence = error.what();
-        return FLX_ERR_SYSTEM;
-    }
-}
+/// What a collective sends and receives.
+struct Buffers {
+    Array send;
+    Array receive;
+    const void *in = nullptr;  ///< as FLX takes them
+    void *out = nullptr;
 
-/// sendbuf as FLX takes it.
-inline flx_status_t take_input(const CFI_cdesc_t *sendbuf, const Array &receive, flx_comm_t comm, Array &send,
-                               const void *&data) {
-    if (in_place(sendbuf)) {
-        data = FLX_IN_PLACE;
+    /// `kept`: parts of recvbuf are not written, and stay as they are.
+    flx_status_t take(const Call &call, const CFI_cdesc_t *sendbuf, const CFI_cdesc_t *recvbuf, bool kept = false) {
+        const bool stays = in_place(sendbuf);
+        TRY(receive.take(call, recvbuf, "recvbuf", stays || kept));
+        out = receive.data();
+        if (stays) {
+            in = FLX_IN_PLACE;
+            return FLX_SUCCESS;
+        }
+        TRY(take_input(call, sendbuf));
+        return check_alike();
+    }
+    /// Where there is no output: off the root.
+    flx_status_t take_input(const Call &call, const CFI_cdesc_t *sendbuf) {
+        TRY(not_in_place(sendbuf, "sendbuf"));
+        TRY(send.take(call, sendbuf, "sendbuf", true));
+        in = send.data();
         return FLX_SUCCESS;
     }
-    TRY(send.take(sendbuf, "sendbuf", true, comm));
-    data = send.data();
-    return check_alike(send, receive);
-}
+    /// For what a root sends.
+    flx_status_t take_scattered(const Call &call, const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, bool root) {
+        out = FLX_IN_PLACE;
+        if (!root)
+            TRY(not_in_place(recvbuf, "recvbuf"));
+        if (!in_place(recvbuf)) {
+            TRY(receive.take(call, recvbuf, "recvbuf", false));
+            out = receive.data();
+        }
+        if (!root)
+            return FLX_SUCCESS;
+        TRY(take_input(call, sendbuf));
+        return out == FLX_IN_PLACE ? FLX_SUCCESS : check_alike();
+    }
+    [[nodiscard]] bool stay() const { return in == FLX_IN_PLACE; }
+
+    [[nodiscard]] flx_status_t check_alike() const {
+        if (send.type() == receive.type() && send.element() == receive.element())
+            return FLX_SUCCESS;
+        return refuse("sendbuf and recvbuf are of different types or kinds");
+    }
+    /// Both have as many elements.
+    [[nodiscard]] flx_status_t check_equal() const {
+        return stay() ? FLX_SUCCESS : check_size("sendbuf", send.count(), "as many as in recvbuf:", receive.count());
+    }
+    /// recvbuf has as many as all ranks' sendbuf.
+    [[nodiscard]] flx_status_t check_gathered(int size) const {
+        if (stay())
+            return multiple_of("recvbuf", receive.count(), size);
+        return check_size("recvbuf", receive.count(), "those of sendbuf from each rank:", send.count() * size);
+    }
+};
 
 /// Uneven blocks of an array, one for each rank, in bytes.
 struct Blocks {

@@ -1,4 +1,4 @@
-/// Collectives of module flx with a root, with uneven blocks, and scans.
+/// Collectives of module flx with a root or with uneven blocks.
 #include <numeric>
 
 #include "arrays.h"
@@ -15,20 +15,145 @@ flx_status_t place_in(flx_comm_t comm, Place &place) {
     return flx_comm_size(comm, &place.size);
 }
 
-using Scan = flx_status_t (*)(const void *, void *, size_t, flx_dtype_t, flx_op_t, flx_comm_t);
-flx_status_t scan_by(Scan scan, const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, int op, flx_comm_t comm) {
-    Array send;
-    Array receive;
+flx_status_t reduce(const Call &call, const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, int op, int root) {
+    Place place;
+    TRY(place_in(call.comm, place));
+    Buffers buffers;
     Elements elements;
-    const void *data = nullptr;
-    // The first rank's is not written by an exscan.
-    TRY(receive.take(recvbuf, "recvbuf", true, comm));
-    TRY(take_input(sendbuf, receive, comm, send, data));
-    if (data != FLX_IN_PLACE)
-        TRY(check_size("sendbuf", send.count(), "as many as in recvbuf:", receive.count()));
-    TRY(elements_of(receive, op, elements));
-    return receive.deliver(
-        scan(data, receive.data(), receive.count() * elements.factor, elements.dtype, static_cast<flx_op_t>(op), comm));
+    if (place.rank == root) {
+        TRY(buffers.take(call, sendbuf, recvbuf));
+        TRY(buffers.check_equal());
+    } else {
+        TRY(buffers.take_input(call, sendbuf));
+    }
+    const Array &array = buffers.stay() ? buffers.receive : buffers.send;
+    TRY(elements_of(array, op, elements));
+    return buffers.receive.deliver(FORMS(reduce)(call, buffers.in, buffers.out, array.count() * elements.factor,
+                                                 elements.dtype, static_cast<flx_op_t>(op), root));
+}
+
+flx_status_t reduce_scatter(const Call &call, const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf,
+                            const CFI_cdesc_t *recvcounts, int op) {
+    Place place;
+    TRY(place_in(call.comm, place));
+    Buffers buffers;
+    Elements elements;
+    TRY(buffers.take(call, sendbuf, recvbuf));
+    TRY(elements_of(buffers.receive, op, elements));
+    std::vector<size_t> counts;
+    TRY(numbers_of(recvcounts, "recvcounts", place.size, elements.factor, counts));
+    const size_t all = std::accumulate(counts.begin(), counts.end(), size_t{0}) / elements.factor;
+    if (buffers.stay()) {
+        TRY(check_size("recvbuf", buffers.receive.count(), "those of all blocks:", all));
+    } else {
+        TRY(check_size("sendbuf", buffers.send.count(), "those of all blocks:", all));
+        TRY(check_size("recvbuf", buffers.receive.count(),
+                       "those of this rank's block:", counts[place.rank] / elements.factor));
+    }
+    return buffers.receive.deliver(
+        FORMS(reduce_scatter)(call, buffers.in, buffers.out, counts.data(), elements.dtype, static_cast<flx_op_t>(op)));
+}
+
+/// The blocks of recvbuf. What lies between them stays as it is.
+flx_status_t take_gathered(const Call &call, const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf,
+                           const CFI_cdesc_t *recvcounts, const CFI_cdesc_t *displs, const Place &place,
+                           Buffers &buffers, Blocks &blocks) {
+    TRY(buffers.take(call, sendbuf, recvbuf, true));
+    TRY(blocks.take(recvcounts, "recvcounts", displs, "displs", buffers.receive, "recvbuf", place.size));
+    if (buffers.stay())
+        return FLX_SUCCESS;
+    return check_size("sendbuf", buffers.send.count(),
+                      "those of this rank's block:", blocks.counts[place.rank] / buffers.receive.element());
+}
+
+flx_status_t allgatherv(const Call &call, const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf,
+                        const CFI_cdesc_t *recvcounts, const CFI_cdesc_t *displs) {
+    Place place;
+    TRY(place_in(call.comm, place));
+    Buffers buffers;
+    Blocks blocks;
+    TRY(take_gathered(call, sendbuf, recvbuf, recvcounts, displs, place, buffers, blocks));
+    return buffers.receive.deliver(FORMS(allgatherv)(call, buffers.in, buffers.send.bytes(), buffers.out,
+                                                     blocks.counts.data(), blocks.displs.data(), FLX_UINT8));
+}
+
+flx_status_t gather(const Call &call, const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, int root) {
+    Place place;
+    TRY(place_in(call.comm, place));
+    Buffers buffers;
+    size_t bytes = 0;
+    if (place.rank == root) {
+        TRY(buffers.take(call, sendbuf, recvbuf));
+        TRY(buffers.check_gathered(place.size));
+        bytes = buffers.receive.bytes() / place.size;
+    } else {
+        TRY(buffers.take_input(call, sendbuf));
+        bytes = buffers.send.bytes();
+    }
+    return buffers.receive.deliver(FORMS(gather)(call, buffers.in, buffers.out, bytes, FLX_UINT8, root));
+}
+
+flx_status_t gatherv(const Call &call, const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, const CFI_cdesc_t *recvcounts,
+                     const CFI_cdesc_t *displs, int root) {
+    Place place;
+    TRY(place_in(call.comm, place));
+    Buffers buffers;
+    Blocks blocks;
+    if (place.rank == root)
+        TRY(take_gathered(call, sendbuf, recvbuf, recvcounts, displs, place, buffers, blocks));
+    else
+        TRY(buffers.take_input(call, sendbuf));
+    return buffers.receive.deliver(FORMS(gatherv)(call, buffers.in, buffers.send.bytes(), buffers.out,
+                                                  blocks.counts.data(), blocks.displs.data(), FLX_UINT8, root));
+}
+
+flx_status_t scatter(const Call &call, const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, int root) {
+    Place place;
+    TRY(place_in(call.comm, place));
+    Buffers buffers;
+    TRY(buffers.take_scattered(call, sendbuf, recvbuf, place.rank == root));
+    size_t bytes = buffers.receive.bytes();
+    if (place.rank == root) {
+        TRY(multiple_of("sendbuf", buffers.send.count(), place.size));
+        bytes = buffers.send.bytes() / place.size;
+        if (buffers.out != FLX_IN_PLACE)
+            TRY(check_size("sendbuf", buffers.send.count(),
+                           "those of recvbuf for each rank:", buffers.receive.count() * place.size));
+    }
+    return buffers.receive.deliver(FORMS(scatter)(call, buffers.in, buffers.out, bytes, FLX_UINT8, root));
+}
+
+flx_status_t scatterv(const Call &call, const CFI_cdesc_t *sendbuf, const CFI_cdesc_t *sendcounts,
+                      const CFI_cdesc_t *displs, CFI_cdesc_t *recvbuf, int root) {
+    Place place;
+    TRY(place_in(call.comm, place));
+    Buffers buffers;
+    Blocks blocks;
+    TRY(buffers.take_scattered(call, sendbuf, recvbuf, place.rank == root));
+    if (place.rank == root) {
+        TRY(blocks.take(sendcounts, "sendcounts", displs, "displs", buffers.send, "sendbuf", place.size));
+        if (buffers.out != FLX_IN_PLACE)
+            TRY(check_size("recvbuf", buffers.receive.count(),
+                           "those of this rank's block:", blocks.counts[place.rank] / buffers.send.element()));
+    }
+    return buffers.receive.deliver(FORMS(scatterv)(call, buffers.in, blocks.counts.data(), blocks.displs.data(),
+                                                   buffers.out, buffers.receive.bytes(), FLX_UINT8, root));
+}
+
+flx_status_t alltoallv(const Call &call, const CFI_cdesc_t *sendbuf, const CFI_cdesc_t *sendcounts,
+                       const CFI_cdesc_t *sdispls, CFI_cdesc_t *recvbuf, const CFI_cdesc_t *recvcounts,
+                       const CFI_cdesc_t *rdispls) {
+    int size = 1;
+    TRY(flx_comm_size(call.comm, &size));
+    Buffers buffers;
+    Blocks out;
+    Blocks in;
+    TRY(buffers.take(call, sendbuf, recvbuf, true));  // what lies between the blocks stays as it is
+    if (!buffers.stay())
+        TRY(out.take(sendcounts, "sendcounts", sdispls, "sdispls", buffers.send, "sendbuf", size));
+    TRY(in.take(recvcounts, "recvcounts", rdispls, "rdispls", buffers.receive, "recvbuf", size));
+    return buffers.receive.deliver(FORMS(alltoallv)(call, buffers.in, buffers.out, out.counts.data(), out.displs.data(),
+                                                    in.counts.data(), in.displs.data(), FLX_UINT8));
 }
 
 }  // namespace
@@ -39,160 +164,35 @@ using namespace flx::fortran;
 #pragma GCC visibility push(default)
 extern "C" {
 
-flx_status_t flx_fortran_scan(const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, int op, flx_comm_t comm) {
-    return guarded([&] { return scan_by(flx_scan, sendbuf, recvbuf, op, comm); });
-}
-
-flx_status_t flx_fortran_exscan(const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, int op, flx_comm_t comm) {
-    return guarded([&] { return scan_by(flx_exscan, sendbuf, recvbuf, op, comm); });
-}
-
-flx_status_t flx_fortran_reduce_scatter(const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, const CFI_cdesc_t *recvcounts,
-                                        int op, flx_comm_t comm) {
-    return guarded([&]() -> flx_status_t {
-        Place place;
-        TRY(place_in(comm, place));
-        Array send;
-        Array receive;
-        Elements elements;
-        const void *data = nullptr;
-        TRY(receive.take(recvbuf, "recvbuf", in_place(sendbuf), comm));
-        TRY(take_input(sendbuf, receive, comm, send, data));
-        TRY(elements_of(receive, op, elements));
-        std::vector<size_t> counts;
-        TRY(numbers_of(recvcounts, "recvcounts", place.size, elements.factor, counts));
-        const size_t all = std::accumulate(counts.begin(), counts.end(), size_t{0}) / elements.factor;
-        if (data == FLX_IN_PLACE) {
-            TRY(check_size("recvbuf", receive.count(), "those of all blocks:", all));
-        } else {
-            TRY(check_size("sendbuf", send.count(), "those of all blocks:", all));
-            TRY(check_size("recvbuf", receive.count(),
-                           "those of this rank's block:", counts[place.rank] / elements.factor));
-        }
-        return receive.deliver(
-            flx_reduce_scatter(data, receive.data(), counts.data(), elements.dtype, static_cast<flx_op_t>(op), comm));
-    });
-}
-
-flx_status_t flx_fortran_allgatherv(const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, const CFI_cdesc_t *recvcounts,
-                                    const CFI_cdesc_t *displs, flx_comm_t comm) {
-    return guarded([&]() -> flx_status_t {
-        Place place;
-        TRY(place_in(comm, place));
-        Array send;
-        Array receive;
-        const void *data = nullptr;
-        TRY(receive.take(recvbuf, "recvbuf", true, comm));  // what lies between the blocks stays as it is
-        TRY(take_input(sendbuf, receive, comm, send, data));
-        Blocks blocks;
-        TRY(blocks.take(recvcounts, "recvcounts", displs, "displs", receive, "recvbuf", place.size));
-        if (data != FLX_IN_PLACE)
-            TRY(check_size("sendbuf", send.count(),
-                           "those of this rank's block:", blocks.counts[place.rank] / receive.element()));
-        return receive.deliver(flx_allgatherv(data, send.bytes(), receive.data(), blocks.counts.data(),
-                                              blocks.displs.data(), FLX_UINT8, comm));
-    });
-}
-
-flx_status_t flx_fortran_gather(const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, int root, flx_comm_t comm) {
-    return guarded([&]() -> flx_status_t {
-        Place place;
-        TRY(place_in(comm, place));
-        Array send;
-        Array receive;
-        const void *data = nullptr;
-        if (place.rank != root) {
-            TRY(not_in_place(sendbuf, "sendbuf"));
-            TRY(send.take(sendbuf, "sendbuf", true, comm));
-            return flx_gather(send.data(), nullptr, send.bytes(), FLX_UINT8, root, comm);
-        }
-        TRY(receive.take(recvbuf, "recvbuf", in_place(sendbuf), comm));
-        TRY(take_input(sendbuf, receive, comm, send, data));
-        if (data == FLX_IN_PLACE)
-            TRY(multiple_of("recvbuf", receive.count(), place.size));
-        else
-            TRY(check_size("recvbuf", receive.count(), "those of sendbuf from each rank:", send.count() * place.size));
-        return receive.deliver(flx_gather(data, receive.data(), receive.bytes() / place.size, FLX_UINT8, root, comm));
-    });
-}
-
-flx_status_t flx_fortran_gatherv(const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, const CFI_cdesc_t *recvcounts,
-                                 const CFI_cdesc_t *displs, int root, flx_comm_t comm) {
-    return guarded([&]() -> flx_status_t {
-        Place place;
-        TRY(place_in(comm, place));
-        Array send;
-        Array receive;
-        const void *data = nullptr;
-        if (place.rank != root) {
-            TRY(not_in_place(sendbuf, "sendbuf"));
-            TRY(send.take(sendbuf, "sendbuf", true, comm));
-            return flx_gatherv(send.data(), send.bytes(), nullptr, nullptr, nullptr, FLX_UINT8, root, comm);
-        }
-        TRY(receive.take(recvbuf, "recvbuf", true, comm));
-        TRY(take_input(sendbuf, receive, comm, send, data));
-        Blocks blocks;
-        TRY(blocks.take(recvcounts, "recvcounts", displs, "displs", receive, "recvbuf", place.size));
-        if (data != FLX_IN_PLACE)
-            TRY(check_size("sendbuf", send.count(),
-                           "those of this rank's block:", blocks.counts[place.rank] / receive.element()));
-        return receive.deliver(flx_gatherv(data, send.bytes(), receive.data(), blocks.counts.data(),
-                                           blocks.displs.data(), FLX_UINT8, root, comm));
-    });
-}
-
-flx_status_t flx_fortran_scatter(const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, int root, flx_comm_t comm) {
-    return guarded([&]() -> flx_status_t {
-        Place place;
-        TRY(place_in(comm, place));
-        Array send;
-        Array receive;
-        const bool stays = in_place(recvbuf);
-        if (place.rank != root)
-            TRY(not_in_place(recvbuf, "recvbuf"));
-        if (!stays)
-            TRY(receive.take(recvbuf, "recvbuf", false, comm));
-        if (place.rank != root)
-            return receive.deliver(flx_scatter(nullptr, receive.data(), receive.bytes(), FLX_UINT8, root, comm));
-        TRY(send.take(sendbuf, "sendbuf", true, comm));
-        TRY(multiple_of("sendbuf", send.count(), place.size));
-        if (!stays) {
-            TRY(check_alike(send, receive));
-            TRY(check_size("sendbuf", send.count(), "those of recvbuf for each rank:", receive.count() * place.size));
-        }
-        return receive.deliver(flx_scatter(send.data(), stays ? FLX_IN_PLACE : receive.data(),
-                                           send.bytes() / place.size, FLX_UINT8, root, comm));
-    });
-}
-
-flx_status_t flx_fortran_scatterv(const CFI_cdesc_t *sendbuf, const CFI_cdesc_t *sendcounts, const CFI_cdesc_t *displs,
-                                  CFI_cdesc_t *recvbuf, int root, flx_comm_t comm) {
-    return guarded([&]() -> flx_status_t {
-        Place place;
-        TRY(place_in(comm, place));
-        Array send;
-        Array receive;
-        const bool stays = in_place(recvbuf);
-        if (place.rank != root)
-            TRY(not_in_place(recvbuf, "recvbuf"));
-        if (!stays)
-            TRY(receive.take(recvbuf, "recvbuf", false, comm));
-        void *const data = stays ? FLX_IN_PLACE : receive.data();
-        if (place.rank != root)
-            return receive.deliver(
-                flx_scatterv(nullptr, nullptr, nullptr, receive.data(), receive.bytes(), FLX_UINT8, root, comm));
-        TRY(send.take(sendbuf, "sendbuf", true, comm));
-        Blocks blocks;
-        TRY(blocks.take(sendcounts, "sendcounts", displs, "displs", send, "sendbuf", place.size));
-        if (!stays) {
-            TRY(check_alike(send, receive));
-            TRY(check_size("recvbuf", receive.count(),
-                           "those of this rank's block:", blocks.counts[place.rank] / send.element()));
-        }
-        return receive.deliver(flx_scatterv(send.data(), blocks.counts.data(), blocks.displs.data(), data,
-                                            receive.bytes(), FLX_UINT8, root, comm));
-    });
-}
+EXPORT_COLLECTIVE(reduce,
+                  (const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, const int *op, const int *root,
+                   const flx_comm_t *comm),
+                  sendbuf, recvbuf, *op, *root)
+EXPORT_COLLECTIVE(reduce_scatter,
+                  (const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, const CFI_cdesc_t *recvcounts, const int *op,
+                   const flx_comm_t *comm),
+                  sendbuf, recvbuf, recvcounts, *op)
+EXPORT_COLLECTIVE(allgatherv,
+                  (const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, const CFI_cdesc_t *recvcounts,
+                   const CFI_cdesc_t *displs, const flx_comm_t *comm),
+                  sendbuf, recvbuf, recvcounts, displs)
+EXPORT_COLLECTIVE(gather, (const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, const int *root, const flx_comm_t *comm),
+                  sendbuf, recvbuf, *root)
+EXPORT_COLLECTIVE(gatherv,
+                  (const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, const CFI_cdesc_t *recvcounts,
+                   const CFI_cdesc_t *displs, const int *root, const flx_comm_t *comm),
+                  sendbuf, recvbuf, recvcounts, displs, *root)
+EXPORT_COLLECTIVE(scatter, (const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, const int *root, const flx_comm_t *comm),
+                  sendbuf, recvbuf, *root)
+EXPORT_COLLECTIVE(scatterv,
+                  (const CFI_cdesc_t *sendbuf, const CFI_cdesc_t *sendcounts, const CFI_cdesc_t *displs,
+                   CFI_cdesc_t *recvbuf, const int *root, const flx_comm_t *comm),
+                  sendbuf, sendcounts, displs, recvbuf, *root)
+EXPORT_COLLECTIVE(alltoallv,
+                  (const CFI_cdesc_t *sendbuf, const CFI_cdesc_t *sendcounts, const CFI_cdesc_t *sdispls,
+                   CFI_cdesc_t *recvbuf, const CFI_cdesc_t *recvcounts, const CFI_cdesc_t *rdispls,
+                   const flx_comm_t *comm),
+                  sendbuf, sendcounts, sdispls, recvbuf, recvcounts, rdispls)
 
 }  // extern "C"
 #pragma GCC visibility pop
