@@ -476,6 +476,7 @@ void Communicator::close() {
     if (thread_)
         thread_->remove(*this);
     thread_.reset();
+    process_->remove(*this);
     if (!broken_.ok() || size_ == 1)
         return;
     close_devices();

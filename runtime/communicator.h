@@ -233,8 +233,10 @@ class Communicator final : private Router, private Watch {
     // What is under way (issue.cpp).
     class Inside;
     struct WakeThread;
+    /// Calls against other threads that move what is under way: the progress thread, or one that waits elsewhere. A
+    /// program of one thread has neither.
     [[nodiscard]] std::unique_lock<std::recursive_mutex> guard() {
-        return thread_ ? std::unique_lock(mutex_) : std::unique_lock<std::recursive_mutex>();
+        return locks_ ? std::unique_lock(mutex_) : std::unique_lock<std::recursive_mutex>();
     }
     [[nodiscard]] Call scaled(const Call &call, Pending &memory);
     [[nodiscard]] Status check_outside() const;
@@ -368,8 +370,10 @@ class Communicator final : private Router, private Watch {
     std::vector<Call> grouped_;               ///< and its reductions
     bool inside_ = false;                     ///< a call of this library is at work here
     bool left_to_steps_ = false;              ///< carry_out() did nothing: a rank's buffer cannot be reached by others
+    uint32_t looks_ = 0;                      ///< for operations that were not done
     int64_t left_ns_ = 0;                     ///< when it was last, with something under way
-    std::recursive_mutex mutex_;              ///< of all calls, where a progress thread makes some
+    bool locks_ = false;                      ///< calls take mutex_
+    std::recursive_mutex mutex_;              ///< of all calls, where other threads may move what is under way
     std::atomic<bool> busy_{false};           ///< as of the last call's end
     std::shared_ptr<ProgressThread> thread_;  ///< null: progress is made in calls alone
     Status broken_;

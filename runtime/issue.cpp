@@ -224,9 +224,14 @@ Status Communicator::add_to_group(const Call &call) {
 }
 
 bool Communicator::completed(Pending &pending, bool &moved) {
+    constexpr uint32_t kLooksPerProgress = 16;
     const auto lock = guard();
-    if (!pending.done)
-        (void)poke(&pending, moved);  // an error is the operation's status
+    if (pending.done)
+        return true;
+    (void)poke(&pending, moved);  // an error is the operation's status
+    // Who tests in a loop must not keep a peer waiting that waits on another communicator first.
+    if (!pending.done && !thread_ && ++looks_ % kLooksPerProgress == 0)
+        process_->move_others(*this);
     return pending.done;
 }
 

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 #include "communicator.h"
 #include "log.h"
@@ -88,20 +90,50 @@ int Process::index_of(uint64_t uid) {
     return peers_.try_emplace(uid, static_cast<int>(peers_.size())).first->second;
 }
 
+/// Whoever has the list of communicators. In the hands of one that moves them it may take as long as an error is
+/// investigated.
+class Process::List {
+  public:
+    explicit List(Process &process) : process_(process), mine_(!process.listed_.exchange(true, kOrder)) {}
+    ~List() {
+        if (mine_)
+            process_.listed_.store(false, std::memory_order_release);
+    }
+    List(const List &) = delete;
+    List &operator=(const List &) = delete;
+
+    /// False: somebody else has it, which may be a call of this thread.
+    [[nodiscard]] bool mine() const { return mine_; }
+    void wait() {
+        constexpr std::chrono::microseconds kNap{20};
+        while (!mine_) {
+            std::this_thread::sleep_for(kNap);
+            mine_ = !process_.listed_.exchange(true, kOrder);
+        }
+    }
+
+  private:
+    static constexpr std::memory_order kOrder = std::memory_order_acquire;
+    Process &process_;
+    bool mine_;
+};
+
 void Process::add(Communicator &comm) {
-    const std::lock_guard guard(mutex_);
+    List list(*this);
+    list.wait();
     communicators_.push_back(&comm);
 }
 
 void Process::remove(Communicator &comm) {
-    const std::lock_guard guard(mutex_);
+    List list(*this);
+    list.wait();
     std::erase(communicators_, &comm);
 }
 
 void Process::move_others(const Communicator &comm) {
-    if (threads_)
+    const List list(*this);
+    if (!list.mine())  // then another wait moves them
         return;
-    // The program's one thread is here: none is made or freed meanwhile.
     for (Communicator *other : communicators_)
         if (other != &comm && other->busy())
             other->move_in_thread();

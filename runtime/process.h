@@ -56,12 +56,14 @@ class Process {
     /// peers that used a rail once know its address. Rails that fail are in problems(). Thread-safe.
     ucx::Rails *open_rails(const probe::RailPlan &plan);
 
-    /// Communicators that can be used. Thread-safe.
+    /// Communicators that can be used. Nobody moves one any more that was removed. Thread-safe.
     void add(Communicator &comm);
     void remove(Communicator &comm);
-    /// Moves what is under way on all but `comm`, on which the caller waits: a peer may wait for that first. Nothing
-    /// where other threads may be inside them, or move them.
+    /// Moves what is under way on all but `comm`, on which the caller waits: a peer may wait for that first. One that
+    /// another thread is in is left to it.
     void move_others(const Communicator &comm);
+    /// Whether another thread may move a communicator while its own is not in it.
+    [[nodiscard]] bool threads() const { return threads_; }
 
     /// `ranks` of the program are on this host, as far as a communicator or the launcher knows. The most so far.
     int ranks_here(int ranks);
@@ -99,8 +101,10 @@ class Process {
     std::unordered_map<uint64_t, int> peers_;
     std::unique_ptr<ucx::Rails> rails_;
     std::unique_ptr<Guard> guard_;
-    std::vector<Communicator *> communicators_;
     int ranks_here_ = 1;
+    class List;
+    std::atomic<bool> listed_{false};  ///< somebody has the list
+    std::vector<Communicator *> communicators_;
     alignas(64) std::atomic<int> inside_rails_{0};
 };
 

@@ -30,7 +30,8 @@ void Communicator::progress() {
     bootstrap_->progress();
     if (rails_ != nullptr)
         rails_->progress();
-    process_->move_others(*this);
+    if (!thread_)  // which moves them all
+        process_->move_others(*this);
 }
 
 /// What ranks of this host have to say wakes nobody, and the program's own traffic wants to be looked at.

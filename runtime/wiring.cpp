@@ -572,7 +572,9 @@ Status Communicator::make_routes() {
     idle_executors_.reserve(kUsual);
     idle_executors_.push_back(&idle_executor());
     recycle(acquire());
+    locks_ = process_->threads();
     if (config_.text("FLX_PROGRESS_THREAD") == "on") {
+        locks_ = true;
         thread_ = ProgressThread::shared();
         thread_->add(*this);
     }

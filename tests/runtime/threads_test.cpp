@@ -198,6 +198,54 @@ TEST_P(RanksAsThreads, TwoCommunicatorsByTwoThreadsOfEachRank) {
     });
 }
 
+/// Operations under way on four communicators; two threads of each rank wait for them in orders that differ between
+/// ranks, and each moves those that the other does not wait for yet.
+TEST_P(RanksAsThreads, TwoThreadsOfEachRankWaitInCrossedOrders) {
+    on_ranks(GetParam(), [](Communicator &comm) {
+        constexpr size_t kCount = 100'000;
+        constexpr size_t kComms = 4;
+        constexpr int kRounds = 3;
+        std::vector<std::unique_ptr<Communicator>> comms(kComms);
+        for (auto &each : comms) {
+            each = dup(comm);
+            ASSERT_TRUE(each);
+        }
+        const std::vector<int32_t> in = input(comm.rank(), kCount);
+        std::vector<std::vector<int32_t>> out(kComms, std::vector<int32_t>(kCount));
+        std::vector<Pending *> pending(kComms);
+        const auto complete = [&](size_t which) {
+            if (pending[which] == nullptr)
+                return;
+            bool moved = false;
+            while (which % 2 != 0 && !comms[which]->completed(*pending[which], moved))
+                std::this_thread::yield();
+            FLX_OK(comms[which]->wait(*pending[which]));
+            comms[which]->recycle(*pending[which]);
+        };
+        for (int round = 0; round < kRounds; ++round) {
+            for (size_t which = 0; which < kComms; ++which) {
+                Call call;
+                call.operation = {Collective::allreduce, in.data(), out[which].data(), kCount, FLX_INT32, FLX_SUM};
+                FLX_OK(comms[which]->issue(call, pending[which]));
+            }
+            // Ranks begin at different ends of each thread's two.
+            const size_t first = static_cast<size_t>(comm.rank() + round) % 2;
+            std::thread other([&] {
+                complete(2 + first);
+                complete(3 - first);
+            });
+            complete(first);
+            complete(1 - first);
+            other.join();
+            for (const auto &result : out)
+                for (size_t i = 0; i < kCount; ++i)
+                    ASSERT_EQ(result[i], sum(comm.size(), i)) << "element " << i;
+        }
+        for (auto &each : comms)
+            each->close();
+    });
+}
+
 /// What a call that does not wait issues is begun by the progress thread, not by the call: while the thread is kept
 /// away nothing is sent, and once it is there all is carried out though nobody calls.
 TEST_P(RanksAsThreads, ProgressThreadBeginsWhatWasIssued) {
