@@ -265,8 +265,8 @@ FLX_API flx_status_t flx_dtype_size(flx_dtype_t dtype, size_t *bytes);
 /// As the blocking ones, host memory only, and returning at once with a request. Until the request has completed,
 /// buffers are FLX's; arrays of counts and displacements may go when the call returns. All ranks call the collectives
 /// of a communicator, blocking and not, in the same order; a blocking one does not match a non-blocking one. Any number
-/// may be under way, and they may be waited for in any order. They move in calls of FLX on their communicator, and while
-/// the program waits or tests on any other, or, with FLX_PROGRESS_THREAD=on, also in between.
+/// may be under way, and they may be waited for in any order. They move in calls of FLX on their communicator, while
+/// the program waits or tests on any other, and, with FLX_PROGRESS_THREAD=on, also in between.
 /// \{
 
 typedef struct flx_request *flx_request_t;

@@ -88,8 +88,8 @@ contains
       character(*), intent(in) :: what
       if (holds) return
       failures = failures + 1
-      write (error_unit, '(a, i0, 2a, i0, a, l1, 2a)') 'rank ', rank, ': wrong: ', what//' (round ', round, ', in place ', &
-         stay, ') ', flx_last_error()
+      write (error_unit, '(a, i0, 2a, i0, a, l1, 2a)') 'rank ', rank, ': wrong: ', what//' (round ', round, &
+         ', in place ', stay, ') ', flx_last_error()
    end subroutine
 
    logical function is_set(request)
@@ -233,7 +233,8 @@ contains
             do
                call flx_wait_any(some(2::2), index)
                if (index == 0) exit
-               call expect(.not. seen(index) .and. all(values(:, index) == ranks*(ranks - 1)/2 + ranks*index), 'wait_any')
+               call expect(.not. seen(index) .and. all(values(:, index) == ranks*(ranks - 1)/2 + ranks*index), &
+                           'wait_any')
                seen(index) = .true.
                completed = completed + 1
             end do
@@ -244,7 +245,8 @@ contains
                if (.not. done) cycle
                call expect(index > 0, 'test_any: an index')
                if (index == 0) exit
-               call expect(.not. seen(index) .and. all(values(:, index) == ranks*(ranks - 1)/2 + ranks*index), 'test_any')
+               call expect(.not. seen(index) .and. all(values(:, index) == ranks*(ranks - 1)/2 + ranks*index), &
+                           'test_any')
                seen(index) = .true.
                completed = completed + 1
             end do
@@ -317,7 +319,8 @@ contains
       row = 1
       all_rows = 1
       call flx_iallreduce(rows(1, :), row, FLX_SUM, comm, request, ierror)
-      call refused(ierror, request, 'sendbuf is not contiguous; in a call that returns before it has ended arrays must be')
+      call refused(ierror, request, &
+                   'sendbuf is not contiguous; in a call that returns before it has ended arrays must be')
       call flx_iallreduce(row, rows(1, :), FLX_SUM, comm, request, ierror)
       call refused(ierror, request, 'recvbuf is not contiguous')
       call flx_bcast_init(rows(:3, :), 0, comm, request, ierror)
@@ -356,7 +359,8 @@ contains
       call expect(done, 'an inactive request is done')
       call flx_start(request)
       call flx_start(request, ierror)
-      call expect(ierror == FLX_ERR_ARGUMENT .and. index(flx_last_error(), 'is active') > 0, 'a request is started twice')
+      call expect(ierror == FLX_ERR_ARGUMENT .and. index(flx_last_error(), 'is active') > 0, &
+                  'a request is started twice')
       call flx_wait(request)
       call flx_request_free(request)
       call flx_request_free(request)
