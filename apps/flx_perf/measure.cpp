@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 #include "calls.h"
 
@@ -64,13 +65,27 @@ Measurer::Measurer(const Options &options, flx_comm_t flx_comm, MPI_Comm mpi_com
         send = std::max(send, shape.send_elements * size_of(options.dtype));
         recv = std::max<size_t>({recv, shape.bytes, shape.recv_elements * size_of(options.dtype)});
     }
-    send_ = make_buffer(send);
-    recv_ = make_buffer(recv);
-    int got = send_ && recv_ ? 1 : 0;
+    bool all = true;
+    const auto make = [&](Buffers &buffers, size_t send_bytes) {
+        buffers = {make_buffer(send_bytes), make_buffer(recv)};
+        all = all && buffers.send && buffers.recv;
+    };
+    make(flx_, send);
+    if (options.against_mpi) {
+        make(mpi_, send);
+    }
+    if (options.beside_memcpy) {
+        make(memcpy_, recv);
+    }
+    if (options.beside_memcpy && all) {
+        // Memory that nothing was written to is one page of zeros.
+        std::memset(memcpy_.send.get(), 1, recv);
+        std::memset(memcpy_.recv.get(), 1, recv);
+    }
+    int got = all ? 1 : 0;
     MPI_Allreduce(MPI_IN_PLACE, &got, 1, MPI_INT, MPI_MIN, mpi_comm);
     ready_ = got == 1;
-    job_.send = send_.get();
-    job_.recv = recv_.get();
+    use(kFlx);
     start_ = now();
 }
 
@@ -92,7 +107,18 @@ void Measurer::fail(flx_status_t status) const {
     std::abort();
 }
 
+void Measurer::use(Side side) {
+    const Buffers &buffers = side == kFlx ? flx_ : mpi_;
+    job_.send = buffers.send.get();
+    job_.recv = buffers.recv.get();
+}
+
 void Measurer::call(Side side) {
+    if (side == kMemcpy) {
+        std::memcpy(memcpy_.recv.get(), memcpy_.send.get(), job_.shape.bytes);
+        return;
+    }
+    use(side);
     if (side != kFlx) {
         call_mpi(job_, mpi_comm_);  // MPI's default error handler ends the program
         return;
@@ -119,6 +145,7 @@ std::vector<uint64_t> Measurer::over_ranks(std::vector<uint64_t> numbers) const 
 }
 
 Measurer::Checked Measurer::checked_call(Side side) {
+    use(side);
     prepare(job_, pattern_, ++call_);
     MPI_Barrier(mpi_comm_);
     links_.read(before_.data());
@@ -136,7 +163,8 @@ Measurer::Checked Measurer::checked_call(Side side) {
 /// One call by itself, with what was asked to be done around it outside the time.
 double Measurer::timed_call(Side side) {
     const bool logged = side == kFlx && !options_.log_file.empty();
-    if (options_.check_every) {
+    if (options_.check_every && side != kMemcpy) {
+        use(side);
         prepare(job_, pattern_, ++call_);
         MPI_Barrier(mpi_comm_);
     }
@@ -147,7 +175,7 @@ double Measurer::timed_call(Side side) {
     call(side);
     const double seconds = now() - begin;
     std::optional<uint64_t> wrong;
-    if (options_.check_every && (side == kFlx || options_.check_peer)) {
+    if (options_.check_every && (side == kFlx || (options_.check_peer && side != kMemcpy))) {
         wrong = count_wrong(job_, pattern_, call_);
         (side == kFlx ? wrong_ : peer_wrong_) += *wrong;
     }
@@ -208,7 +236,10 @@ double Measurer::seconds_of_a_call(Side side, double enough_seconds) {
     }
 }
 
-std::vector<Measurer::Times> Measurer::run_in_turn(int sides, const std::function<void(double)> &done) {
+std::vector<Measurer::Times> Measurer::run_in_turn(const std::vector<Side> &all,
+                                                   const std::function<void(double)> &done) {
+    const auto sides = static_cast<int>(all.size());
+    const bool peer = std::ranges::find(all, kMpi) != all.end();
     int blocks = options_.blocks;
     int64_t calls = 0;
     if (options_.iterations > 0) {
@@ -217,16 +248,16 @@ std::vector<Measurer::Times> Measurer::run_in_turn(int sides, const std::functio
     } else {
         const double enough = options_.max_seconds / kMostBlocks / sides;
         double seconds = seconds_of_a_call(kFlx, enough);
-        if (sides > 1) {
+        if (peer) {
             seconds = std::max(seconds, seconds_of_a_call(kMpi, enough));
         }
         blocks = blocks > 0 ? blocks : blocks_for(options_.max_seconds, sides, seconds);
         calls = calls_for(options_.max_seconds / blocks / sides, seconds);
     }
-    std::vector<Times> times(static_cast<size_t>(sides));
+    std::vector<Times> times(kMemcpy + 1);
     for (int block = 0; block < blocks; ++block) {
         for (int turn = 0; turn < sides; ++turn) {
-            const auto side = static_cast<Side>(side_in_turn(block, turn, sides));
+            const Side side = all[static_cast<size_t>(side_in_turn(block, turn, sides))];
             MPI_Barrier(mpi_comm_);
             if (!options_.check_every) {
                 // It finds caches, threads and ranks as the other side left them: not timed, on either side.
@@ -308,12 +339,20 @@ Result Measurer::measure(const Shape &shape, const std::function<void(double)> &
     result.first_call = shares_of(first.bytes);
     uint64_t checked_peer_wrong = peer ? checked_call(kMpi).wrong : 0;
 
-    prepare(job_, pattern_, ++call_);
-    for (int i = 0; i < options_.warmup; ++i) {
-        call(kFlx);
+    ++call_;
+    std::vector<Side> sides{kFlx};
+    if (peer) {
+        sides.insert(sides.end(), {kMpi, kMpiAgain});
     }
-    for (int i = 0; peer && i < options_.warmup; ++i) {
-        call(kMpi);
+    for (const Side side : peer ? std::vector{kFlx, kMpi} : std::vector{kFlx}) {
+        use(side);
+        prepare(job_, pattern_, call_);
+        for (int i = 0; i < options_.warmup; ++i) {
+            call(side);
+        }
+    }
+    if (options_.beside_memcpy && shape.bytes > 0) {
+        sides.push_back(kMemcpy);
     }
 
     const bool back_to_back = options_.seconds > 0;
@@ -325,7 +364,7 @@ Result Measurer::measure(const Shape &shape, const std::function<void(double)> &
         }
         done(1);
     } else {
-        times = run_in_turn(peer ? 3 : 1, done);
+        times = run_in_turn(sides, done);
     }
     for (Times &side : times) {
         MPI_Allreduce(MPI_IN_PLACE, side.per_call.data(), static_cast<int>(side.per_call.size()), MPI_DOUBLE, MPI_MAX,
@@ -366,6 +405,9 @@ Result Measurer::measure(const Shape &shape, const std::function<void(double)> &
         if (options_.check_peer) {
             result.peer->wrong = checked_peer_wrong;
         }
+    }
+    if (options_.beside_memcpy && shape.bytes > 0) {
+        result.memcpy = summary(times[kMemcpy]);
     }
     merge_log();
     return result;

@@ -33,7 +33,7 @@ class Measurer {
     [[nodiscard]] const std::vector<LoggedCall> &log() const { return log_; }
 
   private:
-    enum Side { kFlx = 0, kMpi = 1, kMpiAgain = 2 };
+    enum Side { kFlx = 0, kMpi = 1, kMpiAgain = 2, kMemcpy = 3 };
     /// Times of one side. Seconds of a call: first this rank's, after `agree` the slowest rank's.
     struct Times {
         std::vector<double> per_call;
@@ -49,14 +49,22 @@ class Measurer {
     };
     using Buffer = std::unique_ptr<std::byte, Free>;
 
+    /// Each side has its own: what one of them does to its memory is not to the other's credit.
+    struct Buffers {
+        Buffer send;
+        Buffer recv;
+    };
+
     static Buffer make_buffer(size_t bytes);
+    void use(Side side);
     void call(Side side);
     Checked checked_call(Side side);
     double timed_calls(Side side, int64_t count);
     double timed_call(Side side);
     void timed_block(Side side, int64_t count, Times &times);
     double seconds_of_a_call(Side side, double enough_seconds);
-    std::vector<Times> run_in_turn(int sides, const std::function<void(double)> &done);
+    /// By side; empty for those that are not in `sides`.
+    std::vector<Times> run_in_turn(const std::vector<Side> &sides, const std::function<void(double)> &done);
     Times run_back_to_back(Side side);
     void merge_log();
     [[nodiscard]] double slowest(double seconds) const;
@@ -70,8 +78,9 @@ class Measurer {
     LinkCounters &links_;
     Job job_;
     Pattern pattern_;
-    Buffer send_;
-    Buffer recv_;
+    Buffers flx_;
+    Buffers mpi_;     ///< where it is measured
+    Buffers memcpy_;  ///< likewise
     bool ready_ = false;
     uint64_t call_ = 0;  ///< which turn of the pattern is in the buffers
     double start_ = 0;

@@ -144,6 +144,8 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     app.add_option("--against", against,
                    "none, mpi, or (device) nccl: the same calls of the other at its defaults, in turn with FLX's")
         ->capture_default_str();
+    app.add_flag("--memcpy", options.beside_memcpy,
+                 "in turn with the rest, a memcpy of the size on each rank at once: the limit of this memory");
     auto *blocks =
         app.add_option("--blocks", options.blocks,
                        "blocks of timed calls that each side makes in turn; else 7 to 31, 7 with --iterations")
@@ -247,6 +249,12 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
             return refuse("--overlap checks the last round, and writes --json only");
         }
         options.iterations = options.iterations > 0 ? options.iterations : kOverlapRounds;
+    }
+    if (options.beside_memcpy && (options.device || options.overlap || options.arrivals > 0 || options.seconds > 0 ||
+                                  !options.log_file.empty())) {
+        return refuse(
+            "--memcpy is for collectives on host memory in turn, without --overlap, --arrivals, --seconds and "
+            "--log-iterations");
     }
     if (options.in_place && (*kind == Collective::kAlltoallv || *kind == Collective::kSendrecv)) {
         return refuse(fmt::format("--in-place is not for {}", collective));

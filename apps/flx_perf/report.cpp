@@ -10,6 +10,7 @@ namespace {
 
 constexpr const char *kRow = "{:>9}  {:<18} {:>11} {:>6} {:>8}";
 constexpr const char *kPeerColumns = "  {:>11} {:>6} {:>6}  {:<10}";
+constexpr const char *kMemcpyColumns = "  {:>9} {:>6}";
 
 bool has_type(Collective kind) {
     return kind != Collective::kBarrier;
@@ -106,6 +107,10 @@ double ratio_of(const Result &result) {
     return result.peer && result.us.median > 0 ? result.peer->us.median / result.us.median : 0;
 }
 
+double times_memcpy(const Result &result) {
+    return result.memcpy && result.memcpy->median > 0 ? result.us.median / result.memcpy->median : 0;
+}
+
 std::string header_text(const Options &options, const Machine &machine) {
     std::string text = fmt::format("{}: {} {}, {}{}\n", name_of(options.collective), type_text(options),
                                    op_text(options), memory_text(options), options.in_place ? ", in place" : "");
@@ -130,11 +135,17 @@ std::string header_text(const Options &options, const Machine &machine) {
                     ? "\n"
                     : fmt::format("; noise: p10-p90 of {} against itself, block by block\n", peer_text(options));
     }
+    if (options.beside_memcpy) {
+        text += "memcpy: one of the size on each rank at once, in turn with the rest; times: FLX us / memcpy us\n";
+    }
     text += "links: what each carried of the bytes that all ranks sent in the timed calls\n\n";
     text += fmt::format(kRow, "size", "algorithm", "FLX us", "spread", "busbw");
     if (has_peer(options)) {
         text += fmt::format(kPeerColumns, peer_text(options) + " us", "spread", "ratio",
                             options.seconds > 0 ? "" : "noise");
+    }
+    if (options.beside_memcpy) {
+        text += fmt::format(kMemcpyColumns, "memcpy us", "times");
     }
     return text + fmt::format(" {:>6}  {}\n", "wrong", "links");
 }
@@ -149,6 +160,11 @@ std::string row_text(const Options &options, const std::vector<std::string> &lin
                             noise ? fmt::format("{:.2f}-{:.2f}", noise->low, noise->high) : "");
     } else if (has_peer(options)) {
         text += fmt::format(kPeerColumns, "none", "", "", "");
+    }
+    if (options.beside_memcpy) {
+        const double times = times_memcpy(result);
+        text += fmt::format(kMemcpyColumns, result.memcpy ? number(result.memcpy->median) : "none",
+                            times > 0 ? fmt::format("{:.2f}", times) : "");
     }
     return text + fmt::format(" {:>6}  {}\n", result.wrong, shares_text(links, result.partition));
 }
@@ -234,6 +250,12 @@ nlohmann::ordered_json json_of(const Results &results) {
             if (result.peer->wrong) {
                 row["peer_wrong"] = *result.peer->wrong;
             }
+        }
+        if (result.memcpy) {
+            row["memcpy_us"] = result.memcpy->median;
+            row["memcpy_us_p10"] = result.memcpy->low;
+            row["memcpy_us_p90"] = result.memcpy->high;
+            row["times_memcpy"] = times_memcpy(result);
         }
         json["results"].push_back(row);
     }

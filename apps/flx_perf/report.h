@@ -33,7 +33,8 @@ struct Result {
     int blocks = 0;          ///< that they were made in
     Summary us;              ///< a call of FLX on the slowest rank, over the blocks
     std::optional<PeerResult> peer;
-    std::string why_no_peer;  ///< where a peer was asked for and cannot serve this
+    std::optional<Summary> memcpy;  ///< one of the size, on all ranks at once
+    std::string why_no_peer;        ///< where a peer was asked for and cannot serve this
     double busbw_GBps = 0;
     uint64_t wrong = 0;
     Shares partition;   ///< over the timed calls
@@ -59,6 +60,9 @@ struct Results {
 
 /// What the table shows: MPI's time over FLX's; 0 where there is no peer.
 [[nodiscard]] double ratio_of(const Result &result);
+
+/// FLX's time over memcpy's; 0 where that was not measured.
+[[nodiscard]] double times_memcpy(const Result &result);
 
 /// The lines above the table, with its column titles; they end in a newline.
 [[nodiscard]] std::string header_text(const Options &options, const Machine &machine);

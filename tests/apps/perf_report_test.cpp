@@ -10,9 +10,10 @@
 namespace flx::perf {
 namespace {
 
-Results example(bool with_peer) {
+Results example(bool with_peer, bool with_memcpy = false) {
     Results results;
     results.options.against_mpi = with_peer;
+    results.options.beside_memcpy = with_memcpy;
     results.machine.text = "node1: some CPU";
     results.machine.ranks = 4;
     results.machine.hosts = 2;
@@ -25,6 +26,9 @@ Results example(bool with_peer) {
         if (with_peer) {
             const double us = bytes == 8 ? 5 : 20;
             result.peer = PeerResult{{us, us, us}, {us / 10, us / 10, us / 10}, Summary{1, 0.98, 1.03}, {}};
+        }
+        if (with_memcpy) {
+            result.memcpy = Summary{4, 3, 5};
         }
         result.busbw_GBps = 1.5;
         result.wrong = bytes == 8 ? 2 : 0;
@@ -78,6 +82,13 @@ TEST(Json, WithoutAPeerItsFiguresAreNull) {
     EXPECT_TRUE(json["results"][0]["ratio"].is_null());
 }
 
+TEST(Json, HasTheMemcpyOnlyWhereItWasMeasured) {
+    const auto row = json_of(example(true, true))["results"][1];
+    EXPECT_EQ(row["memcpy_us"], 4.0);
+    EXPECT_EQ(row["times_memcpy"], 2.5);
+    EXPECT_FALSE(json_of(example(true))["results"][1].contains("memcpy_us"));
+}
+
 TEST(Json, CollectivesWithoutReductionHaveNoOp) {
     Results results = example(false);
     results.options.collective = Collective::kBcast;
@@ -98,8 +109,8 @@ TEST(Csv, EveryLineHasTheHeadersColumns) {
 }
 
 TEST(Table, ColumnsLineUpWithTheirTitles) {
-    for (const bool with_peer : {true, false}) {
-        const Results results = example(with_peer);
+    for (const int which : {0, 1, 2, 3}) {
+        const Results results = example(which % 2 == 0, which / 2 == 0);
         const std::string titles = lines_of(header_text(results.options, results.machine)).back();
         const std::string row = row_text(results.options, results.links, results.results[1]);
         const size_t links = titles.find("links");
