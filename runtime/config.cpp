@@ -42,6 +42,8 @@ constexpr std::array kKnobs = {
          "largest payload that takes the fused shared-memory path"},
     Knob{"FLX_HOST_ID", KnobType::text, "", 0, 0, "", "",
          "ranks with equal text count as one host; empty: found by the system"},
+    Knob{"FLX_HUGE_PAGES", KnobType::choice, "on", 0, 0, "on|off", "",
+         "on: host buffers that ranks of a host reach through the kernel again and again move to huge pages"},
     Knob{"FLX_LATE_WARNING", KnobType::real, "10", 0.1, 86400, "", "seconds",
          "a peer that is alive but late is named in a warning after this"},
     Knob{"FLX_LEND", KnobType::choice, "on", 0, 0, "on|own|off", "",

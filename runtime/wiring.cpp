@@ -682,6 +682,7 @@ Status Communicator::connect_rails() {
 
 Status Communicator::make_planner(const Communicator *parent) {
     FLX_TRY(choose_ways(parent));
+    use_huge_pages();
     Agreed agreed;
     agreed.size = size_;
     agreed.hosts = hosts_;

@@ -148,4 +148,15 @@ Status Communicator::choose_ways(const Communicator *parent) {
     return tried;
 }
 
+/// Not before the ways were tried: what that takes is memory of the moment.
+void Communicator::use_huge_pages() {
+    if (peer_memory_ == nullptr || config_.text("FLX_HUGE_PAGES") != "on")
+        return;
+    std::string why;
+    const size_t bytes = shm::HugePages::page_bytes(why);
+    if (bytes == 0)
+        log().info("buffers do not move to huge pages: {}", why);
+    peer_memory_->use_huge_pages(bytes);
+}
+
 }  // namespace flx

@@ -163,6 +163,11 @@ bool PeerMemory::reachable(const void *memory, size_t bytes) {
     return true;
 }
 
+bool PeerMemory::lets_reach(const void *memory, size_t bytes) {
+    huge_pages_.used(memory, bytes);
+    return reachable(memory, bytes);
+}
+
 /// Whether others reach what they need of this rank's buffers, and it is not written before they have it.
 bool PeerMemory::reachable(const Call &call) {
     const size_t bytes = call.count * call.element;
@@ -171,16 +176,16 @@ bool PeerMemory::reachable(const Call &call) {
         case Collective::reduce_scatter_block:
         case Collective::reduce_scatter:
         case Collective::alltoall:
-            return call.in != call.out && reachable(call.in, bytes);
+            return call.in != call.out && lets_reach(call.in, bytes);
         case Collective::allgather:
         case Collective::allgatherv:
-            return reachable(call.in, part);
+            return lets_reach(call.in, part);
         case Collective::gather:
-            return rank_ != call.root || reachable(call.out, bytes);
+            return rank_ != call.root || lets_reach(call.out, bytes);
         case Collective::scatter:
-            return rank_ != call.root || reachable(call.in, bytes);
+            return rank_ != call.root || lets_reach(call.in, bytes);
         default:
-            return reachable(call.in, bytes) && (call.out == nullptr || reachable(call.out, bytes));
+            return lets_reach(call.in, bytes) && (call.out == nullptr || lets_reach(call.out, bytes));
     }
 }
 

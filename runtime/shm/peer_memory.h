@@ -18,6 +18,7 @@
 
 #include "bootstrap.h"
 #include "fused.h"
+#include "huge_pages.h"
 #include "operation.h"
 #include "schedule.h"
 #include "wait.h"
@@ -37,6 +38,9 @@ class PeerMemory {
     Status run(algorithms::Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype,
                flx_op_t op, int root, uint32_t signature, Fused &fused, Waiter &waiter, bool &served,
                const Blocks &blocks = {});
+
+    /// From now on what calls let peers reach moves to huge pages of so many bytes. 0: does not.
+    void use_huge_pages(size_t page_bytes) { huge_pages_ = HugePages(page_bytes); }
 
     /// Copies from the memory of a rank; FLX_ERR_LINK if it is gone.
     Status read(int rank, void *to, uint64_t address, size_t bytes) const;
@@ -60,6 +64,8 @@ class PeerMemory {
     Status reduce_region(const Call &call);
     Status scan(const Call &call);
     [[nodiscard]] bool reachable(const Call &call);
+    /// Of memory of a collective's call.
+    bool lets_reach(const void *memory, size_t bytes);
     Status allgather(const Call &call);
     Status gather(const Call &call);
     Status scatter(const Call &call);
@@ -76,6 +82,7 @@ class PeerMemory {
     std::vector<const void *> sources_;
     std::array<Range, 8> known_{};  ///< memory of this rank that was found reachable
     size_t next_known_ = 0;
+    HugePages huge_pages_;
 };
 
 }  // namespace flx::shm
