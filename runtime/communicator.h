@@ -177,6 +177,7 @@ class Communicator final : private Router, private Watch {
     Status connect_rails();
     void leave_idle_rails();
     Status choose_ways(const Communicator *parent);
+    Status find_tree();
     void use_huge_pages();
     Status make_planner(const Communicator *parent);
 

@@ -1,8 +1,11 @@
 /// How a communicator gets its shared memory: the segment, what lies in it, and which way through it serves what.
+#include <sched.h>
+
 #include <algorithm>
 
 #include "communicator.h"
 #include "log.h"
+#include "places.h"
 #include "shm/trial.h"
 #include "topology.h"
 
@@ -117,6 +120,7 @@ Status Communicator::choose_ways(const Communicator *parent) {
         leave_shared_memory();
     if (fused_ == nullptr || size_ == 1)
         return {};
+    FLX_TRY(find_tree());
     std::vector<int> pids;
     for (const Member &member : members_)
         pids.push_back(member.pid);
@@ -126,7 +130,7 @@ Status Communicator::choose_ways(const Communicator *parent) {
     if (peer_memory_ == nullptr)
         log().info("ranks do not read each other's memory, data goes through shared memory: {}", why_no_peer_memory_);
     const bool crowded = std::ranges::any_of(all, [](const Here &one) { return one.crowded != 0; });
-    ways_ = shm::Ways(peer_memory_ != nullptr && !crowded);
+    ways_ = shm::Ways(peer_memory_ != nullptr, crowded);
     if (parent != nullptr && (parent->peer_memory_ != nullptr) == (peer_memory_ != nullptr)) {
         ways_ = parent->ways_;
         if (size_ < shm::TwoSteps::kLeastRanks)
@@ -143,9 +147,39 @@ Status Communicator::choose_ways(const Communicator *parent) {
         return {};
     way_ = Way::fused;  // which is asked whom it waits for
     Waiter waiter(wait_policy_, *this);
-    Status tried = shm::try_ways(*bootstrap_, *fused_, *stream_, peer_memory_.get(), waiter, budget_ns, ways_);
+    size_t tried = 0;
+    Status status = shm::try_ways(*bootstrap_, *fused_, *stream_, peer_memory_.get(), waiter, budget_ns, ways_, tried);
     way_ = Way::scheduled;
-    return tried;
+    log().info("ways through shared memory were tried up to {} bytes", tried);
+    return status;
+}
+
+/// Where ranks are to each other, if each is bound somewhere. The first one looks for all: the kernel lets one at a
+/// time.
+Status Communicator::find_tree() {
+    if (size_ < shm::TwoSteps::kLeastRanks)
+        return {};
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    sched_getaffinity(0, sizeof mine, &mine);
+    std::vector<cpu_set_t> units(size_);
+    FLX_TRY(bootstrap_->allgather(&mine, sizeof mine, units.data()));
+    const bool apart =
+        std::ranges::any_of(units, [&](const cpu_set_t &one) { return CPU_EQUAL(&one, &units[0]) == 0; });
+    if (!apart || !std::ranges::all_of(units, probe::is_bound))
+        return {};
+    std::vector<probe::Place> places(size_);
+    if (rank_ == 0) {
+        const Status read = probe::read_places(units, places);
+        if (!read.ok()) {
+            log().info("which ranks are near each other is not known: {}", read.sentence());
+            places.assign(size_, {});
+        }
+    }
+    std::vector<probe::Place> all(places.size() * places.size());
+    FLX_TRY(bootstrap_->allgather(places.data(), places.size() * sizeof places[0], all.data()));
+    fused_->set_tree(shm::Tree(std::span(all).first(places.size())));
+    return {};
 }
 
 /// Not before the ways were tried: what that takes is memory of the moment.

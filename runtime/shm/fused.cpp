@@ -43,6 +43,13 @@ constexpr uint64_t kToldPart = 4;
 constexpr size_t round_up(size_t bytes) {
     return (bytes + kLine - 1) / kLine * kLine;
 }
+/// How many ranks from the first on have their blocks side by side.
+size_t run_of(std::span<const int> ranks) {
+    size_t length = 1;
+    while (length < ranks.size() && ranks[length] == ranks[length - 1] + 1)
+        ++length;
+    return length;
+}
 }  // namespace
 
 // Memory: boards [rank][number], done [rank], short payloads [rank][number], payloads [rank][number].
@@ -68,7 +75,9 @@ Fused::Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes,
       shown_in_(kBoards),
       shown_short_(kShorts),
       shown_long_(kPayloads),
-      sources_(ranks) {
+      tree_(ranks),
+      sources_(ranks),
+      taken_(ranks) {
     static_assert(sizeof(Board) == kPair && sizeof(Done) == kLine);
 }
 
@@ -123,9 +132,14 @@ Status Fused::begin(size_t bytes, Waiter &waiter) {
 }
 
 void Fused::show(const void *data, size_t bytes, uint32_t signature) {
-    Board &mine = board(rank_, number_);
     if (bytes != 0)
         std::memcpy(shown(rank_, bytes), data, bytes);
+    show_written(bytes, signature);
+}
+
+/// What lies in its place already.
+void Fused::show_written(size_t bytes, uint32_t signature) {
+    Board &mine = board(rank_, number_);
     shown_in_[number_ % kBoards] = number_;
     if (bytes > kShortBytes)
         shown_long_[number_ % kPayloads] = number_;
@@ -143,6 +157,7 @@ Status Fused::await(int rank, uint32_t signature, Waiter &waiter) {
     while (theirs.number.load(std::memory_order_acquire) != number_)
         FLX_TRY(waiter.pause());
     waiter.moved();
+    ++taken_[rank];
     if (theirs.signature != signature)
         return fail(
             FLX_ERR_MISMATCH,
@@ -193,29 +208,46 @@ Status Fused::allreduce(const void *in, void *out, size_t count, flx_dtype_t dty
     return {};
 }
 
-void Fused::end_second_step() {
+void Fused::end_last_step(uint64_t before) {
     end(false);
-    // All had shown the first step's, and so ended what came before that.
-    read_through_ = std::max(read_through_, number_ - 2);
+    read_through_ = std::max(read_through_, before);
 }
 
-/// Parts of a cache line or more, each by a rank of its own, spread over the host.
+/// One step a hop. Who has it already goes on at once.
+Status Fused::hand_on(void *buffer, size_t bytes, int root, uint32_t signature, Waiter &waiter) {
+    const Tree::Arrival mine = tree_.arrival(rank_, root);
+    for (int hop = 0; hop < tree_.hops(); ++hop) {
+        FLX_TRY(begin(bytes, waiter));
+        if (hop > mine.hop && tree_.hands_on(hop, rank_, root))
+            show(buffer, bytes, signature);
+        if (hop == mine.hop) {
+            FLX_TRY(await(mine.from, signature, waiter));
+            if (bytes != 0)
+                std::memcpy(buffer, shown(mine.from, bytes), bytes);
+        }
+        end(false);
+    }
+    return {};
+}
+
+/// Parts of a cache line or more, each by a rank of its own, spread over the host. Inputs go straight to those, each to
+/// another package once, as they are added in rank order; the result of a single one comes back along the tree.
 Status Fused::allreduce_in_two(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
                                uint32_t signature, Waiter &waiter) {
     const size_t element = size_of(dtype);
     const size_t bytes = count * element;
     const int parts = static_cast<int>(std::clamp<size_t>(bytes / kLine, 1, ranks_));
-    const auto worker = [&](int part) { return static_cast<int>(int64_t{part} * ranks_ / parts); };
     const auto place = [&](int part) {
         return static_cast<std::byte *>(out) + block_extent(count, parts, part).offset * element;
     };
     const auto length = [&](int part) { return block_extent(count, parts, part).count * element; };
 
+    const uint64_t before = number_;
     FLX_TRY(begin(bytes, waiter));
     show(in, bytes, signature);
     int mine = -1;
     for (int part = 0; part < parts && mine < 0; ++part)
-        mine = worker(part) == rank_ ? part : -1;
+        mine = tree_.worker(part, parts) == rank_ ? part : -1;
     if (mine >= 0) {
         const Extent extent = block_extent(count, parts, mine);
         FLX_TRY(await_all(signature, waiter));
@@ -223,16 +255,22 @@ Status Fused::allreduce_in_two(const void *in, void *out, size_t count, flx_dtyp
     }
     end(mine >= 0);
 
+    if (parts == 1 && tree_.shaped()) {
+        FLX_TRY(hand_on(out, bytes, tree_.worker(0, 1), signature, waiter));
+        read_through_ = std::max(read_through_, before);
+        return {};
+    }
     FLX_TRY(begin(length(0), waiter));
     if (mine >= 0)
         show(place(mine), length(mine), signature);
     for (int part = 0; part < parts; ++part) {
         if (part == mine)
             continue;
-        FLX_TRY(await(worker(part), signature, waiter));
-        std::memcpy(place(part), shown(worker(part), length(part)), length(part));
+        const int worker = tree_.worker(part, parts);
+        FLX_TRY(await(worker, signature, waiter));
+        std::memcpy(place(part), shown(worker, length(part)), length(part));
     }
-    end_second_step();
+    end_last_step(before);
     return {};
 }
 
@@ -293,30 +331,63 @@ Status Fused::allgather_in_two(const void *in, void *out, size_t block_bytes, in
                                Waiter &waiter) {
     auto *to = static_cast<std::byte *>(out);
     const auto place = [&](int rank) { return to + rank * block_bytes; };
-    const auto length = [&](int first) { return std::min(ranks_a_part, ranks_ - first) * block_bytes; };
-    const bool gathers = rank_ % ranks_a_part == 0;
+    const auto part_of = [&](const std::vector<int> &nest, size_t first) {
+        return std::span(nest).subspan(first, std::min<size_t>(ranks_a_part, nest.size() - first));
+    };
+    // Those whose first this rank is; empty, where it is not.
+    const std::vector<int> &nest = tree_.nests()[tree_.nest_of(rank_)];
+    const auto at = static_cast<size_t>(std::ranges::find(nest, rank_) - nest.begin());
+    const std::span<const int> mine = at % ranks_a_part == 0 ? part_of(nest, at) : std::span<const int>();
+    const size_t longest = std::min(ranks_a_part, ranks_) * block_bytes;
 
+    const uint64_t before = number_;
     FLX_TRY(begin(block_bytes, waiter));
     show(in, block_bytes, signature);
     if (place(rank_) != in)
         std::memcpy(place(rank_), in, block_bytes);
-    for (int rank = rank_ + 1; gathers && rank < std::min(rank_ + ranks_a_part, ranks_); ++rank) {
+    for (const int rank : mine) {
+        if (rank == rank_)
+            continue;
         FLX_TRY(await(rank, signature, waiter));
         std::memcpy(place(rank), shown(rank, block_bytes), block_bytes);
     }
     end(false);
 
-    FLX_TRY(begin(length(0), waiter));
-    if (gathers)
-        show(place(rank_), length(rank_), signature);
-    for (int first = 0; first < ranks_; first += ranks_a_part) {
-        if (first == rank_)
-            continue;
-        FLX_TRY(await(first, signature, waiter));
-        std::memcpy(place(first), shown(first, length(first)), length(first));
+    FLX_TRY(begin(longest, waiter));
+    if (!mine.empty())
+        show_blocks(to, mine, block_bytes, signature);
+    for (const std::vector<int> &theirs : tree_.nests()) {
+        for (size_t first = 0; first < theirs.size(); first += ranks_a_part) {
+            const std::span<const int> part = part_of(theirs, first);
+            if (part[0] == rank_)
+                continue;
+            FLX_TRY(await(part[0], signature, waiter));
+            take_blocks(to, part, block_bytes);
+        }
     }
-    end_second_step();
+    end_last_step(before);
     return {};
+}
+
+/// Side by side in what this rank shows.
+void Fused::show_blocks(const std::byte *from, std::span<const int> ranks, size_t block_bytes, uint32_t signature) {
+    const size_t bytes = ranks.size() * block_bytes;
+    std::byte *memory = shown(rank_, bytes);
+    for (size_t done = 0; done < ranks.size();) {
+        const size_t run = run_of(ranks.subspan(done));
+        std::memcpy(memory + done * block_bytes, from + ranks[done] * block_bytes, run * block_bytes);
+        done += run;
+    }
+    show_written(bytes, signature);
+}
+
+void Fused::take_blocks(std::byte *to, std::span<const int> ranks, size_t block_bytes) const {
+    const std::byte *memory = shown(ranks[0], ranks.size() * block_bytes);
+    for (size_t done = 0; done < ranks.size();) {
+        const size_t run = run_of(ranks.subspan(done));
+        std::memcpy(to + ranks[done] * block_bytes, memory + done * block_bytes, run * block_bytes);
+        done += run;
+    }
 }
 
 Status Fused::reduce_scatter(const void *in, void *out, const size_t *counts, flx_dtype_t dtype, flx_op_t op,
@@ -426,6 +497,8 @@ Status Fused::alltoall(const void *in, void *out, size_t block_bytes, uint32_t s
 }
 
 Status Fused::bcast(void *buffer, size_t bytes, int root, uint32_t signature, Waiter &waiter) {
+    if (bytes >= two_steps_.bcast && tree_.shaped())
+        return hand_on(buffer, bytes, root, signature, waiter);
     FLX_TRY(begin(bytes, waiter));
     if (rank_ == root) {
         show(buffer, bytes, signature);
@@ -440,7 +513,7 @@ Status Fused::bcast(void *buffer, size_t bytes, int root, uint32_t signature, Wa
 
 Status Fused::barrier(uint32_t signature, Waiter &waiter) {
     if (two_steps_.barrier)
-        return barrier_in_two(signature, waiter);
+        return barrier_by_tree(signature, waiter);
     FLX_TRY(begin(0, waiter));
     show(nullptr, 0, signature);
     FLX_TRY(await_all(signature, waiter));
@@ -448,20 +521,23 @@ Status Fused::barrier(uint32_t signature, Waiter &waiter) {
     return {};
 }
 
-/// Rank 0 says that all have come.
-Status Fused::barrier_in_two(uint32_t signature, Waiter &waiter) {
-    FLX_TRY(begin(0, waiter));
-    show(nullptr, 0, signature);
-    if (rank_ == 0)
-        FLX_TRY(await_all(signature, waiter));
-    end(rank_ == 0);
-
-    FLX_TRY(begin(0, waiter));
-    if (rank_ == 0)
-        show(nullptr, 0, signature);
-    else
-        FLX_TRY(await(0, signature, waiter));
-    end_second_step();
+/// Rank 0 learns that all have come, and says so: against the hops of the tree, and along them.
+Status Fused::barrier_by_tree(uint32_t signature, Waiter &waiter) {
+    const uint64_t before = number_;
+    const int arrives = tree_.arrival(rank_, 0).hop;
+    for (int hop = tree_.hops() - 1; hop >= 0; --hop) {
+        FLX_TRY(begin(0, waiter));
+        if (hop == arrives)
+            show(nullptr, 0, signature);
+        for (int rank = 0; hop > arrives && rank < ranks_; ++rank) {
+            const Tree::Arrival theirs = tree_.arrival(rank, 0);
+            if (theirs.hop == hop && theirs.from == rank_)
+                FLX_TRY(await(rank, signature, waiter));
+        }
+        end(false);
+    }
+    FLX_TRY(hand_on(nullptr, 0, 0, signature, waiter));
+    read_through_ = std::max(read_through_, before);
     return {};
 }
 

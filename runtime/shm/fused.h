@@ -10,11 +10,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "bells.h"
 #include "flx.h"
 #include "segment.h"
+#include "tree.h"
 #include "wait.h"
 #include "ways.h"
 
@@ -33,6 +36,9 @@ class Fused {
     /// `bells`: of the same ranks, longer-lived; null where nobody sleeps.
     Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes, Bells *bells = nullptr);
 
+    /// Where ranks are to each other: what goes in steps goes along it. Equal on all ranks, and between two operations.
+    void set_tree(Tree tree) { tree_ = std::move(tree); }
+    [[nodiscard]] const Tree &tree() const { return tree_; }
     /// Equal on all ranks, and between two operations.
     void set_two_steps(const TwoSteps &two_steps) { two_steps_ = two_steps; }
 
@@ -66,6 +72,8 @@ class Fused {
 
     /// The rank that the current or last wait is for.
     [[nodiscard]] int waiting_for() const { return waiting_for_; }
+    /// How often this rank took what `rank` showed.
+    [[nodiscard]] uint64_t taken_from(int rank) const { return taken_[rank]; }
 
   private:
     struct Board;
@@ -79,19 +87,24 @@ class Fused {
     Status begin(size_t bytes, Waiter &waiter);
     [[nodiscard]] uint64_t shown_before(size_t bytes) const;
     void show(const void *data, size_t bytes, uint32_t signature);
+    void show_written(size_t bytes, uint32_t signature);
+    void show_blocks(const std::byte *from, std::span<const int> ranks, size_t block_bytes, uint32_t signature);
+    void take_blocks(std::byte *to, std::span<const int> ranks, size_t block_bytes) const;
     Status await(int rank, uint32_t signature, Waiter &waiter);
     Status await_all(uint32_t signature, Waiter &waiter);
     /// All ranks' blocks in rank order, `own` for this rank's; they are shown, or will be.
     Status collect(void *out, const void *own, size_t block_bytes, uint32_t signature, Waiter &waiter);
     /// This rank needs nothing of operation number_ any more. `everyone_came`: all ranks have shown it.
     void end(bool everyone_came);
-    /// The second of two steps, in which somebody showed that all had come to the first.
-    void end_second_step();
+    /// The last of several steps, in which it was shown that all had come to the first, after operation `before`.
+    void end_last_step(uint64_t before);
+    /// What `root` has goes to all, along the tree.
+    Status hand_on(void *buffer, size_t bytes, int root, uint32_t signature, Waiter &waiter);
     Status allreduce_in_two(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op, uint32_t signature,
                             Waiter &waiter);
     Status allgather_in_two(const void *in, void *out, size_t block_bytes, int ranks_a_part, uint32_t signature,
                             Waiter &waiter);
-    Status barrier_in_two(uint32_t signature, Waiter &waiter);
+    Status barrier_by_tree(uint32_t signature, Waiter &waiter);
     Status reduce_shown(void *out, const void *own, size_t offset_bytes, size_t input_bytes, size_t count,
                         flx_dtype_t dtype, flx_op_t op);
 
@@ -110,7 +123,9 @@ class Fused {
     std::vector<uint64_t> shown_long_;
     int waiting_for_ = -1;
     TwoSteps two_steps_;
+    Tree tree_;
     std::vector<const void *> sources_;
+    std::vector<uint64_t> taken_;
 };
 
 }  // namespace flx::shm

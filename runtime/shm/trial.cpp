@@ -28,7 +28,7 @@ constexpr double kClearly = 0.88;
 
 /// Inputs of one rank with which two steps are tried.
 constexpr std::array<size_t, 3> kSmall = {8, 512, 4096};
-constexpr std::array kInTwo = {Collective::allreduce, Collective::allgather, Collective::barrier};
+constexpr std::array kInTwo = {Collective::allreduce, Collective::allgather, Collective::barrier, Collective::bcast};
 
 /// ns by collective of kInTwo, size, and whether in two steps.
 using StepTimes = std::array<std::array<std::array<double, 2>, kSmall.size()>, kInTwo.size()>;
@@ -45,13 +45,15 @@ class Trial {
         constexpr int kCalls = 8;
         for (size_t size = 0; size < kSmall.size() && kSmall[size] <= fused_.payload_bytes(); ++size) {
             for (size_t which = 0; which < kInTwo.size(); ++which) {
+                if (kInTwo[which] == Collective::bcast && !fused_.tree().shaped())
+                    continue;
                 bool on = false;
                 FLX_TRY(goes_on(end_ns, on));
                 if (!on)
                     return {};
                 for (int round = 0; round < kRounds; ++round) {
                     for (const bool two : {false, true}) {
-                        fused_.set_two_steps(two ? TwoSteps{0, 0, true} : TwoSteps{});
+                        fused_.set_two_steps(two ? TwoSteps{0, 0, true, 0} : TwoSteps{});
                         FLX_TRY(carry_small(kInTwo[which], kSmall[size]));
                         const int64_t began = now_ns();
                         for (int call = 0; call < kCalls; ++call)
@@ -66,25 +68,24 @@ class Trial {
         return {};
     }
 
-    /// A few ranks try a size several times and then the next, as small ones take no time and large ones much. Many
-    /// ranks try every size once, before the time is over, and then again, where more than one way is good.
     Status run(int64_t end_ns, Times &times) {
-        const bool many = ranks_ >= TwoSteps::kLeastRanks;
-        constexpr auto kSizes = static_cast<int>(Ways::kSizes.size());
-        for (int turn = 0; turn < kRounds * kSizes; ++turn) {
-            const int round = many ? turn / kSizes : turn % kRounds;
-            const auto size = static_cast<size_t>(many ? turn % kSizes : turn / kRounds);
-            count_ = Ways::kSizes[size] / sizeof(float) / ranks_ * ranks_;
-            in_.resize(count_);
-            out_.resize(count_);
+        for (const Turn turn : turns()) {
+            count_ = Ways::kSizes[turn.size] / sizeof(float) / ranks_ * ranks_;
             for (const Collective collective : kTried) {
-                auto &cell = times[static_cast<size_t>(collective)][size];
+                auto &of_sizes = times[static_cast<size_t>(collective)];
                 bool on = false;
-                unsigned ways = 0;
-                FLX_TRY(goes_on(end_ns, on, worth_trying(collective, cell, round), &ways));
+                unsigned ways = worth_trying(collective, of_sizes[turn.size], turn.round);
+                const bool choice = (ways & (ways - 1)) != 0;
+                if (turn.size == kLargest && (!choice || now_ns() + expected_ns(ways, of_sizes) > end_ns))
+                    ways = 0;
+                FLX_TRY(goes_on(end_ns, on, ways, &ways));
                 if (!on)
                     return {};
-                FLX_TRY(time_all(collective, ways, cell));
+                if (ways == 0)
+                    continue;
+                in_.resize(std::max(in_.size(), count_));
+                out_.resize(std::max(out_.size(), count_));
+                FLX_TRY(time_all(collective, ways, of_sizes[turn.size]));
             }
         }
         return {};
@@ -92,6 +93,44 @@ class Trial {
 
   private:
     static constexpr uint32_t kSignature = 0x77617973;
+    static constexpr size_t kLargest = Ways::kSizes.size() - 1;
+
+    struct Turn {
+        int round;
+        size_t size;
+    };
+
+    /// A few ranks try a size several times and then the next, as small ones take no time and large ones much. Many
+    /// ranks try every size once, before the time is over, and then again, where more than one way is good; and the
+    /// largest as well, once the others were tried twice.
+    [[nodiscard]] std::vector<Turn> turns() const {
+        std::vector<Turn> all;
+        if (ranks_ >= TwoSteps::kLeastRanks) {
+            for (int round = 0; round < kRounds; ++round) {
+                for (size_t size = 0; size < kLargest; ++size)
+                    all.push_back({round, size});
+                if (round > 0)
+                    all.push_back({round - 1, kLargest});
+            }
+            return all;
+        }
+        for (size_t size = 0; size < kLargest; ++size)
+            for (int round = 0; round < kRounds; ++round)
+                all.push_back({round, size});
+        return all;
+    }
+
+    /// What the largest size will take in those ways, by what the one before took. Where that is not known: for ever.
+    [[nodiscard]] static int64_t expected_ns(
+        unsigned ways, const std::array<std::array<double, kWays>, Ways::kSizes.size()> &of_sizes) {
+        constexpr double kTimes = 1.0 * Ways::kSizes[kLargest] / Ways::kSizes[kLargest - 1];
+        constexpr double kForEver = 1e18;
+        double sum = 0;
+        for (unsigned way = 0; way < kWays; ++way)
+            if ((ways >> way & 1) != 0)
+                sum += kTimes * of_sizes[kLargest - 1][way];
+        return static_cast<int64_t>(std::min(sum, kForEver));
+    }
 
     /// Rank 0's clock, and its `ways`, decide for all.
     Status goes_on(int64_t end_ns, bool &on, unsigned ways = 0, unsigned *of_rank_0 = nullptr) {
@@ -131,6 +170,8 @@ class Trial {
             return fused_.allreduce(in_.data(), out_.data(), in_.size(), FLX_F32, FLX_SUM, kSignature, waiter_);
         if (collective == Collective::allgather)
             return fused_.allgather(in_.data(), out_.data(), bytes, kSignature, waiter_);
+        if (collective == Collective::bcast)
+            return fused_.bcast(out_.data(), bytes, 0, kSignature, waiter_);
         return fused_.barrier(kSignature, waiter_);
     }
 
@@ -213,7 +254,7 @@ TwoSteps best_steps(const std::vector<StepTimes> &all) {
             bytes = size == 0 ? 0 : (kSmall[size - 1] + kSmall[size]) / 2;
         return bytes;
     };
-    return {least(0), least(1), pays(2, 0)};
+    return {least(0), least(1), pays(2, 0), least(3)};
 }
 
 Status try_steps(Bootstrap &bootstrap, Fused &fused, Trial &trial, int64_t end_ns, Ways &ways) {
@@ -234,7 +275,8 @@ Status try_steps(Bootstrap &bootstrap, Fused &fused, Trial &trial, int64_t end_n
 }  // namespace
 
 Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *peers, Waiter &waiter,
-                int64_t budget_ns, Ways &ways) {
+                int64_t budget_ns, Ways &ways, size_t &tried) {
+    tried = 0;
     constexpr double kNever = std::numeric_limits<double>::infinity();
     Times mine;
     for (auto &of_collective : mine)
@@ -250,18 +292,25 @@ Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *
     FLX_TRY(bootstrap.allgather(&mine, sizeof mine, all.data()));
     for (const Collective collective : kTried) {
         Way before = Way::fused;
+        bool changed = false;  // there, by what was measured
         for (size_t size = 0; size < Ways::kSizes.size(); ++size) {
             std::array<double, kWays> slowest{};
             for (const Times &times : all)
                 for (int way = 0; way < kWays; ++way)
                     slowest[way] = std::max(slowest[way], times[static_cast<size_t>(collective)][size][way]);
             const auto best = std::ranges::min_element(slowest) - slowest.begin();
-            const double of_rule = slowest[static_cast<size_t>(ways.at(collective, Ways::kSizes[size]))];
+            const Way rule = ways.at(collective, Ways::kSizes[size]);
+            if (std::isfinite(slowest[best]))
+                tried = std::max(tried, Ways::kSizes[size]);
             // What there was no time for is like the size before.
-            if (!std::isfinite(slowest[best]) && before != Way::fused)
-                ways.set(collective, size, before);
-            else if (slowest[best] < kClearly * of_rule)
-                ways.set(collective, size, static_cast<Way>(best));
+            if (!std::isfinite(slowest[best])) {
+                if (changed && before != Way::fused)
+                    ways.set(collective, size, before);
+            } else {
+                changed = slowest[best] < kClearly * slowest[static_cast<size_t>(rule)];
+                if (changed)
+                    ways.set(collective, size, static_cast<Way>(best));
+            }
             before = ways.at(collective, Ways::kSizes[size]);
         }
     }

@@ -12,17 +12,25 @@ namespace {
 constexpr size_t kMostFetched = size_t{24} << 20;
 /// Up to here nothing beats one cache line or a few.
 constexpr size_t kAlwaysFused = 4096;
+/// Below, an alltoall of ranks that share cores takes as long either way.
+constexpr size_t kLeastCrowdedAlltoall = size_t{1} << 20;
 
 }  // namespace
 
-Ways::Ways(bool fetches) {
+Ways::Ways(bool fetches, bool crowded) {
     for (int index = 0; index < kCollectives; ++index) {
         // Where data flows one way, fused ranks need not wait for each other at all.
         const auto collective = static_cast<Collective>(index);
         const bool one_way = collective == Collective::bcast || collective == Collective::reduce;
-        const size_t most_fused = fetches && !one_way ? size_t{8} << 10 : size_t{16} << 10;
+        const size_t most_fused = fetches && !crowded && !one_way ? size_t{8} << 10 : size_t{16} << 10;
+        const size_t least_fetched = !fetches                             ? SIZE_MAX
+                                     : !crowded                           ? 0
+                                     : collective == Collective::alltoall ? kLeastCrowdedAlltoall
+                                                                          : SIZE_MAX;
         for (size_t size = 0; size < kSizes.size(); ++size)
-            ways_[index][size] = kSizes[size] <= most_fused ? Way::fused : fetches ? Way::fetched : Way::streamed;
+            ways_[index][size] = kSizes[size] <= most_fused      ? Way::fused
+                                 : kSizes[size] >= least_fetched ? Way::fetched
+                                                                 : Way::streamed;
     }
 }
 

@@ -26,19 +26,22 @@ struct TwoSteps {
     size_t allreduce = kNever;  ///< from so many bytes of one rank's input on
     size_t allgather = kNever;
     bool barrier = false;
+    size_t bcast = kNever;  ///< in as many steps as the tree (tree.h) has hops
 };
 
 class Ways {
   public:
-    /// Bytes of the whole vector that a trial is made with. A size takes what was best at the nearest of these.
-    static constexpr std::array<size_t, 7> kSizes = {size_t{8} << 10,  size_t{16} << 10,  size_t{32} << 10,
+    /// Bytes of the whole vector that a trial is made with, the last only where many ranks share the host. A size takes
+    /// what was best at the nearest of these.
+    static constexpr std::array<size_t, 8> kSizes = {size_t{8} << 10,  size_t{16} << 10,  size_t{32} << 10,
                                                      size_t{64} << 10, size_t{256} << 10, size_t{1} << 20,
-                                                     size_t{4} << 20};
+                                                     size_t{4} << 20,  size_t{16} << 20};
     static constexpr int kCollectives = static_cast<int>(algorithms::Collective::alltoall) + 1;
 
-    /// The rule. `fetches`: peer memory exists and is expected to pay, as it does where ranks have a core each; ranks
-    /// that take turns on a core find in its cache what the last one left there.
-    explicit Ways(bool fetches = false);
+    /// The rule. `fetches`: peer memory exists. It is expected to pay where ranks have a core each: those that take
+    /// turns on a core (`crowded`) find in its cache what the last one left there. But of an alltoall all that would be
+    /// copied twice. `crowded`: several ranks take turns on a core.
+    explicit Ways(bool fetches = false, bool crowded = false);
 
     [[nodiscard]] Way at(algorithms::Collective collective, size_t bytes) const;
     void set(algorithms::Collective collective, size_t size_index, Way way);

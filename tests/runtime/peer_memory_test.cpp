@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 
 #include "calls.h"
 #include "ranks.h"
@@ -200,8 +201,10 @@ TEST_P(Peers, TrialsAgree) {
             Waiter waiter(kYield, watch);
             Ways &ways = chosen[rank];
             ways = Ways(with_peers);
-            const Status status = try_ways(bootstrap, fused, stream, peers.get(), waiter, 20'000'000, ways);
+            size_t tried = 0;
+            const Status status = try_ways(bootstrap, fused, stream, peers.get(), waiter, 20'000'000, ways, tried);
             ASSERT_TRUE(status.ok()) << status.sentence();
+            EXPECT_LT(tried, Ways::kSizes.back());  // that is for many ranks
         });
         for (const Ways &ways : chosen) {
             for (int collective = 0; collective < Ways::kCollectives; ++collective) {
@@ -215,10 +218,13 @@ TEST_P(Peers, TrialsAgree) {
     }
 }
 
-/// Many ranks also try two steps; small inputs then stay fused, and right.
+/// Many ranks also try two steps; small inputs then stay fused, and right. And they try large vectors, if that takes
+/// not too long.
 TEST(Trial, ManyRanksAgreeOnTwoSteps) {
     constexpr int kRanks = TwoSteps::kLeastRanks + 1;
     constexpr size_t kPayload = 4096;
+    const bool full = std::getenv("FLX_TEST_FULL") != nullptr;
+    const int64_t budget_ns = full ? 60'000'000'000 : 50'000'000;
     std::vector<Ways> chosen(kRanks);
     std::atomic<int> failed{0};
     run_group(kRanks, [&](Bootstrap &bootstrap) {
@@ -230,8 +236,11 @@ TEST(Trial, ManyRanksAgreeOnTwoSteps) {
         Stream stream(segment->base() + fused_bytes, rank, kRanks, 1);
         TestWatch watch(failed);
         Waiter waiter(kYield, watch);
-        const Status status = try_ways(bootstrap, fused, stream, nullptr, waiter, 50'000'000, chosen[rank]);
+        size_t tried = 0;
+        const auto peers = peers_of(bootstrap);
+        const Status status = try_ways(bootstrap, fused, stream, peers.get(), waiter, budget_ns, chosen[rank], tried);
         ASSERT_TRUE(status.ok()) << status.sentence();
+        EXPECT_TRUE(!full || tried == Ways::kSizes.back()) << tried;
         std::vector<int> sum(100, rank);
         ASSERT_TRUE(fused.allreduce(sum.data(), sum.data(), sum.size(), FLX_INT32, FLX_SUM, 1, waiter).ok());
         EXPECT_EQ(sum, std::vector<int>(100, kRanks * (kRanks - 1) / 2));
@@ -256,6 +265,15 @@ TEST(WaysTest, TakeTheNearestSize) {
     EXPECT_EQ(ways.at(Collective::allreduce, size_t{16} << 20), Way::fetched);
     EXPECT_EQ(ways.at(Collective::allreduce, size_t{128} << 20), Way::streamed) << "larger than a cache";
     EXPECT_EQ(Ways(false).at(Collective::allreduce, 1U << 20), Way::streamed);
+}
+
+TEST(WaysTest, RanksThatShareCoresFetchOnlyWhatTheyWouldCopyTwice) {
+    for (const size_t bytes : {size_t{64} << 10, size_t{1} << 20, size_t{4} << 20, size_t{16} << 20}) {
+        EXPECT_EQ(Ways(true, true).at(Collective::allreduce, bytes), Way::streamed);
+        EXPECT_EQ(Ways(true, true).at(Collective::alltoall, bytes),
+                  bytes >= size_t{1} << 20 ? Way::fetched : Way::streamed);
+        EXPECT_EQ(Ways(false, true).at(Collective::alltoall, bytes), Way::streamed);
+    }
 }
 
 /// As where a container forbids it: all ranks learn why, and do without.

@@ -77,13 +77,25 @@ void run_random_calls(int ranks, uint32_t seed, int calls, size_t most_bytes, bo
     EXPECT_EQ(failed, 0);
 }
 
-/// `two_steps`: most calls that can go in two steps do.
+/// Three packages of two caches, ranks dealt out in turn.
+std::vector<probe::Place> made_up_places(int ranks) {
+    std::vector<probe::Place> places;
+    for (int rank = 0; rank < ranks; ++rank)
+        places.push_back({rank % 3, rank % 6});
+    return places;
+}
+
+/// `two_steps`: most calls that can go in steps do, some of them along a tree.
 Caller fused_caller(std::byte *memory, int rank, int ranks, size_t payload, bool two_steps = false) {
     const auto fused = std::make_shared<Fused>(memory, rank, ranks, payload);
-    return [fused, two_steps](const TestCall &call, const TestBuffers &buffers, uint32_t signature, Waiter &waiter) {
-        if (two_steps)
+    return [fused, ranks, two_steps](const TestCall &call, const TestBuffers &buffers, uint32_t signature,
+                                     Waiter &waiter) {
+        if (two_steps) {
             fused->set_two_steps({call.seed % 5 == 0 ? TwoSteps::kNever : call.seed % 100,
-                                  call.seed % 3 == 0 ? TwoSteps::kNever : call.seed % 30, call.seed % 2 == 0});
+                                  call.seed % 3 == 0 ? TwoSteps::kNever : call.seed % 30, call.seed % 2 == 0,
+                                  call.seed % 7 == 0 ? TwoSteps::kNever : call.seed % 50});
+            fused->set_tree(call.seed % 4 < 2 ? Tree(made_up_places(ranks)) : Tree(ranks));
+        }
         switch (call.collective) {
             case Collective::allreduce:
                 return fused->allreduce(buffers.in(), buffers.out(), call.count, call.dtype, call.op, signature,

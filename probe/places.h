@@ -1,0 +1,26 @@
+/// \file places.h
+/// Which processes of a host are near each other: what hwloc says of the units that each is bound to.
+#pragma once
+
+#include <sched.h>
+
+#include <span>
+#include <vector>
+
+#include "status.h"
+
+namespace flx::probe {
+
+/// hwloc's logical numbers. -1: the process may run on several of them, or there is none.
+struct Place {
+    int package = -1;
+    int cache = -1;  ///< the largest that its units share with others, within the package
+};
+
+/// Of processes bound to `units`. Reads the topology without devices (some ms). Honours HWLOC_SYNTHETIC.
+Status read_places(std::span<const cpu_set_t> units, std::vector<Place> &places);
+
+/// Whether a process on those units is bound at all: to fewer than the host has.
+bool is_bound(const cpu_set_t &units);
+
+}  // namespace flx::probe
