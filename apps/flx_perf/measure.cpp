@@ -65,27 +65,18 @@ Measurer::Measurer(const Options &options, flx_comm_t flx_comm, MPI_Comm mpi_com
         send = std::max(send, shape.send_elements * size_of(options.dtype));
         recv = std::max<size_t>({recv, shape.bytes, shape.recv_elements * size_of(options.dtype)});
     }
-    bool all = true;
-    const auto make = [&](Buffers &buffers, size_t send_bytes) {
-        buffers = {make_buffer(send_bytes), make_buffer(recv)};
-        all = all && buffers.send && buffers.recv;
-    };
-    make(flx_, send);
-    if (options.against_mpi) {
-        make(mpi_, send);
+    // All sides have the same memory, or each would find less of its own in the cache.
+    send_ = make_buffer(options.beside_memcpy ? std::max(send, recv) : send);
+    recv_ = make_buffer(recv);
+    if (options.beside_memcpy && send_) {
+        // What nothing was written to is one page of zeros.
+        std::memset(send_.get(), 1, std::max(send, recv));
     }
-    if (options.beside_memcpy) {
-        make(memcpy_, recv);
-    }
-    if (options.beside_memcpy && all) {
-        // Memory that nothing was written to is one page of zeros.
-        std::memset(memcpy_.send.get(), 1, recv);
-        std::memset(memcpy_.recv.get(), 1, recv);
-    }
-    int got = all ? 1 : 0;
+    int got = send_ && recv_ ? 1 : 0;
     MPI_Allreduce(MPI_IN_PLACE, &got, 1, MPI_INT, MPI_MIN, mpi_comm);
     ready_ = got == 1;
-    use(kFlx);
+    job_.send = send_.get();
+    job_.recv = recv_.get();
     start_ = now();
 }
 
@@ -107,18 +98,11 @@ void Measurer::fail(flx_status_t status) const {
     std::abort();
 }
 
-void Measurer::use(Side side) {
-    const Buffers &buffers = side == kFlx ? flx_ : mpi_;
-    job_.send = buffers.send.get();
-    job_.recv = buffers.recv.get();
-}
-
 void Measurer::call(Side side) {
     if (side == kMemcpy) {
-        std::memcpy(memcpy_.recv.get(), memcpy_.send.get(), job_.shape.bytes);
+        std::memcpy(job_.recv, job_.send, job_.shape.bytes);
         return;
     }
-    use(side);
     if (side != kFlx) {
         call_mpi(job_, mpi_comm_);  // MPI's default error handler ends the program
         return;
@@ -145,7 +129,6 @@ std::vector<uint64_t> Measurer::over_ranks(std::vector<uint64_t> numbers) const 
 }
 
 Measurer::Checked Measurer::checked_call(Side side) {
-    use(side);
     prepare(job_, pattern_, ++call_);
     MPI_Barrier(mpi_comm_);
     links_.read(before_.data());
@@ -164,7 +147,6 @@ Measurer::Checked Measurer::checked_call(Side side) {
 double Measurer::timed_call(Side side) {
     const bool logged = side == kFlx && !options_.log_file.empty();
     if (options_.check_every && side != kMemcpy) {
-        use(side);
         prepare(job_, pattern_, ++call_);
         MPI_Barrier(mpi_comm_);
     }
@@ -339,17 +321,16 @@ Result Measurer::measure(const Shape &shape, const std::function<void(double)> &
     result.first_call = shares_of(first.bytes);
     uint64_t checked_peer_wrong = peer ? checked_call(kMpi).wrong : 0;
 
-    ++call_;
+    prepare(job_, pattern_, ++call_);
+    for (int i = 0; i < options_.warmup; ++i) {
+        call(kFlx);
+    }
+    for (int i = 0; peer && i < options_.warmup; ++i) {
+        call(kMpi);
+    }
     std::vector<Side> sides{kFlx};
     if (peer) {
         sides.insert(sides.end(), {kMpi, kMpiAgain});
-    }
-    for (const Side side : peer ? std::vector{kFlx, kMpi} : std::vector{kFlx}) {
-        use(side);
-        prepare(job_, pattern_, call_);
-        for (int i = 0; i < options_.warmup; ++i) {
-            call(side);
-        }
     }
     if (options_.beside_memcpy && shape.bytes > 0) {
         sides.push_back(kMemcpy);

@@ -49,14 +49,7 @@ class Measurer {
     };
     using Buffer = std::unique_ptr<std::byte, Free>;
 
-    /// Each side has its own: what one of them does to its memory is not to the other's credit.
-    struct Buffers {
-        Buffer send;
-        Buffer recv;
-    };
-
     static Buffer make_buffer(size_t bytes);
-    void use(Side side);
     void call(Side side);
     Checked checked_call(Side side);
     double timed_calls(Side side, int64_t count);
@@ -78,9 +71,8 @@ class Measurer {
     LinkCounters &links_;
     Job job_;
     Pattern pattern_;
-    Buffers flx_;
-    Buffers mpi_;     ///< where it is measured
-    Buffers memcpy_;  ///< likewise
+    Buffer send_;
+    Buffer recv_;
     bool ready_ = false;
     uint64_t call_ = 0;  ///< which turn of the pattern is in the buffers
     double start_ = 0;

@@ -12,8 +12,8 @@ namespace {
 constexpr size_t kMostFetched = size_t{24} << 20;
 /// Up to here nothing beats one cache line or a few.
 constexpr size_t kAlwaysFused = 4096;
-/// Below, an alltoall of ranks that share cores takes as long either way.
-constexpr size_t kLeastCrowdedAlltoall = size_t{1} << 20;
+/// Below, system calls are dearer than copying twice.
+constexpr size_t kLeastCrowdedAlltoall = size_t{256} << 10;
 
 }  // namespace
 

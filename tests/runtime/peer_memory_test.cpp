@@ -268,10 +268,10 @@ TEST(WaysTest, TakeTheNearestSize) {
 }
 
 TEST(WaysTest, RanksThatShareCoresFetchOnlyWhatTheyWouldCopyTwice) {
-    for (const size_t bytes : {size_t{64} << 10, size_t{1} << 20, size_t{4} << 20, size_t{16} << 20}) {
+    for (const size_t bytes : {size_t{64} << 10, size_t{256} << 10, size_t{4} << 20, size_t{16} << 20}) {
         EXPECT_EQ(Ways(true, true).at(Collective::allreduce, bytes), Way::streamed);
         EXPECT_EQ(Ways(true, true).at(Collective::alltoall, bytes),
-                  bytes >= size_t{1} << 20 ? Way::fetched : Way::streamed);
+                  bytes >= size_t{256} << 10 ? Way::fetched : Way::streamed);
         EXPECT_EQ(Ways(false, true).at(Collective::alltoall, bytes), Way::streamed);
     }
 }
