@@ -150,7 +150,8 @@ Status Communicator::choose_ways(const Communicator *parent) {
     size_t tried = 0;
     Status status = shm::try_ways(*bootstrap_, *fused_, *stream_, peer_memory_.get(), waiter, budget_ns, ways_, tried);
     way_ = Way::scheduled;
-    log().info("ways through shared memory were tried up to {} bytes", tried);
+    if (rank_ == 0)
+        log().info("ways through shared memory were tried up to {} bytes", tried);
     return status;
 }
 

@@ -284,8 +284,9 @@ Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *
             of_size.fill(kNever);
     const int64_t end_ns = now_ns() + budget_ns;
     Trial trial(bootstrap.rank(), bootstrap.size(), fused, stream, peers, waiter);
+    // Where ranks share cores, steps of microseconds take milliseconds.
     if (bootstrap.size() >= TwoSteps::kLeastRanks)
-        FLX_TRY(try_steps(bootstrap, fused, trial, end_ns, ways));
+        FLX_TRY(try_steps(bootstrap, fused, trial, end_ns - budget_ns / 2, ways));
     const Status status = trial.run(end_ns, mine);
     FLX_TRY(agree(bootstrap, status));
     std::vector<Times> all(bootstrap.size());
