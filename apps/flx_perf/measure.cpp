@@ -218,28 +218,28 @@ double Measurer::seconds_of_a_call(Side side, double enough_seconds) {
     }
 }
 
-std::vector<Measurer::Times> Measurer::run_in_turn(const std::vector<Side> &all,
+std::vector<Measurer::Times> Measurer::run_in_turn(const std::vector<Side> &sides,
                                                    const std::function<void(double)> &done) {
-    const auto sides = static_cast<int>(all.size());
-    const bool peer = std::ranges::find(all, kMpi) != all.end();
+    const auto count = static_cast<int>(sides.size());
+    const bool peer = std::ranges::find(sides, kMpi) != sides.end();
     int blocks = options_.blocks;
     int64_t calls = 0;
     if (options_.iterations > 0) {
         blocks = blocks > 0 ? blocks : kFewestBlocks;
         calls = (options_.iterations + blocks - 1) / blocks;
     } else {
-        const double enough = options_.max_seconds / kMostBlocks / sides;
+        const double enough = options_.max_seconds / kMostBlocks / count;
         double seconds = seconds_of_a_call(kFlx, enough);
         if (peer) {
             seconds = std::max(seconds, seconds_of_a_call(kMpi, enough));
         }
-        blocks = blocks > 0 ? blocks : blocks_for(options_.max_seconds, sides, seconds);
-        calls = calls_for(options_.max_seconds / blocks / sides, seconds);
+        blocks = blocks > 0 ? blocks : blocks_for(options_.max_seconds, count, seconds);
+        calls = calls_for(options_.max_seconds / blocks / count, seconds);
     }
     std::vector<Times> times(kMemcpy + 1);
     for (int block = 0; block < blocks; ++block) {
-        for (int turn = 0; turn < sides; ++turn) {
-            const Side side = all[static_cast<size_t>(side_in_turn(block, turn, sides))];
+        for (int turn = 0; turn < count; ++turn) {
+            const Side side = sides[static_cast<size_t>(side_in_turn(block, turn, count))];
             MPI_Barrier(mpi_comm_);
             if (!options_.check_every) {
                 // It finds caches, threads and ranks as the other side left them: not timed, on either side.
