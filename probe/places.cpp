@@ -1,12 +1,11 @@
 #include "places.h"
 
-#include <hwloc.h>
 #include <hwloc/glibc-sched.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <memory>
+
+#include "hwloc_topology.h"
 
 namespace flx::probe {
 namespace {
@@ -23,15 +22,8 @@ int number_around(hwloc_obj_t object, bool (*wanted)(hwloc_obj_type_t)) {
 }  // namespace
 
 Status read_places(std::span<const cpu_set_t> units, std::vector<Place> &places) {
-    struct Destroy {
-        void operator()(hwloc_topology *topology) const { hwloc_topology_destroy(topology); }
-    };
-    hwloc_topology_t raw = nullptr;
-    if (hwloc_topology_init(&raw) != 0)
-        return fail(FLX_ERR_SYSTEM, "hwloc_topology_init: {}", std::strerror(errno));
-    const std::unique_ptr<hwloc_topology, Destroy> topology(raw);
-    if (hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE) != 0 || hwloc_topology_load(raw) != 0)
-        return fail(FLX_ERR_SYSTEM, "hwloc cannot read this machine's topology: {}", std::strerror(errno));
+    TopologyHandle topology;
+    FLX_TRY(load_topology(HWLOC_TYPE_FILTER_KEEP_NONE, topology));
     struct Free {
         void operator()(hwloc_bitmap_s *bitmap) const { hwloc_bitmap_free(bitmap); }
     };
@@ -40,8 +32,8 @@ Status read_places(std::span<const cpu_set_t> units, std::vector<Place> &places)
     for (const cpu_set_t &one : units) {
         Place place;
         hwloc_obj_t around = nullptr;
-        if (hwloc_cpuset_from_glibc_sched_affinity(raw, set.get(), &one, sizeof one) == 0)
-            around = hwloc_get_obj_covering_cpuset(raw, set.get());
+        if (hwloc_cpuset_from_glibc_sched_affinity(topology.get(), set.get(), &one, sizeof one) == 0)
+            around = hwloc_get_obj_covering_cpuset(topology.get(), set.get());
         place.package = number_around(around, [](hwloc_obj_type_t type) { return type == HWLOC_OBJ_PACKAGE; });
         place.cache = number_around(around, [](hwloc_obj_type_t type) { return hwloc_obj_type_is_dcache(type) != 0; });
         places.push_back(place);

@@ -1,27 +1,16 @@
 #include "topology.h"
 
 #include <fmt/format.h>
-#include <hwloc.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
-#include <memory>
 
 #include "cpus.h"
+#include "hwloc_topology.h"
 
 namespace flx::probe {
 namespace {
-
-struct DestroyTopology {
-    void operator()(hwloc_topology *topology) const { hwloc_topology_destroy(topology); }
-};
-using TopologyHandle = std::unique_ptr<hwloc_topology, DestroyTopology>;
-
-/// Back ends that would start a GPU's driver in every rank, which takes seconds. GPUs are found as PCI devices.
-constexpr const char *kSlowComponents[] = {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl"};
 
 size_t cache_bytes(hwloc_topology_t topology, hwloc_obj_type_t type) {
     hwloc_obj_t cache = hwloc_get_obj_by_type(topology, type, 0);
@@ -109,14 +98,9 @@ std::string format_bytes(size_t bytes) {
 }  // namespace
 
 Status read_topology(Topology &result) {
-    hwloc_topology_t raw = nullptr;
-    if (hwloc_topology_init(&raw) != 0)
-        return fail(FLX_ERR_SYSTEM, "hwloc_topology_init: {}", std::strerror(errno));
-    const TopologyHandle topology(raw);
-    for (const char *component : kSlowComponents)
-        hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
-    if (hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0 || hwloc_topology_load(raw) != 0)
-        return fail(FLX_ERR_SYSTEM, "hwloc cannot read this machine's topology: {}", std::strerror(errno));
+    TopologyHandle topology;
+    FLX_TRY(load_topology(HWLOC_TYPE_FILTER_KEEP_IMPORTANT, topology));
+    hwloc_topology_t raw = topology.get();
 
     Topology read;
     const auto count = [raw](hwloc_obj_type_t type) { return std::max(0, hwloc_get_nbobjs_by_type(raw, type)); };
