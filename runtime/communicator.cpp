@@ -270,11 +270,7 @@ const PartitionVector &Communicator::vector(int peer, size_t bytes, int phase) {
 /// What links carried until now is no operation's: a first sample that held the probe's pings and pauses would make a
 /// link look a hundred times slower than it is.
 void Communicator::forget_probing() {
-    for (Route &route : routes_)
-        for (uint32_t mask = route.links; mask != 0; mask &= mask - 1) {
-            const int index = std::countr_zero(mask);
-            route.seen[index] = carried(route, index);
-        }
+    take_samples();
 }
 
 LinkCounters Communicator::carried(const Route &route, int index) const {
@@ -296,15 +292,27 @@ double Communicator::latency_seen(const Route &route, int index) const {
     return least / 2;
 }
 
-/// What the link carried to all routes since this was asked last. `routes`: how many those are.
-LinkSample Communicator::carried_to_all(int index, int &routes) {
-    const LinkCounters now = links_[index].link->timed();
-    const LinkCounters before = std::exchange(timed_[index], now);
-    routes = 0;
-    for (const Route &route : routes_)
-        if ((route.links >> index & 1) != 0 && carried(route, index).bytes != route.seen[index].bytes)
-            ++routes;
-    return {now.bytes - before.bytes, now.busy_ns - before.busy_ns};
+/// Notes, in each route, what its links carried to it since this was done last.
+void Communicator::take_samples() {
+    std::array<int, kMaxLinks> users{};
+    for (Route &route : routes_) {
+        for (uint32_t mask = route.links; mask != 0; mask &= mask - 1) {
+            const int index = std::countr_zero(mask);
+            const LinkCounters now = carried(route, index);
+            const LinkCounters before = std::exchange(route.seen[index], now);
+            route.samples[index] = {now.bytes - before.bytes, now.busy_ns - before.busy_ns};
+            users[index] += now.bytes != before.bytes ? 1 : 0;
+        }
+    }
+    for (size_t index = 0; index < links_.size(); ++index) {
+        if (users[index] == 0)
+            continue;
+        const LinkCounters now = links_[index].link->timed();
+        const LinkCounters before = std::exchange(timed_[index], now);
+        for (Route &route : routes_)
+            route.samples[index] = fair_sample(route.samples[index],
+                                               {now.bytes - before.bytes, now.busy_ns - before.busy_ns}, users[index]);
+    }
 }
 
 /// Tells each route's controller what its links carried since it was told last.
@@ -315,30 +323,18 @@ void Communicator::learn(const Pending &pending, int64_t elapsed_ns) {
     if (plan != nullptr)
         bytes = pending.blocks.longest(operation.count, plan->schedule().blocks) * size_of(operation.dtype);
     const int phases = plan != nullptr ? plan->schedule().phases : 1;
-    std::array<LinkSample, kMaxLinks> to_all{};
-    std::array<int, kMaxLinks> routes{};
-    for (size_t index = 0; index < links_.size(); ++index)
-        if (links_[index].link != nullptr && links_[index].link->kind() == LinkKind::rail)
-            to_all[index] = carried_to_all(static_cast<int>(index), routes[index]);
+    take_samples();
     for (Route &route : routes_) {
         if (std::popcount(route.links) < 2)
             continue;
-        std::array<LinkSample, kMaxLinks> samples{};
-        uint64_t bytes_carried = 0;
-        for (uint32_t mask = route.links; mask != 0; mask &= mask - 1) {
-            const int index = std::countr_zero(mask);
-            const LinkCounters now = carried(route, index);
-            samples[index] = {now.bytes - route.seen[index].bytes, now.busy_ns - route.seen[index].busy_ns};
-            route.seen[index] = now;
-            bytes_carried += samples[index].bytes;
-            samples[index] = fair_sample(samples[index], to_all[index], routes[index]);
-        }
         // Soon after the probe, and now and then.
         const bool looks = operation.sequence <= 64 || operation.sequence % 64 == 0;
         for (uint32_t mask = looks ? route.links : 0; mask != 0; mask &= mask - 1)
             route.controller->saw_latency(std::countr_zero(mask), latency_seen(route, std::countr_zero(mask)));
         // What was lent for a moment says nothing of what a rail carries in a collective.
-        if (bytes_carried == 0 || (plan == nullptr && lending_ != nullptr))
+        const bool idle =
+            std::ranges::all_of(route.samples, [](const LinkSample &sample) { return sample.bytes == 0; });
+        if (idle || (plan == nullptr && lending_ != nullptr))
             continue;
         if (plan == nullptr) {
             bytes = 0;
@@ -347,7 +343,7 @@ void Communicator::learn(const Pending &pending, int64_t elapsed_ns) {
         }
         // The phases of one operation overlap in time: what a link delivered holds for both.
         for (int phase = 0; phase < phases; ++phase)
-            if (route.controller->observe(bytes, phase, std::span(samples.data(), links_.size()), elapsed_ns) &&
+            if (route.controller->observe(bytes, phase, std::span(route.samples.data(), links_.size()), elapsed_ns) &&
                 phase == 0)
                 report_change(route, bytes);
     }

@@ -290,7 +290,7 @@ class Communicator final : private Router, private Watch {
     void report_change(Route &route, size_t bytes);
     void forget_probing();
     [[nodiscard]] LinkCounters carried(const Route &route, int index) const;
-    LinkSample carried_to_all(int index, int &routes);
+    void take_samples();
     [[nodiscard]] double latency_seen(const Route &route, int index) const;
 
     std::shared_ptr<Process> process_;
@@ -340,9 +340,10 @@ class Communicator final : private Router, private Watch {
     struct Route {
         std::unique_ptr<Controller> controller;
         std::vector<int> peers;
-        uint32_t links = 0;              ///< mask of those that may carry something
-        std::vector<LinkCounters> seen;  ///< totals that were learned from
-        std::vector<Told> told;          ///< by size class: what a user was last told
+        uint32_t links = 0;                           ///< mask of those that may carry something
+        std::vector<LinkCounters> seen;               ///< totals that were learned from
+        std::array<LinkSample, kMaxLinks> samples{};  ///< of what came since, by link
+        std::vector<Told> told;                       ///< by size class: what a user was last told
     };
     std::vector<Route> routes_;
     std::array<LinkCounters, kMaxLinks> timed_{};  ///< totals to all routes that were learned from
