@@ -108,7 +108,7 @@ void Executor::begin(const std::vector<Step> &steps, const std::vector<int> &pee
     stuck_ = false;
     for (const int peer : peers) {
         link_mask_ |= router_.incoming_links(peer);
-        sides_[peer] = {router_.outgoing_links(peer), 0, 0, 0, 0, 0};
+        sides_[peer] = {router_.outgoing_links(peer), 0, 0, 0, 0, 0, 0};
         std::fill_n(&lane(peer, 0), links_.size(), Lane{});
     }
 }
@@ -157,10 +157,13 @@ void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, siz
             link_mask_ |= 1U << slice.link;
             lane(step.peer, slice.link).left += elements(state, slice.offset, slice.count) * element_bytes_;
             if (link.kind() == LinkKind::rail && router_.may_move_cells()) {
-                sides_[step.peer].sharing |= 1U << slice.link;
-                sides_[step.peer].bytes += elements(state, slice.offset, slice.count) * element_bytes_;
-                lane(step.peer, slice.link).before = link.unacknowledged(step.peer);
-                lane(step.peer, slice.link).believed = router_.rate(slice.link, step.peer);
+                Side &side = sides_[step.peer];
+                Lane &lane = this->lane(step.peer, slice.link);
+                if ((side.sharing >> slice.link & 1) == 0)
+                    side.believed += lane.believed = router_.rate(slice.link, step.peer);
+                side.sharing |= 1U << slice.link;
+                side.bytes += elements(state, slice.offset, slice.count) * element_bytes_;
+                lane.before = link.unacknowledged(step.peer);
             }
         }
     }

@@ -123,8 +123,9 @@ class Executor {
         uint32_t sharing = 0;  // have a slice in this operation, and may give and take cells
         uint32_t engaged = 0;  // sent something in this turn, or had no room
         uint32_t lost = 0;
-        size_t bytes = 0;   // in slices of those that share
-        double end_ns = 0;  // when all will be there, from this turn on, if no link waits for another; 0: not known
+        size_t bytes = 0;     // in slices of those that share
+        double believed = 0;  // their rates before this operation, bytes/ns
+        double end_ns = 0;    // when all will be there, from this turn on, if no link waits for another; 0: not known
     };
     struct State {
         Cells cells;

@@ -36,10 +36,7 @@ void Executor::look_at_paces() {
         side.end_ns = 0;
         if (std::popcount(side.sharing) < 2)
             continue;
-        double believed = 0;
-        for (uint32_t mask = side.sharing; mask != 0; mask &= mask - 1)
-            believed += lane(peer, std::countr_zero(mask)).believed;
-        const bool brief = static_cast<double>(side.bytes) < believed * kBriefNs;
+        const bool brief = static_cast<double>(side.bytes) < side.believed * kBriefNs;
         double rates = 0;
         double bytes = 0;
         bool known = true;

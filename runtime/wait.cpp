@@ -17,10 +17,12 @@ Status Waiter::nap() {
         turns_ = policy_.spins + 1;
         began_ns_ = 0;
     }
-    const int64_t now = woken ? now_ns() : 0;
-    if (woken && now - looked_ns_ < kProgressNs)
-        return {};
-    looked_ns_ = now;
+    if (woken) {
+        const int64_t now = now_ns();
+        if (now - looked_ns_ < kProgressNs)
+            return {};
+        looked_ns_ = now;
+    }
     return look_up();
 }
 
