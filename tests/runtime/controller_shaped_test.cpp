@@ -349,6 +349,14 @@ TEST(Starved, AProbeThatFoundPeersLateIsForgotten) {
     EXPECT_GT(shaped.throughput(controller, 16 * kMiB, 10), 0.85);
 }
 
+/// Of a recorded operation over three rails: bytes and busy microseconds of each.
+std::array<LinkSample, 3> samples_of(const std::array<int, 6> &row) {
+    std::array<LinkSample, 3> samples;
+    for (size_t i = 0; i < 3; ++i)
+        samples[i] = {static_cast<uint64_t>(row[2 * i]), static_cast<uint64_t>(row[2 * i + 1]) * 1000};
+    return samples;
+}
+
 /// Bytes and busy microseconds of one rank of 4 hosts on 800, 400 and 200 Mbit/s, reduce_scatter_block of 16 MiB on two
 /// busy cores: stalls in which all rails look slow, after which the second rail was believed to be half as fast as it
 /// is for 30 operations.
@@ -373,10 +381,7 @@ TEST(Starved, RecordedStallsAreNotTakenForTheRails) {
     double sum = 0;
     for (int round = 0; round < 3; ++round)
         for (const auto &row : kTrace) {
-            std::array<LinkSample, 3> samples;
-            for (size_t i = 0; i < 3; ++i)
-                samples[i] = {static_cast<uint64_t>(row[2 * i]), static_cast<uint64_t>(row[2 * i + 1]) * 1000};
-            controller.observe(4 * kMiB, 0, samples);
+            controller.observe(4 * kMiB, 0, samples_of(row));
             sum += error_of(controller.vector(4 * kMiB, 0), shaped);
         }
     EXPECT_LT(sum / (3 * kTrace.size()), 0.035);
@@ -403,10 +408,7 @@ TEST(Shaped, RecordedBurstsAreNotTakenAtTheirWord) {
     Controller controller(shaped.probed(), between_hosts());
     for (int round = 0; round < 4; ++round)
         for (const auto &row : kTrace) {
-            std::array<LinkSample, 3> samples;
-            for (size_t i = 0; i < 3; ++i)
-                samples[i] = {static_cast<uint64_t>(row[2 * i]), static_cast<uint64_t>(row[2 * i + 1]) * 1000};
-            controller.observe(kMiB / 2, 0, samples);
+            controller.observe(kMiB / 2, 0, samples_of(row));
             const PartitionVector &vector = controller.vector(kMiB / 2, 0);
             EXPECT_GT(vector.share(0), 0.3);
             EXPECT_LT(vector.share(0), 0.85);

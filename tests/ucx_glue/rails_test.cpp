@@ -77,6 +77,18 @@ struct Pair {
     std::unique_ptr<Link> link_b(uint32_t comm) const { return b->link(0, comm, {0, -1}); }
 };
 
+/// Until all of both is there, or something is wrong.
+void carry(Link &a, Traffic &ab, Link &b, Traffic &ba) {
+    EXPECT_TRUE(wait_for([&] {
+        ab.step();
+        ba.step();
+        a.progress();
+        b.progress();
+        return (ab.done() && ba.done()) || ab.errors() + ba.errors() > 0;
+    })) << "a: "
+        << ab.state() << "; b: " << ba.state();
+}
+
 ChunkHeader header_of(uint32_t comm, uint32_t block, size_t bytes) {
     ChunkHeader header{};
     header.comm = comm;
@@ -108,14 +120,7 @@ TEST_P(RailsOver, RandomChunksInBothDirections) {
     Traffic::Options traffic{.chunks = 400, .window = options.window_bytes};
     Traffic ab(*a, 3, 0, 1, traffic);
     Traffic ba(*b, 3, 1, 0, traffic);
-    EXPECT_TRUE(wait_for([&] {
-        ab.step();
-        ba.step();
-        a->progress();
-        b->progress();
-        return (ab.done() && ba.done()) || ab.errors() + ba.errors() > 0;
-    })) << "a: "
-        << ab.state() << "; b: " << ba.state();
+    carry(*a, ab, *b, ba);
     ab.check_end();
     ba.check_end();
     EXPECT_EQ(ab.errors(), 0u) << ab.first_error();
@@ -143,14 +148,7 @@ TEST_P(RailsOver, SmallWindowIsRespectedAndNeverStalls) {
     Traffic::Options traffic{.chunks = 100, .least = 20000, .window = options.window_bytes, .hold = 2};
     Traffic ab(*a, 1, 0, 1, traffic);
     Traffic ba(*b, 1, 1, 0, traffic);
-    EXPECT_TRUE(wait_for([&] {
-        ab.step();
-        ba.step();
-        a->progress();
-        b->progress();
-        return (ab.done() && ba.done()) || ab.errors() + ba.errors() > 0;
-    })) << "a: "
-        << ab.state() << "; b: " << ba.state();
+    carry(*a, ab, *b, ba);
     EXPECT_EQ(ab.errors() + ba.errors(), 0u) << ab.first_error() << ba.first_error();
 }
 
@@ -208,14 +206,7 @@ TEST_P(RailsOver, WhatNobodyTakesFillsOnlyItsOwnCommunicatorsWindow) {
     Traffic::Options traffic{.chunks = 50, .window = options.window_bytes};
     Traffic ab(*a, 2, 0, 1, traffic);
     Traffic ba(*b, 2, 1, 0, traffic);
-    EXPECT_TRUE(wait_for([&] {
-        ab.step();
-        ba.step();
-        a->progress();
-        b->progress();
-        return (ab.done() && ba.done()) || ab.errors() + ba.errors() > 0;
-    })) << "a: "
-        << ab.state() << "; b: " << ba.state();
+    carry(*a, ab, *b, ba);
     EXPECT_EQ(ab.errors() + ba.errors(), 0u) << ab.first_error() << ba.first_error();
     EXPECT_EQ(early->unacknowledged(1), sent * data.size());
 }
