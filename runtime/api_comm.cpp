@@ -1,4 +1,5 @@
 /// The public functions that make and free communicators.
+#include <functional>
 #include <memory>
 
 #include "api.h"
@@ -44,6 +45,14 @@ Status read_rules(flx::Config &config) {
     return rules == text ? Status() : config.set("FLX_ALGORITHM", rules, config.origin("FLX_ALGORITHM"));
 }
 
+/// What to do until all ranks make the communicator: one may wait first for what is under way on another.
+std::function<void()> moving(flx::Process *process) {
+    return [process] {
+        if (process != nullptr)
+            process->move_others(nullptr);
+    };
+}
+
 Status make_comm(std::shared_ptr<flx::Process> process, std::unique_ptr<flx::Bootstrap> bootstrap, flx::Config config,
                  const flx::Communicator *parent, flx_comm_t *comm) {
     auto made = std::make_unique<flx_comm>();
@@ -59,7 +68,8 @@ flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *config, flx_
         FLX_TRY(need(comm, "comm"));
         *comm = nullptr;
         std::unique_ptr<flx::Bootstrap> bootstrap;
-        FLX_TRY(flx::make_mpi_bootstrap(mpi_comm, bootstrap));
+        const std::shared_ptr<flx::Process> existing = flx::Process::existing();
+        FLX_TRY(flx::make_mpi_bootstrap(mpi_comm, moving(existing.get()), bootstrap));
         // A rank whose knobs are wrong must not leave the others waiting for it.
         std::shared_ptr<flx::Process> process;
         flx::Config knobs;
@@ -83,6 +93,7 @@ flx_status_t flx_comm_dup(flx_comm_t comm, flx_comm_t *dup) {
         *dup = nullptr;
         FLX_TRY(comm->impl->usable());
         std::unique_ptr<flx::Bootstrap> bootstrap;
+        FLX_TRY(comm->impl->bootstrap().meet(moving(comm->impl->process().get())));
         FLX_TRY(comm->impl->bootstrap().dup(bootstrap));
         return make_comm(comm->impl->process(), std::move(bootstrap), comm->impl->config(), comm->impl.get(), dup);
     });
@@ -95,6 +106,7 @@ flx_status_t flx_comm_split(flx_comm_t comm, int color, int key, flx_comm_t *spl
         *split = nullptr;
         FLX_TRY(comm->impl->usable());
         std::unique_ptr<flx::Bootstrap> bootstrap;
+        FLX_TRY(comm->impl->bootstrap().meet(moving(comm->impl->process().get())));
         FLX_TRY(comm->impl->bootstrap().split(color, key, bootstrap));
         if (!bootstrap)
             return {};

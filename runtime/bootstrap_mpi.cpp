@@ -1,5 +1,7 @@
 #include "bootstrap_mpi.h"
 
+#include <sched.h>
+
 #include <climits>
 #include <cstdlib>
 
@@ -13,6 +15,19 @@ Status check(int code, const char *call) {
     int length = 0;
     PMPI_Error_string(code, text, &length);
     return fail(FLX_ERR_SYSTEM, "{} failed: {}", call, std::string_view(text, length));
+}
+
+Status meet_on(MPI_Comm comm, const std::function<void()> &meanwhile) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    FLX_TRY(check(PMPI_Ibarrier(comm, &request), "MPI_Ibarrier"));
+    int met = 0;
+    while (true) {
+        FLX_TRY(check(PMPI_Test(&request, &met, MPI_STATUS_IGNORE), "MPI_Test"));
+        if (met)
+            return {};
+        meanwhile();
+        sched_yield();
+    }
 }
 
 class MpiBootstrap final : public Bootstrap {
@@ -41,6 +56,7 @@ class MpiBootstrap final : public Bootstrap {
         return check(PMPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, comm_), "MPI_Allgather");
     }
     Status barrier() override { return check(PMPI_Barrier(comm_), "MPI_Barrier"); }
+    Status meet(const std::function<void()> &meanwhile) override { return meet_on(comm_, meanwhile); }
     void progress() override {
         int flag = 0;
         PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE);
@@ -72,7 +88,7 @@ class MpiBootstrap final : public Bootstrap {
 
 }  // namespace
 
-Status make_mpi_bootstrap(MPI_Comm comm, std::unique_ptr<Bootstrap> &result) {
+Status make_mpi_bootstrap(MPI_Comm comm, const std::function<void()> &meanwhile, std::unique_ptr<Bootstrap> &result) {
     int initialized = 0;
     int finalized = 0;
     PMPI_Initialized(&initialized);
@@ -86,6 +102,7 @@ Status make_mpi_bootstrap(MPI_Comm comm, std::unique_ptr<Bootstrap> &result) {
     FLX_TRY(check(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter"));
     if (inter)
         return fail(FLX_ERR_ARGUMENT, "mpi_comm is an intercommunicator; an intracommunicator is needed");
+    FLX_TRY(meet_on(comm, meanwhile));
     MPI_Comm dup = MPI_COMM_NULL;
     // Not MPI_Comm_dup, which would run the program's functions that copy attributes.
     FLX_TRY(check(PMPI_Comm_split(comm, 0, 0, &dup), "MPI_Comm_split"));

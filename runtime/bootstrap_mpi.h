@@ -4,15 +4,17 @@
 
 #include <mpi.h>
 
+#include <functional>
 #include <memory>
 
 #include "bootstrap.h"
 
 namespace flx {
 
-/// A bootstrap with the ranks of `comm`, which is duplicated. Collective over `comm`. FLX_ERR_ARGUMENT where MPI is not
-/// initialised, is finalised, or `comm` is null or an intercommunicator.
-Status make_mpi_bootstrap(MPI_Comm comm, std::unique_ptr<Bootstrap> &result);
+/// A bootstrap with the ranks of `comm`, which is duplicated. Collective over `comm`; `meanwhile` as in
+/// Bootstrap::meet. FLX_ERR_ARGUMENT where MPI is not initialised, is finalised, or `comm` is null or an
+/// intercommunicator.
+Status make_mpi_bootstrap(MPI_Comm comm, const std::function<void()> &meanwhile, std::unique_ptr<Bootstrap> &result);
 
 /// Whether the program may call MPI from several threads at once.
 bool mpi_allows_threads();

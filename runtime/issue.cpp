@@ -231,7 +231,7 @@ bool Communicator::completed(Pending &pending, bool &moved) {
     (void)poke(&pending, moved);  // an error is the operation's status
     // Who tests in a loop must not keep a peer waiting that waits on another communicator first.
     if (!pending.done && !thread_ && ++looks_ % kLooksPerProgress == 0)
-        process_->move_others(*this);
+        process_->move_others(this);
     return pending.done;
 }
 

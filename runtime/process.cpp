@@ -32,6 +32,15 @@ std::string network_identity() {
     return fmt::format("{}:{}", boot, space.st_ino);
 }
 
+struct Only {
+    static Only &object() {
+        static Only only;
+        return only;
+    }
+    std::mutex mutex;
+    std::weak_ptr<Process> process;
+};
+
 }  // namespace
 
 Status Process::make(bool threads, std::shared_ptr<Process> &result) {
@@ -56,15 +65,20 @@ Status Process::make(bool threads, std::shared_ptr<Process> &result) {
 }
 
 Status Process::shared(bool threads, std::shared_ptr<Process> &result) {
-    static std::mutex mutex;
-    static std::weak_ptr<Process> only;
-    const std::lock_guard guard(mutex);
-    result = only.lock();
+    Only &only = Only::object();
+    const std::lock_guard guard(only.mutex);
+    result = only.process.lock();
     if (result)
         return {};
     FLX_TRY(make(threads, result));
-    only = result;
+    only.process = result;
     return {};
+}
+
+std::shared_ptr<Process> Process::existing() {
+    Only &only = Only::object();
+    const std::lock_guard guard(only.mutex);
+    return only.process.lock();
 }
 
 Process::~Process() {
@@ -130,12 +144,12 @@ void Process::remove(Communicator &comm) {
     std::erase(communicators_, &comm);
 }
 
-void Process::move_others(const Communicator &comm) {
+void Process::move_others(const Communicator *comm) {
     const List list(*this);
     if (!list.mine())  // then another wait moves them
         return;
     for (Communicator *other : communicators_)
-        if (other != &comm && other->busy())
+        if (other != comm && other->busy())
             other->move_in_thread();
 }
 

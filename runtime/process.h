@@ -28,6 +28,8 @@ class Process {
     /// The process's one object: made by the first communicator, gone with the last. `threads`: communicators may be
     /// used from several threads at once. Thread-safe.
     static Status shared(bool threads, std::shared_ptr<Process> &result);
+    /// That object where there is one. Thread-safe.
+    static std::shared_ptr<Process> existing();
     /// One of its own, for ranks that are threads.
     static Status make(bool threads, std::shared_ptr<Process> &result);
     ~Process();
@@ -59,9 +61,9 @@ class Process {
     /// Communicators that can be used. Nobody moves one any more that was removed. Thread-safe.
     void add(Communicator &comm);
     void remove(Communicator &comm);
-    /// Moves what is under way on all but `comm`, on which the caller waits: a peer may wait for that first. One that
-    /// another thread is in is left to it.
-    void move_others(const Communicator &comm);
+    /// Moves what is under way on all but `comm`, on which the caller waits (null: on none): a peer may wait for that
+    /// first. One that another thread is in is left to it.
+    void move_others(const Communicator *comm);
     /// Whether another thread may move a communicator while its own is not in it.
     [[nodiscard]] bool threads() const { return threads_; }
 

@@ -22,7 +22,8 @@ std::shared_ptr<ProgressThread> ProgressThread::shared() {
     return thread;
 }
 
-ProgressThread::ProgressThread() : thread_([this] { run(); }) {}
+/// The thread takes over the policy of who starts it.
+ProgressThread::ProgressThread() : ordinary_(sched_getscheduler(0) == SCHED_OTHER), thread_([this] { run(); }) {}
 
 ProgressThread::~ProgressThread() {
     {
@@ -49,7 +50,7 @@ void ProgressThread::wake(bool large) {
     if (sleeps_.fetch_add(0, std::memory_order_acq_rel) == 0)
         return;
     const sched_param none{};
-    if (large)  // one of SCHED_BATCH that wakes takes nobody's core
+    if (large && ordinary_)  // one of SCHED_BATCH that wakes takes nobody's core
         pthread_setschedparam(thread_.native_handle(), SCHED_BATCH, &none);
     const std::lock_guard guard(mutex_);
     woken_.notify_all();
@@ -77,7 +78,8 @@ void ProgressThread::run() {
         sleeps_.store(0, std::memory_order_relaxed);
         if (slept && !ends_) {
             const sched_param none{};
-            pthread_setschedparam(pthread_self(), SCHED_OTHER, &none);
+            if (ordinary_)
+                pthread_setschedparam(pthread_self(), SCHED_OTHER, &none);
             nap = kShortest;
         }
         bool moved = false;

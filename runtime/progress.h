@@ -39,6 +39,7 @@ class ProgressThread {
     std::vector<Communicator *> comms_;
     bool ends_ = false;
     std::atomic<int> sleeps_{0};
+    const bool ordinary_;  ///< scheduled as most threads are: only then does a large operation change how
     std::thread thread_;
 };
 

@@ -31,7 +31,7 @@ void Communicator::progress() {
     if (rails_ != nullptr)
         rails_->progress();
     if (!thread_)  // which moves them all
-        process_->move_others(*this);
+        process_->move_others(this);
 }
 
 /// What ranks of this host have to say wakes nobody, and the program's own traffic wants to be looked at.

@@ -59,6 +59,13 @@ class Lane {
         expect(flx_allreduce(FLX_IN_PLACE, data_.data(), count, FLX_INT32, FLX_SUM, comm_) == FLX_SUCCESS, "call");
         check();
     }
+    /// Makes a communicator from this one.
+    void part(bool all) {
+        flx_comm_t made = nullptr;
+        const flx_status_t status = all ? flx_comm_dup(comm_, &made) : flx_comm_split(comm_, rank_ % 2, 0, &made);
+        expect(status == FLX_SUCCESS, "dup or split");
+        expect(flx_comm_free(&made) == FLX_SUCCESS, "free of a part");
+    }
     [[nodiscard]] bool odd() const { return rank_ % 2 != 0; }
 
   private:
@@ -98,6 +105,24 @@ void cross(Lane &a, Lane &b) {
         b.begin(count_in(round));
         (a.odd() ? b : a).test_until_done();
         (a.odd() ? a : b).wait();
+    }
+}
+
+/// Ranks make a communicator before they wait for what is under way on another, or after.
+void make_meanwhile(MPI_Comm mpi_comm, Lane &a) {
+    for (int round = 0; round < kRounds; ++round) {
+        a.begin(count_in(round));
+        if (a.odd())
+            a.wait();
+        Lane(mpi_comm).call(10);
+        if (!a.odd())
+            a.wait();
+        a.begin(count_in(round));
+        if (!a.odd())
+            a.wait();
+        a.part(round % 2 == 0);
+        if (a.odd())
+            a.wait();
     }
 }
 
@@ -150,6 +175,7 @@ int main(int argc, char **argv) {
         Lane a(comms[0]);
         Lane b(comms[1]);
         cross(a, b);
+        make_meanwhile(comms[2], a);
     }
     if (!single) {
         Lane a(comms[0]);
