@@ -795,7 +795,7 @@ bool Executor::advance_copy(uint32_t index) {
             break;
         const size_t offset = size_t{cell} * state.cell_elements * element_bytes_;
         if (state.to != state.from)
-            std::memcpy(state.to + offset, state.from + offset, elements(state, cell, run) * element_bytes_);
+            copy_own(state.to + offset, state.from + offset, elements(state, cell, run) * element_bytes_);
         mark(index, cell, run);
         cell += run;
         moved = true;

@@ -87,6 +87,14 @@ void copy_streaming(void *dst, const void *src, size_t bytes) {
     table().copy(dst, src, bytes);
 }
 
+void copy_own(void *dst, const void *src, size_t bytes) {
+    constexpr size_t kLarge = size_t{1} << 20;
+    if (bytes >= kLarge)
+        copy_streaming(dst, src, bytes);
+    else
+        std::memcpy(dst, src, bytes);
+}
+
 const char *reduce_target() {
     return table().target;
 }

@@ -29,6 +29,9 @@ void divide(flx_dtype_t dtype, void *dst, size_t count, int divisor);
 /// memcpy with stores that bypass the cache, for results larger than it. Any alignment.
 void copy_streaming(void *dst, const void *src, size_t bytes);
 
+/// A rank's own block, from its input to its output: copy_streaming where it is large.
+void copy_own(void *dst, const void *src, size_t bytes);
+
 /// The SIMD target in use, e.g. "AVX3"; static storage.
 const char *reduce_target();
 

@@ -21,10 +21,10 @@ constexpr size_t kShortsPart = 64;
 constexpr uint64_t kFreedPart = 4;
 constexpr size_t kShortBytes = 80;
 constexpr uint64_t kShortToken = uint64_t{1} << 63;
-/// Messages that are exposed. Shorter ones are copied twice in less time than the kernel needs for one copy; longer
-/// ones too, block by block in the cache, with stores past it.
+/// Messages that are exposed. Shorter ones are copied twice in less time than the kernel needs for one copy; from
+/// 16 MiB on, too: block by block in the cache, with stores past it.
 constexpr size_t kLeastExposed = size_t{16} << 10;
-constexpr size_t kMostExposed = size_t{8} << 20;
+constexpr size_t kMostExposed = size_t{16} << 20;
 constexpr size_t kExposedChunk = size_t{1} << 20;
 }  // namespace
 

@@ -42,15 +42,6 @@ Extent uneven_extent(size_t count, size_t bytes, int ranks, int root, int region
     return {(region - 1) * each + of_root, each};
 }
 
-/// Past the cache where the whole call exceeds it.
-void copy_own(void *to, const void *from, size_t bytes) {
-    constexpr size_t kStreamBytes = 1024 * 1024;
-    if (bytes >= kStreamBytes)
-        copy_streaming(to, from, bytes);
-    else
-        std::memcpy(to, from, bytes);
-}
-
 }  // namespace
 
 struct PeerMemory::Call {
