@@ -25,16 +25,6 @@ Group &group() {
     return mine;
 }
 
-/// Calls of one communicator in the group that ends.
-struct Part {
-    std::shared_ptr<Communicator> comm;
-    std::vector<const Deferred *> calls;
-    Gathered what;
-    bool offered = false;
-    bool meeting = false;  ///< ranks may show each other their outputs
-    bool met = false;
-};
-
 bool is_error(ncclResult_t result) {
     return result != ncclSuccess && result != ncclInProgress;
 }
@@ -64,15 +54,42 @@ bool may_be_met(const Communicator &comm, const Request &request) {
            route_on(comm, request, comm.tables.met) == Reason::none;
 }
 
-/// If so, begins to; with the mutex.
-bool begin_meeting(Communicator &comm, const Request &request, cudaStream_t stream) {
-    if (comm.lane == nullptr || !may_be_met(comm, request))
-        return false;
-    Engine::Stream state;
-    const bool frozen = !engine().look_at(stream, state).ok() || state.capture != 0;
-    comm.outputs->begin(*comm.lane, work_of(request, comm.ranks), bytes_of(request, comm.ranks), frozen);
-    return true;
-}
+/// A meeting of ranks, of which each step is made with the mutex (outputs.h).
+struct Meeting {
+    bool begun = false;
+    bool frozen = false;  ///< the stream is being captured
+
+    /// If the ranks meet for that.
+    void begin(Communicator &comm, const Request &request, cudaStream_t stream) {
+        begun = comm.lane != nullptr && may_be_met(comm, request);
+        if (!begun)
+            return;
+        Engine::Stream state;
+        frozen = !engine().look_at(stream, state).ok() || state.capture != 0;
+        comm.outputs->begin(*comm.lane, work_of(request, comm.ranks), bytes_of(request, comm.ranks), frozen);
+    }
+    void compare(const Communicator &comm, cudaStream_t stream) const {
+        if (!begun || comm.lane == nullptr)
+            return;
+        comm.outputs->compare(*comm.lane, engine().patience_ns());
+        if (!frozen && engine().has_work(stream))
+            comm.outputs->lost_nothing();
+    }
+    /// Whether outputs may be written.
+    [[nodiscard]] bool end(const Communicator &comm) const {
+        return begun && comm.lane != nullptr && comm.outputs->end(*comm.lane);
+    }
+};
+
+/// Calls of one communicator in the group that ends.
+struct Part {
+    std::shared_ptr<Communicator> comm;
+    std::vector<const Deferred *> calls;
+    Gathered what;
+    bool offered = false;
+    Meeting meeting;  ///< of ranks that may show each other their outputs
+    bool met = false;
+};
 
 /// What FLX puts on a stream next must come after what NCCL was given, also where NCCL puts it there later.
 ncclResult_t settle(const Communicator &comm, ncclResult_t result) {
@@ -89,11 +106,10 @@ ncclResult_t carry_out(Communicator &comm, const Request &request, cudaStream_t 
     bool nothing = false;
     {
         const std::lock_guard guard(comm.mutex);
-        bool met = begin_meeting(comm, request, stream);
-        if (met) {
-            comm.outputs->compare(*comm.lane, engine().patience_ns());
-            met = comm.outputs->end(*comm.lane);
-        }
+        Meeting meeting;
+        meeting.begin(comm, request, stream);
+        meeting.compare(comm, stream);
+        const bool met = meeting.end(comm);
         const Reason why = met ? Reason::none : route_on(comm, request, comm.tables.slots);
         count(comm, request, why);
         if (why == Reason::none)
@@ -140,16 +156,15 @@ void decide(std::vector<Part> &parts) {
         if (!agreed)
             part.what.why = Reason::apart;
         else if (part.offered || part.what.form == Gathered::Form::single)
-            part.meeting = begin_meeting(comm, part.what.whole, part.calls.front()->stream);
+            part.meeting.begin(comm, part.what.whole, part.calls.front()->stream);
     }
     for (Part &part : parts) {
         const std::lock_guard guard(part.comm->mutex);
-        if (part.meeting && part.comm->lane != nullptr)
-            part.comm->outputs->compare(*part.comm->lane, engine().patience_ns());
+        part.meeting.compare(*part.comm, part.calls.front()->stream);
     }
     for (Part &part : parts) {
         const std::lock_guard guard(part.comm->mutex);
-        part.met = part.meeting && part.comm->lane != nullptr && part.comm->outputs->end(*part.comm->lane);
+        part.met = part.meeting.end(*part.comm);
         if (part.met)
             part.what.why = Reason::none;
     }
@@ -170,7 +185,8 @@ Status wait_before(Part &part) {
 std::vector<Part> parts_of(const Group &ending) {
     std::vector<Part> parts;
     for (const std::shared_ptr<Communicator> &comm : ending.comms) {
-        Part part{comm, {}, {}, false};
+        Part part;
+        part.comm = comm;
         for (const Deferred &call : ending.calls)
             if (call.comm == comm->handle)
                 part.calls.push_back(&call);

@@ -66,6 +66,8 @@ class Engine {
         uint64_t capture = 0;  ///< names the capture under way; 0: none
     };
     virtual Status look_at(cudaStream_t stream, Stream &found) = 0;
+    /// Whether what is on the stream, which is not being captured, is not all done.
+    virtual bool has_work(cudaStream_t stream) = 0;
 
     /// For measuring on `device`: two buffers of so many bytes each, and a stream. Nothing made: an error.
     struct Bench {

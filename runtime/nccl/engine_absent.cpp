@@ -16,6 +16,7 @@ class Absent final : public Engine {
     Status record(Event /*event*/, cudaStream_t /*stream*/, bool /*external*/) override { return none(); }
     Status wait(Event /*event*/, cudaStream_t /*stream*/, bool /*external*/) override { return none(); }
     Status look_at(cudaStream_t /*stream*/, Stream & /*found*/) override { return none(); }
+    bool has_work(cudaStream_t /*stream*/) override { return false; }
     Status open_bench(int /*device*/, size_t /*bytes*/, Bench & /*bench*/) override { return none(); }
     void close_bench(int /*device*/, Bench & /*bench*/) override {}
     Status time(const Bench & /*bench*/, int /*device*/, int /*warm*/, int /*turns*/,

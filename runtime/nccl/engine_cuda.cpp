@@ -157,6 +157,16 @@ class CudaEngine final : public Engine {
         return {};
     }
 
+    bool has_work(cudaStream_t stream) override {
+        // Another thread may be at a capture that forbids such questions to all.
+        cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+        cudaThreadExchangeStreamCaptureMode(&mode);
+        const bool works = cudaStreamQuery(stream) == cudaErrorNotReady;
+        cudaGetLastError();
+        cudaThreadExchangeStreamCaptureMode(&mode);
+        return works;
+    }
+
     Status open_bench(int device, size_t bytes, Bench &bench) override {
         const CurrentDevice current(device);
         const auto made = [&]() -> Status {

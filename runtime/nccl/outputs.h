@@ -3,8 +3,8 @@
 /// straight into, by copy engines and with a share over PCIe, instead of through slots. NCCL's programs register no
 /// memory; an allocation is opened by the peers in the first call that writes to it.
 ///
-/// Ranks whose hosts have nothing in hand lose what they wait for each other. So each says how long it waited the last
-/// time, and where that is more than the better way gains, they meet no more for a while.
+/// Ranks whose GPUs have nothing to do meanwhile lose what they wait for each other. So each says how much it lost the
+/// last time, and where that is more than the better way gains, they meet no more for a while.
 ///
 /// In steps, since one thread may have several ranks: begin() for all of them, then compare(), then end().
 #pragma once
@@ -28,6 +28,8 @@ class Outputs {
     /// For the same calls on all ranks. `frozen`: nothing may be opened, a graph is being captured.
     void begin(Lane &lane, const Work &work, size_t bytes, bool frozen);
     void compare(Lane &lane, int64_t patience_ns);
+    /// This rank's GPU had work all the time that compare() took.
+    void lost_nothing() { waited_ns_ = 0; }
     /// True on all ranks: outputs may be written, and shown() says where they are. Else on none.
     bool end(Lane &lane);
     [[nodiscard]] std::span<const cuda::Showing> shown() const { return {shown_.data(), size_t(ranks_)}; }

@@ -131,6 +131,7 @@ class FakeEngine final : public Engine {
         found = {reinterpret_cast<uintptr_t>(stream), 0};
         return {};
     }
+    bool has_work(cudaStream_t /*stream*/) override { return false; }
     Status open_bench(int /*device*/, size_t bytes, Bench &bench) override {
         constexpr size_t kMemory = size_t{1} << 20;
         if (bytes > kMemory)

@@ -110,8 +110,9 @@ class OpenLane final : public Lane {
     void close() override {}
 };
 
-/// Which of `calls` were met, on two ranks of which one comes late by so much.
-std::array<std::vector<bool>, 2> meet(int calls, std::chrono::milliseconds late, int64_t patience_ns) {
+/// Which of `calls` were met, on two ranks of which one comes late by so much. `works`: the other's GPU has work.
+std::array<std::vector<bool>, 2> meet(int calls, std::chrono::milliseconds late, int64_t patience_ns,
+                                      bool works = false) {
     auto board = std::make_unique<AgreementBoard>();
     std::array<std::vector<bool>, 2> met;
     with_threads(2, [&](int rank) {
@@ -122,6 +123,8 @@ std::array<std::vector<bool>, 2> meet(int calls, std::chrono::milliseconds late,
                 std::this_thread::sleep_for(late);
             outputs.begin(lane, {}, Outputs::kLeast, false);
             outputs.compare(lane, patience_ns);
+            if (works)
+                outputs.lost_nothing();
             met[static_cast<size_t>(rank)].push_back(outputs.end(lane));
         }
     });
@@ -133,6 +136,12 @@ TEST(Outputs, RanksThatCostEachOtherTimeMeetNoMoreForAWhile) {
     const auto met = meet(30, std::chrono::milliseconds(4), kPatience);
     EXPECT_EQ(met[0], met[1]);
     EXPECT_LT(std::count(met[0].begin(), met[0].end(), true), 30);
+}
+
+TEST(Outputs, RanksMeetWhoseGpusHaveWorkMeanwhile) {
+    const auto met = meet(30, std::chrono::milliseconds(4), kLong, true);
+    EXPECT_EQ(std::count(met[0].begin(), met[0].end(), true), 30);
+    EXPECT_EQ(met[0], met[1]);
 }
 
 TEST(Outputs, RanksThatComeTogetherMeetAlways) {
