@@ -50,6 +50,14 @@ Status check_overlap(const void *in, size_t in_bytes, const void *out, size_t ou
 /// Where a call does not serve GPU memory.
 Status check_on_host(const void *buffer, const char *name);
 
+/// One end of a message, but for where its memory is. `name`: of the buffer; `role`: of the peer.
+Status check_message(flx_comm_t comm, const void *buffer, const char *name, size_t count, flx_dtype_t dtype, int peer,
+                     const char *role);
+cuda::Message message_to(int peer, const void *buffer, size_t bytes);
+cuda::Message message_from(int peer, void *buffer, size_t bytes);
+/// Of an alltoallv that is not in place.
+std::vector<cuda::Message> messages_of(const Call &call, int size);
+
 /// Of GPU memory, which knows numbers and their reductions alone.
 Status check_for_device(const Operation &operation);
 

@@ -90,7 +90,8 @@ Status check_on_host(const void *buffer, const char *name) {
     if (cuda::on_device(buffer))
         return fail(FLX_ERR_UNSUPPORTED,
                     "{} is GPU memory, which this call does not take; the blocking allreduce, reduce, "
-                    "reduce_scatter_block, allgather, bcast and alltoall do",
+                    "reduce_scatter_block, allgather, bcast, alltoall, alltoallv (not in place), send, recv and "
+                    "sendrecv do",
                     name);
     return {};
 }

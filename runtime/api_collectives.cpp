@@ -334,7 +334,6 @@ Status make_alltoallv(const void *sendbuf, void *recvbuf, const size_t *sendcoun
     FLX_TRY(need_arrays(recvcounts, "recvcounts", rdispls, "rdispls"));
     Ranges to;
     FLX_TRY(check_ranges(recvbuf, "recvbuf", recvcounts, rdispls, size, dtype, to));
-    FLX_TRY(check_on_host(recvbuf, "recvbuf"));
     call.in_place = sendbuf == FLX_IN_PLACE;
     call.blocks = {recvcounts, rdispls};
     if (!call.in_place) {
@@ -378,6 +377,8 @@ Status submit(flx_comm_t comm, const Call &call) {
     const void *memory = operation.out != nullptr ? operation.out : operation.in;
     if (!flx::cuda::on_device(memory))
         return comm->impl->run(call);
+    if (operation.collective == Collective::alltoallv && !call.in_place)
+        return comm->impl->post_on_device(messages_of(call, comm->impl->size()), nullptr, true, true);
     if (!flx::cuda::serves(operation.collective))
         return check_on_host(memory, "a buffer");
     FLX_TRY(check_for_device(operation));

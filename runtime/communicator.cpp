@@ -475,7 +475,6 @@ void Communicator::close() {
     process_->remove(*this);
     if (!broken_.ok() || size_ == 1)
         return;
-    close_devices();
     // No rank takes its links away while a peer may still need something from it.
     const uint8_t in = 0;
     uint8_t out = 0;
@@ -488,6 +487,7 @@ void Communicator::close() {
     barrier.op = FLX_MAX;
     if (!drain().ok() || !run_now(call).ok())
         return;
+    close_devices();
     constexpr int64_t kPatienceNs = 1'000'000'000;
     const int64_t began = now_ns();
     while (!settled() && now_ns() - began < kPatienceNs) {

@@ -115,6 +115,10 @@ class Communicator final : private Router, private Watch {
     /// when it is done on a stream of its own. `shown`: as cuda::Group::enqueue; only if not blocking.
     Status run_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,
                          std::span<const cuda::Showing> shown = {});
+    /// Messages between GPUs, likewise; in a group they are noted until its end. `all_call`: every rank does, so GPUs
+    /// may be opened.
+    Status post_on_device(std::span<const cuda::Message> messages, CUstream_st *stream, bool blocking,
+                          bool all_call = false);
     /// Collective. See flx_register, flx_deregister.
     Status register_memory(void *memory, size_t bytes);
     Status deregister_memory(void *memory);
@@ -186,6 +190,14 @@ class Communicator final : private Router, private Watch {
     Status open_devices();
     Status open_devices_in_use();
     void close_devices();
+    struct DeviceMail {
+        std::vector<cuda::Message> messages;
+        CUstream_st *stream = nullptr;
+        bool blocking = false;
+    };
+    Status begin_mail(const DeviceMail &mail);
+    Status end_mail(const DeviceMail &mail);
+    Status settle_device(Status status);
 
     // Router.
     const PartitionVector &vector(int peer, size_t bytes, int phase) override;
@@ -371,6 +383,7 @@ class Communicator final : private Router, private Watch {
     std::vector<Pending *> running_;          ///< by executors, in the order in which they began
     Pending *group_ = nullptr;                ///< the messages that the open group gathers,
     std::vector<Call> grouped_;               ///< and its reductions
+    DeviceMail grouped_mail_;                 ///< and its messages between GPUs
     bool inside_ = false;                     ///< a call of this library is at work here
     bool left_to_steps_ = false;              ///< carry_out() did nothing: a rank's buffer cannot be reached by others
     uint32_t looks_ = 0;                      ///< for operations that were not done

@@ -33,17 +33,21 @@ Status Communicator::end_group() {
             for (Pending *sum : sums)
                 comm.recycle(*sum);
             comm.grouped_.clear();
+            comm.grouped_mail_.messages.clear();
         }
     };
     Cleanup group{*this, *group_, {}};
     group_ = nullptr;
     bool done = false;
+    FLX_TRY(begin_mail(grouped_mail_));
     FLX_TRY(begin_messages(group.messages, grouped_.empty(), done));
     FLX_TRY(begin_sums(group.sums));
     for (Pending *sum : group.sums)
         FLX_TRY(wait(*sum));
     put_back_sums(group.sums);
-    return done ? Status() : wait(group.messages);
+    if (!done)
+        FLX_TRY(wait(group.messages));
+    return end_mail(grouped_mail_);
 }
 
 namespace {

@@ -81,7 +81,8 @@ bool is_scan(Collective kind) {
 }
 
 bool is_for_devices(Collective kind) {
-    return kind == Collective::kAlltoall || static_cast<int>(kind) < static_cast<int>(Collective::kBarrier);
+    return kind == Collective::kAlltoall || kind == Collective::kSendrecv ||
+           static_cast<int>(kind) < static_cast<int>(Collective::kBarrier);
 }
 
 bool is_exchange(Collective kind) {

@@ -240,6 +240,10 @@ class Measurement final : public DeviceMeasurer {
             case Collective::kAlltoall:
                 status = flx_alltoall_on_stream(send, job_.recv, count, job_.dtype, flx_comm_, stream_);
                 break;
+            case Collective::kSendrecv:
+                status = flx_sendrecv_on_stream(job_.send, job_.recv, count, count, job_.dtype,
+                                                (job_.rank + 1) % job_.ranks, previous(), flx_comm_, stream_);
+                break;
             default:  // options.cpp: on host memory only
                 break;
         }
@@ -257,6 +261,9 @@ class Measurement final : public DeviceMeasurer {
         must(cudaMemcpyAsync(table_.get(), host_.data(), host_.size(), cudaMemcpyHostToDevice, stream_));
         must(cudaStreamSynchronize(stream_));
     }
+    /// From which a sendrecv receives.
+    [[nodiscard]] int previous() const { return (job_.rank + job_.ranks - 1) % job_.ranks; }
+
     void fill(std::byte *to, int rank, size_t count) {
         load_table(rank, 0);
         must(fill_from_table(to, table_.get(), count, size_of(job_.dtype), Pattern::kPeriod, stream_));
@@ -310,6 +317,9 @@ class Measurement final : public DeviceMeasurer {
                 for (int rank = 0; rank < job_.ranks; ++rank)
                     compare(job_.recv + rank * block, rank, job_.kind == Collective::kAlltoall ? job_.rank * count : 0,
                             count);
+                break;
+            case Collective::kSendrecv:
+                compare(job_.recv, previous(), 0, count);
                 break;
             default:  // options.cpp: on host memory only
                 break;

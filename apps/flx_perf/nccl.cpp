@@ -137,6 +137,14 @@ std::string Nccl::call(const Job &job, CUstream_st *stream) {
             if (const int ended = nccl.group_end(); error == 0)
                 error = ended;
             break;
+        case Collective::kSendrecv:
+            nccl.group_start();
+            error = nccl.send(job.send, count, type, (job.rank + 1) % job.ranks, comm_, stream);
+            if (error == 0)
+                error = nccl.recv(job.recv, count, type, (job.rank + job.ranks - 1) % job.ranks, comm_, stream);
+            if (const int ended = nccl.group_end(); error == 0)
+                error = ended;
+            break;
         default:  // options.cpp: on host memory only
             break;
     }

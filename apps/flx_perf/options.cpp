@@ -216,7 +216,7 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
         (options.check_every || !options.log_file.empty() || options.seconds > 0 || !is_for_devices(*kind))) {
         return refuse(
             "on device memory there are no --check, --log-iterations and --seconds, and of the collectives only "
-            "allreduce, reduce_scatter_block, allgather, bcast, reduce and alltoall");
+            "allreduce, reduce_scatter_block, allgather, bcast, reduce, alltoall and sendrecv");
     }
     if (options.root >= ranks) {
         return refuse(fmt::format("--root {} is not a rank; there are {} ranks", options.root, ranks));

@@ -20,6 +20,14 @@ Status copy_alone(const Call & /*call*/, CUstream_st * /*stream*/, bool /*blocki
     return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
 }
 
+Status copy_own(std::span<const OwnMessage> /*messages*/, CUstream_st * /*stream*/) {
+    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+}
+
+Status await(CUstream_st * /*stream*/) {
+    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+}
+
 Status Group::make(Bootstrap & /*bootstrap*/, const Config & /*config*/, uint64_t /*process*/, Health & /*health*/,
                    std::unique_ptr<Group> & /*result*/) {
     return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());

@@ -128,9 +128,61 @@ Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, 
         return cuda::copy_alone(call, stream, blocking);
     if (devices_ == nullptr)
         FLX_TRY(open_devices());
-    Status status = blocking ? devices_->run(call) : devices_->enqueue(call, stream, shown);
-    const bool broken = status.code() == FLX_ERR_PEER || status.code() == FLX_ERR_SYSTEM;
+    return settle_device(blocking ? devices_->run(call) : devices_->enqueue(call, stream, shown));
+}
+
+/// Puts it on its stream.
+Status Communicator::begin_mail(const DeviceMail &mail) {
+    if (mail.messages.empty())
+        return {};
+    Telemetry::count(telemetry().operations);
+    Status status;
+    if (size_ == 1) {
+        std::vector<cuda::OwnMessage> own;
+        FLX_TRY(cuda::own_messages(mail.messages, rank_, own));
+        status = cuda::copy_own(own, mail.stream);
+    } else {
+        status = devices_->post(mail.messages, mail.blocking ? devices_->stream() : mail.stream);
+    }
+    return settle_device(std::move(status));
+}
+
+Status Communicator::end_mail(const DeviceMail &mail) {
+    if (mail.messages.empty() || !mail.blocking)
+        return {};
+    return settle_device(size_ == 1 ? cuda::await(mail.stream) : devices_->finish());
+}
+
+/// After a peer is gone, or a message was not what its receiver expects, nothing meets any more.
+Status Communicator::settle_device(Status status) {
+    const bool broken = status.code() == FLX_ERR_PEER || status.code() == FLX_ERR_SYSTEM ||
+                        (status.code() == FLX_ERR_MISMATCH && devices_ != nullptr && devices_->failed());
     return broken ? declare_broken(std::move(status)) : status;
+}
+
+Status Communicator::post_on_device(std::span<const cuda::Message> messages, CUstream_st *stream, bool blocking,
+                                    bool all_call) {
+    FLX_TRY(usable());
+    if (!cuda::why_none().empty())
+        return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", cuda::why_none());
+    if (size_ > 1 && devices_ == nullptr && all_call)
+        FLX_TRY(open_devices());
+    if (size_ > 1 && devices_ == nullptr)
+        return fail(FLX_ERR_UNSUPPORTED,
+                    "this communicator has not opened its GPUs; it does where CUDA is in use on all ranks when it is "
+                    "made, and in the first collective on GPU memory");
+    if (group_ == nullptr) {
+        const DeviceMail mail{{messages.begin(), messages.end()}, stream, blocking};
+        FLX_TRY(begin_mail(mail));
+        return end_mail(mail);
+    }
+    DeviceMail &mail = grouped_mail_;
+    if (!mail.messages.empty() && (mail.stream != stream || mail.blocking != blocking))
+        return fail(FLX_ERR_UNSUPPORTED, "messages between GPUs on several streams in a group; one is served");
+    mail.stream = stream;
+    mail.blocking = blocking;
+    mail.messages.insert(mail.messages.end(), messages.begin(), messages.end());
+    return {};
 }
 
 Status Communicator::device_way(const std::string &collective, size_t bytes, const void *recvbuf,

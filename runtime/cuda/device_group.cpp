@@ -47,9 +47,18 @@ Status Group::make(Bootstrap &bootstrap, const Config &config, uint64_t process,
 Status copy_alone(const Call &call, CUstream_st *stream, bool blocking) {
     if (call.in != call.out)
         FLX_TRY_CUDA(cudaMemcpyAsync(call.out, call.in, bytes_of(call), cudaMemcpyDefault, stream));
-    if (blocking)
-        FLX_TRY_CUDA(cudaStreamSynchronize(stream));
+    return blocking ? await(stream) : Status();
+}
+
+Status copy_own(std::span<const OwnMessage> messages, CUstream_st *stream) {
+    for (const OwnMessage &message : messages)
+        if (message.bytes != 0 && message.from != message.to)
+            FLX_TRY_CUDA(cudaMemcpyAsync(message.to, message.from, message.bytes, cudaMemcpyDefault, stream));
     return {};
+}
+
+Status await(CUstream_st *stream) {
+    return check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
 Status DeviceGroup::make(const Config &config) {
@@ -59,6 +68,7 @@ Status DeviceGroup::make(const Config &config) {
     FLX_TRY(agree_on(config));
     const CurrentDevice current(device_);
     FLX_TRY(SharedMemory::open(bootstrap_, window_, layout_.bytes(), device_, process_, windows_));
+    FLX_TRY(SharedMemory::open(bootstrap_, mailbox_, mailbox_layout_.bytes(), device_, process_, mailboxes_));
     access_ = std::make_unique<DeviceMemory>(process_, device_);
     shown_.emplace(*access_, rank_, ranks_);
     FLX_TRY(agree(bootstrap_, watcher_.start()));
@@ -67,10 +77,11 @@ Status DeviceGroup::make(const Config &config) {
 
 Status DeviceGroup::allocate(const Config &config) {
     FLX_TRY_CUDA(cudaGetDevice(&device_));
-    layout_ = window_for(config.size("FLX_CUDA_STAGING"), ranks_);
     limits_.line_bytes = config.size("FLX_CUDA_SMALL");
     limits_.engine_bytes = config.size("FLX_CUDA_ENGINES");
     limits_.blocks = static_cast<uint32_t>(config.integer("FLX_CUDA_BLOCKS"));
+    const uint64_t budget = config.size("FLX_CUDA_STAGING");
+    layout_ = window_for(budget - std::min(budget, mailbox_for(budget, limits_.blocks, ranks_).bytes()), ranks_);
     FLX_TRY(open_staged(config));
     void *memory = nullptr;
     // Whole pages: copy engines are a quarter slower in other allocations.
@@ -87,6 +98,7 @@ Status DeviceGroup::allocate(const Config &config) {
     // Flags, counts and lines start at zero; slots need not.
     FLX_TRY_CUDA(cudaMemsetAsync(window_, 0, layout_.slots(), stream_));
     FLX_TRY_CUDA(cudaStreamSynchronize(stream_));
+    FLX_TRY(open_mailbox(config));
     return load_kernels();
 }
 
@@ -110,6 +122,8 @@ Status DeviceGroup::load_kernels() const {
     }
     FLX_TRY(load(relay_kernel()));
     FLX_TRY(load(chain_kernel()));
+    FLX_TRY(load(mail_kernel()));
+    FLX_TRY(load(few_mail_kernel()));
     return load(flag_step_kernel());
 }
 
@@ -140,7 +154,9 @@ DeviceGroup::~DeviceGroup() {
     regions_.clear();
     shown_.reset();
     windows_.close();
+    mailboxes_.close();
     cudaFree(window_);
+    cudaFree(mailbox_);
     for (cudaStream_t stream : {stream_, side_})
         if (stream != nullptr)
             cudaStreamDestroy(stream);
@@ -163,6 +179,7 @@ void DeviceGroup::close() {
     regions_.clear();
     shown_->close();
     windows_.close();
+    mailboxes_.close();
     (void)bootstrap_.barrier().ok();  // the destructor frees either way
 }
 
@@ -286,6 +303,10 @@ Status DeviceGroup::carry_out(const Call &call, const Plan &plan, const Job &job
 
 Status DeviceGroup::run(const Call &call) {
     FLX_TRY(enqueue(call, stream_, {}));
+    return finish();
+}
+
+Status DeviceGroup::finish() {
     constexpr int kSpins = 2000;
     for (int turn = 0;; ++turn) {
         const cudaError_t state = cudaStreamQuery(stream_);
@@ -398,8 +419,8 @@ std::vector<std::string> DeviceGroup::report() const {
     cudaGetDeviceProperties(&properties, device_);
     std::vector<std::string> lines{
         fmt::format("device {}: {}, {} multiprocessors", device_, properties.name, properties.multiProcessorCount),
-        fmt::format("window of {:.1f} MiB for each peer to write into; {} regions registered",
-                    layout_.bytes() / 1048576.0, regions_.size()),
+        fmt::format("window of {:.1f} MiB and mailbox of {:.1f} MiB for peers to write into; {} regions registered",
+                    layout_.bytes() / 1048576.0, mailbox_layout_.bytes() / 1048576.0, regions_.size()),
         fmt::format("packets and lines up to {} B to all peers, tiles above ({} blocks at most), copy engines from {} "
                     "(registered outputs whose allocations are whole pages of 2 MiB)",
                     limits_.line_bytes, limits_.blocks,

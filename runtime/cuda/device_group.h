@@ -9,6 +9,7 @@
 #include "driver.h"
 #include "group.h"
 #include "kernels.h"
+#include "mailbox.h"
 #include "plan.h"
 #include "share_control.h"
 #include "shared_memory.h"
@@ -29,6 +30,10 @@ class DeviceGroup final : public Group {
 
     Status enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> shown) override;
     Status run(const Call &call) override;
+    Status post(std::span<const Message> messages, CUstream_st *stream) override;
+    [[nodiscard]] CUstream_st *stream() const override { return stream_; }
+    Status finish() override;
+    [[nodiscard]] bool failed() const override { return !watcher_.failure().ok(); }
     [[nodiscard]] const char *way(const Call &call) const override;
     Status add_memory(void *memory, size_t bytes) override;
     Status remove_memory(void *memory) override;
@@ -63,6 +68,7 @@ class DeviceGroup final : public Group {
         Clock *clock = nullptr;  ///< not null: it is timed here
     };
     Status allocate(const Config &config);
+    Status open_mailbox(const Config &config);
     Status agree_on(const Config &config);
     Status load_kernels() const;
     [[nodiscard]] const SharedMemory *region_of(const Call &call) const;
@@ -103,6 +109,10 @@ class DeviceGroup final : public Group {
     Limits limits_;
     char *window_ = nullptr;
     SharedMemory windows_;
+    MailboxLayout mailbox_layout_;
+    uint32_t multiprocessors_ = 0;
+    char *mailbox_ = nullptr;
+    SharedMemory mailboxes_;
     std::list<SharedMemory> regions_;
     std::unique_ptr<MemoryAccess> access_;
     std::optional<ShownMemory> shown_;

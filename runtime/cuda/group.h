@@ -5,13 +5,14 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "bootstrap.h"
 #include "config.h"
-#include "exchange.h"
 #include "flx.h"
+#include "own_messages.h"
 #include "schedule.h"
 #include "shown_memory.h"
 #include "status.h"
@@ -69,6 +70,10 @@ bool in_use();
 bool on_device(const void *memory);
 /// A communicator of one rank: a copy on the stream. Waits for it if `blocking`.
 Status copy_alone(const Call &call, CUstream_st *stream, bool blocking);
+/// Messages of a rank to itself.
+Status copy_own(std::span<const OwnMessage> messages, CUstream_st *stream);
+/// Returns when all that is on it is done.
+Status await(CUstream_st *stream);
 
 class Group {
   public:
@@ -87,6 +92,15 @@ class Group {
     virtual Status enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> shown) = 0;
     /// On a stream of the group's own; returns when it is done.
     virtual Status run(const Call &call) = 0;
+    /// Messages to and from any ranks, all under way at once; those of a pair meet in the order of the calls, each
+    /// with one of as many bytes. Their memory is this rank's GPU's. Returns when they are on the stream.
+    virtual Status post(std::span<const Message> messages, CUstream_st *stream) = 0;
+    /// A stream of the group's own, on which blocking calls run.
+    [[nodiscard]] virtual CUstream_st *stream() const = 0;
+    /// Returns when all that is on it is done.
+    virtual Status finish() = 0;
+    /// Whether kernels gave up: the group is then of no more use.
+    [[nodiscard]] virtual bool failed() const = 0;
     /// How `call` would be carried out; static storage.
     [[nodiscard]] virtual const char *way(const Call &call) const = 0;
 

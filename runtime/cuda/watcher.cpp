@@ -1,6 +1,7 @@
 #include "watcher.h"
 
 #include <chrono>
+#include <cstring>
 
 #include "driver.h"
 
@@ -8,10 +9,10 @@ namespace flx::cuda {
 
 Status Watcher::start() {
     void *words = nullptr;
-    FLX_TRY_CUDA(cudaHostAlloc(&words, 2 * sizeof(uint32_t), cudaHostAllocMapped | cudaHostAllocPortable));
+    constexpr size_t kBytes = 2 * sizeof(uint32_t) + 3 * sizeof(uint64_t);
+    FLX_TRY_CUDA(cudaHostAlloc(&words, kBytes, cudaHostAllocMapped | cudaHostAllocPortable));
+    std::memset(words, 0, kBytes);
     words_ = static_cast<volatile uint32_t *>(words);
-    words_[0] = 0;
-    words_[1] = 0;
     void *mapped = nullptr;
     FLX_TRY_CUDA(cudaHostGetDevicePointer(&mapped, words, 0));
     mapped_ = static_cast<uint32_t *>(mapped);
@@ -35,9 +36,20 @@ void Watcher::free_words() {
     words_ = nullptr;
 }
 
+/// A kernel met a message of another size than it was to receive.
+Status Watcher::refusal() const {
+    const auto *refused = reinterpret_cast<const volatile uint64_t *>(words_) + 1;
+    const uint64_t peer = words_ == nullptr ? 0 : refused[0];
+    if (peer == 0)
+        return {};
+    return fail(FLX_ERR_MISMATCH,
+                "rank {} sends {} bytes from its GPU where {} are to be received; both must name the same number",
+                peer - 1, refused[1], refused[2]);
+}
+
 Status Watcher::failure() const {
     if (!failed_.load(std::memory_order_acquire))
-        return {};
+        return refusal();
     const std::lock_guard lock(mutex_);
     return failure_;
 }
@@ -49,7 +61,9 @@ void Watcher::watch() {
         lock.unlock();
         const auto stuck = words_[1];
         words_[1] = 0;  // kernels that still wait say so again
-        Status status = health_.look(static_cast<int>(stuck) - 1);
+        Status status = refusal();
+        if (status.ok())
+            status = health_.look(static_cast<int>(stuck) - 1);
         lock.lock();
         if (!status.ok()) {
             failure_ = std::move(status);

@@ -30,17 +30,20 @@ class Watcher {
     }
     void free_words();
 
-    /// Why kernels were told to give up; success: they were not.
+    /// Why kernels gave up, or were told to; success: they were not.
     [[nodiscard]] Status failure() const;
     /// As kernels see them.
     [[nodiscard]] volatile uint32_t *abort_word() const { return mapped_; }
     [[nodiscard]] uint32_t *stuck_word() const { return mapped_ + 1; }
+    /// As Mail::refused.
+    [[nodiscard]] uint64_t *refused_words() const { return reinterpret_cast<uint64_t *>(mapped_) + 1; }
 
   private:
     void watch();
+    [[nodiscard]] Status refusal() const;
 
     Health &health_;
-    volatile uint32_t *words_ = nullptr;  ///< pinned: abort, stuck
+    volatile uint32_t *words_ = nullptr;  ///< pinned: abort, stuck; then the three that refused_words() are
     uint32_t *mapped_ = nullptr;
     std::atomic<bool> failed_{false};
     mutable std::mutex mutex_;

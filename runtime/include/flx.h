@@ -426,6 +426,22 @@ FLX_API flx_status_t flx_reduce_on_stream(const void *sendbuf, void *recvbuf, si
 FLX_API flx_status_t flx_alltoall_on_stream(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
                                             flx_comm_t comm, struct CUstream_st *stream);
 
+/// Not in place.
+FLX_API flx_status_t flx_alltoallv_on_stream(const void *sendbuf, void *recvbuf, const size_t *sendcounts,
+                                             const size_t *sdispls, const size_t *recvcounts, const size_t *rdispls,
+                                             flx_dtype_t dtype, flx_comm_t comm, struct CUstream_st *stream);
+/// Messages between two GPUs. The n-th to a rank on GPUs meets that rank's n-th from the sender on GPUs, whatever the
+/// messages of host memory do. The sizes of both ends are equal; where not, the receiver gives the communicator up with
+/// FLX_ERR_MISMATCH. Not before GPUs are open, as above. In a group of flx_group_begin all are under way at once, on one
+/// stream, up to 96. Of flx_alltoallv without `_on_stream` every rank passes GPU memory, or none.
+FLX_API flx_status_t flx_send_on_stream(const void *sendbuf, size_t count, flx_dtype_t dtype, int dest, flx_comm_t comm,
+                                        struct CUstream_st *stream);
+FLX_API flx_status_t flx_recv_on_stream(void *recvbuf, size_t count, flx_dtype_t dtype, int source, flx_comm_t comm,
+                                        struct CUstream_st *stream);
+FLX_API flx_status_t flx_sendrecv_on_stream(const void *sendbuf, void *recvbuf, size_t sendcount, size_t recvcount,
+                                            flx_dtype_t dtype, int dest, int source, flx_comm_t comm,
+                                            struct CUstream_st *stream);
+
 /// Lets peers write straight into `bytes` from `memory` (of cudaMalloc, or a part of that), so that results need no
 /// copy. Collective, with equal `bytes` and equal alignment to 16 bytes on all ranks. From then on, where one rank's
 /// receive buffer lies in registered memory, so do all ranks' in that call, at equal offsets of the same registration.
