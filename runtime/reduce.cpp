@@ -41,7 +41,8 @@ bool use_kernel(flx_dtype_t &dtype, flx_op_t op, size_t &count) {
 }
 
 /// Left to right, in runs that stay in the cache.
-void fold(flx_dtype_t dtype, flx_op_t op, void *dst, const void *const *sources, int n, size_t count, bool stream) {
+void fold(flx_dtype_t dtype, flx_op_t op, void *dst, const void *const *sources, int n, size_t count, bool stream,
+          void *kept) {
     constexpr size_t kRunBytes = 16384;
     const size_t size = size_of(dtype);
     const size_t run = kRunBytes / size;
@@ -57,6 +58,8 @@ void fold(flx_dtype_t dtype, flx_op_t op, void *dst, const void *const *sources,
             copy_streaming(to, sum, here * size);
         else
             std::memcpy(to, sum, here * size);
+        if (kept != nullptr)
+            std::memcpy(static_cast<std::byte *>(kept) + at * size, sum, here * size);
     }
 }
 
@@ -70,17 +73,17 @@ void reduce_pair(flx_dtype_t dtype, flx_op_t op, void *dst, const void *a, const
 }
 
 void reduce_many(flx_dtype_t dtype, flx_op_t op, void *dst, const void *const *sources, int n, size_t count,
-                 int divisor, bool stream) {
+                 int divisor, bool stream, void *kept) {
     if (use_kernel(dtype, op, count)) [[likely]]
-        table().many[dtype][op](dst, sources, n, count, op == FLX_AVG ? divisor : 1, stream);
+        table().many[dtype][op](dst, sources, n, count, op == FLX_AVG ? divisor : 1, stream, kept);
     else
-        fold(dtype, op, dst, sources, n, count, stream);
+        fold(dtype, op, dst, sources, n, count, stream, kept);
 }
 
 void divide(flx_dtype_t dtype, void *dst, size_t count, int divisor) {
     const void *source = dst;
     use_kernel(dtype, FLX_AVG, count);
-    table().many[dtype][FLX_AVG](dst, &source, 1, count, divisor, false);
+    table().many[dtype][FLX_AVG](dst, &source, 1, count, divisor, false, nullptr);
 }
 
 void copy_streaming(void *dst, const void *src, size_t bytes) {

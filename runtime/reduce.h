@@ -19,9 +19,10 @@ void reduce_pair(flx_dtype_t dtype, flx_op_t op, void *dst, const void *a, const
 /// dst[i] = op(…op(op(s[0][i], s[1][i]), s[2][i])…, s[n-1][i]), then `finish` if `divisor` > 1 and op is FLX_AVG.
 /// Order is exactly left to right. A single source that is not divided is copied as it is, NaNs included. 16-bit floats
 /// stay in f32 until one rounding at the end (after the division). `dst` may be exactly one of the sources. n ≥ 1.
-/// `stream`: the result is not read soon, so stores may bypass the cache.
+/// `stream`: the result is not read soon, so stores may bypass the cache. `kept`: the result goes there as well, and
+/// stays in the cache; it overlaps nothing else.
 void reduce_many(flx_dtype_t dtype, flx_op_t op, void *dst, const void *const *sources, int n, size_t count,
-                 int divisor, bool stream);
+                 int divisor, bool stream, void *kept = nullptr);
 
 /// dst[i] /= divisor, as FLX_AVG does at the end (integers: towards zero).
 void divide(flx_dtype_t dtype, void *dst, size_t count, int divisor);

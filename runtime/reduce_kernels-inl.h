@@ -523,6 +523,21 @@ void copy_bypassing(void *dst, const void *src, size_t bytes) {
     const size_t head = -reinterpret_cast<uintptr_t>(to) % 64;
     std::memcpy(to, from, head);
     size_t i = head;
+    // Several pages side by side: what fetches ahead does so within each of them.
+    constexpr size_t kPage = 4096;
+    constexpr size_t kPages = 4;
+    constexpr size_t kStep = 2 * R::kBytes;
+    static_assert(kPage % kStep == 0);
+    for (; i + kPages * kPage <= bytes; i += kPages * kPage) {
+        for (size_t k = i; k < i + kPage; k += kStep) {
+            for (size_t at = k; at < k + kPages * kPage; at += kPage) {
+                const auto v0 = R::load(from + at);
+                const auto v1 = R::load(from + at + R::kBytes);
+                R::stream(v0, to + at);
+                R::stream(v1, to + at + R::kBytes);
+            }
+        }
+    }
     for (; i + 4 * R::kBytes <= bytes; i += 4 * R::kBytes) {
         const auto v0 = R::load(from + i);
         const auto v1 = R::load(from + i + R::kBytes);
@@ -576,9 +591,10 @@ void pair_kernel(void *dst, const void *a, const void *b, size_t count) {
 }
 
 /// reduce_many over the bytes from `begin` to `end`. Each tile of four units is loaded from all sources before it is
-/// stored, so that `to` may be one of them. `kStream`: `to + begin` is a multiple of 64.
+/// stored, so that `to` may be one of them. `kStream`: `to + begin` is a multiple of 64. `kept`: null, or where the
+/// result goes as well.
 template <class Lanes, class Op, bool kStream>
-HWY_INLINE void many_range(uint8_t *to, const uint8_t *const *sources, int n, size_t begin, size_t end,
+HWY_INLINE void many_range(uint8_t *to, uint8_t *kept, const uint8_t *const *sources, int n, size_t begin, size_t end,
                            const typename Lanes::Finish &finish) {
     using R = typename Lanes::R;
     constexpr size_t kUnit = R::kBytes;
@@ -611,27 +627,41 @@ HWY_INLINE void many_range(uint8_t *to, const uint8_t *const *sources, int n, si
             R::store(w2, to + i + 2 * kUnit);
             R::store(w3, to + i + 3 * kUnit);
         }
+        if (kept != nullptr) {
+            R::store(w0, kept + i);
+            R::store(w1, kept + i + kUnit);
+            R::store(w2, kept + i + 2 * kUnit);
+            R::store(w3, kept + i + 3 * kUnit);
+        }
     }
     for (; i + kUnit <= end; i += kUnit) {
         auto v = Lanes::unpack(R::load(sources[0] + i));
         for (int s = 1; s < n; ++s)
             v = Lanes::template combine<Op>(v, Lanes::unpack(R::load(sources[s] + i)));
-        R::store(Lanes::pack(Lanes::finish(v, finish)), to + i);
+        const auto w = Lanes::pack(Lanes::finish(v, finish));
+        R::store(w, to + i);
+        if (kept != nullptr)
+            R::store(w, kept + i);
     }
     if (const size_t rest = end - i; kUnit > sizeof(typename Lanes::Element) && rest > 0) {
         auto v = Lanes::unpack(R::load_first(sources[0] + i, rest));
         for (int s = 1; s < n; ++s)
             v = Lanes::template combine<Op>(v, Lanes::unpack(R::load_first(sources[s] + i, rest)));
-        R::store_first(Lanes::pack(Lanes::finish(v, finish)), to + i, rest);
+        const auto w = Lanes::pack(Lanes::finish(v, finish));
+        R::store_first(w, to + i, rest);
+        if (kept != nullptr)
+            R::store_first(w, kept + i, rest);
     }
 }
 
 /// As reduce_many; divides if `divisor` > 1.
 template <class Lanes, class Op>
-void many_kernel(void *dst, const void *const *sources, int n, size_t count, int divisor, bool stream) {
+void many_kernel(void *dst, const void *const *sources, int n, size_t count, int divisor, bool stream, void *kept) {
     constexpr size_t kElement = sizeof(typename Lanes::Element);
     const size_t bytes = count * kElement;
     if (n == 1 && divisor <= 1) {
+        if (kept != nullptr && bytes != 0)
+            std::memcpy(kept, sources[0], bytes);
         if (bytes == 0 || dst == sources[0])
             return;
         if (stream)
@@ -641,15 +671,16 @@ void many_kernel(void *dst, const void *const *sources, int n, size_t count, int
         return;
     }
     auto *to = static_cast<uint8_t *>(dst);
+    auto *copy = static_cast<uint8_t *>(kept);
     const auto *from = reinterpret_cast<const uint8_t *const *>(sources);
     const typename Lanes::Finish finish(divisor);
     const size_t head = -reinterpret_cast<uintptr_t>(to) % 64;
     if (!stream || head % kElement != 0 || head >= bytes) {
-        many_range<Lanes, Op, false>(to, from, n, 0, bytes, finish);
+        many_range<Lanes, Op, false>(to, copy, from, n, 0, bytes, finish);
         return;
     }
-    many_range<Lanes, Op, false>(to, from, n, 0, head, finish);
-    many_range<Lanes, Op, true>(to, from, n, head, bytes, finish);
+    many_range<Lanes, Op, false>(to, copy, from, n, 0, head, finish);
+    many_range<Lanes, Op, true>(to, copy, from, n, head, bytes, finish);
     hwy::FlushStream();
 }
 

@@ -11,7 +11,8 @@ namespace flx {
 /// As reduce_pair.
 using PairKernel = void (*)(void *dst, const void *a, const void *b, size_t count);
 /// As reduce_many; a divisor of 1 or less does not divide.
-using ManyKernel = void (*)(void *dst, const void *const *sources, int n, size_t count, int divisor, bool stream);
+using ManyKernel = void (*)(void *dst, const void *const *sources, int n, size_t count, int divisor, bool stream,
+                            void *kept);
 /// As copy_streaming.
 using CopyKernel = void (*)(void *dst, const void *src, size_t bytes);
 

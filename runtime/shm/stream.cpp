@@ -252,14 +252,14 @@ void Stream::reduce(const Call &call, uint64_t block) {
         reduce_many(call.dtype, call.op, out, sources_.data(), ranks_, extent.count, divisor, call.stream);
         return;
     }
-    reduce_many(call.dtype, call.op, shown, sources_.data(), ranks_, extent.count, divisor, false);
-    if (call.collective == Collective::reduce && rank_ != call.root)
+    if (call.collective == Collective::reduce && rank_ != call.root) {
+        reduce_many(call.dtype, call.op, shown, sources_.data(), ranks_, extent.count, divisor, false);
         return;
+    }
     std::byte *out = call.out + extent.offset * call.element;
-    if (call.stream)
-        copy_streaming(out, shown, bytes);
-    else
-        std::memcpy(out, shown, bytes);
+    // Nobody reads what a reduce's root shows.
+    std::byte *others = call.collective == Collective::reduce ? nullptr : shown;
+    reduce_many(call.dtype, call.op, out, sources_.data(), ranks_, extent.count, divisor, call.stream, others);
 }
 
 void Stream::fetch(const Call &call, uint64_t block) {

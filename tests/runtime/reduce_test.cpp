@@ -374,7 +374,12 @@ TEST_P(Reduce, ManyMatchesReference) {
                     std::vector<const void *> pointers;
                     for (int s = 0; s < n; ++s)
                         pointers.push_back(placed[s].data());
-                    reduce_many(dtype, op, placed[target].data(), pointers.data(), n, count, divisor, stream);
+                    Placed kept(Bytes(want.size()), random_() % 64);
+                    const bool keeps = random_() % 2 == 0;
+                    reduce_many(dtype, op, placed[target].data(), pointers.data(), n, count, divisor, stream,
+                                keeps ? kept.data() : nullptr);
+                    ASSERT_TRUE(kept.guards_intact());
+                    ASSERT_EQ(kept.content(), keeps ? placed[target].content() : Bytes(want.size()));
                     ASSERT_TRUE(same(dtype, placed[target].content(), want, sources))
                         << "n " << n << " count " << count << " divisor " << divisor << " into " << target << " stream "
                         << stream;
