@@ -20,7 +20,7 @@ constexpr uint64_t kSlots = 4;
 /// A rank is at most kSlots blocks, and so kSlots operations, ahead of another.
 constexpr size_t kTags = 8;
 constexpr size_t kLine = 64;
-constexpr size_t kLargestBlock = 128 * 1024;
+constexpr size_t kLargestBlock = 256 * 1024;
 constexpr size_t kSmallestBlock = 4096;
 /// Results of this size and more do not stay in a core's cache: write them past it.
 constexpr size_t kStreamBytes = 8U << 20;
@@ -125,13 +125,14 @@ Status Stream::run(Collective collective, const void *in, void *out, size_t coun
 
     Counters &mine = counters(rank_);
     mine.tags[number_ % kTags].store(call.tag, std::memory_order_relaxed);  // released with the first count
-    Status status = is_bcast ? run_bcast(call, waiter) : run_regions(call, waiter);
+    // What is not there must not be taken for a result.
+    FLX_TRY(is_bcast ? run_bcast(call, waiter) : run_regions(call, waiter));
     // Stages that this operation did not have count as done, so that the counters of all operations go on from here.
     base_ += call.blocks;
     publish(mine.staged, base_);
     publish(mine.reduced, base_);
     publish(mine.fetched, base_);
-    return status;
+    return {};
 }
 
 bool Stream::reached(std::atomic<uint64_t> Counters::*counter, uint64_t number) {
@@ -239,7 +240,9 @@ void Stream::reduce(const Call &call, uint64_t block) {
         const size_t offset = (extent.offset - first.offset) * call.element;  // `in` is this rank's region alone
         std::memcpy(shown, call.in + offset, bytes);
         std::byte *out = call.out + extent.offset * call.element;
-        if (out != call.in + offset)
+        if (out != call.in + offset && call.stream)
+            copy_streaming(out, shown, bytes);
+        else if (out != call.in + offset)
             std::memcpy(out, shown, bytes);
         return;
     }
