@@ -43,6 +43,14 @@ constexpr uint64_t kToldPart = 4;
 constexpr size_t round_up(size_t bytes) {
     return (bytes + kLine - 1) / kLine * kLine;
 }
+/// Takes a line from those who read it last.
+inline void prefetch_to_write(std::byte *line) {
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" : : "m"(*line));  // the builtin is for reading where not every processor has this
+#else
+    __builtin_prefetch(line, 1);
+#endif
+}
 /// How many ranks from the first on have their blocks side by side.
 size_t run_of(std::span<const int> ranks) {
     size_t length = 1;
@@ -85,14 +93,14 @@ Fused::Board &Fused::board(int rank, uint64_t number) const {
     return reinterpret_cast<Board *>(memory_)[kBoards * rank + number % kBoards];
 }
 
-std::byte *Fused::shown(int rank, size_t bytes) const {
+std::byte *Fused::place_of(int rank, uint64_t number, size_t bytes) const {
     if (bytes <= kInlineBytes)
-        return board(rank, number_).data;
+        return board(rank, number).data;
     std::byte *shorts = memory_ + ranks_ * (kBoards * sizeof(Board) + sizeof(Done));
     if (bytes <= kShortBytes)
-        return shorts + (kShorts * rank + number_ % kShorts) * kShortBytes;
+        return shorts + (kShorts * rank + number % kShorts) * kShortBytes;
     std::byte *payloads = shorts + ranks_ * kShorts * kShortBytes;
-    return payloads + (kPayloads * rank + number_ % kPayloads) * round_up(payload_bytes_);
+    return payloads + (kPayloads * rank + number % kPayloads) * round_up(payload_bytes_);
 }
 
 Fused::Done &Fused::done(int rank) const {
@@ -151,6 +159,18 @@ void Fused::show_written(size_t bytes, uint32_t signature) {
         bells_->ring();
 }
 
+/// The next operation is likely to show as much: takes the lines for it from who read them last, while this one waits.
+/// Not where data flows one way: they may still be reading.
+void Fused::prepare_next(size_t bytes) const {
+    constexpr size_t kMost = size_t{16} << 10;
+    if (bytes > kMost)
+        return;
+    prefetch_to_write(reinterpret_cast<std::byte *>(&board(rank_, number_ + 1)));
+    std::byte *next = place_of(rank_, number_ + 1, bytes);
+    for (size_t at = 0; at < bytes; at += kLine)
+        prefetch_to_write(next + at);
+}
+
 Status Fused::await(int rank, uint32_t signature, Waiter &waiter) {
     Board &theirs = board(rank, number_);
     waiting_for_ = rank;
@@ -202,6 +222,7 @@ Status Fused::allreduce(const void *in, void *out, size_t count, flx_dtype_t dty
         return allreduce_in_two(in, out, count, dtype, op, signature, waiter);
     FLX_TRY(begin(bytes, waiter));
     show(in, bytes, signature);
+    prepare_next(bytes);
     FLX_TRY(await_all(signature, waiter));
     FLX_TRY(reduce_shown(out, in, 0, bytes, count, dtype, op));
     end(true);
@@ -292,6 +313,7 @@ Status Fused::reduce_scatter_block(const void *in, void *out, size_t count, flx_
     const size_t block = count * size_of(dtype);
     FLX_TRY(begin(block * ranks_, waiter));
     show(in, block * ranks_, signature);
+    prepare_next(block * ranks_);
     FLX_TRY(await_all(signature, waiter));
     // In place, `out` is block 0 of `in`: the own contribution is block rank_, which for rank 0 is the same memory and
     // for the others does not overlap.
@@ -321,6 +343,7 @@ Status Fused::allgather(const void *in, void *out, size_t block_bytes, uint32_t 
     }
     FLX_TRY(begin(block_bytes, waiter));
     show(in, block_bytes, signature);
+    prepare_next(block_bytes);
     FLX_TRY(collect(out, in, block_bytes, signature, waiter));
     end(true);
     return {};
@@ -486,6 +509,7 @@ Status Fused::alltoall(const void *in, void *out, size_t block_bytes, uint32_t s
     auto *to = static_cast<std::byte *>(out);
     if (in != out)
         std::memcpy(to + rank_ * block_bytes, static_cast<const std::byte *>(in) + rank_ * block_bytes, block_bytes);
+    prepare_next(block_bytes * ranks_);
     for (int step = 1; step < ranks_; ++step) {
         const int rank = (rank_ + step) % ranks_;
         FLX_TRY(await(rank, signature, waiter));

@@ -80,14 +80,17 @@ class Fused {
     struct Done;
 
     [[nodiscard]] Board &board(int rank, uint64_t number) const;
-    /// Where `rank` shows inputs of `bytes` in the current operation.
-    [[nodiscard]] std::byte *shown(int rank, size_t bytes) const;
+    /// Where `rank` shows inputs of `bytes` in operation `number`.
+    [[nodiscard]] std::byte *place_of(int rank, uint64_t number, size_t bytes) const;
+    /// In the current one.
+    [[nodiscard]] std::byte *shown(int rank, size_t bytes) const { return place_of(rank, number_, bytes); }
     [[nodiscard]] Done &done(int rank) const;
     /// Begins operation ++number_, in which this rank shows `bytes`: waits until all have read what was in their place.
     Status begin(size_t bytes, Waiter &waiter);
     [[nodiscard]] uint64_t shown_before(size_t bytes) const;
     void show(const void *data, size_t bytes, uint32_t signature);
     void show_written(size_t bytes, uint32_t signature);
+    void prepare_next(size_t bytes) const;
     void show_blocks(const std::byte *from, std::span<const int> ranks, size_t block_bytes, uint32_t signature);
     void take_blocks(std::byte *to, std::span<const int> ranks, size_t block_bytes) const;
     Status await(int rank, uint32_t signature, Waiter &waiter);
