@@ -3,10 +3,10 @@
 ///
 /// The vector is cut into one region per rank, each region into blocks. Block i of all regions goes through three
 /// stages, which overlap for different i: every rank *stages* its block i of each other rank's region in its own shared
-/// memory; the owner of a region *reduces* block i of it, reading what the others staged where it lies, and shows the
-/// result; everyone *fetches* the results. So each input is read once and each output written once, and what is moved
-/// besides stays in the cache. A schedule of the direct algorithm (docs/algorithms.md) moves more: it copies a result
-/// once per receiver.
+/// memory; the owner of a region *reduces* block i of it, reading what the others staged where it lies, writes the
+/// result to its output, past the cache where the vector is larger, and in the same pass to where it shows it; everyone
+/// *fetches* the results. So each input is read once and each output written once, and what is moved besides stays in
+/// the cache. A schedule of the direct algorithm (docs/algorithms.md) moves more: it copies a result once per receiver.
 ///
 /// Each stage of each rank has a counter of blocks, over all operations. A slot of shared memory is used again when
 /// those who read it have counted past the block that was in it.
