@@ -55,7 +55,8 @@ void Controller::set_usable(int link, bool usable_now) {
 }
 
 void Controller::saw_latency(int link, double latency_ns) {
-    if (link < 0 || link >= count_ || forced_ || !(latency_ns > 0 && latency_ns < kLatencyWrong * links_[link].latency))
+    if (link < 0 || link >= count_ || forced_ || options_.frozen ||
+        !(latency_ns > 0 && latency_ns < kLatencyWrong * links_[link].latency))
         return;
     // It was of a peer that had no core just then, and what was learnt of the rate with it is worth little.
     links_[link].latency = latency_ns;

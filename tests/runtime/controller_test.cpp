@@ -579,6 +579,12 @@ TEST(Frozen, KeepsStage1) {
     for (int op = 0; op < 200; ++op)
         simulation.step(controller, 16 * kMiB);
     EXPECT_EQ(controller.vector(16 * kMiB, 0), first);
+    // Nor does a latency that was seen bring in the rates that were learnt for reports.
+    for (int link = 0; link < 3; ++link)
+        controller.saw_latency(link, 1);
+    for (const size_t bytes : {kMiB / 16, kMiB, 16 * kMiB})
+        EXPECT_EQ(controller.vector(bytes, 0),
+                  Controller(Simulation::rails({800, 400, 200}).probed(), options).vector(bytes, 0));
     EXPECT_NEAR(controller.rate(0), 200 * kMbit, kMbit);
 }
 
