@@ -30,7 +30,7 @@
 #include <stdint.h>
 
 #define FLX_VERSION_MAJOR 0
-#define FLX_VERSION_MINOR 1
+#define FLX_VERSION_MINOR 2
 #define FLX_VERSION_PATCH 0
 
 #if defined(__GNUC__)
