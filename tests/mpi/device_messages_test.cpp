@@ -43,8 +43,12 @@ struct Memory {
     cudaStream_t stream = nullptr;
 };
 
+size_t number(int value) {
+    return static_cast<size_t>(value);
+}
+
 unsigned char pattern(int from, int to, size_t i, int turn) {
-    return static_cast<unsigned char>(i * 31 + i / 251 * 7 + static_cast<size_t>(from * 91 + to * 57 + turn * 13));
+    return static_cast<unsigned char>(i * 31 + i / 251 * 7 + number(from) * 91 + number(to) * 57 + number(turn) * 13);
 }
 
 /// What `from` sends to `to` lies at `at`.
@@ -58,13 +62,13 @@ struct Part {
 enum class Form { one_by_one, group, graph, blocking, alltoallv };
 
 size_t bytes_between(int from, int to, size_t most, int turn) {
-    const size_t number = static_cast<size_t>(from * 7 + to * 3 + turn);
-    return number % 5 == 0 ? 0 : most / (1 + number % 3) + number % 11;
+    const size_t chosen = number(from) * 7 + number(to) * 3 + number(turn);
+    return chosen % 5 == 0 ? 0 : most / (1 + chosen % 3) + chosen % 11;
 }
 
 std::vector<Part> parts(bool out, size_t most, int turn) {
     std::vector<Part> all;
-    size_t at = static_cast<size_t>(turn % 3);  // misaligned now and then
+    size_t at = number(turn) % 3;  // misaligned now and then
     for (int k = 0; k < ranks_; ++k) {
         const int peer = (rank_ + k) % ranks_;
         const size_t bytes = out ? bytes_between(rank_, peer, most, turn) : bytes_between(peer, rank_, most, turn);
