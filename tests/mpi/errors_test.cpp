@@ -266,7 +266,7 @@ TEST(Texts, NameEveryStatus) {
     for (int status = FLX_SUCCESS; status <= FLX_ERR_SYSTEM; ++status)
         EXPECT_NE(std::strstr(flx_strerror(static_cast<flx_status_t>(status)), "FLX_"), nullptr);
     EXPECT_NE(flx_strerror(static_cast<flx_status_t>(77)), nullptr);
-    EXPECT_EQ(flx_version(), 100);
+    EXPECT_EQ(flx_version(), FLX_VERSION_MAJOR * 10000 + FLX_VERSION_MINOR * 100 + FLX_VERSION_PATCH);
 }
 
 }  // namespace
