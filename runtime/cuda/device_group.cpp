@@ -45,8 +45,8 @@ Status Group::make(Bootstrap &bootstrap, const Config &config, uint64_t process,
 }
 
 Status copy_alone(const Call &call, CUstream_st *stream, bool blocking) {
-    if (call.in != call.out)
-        FLX_TRY_CUDA(cudaMemcpyAsync(call.out, call.in, bytes_of(call), cudaMemcpyDefault, stream));
+    const OwnMessage all{static_cast<const char *>(call.in), static_cast<char *>(call.out), bytes_of(call)};
+    FLX_TRY(copy_own({&all, 1}, stream));
     return blocking ? await(stream) : Status();
 }
 

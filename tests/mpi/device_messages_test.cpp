@@ -1,37 +1,24 @@
 /// Messages between GPUs under mpirun, a GPU a rank (or fewer GPUs than ranks): sends, receives, groups of them and
 /// alltoallv, eager, in graphs and blocking, beside collectives, every byte checked. `mismatch`: ranks that name
 /// different sizes get an error that says so. Skips without a GPU.
-#include <cuda_runtime_api.h>
-#include <fmt/format.h>
-#include <mpi.h>
-
 #include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "device_program.h"
 #include "flx.h"
 
 namespace {
 
 using Bytes = std::vector<unsigned char>;
 
-int rank_ = 0;
-int ranks_ = 1;
+using flx::test::must;
+using flx::test::rank_;
+using flx::test::ranks_;
+
 int64_t checks = 0;
 int64_t wrong = 0;
 
-void must(cudaError_t error, const char *what) {
-    if (error == cudaSuccess)
-        return;
-    fmt::print(stderr, "rank {}: {}: {}\n", rank_, what, cudaGetErrorString(error));
-    MPI_Abort(MPI_COMM_WORLD, 3);
-}
-void must(flx_status_t status, const char *what) {
-    if (status == FLX_SUCCESS)
-        return;
-    fmt::print(stderr, "rank {}: {}: {}\n", rank_, what, flx_last_error());
-    MPI_Abort(MPI_COMM_WORLD, 3);
-}
 #define MUST(call) must((call), #call)
 
 constexpr size_t kMost = size_t{24} << 20;
@@ -228,7 +215,8 @@ int mismatch(const Memory &memory, flx_comm_t comm) {
     return all == 1 ? 0 : 1;
 }
 
-int run(const std::string &mode) {
+int run(const std::vector<std::string> &arguments) {
+    const std::string mode = arguments.empty() ? "" : arguments[0];
     int devices = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
         if (rank_ == 0)
@@ -257,10 +245,5 @@ int run(const std::string &mode) {
 }  // namespace
 
 int main(int argc, char **argv) {
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
-    const int code = run(argc > 1 ? argv[1] : "");
-    MPI_Finalize();
-    return code;
+    return flx::test::run_ranks(argc, argv, run);
 }

@@ -1,10 +1,6 @@
 /// Collectives on GPU memory, under mpirun with a GPU a rank (or fewer GPUs than ranks, slowly): every type, reduction
 /// and way against additions in rank order on the host, bit for bit; in place, misaligned, registered or not; in graphs
 /// mixed with eager calls. Skips without a GPU.
-#include <cuda_runtime_api.h>
-#include <fmt/format.h>
-#include <mpi.h>
-
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "device_program.h"
 #include "dtype.h"
 #include "flx.h"
 #include "reduce.h"
@@ -21,24 +18,14 @@ namespace {
 
 using Bytes = std::vector<unsigned char>;
 
-int rank_ = 0;
-int ranks_ = 1;
+using flx::test::must;
+using flx::test::rank_;
+using flx::test::ranks_;
+
 int64_t checks = 0;      ///< of this rank: not all receive
 int turn_of_inputs = 0;  ///< equal on all ranks
 int64_t wrong = 0;
 
-void must(cudaError_t error, const char *what) {
-    if (error == cudaSuccess)
-        return;
-    fmt::print(stderr, "rank {}: {}: {}\n", rank_, what, cudaGetErrorString(error));
-    MPI_Abort(MPI_COMM_WORLD, 3);
-}
-void must(flx_status_t status, const std::string &what) {
-    if (status == FLX_SUCCESS)
-        return;
-    fmt::print(stderr, "rank {}: {}: {}\n", rank_, what, flx_last_error());
-    MPI_Abort(MPI_COMM_WORLD, 3);
-}
 #define MUST_CUDA(call) must((call), #call)
 
 enum class Kind { allreduce, reduce_scatter_block, allgather, bcast, reduce, alltoall };
@@ -399,10 +386,5 @@ int run(const std::vector<std::string> &arguments) {
 }  // namespace
 
 int main(int argc, char **argv) {
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
-    const int code = run({argv + 1, argv + argc});
-    MPI_Finalize();
-    return code;
+    return flx::test::run_ranks(argc, argv, run);
 }
