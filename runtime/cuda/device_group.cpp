@@ -21,10 +21,24 @@ uint64_t bytes_of(const Call &call) {
     return call.count * size_of(call.dtype);
 }
 
-/// Whether peers may write what comes out on a rank, whose bytes are those of the call.
-bool has_open_output(const Call &call) {
-    const bool in_place_blocks = call.kind == Kind::alltoall && call.in == call.out;
-    return call.kind != Kind::reduce && call.kind != Kind::reduce_scatter_block && !in_place_blocks;
+uint64_t output_bytes(const Call &call, int ranks) {
+    return call.kind == Kind::reduce_scatter_block ? bytes_of(call) / ranks : bytes_of(call);
+}
+
+/// Whether peers may write where what comes out on a rank will lie.
+bool has_open_output(const Call &call, int ranks) {
+    const char *in = static_cast<const char *>(call.in);
+    const char *out = static_cast<const char *>(call.out);
+    switch (call.kind) {
+        case Kind::reduce:
+            return false;
+        case Kind::reduce_scatter_block:  // what comes in from one peer lands there, and is added in place
+            return out + output_bytes(call, ranks) <= in || in + bytes_of(call) <= out;
+        case Kind::alltoall:
+            return in != out;
+        default:
+            return true;
+    }
 }
 
 }  // namespace
@@ -184,10 +198,10 @@ void DeviceGroup::close() {
 }
 
 const SharedMemory *DeviceGroup::region_of(const Call &call) const {
-    if (!has_open_output(call))
+    if (!has_open_output(call, ranks_))
         return nullptr;
     for (const SharedMemory &region : regions_)
-        if (region.alike() && region.holds(call.out, bytes_of(call)))
+        if (region.alike() && region.holds(call.out, output_bytes(call, ranks_)))
             return &region;
     return nullptr;
 }
@@ -214,7 +228,7 @@ Status DeviceGroup::outputs_of(const Call &call, std::span<const Showing> shown,
 }
 
 Plan DeviceGroup::plan(const Call &call, const std::optional<PeerOutputs> &outputs) const {
-    const Outputs use{outputs.has_value(), outputs.has_value() && outputs->paged};
+    const Outputs use{outputs.has_value(), call.in == call.out, outputs.has_value() && outputs->paged};
     return plan_of(call.kind, bytes_of(call), ranks_, use, layout_, limits_);
 }
 
@@ -395,8 +409,8 @@ Status DeviceGroup::expect_shown() {
 void DeviceGroup::show(const Call &call, bool frozen, Showing &mine) {
     const CurrentDevice current(device_);
     mine = {};
-    if (has_open_output(call))
-        shown_->show(static_cast<char *>(call.out), bytes_of(call), frozen, mine);
+    if (has_open_output(call, ranks_))
+        shown_->show(static_cast<char *>(call.out), output_bytes(call, ranks_), frozen, mine);
 }
 
 Status DeviceGroup::open_shown(std::span<const Showing> all) {

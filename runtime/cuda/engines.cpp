@@ -1,8 +1,10 @@
 // The largest operations: copy engines move the data, kernels of one warp set and await flags between them.
 #include <algorithm>
+#include <vector>
 
 #include "device_group.h"
 #include "dtype.h"
+#include "landing.h"
 
 namespace flx::cuda {
 namespace {
@@ -38,8 +40,10 @@ Status DeviceGroup::run_engines(const Call &call, const Job &job, const Cut &cut
     FLX_TRY(step_flags(job, kMeet, peers_of(job), peers_of(job), stream));
     FLX_TRY(fork(stream, side_));
     FLX_TRY(reduces(job.kind) ? reduce_steps(call, job, cut, stream) : copy_steps(job, cut, stream));
-    FLX_TRY(end_staged(cut, stream));
     FLX_TRY(fork(side_, stream));
+    // All that peers write here has come when it was added, and their windows were not used.
+    if (job.kind == Kind::reduce_scatter_block && job.direct && job.ranks == 2)
+        return {};
     return step_flags(job, kMeet, peers_of(job), peers_of(job), stream);
 }
 
@@ -53,7 +57,8 @@ Status DeviceGroup::copy_steps(const Job &job, const Cut &cut, CUstream_st *stre
     // By a kernel: a copy within the GPU takes an engine away from those to peers.
     if (input(job.rank) != job.out + home && !bcast) {
         constexpr uint32_t kBlocks = 32;
-        const LocalReduce work{job, {input(job.rank), nullptr, 0, job.rank, job.ranks}, job.out + home, bytes};
+        LocalReduce work{job, {}, job.out + home, bytes};
+        work.sources[job.rank] = input(job.rank);
         FLX_TRY(launch(move_kernels().local, kBlocks, kBlockThreads, &work, side_));
     }
     FLX_TRY(begin_staged(job, cut, stream));
@@ -62,87 +67,95 @@ Status DeviceGroup::copy_steps(const Job &job, const Cut &cut, CUstream_st *stre
         const int peer = (job.rank + k) % job.ranks;
         FLX_TRY_CUDA(cudaMemcpyAsync(job.outputs[peer] + home, input(peer), direct, cudaMemcpyDeviceToDevice, stream));
     }
-    return cut.bytes == 0 ? Status() : host_.advance(bytes);
+    if (cut.bytes != 0)
+        FLX_TRY(host_.advance(bytes));
+    return end_staged(cut, stream);
 }
 
-/// Chunk by chunk: copies to the owners on the caller's stream, reductions beside them, and for an allreduce copies of
-/// the results, which come after the next chunk's first ones so that links do not wait for a reduction.
-///
-/// What comes to an owner lands in slots of its window; in an allreduce whose output is not its input, in the parts of
-/// the output that others will fill with results later. These hold any chunk, and few large chunks are the fastest.
+/// Copies to the owners on the caller's stream, flags and reductions beside them, so that copies follow each other
+/// without a gap. All that goes to one owner goes at once, so that ranks do not drift into two of them writing to one
+/// GPU: only what goes to the last is cut into chunks, which are reduced as they come. An allreduce then sends the
+/// results likewise: to the first peer in two parts, since the last reduction is still under way, to the others whole.
 Status DeviceGroup::reduce_steps(const Call &call, const Job &job, const Cut &cut, CUstream_st *stream) {
-    constexpr uint64_t kLine = 4096;
     const bool gathers = job.kind == Kind::allreduce;
-    const bool in_output = gathers && job.in != job.out && job.bytes == job.part_bytes * job.ranks;
-    const uint64_t base = layout_.slots();
-    const uint64_t room = (layout_.bytes() - base) / (2 * job.ranks) / kLine * kLine;
-    // Two chunks are enough for two phases to run beside each other; the last reduction of a reduce-scatter is not
-    // beside anything, and so shall be short.
-    const uint64_t parts = gathers ? 2 : 8;
-    const uint64_t wanted = std::max<uint64_t>((job.part_bytes / parts + kLine - 1) / kLine * kLine, 4 << 20);
-    const uint64_t chunk = in_output ? wanted : std::min(room, wanted);
-    const auto chunks = static_cast<int>((job.part_bytes + chunk - 1) / chunk);
-    const auto landing = [&](int owner, int index, int source) {
-        return in_output ? job.outputs[owner] + job.part_offset(source) + index * chunk
-                         : job.windows[owner] + base + (uint64_t(index % 2) * job.ranks + source) * room;
-    };
-    const auto piece = [&](int part, int index) {
-        const uint64_t from = index * chunk;
+    const Landing landing(job, gathers ? job.part_bytes : job.part_bytes - cut.bytes);
+    const std::vector<Chunk> &chunks = landing.chunks();
+    const size_t last = chunks.size() - 1;
+    const auto piece = [&](int part, uint64_t begin, uint64_t end) {
         const uint64_t length = job.part_length(part);
-        return Piece{from, from >= length ? 0 : std::min(chunk, length - from)};
+        return Piece{begin, begin >= length ? 0 : std::min(end, length) - begin};
     };
+    const auto reduced = [&](size_t index) { return reduced_[index % reduced_.size()]; };
     const uint32_t peers = peers_of(job);
     const Kernels kernels = kernels_of(call.dtype, call.op);
-    for (int c = 0; c <= chunks; ++c) {
-        if (c < chunks) {
-            if (c >= 2 && !in_output)
-                FLX_TRY(step_flags(job, kConsumed, 0, peers, stream));
-            for (int k = 1; k < job.ranks; ++k) {
-                const int peer = (job.rank + k) % job.ranks;
-                const Piece part = piece(peer, c);
-                if (part.bytes != 0)
-                    FLX_TRY_CUDA(cudaMemcpyAsync(landing(peer, c, job.rank),
-                                                 job.in + job.part_offset(peer) + part.offset, part.bytes,
-                                                 cudaMemcpyDeviceToDevice, stream));
-            }
-            FLX_TRY(step_flags(job, kArrived, peers, 0, stream));
-            FLX_TRY(step_flags(job, kArrived, 0, peers, side_));
-            const Piece mine = piece(job.rank, c);
-            const uint64_t at = job.part_offset(job.rank) + mine.offset;
-            const LocalReduce work{
-                job,
-                {job.in + at, landing(job.rank, c, 0), in_output ? job.part_bytes : room, job.rank, job.ranks},
-                job.out + (gathers ? at : mine.offset),
-                mine.bytes};
-            if (mine.bytes != 0)
-                FLX_TRY(launch(kernels.local, kReducingBlocks, kBlockThreads, &work, side_));
-            FLX_TRY(step_flags(job, kConsumed, peers, 0, side_));
-            FLX_TRY_CUDA(cudaEventRecord(reduced_[c % reduced_.size()], side_));
-            if (c == 0)
-                FLX_TRY(begin_staged(job, cut, side_));
-            if (uint64_t(c) * chunk < cut.bytes) {
-                FLX_TRY(host_.after(reduced_[c % reduced_.size()]));
-                FLX_TRY(host_.advance(c + 1 < chunks ? uint64_t(c + 1) * chunk : job.part_bytes));
-            }
-        }
-        if (gathers && c > 0) {
-            // What comes first, and so is reduced first, goes through host memory.
-            const Piece all = piece(job.rank, c - 1);
-            const uint64_t from = std::clamp(cut.bytes, all.offset, all.offset + all.bytes);
-            const Piece mine{from, all.offset + all.bytes - from};
-            const uint64_t at = job.part_offset(job.rank) + mine.offset;
-            FLX_TRY_CUDA(cudaStreamWaitEvent(stream, reduced_[(c - 1) % reduced_.size()], 0));
-            if (in_output)
-                FLX_TRY(step_flags(job, kConsumed, 0, peers, stream));
-            for (int k = 1; mine.bytes != 0 && k < job.ranks; ++k)
-                FLX_TRY_CUDA(cudaMemcpyAsync(job.outputs[(job.rank + k) % job.ranks] + at, job.out + at, mine.bytes,
+    if (!gathers)
+        FLX_TRY(begin_staged(job, cut, stream));
+    for (size_t c = 0; c <= last; ++c) {
+        const Chunk &chunk = chunks[c];
+        if (chunk.opens() && c > 0)
+            FLX_TRY_CUDA(cudaStreamWaitEvent(stream, reduced(c - 1), 0));
+        for (int k = chunk.opens() ? 1 : job.ranks - 1; k < job.ranks; ++k) {
+            const int peer = (job.rank + k) % job.ranks;
+            const Piece part = piece(peer, chunk.begin, k + 1 < job.ranks ? chunk.round_end : chunk.end);
+            if (part.bytes != 0)
+                FLX_TRY_CUDA(cudaMemcpyAsync(landing.place(peer, job.rank, chunk, part.offset),
+                                             job.in + job.part_offset(peer) + part.offset, part.bytes,
                                              cudaMemcpyDeviceToDevice, stream));
         }
+        Piece mine = piece(job.rank, chunk.begin, chunk.end);
+        if (!gathers) {
+            // Not before the first copies: it takes the host long to enqueue.
+            if (c == 0 && cut.bytes != 0)
+                FLX_TRY(host_.advance(job.part_bytes));
+            if (c == last) {
+                FLX_TRY(end_staged(cut, stream));
+                mine.bytes += cut.bytes;
+            }
+        }
+        FLX_TRY(fork(stream, side_));
+        FLX_TRY(step_flags(job, kArrived, peers, peers, side_));
+        const uint64_t at = job.part_offset(job.rank) + mine.offset;
+        LocalReduce work{job, {}, job.out + (gathers ? at : mine.offset), mine.bytes};
+        for (int rank = 0; rank < job.ranks; ++rank)
+            work.sources[rank] = rank == job.rank ? job.in + at : landing.place(job.rank, rank, chunk, mine.offset);
+        if (mine.bytes != 0)
+            FLX_TRY(launch(kernels.local, kReducingBlocks, kBlockThreads, &work, side_));
+        if (chunk.frees)
+            FLX_TRY(step_flags(job, kConsumed, peers, peers, side_));
+        FLX_TRY_CUDA(cudaEventRecord(reduced(c), side_));
+        if (gathers && c == 0)
+            FLX_TRY(begin_staged(job, cut, side_));
+        if (gathers && chunk.begin < cut.bytes) {
+            FLX_TRY(host_.after(reduced(c)));
+            FLX_TRY(host_.advance(chunk.end));
+        }
     }
-    // What was told and not yet heard, so that both counts agree when the next operation begins.
-    for (int c = std::max(0, chunks - 2); c < chunks && !in_output; ++c)
-        FLX_TRY(step_flags(job, kConsumed, 0, peers, stream));
-    return {};
+    return gathers ? send_results(job, cut, chunks[last].begin, last == 0 ? nullptr : reduced(last - 1), stream)
+                   : Status();
+}
+
+/// What comes first, and so is reduced first, goes through host memory. `early`: what comes before `late` is reduced.
+Status DeviceGroup::send_results(const Job &job, const Cut &cut, uint64_t late, CUevent_st *early,
+                                 CUstream_st *stream) {
+    const uint64_t mine = job.part_length(job.rank);
+    const uint64_t from = std::min(cut.bytes, mine);
+    late = std::clamp(late, from, mine);
+    const auto send = [&](int k, uint64_t first, uint64_t end) -> Status {
+        const uint64_t at = job.part_offset(job.rank) + first;
+        if (end > first)
+            FLX_TRY_CUDA(cudaMemcpyAsync(job.outputs[(job.rank + k) % job.ranks] + at, job.out + at, end - first,
+                                         cudaMemcpyDeviceToDevice, stream));
+        return {};
+    };
+    if (late > from) {
+        FLX_TRY_CUDA(cudaStreamWaitEvent(stream, early, 0));
+        FLX_TRY(send(1, from, late));
+    }
+    FLX_TRY(fork(side_, stream));
+    FLX_TRY(send(1, late, mine));
+    for (int k = 2; k < job.ranks; ++k)
+        FLX_TRY(send(k, from, mine));
+    return end_staged(cut, stream);
 }
 
 }  // namespace flx::cuda

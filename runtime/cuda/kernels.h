@@ -50,10 +50,10 @@ Kernels move_kernels();
 const void *relay_kernel();
 const void *chain_kernel();
 
-/// What copy engines brought into slots is reduced with this rank's own input into `out`.
+/// What copy engines brought is reduced with this rank's own input into `out`, which may be one of the sources.
 struct LocalReduce {
     Job job;
-    Sources from{};
+    const char *sources[kMaxRanks] = {};  ///< by rank
     char *out = nullptr;
     uint64_t bytes = 0;
 };

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) local_copy(const __grid_constant__ L
     constexpr uint64_t kTile = 64 * 1024;
     Team<uint8_t, Keep> team(work.job);
     for (uint64_t at = blockIdx.x * kTile; at < work.bytes; at += gridDim.x * kTile)
-        team.copy(work.from.own + at, Targets{work.out + at, nullptr, 0, 0},
+        team.copy(work.sources[work.job.rank] + at, Targets{work.out + at, nullptr, 0, 0},
                   work.bytes - at < kTile ? work.bytes - at : kTile);
 }
 

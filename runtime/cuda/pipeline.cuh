@@ -12,11 +12,8 @@ __global__ void __launch_bounds__(kThreads) local_kernel(const __grid_constant__
     constexpr uint64_t kTile = 64 * 1024;
     Team<T, Op> team(work.job);
     for (uint64_t at = blockIdx.x * kTile; at < work.bytes; at += gridDim.x * kTile) {
-        Sources from = work.from;
-        from.own += at;
-        from.slots += at;
-        team.reduce(from, Targets{work.out + at, nullptr, 0, 0}, work.bytes - at < kTile ? work.bytes - at : kTile,
-                    work.job.divisor);
+        team.reduce(Places{work.sources, at, work.job.ranks}, Targets{work.out + at, nullptr, 0, 0},
+                    work.bytes - at < kTile ? work.bytes - at : kTile, work.job.divisor);
     }
 }
 

@@ -16,18 +16,26 @@ constexpr uint64_t divide_up(uint64_t number, uint64_t by) {
 }
 
 /// From where copy engines were ahead of kernels, on H200s. Among more than two ranks each copy to a peer waits for the
-/// one before, so vectors must be larger.
-uint64_t least_for_engines(Kind kind, int ranks) {
+/// one before, so vectors must be larger; and what is reduced must have room in the outputs, since each time that a
+/// window is used again costs 50 us.
+uint64_t least_for_engines(Kind kind, uint64_t bytes, int ranks, Outputs outputs) {
     constexpr uint64_t kNever = UINT64_MAX;
+    constexpr uint64_t kEven = 128;
+    const bool two = ranks == 2;
     switch (kind) {
         case Kind::allgather:
         case Kind::alltoall:
-            return (ranks == 2 ? 128 : 256) * kMiB;
+            return (two ? 128 : 256) * kMiB;
         case Kind::allreduce:
-            return (ranks == 2 ? 256 : 1024) * kMiB;
+            if (two)
+                return (outputs.in_place ? 256 : 128) * kMiB;
+            return outputs.in_place || bytes % (kEven * ranks) != 0 ? kNever : (ranks <= 4 ? 256 : 1024) * kMiB;
         case Kind::bcast:  // among more ranks, others pass on what the root sends
-            return ranks == 2 ? 64 * kMiB : kNever;
-        case Kind::reduce_scatter_block:  // their slots hold few chunks
+            return two ? 64 * kMiB : kNever;
+        case Kind::reduce_scatter_block:
+            if (two)
+                return 128 * kMiB;
+            return outputs.direct && ranks <= 4 ? 256 * kMiB : kNever;
         case Kind::reduce:
             return kNever;
     }
@@ -35,14 +43,14 @@ uint64_t least_for_engines(Kind kind, int ranks) {
 }
 
 bool engines_serve(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Limits &limits) {
-    const uint64_t least = least_for_engines(kind, ranks);
     const bool able =
         kind == Kind::reduce_scatter_block || (kind == Kind::bcast && outputs.direct && ranks == 2) ||
         ((kind == Kind::allreduce || kind == Kind::allgather || kind == Kind::alltoall) && outputs.direct);
     if (limits.engine_bytes != 0)
         return able && bytes >= limits.engine_bytes;
     const bool one_way = kind == Kind::bcast;
-    return able && bytes >= least && (outputs.paged || one_way);
+    const bool in_window = kind == Kind::reduce_scatter_block && !outputs.direct;
+    return able && bytes >= least_for_engines(kind, bytes, ranks, outputs) && (outputs.paged || one_way || in_window);
 }
 
 /// Packets or lines, if they are for this: whether they are.
@@ -216,16 +224,21 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
     return plan;
 }
 
-bool may_stage(Kind kind, Way way, bool direct) {
-    return direct && way == Way::engines && kind != Kind::reduce_scatter_block;
+bool may_stage(const Job &job, Way way) {
+    // What is staged lands in the output, where a reduce-scatter has room for one peer's.
+    return job.direct && way == Way::engines && (job.kind != Kind::reduce_scatter_block || job.ranks == 2);
+}
+
+uint64_t least_to_stage(Kind kind) {
+    return kind == Kind::reduce_scatter_block ? 512 * kMiB : 0;
 }
 
 Stageable stageable(const Job &job) {
     const uint64_t part = job.kind == Kind::bcast ? job.bytes : job.part_bytes;
     if (job.kind != Kind::allreduce)
         return {part, part, part};
-    // Half of the first phase is over when the first chunk is reduced (engines.cpp).
-    return {part, 2 * part, part + part / 2};
+    // Of the first phase half of what goes to the last peer is left when the first chunk is reduced (engines.cpp).
+    return {part, 2 * part, part + part / 2 / std::max(job.ranks - 1, 1)};
 }
 
 Piece staged_piece(const Job &job, uint64_t bytes) {

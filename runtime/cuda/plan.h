@@ -33,8 +33,9 @@ struct Limits {
 
 /// What peers may do with the outputs of all ranks.
 struct Outputs {
-    bool direct = false;  ///< write into them
-    bool paged = false;   ///< their allocations are whole pages: others slow copy engines down where both ways are used
+    bool direct = false;  ///< write into them: of a reduce-scatter, what is reduced there
+    bool in_place = false;
+    bool paged = false;  ///< their allocations are whole pages: others slow copy engines down where both ways are used
 };
 
 struct Plan {
@@ -52,9 +53,11 @@ WindowLayout window_for(uint64_t budget, int ranks);
 /// `bytes` of the whole vector, more than 0.
 Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const WindowLayout &layout, const Limits &limits);
 
-/// Whether a share of it can go through host memory (staging.h). `direct`: as Outputs. Beside the kernels of a chain it
-/// made a bcast slower (H200, 4 GPUs).
-bool may_stage(Kind kind, Way way, bool direct);
+/// Whether a share of it can go through host memory (staging.h). Beside the kernels of a chain it made a bcast slower
+/// (H200, 4 GPUs).
+bool may_stage(const Job &job, Way way);
+/// Least message of which an automatic share pays: the last of a reduce-scatter to come must still be added.
+uint64_t least_to_stage(Kind kind);
 /// Bytes of a part, and of all that a rank sends to a peer, of which those are a share.
 struct Stageable {
     uint64_t part = 0;

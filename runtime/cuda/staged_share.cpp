@@ -92,6 +92,8 @@ Status DeviceGroup::measure_staged() {
         std::array<LinkEstimate, kGpuLinks> links;
         FLX_TRY(measure_kind(kind, room, links));
         control_->set_estimates(kind, links);
+        if (kind == Kind::alltoall && ranks_ == 2)
+            control_->set_estimates(Kind::reduce_scatter_block, links);
         if (kind == Kind::allgather) {
             control_->set_estimates(Kind::allreduce, links);
             nvlink_rate_ = links[0].bytes_per_ns * (ranks_ - 1);
@@ -185,9 +187,11 @@ Status DeviceGroup::time_once(const Job &job, uint64_t staged_bytes, ShareBoard:
 }
 
 Status DeviceGroup::cut_for(const Job &job, Way way, CUstream_st *stream, Cut &cut) {
-    if (!host_.opened() || !may_stage(job.kind, way, job.direct) || (!forced_ && !control_))
+    if (!host_.opened() || !may_stage(job, way) || (!forced_ && !control_))
         return {};
     const Stageable size = stageable(job);
+    if (!forced_ && size.message < least_to_stage(job.kind))
+        return {};
     cut.message = size.message;
     double bytes = 0;
     if (forced_) {
@@ -260,7 +264,8 @@ std::vector<std::string> DeviceGroup::staged_report() const {
                                    host_.node() < 0 ? "" : fmt::format(", on NUMA node {}", host_.node()));
     if (forced_)
         text += fmt::format("; share {:.3f}, by FLX_PARTITION", *forced_);
-    for (const Kind kind : {Kind::allgather, Kind::allreduce, Kind::bcast, Kind::alltoall}) {
+    for (const Kind kind :
+         {Kind::allgather, Kind::allreduce, Kind::reduce_scatter_block, Kind::bcast, Kind::alltoall}) {
         if (!control_ || !control_->knows(kind))
             continue;
         const auto share = [&](uint64_t bytes) {

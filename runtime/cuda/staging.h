@@ -2,7 +2,7 @@
 /// A share of a collective that goes through host memory, beside NVLink: each rank writes its share, chunk by chunk,
 /// into slots of its own in memory that all ranks have mapped and pinned, and whoever needs it reads it there. One hop,
 /// so each byte crosses PCIe once each way; a ring would do so at every rank. What is written is read by all peers,
-/// but in an alltoall, where slots are divided among them.
+/// but in an alltoall or a reduce-scatter, where slots are divided among them.
 ///
 /// Copies out and copies in run in lanes (streams) of their own. Two flags go between pairs of ranks: `filled` to a
 /// reader, `drained` back to the writer, each counted by pair since the window was made, so that graphs can be replayed
@@ -28,7 +28,8 @@ struct Staging {
     uint64_t chunk = 0;
     uint32_t slots = 0;
 
-    [[nodiscard]] bool apart() const { return job.kind == Kind::alltoall; }
+    /// Every reader gets something else.
+    [[nodiscard]] bool apart() const { return job.kind == Kind::alltoall || job.kind == Kind::reduce_scatter_block; }
     [[nodiscard]] bool writes(int rank) const { return job.kind != Kind::bcast || rank == job.root; }
     [[nodiscard]] bool reads(int rank) const { return job.kind != Kind::bcast || rank != job.root; }
     [[nodiscard]] uint32_t steps() const { return static_cast<uint32_t>((bytes + chunk - 1) / chunk); }
@@ -54,7 +55,7 @@ struct Staging {
         const uint64_t end = std::min({begin + chunk, from + bytes, length});
         return {begin, end > begin ? end - begin : 0};
     }
-    /// In the memory of all ranks. In all but an alltoall, all readers have one slot.
+    /// In the memory of all ranks. All readers have one slot where they get the same.
     [[nodiscard]] uint64_t slot(int writer, int reader, uint32_t step) const {
         const int shelf = !apart() ? 0 : (reader - writer - 1 + job.ranks) % job.ranks;
         return writer * pinned + (uint64_t{slots} * shelf + step % slots) * chunk;
@@ -63,6 +64,7 @@ struct Staging {
     [[nodiscard]] const char *source(int reader) const {
         switch (job.kind) {
             case Kind::alltoall:
+            case Kind::reduce_scatter_block:
                 return job.in + job.part_offset(reader);
             case Kind::allreduce:  // what it reduced
                 return job.out + job.part_offset(job.rank);
@@ -71,7 +73,13 @@ struct Staging {
         }
     }
     [[nodiscard]] char *target(int writer) const {
-        return job.out + (job.kind == Kind::bcast ? 0 : job.part_offset(writer));
+        switch (job.kind) {
+            case Kind::bcast:
+            case Kind::reduce_scatter_block:  // of two ranks: to be added there
+                return job.out;
+            default:
+                return job.out + job.part_offset(writer);
+        }
     }
 };
 

@@ -81,6 +81,30 @@ __device__ __forceinline__ uint64_t addresses(const Targets &to, int ranks) {
     return all;
 }
 
+/// What is reduced, in rank order, wherever it lies.
+struct Places {
+    const char *const *of;
+    uint64_t offset;
+    int ranks;
+};
+
+__device__ __forceinline__ const char *source(const Sources &from, int rank) {
+    return rank == from.rank ? from.own : from.slots + rank * from.stride;
+}
+__device__ __forceinline__ const char *source(const Places &from, int rank) {
+    return from.of[rank] + from.offset;
+}
+/// Slots lie on lines.
+__device__ __forceinline__ uint64_t addresses(const Sources &from) {
+    return reinterpret_cast<uint64_t>(from.own);
+}
+__device__ __forceinline__ uint64_t addresses(const Places &from) {
+    uint64_t all = from.offset;
+    for (int rank = 0; rank < from.ranks; ++rank)
+        all |= reinterpret_cast<uint64_t>(from.of[rank]);
+    return all;
+}
+
 /// Copies by a block. `Reduce`: what reduce() does; copies alone need none.
 template <typename T, typename Op>
 class Team {
@@ -140,10 +164,12 @@ class Team {
             copy_wide<char>(from, to, bytes);
     }
 
-    __device__ void reduce(const Sources &from, const Targets &to, uint64_t bytes, int divisor) {
+    /// `From`: Sources or Places.
+    template <typename From>
+    __device__ void reduce(const From &from, const Targets &to, uint64_t bytes, int divisor) {
         using Pack = PackOf<uint4>;
         uint64_t done = 0;
-        if (aligned(addresses(to, job_.ranks) | reinterpret_cast<uint64_t>(from.own), sizeof(uint4))) {
+        if (aligned(addresses(to, job_.ranks) | addresses(from), sizeof(uint4))) {
             constexpr int kUnroll = sizeof(T) >= 4 ? 4 : sizeof(T);
             const uint64_t packs = bytes / sizeof(uint4);
             const uint64_t round = uint64_t{kThreads} * kUnroll;
@@ -181,9 +207,6 @@ class Team {
     __device__ char *own() const { return job_.windows[job_.rank]; }
     static __device__ uint32_t *flag(char *window, Stage stage, uint32_t block, int source) {
         return reinterpret_cast<uint32_t *>(window + WindowLayout::flag(stage, block, source));
-    }
-    static __device__ __forceinline__ const char *source(const Sources &from, int rank) {
-        return rank == from.rank ? from.own : from.slots + rank * from.stride;
     }
 
     template <typename Raw>
@@ -248,8 +271,8 @@ class Team {
         }
     }
 
-    template <typename Pack, int kUnroll>
-    __device__ __forceinline__ void reduce_packs(const Sources &from, const Targets &to, uint64_t at, int divisor) {
+    template <typename Pack, int kUnroll, typename From>
+    __device__ __forceinline__ void reduce_packs(const From &from, const Targets &to, uint64_t at, int divisor) {
         constexpr int kElements = Pack::kElements;
         WideOf<T> sum[kUnroll][kElements];
         for (int rank = 0; rank < from.ranks; ++rank) {

@@ -240,7 +240,7 @@ void check(const Case &test, flx_comm_t comm, const Buffers &buffers, const char
     }
 }
 
-void check_all(flx_comm_t comm, const Buffers &buffers, const char *setting, bool every_type) {
+void check_all(flx_comm_t comm, const Buffers &buffers, const char *setting, bool every_type, bool large) {
     std::vector<Case> cases;
     const auto kinds = {Kind::allreduce, Kind::reduce_scatter_block, Kind::allgather, Kind::bcast, Kind::reduce,
                         Kind::alltoall};
@@ -271,6 +271,15 @@ void check_all(flx_comm_t comm, const Buffers &buffers, const char *setting, boo
         cases.push_back(aligned);
         aligned.in_place = true;
         cases.push_back(aligned);
+    }
+    for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block}) {  // in several chunks and rounds
+        Case test{kind};
+        test.count = kind == Kind::allreduce ? 7'500'003 : 7'500'003 / ranks_;
+        if (large)
+            cases.push_back(test);
+        test.in_place = true;
+        if (large)
+            cases.push_back(test);
     }
     for (int dtype = 0; every_type && dtype < flx::kDtypes; ++dtype) {
         for (int op = 0; op < flx::kOps; ++op) {
@@ -350,18 +359,22 @@ int run(const std::vector<std::string> &arguments) {
         bool every_type;
         const char *partition = "";
         const char *pinned = "64M";
+        bool large = false;
+        const char *staging = "256M";
     };
     for (const Setting &setting :
          {Setting{"defaults", "256K", "64M", false, true}, Setting{"tiles", "0", "64M", false, true},
           Setting{"tiles, registered", "0", "64M", true, false},
-          Setting{"copy engines, registered", "0", "64K", true, false},
+          Setting{"copy engines, registered", "0", "64K", true, false, "", "64M", true},
+          Setting{"copy engines and windows that are used again", "0", "64K", true, false, "", "64M", true, "8M"},
           Setting{"lines for all that fit", "64M", "64M", true, false},
-          Setting{"copy engines and a share over PCIe", "0", "64K", true, false, "nvlink:.75,pcie:.25", "128K"},
+          Setting{"copy engines and a share over PCIe", "0", "64K", true, false, "nvlink:.75,pcie:.25", "128K", true},
           Setting{"all over PCIe where it can", "0", "64K", true, false, "nvlink:0,pcie:1", "8M"}}) {
         if (std::string(setting.text).find(only) == std::string::npos)
             continue;
         setenv("FLX_PARTITION", setting.partition, 1);
         setenv("FLX_CUDA_PINNED", setting.pinned, 1);
+        setenv("FLX_CUDA_STAGING", setting.staging, 1);
         setenv("FLX_CUDA_SMALL", setting.small, 1);
         setenv("FLX_CUDA_ENGINES", setting.engines, 1);
         flx_comm_t comm = nullptr;
@@ -369,7 +382,7 @@ int run(const std::vector<std::string> &arguments) {
         if (setting.registered)
             must(flx_register(comm, buffers.recv, buffers.bytes), "flx_register");
         const double begin = MPI_Wtime();
-        check_all(comm, buffers, setting.text, setting.every_type);
+        check_all(comm, buffers, setting.text, setting.every_type, setting.large);
         if (rank_ == 0)
             fmt::print("{}: {} checks so far, {} wrong, {:.1f} s\n", setting.text, checks, wrong, MPI_Wtime() - begin);
         std::fflush(stdout);

@@ -320,7 +320,7 @@ TEST(CudaPlan, WaysFollowSizeAndRegistration) {
     const auto plan = [&](Kind kind, uint64_t bytes, Outputs outputs) {
         return plan_of(kind, bytes, 4, outputs, layout, limits);
     };
-    const Outputs registered{true, true};
+    const Outputs registered{true, false, true};
     EXPECT_EQ(plan(Kind::allreduce, 87'381, registered).way, Way::packets);
     EXPECT_EQ(plan(Kind::allreduce, 87'382, registered).way, Way::lines) << "three messages are more than 256 KiB";
     EXPECT_EQ(plan(Kind::allgather, 349'524, registered).way, Way::packets) << "a message is one rank's block";
@@ -332,9 +332,21 @@ TEST(CudaPlan, WaysFollowSizeAndRegistration) {
     EXPECT_EQ(plan(Kind::bcast, 1 << 30, {}).way, Way::relay) << "ranks cannot write into each other's outputs";
     EXPECT_EQ(plan(Kind::allgather, 1 << 30, registered).way, Way::engines);
     EXPECT_EQ(plan(Kind::allgather, 1 << 30, {}).way, Way::tiles) << "peers may not write into this output";
-    const Outputs odd{true, false};
+    const Outputs odd{true, false, false};
     EXPECT_EQ(plan(Kind::allgather, 1 << 30, odd).way, Way::tiles) << "an allocation that is not whole pages";
     EXPECT_EQ(plan(Kind::reduce, 1 << 30, registered).way, Way::tiles);
+    EXPECT_EQ(plan(Kind::allreduce, 1 << 30, registered).way, Way::engines);
+    EXPECT_EQ(plan(Kind::allreduce, (1 << 30) - 4, registered).way, Way::tiles) << "parts are not equally long";
+    const Outputs in_place{true, true, true};
+    EXPECT_EQ(plan(Kind::allreduce, 1 << 30, in_place).way, Way::tiles) << "nothing can land in this output";
+    EXPECT_EQ(plan(Kind::reduce_scatter_block, 1 << 30, registered).way, Way::engines);
+    EXPECT_EQ(plan(Kind::reduce_scatter_block, 1 << 30, {}).way, Way::tiles);
+    const auto scatter_of_two = [&](Outputs outputs) {
+        return plan_of(Kind::reduce_scatter_block, 1 << 30, 2, outputs, window_for(256 << 20, 2), limits).way;
+    };
+    EXPECT_EQ(scatter_of_two(registered), Way::engines);
+    EXPECT_EQ(scatter_of_two({}), Way::engines) << "what comes in lands in the window";
+    EXPECT_EQ(scatter_of_two(odd), Way::tiles);
     EXPECT_EQ(plan_of(Kind::reduce_scatter_block, 64 << 20, 4, {}, layout, {1 << 20, 64 << 20, 128}).way, Way::engines)
         << "where the knob says so";
 }

@@ -79,7 +79,8 @@ void run(int ranks, uint64_t pinned, const std::vector<Case> &cases) {
     for (const Case &test : cases) {
         ++turn;
         const bool bcast = test.kind == Kind::bcast;
-        const bool apart = test.kind == Kind::alltoall;
+        const bool scatters = test.kind == Kind::reduce_scatter_block;
+        const bool apart = test.kind == Kind::alltoall || scatters;
         const uint64_t bytes = bcast ? test.part : test.part * ranks - test.short_by;
         std::vector<std::vector<char>> in(ranks, std::vector<char>(bytes));
         std::vector<std::vector<char>> out(ranks, std::vector<char>(bytes, 0));
@@ -127,7 +128,7 @@ void run(int ranks, uint64_t pinned, const std::vector<Case> &cases) {
                 if (writer == rank || (bcast && writer != test.root))
                     continue;
                 uint64_t wrong = 0;
-                const uint64_t home = bcast ? 0 : writer * test.part;
+                const uint64_t home = bcast || scatters ? 0 : writer * test.part;
                 for (uint64_t at = 0; at < test.part && home + at < bytes; ++at) {
                     const bool here = at >= staged[rank].from && at < staged[rank].from + staged[rank].bytes;
                     const char want = here ? byte_of(writer, apart ? rank : 0, at, turn) : 0;
@@ -146,6 +147,8 @@ std::vector<Case> cases_for(int ranks) {
         for (const Kind kind : {Kind::allgather, Kind::alltoall, Kind::allreduce})
             cases.push_back({kind, 70'001, staged});
         cases.push_back({Kind::allreduce, 70'001, staged, 0, 60'000});
+        if (ranks == 2)
+            cases.push_back({Kind::reduce_scatter_block, 70'001, staged});
         for (int root = 0; root < ranks; ++root)
             cases.push_back({Kind::bcast, 70'001, staged, root});
     }
