@@ -222,13 +222,15 @@ Status DeviceGroup::outputs_of(const Call &call, std::span<const Showing> shown,
                     static_cast<const void *>(region->base()));
     outputs.emplace();
     outputs->paged = region->paged();
+    outputs->in_place = call.in == call.out;  // on all ranks or on none
     for (int rank = 0; rank < ranks_; ++rank)
         outputs->of[rank] = region->of(rank) + (static_cast<char *>(call.out) - region->base());
     return {};
 }
 
 Plan DeviceGroup::plan(const Call &call, const std::optional<PeerOutputs> &outputs) const {
-    const Outputs use{outputs.has_value(), call.in == call.out, outputs.has_value() && outputs->paged};
+    const Outputs use =
+        outputs ? Outputs{true, outputs->in_place, outputs->paged} : Outputs{false, call.in == call.out, false};
     return plan_of(call.kind, bytes_of(call), ranks_, use, layout_, limits_);
 }
 
@@ -310,7 +312,7 @@ Status DeviceGroup::carry_out(const Call &call, const Plan &plan, const Job &job
         case Way::chain:
             return launch(chain_kernel(), plan.blocks, plan.threads, &job, stream);
         case Way::engines:
-            return run_engines(call, job, cut, stream);
+            return run_engines(call, plan, job, cut, stream);
     }
     return {};
 }
@@ -411,6 +413,7 @@ void DeviceGroup::show(const Call &call, bool frozen, Showing &mine) {
     mine = {};
     if (has_open_output(call, ranks_))
         shown_->show(static_cast<char *>(call.out), output_bytes(call, ranks_), frozen, mine);
+    mine.in_place = call.in == call.out;
 }
 
 Status DeviceGroup::open_shown(std::span<const Showing> all) {

@@ -81,9 +81,9 @@ class DeviceGroup final : public Group {
     void count(const Call &call, const Plan &plan, const Cut &cut);
 
     // Copy engines (engines.cpp).
-    Status run_engines(const Call &call, const Job &job, const Cut &cut, CUstream_st *stream);
+    Status run_engines(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
     Status copy_steps(const Job &job, const Cut &cut, CUstream_st *stream);
-    Status reduce_steps(const Call &call, const Job &job, const Cut &cut, CUstream_st *stream);
+    Status reduce_steps(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
     Status send_results(const Job &job, const Cut &cut, uint64_t late, CUevent_st *early, CUstream_st *stream);
     Status step_flags(const Job &job, uint32_t channel, uint32_t tell, uint32_t hear, CUstream_st *stream) const;
     Status fork(CUstream_st *from, CUstream_st *to);

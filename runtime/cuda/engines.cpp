@@ -35,11 +35,12 @@ Status DeviceGroup::fork(CUstream_st *from, CUstream_st *to) {
     return {};
 }
 
-Status DeviceGroup::run_engines(const Call &call, const Job &job, const Cut &cut, CUstream_st *stream) {
+Status DeviceGroup::run_engines(const Call &call, const Plan &plan, const Job &job, const Cut &cut,
+                                CUstream_st *stream) {
     // All ranks are here: their outputs and slots may be written.
     FLX_TRY(step_flags(job, kMeet, peers_of(job), peers_of(job), stream));
     FLX_TRY(fork(stream, side_));
-    FLX_TRY(reduces(job.kind) ? reduce_steps(call, job, cut, stream) : copy_steps(job, cut, stream));
+    FLX_TRY(reduces(job.kind) ? reduce_steps(call, plan, job, cut, stream) : copy_steps(job, cut, stream));
     FLX_TRY(fork(side_, stream));
     // All that peers write here has come when it was added, and their windows were not used.
     if (job.kind == Kind::reduce_scatter_block && job.direct && job.ranks == 2)
@@ -76,9 +77,10 @@ Status DeviceGroup::copy_steps(const Job &job, const Cut &cut, CUstream_st *stre
 /// without a gap. All that goes to one owner goes at once, so that ranks do not drift into two of them writing to one
 /// GPU: only what goes to the last is cut into chunks, which are reduced as they come. An allreduce then sends the
 /// results likewise: to the first peer in two parts, since the last reduction is still under way, to the others whole.
-Status DeviceGroup::reduce_steps(const Call &call, const Job &job, const Cut &cut, CUstream_st *stream) {
+Status DeviceGroup::reduce_steps(const Call &call, const Plan &plan, const Job &job, const Cut &cut,
+                                 CUstream_st *stream) {
     const bool gathers = job.kind == Kind::allreduce;
-    const Landing landing(job, gathers ? job.part_bytes : job.part_bytes - cut.bytes);
+    const Landing landing(job, gathers ? job.part_bytes : job.part_bytes - cut.bytes, plan.in_place);
     const std::vector<Chunk> &chunks = landing.chunks();
     const size_t last = chunks.size() - 1;
     const auto piece = [&](int part, uint64_t begin, uint64_t end) {

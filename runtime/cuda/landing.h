@@ -25,10 +25,10 @@ struct Chunk {
 
 class Landing {
   public:
-    /// `bytes` of each part come this way.
-    Landing(const Job &job, uint64_t bytes) : job_(job) {
+    /// `bytes` of each part come this way. `in_place`: on any rank.
+    Landing(const Job &job, uint64_t bytes, bool in_place) : job_(job) {
         const bool gathers = job.kind == Kind::allreduce;
-        in_parts_ = gathers && job.in != job.out && job.bytes == job.part_bytes * job.ranks;
+        in_parts_ = gathers && !in_place && job.bytes == job.part_bytes * job.ranks;
         one_in_output_ = !gathers && job.direct;
         const int in_window = in_parts_ ? 0 : job.ranks - 1 - (one_in_output_ ? 1 : 0);
         if (in_window > 0)

@@ -188,6 +188,7 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
     const int owners = kind == Kind::bcast || kind == Kind::reduce ? ranks - 1 : ranks;
     plan.part_bytes = has_blocks(kind) ? bytes / ranks : round_up(divide_up(bytes, owners), kLine);
     plan.threads = kMostThreads;
+    plan.in_place = outputs.in_place;
     if (kind == Kind::bcast && ranks > 2 && outputs.direct && bytes >= limits.chain_bytes) {
         plan_chain(bytes, limits, plan);
         return plan;

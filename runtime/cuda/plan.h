@@ -33,8 +33,8 @@ struct Limits {
 
 /// What peers may do with the outputs of all ranks.
 struct Outputs {
-    bool direct = false;  ///< write into them: of a reduce-scatter, what is reduced there
-    bool in_place = false;
+    bool direct = false;    ///< write into them: of a reduce-scatter, what is reduced there
+    bool in_place = false;  ///< on any rank
     bool paged = false;  ///< their allocations are whole pages: others slow copy engines down where both ways are used
 };
 
@@ -44,7 +44,8 @@ struct Plan {
     uint32_t threads = 0;
     uint64_t part_bytes = 0;
     uint64_t tile_bytes = 0;
-    bool flat = false;  ///< Job::flat
+    bool flat = false;      ///< Job::flat
+    bool in_place = false;  ///< as Outputs
 };
 
 /// The greatest window that fits into `budget` bytes.

@@ -124,6 +124,7 @@ PeerOutputs ShownMemory::outputs(std::span<const Showing> all, char *mine) const
         const Peer &peer = peers_[rank][all[rank].number];
         outputs.of[rank] = rank == rank_ ? mine : peer.memory.base() + all[rank].offset;
         outputs.paged = outputs.paged && (rank == rank_ || peer.paged);
+        outputs.in_place = outputs.in_place || all[rank].in_place;
     }
     return outputs;
 }

@@ -19,6 +19,7 @@ struct Showing {
     uint32_t number = kNone;  ///< of the allocation, at its rank; kNone: peers cannot write there
     bool fresh = false;       ///< peers have not opened it
     bool frozen = false;      ///< nothing may be opened now: a graph is being captured
+    bool in_place = false;    ///< the output is the input
     uint64_t gone = 0;        ///< fresh: a bit for each number whose allocation is no more
     uint64_t offset = 0;      ///< of the output in the allocation
     MemoryOffer offer;        ///< fresh: the allocation
@@ -27,7 +28,8 @@ struct Showing {
 /// Where all ranks' outputs of a call are, as this rank writes to them.
 struct PeerOutputs {
     std::array<char *, kMaxRanks> of{};
-    bool paged = false;  ///< Outputs::paged
+    bool paged = false;     ///< Outputs::paged
+    bool in_place = false;  ///< Outputs::in_place
 };
 
 /// CUDA's part.

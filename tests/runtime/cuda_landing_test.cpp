@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 /// Addresses that nobody reads: each rank's window and output are far from all others.
-Job job_of(Kind kind, int ranks, uint64_t bytes, bool direct, bool in_place, uint64_t budget) {
+Job job_of(Kind kind, int ranks, uint64_t bytes, bool direct, uint64_t budget) {
     Job job;
     job.kind = kind;
     job.ranks = ranks;
@@ -25,8 +25,6 @@ Job job_of(Kind kind, int ranks, uint64_t bytes, bool direct, bool in_place, uin
         job.windows[rank] = reinterpret_cast<char *>(uint64_t(2 * rank + 1) << 40);
         job.outputs[rank] = reinterpret_cast<char *>(uint64_t(2 * rank + 2) << 40);
     }
-    job.out = job.outputs[0];
-    job.in = in_place ? job.out : reinterpret_cast<char *>(uint64_t{1} << 50);
     return job;
 }
 
@@ -34,8 +32,8 @@ uint64_t address(const char *place) {
     return reinterpret_cast<uint64_t>(place);
 }
 
-void check(const Job &job, uint64_t bytes) {
-    const Landing landing(job, bytes);
+void check(const Job &job, uint64_t bytes, bool in_place = false) {
+    const Landing landing(job, bytes, in_place);
     uint64_t end = 0;
     for (const Chunk &chunk : landing.chunks()) {
         EXPECT_EQ(chunk.begin, end);
@@ -76,11 +74,11 @@ TEST(CudaLanding, EverythingHasAPlaceOfItsOwn) {
         for (const uint64_t budget : {8 * kMiB, 256 * kMiB}) {
             for (const uint64_t part : {uint64_t{16}, 5 * kMiB, 61 * kMiB + 4096, 300 * kMiB + 16}) {
                 for (const bool in_place : {false, true}) {
-                    const Job sum = job_of(Kind::allreduce, ranks, part * ranks, true, in_place, budget);
-                    check(sum, sum.part_bytes);
+                    const Job sum = job_of(Kind::allreduce, ranks, part * ranks, true, budget);
+                    check(sum, sum.part_bytes, in_place);
                 }
                 for (const bool direct : {false, true}) {
-                    const Job scatter = job_of(Kind::reduce_scatter_block, ranks, part * ranks, direct, false, budget);
+                    const Job scatter = job_of(Kind::reduce_scatter_block, ranks, part * ranks, direct, budget);
                     check(scatter, part);
                     check(scatter, part / 2);
                     check(scatter, 0);
@@ -91,19 +89,19 @@ TEST(CudaLanding, EverythingHasAPlaceOfItsOwn) {
 }
 
 TEST(CudaLanding, WhatIsUsedAgainIsToldOf) {
-    const Job large = job_of(Kind::reduce_scatter_block, 4, 1024 * kMiB, false, false, 256 * kMiB);
-    const std::vector<Chunk> several = Landing(large, large.part_bytes).chunks();
+    const Job large = job_of(Kind::reduce_scatter_block, 4, 1024 * kMiB, false, 256 * kMiB);
+    const std::vector<Chunk> several = Landing(large, large.part_bytes, false).chunks();
     for (size_t c = 0; c < several.size(); ++c)
         EXPECT_EQ(several[c].frees, c + 1 < several.size() && several[c + 1].opens());
-    const Job sum = job_of(Kind::allreduce, 2, 256 * kMiB, true, false, 256 * kMiB);
-    const Landing landing(sum, sum.part_bytes);
+    const Job sum = job_of(Kind::allreduce, 2, 256 * kMiB, true, 256 * kMiB);
+    const Landing landing(sum, sum.part_bytes, false);
     for (const Chunk &chunk : landing.chunks())
         EXPECT_TRUE(chunk.frees) << "results are written over it";
 }
 
 TEST(CudaLanding, TheLastReductionOfAReduceScatterIsShort) {
-    const Job job = job_of(Kind::reduce_scatter_block, 2, 1024 * kMiB, true, false, 256 * kMiB);
-    const std::vector<Chunk> chunks = Landing(job, job.part_bytes).chunks();
+    const Job job = job_of(Kind::reduce_scatter_block, 2, 1024 * kMiB, true, 256 * kMiB);
+    const std::vector<Chunk> chunks = Landing(job, job.part_bytes, false).chunks();
     ASSERT_GT(chunks.size(), 3U);
     EXPECT_TRUE(chunks.front().end == 256 * kMiB && chunks.back().round_begin == 0);
     EXPECT_LE(chunks.back().end - chunks.back().begin, 16 * kMiB);
