@@ -96,7 +96,7 @@ Status DeviceGroup::measure_staged() {
             control_->set_estimates(Kind::reduce_scatter_block, links);
         if (kind == Kind::allgather) {
             // Beside reductions host memory carries less, as measured.
-            constexpr double kBesideReductions = 0.8;
+            constexpr double kBesideReductions = 0.9;
             std::array<LinkEstimate, kGpuLinks> beside = links;
             beside[1].bytes_per_ns *= kBesideReductions;
             beside[1].together_bytes_per_ns *= kBesideReductions;
