@@ -84,6 +84,12 @@ Status Communicator::carry_out(Call &call, const Choice &choice) {
     return status.ok() ? status : break_off(std::move(status));
 }
 
+/// Whether ranks ask each other first if what is to be streamed lies in memory that they have mapped.
+bool Communicator::may_be_mapped(const Operation &operation) const {
+    constexpr size_t kLeast = size_t{256} << 10;  // of which asking is a small part
+    return peer_memory_ != nullptr && peer_memory_->maps() && operation.count * size_of(operation.dtype) >= kLeast;
+}
+
 Status Communicator::carry_out_by(const Call &call) {
     const Operation &operation = call.operation;
     Waiter waiter(wait_policy_, *this);
@@ -91,11 +97,11 @@ Status Communicator::carry_out_by(const Call &call) {
     count_shared(call);
     if (way_ == Way::fused)
         return run_fused(call, waiter);
-    if (way_ == Way::fetched) {
+    if (way_ == Way::fetched || may_be_mapped(operation)) {
         bool served = false;
         FLX_TRY(peer_memory_->run(operation.collective, operation.in, operation.out, operation.count, operation.dtype,
                                   operation.op, operation.root, operation.signature, *fused_, waiter, served,
-                                  call.blocks));
+                                  call.blocks, way_ == Way::fetched));
         if (served)
             return {};
         if (!shm::Stream::serves(operation.collective)) {

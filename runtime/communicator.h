@@ -144,8 +144,11 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] const std::vector<std::pair<std::string, std::string>> &left_off() const { return left_off_; }
     /// Whether all ranks share one memory.
     [[nodiscard]] bool shares_memory() const { return fused_ != nullptr; }
-    /// Why ranks do not reach each other's buffers; empty if they do.
-    [[nodiscard]] const std::string &why_no_peer_memory() const { return why_no_peer_memory_; }
+    /// Why ranks do not reach each other's buffers by the kernel, and do not map those of flx_malloc; empty if they do.
+    [[nodiscard]] const std::string &why_not_by_kernel() const { return why_no_peer_memory_.not_by_kernel; }
+    [[nodiscard]] const std::string &why_not_mapped() const {
+        return peer_memory_ != nullptr ? peer_memory_->why_not_mapped() : why_no_peer_memory_.not_mapped;
+    }
     [[nodiscard]] int64_t probe_ns() const { return probe_ns_; }
     /// Sentences about rails that divide what carries them.
     [[nodiscard]] const std::vector<std::string> &sharing() const { return sharing_; }
@@ -181,6 +184,7 @@ class Communicator final : private Router, private Watch {
     Status connect_rails();
     void leave_idle_rails();
     Status choose_ways(const Communicator *parent);
+    [[nodiscard]] bool fetches() const { return peer_memory_ != nullptr && peer_memory_->by_kernel(); }
     Status find_tree();
     void use_huge_pages();
     Status make_planner(const Communicator *parent);
@@ -285,6 +289,7 @@ class Communicator final : private Router, private Watch {
     /// Whether the current operation goes over links, by the executor.
     [[nodiscard]] bool by_links() const { return way_ == Way::scheduled || way_ == Way::exchanged; }
     Status carry_out(Call &call, const Choice &choice);
+    [[nodiscard]] bool may_be_mapped(const Operation &operation) const;
     Status carry_out_by(const Call &call);
     Status settle(Waiter &waiter);
     void drop_strays();
@@ -329,8 +334,8 @@ class Communicator final : private Router, private Watch {
     std::unique_ptr<shm::Bells> bells_;  ///< with fused_
     std::unique_ptr<shm::Fused> fused_;  ///< with stream_, where all ranks are on one host and shm may carry all
     std::unique_ptr<shm::Stream> stream_;
-    std::unique_ptr<shm::PeerMemory> peer_memory_;  ///< with fused_, where the kernel allows it
-    std::string why_no_peer_memory_;
+    std::unique_ptr<shm::PeerMemory> peer_memory_;  ///< with fused_, where it works
+    shm::PeerMemory::Why why_no_peer_memory_;
     shm::Ways ways_;
     std::vector<LinkSlot> links_;
     std::byte *ledger_ = nullptr;       ///< in the segment, Lending::bytes

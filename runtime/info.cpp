@@ -70,9 +70,12 @@ void report_shared_memory(const Communicator &comm, std::vector<std::string> &li
     if (!comm.shares_memory() || comm.size() == 1)
         return;
     lines.emplace_back("[shared memory]");
-    const std::string &why = comm.why_no_peer_memory();
-    lines.push_back(why.empty() ? "  ranks reach each other's buffers through the kernel"
-                                : "  ranks do not reach each other's buffers: " + why);
+    const std::string &not_by_kernel = comm.why_not_by_kernel();
+    lines.push_back(not_by_kernel.empty() ? "  ranks reach each other's buffers through the kernel"
+                                          : "  ranks do not reach each other's buffers: " + not_by_kernel);
+    const std::string &not_mapped = comm.why_not_mapped();
+    lines.push_back(not_mapped.empty() ? "  ranks map each other's memory of flx_malloc"
+                                       : "  ranks do not map each other's memory of flx_malloc: " + not_mapped);
 }
 
 void report_devices(const Communicator &comm, std::vector<std::string> &lines) {

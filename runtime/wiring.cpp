@@ -689,7 +689,7 @@ Status Communicator::make_planner(const Communicator *parent) {
     agreed.most_ranks_per_host = most_per_host_;
     agreed.fused_bytes = hosts_ == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
     agreed.shared_memory = fused_ != nullptr;
-    agreed.peer_memory = peer_memory_ != nullptr;
+    agreed.peer_memory = fetches();
     agreed.strict = config_.integer("FLX_STRICT") != 0;
     agreed.ways = ways_;
     return Planner::make(rank_, agreed, config_.text("FLX_ALGORITHM"), planner_);

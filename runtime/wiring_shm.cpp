@@ -126,12 +126,14 @@ Status Communicator::choose_ways(const Communicator *parent) {
         pids.push_back(member.pid);
     FLX_TRY(shm::PeerMemory::make(*bootstrap_, std::move(pids), peer_memory_, why_no_peer_memory_));
     if (channel() != nullptr)
-        channel()->fetch_through(peer_memory_.get());
-    if (peer_memory_ == nullptr)
-        log().info("ranks do not read each other's memory, data goes through shared memory: {}", why_no_peer_memory_);
+        channel()->fetch_through(fetches() ? peer_memory_.get() : nullptr);
+    if (!fetches())
+        log().info("ranks do not read each other's memory, data goes through shared memory: {}", why_not_by_kernel());
+    if (!why_not_mapped().empty())
+        log().info("ranks do not map memory of flx_malloc, it is like any other: {}", why_not_mapped());
     const bool crowded = std::ranges::any_of(all, [](const Here &one) { return one.crowded != 0; });
-    ways_ = shm::Ways(peer_memory_ != nullptr, crowded);
-    if (parent != nullptr && (parent->peer_memory_ != nullptr) == (peer_memory_ != nullptr)) {
+    ways_ = shm::Ways(fetches(), crowded);
+    if (parent != nullptr && parent->fetches() == fetches()) {
         ways_ = parent->ways_;
         if (size_ < shm::TwoSteps::kLeastRanks)
             ways_.two_steps = {};
@@ -148,7 +150,7 @@ Status Communicator::choose_ways(const Communicator *parent) {
     way_ = Way::fused;  // which is asked whom it waits for
     Waiter waiter(wait_policy_, *this);
     size_t tried = 0;
-    Status status = shm::try_ways(*bootstrap_, *fused_, *stream_, peer_memory_.get(), waiter, budget_ns, ways_, tried);
+    Status status = shm::try_ways(*bootstrap_, *fused_, *stream_, fetches() ? peer_memory_.get() : nullptr, waiter, budget_ns, ways_, tried);
     way_ = Way::scheduled;
     if (rank_ == 0)
         log().info("ways through shared memory were tried up to {} bytes", tried);

@@ -80,13 +80,18 @@ Measurer::Measurer(const Options &options, flx_comm_t flx_comm, MPI_Comm mpi_com
     start_ = now();
 }
 
-Measurer::Buffer Measurer::make_buffer(size_t bytes) {
+Measurer::Buffer Measurer::make_buffer(size_t bytes) const {
     constexpr size_t kPage = 4096;
     if (bytes > SIZE_MAX / 2) {
         return nullptr;
     }
-    return Buffer(
-        static_cast<std::byte *>(std::aligned_alloc(kPage, (bytes + kGuardBytes + kPage - 1) / kPage * kPage)));
+    const size_t whole = (bytes + kGuardBytes + kPage - 1) / kPage * kPage;
+    if (!options_.shared) {
+        return Buffer(static_cast<std::byte *>(std::aligned_alloc(kPage, whole)));
+    }
+    void *memory = nullptr;
+    flx_malloc(whole, &memory);  // null where it failed
+    return Buffer(static_cast<std::byte *>(memory), Free{true});
 }
 
 void Measurer::fail(flx_status_t status) const {

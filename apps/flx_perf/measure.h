@@ -45,11 +45,20 @@ class Measurer {
         std::vector<uint64_t> bytes;  ///< on each link, over all ranks
     };
     struct Free {
-        void operator()(std::byte *memory) const { std::free(memory); }
+        Free() : Free(false) {}
+        explicit Free(bool of_flx_malloc) : shared(of_flx_malloc) {}
+        bool shared;
+        void operator()(std::byte *memory) const {
+            if (shared) {
+                flx_free(memory);
+            } else {
+                std::free(memory);
+            }
+        }
     };
     using Buffer = std::unique_ptr<std::byte, Free>;
 
-    static Buffer make_buffer(size_t bytes);
+    [[nodiscard]] Buffer make_buffer(size_t bytes) const;
     void call(Side side);
     Checked checked_call(Side side);
     double timed_calls(Side side, int64_t count);

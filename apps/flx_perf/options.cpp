@@ -136,7 +136,8 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
                  "the call that does not wait, beside a computation that takes as long; with FLX_PROGRESS_THREAD=on "
                  "unless it is set; --iterations rounds, else 9");
     app.add_flag("--in-place", options.in_place, "input and output share memory");
-    app.add_option("--memory", memory, "host, or device: GPU memory, each rank on the GPU of its place on its host")
+    app.add_option("--memory", memory, "host; shared: of flx_malloc, for all sides; or device: GPU memory, each rank on the GPU of its place on "
+                   "its host")
         ->capture_default_str();
     bool unregistered = false;
     app.add_flag("--unregistered", unregistered, "device: outputs are not registered with FLX");
@@ -200,10 +201,11 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     if (against != "none" && against != "mpi" && against != "nccl") {
         return refuse(fmt::format("unknown peer '{}' for --against; known are none, mpi, nccl", against));
     }
-    if (memory != "host" && memory != "device") {
-        return refuse(fmt::format("unknown memory '{}'; known are host, device", memory));
+    if (memory != "host" && memory != "shared" && memory != "device") {
+        return refuse(fmt::format("unknown memory '{}'; known are host, shared, device", memory));
     }
     options.device = memory == "device";
+    options.shared = memory == "shared";
     options.registered = !unregistered;
     options.against_nccl = against == "nccl";
     if (options.against_nccl != (options.device && against != "none")) {
@@ -249,6 +251,9 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
             return refuse("--overlap checks the last round, and writes --json only");
         }
         options.iterations = options.iterations > 0 ? options.iterations : kOverlapRounds;
+    }
+    if (options.shared && (options.overlap || options.arrivals > 0)) {
+        return refuse("--memory shared is without --overlap and --arrivals");
     }
     if (options.beside_memcpy && (options.device || options.overlap || options.arrivals > 0 || options.seconds > 0 ||
                                   !options.log_file.empty())) {

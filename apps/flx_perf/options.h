@@ -21,6 +21,7 @@ struct Options {
     Traffic traffic;  ///< of alltoallv
     bool in_place = false;
     bool device = false;     ///< buffers in GPU memory
+    bool shared = false;     ///< buffers of flx_malloc
     bool registered = true;  ///< device: outputs are registered
     bool graph = false;      ///< device: calls are captured into graphs, on both sides
     bool against_mpi = false;

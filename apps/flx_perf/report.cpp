@@ -33,9 +33,13 @@ bool has_peer(const Options &options) {
     return options.against_mpi || options.against_nccl;
 }
 
+const char *memory_name(const Options &options) {
+    return options.device ? "device" : options.shared ? "shared" : "host";
+}
+
 std::string memory_text(const Options &options) {
     if (!options.device)
-        return "host memory";
+        return options.shared ? "memory of flx_malloc" : "host memory";
     return fmt::format("device memory{}{}", options.registered ? ", outputs registered" : "",
                        options.graph ? ", in graphs" : ", on streams");
 }
@@ -217,7 +221,7 @@ nlohmann::ordered_json json_of(const Results &results) {
     for (const Result &result : results.results) {
         nlohmann::ordered_json row;
         row["collective"] = name_of(options.collective);
-        row["memory"] = options.device ? "device" : "host";
+        row["memory"] = memory_name(options);
         row["dtype"] = type_text(options);
         row["op"] = op_text(options);
         row["bytes"] = result.bytes;
@@ -274,7 +278,7 @@ std::string csv_of(const Results &results) {
     for (const Result &result : results.results) {
         text +=
             fmt::format("{},{},{},{},{},{},{},{},{},{}", name_of(options.collective),
-                        options.device ? "device" : "host", type_text(options), op_text(options), results.machine.ranks,
+                        memory_name(options), type_text(options), op_text(options), results.machine.ranks,
                         result.bytes, result.algorithm, result.us.median, result.us.low, result.us.high);
         if (result.peer) {
             const Summary &us = result.peer->us;

@@ -30,7 +30,7 @@
 #include <stdint.h>
 
 #define FLX_VERSION_MAJOR 0
-#define FLX_VERSION_MINOR 2
+#define FLX_VERSION_MINOR 3
 #define FLX_VERSION_PATCH 0
 
 #if defined(__GNUC__)
@@ -234,6 +234,23 @@ FLX_API flx_status_t flx_scan(const void *sendbuf, void *recvbuf, size_t count, 
 /// The same over ranks 0 … r - 1. `recvbuf` of rank 0 is not written.
 FLX_API flx_status_t flx_exscan(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                                 flx_comm_t comm);
+/// \}
+
+/// \name Memory that ranks of a host share
+/// Collectives on host memory take any buffer. Those of flx_malloc are moved faster between ranks of one host, most so
+/// large ones: each rank maps the others' and reads and writes them itself, once. All buffers that other ranks have to
+/// read or write in a call should be such, on all ranks; if one is not, the call goes as with other memory. Where a
+/// process cannot look into another (`flx_info` says why) it is memory like any other. Local calls, thread-safe, before
+/// or after communicators are made.
+/// \{
+
+/// Sets `*memory` to at least `bytes` bytes, in whole pages and aligned to them; to null if `bytes` is 0. They are
+/// zero, and taken from the system as they are touched, near to the core that does so. A child of fork() shares them
+/// with its parent. FLX_ERR_SYSTEM if there is no room.
+FLX_API flx_status_t flx_malloc(size_t bytes, void **memory);
+/// Gives `memory` back, which flx_malloc set and no call under way uses; null is allowed. FLX_ERR_ARGUMENT if it is
+/// not that, or was freed before.
+FLX_API flx_status_t flx_free(void *memory);
 /// \}
 
 /// \name Types and reductions of one's own

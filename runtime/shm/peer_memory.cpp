@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <numeric>
 
 #include "dtype.h"
+#include "log.h"
 #include "reduce.h"
 
 namespace flx::shm {
@@ -44,66 +44,54 @@ Extent uneven_extent(size_t count, size_t bytes, int ranks, int root, int region
 
 }  // namespace
 
-struct PeerMemory::Call {
-    Collective collective;
-    const std::byte *in;
-    std::byte *out;
-    size_t count;
-    size_t element;  ///< bytes
-    flx_dtype_t dtype;
-    flx_op_t op;
-    int root;
-    Blocks blocks;
-
-    /// A rank's block: of equal ones, else where it was said to be, else after those before it.
-    [[nodiscard]] Extent block(int ranks, int rank) const {
-        if (blocks.counts == nullptr)
-            return block_extent(count, ranks, rank);
-        const size_t offset = blocks.displacements != nullptr
-                                  ? blocks.displacements[rank]
-                                  : std::accumulate(blocks.counts, blocks.counts + rank, size_t{0});
-        return {offset, blocks.counts[rank]};
-    }
-};
-
 PeerMemory::PeerMemory(int rank, std::vector<int> pids)
     : rank_(rank),
       ranks_(static_cast<int>(pids.size())),
       pids_(std::move(pids)),
+      mapped_(rank, ranks_),
       cards_(ranks_),
+      buffers_(ranks_),
+      window_end_(ranks_),
       block_bytes_(std::clamp(kAllBlocks / ranks_ / kLine * kLine, kSmallestBlock, kLargestBlock)),
       blocks_(ranks_ * block_bytes_ + kLine),
       sources_(ranks_) {}
 
-Status PeerMemory::make(Bootstrap &bootstrap, std::vector<int> pids, std::unique_ptr<PeerMemory> &result,
-                        std::string &why) {
+Status PeerMemory::make(Bootstrap &bootstrap, std::vector<int> pids, std::unique_ptr<PeerMemory> &result, Why &why) {
     auto memory = std::unique_ptr<PeerMemory>(new PeerMemory(bootstrap.rank(), std::move(pids)));
+    FLX_TRY(memory->try_kernel(bootstrap, why.not_by_kernel));
+    memory->by_kernel_ = why.not_by_kernel.empty();
+    FLX_TRY(Windows::make(bootstrap, memory->pids_, memory->windows_, why.not_mapped));
+    memory->why_not_mapped_ = why.not_mapped;
+    if (memory->by_kernel() || memory->maps())
+        result = std::move(memory);
+    return {};
+}
+
+Status PeerMemory::try_kernel(Bootstrap &bootstrap, std::string &why) const {
     // The word at that address must be the peer's: a pid may mean another process where ranks are in containers.
     struct Word {
         uint64_t address;
         uint64_t value;
     };
     // The rank is in it, since addresses and pids may be the same in all of them.
-    const uint64_t word = reinterpret_cast<uint64_t>(memory.get()) * 0x9e3779b97f4a7c15U ^
-                          static_cast<uint64_t>(memory->rank_ + 1) * 0xd1b54a32d192ed03U;
+    const uint64_t word = reinterpret_cast<uint64_t>(this) * 0x9e3779b97f4a7c15U ^
+                          static_cast<uint64_t>(rank_ + 1) * 0xd1b54a32d192ed03U;
     const Word mine{reinterpret_cast<uint64_t>(&word), word};
     std::vector<Word> words(bootstrap.size());
     FLX_TRY(bootstrap.allgather(&mine, sizeof mine, words.data()));
     Status status;
     for (int rank = 0; rank < bootstrap.size() && status.ok(); ++rank) {
         uint64_t value = 0;
-        status = memory->read(rank, &value, words[rank].address, sizeof value);
+        status = read(rank, &value, words[rank].address, sizeof value);
         if (status.ok() && value != words[rank].value)
-            status = fail(FLX_ERR_SYSTEM, "process {} is not rank {} here", memory->pids_[rank], rank);
+            status = fail(FLX_ERR_SYSTEM, "process {} is not rank {} here", pids_[rank], rank);
         else if (status.ok())
-            status = memory->write(rank, words[rank].address, &value, sizeof value);
+            status = write(rank, words[rank].address, &value, sizeof value);
     }
     std::vector<std::string> failures;
     FLX_TRY(bootstrap.allgather_text(status.sentence(), failures));
     const auto failed = std::ranges::find_if(failures, [](const std::string &text) { return !text.empty(); });
-    if (failed == failures.end())
-        result = std::move(memory);
-    else
+    if (failed != failures.end())
         why = *failed;
     return {};
 }
@@ -159,29 +147,50 @@ bool PeerMemory::lets_reach(const void *memory, size_t bytes) {
     return reachable(memory, bytes);
 }
 
-/// Whether others reach what they need of this rank's buffers, and it is not written before they have it.
-bool PeerMemory::reachable(const Call &call) {
+PeerMemory::Touched PeerMemory::touched(const Call &call) const {
     const size_t bytes = call.count * call.element;
     const size_t part = call.block(ranks_, rank_).count * call.element;
     switch (call.collective) {
         case Collective::reduce_scatter_block:
         case Collective::reduce_scatter:
         case Collective::alltoall:
-            return call.in != call.out && lets_reach(call.in, bytes);
+            return {bytes, 0, call.in == call.out};
         case Collective::allgather:
         case Collective::allgatherv:
-            return lets_reach(call.in, part);
+            return {part, 0};
         case Collective::gather:
-            return rank_ != call.root || lets_reach(call.out, bytes);
+            return {0, rank_ == call.root ? bytes : 0};
         case Collective::scatter:
-            return rank_ != call.root || lets_reach(call.in, bytes);
+            return {rank_ == call.root ? bytes : 0, 0};
+        case Collective::bcast:
+            return {0, bytes};
         default:
-            return lets_reach(call.in, bytes) && (call.out == nullptr || lets_reach(call.out, bytes));
+            return {bytes, call.out == nullptr ? 0 : bytes};
     }
 }
 
+/// Whether others reach what they need of this rank's buffers, and it is not written before they have it.
+bool PeerMemory::reachable(const Call &call, const Touched &touched) {
+    return by_kernel_ && !touched.unsafe && lets_reach(call.in, touched.in) && lets_reach(call.out, touched.out);
+}
+
+/// A range is looked up once, until pieces of the heap come or go.
+uint64_t PeerMemory::heap_offset(const void *memory, size_t bytes) {
+    SharedHeap &heap = SharedHeap::of_process();
+    const uint64_t version = heap.version();
+    if (version == 0)
+        return SharedHeap::kNowhere;
+    for (const Found &found : found_)
+        if (found.memory == memory && found.bytes == bytes && found.version == version)
+            return found.offset;
+    const uint64_t offset = heap.offset_of(memory, bytes);
+    found_[next_found_++ % found_.size()] = {memory, bytes, version, offset};
+    return offset;
+}
+
 Status PeerMemory::run(Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
-                       int root, uint32_t signature, Fused &fused, Waiter &waiter, bool &served, const Blocks &blocks) {
+                       int root, uint32_t signature, Fused &fused, Waiter &waiter, bool &served, const Blocks &blocks,
+                       bool by_kernel) {
     const Call call{.collective = collective,
                     .in = static_cast<const std::byte *>(in),
                     .out = static_cast<std::byte *>(out),
@@ -191,14 +200,72 @@ Status PeerMemory::run(Collective collective, const void *in, void *out, size_t 
                     .op = op,
                     .root = root,
                     .blocks = blocks};
-    const Card mine{reinterpret_cast<uint64_t>(in), reinterpret_cast<uint64_t>(out),
-                    static_cast<uint64_t>(reachable(call))};
+    const Touched shown = touched(call);
+    Card mine{.in = reinterpret_cast<uint64_t>(in),
+              .out = reinterpret_cast<uint64_t>(out),
+              .in_offset = SharedHeap::kNowhere,
+              .out_offset = SharedHeap::kNowhere,
+              .heap_end = 0,
+              .reachable = 0,
+              .mapped = 0};
+    if (windows_ != nullptr && !shown.unsafe && Mapped::serves(collective)) {
+        mine.in_offset = shown.in == 0 ? SharedHeap::kNowhere : heap_offset(in, shown.in);
+        mine.out_offset = shown.out == 0 ? SharedHeap::kNowhere : heap_offset(out, shown.out);
+        mine.mapped = (shown.in == 0 || mine.in_offset != SharedHeap::kNowhere) &&
+                      (shown.out == 0 || mine.out_offset != SharedHeap::kNowhere);
+        mine.heap_end = SharedHeap::of_process().end();
+    }
+    mine.reachable = by_kernel && reachable(call, shown);
     FLX_TRY(fused.allgather(&mine, cards_.data(), sizeof mine, signature, waiter));
+    served = std::ranges::all_of(cards_, [](const Card &card) { return card.mapped != 0; });
+    if (served)
+        FLX_TRY(map_all(call, signature, fused, waiter, served));
+    if (served) {
+        mapped_.run(call, buffers_);
+        ++mapped_calls_;
+        return fused.barrier(signature, waiter);
+    }
     served = std::ranges::all_of(cards_, [](const Card &card) { return card.reachable != 0; });
     if (!served)
         return {};
     FLX_TRY(carry_out(call));
     return fused.barrier(signature, waiter);
+}
+
+/// Which windows have to be opened all know from the cards; whether it went well they tell each other.
+Status PeerMemory::map_all(const Call &call, uint32_t signature, Fused &fused, Waiter &waiter, bool &mapped) {
+    constexpr uint64_t kNowhere = SharedHeap::kNowhere;
+    bool grown = false;
+    Status status;
+    for (int rank = 0; rank < ranks_; ++rank) {
+        const Card &card = cards_[rank];
+        if ((card.in_offset == kNowhere && card.out_offset == kNowhere) || card.heap_end <= window_end_[rank])
+            continue;
+        grown = true;
+        window_end_[rank] = card.heap_end;
+        if (rank != rank_ && status.ok())
+            status = windows_->reach(rank, card.heap_end);
+    }
+    mapped = true;
+    if (grown) {
+        const uint8_t mine = status.ok() ? 1 : 0;
+        std::vector<uint8_t> all(ranks_);
+        FLX_TRY(fused.allgather(&mine, all.data(), sizeof mine, signature, waiter));
+        mapped = std::ranges::all_of(all, [](uint8_t done) { return done != 0; });
+    }
+    if (!mapped) {
+        why_not_mapped_ = status.ok() ? "another rank could not map a peer's memory" : status.sentence();
+        log().warn("memory of flx_malloc goes the way of any other from now on: {}", why_not_mapped_);
+        windows_.reset();
+        return {};
+    }
+    for (int rank = 0; rank < ranks_; ++rank) {
+        const Card &card = cards_[rank];
+        const auto place = [&](uint64_t offset) { return offset == kNowhere ? nullptr : windows_->at(rank) + offset; };
+        buffers_[rank] = rank == rank_ ? Mapped::Buffers{call.in, call.out}
+                                       : Mapped::Buffers{place(card.in_offset), place(card.out_offset)};
+    }
+    return {};
 }
 
 Status PeerMemory::carry_out(const Call &call) {

@@ -1,43 +1,63 @@
 /// \file peer_memory.h
-/// Ranks of one host read and write each other's buffers through the kernel (process_vm_readv, process_vm_writev): one
-/// copy where shared memory takes two, for buffers of any origin.
+/// Ranks of one host read and write each other's buffers: one copy where shared memory takes two. Those of flx_malloc
+/// are mapped (windows.h, mapped.h), those of any other origin are reached through the kernel (process_vm_readv,
+/// process_vm_writev), where it allows one or the other.
 ///
-/// A reduction's vector is cut into one region per rank. Its owner reads a block of the region from every rank into
+/// Through the kernel, a reduction's vector is cut into one region per rank. Its owner reads a block of the region from every rank into
 /// memory that stays in its cache, adds in rank order, and writes the result where it belongs: of a scan, to each rank
 /// the sum as far as it goes. Other collectives read
 /// what they need; a bcast's root writes as much to each rank as the others read, so that it does not stand by.
 ///
-/// Ranks first show each other their addresses. Memory that the kernel does not let others reach (mappings of devices,
-/// some pinned memory) is noticed by its owner, and then no rank takes this way.
+/// Ranks first show each other where their buffers are. What all ranks know from that decides: where everything that is
+/// to be touched by others is memory of flx_malloc, it is mapped; else the kernel is asked, unless one of the buffers
+/// cannot be reached so (mappings of devices, some pinned memory), which its owner notices.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "bootstrap.h"
 #include "fused.h"
 #include "huge_pages.h"
+#include "mapped.h"
 #include "operation.h"
+#include "peer_call.h"
 #include "schedule.h"
 #include "wait.h"
+#include "windows.h"
 
 namespace flx::shm {
 
 class PeerMemory {
   public:
-    /// Collective over `bootstrap`, whose ranks have the processes `pids` on this host. Tries it: `result` stays null,
-    /// on all ranks, where the kernel does not let one of them read and write another's memory, and `why` says so.
-    static Status make(Bootstrap &bootstrap, std::vector<int> pids, std::unique_ptr<PeerMemory> &result,
-                       std::string &why);
+    /// Why something is not done; empty where it is.
+    struct Why {
+        std::string not_by_kernel;
+        std::string not_mapped;
+    };
+
+    /// Collective over `bootstrap`, whose ranks have the processes `pids` on this host. Tries it: `why` says, the same
+    /// on all ranks, what does not work between some of them; where nothing does, `result` stays null.
+    static Status make(Bootstrap &bootstrap, std::vector<int> pids, std::unique_ptr<PeerMemory> &result, Why &why);
+
+    /// Whether buffers of any origin can be reached, and those of flx_malloc. Equal on all ranks.
+    [[nodiscard]] bool by_kernel() const { return by_kernel_; }
+    [[nodiscard]] bool maps() const { return windows_ != nullptr; }
+    /// Empty while it is.
+    [[nodiscard]] const std::string &why_not_mapped() const { return why_not_mapped_; }
 
     /// One operation, as Stream::run; `served` is false, on all ranks, where nothing was done: a rank's buffer cannot
     /// be reached, or a reduce_scatter(_block) or an alltoall is in place. Returns when all ranks have what they need.
+    /// `by_kernel`: also buffers that are not mapped.
     /// gather, scatter, scans, allgatherv and reduce_scatter are served as well; `blocks`: of the last two.
     Status run(algorithms::Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype,
                flx_op_t op, int root, uint32_t signature, Fused &fused, Waiter &waiter, bool &served,
-               const Blocks &blocks = {});
+               const Blocks &blocks = {}, bool by_kernel = true);
+    /// Operations that were carried out on mapped memory.
+    [[nodiscard]] uint64_t mapped_calls() const { return mapped_calls_; }
 
     /// From now on what calls let peers reach moves to huge pages of so many bytes. 0: does not.
     void use_huge_pages(size_t page_bytes) { huge_pages_ = HugePages(page_bytes); }
@@ -48,22 +68,36 @@ class PeerMemory {
     [[nodiscard]] bool reachable(const void *memory, size_t bytes);
 
   private:
-    /// What a rank shows of its call.
+    /// What a rank shows of its call: one cache line, with what fused.h adds.
     struct Card {
         uint64_t in;
         uint64_t out;
-        uint64_t reachable;
+        uint64_t in_offset;   ///< in its heap, SharedHeap::kNowhere if not there
+        uint64_t out_offset;  ///< likewise
+        uint64_t heap_end;
+        uint32_t reachable;
+        uint32_t mapped;  ///< all that others touch of it is in its heap
     };
-    struct Call;
+    using Call = PeerCall;
     struct Range {
         uintptr_t begin = 0, end = 0;
     };
 
     PeerMemory(int rank, std::vector<int> pids);
+    Status try_kernel(Bootstrap &bootstrap, std::string &why) const;
+    /// What others touch of this rank's buffers.
+    struct Touched {
+        size_t in = 0;   ///< bytes from its beginning on
+        size_t out = 0;  ///< likewise
+        bool unsafe = false;  ///< what this rank writes, others still read
+    };
+    [[nodiscard]] Touched touched(const Call &call) const;
+    [[nodiscard]] uint64_t heap_offset(const void *memory, size_t bytes);
+    Status map_all(const Call &call, uint32_t signature, Fused &fused, Waiter &waiter, bool &mapped);
     Status carry_out(const Call &call);
     Status reduce_region(const Call &call);
     Status scan(const Call &call);
-    [[nodiscard]] bool reachable(const Call &call);
+    [[nodiscard]] bool reachable(const Call &call, const Touched &touched);
     /// Of memory of a collective's call.
     bool lets_reach(const void *memory, size_t bytes);
     Status allgather(const Call &call);
@@ -76,7 +110,23 @@ class PeerMemory {
     int rank_;
     int ranks_;
     std::vector<int> pids_;
+    bool by_kernel_ = false;
+    std::unique_ptr<Windows> windows_;  ///< null: nothing is mapped; so on all ranks
+    std::string why_not_mapped_;
+    Mapped mapped_;
     std::vector<Card> cards_;
+    std::vector<Mapped::Buffers> buffers_;
+    // By rank, and equal on all ranks, as it changes by what all know.
+    std::vector<uint64_t> window_end_;  ///< how much of its heap is mapped
+    uint64_t mapped_calls_ = 0;
+    struct Found {
+        const void *memory = nullptr;
+        size_t bytes = 0;
+        uint64_t version = 0;
+        uint64_t offset = 0;
+    };
+    std::array<Found, 8> found_{};  ///< in the heap
+    size_t next_found_ = 0;
     size_t block_bytes_;
     std::vector<std::byte> blocks_;  ///< one block per rank
     std::vector<const void *> sources_;

@@ -14,7 +14,7 @@ constexpr std::array<size_t, 14> kCounts = {0, 1, 2, 3, 7, 63, 513, 1023, 4097, 
 constexpr size_t kMostBytes = 3U << 20;
 constexpr std::array kShifts = {0, 1, 5};
 
-enum Parameter { kCollective, kDtype, kOp, kCount, kRoot, kInPlace, kShift, kData, kParameters };
+enum Parameter { kCollective, kDtype, kOp, kCount, kRoot, kInPlace, kShift, kData, kMemory, kParameters };
 
 std::vector<int> levels() {
     std::vector<int> levels(kParameters);
@@ -26,6 +26,7 @@ std::vector<int> levels() {
     levels[kInPlace] = 2;
     levels[kShift] = static_cast<int>(kShifts.size());
     levels[kData] = 3;
+    levels[kMemory] = 3;
     return levels;
 }
 
@@ -46,6 +47,7 @@ Case case_of(const std::vector<int> &row, uint64_t number) {
     if (c.data == Data::special && (!is_float(c.dtype) || (c.op != FLX_MIN && c.op != FLX_MAX)))
         c.data = Data::random;
     c.seed = Random::mix(seed() + number);
+    c.memory = static_cast<Memory>(row[kMemory]);
     return c;
 }
 

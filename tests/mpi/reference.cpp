@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory_resource>
+#include <new>
 #include <sstream>
 #include <type_traits>
 
@@ -266,10 +268,30 @@ testing::AssertionResult check_float(const Case &c, const std::vector<T> &inputs
                                        << static_cast<double>(c.data == Data::exact ? 0 : bound) << ")";
 }
 
+/// Freed and given out again from call to call.
+class FlxMemory final : public std::pmr::memory_resource {
+    void *do_allocate(size_t bytes, size_t) override {
+        void *memory = nullptr;
+        if (flx_malloc(bytes, &memory) != FLX_SUCCESS)
+            throw std::bad_alloc();
+        return memory;
+    }
+    void do_deallocate(void *memory, size_t, size_t) override { EXPECT_EQ(flx_free(memory), FLX_SUCCESS); }
+    [[nodiscard]] bool do_is_equal(const memory_resource &other) const noexcept override { return this == &other; }
+};
+
+std::pmr::memory_resource *memory_for(const Case &c, int rank, int buffer) {
+    static FlxMemory shared;
+    const bool is_shared =
+        c.memory == Memory::shared || (c.memory == Memory::mixed && (c.seed >> (2 * rank + buffer) % 64 & 1) != 0);
+    return is_shared ? &shared : std::pmr::get_default_resource();
+}
+
 /// A buffer between guard bytes, `shift` elements after a boundary of 64 bytes.
 class Guarded {
   public:
-    Guarded(size_t bytes, size_t shift_bytes) : bytes_(bytes), all_(bytes + 2 * kGuard + 64 + shift_bytes, kMark) {
+    Guarded(size_t bytes, size_t shift_bytes, std::pmr::memory_resource *memory)
+        : bytes_(bytes), all_(bytes + 2 * kGuard + 64 + shift_bytes, kMark, memory) {
         const auto base = reinterpret_cast<uintptr_t>(all_.data()) + kGuard;
         offset_ = (base + 63) / 64 * 64 + shift_bytes - reinterpret_cast<uintptr_t>(all_.data());
     }
@@ -286,7 +308,7 @@ class Guarded {
     static bool is_mark(std::byte byte) { return byte == kMark; }
 
     size_t bytes_;
-    std::vector<std::byte> all_;
+    std::pmr::vector<std::byte> all_;
     size_t offset_ = 0;
 };
 
@@ -379,7 +401,7 @@ std::string to_string(const Case &c) {
     std::ostringstream text;
     text << name_of(c.collective) << " of " << c.count << " " << kTypes[c.dtype] << " " << kReductions[c.op]
          << ", root " << c.root << (c.in_place ? ", in place" : "") << ", shift " << c.shift << ", data "
-         << static_cast<int>(c.data) << ", seed " << c.seed;
+         << static_cast<int>(c.data) << ", seed " << c.seed << ", memory " << static_cast<int>(c.memory);
     return text.str();
 }
 
@@ -429,8 +451,8 @@ testing::AssertionResult check(const Case &c, flx_comm_t comm, Bytes *result) {
     const bool bcast = c.collective == Collective::bcast;
     const bool in_place = bcast || (c.in_place && (c.collective != Collective::reduce || rank == c.root));
 
-    Guarded input(in_place ? 0 : shape.in * element, shift);
-    Guarded output((in_place ? std::max(shape.in, shape.out) : shape.out) * element, shift);
+    Guarded input(in_place ? 0 : shape.in * element, shift, memory_for(c, rank, 0));
+    Guarded output((in_place ? std::max(shape.in, shape.out) : shape.out) * element, shift, memory_for(c, rank, 1));
     // In place, an all-gather's input is this rank's block; a reduce-scatter's is the whole buffer.
     std::byte *own = !in_place                               ? input.data()
                      : c.collective == Collective::allgather ? output.data() + rank * c.count * element

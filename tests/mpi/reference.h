@@ -21,6 +21,13 @@ enum class Data : uint8_t {
     special  ///< minima and maxima of floats: NaN, infinities and both zeros among the values
 };
 
+/// Where buffers lie.
+enum class Memory : uint8_t {
+    own,     ///< of the process's own allocator
+    shared,  ///< of flx_malloc
+    mixed    ///< by rank and buffer one or the other
+};
+
 /// A call. The same on all ranks.
 struct Case {
     Collective collective = Collective::allreduce;
@@ -32,6 +39,7 @@ struct Case {
     int shift = 0;  ///< buffers begin this many elements after a boundary of 64 bytes
     Data data = Data::exact;
     uint64_t seed = 0;
+    Memory memory = Memory::own;
 };
 
 const char *name_of(Collective collective);

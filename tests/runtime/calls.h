@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <memory_resource>
 #include <random>
 #include <string>
 #include <type_traits>
@@ -171,6 +172,12 @@ inline std::vector<std::byte> result_of(const TestCall &call, int rank) {
             result.insert(result.end(), part.begin(), part.end());
         return result;
     }
+    if (call.collective == Collective::alltoall) {
+        const auto bytes = static_cast<ptrdiff_t>(call.block() * call.element());
+        for (const auto &part : inputs)
+            result.insert(result.end(), part.begin() + rank * bytes, part.begin() + (rank + 1) * bytes);
+        return result;
+    }
     result = inputs[0];
     const bool known = detail::with_type(call.dtype, [&](auto type) {
         using T = decltype(type);
@@ -203,10 +210,11 @@ inline std::vector<std::byte> result_of(const TestCall &call, int rank) {
     return result;
 }
 
-/// One rank's buffers of a call, filled, between guard bytes.
+/// One rank's buffers of a call, filled, between guard bytes, in memory of `resource`.
 class TestBuffers {
   public:
-    TestBuffers(const TestCall &call, int rank) : call_(call), rank_(rank), given_(input_of(call, rank)) {
+    TestBuffers(const TestCall &call, int rank, std::pmr::memory_resource *resource = std::pmr::get_default_resource())
+        : call_(call), rank_(rank), given_(input_of(call, rank)), in_memory_(resource), out_memory_(resource) {
         const bool in_place = call.is_in_place(rank);
         const size_t element = call.element();
         size_t out_bytes = call.out_count() * element;
@@ -238,7 +246,7 @@ class TestBuffers {
     }
     /// Nothing but the result was written.
     [[nodiscard]] bool intact() const {
-        const auto guards = [](const std::vector<std::byte> &memory) {
+        const auto guards = [](const std::pmr::vector<std::byte> &memory) {
             for (size_t i = 0; i < kGuard; ++i)
                 if (memory[i] != kFill || memory[memory.size() - 1 - i] != kFill)
                     return false;
@@ -255,7 +263,7 @@ class TestBuffers {
     const TestCall call_;
     const int rank_;
     std::vector<std::byte> given_;
-    std::vector<std::byte> in_memory_, out_memory_;
+    std::pmr::vector<std::byte> in_memory_, out_memory_;
     std::byte *in_ = nullptr;
     std::byte *result_ = nullptr;
     bool in_place_ = false;

@@ -236,9 +236,9 @@ TEST(Channel, ExposedChunksAreFetched) {
     std::atomic<int> stage{0};
     testing::run_group(2, [&](Bootstrap &bootstrap) {
         std::unique_ptr<PeerMemory> memory;
-        std::string why;
+        PeerMemory::Why why;
         ASSERT_TRUE(PeerMemory::make(bootstrap, {getpid(), getpid()}, memory, why).ok());
-        ASSERT_NE(memory, nullptr) << why;
+        ASSERT_NE(memory, nullptr) << why.not_by_kernel;
         Channel channel(rings.base, shape, bootstrap.rank(), {0, 1});
         EXPECT_EQ(channel.max_exposed(1 - bootstrap.rank(), source.data(), source.size()), 0U) << "not wired yet";
         channel.fetch_through(memory.get());

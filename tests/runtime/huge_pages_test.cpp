@@ -134,9 +134,9 @@ TEST_F(Huge, CollectivesKeepTheirResults) {
         ASSERT_TRUE(Segment::make(bootstrap, Fused::bytes(kRanks, 64), segment).ok());
         Fused fused(segment->base(), rank, kRanks, 64);
         std::unique_ptr<PeerMemory> peers;
-        std::string why;
+        PeerMemory::Why why;
         ASSERT_TRUE(PeerMemory::make(bootstrap, std::vector<int>(kRanks, getpid()), peers, why).ok());
-        ASSERT_NE(peers, nullptr) << why;
+        ASSERT_NE(peers, nullptr) << why.not_by_kernel;
         peers->use_huge_pages(page_);
         const Mapping in(page_, page_);
         const Mapping out(page_, page_);

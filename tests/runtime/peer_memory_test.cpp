@@ -39,10 +39,11 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Peers, ::testing::Range(2, 6));
 /// Peer memory with the ranks of `bootstrap`, which are threads of this process.
 std::shared_ptr<PeerMemory> peers_of(Bootstrap &bootstrap) {
     std::unique_ptr<PeerMemory> peers;
-    std::string why;
+    PeerMemory::Why why;
     const Status status = PeerMemory::make(bootstrap, std::vector<int>(bootstrap.size(), getpid()), peers, why);
     EXPECT_TRUE(status.ok()) << status.sentence();
-    EXPECT_NE(peers, nullptr) << why;
+    EXPECT_EQ(why.not_by_kernel, "");
+    EXPECT_EQ(why.not_mapped, "");
     return peers;
 }
 
@@ -291,10 +292,11 @@ TEST(PeerMemory, SaysWhyTheKernelRefuses) {
         std::atomic<int> told{0};
         run_group(3, [&](Bootstrap &bootstrap) {
             std::unique_ptr<PeerMemory> peers;
-            std::string why;
+            PeerMemory::Why why;
             const Status status = PeerMemory::make(bootstrap, std::vector<int>(bootstrap.size(), getpid()), peers, why);
-            if (status.ok() && peers == nullptr && why.find("Operation not permitted") != std::string::npos &&
-                why.find("reading memory of rank 0") != std::string::npos)
+            if (status.ok() && peers != nullptr && !peers->by_kernel() && peers->maps() && why.not_mapped.empty() &&
+                why.not_by_kernel.find("Operation not permitted") != std::string::npos &&
+                why.not_by_kernel.find("reading memory of rank 0") != std::string::npos)
                 ++told;
         });
         _exit(told == 3 ? 0 : 1);

@@ -1,0 +1,121 @@
+#include "mapped.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "reduce.h"
+
+namespace flx::shm {
+
+using algorithms::block_extent;
+using algorithms::Collective;
+using algorithms::Extent;
+
+namespace {
+
+constexpr size_t kLine = 64;
+/// Of a sum, what is written to one output and stays for the others.
+constexpr size_t kSum = 16 * 1024;
+/// What is written for a call of so many bytes does not stay in a core's cache, or nobody reads it there: past it.
+constexpr size_t kStreamBytes = size_t{1} << 20;
+
+void copy(void *to, const void *from, size_t bytes, bool stream) {
+    if (stream)
+        copy_streaming(to, from, bytes);
+    else
+        std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+Mapped::Mapped(int rank, int ranks) : rank_(rank), ranks_(ranks), sum_(kSum + kLine), sources_(ranks) {}
+
+void Mapped::run(const PeerCall &call, const std::vector<Buffers> &buffers) {
+    const size_t bytes = call.count * call.element;
+    const bool stream = bytes >= kStreamBytes;
+    const Extent own = call.block(ranks_, rank_);
+    const size_t offset = own.offset * call.element;
+    const size_t part = own.count * call.element;
+    // What a rank copies from all others, it begins with its neighbour: no two ranks read the same one at once.
+    const auto from_all = [&](auto &&copy_from) {
+        for (int step = 1; step <= ranks_; ++step)
+            copy_from((rank_ + step) % ranks_);
+    };
+    switch (call.collective) {
+        case Collective::allreduce:
+            reduce_to_all(call, buffers);
+            return;
+        case Collective::reduce:
+            reduce_to_one(call, buffers, own.offset, own.count, buffers[call.root].out + offset, stream);
+            return;
+        case Collective::reduce_scatter_block:
+        case Collective::reduce_scatter:
+            reduce_to_one(call, buffers, own.offset, own.count, call.out, stream);
+            return;
+        case Collective::allgather:
+        case Collective::allgatherv:
+            from_all([&](int rank) {
+                const Extent block = call.block(ranks_, rank);
+                std::byte *to = call.out + block.offset * call.element;
+                if (to != buffers[rank].in)
+                    copy(to, buffers[rank].in, block.count * call.element, stream);
+            });
+            return;
+        case Collective::alltoall:
+            from_all([&](int rank) {
+                const size_t block = bytes / ranks_;
+                copy(call.out + rank * block, buffers[rank].in + rank_ * block, block, stream);
+            });
+            return;
+        case Collective::gather:
+            if (std::byte *to = buffers[call.root].out + offset; to != call.in)
+                copy(to, call.in, part, stream);
+            return;
+        case Collective::scatter:
+            if (const std::byte *from = buffers[call.root].in + offset; from != call.out)
+                copy(call.out, from, part, stream);
+            return;
+        case Collective::bcast: {
+            const size_t read = (bytes - bytes / ranks_) / kLine * kLine;
+            const std::byte *from = buffers[call.root].out;
+            if (rank_ != call.root)
+                copy(call.out, from, read, stream);
+            else
+                for (int step = 1; step < ranks_; ++step)
+                    copy(buffers[(rank_ + step) % ranks_].out + read, from + read, bytes - read, stream);
+            return;
+        }
+        default:  // serves() says so
+            return;
+    }
+}
+
+void Mapped::reduce_to_one(const PeerCall &call, const std::vector<Buffers> &buffers, size_t first, size_t count,
+                           std::byte *result, bool stream) {
+    for (int rank = 0; rank < ranks_; ++rank)
+        sources_[rank] = buffers[rank].in + first * call.element;
+    reduce_many(call.dtype, call.op, result, sources_.data(), ranks_, count, call.op == FLX_AVG ? ranks_ : 1, stream);
+}
+
+/// Piece by piece, each read from all inputs before it is written to any output, which may be one of them.
+void Mapped::reduce_to_all(const PeerCall &call, const std::vector<Buffers> &buffers) {
+    const bool stream = call.count * call.element >= kStreamBytes;
+    const Extent region = call.block(ranks_, rank_);
+    const size_t most = std::max<size_t>(1, kSum / call.element);
+    sum_.resize(std::max(sum_.size(), call.element + kLine));  // of a type of the program's own
+    std::byte *sum = sum_.data() + -reinterpret_cast<uintptr_t>(sum_.data()) % kLine;
+    for (size_t done = 0; done < region.count; done += most) {
+        const size_t count = std::min(most, region.count - done);
+        const size_t first = region.offset + done;
+        const size_t offset = first * call.element;
+        for (int rank = 0; rank < ranks_; ++rank)
+            sources_[rank] = buffers[rank].in + offset;
+        reduce_many(call.dtype, call.op, call.out + offset, sources_.data(), ranks_, count,
+                    call.op == FLX_AVG ? ranks_ : 1, stream, sum);
+        for (int step = 1; step < ranks_; ++step)
+            copy(buffers[(rank_ + step) % ranks_].out + offset, sum, count * call.element, stream);
+    }
+}
+
+}  // namespace flx::shm

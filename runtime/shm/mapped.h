@@ -1,0 +1,46 @@
+/// \file mapped.h
+/// Collectives whose ranks have each other's buffers mapped (windows.h): everything is read where it lies and written
+/// where it belongs, once, with loads and stores.
+///
+/// A reduction's vector is cut into one region per rank; its owner adds all inputs, in rank order, and writes the sum to
+/// every output. Where that exceeds the caches it goes past them. Other collectives read what they need; a bcast's root
+/// writes as much to each rank as the others read, so that it does not stand by.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "peer_call.h"
+
+namespace flx::shm {
+
+class Mapped {
+  public:
+    /// By rank, where its buffers are in this process. Only those that the collective lets others touch are looked at,
+    /// and this rank's own.
+    struct Buffers {
+        const std::byte *in = nullptr;
+        std::byte *out = nullptr;
+    };
+
+    Mapped(int rank, int ranks);
+
+    static bool serves(algorithms::Collective collective) {
+        return collective != algorithms::Collective::scan && collective != algorithms::Collective::exscan;
+    }
+    /// This rank's part. All ranks have come, with inputs ready; nothing may be touched until all have returned from
+    /// this. Not for a reduce_scatter(_block) or an alltoall in place.
+    void run(const PeerCall &call, const std::vector<Buffers> &buffers);
+
+  private:
+    void reduce_to_all(const PeerCall &call, const std::vector<Buffers> &buffers);
+    void reduce_to_one(const PeerCall &call, const std::vector<Buffers> &buffers, size_t first, size_t count,
+                       std::byte *result, bool stream);
+
+    int rank_;
+    int ranks_;
+    std::vector<std::byte> sum_;  ///< stays in the cache
+    std::vector<const void *> sources_;
+};
+
+}  // namespace flx::shm
