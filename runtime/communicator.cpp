@@ -85,9 +85,9 @@ Status Communicator::carry_out(Call &call, const Choice &choice) {
 }
 
 /// Whether ranks ask each other first if what is to be streamed lies in memory that they have mapped.
-bool Communicator::may_be_mapped(const Operation &operation) const {
-    constexpr size_t kLeast = size_t{256} << 10;  // of which asking is a small part
-    return peer_memory_ != nullptr && peer_memory_->maps() && operation.count * size_of(operation.dtype) >= kLeast;
+bool Communicator::may_be_mapped(const Operation &operation) {
+    constexpr size_t kLeast = size_t{64} << 10;  // of which asking is a small part
+    return peer_memory_ != nullptr && operation.count * size_of(operation.dtype) >= kLeast && peer_memory_->may_map();
 }
 
 Status Communicator::carry_out_by(const Call &call) {

@@ -289,7 +289,7 @@ class Communicator final : private Router, private Watch {
     /// Whether the current operation goes over links, by the executor.
     [[nodiscard]] bool by_links() const { return way_ == Way::scheduled || way_ == Way::exchanged; }
     Status carry_out(Call &call, const Choice &choice);
-    [[nodiscard]] bool may_be_mapped(const Operation &operation) const;
+    [[nodiscard]] bool may_be_mapped(const Operation &operation);
     Status carry_out_by(const Call &call);
     Status settle(Waiter &waiter);
     void drop_strays();

@@ -207,7 +207,8 @@ Status PeerMemory::run(Collective collective, const void *in, void *out, size_t 
               .out_offset = SharedHeap::kNowhere,
               .heap_end = 0,
               .reachable = 0,
-              .mapped = 0};
+              .mapped = 0,
+              .has_heap = SharedHeap::of_process().version() != 0};
     if (windows_ != nullptr && !shown.unsafe && Mapped::serves(collective)) {
         mine.in_offset = shown.in == 0 ? SharedHeap::kNowhere : heap_offset(in, shown.in);
         mine.out_offset = shown.out == 0 ? SharedHeap::kNowhere : heap_offset(out, shown.out);
@@ -217,6 +218,8 @@ Status PeerMemory::run(Collective collective, const void *in, void *out, size_t 
     }
     mine.reachable = by_kernel && reachable(call, shown);
     FLX_TRY(fused.allgather(&mine, cards_.data(), sizeof mine, signature, waiter));
+    constexpr uint32_t kSkipped = 15;
+    skips_ = std::ranges::any_of(cards_, [](const Card &card) { return card.has_heap != 0; }) ? 0 : kSkipped;
     served = std::ranges::all_of(cards_, [](const Card &card) { return card.mapped != 0; });
     if (served)
         FLX_TRY(map_all(call, signature, fused, waiter, served));

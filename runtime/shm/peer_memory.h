@@ -46,6 +46,14 @@ class PeerMemory {
     /// Whether buffers of any origin can be reached, and those of flx_malloc. Equal on all ranks.
     [[nodiscard]] bool by_kernel() const { return by_kernel_; }
     [[nodiscard]] bool maps() const { return windows_ != nullptr; }
+    /// Whether the next call, which is not for the kernel, is worth a run(). Not for some time after one in which no
+    /// rank had memory of flx_malloc at all. Equal on all ranks that ask for the same calls.
+    [[nodiscard]] bool may_map() {
+        if (windows_ == nullptr || skips_ == 0)
+            return windows_ != nullptr;
+        --skips_;
+        return false;
+    }
     /// Empty while it is.
     [[nodiscard]] const std::string &why_not_mapped() const { return why_not_mapped_; }
 
@@ -75,8 +83,9 @@ class PeerMemory {
         uint64_t in_offset;   ///< in its heap, SharedHeap::kNowhere if not there
         uint64_t out_offset;  ///< likewise
         uint64_t heap_end;
-        uint32_t reachable;
-        uint32_t mapped;  ///< all that others touch of it is in its heap
+        uint16_t reachable;
+        uint16_t mapped;    ///< all that others touch of it is in its heap
+        uint32_t has_heap;  ///< something is, or was
     };
     using Call = PeerCall;
     struct Range {
@@ -118,6 +127,7 @@ class PeerMemory {
     std::vector<Mapped::Buffers> buffers_;
     // By rank, and equal on all ranks, as it changes by what all know.
     std::vector<uint64_t> window_end_;  ///< how much of its heap is mapped
+    uint32_t skips_ = 0;
     uint64_t mapped_calls_ = 0;
     struct Found {
         const void *memory = nullptr;
