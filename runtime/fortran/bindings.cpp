@@ -230,6 +230,14 @@ void flx_fortran_start_all(size_t count, flx_request_t *requests, int *ierror) {
     finish(ierror, [&] { return flx_start_all(count, requests); });
 }
 
+void flx_fortran_malloc(const size_t *bytes, void **memory, int *ierror) {
+    finish(ierror, [&] { return flx_malloc(*bytes, memory); });
+}
+
+void flx_fortran_free(void **memory, int *ierror) {
+    finish(ierror, [&] { return flx_free(*memory); });
+}
+
 void flx_fortran_request_free(flx_request_t *request, int *ierror) {
     finish(ierror, [&] { return flx_request_free(request); });
 }

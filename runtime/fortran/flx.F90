@@ -68,7 +68,7 @@ module flx
    public :: flx_test, flx_wait, flx_test_any, flx_wait_any, flx_test_all, flx_wait_all, flx_start, flx_start_all, &
              flx_request_free
    public :: flx_send, flx_recv, flx_sendrecv, flx_group_begin, flx_group_end
-   public :: flx_last_error, flx_version
+   public :: flx_malloc, flx_free, flx_last_error, flx_version
 
    !> Collective over `mpi_comm`; see flx_comm_create of flx.h. Knobs come from the environment.
    interface flx_comm_create
@@ -663,6 +663,20 @@ module flx
       subroutine flx_group_end(comm, ierror) bind(C, name="flx_fortran_group_end")
          import
          type(flx_comm), intent(in) :: comm
+         integer(c_int), intent(out), optional :: ierror
+      end subroutine
+
+      !> Memory that ranks of a host map, as in flx.h: `call c_f_pointer(memory, x, [n])` makes it a pointer to an array,
+      !> which collectives take. Not a collective.
+      subroutine flx_malloc(bytes, memory, ierror) bind(C, name="flx_fortran_malloc")
+         import
+         integer(c_size_t), intent(in) :: bytes
+         type(c_ptr), intent(out) :: memory
+         integer(c_int), intent(out), optional :: ierror
+      end subroutine
+      subroutine flx_free(memory, ierror) bind(C, name="flx_fortran_free")
+         import
+         type(c_ptr), intent(in) :: memory
          integer(c_int), intent(out), optional :: ierror
       end subroutine
 

@@ -16,12 +16,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <new>
 #include <ranges>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "flx.h"
 
@@ -104,6 +106,36 @@ concept buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R>
 template <typename R, typename T>
 concept input_of =
     std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && std::is_same_v<std::ranges::range_value_t<R>, T>;
+
+/// Memory of flx_malloc for containers.
+template <typename T>
+class allocator {
+  public:
+    using value_type = T;
+
+    allocator() noexcept = default;
+    template <typename U>
+    explicit(false) allocator(const allocator<U> &) noexcept {}
+
+    [[nodiscard]] T *allocate(std::size_t count) {
+        void *memory = nullptr;
+        if (count > SIZE_MAX / sizeof(T) || flx_malloc(count * sizeof(T), &memory) != FLX_SUCCESS)
+            throw std::bad_alloc();
+        return static_cast<T *>(memory);
+    }
+    void deallocate(T *memory, std::size_t) noexcept { flx_free(memory); }
+    template <typename U>
+    bool operator==(const allocator<U> &) const noexcept {
+        return true;
+    }
+};
+
+/// A vector that ranks of a host map: collectives between them are faster with it.
+///
+///     flx::vector<float> gradients(1 << 24);
+///     comm.allreduce(gradients, flx::avg);
+template <typename T>
+using vector = std::vector<T, allocator<T>>;
 
 /// A communicator of FLX, which frees it when it goes. Moves, does not copy.
 class communicator {

@@ -2,9 +2,9 @@
 /// Collectives whose ranks have each other's buffers mapped (windows.h): everything is read where it lies and written
 /// where it belongs, once, with loads and stores.
 ///
-/// A reduction's vector is cut into one region per rank; its owner adds all inputs, in rank order, and writes the sum to
-/// every output. Where that exceeds the caches it goes past them. Other collectives read what they need; a bcast's root
-/// writes as much to each rank as the others read, so that it does not stand by.
+/// A reduction's vector is cut into one region per rank; its owner adds all inputs, in rank order, and writes the sum
+/// to every output. Where that exceeds the caches it goes past them. Other collectives read what they need; a bcast's
+/// root writes as much to each rank as the others read, so that it does not stand by.
 #pragma once
 
 #include <cstddef>

@@ -74,8 +74,8 @@ Status PeerMemory::try_kernel(Bootstrap &bootstrap, std::string &why) const {
         uint64_t value;
     };
     // The rank is in it, since addresses and pids may be the same in all of them.
-    const uint64_t word = reinterpret_cast<uint64_t>(this) * 0x9e3779b97f4a7c15U ^
-                          static_cast<uint64_t>(rank_ + 1) * 0xd1b54a32d192ed03U;
+    const uint64_t word =
+        reinterpret_cast<uint64_t>(this) * 0x9e3779b97f4a7c15U ^ static_cast<uint64_t>(rank_ + 1) * 0xd1b54a32d192ed03U;
     const Word mine{reinterpret_cast<uint64_t>(&word), word};
     std::vector<Word> words(bootstrap.size());
     FLX_TRY(bootstrap.allgather(&mine, sizeof mine, words.data()));
@@ -174,18 +174,21 @@ bool PeerMemory::reachable(const Call &call, const Touched &touched) {
     return by_kernel_ && !touched.unsafe && lets_reach(call.in, touched.in) && lets_reach(call.out, touched.out);
 }
 
-/// A range is looked up once, until pieces of the heap come or go.
+/// What was looked up holds until pieces of the heap come or go.
 uint64_t PeerMemory::heap_offset(const void *memory, size_t bytes) {
     SharedHeap &heap = SharedHeap::of_process();
     const uint64_t version = heap.version();
     if (version == 0)
         return SharedHeap::kNowhere;
-    for (const Found &found : found_)
-        if (found.memory == memory && found.bytes == bytes && found.version == version)
-            return found.offset;
-    const uint64_t offset = heap.offset_of(memory, bytes);
-    found_[next_found_++ % found_.size()] = {memory, bytes, version, offset};
-    return offset;
+    if (version != places_version_)
+        places_.fill({});
+    places_version_ = version;
+    for (const SharedHeap::Place &place : places_)
+        if (place.has(memory))
+            return place.offset_of(memory, bytes);
+    SharedHeap::Place &place = places_[next_place_++ % places_.size()];
+    place = heap.place_of(memory);
+    return place.offset_of(memory, bytes);
 }
 
 Status PeerMemory::run(Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,

@@ -3,10 +3,10 @@
 /// are mapped (windows.h, mapped.h), those of any other origin are reached through the kernel (process_vm_readv,
 /// process_vm_writev), where it allows one or the other.
 ///
-/// Through the kernel, a reduction's vector is cut into one region per rank. Its owner reads a block of the region from every rank into
-/// memory that stays in its cache, adds in rank order, and writes the result where it belongs: of a scan, to each rank
-/// the sum as far as it goes. Other collectives read
-/// what they need; a bcast's root writes as much to each rank as the others read, so that it does not stand by.
+/// Through the kernel, a reduction's vector is cut into one region per rank. Its owner reads a block of the region from
+/// every rank into memory that stays in its cache, adds in rank order, and writes the result where it belongs: of a
+/// scan, to each rank the sum as far as it goes. Other collectives read what they need; a bcast's root writes as much
+/// to each rank as the others read, so that it does not stand by.
 ///
 /// Ranks first show each other where their buffers are. What all ranks know from that decides: where everything that is
 /// to be touched by others is memory of flx_malloc, it is mapped; else the kernel is asked, unless one of the buffers
@@ -96,8 +96,8 @@ class PeerMemory {
     Status try_kernel(Bootstrap &bootstrap, std::string &why) const;
     /// What others touch of this rank's buffers.
     struct Touched {
-        size_t in = 0;   ///< bytes from its beginning on
-        size_t out = 0;  ///< likewise
+        size_t in = 0;        ///< bytes from its beginning on
+        size_t out = 0;       ///< likewise
         bool unsafe = false;  ///< what this rank writes, others still read
     };
     [[nodiscard]] Touched touched(const Call &call) const;
@@ -129,14 +129,9 @@ class PeerMemory {
     std::vector<uint64_t> window_end_;  ///< how much of its heap is mapped
     uint32_t skips_ = 0;
     uint64_t mapped_calls_ = 0;
-    struct Found {
-        const void *memory = nullptr;
-        size_t bytes = 0;
-        uint64_t version = 0;
-        uint64_t offset = 0;
-    };
-    std::array<Found, 8> found_{};  ///< in the heap
-    size_t next_found_ = 0;
+    std::array<SharedHeap::Place, 16> places_{};  ///< where calls' buffers were, in and out of the heap
+    uint64_t places_version_ = 0;                 ///< of the heap then
+    size_t next_place_ = 0;
     size_t block_bytes_;
     std::vector<std::byte> blocks_;  ///< one block per rank
     std::vector<const void *> sources_;

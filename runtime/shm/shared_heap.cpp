@@ -181,7 +181,8 @@ Status SharedHeap::allocate(size_t bytes, void *&memory) {
     if (bytes == 0)
         return {};
     if (const uint64_t most = bytes_of_machine(); bytes > most)
-        return fail(FLX_ERR_SYSTEM, "{} bytes of memory are asked for; this machine has {}, swap included", bytes, most);
+        return fail(FLX_ERR_SYSTEM, "{} bytes of memory are asked for; this machine has {}, swap included", bytes,
+                    most);
     const std::lock_guard guard(mutex_);
     bytes = round_up(bytes, kPage);
     uint64_t offset = kNowhere;
@@ -206,8 +207,9 @@ Status SharedHeap::free(void *memory) {
         const auto after = pieces_.upper_bound(reinterpret_cast<uintptr_t>(memory));
         if (after != pieces_.begin())
             if (const auto &[at, piece] = *std::prev(after); reinterpret_cast<uintptr_t>(memory) - at < piece.bytes)
-                return fail(FLX_ERR_ARGUMENT, "{} is {} bytes into memory of flx_malloc; its beginning, {}, is to be freed",
-                            memory, reinterpret_cast<uintptr_t>(memory) - at, reinterpret_cast<void *>(at));
+                return fail(FLX_ERR_ARGUMENT,
+                            "{} is {} bytes into memory of flx_malloc; its beginning, {}, is to be freed", memory,
+                            reinterpret_cast<uintptr_t>(memory) - at, reinterpret_cast<void *>(at));
         return fail(FLX_ERR_ARGUMENT, "{} is not memory of flx_malloc, or was freed before", memory);
     }
     const Piece piece = found->second;
@@ -223,19 +225,16 @@ Status SharedHeap::free(void *memory) {
     return {};
 }
 
-uint64_t SharedHeap::offset_of(const void *memory, size_t bytes) {
-    if (version() == 0)
-        return kNowhere;
+SharedHeap::Place SharedHeap::place_of(const void *memory) {
     const std::lock_guard guard(mutex_);
-    const auto at = reinterpret_cast<uintptr_t>(memory);
-    const auto after = pieces_.upper_bound(at);
+    const auto after = pieces_.upper_bound(reinterpret_cast<uintptr_t>(memory));
+    const uintptr_t next = after == pieces_.end() ? UINTPTR_MAX : after->first;
     if (after == pieces_.begin())
-        return kNowhere;
+        return {0, next, kNowhere};
     const auto &[begin, piece] = *std::prev(after);
-    const uintptr_t into = at - begin;
-    if (piece.offset == kNowhere || into > piece.bytes || bytes > piece.bytes - into)
-        return kNowhere;
-    return piece.offset + into;
+    if (reinterpret_cast<uintptr_t>(memory) < begin + piece.bytes)
+        return {begin, begin + piece.bytes, piece.offset};
+    return {begin + piece.bytes, next, kNowhere};
 }
 
 }  // namespace flx::shm

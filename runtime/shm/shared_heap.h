@@ -40,9 +40,27 @@ class SharedHeap {
     /// Null is allowed.
     Status free(void *memory);
 
+    /// A piece, or what lies between two.
+    struct Place {
+        uintptr_t begin = 0, end = 0;
+        uint64_t offset = kNowhere;  ///< of its beginning in the file; kNowhere: not there
+
+        [[nodiscard]] bool has(const void *memory) const {
+            return begin <= reinterpret_cast<uintptr_t>(memory) && reinterpret_cast<uintptr_t>(memory) < end;
+        }
+        /// Of a range that begins in it: kNowhere unless it ends there, too.
+        [[nodiscard]] uint64_t offset_of(const void *memory, size_t bytes) const {
+            const auto at = reinterpret_cast<uintptr_t>(memory);
+            return offset == kNowhere || bytes > end - at ? kNowhere : offset + (at - begin);
+        }
+    };
+    /// Where that address is.
+    [[nodiscard]] Place place_of(const void *memory);
     /// Where in the file the range lies; kNowhere unless it is in one piece of this heap.
-    [[nodiscard]] uint64_t offset_of(const void *memory, size_t bytes);
-    /// Changes with every piece that comes or goes: as long as it does not, offset_of answers the same. 0: no piece yet.
+    [[nodiscard]] uint64_t offset_of(const void *memory, size_t bytes) {
+        return place_of(memory).offset_of(memory, bytes);
+    }
+    /// Changes with every piece that comes or goes: as long as it does not, place_of answers the same. 0: no piece yet.
     [[nodiscard]] uint64_t version() const { return version_.load(std::memory_order_acquire); }
     /// Beyond all pieces that there ever were.
     [[nodiscard]] uint64_t end() const { return end_.load(std::memory_order_acquire); }
@@ -67,7 +85,7 @@ class SharedHeap {
     Address address_;
     Status why_none_;  ///< of the file, once it was tried
     uint64_t length_ = 0;
-    std::map<uintptr_t, Piece> pieces_;     ///< by address
+    std::map<uintptr_t, Piece> pieces_;    ///< by address
     std::map<uint64_t, uint64_t> unused_;  ///< offsets below end_, with lengths; neighbours are joined
     std::atomic<uint64_t> end_{0};
     std::atomic<uint64_t> version_{0};

@@ -75,7 +75,8 @@ Status Windows::map(const Peer &peer, int rank, size_t bytes, std::shared_ptr<Wi
         made->reserved = static_cast<std::byte *>(reserved);
         made->reserved_bytes = bytes + kHuge;
         std::byte *base = made->reserved + -reinterpret_cast<uintptr_t>(reserved) % kHuge;
-        if (mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file.fd, 0) != MAP_FAILED) {
+        if (mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file.fd, 0) !=
+            MAP_FAILED) {
             madvise(base, bytes, MADV_DONTDUMP);  // it is in its owner's core file
             made->base = base;
             made->bytes = bytes;

@@ -1,10 +1,10 @@
 /// \file windows.h
 /// The memory that ranks of this host have from flx_malloc, mapped into this process.
 ///
-/// A rank's heap (shared_heap.h) is one file, which the others open through its process's directory in /proc: the kernel
-/// lets those do that which may look into the process, and the file's mode nobody but its owner. A window shows the file
-/// from its beginning to beyond all that was ever given out, so it never has to be looked at when memory is freed and
-/// given out again, only replaced when the heap has grown out of it.
+/// A rank's heap (shared_heap.h) is one file, which the others open through its process's directory in /proc: the
+/// kernel lets those do that which may look into the process, and the file's mode nobody but its owner. A window shows
+/// the file from its beginning to beyond all that was ever given out, so it never has to be looked at when memory is
+/// freed and given out again, only replaced when the heap has grown out of it.
 #pragma once
 
 #include <cstddef>

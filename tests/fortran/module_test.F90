@@ -27,6 +27,8 @@ program module_test
    logical :: flags(3)
    integer, allocatable :: uneven(:), parts(:)
    real(real32), allocatable :: piece(:)
+   type(c_ptr) :: memory
+   real(real64), pointer :: shared(:)
 
    call MPI_Init()
    call MPI_Comm_rank(MPI_COMM_WORLD, rank)
@@ -57,6 +59,16 @@ program module_test
    z = (1, -2)
    call flx_allreduce(flx_in_place, z, FLX_SUM, comm)
    call expect(all(z == ranks*(1, -2)), 'sum of complex numbers')
+
+   ! Memory that ranks map.
+   call flx_malloc(800000_c_size_t, memory)
+   call c_f_pointer(memory, shared, [100000])
+   shared = rank
+   call flx_allreduce(flx_in_place, shared, FLX_SUM, comm)
+   call expect(all(shared == ranks*(ranks - 1)/2), 'sum in memory that ranks map')
+   call flx_free(memory)
+   call flx_free(memory, ierror)
+   call expect(ierror == FLX_ERR_ARGUMENT, 'freed twice')
 
    ! Every second row and column: neither buffer is contiguous, and what lies between stays as it is.
    grid = -5

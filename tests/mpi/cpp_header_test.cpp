@@ -105,6 +105,13 @@ void collectives(const flx::communicator &comm) {
     comm.sendrecv(token, (rank + 1) % size, got, (rank + size - 1) % size);
     comm.barrier();
 
+    flx::vector<double> shared(100'000, rank), shared_sums(shared.size());
+    comm.allreduce(shared, shared_sums, flx::sum);
+    expect(shared_sums == flx::vector<double>(shared.size(), size * (size - 1) / 2), "sum of vectors that ranks map");
+    shared.resize(300'000, rank);
+    comm.allreduce(shared, flx::max);
+    expect(shared == flx::vector<double>(shared.size(), size - 1), "largest, in a vector that has grown");
+
     std::vector<uint16_t> too_short(2);
     expect_error([&] { comm.allreduce(in, too_short, flx::sum); }, "elements", "sizes that differ");
     expect_error([&] { comm.bcast(from_root, size); }, "root", "a wrong root");

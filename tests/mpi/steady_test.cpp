@@ -64,12 +64,25 @@ constexpr std::array<size_t, 5> kCounts = {1, 500, 5000, 60000, 300000};
 
 struct Buffers {
     std::vector<float> in, out;
-    explicit Buffers(int size) : in(kCounts.back() * size, 1.0F), out(kCounts.back() * size) {}
+    void *shared_in = nullptr;  ///< of flx_malloc
+    void *shared_out = nullptr;
+    bool shared;
+
+    Buffers(int size, bool in_flx_malloc)
+        : in(kCounts.back() * size, 1.0F), out(kCounts.back() * size), shared(in_flx_malloc) {
+        if (shared) {
+            const size_t bytes = in.size() * sizeof(float);
+            EXPECT_TRUE(succeeded(flx_malloc(bytes, &shared_in)) && succeeded(flx_malloc(bytes, &shared_out)));
+        }
+    }
+    ~Buffers() { EXPECT_TRUE(succeeded(flx_free(shared_in)) && succeeded(flx_free(shared_out))); }
+    Buffers(const Buffers &) = delete;
+    Buffers &operator=(const Buffers &) = delete;
 };
 
 flx_status_t call(Collective collective, size_t count, Buffers &buffers, flx_comm_t comm) {
-    const float *in = buffers.in.data();
-    float *out = buffers.out.data();
+    const auto *in = buffers.shared ? static_cast<const float *>(buffers.shared_in) : buffers.in.data();
+    auto *out = buffers.shared ? static_cast<float *>(buffers.shared_out) : buffers.out.data();
     switch (collective) {
         case Collective::allreduce:
             return flx_allreduce(in, out, count, FLX_F32, FLX_SUM, comm);
@@ -103,8 +116,8 @@ bool run_all(Buffers &buffers, flx_comm_t comm, int repetitions) {
     return true;
 }
 
-void expect_steady(const Comm &comm, bool count_malloc, int repetitions) {
-    Buffers buffers(world_size());
+void expect_steady(const Comm &comm, bool count_malloc, int repetitions, bool shared = false) {
+    Buffers buffers(world_size(), shared);
     ASSERT_TRUE(run_all(buffers, comm, 10)) << flx_last_error();
     const flx_counters_t before = counters();
     counted = 0;
@@ -138,6 +151,12 @@ TEST(Steady, NothingIsAllocatedOnChosenLinks) {
     ASSERT_TRUE(comm);
     // Between hosts, UCX may allocate for itself.
     expect_steady(comm, world_hosts() == 1, full() ? 1000 : 200 / world_size());
+}
+
+TEST(Steady, NothingIsAllocatedOnMemoryOfFlxMalloc) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    expect_steady(comm, world_hosts() == 1, 20, true);
 }
 
 TEST(Steady, NothingIsAllocatedOnEachLinkAlone) {

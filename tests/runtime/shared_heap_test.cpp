@@ -249,7 +249,8 @@ TEST_P(MappedRanks, CallsInRandomOrder) {
                                 call.count, call.dtype, call.op, call.root, call.seed, *mine.fused, waiter, served);
             const bool safe = call.collective != Collective::reduce_scatter_block || !call.in_place;
             const bool was_mapped = mine.peers->mapped_calls() != mapped_before;
-            const bool right = status.ok() && served == safe && buffers.intact() && (!all_in_heap || was_mapped == safe) &&
+            const bool right = status.ok() && served == safe && buffers.intact() &&
+                               (!all_in_heap || was_mapped == safe) &&
                                (!served || buffers.result() == result_of(call, rank));
             mapped += was_mapped ? 1 : 0;
             if (!right)
@@ -356,9 +357,7 @@ TEST(MappedTest, WithoutRoomForWindowsAllRanksDoWithout) {
             constexpr size_t kRoom = size_t{700} << 20;
             size_t pages = 0;
             std::ifstream("/proc/self/statm") >> pages;
-            const struct rlimit limit {
-                pages *kPage + kRoom, RLIM_INFINITY
-            };
+            const struct rlimit limit { pages *kPage + kRoom, RLIM_INFINITY };
             if (setrlimit(RLIMIT_AS, &limit) != 0 || !bootstrap.barrier().ok())
                 return;
             for (int turn = 0; turn < 2; ++turn) {
