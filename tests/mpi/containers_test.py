@@ -34,13 +34,15 @@ def check(name, said, each=(), around=()):
     done = run(mpirun([INFO], each, around))
     if done.returncode != 0 or said not in done.stdout:
         wrong.append(f"{name}: flx_info (code {done.returncode}) does not say {said!r}:\n{done.stdout}")
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        done = run(mpirun([PERF, "allreduce", "--sizes", ",".join(map(str, SIZES)), "--max-seconds", "0.02", "--json",
-                           file.name], each, around))
-        results = json.load(open(file.name, encoding="utf-8"))["results"] if done.returncode == 0 else []
-    if len(results) != len(SIZES):
-        wrong.append(f"{name}: flx_perf ended with code {done.returncode}:\n{done.stdout}")
-    wrong += [f"{name}: {row['bytes']} bytes: {row['wrong']} wrong elements" for row in results if row["wrong"]]
+    for memory in ("host", "shared"):
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            done = run(mpirun([PERF, "allreduce", "--memory", memory, "--sizes", ",".join(map(str, SIZES)), "--max-seconds",
+                               "0.02", "--json", file.name], each, around))
+            results = json.load(open(file.name, encoding="utf-8"))["results"] if done.returncode == 0 else []
+        if len(results) != len(SIZES):
+            wrong.append(f"{name}: flx_perf ended with code {done.returncode}:\n{done.stdout}")
+        wrong += [f"{name}: {row['bytes']} bytes of {memory} memory: {row['wrong']} wrong elements" for row in results
+                  if row["wrong"]]
     return wrong
 
 

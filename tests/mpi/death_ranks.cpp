@@ -109,8 +109,13 @@ flx_status_t exchange(const Setting &setting, flx_comm_t comm, std::vector<float
 
 /// Allreduces or messages until an error, or until the first rank finds that enough time has passed.
 flx_status_t loop(const Setting &setting, flx_comm_t comm, long &wrong) {
-    std::vector<float> data(setting.count);
-    std::vector<float> received;
+    const bool shared = setting.what == "shared";
+    std::vector<float> own(shared ? 0 : setting.count);
+    void *mapped = nullptr;  // the process ends with it, one way or the other
+    if (shared && flx_malloc(setting.count * sizeof(float), &mapped) != FLX_SUCCESS)
+        return FLX_ERR_SYSTEM;
+    float *data = shared ? static_cast<float *>(mapped) : own.data();
+    std::vector<float> sent, received;
     const float expected = static_cast<float>(setting.size * (setting.size + 1) / 2);
     const auto end = steady_clock::now() + setting.after + kQuiet + (setting.event == "late" ? kLate : milliseconds(0));
     bool slept = setting.event != "late" || setting.rank != setting.victim;
@@ -124,13 +129,13 @@ flx_status_t loop(const Setting &setting, flx_comm_t comm, long &wrong) {
             slept = true;
         }
         flx_status_t status = FLX_SUCCESS;
-        if (setting.what == "allreduce") {
-            data.assign(setting.count, static_cast<float>(setting.rank + 1));
-            status = flx_allreduce(FLX_IN_PLACE, data.data(), setting.count, FLX_F32, FLX_SUM, comm);
-            for (const float value : data)
-                wrong += status == FLX_SUCCESS && value != expected;
+        if (setting.what == "allreduce" || shared) {
+            std::fill_n(data, setting.count, static_cast<float>(setting.rank + 1));
+            status = flx_allreduce(FLX_IN_PLACE, data, setting.count, FLX_F32, FLX_SUM, comm);
+            for (size_t i = 0; i < setting.count; ++i)
+                wrong += status == FLX_SUCCESS && data[i] != expected;
         } else {
-            status = exchange(setting, comm, data, received, wrong);
+            status = exchange(setting, comm, sent, received, wrong);
         }
         if (status != FLX_SUCCESS)
             return status;

@@ -133,6 +133,7 @@ def main():
     cases += [("stop", 3, 1, 32), ("stop", 4, 1, 1 << 20), ("stop", 4, 2, 1 << 20)]
     cases += [("pause", 3, 1, 1 << 20), ("pause", 4, 2, 1 << 20), ("late", 3, 1, 32), ("late", 4, 2, 1 << 20)]
     cases = [(*case, "allreduce") for case in cases]
+    cases.append(("kill", 4, 1, 8 << 20, "shared"))  # an allreduce in memory that ranks have mapped
     # Messages that are fetched from where they lie: it is their sender that dies, their receiver, or one that is both.
     cases += [("kill", 2, 1, 4 << 20, "from"), ("kill", 2, 1, 4 << 20, "to"), ("kill", 3, 1, 1 << 20, "ring")]
     if options.seeds > 1:
