@@ -18,7 +18,7 @@ constexpr size_t kLine = 64;
 /// Of a sum, what is written to one output and stays for the others.
 constexpr size_t kSum = 16 * 1024;
 /// What is written for a call of so many bytes does not stay in a core's cache, or nobody reads it there: past it.
-constexpr size_t kStreamBytes = size_t{1} << 20;
+constexpr size_t kStreamBytes = size_t{2} << 20;
 
 void copy(void *to, const void *from, size_t bytes, bool stream) {
     if (stream)

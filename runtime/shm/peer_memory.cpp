@@ -1,5 +1,6 @@
 #include "peer_memory.h"
 
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -142,11 +143,6 @@ bool PeerMemory::reachable(const void *memory, size_t bytes) {
     return true;
 }
 
-bool PeerMemory::lets_reach(const void *memory, size_t bytes) {
-    huge_pages_.used(memory, bytes);
-    return reachable(memory, bytes);
-}
-
 PeerMemory::Touched PeerMemory::touched(const Call &call) const {
     const size_t bytes = call.count * call.element;
     const size_t part = call.block(ranks_, rank_).count * call.element;
@@ -171,8 +167,23 @@ PeerMemory::Touched PeerMemory::touched(const Call &call) const {
 
 /// Whether others reach what they need of this rank's buffers, and it is not written before they have it.
 bool PeerMemory::reachable(const Call &call, const Touched &touched) {
-    return by_kernel_ && !touched.unsafe && lets_reach(call.in, touched.in) && lets_reach(call.out, touched.out);
+    return by_kernel_ && !touched.unsafe && reachable(call.in, touched.in) && reachable(call.out, touched.out);
 }
+
+namespace {
+
+/// The kernel takes memory near to whoever touches it first, which shall be its owner: what it has not yet touched
+/// others may soon write.
+void touch(uintptr_t begin, size_t bytes) {
+#ifndef MADV_POPULATE_WRITE  // Linux 5.14; older ones do not know it, and take it as it comes
+    constexpr int MADV_POPULATE_WRITE = 23;
+#endif
+    constexpr uintptr_t kPage = 4096;
+    const uintptr_t from = begin / kPage * kPage;
+    madvise(reinterpret_cast<void *>(from), begin + bytes - from, MADV_POPULATE_WRITE);
+}
+
+}  // namespace
 
 /// What was looked up holds until pieces of the heap come or go.
 uint64_t PeerMemory::heap_offset(const void *memory, size_t bytes) {
@@ -183,12 +194,20 @@ uint64_t PeerMemory::heap_offset(const void *memory, size_t bytes) {
     if (version != places_version_)
         places_.fill({});
     places_version_ = version;
-    for (const SharedHeap::Place &place : places_)
-        if (place.has(memory))
-            return place.offset_of(memory, bytes);
-    SharedHeap::Place &place = places_[next_place_++ % places_.size()];
-    place = heap.place_of(memory);
-    return place.offset_of(memory, bytes);
+    auto *found = std::ranges::find_if(places_, [&](const Known &known) { return known.place.has(memory); });
+    if (found == places_.end()) {
+        found = &places_[next_place_++ % places_.size()];
+        *found = {heap.place_of(memory)};
+    }
+    const uint64_t offset = found->place.offset_of(memory, bytes);
+    const auto begin = reinterpret_cast<uintptr_t>(memory);
+    if (offset != SharedHeap::kNowhere && (begin < found->touched.begin || begin + bytes > found->touched.end)) {
+        touch(begin, bytes);
+        const bool first = found->touched.end == 0;
+        found->touched.begin = first ? begin : std::min(begin, found->touched.begin);
+        found->touched.end = std::max(begin + bytes, found->touched.end);
+    }
+    return offset;
 }
 
 Status PeerMemory::run(Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
@@ -220,6 +239,10 @@ Status PeerMemory::run(Collective collective, const void *in, void *out, size_t 
         mine.heap_end = SharedHeap::of_process().end();
     }
     mine.reachable = by_kernel && reachable(call, shown);
+    if (mine.reachable != 0 && mine.mapped == 0) {  // where all is mapped, pages do not matter
+        huge_pages_.used(call.in, shown.in);
+        huge_pages_.used(call.out, shown.out);
+    }
     FLX_TRY(fused.allgather(&mine, cards_.data(), sizeof mine, signature, waiter));
     constexpr uint32_t kSkipped = 15;
     skips_ = std::ranges::any_of(cards_, [](const Card &card) { return card.has_heap != 0; }) ? 0 : kSkipped;

@@ -107,8 +107,6 @@ class PeerMemory {
     Status reduce_region(const Call &call);
     Status scan(const Call &call);
     [[nodiscard]] bool reachable(const Call &call, const Touched &touched);
-    /// Of memory of a collective's call.
-    bool lets_reach(const void *memory, size_t bytes);
     Status allgather(const Call &call);
     Status gather(const Call &call);
     Status scatter(const Call &call);
@@ -129,8 +127,12 @@ class PeerMemory {
     std::vector<uint64_t> window_end_;  ///< how much of its heap is mapped
     uint32_t skips_ = 0;
     uint64_t mapped_calls_ = 0;
-    std::array<SharedHeap::Place, 16> places_{};  ///< where calls' buffers were, in and out of the heap
-    uint64_t places_version_ = 0;                 ///< of the heap then
+    struct Known {
+        SharedHeap::Place place;
+        Range touched{};  ///< by this rank
+    };
+    std::array<Known, 16> places_{};  ///< where calls' buffers were, in and out of the heap
+    uint64_t places_version_ = 0;     ///< of the heap then
     size_t next_place_ = 0;
     size_t block_bytes_;
     std::vector<std::byte> blocks_;  ///< one block per rank

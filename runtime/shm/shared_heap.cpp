@@ -93,6 +93,10 @@ Status SharedHeap::open_file() {
     struct rlimit limit {};
     length_ = getrlimit(RLIMIT_FSIZE, &limit) == 0 ? std::min<uint64_t>(kLongest, limit.rlim_cur) : kLongest;
     length_ = length_ / kPage * kPage;
+    if (length_ == 0) {
+        errno = EFBIG;
+        return refused("making a file in memory", fd);
+    }
     struct stat made {};
     if (fchmod(fd, 0600) != 0 || ftruncate(fd, static_cast<off_t>(length_)) != 0 ||
         pwrite(fd, address.key.data(), sizeof address.key, 0) != sizeof address.key ||

@@ -221,7 +221,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, MappedRanks, ::testing::Range(1, 5));
 /// some of them. Results do not depend on it, and neither does whether it is served, where the kernel may help.
 TEST_P(MappedRanks, CallsInRandomOrder) {
     const int ranks = GetParam();
-    constexpr size_t kMostBytes = 1'500'000;  // beyond which stores go past the cache
+    constexpr size_t kMostBytes = 3'000'000;  // beyond which stores go past the cache
     constexpr size_t kCalls = 60;
     std::atomic<int> failed{0};
     HeapResource in_heap;
