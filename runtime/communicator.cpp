@@ -97,11 +97,13 @@ Status Communicator::carry_out_by(const Call &call) {
     count_shared(call);
     if (way_ == Way::fused)
         return run_fused(call, waiter);
-    if (way_ == Way::fetched || may_be_mapped(operation)) {
+    const bool by_kernel = way_ == Way::fetched;
+    if (by_kernel || may_be_mapped(operation)) {
         bool served = false;
+        way_ = Way::fetched;  // which is asked whom it waits for
         FLX_TRY(peer_memory_->run(operation.collective, operation.in, operation.out, operation.count, operation.dtype,
                                   operation.op, operation.root, operation.signature, *fused_, waiter, served,
-                                  call.blocks, way_ == Way::fetched));
+                                  call.blocks, by_kernel));
         if (served)
             return {};
         if (!shm::Stream::serves(operation.collective)) {

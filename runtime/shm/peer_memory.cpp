@@ -238,7 +238,7 @@ Status PeerMemory::run(Collective collective, const void *in, void *out, size_t 
                       (shown.out == 0 || mine.out_offset != SharedHeap::kNowhere);
         mine.heap_end = SharedHeap::of_process().end();
     }
-    mine.reachable = by_kernel && reachable(call, shown);
+    mine.reachable = by_kernel && (mine.mapped != 0 ? by_kernel_ : reachable(call, shown));
     if (mine.reachable != 0 && mine.mapped == 0) {  // where all is mapped, pages do not matter
         huge_pages_.used(call.in, shown.in);
         huge_pages_.used(call.out, shown.out);
