@@ -222,7 +222,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, MappedRanks, ::testing::Range(1, 5));
 TEST_P(MappedRanks, CallsInRandomOrder) {
     const int ranks = GetParam();
     constexpr size_t kMostBytes = 3'000'000;  // beyond which stores go past the cache
-    constexpr size_t kCalls = 60;
+    constexpr size_t kCalls = 36;
     std::atomic<int> failed{0};
     HeapResource in_heap;
     run_group(ranks, [&](Bootstrap &bootstrap) {
