@@ -150,7 +150,8 @@ Status Communicator::choose_ways(const Communicator *parent) {
     way_ = Way::fused;  // which is asked whom it waits for
     Waiter waiter(wait_policy_, *this);
     size_t tried = 0;
-    Status status = shm::try_ways(*bootstrap_, *fused_, *stream_, fetches() ? peer_memory_.get() : nullptr, waiter, budget_ns, ways_, tried);
+    Status status = shm::try_ways(*bootstrap_, *fused_, *stream_, fetches() ? peer_memory_.get() : nullptr, waiter,
+                                  budget_ns, ways_, tried);
     way_ = Way::scheduled;
     if (rank_ == 0)
         log().info("ways through shared memory were tried up to {} bytes", tried);

@@ -136,8 +136,10 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
                  "the call that does not wait, beside a computation that takes as long; with FLX_PROGRESS_THREAD=on "
                  "unless it is set; --iterations rounds, else 9");
     app.add_flag("--in-place", options.in_place, "input and output share memory");
-    app.add_option("--memory", memory, "host; shared: of flx_malloc, for all sides; or device: GPU memory, each rank on the GPU of its place on "
-                   "its host")
+    app.add_option(
+           "--memory", memory,
+           "host; shared: of flx_malloc, for all sides; or device: GPU memory, each rank on the GPU of its place on "
+           "its host")
         ->capture_default_str();
     bool unregistered = false;
     app.add_flag("--unregistered", unregistered, "device: outputs are not registered with FLX");

@@ -276,10 +276,9 @@ std::string csv_of(const Results &results) {
     }
     text += "\n";
     for (const Result &result : results.results) {
-        text +=
-            fmt::format("{},{},{},{},{},{},{},{},{},{}", name_of(options.collective),
-                        memory_name(options), type_text(options), op_text(options), results.machine.ranks,
-                        result.bytes, result.algorithm, result.us.median, result.us.low, result.us.high);
+        text += fmt::format("{},{},{},{},{},{},{},{},{},{}", name_of(options.collective), memory_name(options),
+                            type_text(options), op_text(options), results.machine.ranks, result.bytes, result.algorithm,
+                            result.us.median, result.us.low, result.us.high);
         if (result.peer) {
             const Summary &us = result.peer->us;
             text += fmt::format(",{},{},{},{},{}", options.against_nccl ? "nccl" : "mpi", us.median, us.low, us.high,
