@@ -174,6 +174,8 @@ class Communicator final : private Router, private Watch {
     Status measure(const Communicator *parent);
     Status measure_ring(int next, int previous, double budget_ms, std::span<LinkMeasured, kMaxLinks> found);
     static LinkMeasured mean_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place);
+    static LinkMeasured among(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place,
+                              const LinkMeasured &own);
     void find_sharing(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all);
     static double small_ns(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place);
     Status own_rail();

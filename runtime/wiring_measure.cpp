@@ -83,7 +83,8 @@ Status Communicator::measure(const Communicator *parent) {
     FLX_TRY(bootstrap_->allgather(mine.data(), sizeof mine, all.data()));
     for (size_t l = 0; l < links_.size(); ++l) {
         links_[l].near = mean_of(all, l);
-        links_[l].far = mine[kMaxLinks + l].done ? mine[kMaxLinks + l] : mean_of(all, kMaxLinks + l);
+        links_[l].far =
+            mine[kMaxLinks + l].done ? among(all, kMaxLinks + l, mine[kMaxLinks + l]) : mean_of(all, kMaxLinks + l);
         links_[l].near.small_ns = small_ns(all, l);
         links_[l].far.small_ns = small_ns(all, kMaxLinks + l);
     }
@@ -178,6 +179,40 @@ LinkMeasured Communicator::mean_of(const std::vector<std::array<LinkMeasured, 2 
     if (ranks == 0)
         return mean;
     return {true, mean.latency_ns / ranks, mean.bytes_per_ns / ranks, mean.together_bytes_per_ns / ranks};
+}
+
+/// What is believed of a rail of this rank at first: the median of what all ranks found of that rail. A probe of some
+/// ms is off by a fifth on a machine that is a little busy, and where one rank's shares are off all wait for it.
+LinkMeasured Communicator::among(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place,
+                                 const LinkMeasured &own) {
+    constexpr double kAlike = 1.5;
+    std::vector<double> values;
+    const auto median = [&](double LinkMeasured::*what) {
+        values.clear();
+        for (const auto &rank : all)
+            if (rank[place].done && rank[place].*what > 0)
+                values.push_back(rank[place].*what);
+        if (values.empty())
+            return own.*what;
+        std::sort(values.begin(), values.end());
+        return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+    };
+    const auto measured = std::ranges::count_if(all, [&](const auto &rank) { return rank[place].done; });
+    const double alone = median(&LinkMeasured::bytes_per_ns);
+    const double together = median(&LinkMeasured::together_bytes_per_ns);
+    LinkMeasured result = own;
+    for (const auto &rank : all)
+        if (rank[place].done && rank[place].latency_ns > 0)
+            result.latency_ns = std::min(result.latency_ns, rank[place].latency_ns);
+    // No burst lasts for all of a probe: one that is much faster is so. One that looks much slower may be, or its rank
+    // had no core; of two that differ so who is right cannot be told.
+    const bool faster = own.bytes_per_ns > kAlike * alone && own.together_bytes_per_ns > kAlike * together;
+    const bool slower = own.bytes_per_ns * kAlike < alone && own.together_bytes_per_ns * kAlike < together;
+    if (faster || (slower && measured < 3))
+        return result;
+    result.bytes_per_ns = alone;
+    result.together_bytes_per_ns = together;
+    return result;
 }
 
 /// What a chunk of 4 KiB takes, by the best that any rank measured: what disturbs makes a link look slower, never
