@@ -285,7 +285,8 @@ Status Executor::opened() {
     all_bytes_ = open_bytes_;
     brief_ = open_bytes_ <= kBriefBytes;
     came_ = 0;
-    began_ns_ = open_bytes_ >= kTimedBytes ? now_ns() : 0;
+    as_planned_ = movable_ && all_brief();
+    began_ns_ = open_bytes_ >= kTimedBytes || as_planned_ ? now_ns() : 0;
     inbox_.join(*this);
     inbox_.moved();
     note(TraceKind::begins);
@@ -309,10 +310,12 @@ Status Executor::opened() {
 
 Status Executor::step(bool &any_moved) {
     bool moved = false;
-    if (movable_)
+    if (as_planned_ && now_ns() - began_ns_ > kBriefNs)
+        as_planned_ = false;
+    if (movable_ && !as_planned_)
         look_at_paces();
     FLX_TRY(advance(moved));
-    if (movable_)
+    if (movable_ && !as_planned_)
         FLX_TRY(move_cells(moved));
     FLX_TRY(take_arrivals(moved));
     if (held_count_ != 0)

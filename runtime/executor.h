@@ -104,6 +104,11 @@ class Executor {
     }
 
   private:
+    /// For so long an operation that should take less goes as the vectors say. Of so brief a one acknowledgements,
+    /// which come when processes have a core, say less than what many before have shown; and a link that has nothing
+    /// more to do for a moment, since a shaper let its burst pass, would take what it can only deliver later.
+    static constexpr int64_t kBriefNs = 10'000'000;
+
     struct Cursor {  // what is left to send of one slice
         int link;
         uint32_t next;
@@ -175,6 +180,7 @@ class Executor {
     [[nodiscard]] Cursor *slowest_cursor(uint32_t index, int taker, double &end_ns);
     Status send_run(uint32_t index, Cursor &cursor, int link, uint32_t first, uint32_t cells, bool &moved);
     Status link_failed(int link, int peer);
+    [[nodiscard]] bool all_brief() const;
     void look_at_paces();
     [[nodiscard]] static bool busy_until_end(const Side &side, const Lane &lane, size_t more);
     [[nodiscard]] static double end_ns(const Lane &lane, size_t more);
@@ -215,11 +221,12 @@ class Executor {
     const std::vector<algorithms::Step> *steps_ = nullptr;
     const std::vector<int> *peers_ = nullptr;
     size_t element_bytes_ = 1;
-    bool movable_ = false;    // cells may move between links
-    bool stream_ = false;     // results are too large to stay in the cache
-    uint32_t link_mask_ = 0;  // links that may carry something of this operation
-    bool brief_ = false;      // short, and nothing of it waits for an acknowledgement
-    uint32_t came_ = 0;       // links over which chunks of it came
+    bool movable_ = false;     // cells may move between links
+    bool as_planned_ = false;  // but do not yet
+    bool stream_ = false;      // results are too large to stay in the cache
+    uint32_t link_mask_ = 0;   // links that may carry something of this operation
+    bool brief_ = false;       // short, and nothing of it waits for an acknowledgement
+    uint32_t came_ = 0;        // links over which chunks of it came
     uint32_t open_steps_ = 0;
     uint64_t open_bytes_ = 0;  // of all steps, not done
     uint64_t all_bytes_ = 0;

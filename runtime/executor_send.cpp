@@ -21,13 +21,21 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kEnough = 1 + 1.0 / 16;  // of the time until the end
-/// Of an operation of less than this a link's acknowledgements, which come when processes have a core, say less than
-/// what many operations before have shown.
-constexpr double kBriefNs = 10e6;
 /// Pieces smaller than this cost more than an even end is worth.
 constexpr size_t kLeastMove = 8 * 1024;
 
 }  // namespace
+
+/// Whether links that deliver as they did before need less than kBriefNs. Not where some only take what others leave.
+bool Executor::all_brief() const {
+    return std::ranges::all_of(*peers_, [this](int peer) {
+        const Side &side = sides_[peer];
+        for (uint32_t mask = side.sharing; mask != 0; mask &= mask - 1)
+            if (lane(peer, std::countr_zero(mask)).believed <= 0)
+                return false;
+        return static_cast<double>(side.bytes) <= side.believed * static_cast<double>(kBriefNs);
+    });
+}
 
 /// How the links towards each peer do now.
 void Executor::look_at_paces() {
@@ -36,7 +44,7 @@ void Executor::look_at_paces() {
         side.end_ns = 0;
         if (std::popcount(side.sharing) < 2)
             continue;
-        const bool brief = static_cast<double>(side.bytes) < side.believed * kBriefNs;
+        const bool brief = static_cast<double>(side.bytes) < side.believed * static_cast<double>(kBriefNs);
         double rates = 0;
         double bytes = 0;
         bool known = true;
@@ -118,6 +126,7 @@ Status Executor::link_failed(int link, int peer) {
         return {};
     side.lost |= 1U << link;
     movable_ = true;
+    as_planned_ = false;
     for (uint32_t mask = side.may; mask != 0; mask &= mask - 1)
         link_mask_ |= mask & -mask;
     router_.lost(link, peer);
