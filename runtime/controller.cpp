@@ -90,15 +90,6 @@ float median(std::span<float> values) {
 
 }  // namespace
 
-/// A link as water-filling sees it.
-struct Controller::Lane {
-    double latency = 0;
-    double rate = 0;  // > 0
-    double cost = 0;  // 1 / rate
-    int link = 0;
-    double preference = 0;
-};
-
 int size_class(size_t bytes) {
     return bytes == 0 ? 0 : std::min(static_cast<int>(std::bit_width(bytes)) - 1, kSizeClasses - 1);
 }
@@ -245,6 +236,7 @@ void Controller::choose_links(std::span<const LinkEstimate> links) {
             seed.cost = 1 / rate;
             seed.spread = kSeedSpread * seed.cost;
             seed.count = static_cast<uint8_t>(kSeedSamples);
+            links_[i].sure = seed.cost;
         }
     }
     urgent_ = true;  // a link that the probe thought too slow is offered a share in the first operations
@@ -260,7 +252,8 @@ const PartitionVector &Controller::vector(size_t bytes, int phase) const {
 }
 
 /// The links that are on (and `extra`, if ≥ 0) with what is believed of them, by rising latency.
-int Controller::lanes(int slot, int extra, std::array<Lane, kMaxLinks> &out) const {
+int Controller::lanes(int index, int extra, std::array<Lane, kMaxLinks> &out) const {
+    const int slot = slot_of(index, kBands);
     int count = 0;
     const auto add = [&](int link) {
         const Estimate &believed = estimate(slot, link);
@@ -290,20 +283,22 @@ int Controller::lanes(int slot, int extra, std::array<Lane, kMaxLinks> &out) con
                 out[k].rate = slowest > 0 ? slowest : 1;
                 out[k].cost = 1 / out[k].rate;
             }
+    if (is_brief(slot, class_bytes(index)))
+        steady(std::span(out).first(static_cast<size_t>(count)));
     return count;
 }
 
 double Controller::finish_time(int index, int extra) const {
     std::array<Lane, kMaxLinks> active;
     std::array<double, kMaxLinks> share;
-    const int count = lanes(slot_of(index, kBands), extra, active);
+    const int count = lanes(index, extra, active);
     return water_fill(active, count, class_bytes(index), options_.min_gain, share.data());
 }
 
 double Controller::finish_without(int index, int link) const {
     std::array<Lane, kMaxLinks> active;
     std::array<double, kMaxLinks> share;
-    int count = lanes(slot_of(index, kBands), -1, active);
+    int count = lanes(index, -1, active);
     count = static_cast<int>(
         std::remove_if(active.begin(), active.begin() + count, [link](const Lane &lane) { return lane.link == link; }) -
         active.begin());
@@ -322,7 +317,7 @@ bool Controller::refresh(int index, bool always) {
     }
     std::array<Lane, kMaxLinks> active;
     std::array<double, kMaxLinks> sorted;
-    const int count = lanes(slot_of(index, kBands), -1, active);
+    const int count = lanes(index, -1, active);
     const double bytes = class_bytes(index);
     const double finish = water_fill(active, count, bytes, options_.min_gain, sorted.data());
     if (!always) {
@@ -482,6 +477,7 @@ void Controller::forget_probe() {
             continue;
         for (auto &slot : estimates_)
             slot[link] = {};
+        state.sure = 0;
         state.standing = Standing::on;
     }
     members_changed();
@@ -542,7 +538,9 @@ bool Controller::learn(int slot, int link, const LinkSample &sample, double dela
         believed.run_busy += static_cast<double>(sample.busy_ns);
         believed.run_far = believed.run_far && far;
         const int length = std::abs(believed.run);
-        if (length >= 3 || (length == 2 && believed.run_far)) {
+        // What is not far off, and perhaps only a burst or a late acknowledgement, need not be followed at once.
+        const bool jumps = side < 0 || believed.run_far || believed.run_busy >= options_.burst_ns;
+        if (jumps && (length >= 3 || (length == 2 && believed.run_far))) {
             const double found = believed.run_sum / length;
             believed.run = 0;
             if (believed.run_busy < options_.burst_ns) {
@@ -592,14 +590,18 @@ bool Controller::observe(size_t bytes, int phase, std::span<const LinkSample> sa
     const double delay = options_.burst_ns > 0 ? common_delay(slot, samples, offered) : 1;
     bool moved = false;
     uint64_t total = 0, busiest = 0;
+    for (const LinkSample &sample : samples.first(static_cast<size_t>(count)))
+        total += sample.bytes;
+    const bool brief = is_brief(slot, static_cast<double>(total));
     for (int i = 0; i < count; ++i) {
         if (samples[i].bytes == 0)
             continue;
-        total += samples[i].bytes;
         busiest = std::max(busiest, samples[i].busy_ns);
         if (i != offered && usable(i))
             moved |= learn(slot, i, samples[i], delay);
     }
+    if (!brief)
+        make_sure(slot);
     if (options_.frozen || on_count_ == 0)
         return false;
     if (offered >= 0)

@@ -122,6 +122,7 @@ class Controller {
     struct LinkState {
         double latency = 0;
         double preference = 0;
+        double sure = 0;                                           // ns per byte, by the probe and by long operations
         double gain = 0;                                           // what it was found to add, relative to rest
         double needed = 0;                                         // what it would have had to add
         double rest = 0;                                           // rate of those that were on then, bytes/ns
@@ -161,9 +162,20 @@ class Controller {
         std::array<float, kCosts> costs{};
     };
 
-    struct Lane;
+    /// A link as water-filling sees it.
+    struct Lane {
+        double latency = 0;
+        double rate = 0;  // > 0
+        double cost = 0;  // 1 / rate
+        int link = 0;
+        double preference = 0;
+    };
+
     void choose_links(std::span<const LinkEstimate> links);
-    int lanes(int slot, int extra, std::array<Lane, kMaxLinks> &out) const;
+    [[nodiscard]] bool is_brief(int slot, double bytes) const;
+    void make_sure(int slot);
+    void steady(std::span<Lane> lanes) const;
+    int lanes(int index, int extra, std::array<Lane, kMaxLinks> &out) const;
     double finish_time(int index, int extra) const;
     double finish_without(int index, int link) const;
     double common_delay(int slot, std::span<const LinkSample> samples, int offered);

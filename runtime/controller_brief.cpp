@@ -1,0 +1,74 @@
+/// Brief operations: what they show of links is mostly noise, so their shares come from what longer ones showed.
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <span>
+
+#include "controller.h"
+
+namespace flx {
+namespace {
+
+// docs/controller.md says why each has its value.
+constexpr double kBriefNs = 10e6;    // operations that should take less are brief
+constexpr double kUnsureSlow = 1.6;  // factors to which what they show of a rate is not believed,
+constexpr double kUnsureFast = 2;    // as bursts make links look faster
+constexpr double kFellFar = 4;       // factor by which a link is slowed that is expected back
+
+}  // namespace
+
+/// Whether links that deliver as believed carry so much in so short a time that a link which is not full shows no rate
+/// of its own: bursts pass at any speed, and acknowledgements come when processes have a core.
+bool Controller::is_brief(int slot, double bytes) const {
+    if (options_.burst_ns <= 0)
+        return false;
+    double rates = 0;
+    for (int k = 0; k < on_count_; ++k)
+        rates += estimate(slot, on_links_[k]).rate();
+    return bytes < rates * kBriefNs;
+}
+
+/// Rates for a brief operation: those that are sure, as long as what brief ones showed does not contradict them. What
+/// is learnt from bursts and late acknowledgements wanders, on each rank elsewhere, and the slowest rank's shares make
+/// the time of all.
+void Controller::steady(std::span<Lane> lanes) const {
+    std::array<double, kMaxLinks> ratio{};
+    size_t known = 0;
+    for (const Lane &lane : lanes)
+        if (links_[lane.link].sure > 0)
+            ratio[known++] = links_[lane.link].sure * lane.rate;
+    if (known < 2)
+        return;
+    // All may be slower alike, as where several routes share them.
+    std::array<double, kMaxLinks> sorted = ratio;
+    std::nth_element(sorted.begin(), sorted.begin() + known / 2, sorted.begin() + known);
+    const double common = sorted[known / 2];
+    for (Lane &lane : lanes) {
+        const double sure = links_[lane.link].sure;
+        if (sure <= 0)
+            continue;
+        const double off = sure * lane.rate / common;
+        // Continuous: between a factor and its square ever more of it is believed.
+        const double beyond = off > 1 ? std::max(1.0, off / kUnsureFast) : std::min(1.0, off * kUnsureSlow);
+        const double counts = off > 1 ? std::min(off, beyond * beyond) : std::max(off, beyond * beyond);
+        lane.rate = common / sure * counts;
+        lane.cost = 1 / lane.rate;
+    }
+}
+
+/// Takes over what long operations show. A link that fell far behind the others keeps what it had beside them: what is
+/// so much slower is believed anyway, and when it returns this is what it returns to.
+void Controller::make_sure(int slot) {
+    const auto now_of = [&](int link) { return estimates_[slot][link].own ? estimates_[slot][link].cost : 0; };
+    double common = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < count_; ++i)
+        if (links_[i].sure > 0 && now_of(i) > 0)
+            common = std::min(common, now_of(i) / links_[i].sure);
+    for (int i = 0; i < count_; ++i) {
+        LinkState &link = links_[i];
+        if (const double now = now_of(i); now > 0)
+            link.sure = link.sure > 0 && now > kFellFar * common * link.sure ? common * link.sure : now;
+    }
+}
+
+}  // namespace flx
