@@ -104,10 +104,13 @@ class Executor {
     }
 
   private:
-    /// For so long an operation that should take less goes as the vectors say. Of so brief a one acknowledgements,
-    /// which come when processes have a core, say less than what many before have shown; and a link that has nothing
-    /// more to do for a moment, since a shaper let its burst pass, would take what it can only deliver later.
+    /// Of an operation that should take less than this a link's acknowledgements, which come when processes have a
+    /// core, say less than what many operations before have shown.
     static constexpr int64_t kBriefNs = 10'000'000;
+    /// And one that should take less than this goes as the vectors say until it has taken kBriefNs: a link that has
+    /// nothing more to do for a moment, since a shaper let its burst pass, would take what it can only deliver later.
+    /// In longer ones cells that move make up for what is not quite right in a vector.
+    static constexpr int64_t kPlannedNs = 6'000'000;
 
     struct Cursor {  // what is left to send of one slice
         int link;
