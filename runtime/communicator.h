@@ -382,7 +382,6 @@ class Communicator final : private Router, private Watch {
     std::vector<Link *> executor_links_;
     std::unique_ptr<Inbox> inbox_;
     std::unique_ptr<Eager> eager_;  ///< null where more than shared memory may carry messages
-    Following following_;           ///< of what carry_rooted() carries
     std::vector<std::unique_ptr<Executor>> executors_;
     std::vector<Executor *> idle_executors_;
     std::vector<std::unique_ptr<Pending>> pendings_;

@@ -299,18 +299,12 @@ bool Communicator::carry_rooted(const Call &call, uint32_t &steps) {
         if (all && kind == StepKind::copy) {
             std::memcpy(to, from, bytes);
         } else if (all && bytes != 0 && kind == StepKind::send) {
-            following_.said();
             while (!(all = eager_->send(peer, sequence, from, bytes)) && --turns > 0)
                 pause_at_once();
         } else if (all && bytes != 0) {
-            Eager::Got got = eager_->receive(peer, sequence, to, bytes);
-            if (got == Eager::Got::nothing && wait_policy_.spins > 0)
-                following_.missed();
-            following_.took();
-            while (got == Eager::Got::nothing && --turns > 0) {
+            Eager::Got got;
+            while ((got = eager_->receive(peer, sequence, to, bytes)) == Eager::Got::nothing && --turns > 0)
                 pause_at_once();
-                got = eager_->receive(peer, sequence, to, bytes);
-            }
             all = got == Eager::Got::message;
         }
         steps += all ? 1 : 0;

@@ -141,10 +141,6 @@ struct Communicator::WakeThread {
 };
 
 Status Communicator::run_now(const Call &call) {
-    const bool rooted =
-        call.operation.collective == Collective::gatherv || call.operation.collective == Collective::scatterv;
-    if (!rooted)
-        following_.said();
     Choice choice = choose(call, false);
     if (choice.way != Way::scheduled && choice.way != Way::exchanged) {
         FLX_TRY(drain());
@@ -165,6 +161,8 @@ Status Communicator::run_now(const Call &call) {
         choice = choose(call, true);
     }
     uint32_t carried = 0;
+    const bool rooted =
+        call.operation.collective == Collective::gatherv || call.operation.collective == Collective::scatterv;
     if (rooted && carry_rooted(call, carried))
         return {};
     Pending &pending = acquire();

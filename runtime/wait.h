@@ -80,9 +80,6 @@ class Waiter {
         return nap();
     }
 
-    /// Whether this rank has a core to itself.
-    [[nodiscard]] bool spins() const { return policy_.spins > 0; }
-
     Status pause() {
         ++turns_;
         if (turns_ <= policy_.spins) {
@@ -106,25 +103,6 @@ class Waiter {
     int64_t began_ns_ = 0;
     int64_t checked_ns_ = 0;
     int64_t looked_ns_ = 0;  ///< after the last nap that something ended
-};
-
-/// A rank that takes what another sends, time after time, and says nothing back. If it looks for what is not there yet,
-/// the sender waits for that cache line, and it waits for it in turn; so, after a few such waits in a row, it stays
-/// away for a moment, in which several may come.
-class Following {
-  public:
-    void said() { row_ = 0; }
-    void took() { row_ += row_ < kFew ? 1 : 0; }
-    /// A first look found nothing.
-    void missed() const {
-        for (int turn = 0; row_ == kFew && turn < kAway; ++turn)
-            cpu_relax();
-    }
-
-  private:
-    static constexpr int kFew = 16;
-    static constexpr int kAway = 8;
-    int row_ = 0;
 };
 
 }  // namespace flx

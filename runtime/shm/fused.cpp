@@ -149,7 +149,6 @@ void Fused::show(const void *data, size_t bytes, uint32_t signature) {
 void Fused::show_written(size_t bytes, uint32_t signature) {
     Board &mine = board(rank_, number_);
     shown_in_[number_ % kBoards] = number_;
-    following_.said();
     if (bytes > kShortBytes)
         shown_long_[number_ % kPayloads] = number_;
     else if (bytes > kInlineBytes)
@@ -186,13 +185,6 @@ Status Fused::await(int rank, uint32_t signature, Waiter &waiter) {
             "operation {}; all ranks must call alike (FLX_CHECK=1 says what differs)",
             rank, number_);
     return {};
-}
-
-Status Fused::follow(int rank, uint32_t signature, Waiter &waiter) {
-    if (waiter.spins() && board(rank, number_).number.load(std::memory_order_acquire) != number_)
-        following_.missed();
-    following_.took();
-    return await(rank, signature, waiter);
 }
 
 Status Fused::await_all(uint32_t signature, Waiter &waiter) {
@@ -503,7 +495,7 @@ Status Fused::scatter(const void *in, void *out, size_t block_bytes, int root, u
         if (own != out)
             std::memcpy(out, own, block_bytes);
     } else {
-        FLX_TRY(follow(root, signature, waiter));
+        FLX_TRY(await(root, signature, waiter));
         const auto *theirs = static_cast<const std::byte *>(shown(root, block_bytes * ranks_));
         std::memcpy(out, theirs + rank_ * block_bytes, block_bytes);
     }
@@ -535,7 +527,7 @@ Status Fused::bcast(void *buffer, size_t bytes, int root, uint32_t signature, Wa
     if (rank_ == root) {
         show(buffer, bytes, signature);
     } else {
-        FLX_TRY(follow(root, signature, waiter));
+        FLX_TRY(await(root, signature, waiter));
         if (bytes != 0)
             std::memcpy(buffer, shown(root, bytes), bytes);
     }

@@ -94,8 +94,6 @@ class Fused {
     void show_blocks(const std::byte *from, std::span<const int> ranks, size_t block_bytes, uint32_t signature);
     void take_blocks(std::byte *to, std::span<const int> ranks, size_t block_bytes) const;
     Status await(int rank, uint32_t signature, Waiter &waiter);
-    /// Of what one rank shows to others, who show nothing.
-    Status follow(int rank, uint32_t signature, Waiter &waiter);
     Status await_all(uint32_t signature, Waiter &waiter);
     /// All ranks' blocks in rank order, `own` for this rank's; they are shown, or will be.
     Status collect(void *out, const void *own, size_t block_bytes, uint32_t signature, Waiter &waiter);
@@ -118,8 +116,7 @@ class Fused {
     int ranks_;
     size_t payload_bytes_;
     Bells *bells_;
-    uint64_t number_ = 0;  ///< of the current operation
-    Following following_;
+    uint64_t number_ = 0;        ///< of the current operation
     uint64_t read_through_ = 0;  ///< all ranks are known to have ended operations up to this one
     uint64_t ring_ = 0;          ///< how many operations the current one's kind of memory holds
     uint64_t told_ = 0;          ///< this rank has said that it ended operations up to this one
