@@ -58,7 +58,7 @@ struct Staging {
     /// In the memory of all ranks. All readers have one slot where they get the same.
     [[nodiscard]] uint64_t slot(int writer, int reader, uint32_t step) const {
         const int shelf = !apart() ? 0 : (reader - writer - 1 + job.ranks) % job.ranks;
-        return writer * pinned + (uint64_t{slots} * shelf + step % slots) * chunk;
+        return writer * pinned + (uint64_t{slots} * shelf + step % std::max(slots, 1U)) * chunk;
     }
     /// What this rank shows `reader`, and where it puts what `writer` shows: the beginning of the part.
     [[nodiscard]] const char *source(int reader) const {
