@@ -230,10 +230,6 @@ bool may_stage(const Job &job, Way way) {
     return job.direct && way == Way::engines && (job.kind != Kind::reduce_scatter_block || job.ranks == 2);
 }
 
-uint64_t least_to_stage(Kind kind) {
-    return kind == Kind::reduce_scatter_block ? 512 * kMiB : 0;
-}
-
 Stageable stageable(const Job &job) {
     const uint64_t part = job.kind == Kind::bcast ? job.bytes : job.part_bytes;
     if (job.kind != Kind::allreduce)

@@ -57,8 +57,6 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
 /// Whether a share of it can go through host memory (staging.h). Beside the kernels of a chain it made a bcast slower
 /// (H200, 4 GPUs).
 bool may_stage(const Job &job, Way way);
-/// Least message of which an automatic share pays: the last of a reduce-scatter to come must still be added.
-uint64_t least_to_stage(Kind kind);
 /// Bytes of a part, and of all that a rank sends to a peer, of which those are a share.
 struct Stageable {
     uint64_t part = 0;

@@ -5,6 +5,11 @@ namespace {
 
 constexpr int kPcie = 1;
 
+/// Least message of which a share pays: what comes last of a reduce-scatter must still be added.
+uint64_t least_message(Kind kind) {
+    return kind == Kind::reduce_scatter_block ? uint64_t{512} << 20 : 0;
+}
+
 /// The controller takes all messages of a class for 1.5 times the least one; most messages here are that least one. So
 /// it is told of them as if they were 1.5 times as long, latencies too.
 constexpr double kMiddle = 1.5;
@@ -30,11 +35,15 @@ void ShareControl::set_estimates(Kind kind, const std::array<LinkEstimate, kGpuL
 }
 
 double ShareControl::first_share(Kind kind, uint64_t message) const {
-    return knows(kind) ? first_[index(kind)]->vector(message, 0).share(kPcie) : 0;
+    return divides(kind, message) ? first_[index(kind)]->vector(message, 0).share(kPcie) : 0;
+}
+
+bool ShareControl::divides(Kind kind, uint64_t message) const {
+    return knows(kind) && message >= least_message(kind);
 }
 
 ShareControl::Turn ShareControl::next(Kind kind, uint64_t message) {
-    if (!knows(kind))
+    if (!divides(kind, message))
         return {};
     learn();
     const int size = size_class(message);

@@ -50,6 +50,7 @@ class ShareControl {
         uint64_t number = 0;
         uint64_t pcie_bytes = 0;
     };
+    [[nodiscard]] bool divides(Kind kind, uint64_t message) const;
     static int index(Kind kind) { return static_cast<int>(kind); }
     void learn();
     bool learn_from(const Awaited &awaited);

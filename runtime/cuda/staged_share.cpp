@@ -195,8 +195,6 @@ Status DeviceGroup::cut_for(const Job &job, Way way, CUstream_st *stream, Cut &c
     if (!host_.opened() || !may_stage(job, way) || (!forced_ && !control_))
         return {};
     const Stageable size = stageable(job);
-    if (!forced_ && size.message < least_to_stage(job.kind))
-        return {};
     cut.message = size.message;
     double bytes = 0;
     if (forced_) {

@@ -272,14 +272,14 @@ void check_all(flx_comm_t comm, const Buffers &buffers, const char *setting, boo
         aligned.in_place = true;
         cases.push_back(aligned);
     }
-    for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block}) {  // in several chunks and rounds
-        Case test{kind};
-        test.count = kind == Kind::allreduce ? 7'500'003 : 7'500'003 / ranks_;
-        if (large)
+    if (large) {  // in several chunks and rounds
+        for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block}) {
+            Case test{kind};
+            test.count = kind == Kind::allreduce ? 7'500'003 : 7'500'003 / ranks_;
             cases.push_back(test);
-        test.in_place = true;
-        if (large)
+            test.in_place = true;
             cases.push_back(test);
+        }
     }
     for (int dtype = 0; every_type && dtype < flx::kDtypes; ++dtype) {
         for (int op = 0; op < flx::kOps; ++op) {

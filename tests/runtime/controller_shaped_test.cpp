@@ -287,6 +287,25 @@ double error_of(const PartitionVector &vector, const Shaped &shaped) {
     return worst;
 }
 
+struct Errors {
+    double worst = 0;
+    double mean = 0;
+};
+
+/// After each of so many operations.
+Errors errors_over(int operations, size_t bytes, Controller &controller, Shaped &shaped) {
+    Errors errors;
+    double sum = 0;
+    for (int op = 0; op < operations; ++op) {
+        shaped.step(controller, bytes);
+        const double error = error_of(controller.vector(bytes, 0), shaped);
+        errors.worst = std::max(errors.worst, error);
+        sum += error;
+    }
+    errors.mean = sum / operations;
+    return errors;
+}
+
 TEST(Starved, SharesStayWhereAllRailsLookSlow) {
     for (const double starved : {0.2, 0.5, 0.8})
         for (const unsigned seed : {1U, 2U, 3U}) {
@@ -295,17 +314,9 @@ TEST(Starved, SharesStayWhereAllRailsLookSlow) {
             shaped.noise = 0.05;
             shaped.random.seed(seed);
             Controller controller(shaped.probed(), between_hosts());
-            double worst = 0;
-            double sum = 0;
-            constexpr int kOperations = 400;
-            for (int op = 0; op < kOperations; ++op) {
-                shaped.step(controller, 16 * kMiB);
-                const double error = error_of(controller.vector(16 * kMiB, 0), shaped);
-                worst = std::max(worst, error);
-                sum += error;
-            }
-            EXPECT_LT(worst, 0.08) << starved << " of the operations, seed " << seed;
-            EXPECT_LT(sum / kOperations, 0.03) << starved << " of the operations, seed " << seed;
+            const Errors errors = errors_over(400, 16 * kMiB, controller, shaped);
+            EXPECT_LT(errors.worst, 0.08) << starved << " of the operations, seed " << seed;
+            EXPECT_LT(errors.mean, 0.03) << starved << " of the operations, seed " << seed;
         }
 }
 
@@ -318,17 +329,9 @@ TEST(Starved, BriefOperationsKeepTheSharesThatTheProbeFound) {
             shaped.turn_ns = turn * kMs;
             shaped.random.seed(seed);
             Controller controller(shaped.probed(), between_hosts());
-            double sum = 0;
-            double worst = 0;
-            constexpr int kOperations = 1000;
-            for (int op = 0; op < kOperations; ++op) {
-                shaped.step(controller, kMiB / 4);
-                const double error = error_of(controller.vector(kMiB / 4, 0), shaped);
-                sum += error;
-                worst = std::max(worst, error);
-            }
-            EXPECT_LT(sum / kOperations, 0.01) << "turns of " << turn << " ms, seed " << seed;
-            EXPECT_LT(worst, 0.1) << "turns of " << turn << " ms, seed " << seed;
+            const Errors errors = errors_over(1000, kMiB / 4, controller, shaped);
+            EXPECT_LT(errors.mean, 0.01) << "turns of " << turn << " ms, seed " << seed;
+            EXPECT_LT(errors.worst, 0.1) << "turns of " << turn << " ms, seed " << seed;
         }
 }
 
