@@ -49,9 +49,7 @@ std::string to_string(const CallRecord &call) {
 
 }  // namespace
 
-Status Communicator::usable() const {
-    if (broken_.ok())
-        return {};
+Status Communicator::why_broken() const {
     return fail(FLX_ERR_COMM, "the communicator is broken: {}", broken_.sentence());
 }
 

@@ -132,7 +132,7 @@ class Communicator final : private Router, private Watch {
     void close();
 
     /// Success, or FLX_ERR_COMM with the sentence of the error that broke it.
-    [[nodiscard]] Status usable() const;
+    [[nodiscard]] Status usable() const { return broken_.ok() ? Status() : why_broken(); }
     [[nodiscard]] const std::vector<LinkSlot> &links() const { return links_; }
     [[nodiscard]] const std::vector<Member> &members() const { return members_; }
     [[nodiscard]] int hosts() const { return hosts_; }
@@ -233,6 +233,7 @@ class Communicator final : private Router, private Watch {
     Status investigate(Status status);
     Status declare_broken(Status status);
     [[nodiscard]] std::string describe(int rank) const;
+    [[nodiscard]] Status why_broken() const;
     [[nodiscard]] std::string describe_operation() const;
 
     // Lending (communicator.cpp).

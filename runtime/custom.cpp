@@ -8,6 +8,8 @@
 #include <memory>
 #include <mutex>
 
+#include "status.h"
+
 namespace flx {
 namespace {
 

@@ -10,9 +10,10 @@
 #include <cstddef>
 
 #include "flx.h"
-#include "status.h"
 
 namespace flx {
+
+class Status;  // kernels' sources see this header, and nvcc does not read fmt's
 
 /// A reduction of the program's own.
 struct CustomOp {

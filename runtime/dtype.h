@@ -2,11 +2,13 @@
 /// Element types and reductions: sizes, names, and whether a value of the C enum is one of them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
+#include "custom.h"
 #include "flx.h"
 
 namespace flx {
@@ -18,8 +20,17 @@ inline constexpr int kOps = FLX_AVG + 1;
 inline constexpr int kAllDtypes = FLX_F64_F64 + 1;
 inline constexpr int kAllOps = FLX_MAXLOC + 1;
 
-[[nodiscard]] bool valid(flx_dtype_t dtype);
-[[nodiscard]] bool valid(flx_op_t op);
+/// By element type: bytes.
+inline constexpr std::array<uint8_t, kAllDtypes> kDtypeBytes{1, 1, 2,  2, 4,  4, 8, 8,  2, 2, 4,
+                                                             8, 8, 16, 8, 16, 8, 8, 16, 8, 16};
+
+// The enum may hold any int that a C program passed, so it is compared as a number.
+[[nodiscard]] inline bool valid(flx_dtype_t dtype) {
+    return static_cast<unsigned>(dtype) < static_cast<unsigned>(kAllDtypes) || find_dtype(dtype) != 0;
+}
+[[nodiscard]] inline bool valid(flx_op_t op) {
+    return static_cast<unsigned>(op) < static_cast<unsigned>(kAllOps) || find_op(op) != nullptr;
+}
 [[nodiscard]] constexpr bool is_custom(flx_dtype_t dtype) {
     return static_cast<int>(dtype) >= kAllDtypes;
 }
@@ -29,15 +40,29 @@ inline constexpr int kAllOps = FLX_MAXLOC + 1;
 /// Whether the reduction goes with the type, both being valid.
 [[nodiscard]] bool fits(flx_op_t op, flx_dtype_t dtype);
 /// Whether ranks may combine in any order.
-[[nodiscard]] bool commutes(flx_op_t op);
+[[nodiscard]] inline bool commutes(flx_op_t op) {
+    return !is_custom(op) || custom_op(op).commutative;
+}
 /// Whether it is a sum of scaled inputs.
-[[nodiscard]] bool scales(flx_op_t op);
+[[nodiscard]] inline bool scales(flx_op_t op) {
+    return is_custom(op) && custom_op(op).function == nullptr;
+}
 /// What must be equal on all ranks: handles of the program's own differ between processes.
-[[nodiscard]] uint64_t agreed(flx_dtype_t dtype);
-[[nodiscard]] uint64_t agreed(flx_op_t op);
+[[nodiscard]] inline uint64_t agreed(flx_dtype_t dtype) {
+    constexpr uint64_t kCustom = uint64_t{1} << 32;
+    return is_custom(dtype) ? kCustom + custom_size(dtype) : static_cast<uint64_t>(dtype);
+}
+[[nodiscard]] inline uint64_t agreed(flx_op_t op) {
+    constexpr uint64_t kCustom = uint64_t{1} << 32;
+    if (!is_custom(op))
+        return static_cast<uint64_t>(op);
+    return kCustom + (scales(op) ? 2 : 0) + (commutes(op) ? 1 : 0);
+}
 
 /// Bytes of one element. `dtype` is valid.
-[[nodiscard]] size_t size_of(flx_dtype_t dtype);
+[[nodiscard]] inline size_t size_of(flx_dtype_t dtype) {
+    return is_custom(dtype) ? custom_size(dtype) : kDtypeBytes[static_cast<size_t>(dtype)];
+}
 /// `i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64`, `cf32 cf64` (complex), pairs as `f32_i32`; `custom`.
 [[nodiscard]] std::string_view name_of(flx_dtype_t dtype);
 /// `sum prod min max avg land lor lxor band bor bxor minloc maxloc`; `custom`.
