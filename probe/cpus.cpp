@@ -1,15 +1,15 @@
 #include "cpus.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <vector>
-
-#include "topology.h"
 
 namespace flx::probe {
 namespace {
@@ -89,9 +89,17 @@ double least_quota(const Mount &mount, std::string group, bool version2, const s
     }
 }
 
+int count(const CpuMask &mask) {
+    int cpus = 0;
+    for (const uint64_t word : mask)
+        cpus += std::popcount(word);
+    return cpus;
+}
+
 }  // namespace
 
-int affinity_cpus() {
+CpuMask affinity_mask() {
+    constexpr size_t kBits = 64;
     // The kernel refuses a mask smaller than its own: grow until it fits.
     for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
         cpu_set_t *set = CPU_ALLOC(cpus);
@@ -99,12 +107,41 @@ int affinity_cpus() {
             break;
         const size_t bytes = CPU_ALLOC_SIZE(cpus);
         const bool known = sched_getaffinity(0, bytes, set) == 0;
-        const int count = known ? CPU_COUNT_S(bytes, set) : 0;
+        CpuMask mask(static_cast<size_t>(cpus) / kBits);
+        for (int cpu = 0; known && cpu < cpus; ++cpu)
+            if (CPU_ISSET_S(cpu, bytes, set))
+                mask[static_cast<size_t>(cpu) / kBits] |= uint64_t{1} << (static_cast<size_t>(cpu) % kBits);
         CPU_FREE(set);
-        if (known)
-            return std::max(1, count);
+        while (!mask.empty() && mask.back() == 0)
+            mask.pop_back();
+        if (!mask.empty())
+            return mask;
     }
-    return 1;
+    return {1};
+}
+
+int affinity_cpus() {
+    return count(affinity_mask());
+}
+
+bool crowded(int ranks, const std::vector<CpuMask> &known, int limit) {
+    CpuMask all;
+    bool overlap = false;
+    for (const CpuMask &mask : known) {
+        all.resize(std::max(all.size(), mask.size()));
+        for (size_t word = 0; word < mask.size(); ++word) {
+            overlap = overlap || (all[word] & mask[word]) != 0;
+            all[word] |= mask[word];
+        }
+    }
+    const int there = overlap ? ranks : static_cast<int>(known.size());
+    return there > count(all) || ranks > limit;
+}
+
+int cpu_limit() {
+    const int online = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+    const double quota = cgroup_cpu_quota();
+    return quota > 0 && quota < online ? static_cast<int>(std::ceil(quota)) : online;
 }
 
 double cgroup_cpu_quota(const std::string &cgroup, const std::string &mountinfo, const std::string &root) {
@@ -130,14 +167,6 @@ double cgroup_cpu_quota(const std::string &cgroup, const std::string &mountinfo,
 
 double cgroup_cpu_quota() {
     return cgroup_cpu_quota(read_file("/proc/self/cgroup"), read_file("/proc/self/mountinfo"), "");
-}
-
-int usable_cpus() {
-    const int affinity = affinity_cpus();
-    const double quota = cgroup_cpu_quota();
-    if (quota <= 0 || quota >= affinity)
-        return affinity;
-    return std::max(1, static_cast<int>(std::ceil(quota)));
 }
 
 }  // namespace flx::probe

@@ -34,10 +34,6 @@ struct Topology {
 /// Reads it once (tens of milliseconds at most). Honours hwloc's own environment, such as HWLOC_SYNTHETIC.
 Status read_topology(Topology &result);
 
-/// CPUs this process may use: the smaller of affinity and cgroup quota (rounded up), at least 1. Cheap; does not load
-/// hwloc.
-int usable_cpus();
-
 /// For reports: one aligned line per fact, without newlines; facts that are not known have no line.
 std::vector<std::string> describe(const Topology &topology);
 

@@ -15,6 +15,7 @@
 #include "board.h"
 #include "bootstrap.h"
 #include "controller.h"
+#include "cpus.h"
 #include "cuda/group.h"
 #include "eager.h"
 #include "executor.h"
@@ -43,6 +44,7 @@ struct Member {
     int local = 0;    ///< index among the ranks of that host
     int process = 0;  ///< index for rails
     std::string hostname;
+    probe::CpuMask cpus;  ///< its affinity
 };
 
 /// What probing found of a link.

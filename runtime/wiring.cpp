@@ -10,10 +10,10 @@
 #include <random>
 
 #include "communicator.h"
+#include "cpus.h"
 #include "log.h"
 #include "network.h"
 #include "telemetry.h"
-#include "topology.h"
 
 namespace flx {
 
@@ -150,6 +150,7 @@ Status Communicator::meet() {
                        {"name", process_->hostname()},
                        {"devices", binary(probe::to_text(devices))},
                        {"liveness", process_->liveness().address()},
+                       {"cpus", probe::affinity_mask()},
                        {"knobs", knobs}};
     std::vector<std::string> all;
     FLX_TRY(bootstrap_->allgather_text(pack(mine), all));
@@ -178,7 +179,12 @@ Status Communicator::meet() {
 
 /// By all of the program's ranks on this host, not by those of this communicator: others need cores, too.
 bool Communicator::crowded() const {
-    return process_->ranks_here(std::max(ranks_here_, bootstrap_->ranks_on_host())) > probe::usable_cpus();
+    std::vector<probe::CpuMask> here;
+    for (const Member &member : members_)
+        if (member.host == host_)
+            here.push_back(member.cpus);
+    return probe::crowded(process_->ranks_here(std::max(ranks_here_, bootstrap_->ranks_on_host())), here,
+                          probe::cpu_limit());
 }
 
 /// What each rank said of itself when they met.
@@ -197,6 +203,7 @@ Status Communicator::note_members(const std::vector<std::string> &all, const std
         member.uid = object["uid"];
         member.pid = object["pid"];
         member.hostname = object["name"];
+        member.cpus = object["cpus"].get<probe::CpuMask>();
         member.host = hosts.try_emplace(object["host"], static_cast<int>(hosts.size())).first->second;
         on_host.resize(hosts.size());
         member.local = on_host[member.host]++;

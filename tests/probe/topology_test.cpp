@@ -88,9 +88,36 @@ TEST(CpusTest, FollowsAffinity) {
         }
     ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
     EXPECT_EQ(affinity_cpus(), 1);
-    EXPECT_EQ(usable_cpus(), 1);
+    const CpuMask mask = affinity_mask();
+    for (int cpu = 0; cpu < static_cast<int>(64 * mask.size()); ++cpu)
+        EXPECT_EQ((mask[static_cast<size_t>(cpu) / 64] >> (cpu % 64) & 1) != 0, CPU_ISSET(cpu, &one) != 0) << cpu;
     ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
     EXPECT_EQ(affinity_cpus(), CPU_COUNT(&before));
+}
+
+TEST(CpusTest, RanksBoundToCpusOfTheirOwnAreNotCrowded) {
+    EXPECT_FALSE(crowded(2, {{0b01}, {0b10}}, 8));
+    EXPECT_TRUE(crowded(2, {{0b01}, {0b01}}, 8));
+    EXPECT_FALSE(crowded(128, std::vector<CpuMask>(128, CpuMask{~uint64_t{0}, ~uint64_t{0}}), 256));
+    // Two halves of the ranks, each bound to a socket, the second one's CPUs in another word.
+    std::vector<CpuMask> sockets(64, CpuMask{~uint64_t{0}});
+    sockets.resize(128, CpuMask{0, ~uint64_t{0}});
+    EXPECT_FALSE(crowded(128, sockets, 256));
+    sockets.push_back(CpuMask{0, 1});
+    EXPECT_TRUE(crowded(129, sockets, 256));
+}
+
+TEST(CpusTest, OthersRunWhereTheKnownOnesDo) {
+    EXPECT_TRUE(crowded(4, {{0b11}, {0b11}}, 8));   // not bound: all four are on these two
+    EXPECT_FALSE(crowded(4, {{0b01}, {0b10}}, 8));  // bound: the others are elsewhere
+    EXPECT_FALSE(crowded(2, {{0b11}, {0b11}}, 8));
+    EXPECT_FALSE(crowded(1, {{0b1}}, 8));
+}
+
+TEST(CpusTest, ALimitCrowdsBoundRanksToo) {
+    EXPECT_TRUE(crowded(4, {{1}, {2}, {4}, {8}}, 3));
+    EXPECT_TRUE(crowded(4, {{1}, {2}}, 3));
+    EXPECT_FALSE(crowded(3, {{1}, {2}, {4}}, 3));
 }
 
 class Cgroup : public testing::Test {
