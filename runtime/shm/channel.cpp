@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 
+#include "ring.h"
 #include "telemetry.h"
 
 namespace flx::shm {
@@ -15,7 +17,7 @@ constexpr size_t kTimedBytes = 4096;
 constexpr size_t kControlBytes = 128;
 /// Short slots take a part of what the others do, where that is little.
 constexpr uint32_t kLeastShorts = 8;
-constexpr uint32_t kMostShorts = 64;
+constexpr uint32_t kMostShorts = kMostPlaces;
 constexpr size_t kShortsPart = 64;
 /// They are given back a quarter of the ring at a time: the sender waits for the line that says so once for so many.
 constexpr uint64_t kFreedPart = 4;
@@ -41,7 +43,7 @@ struct Channel::Shorts {
     std::byte rest[kPair - sizeof(std::atomic<uint64_t>)];
 
     [[nodiscard]] Short &slot(uint64_t number, uint32_t shorts) {
-        return reinterpret_cast<Short *>(this + 1)[number & (shorts - 1)];
+        return reinterpret_cast<Short *>(this + 1)[place_in(shorts, number)];
     }
 };
 
@@ -126,9 +128,47 @@ SendResult Channel::send_short(Peer &peer, const ChunkHeader &header, const void
         std::memcpy(slot.data, data, header.bytes);
     slot.header = header;
     slot.filled.store(++peer.sent, std::memory_order_release);
+    prepare_later(peer, header.bytes);
     peer.counters.bytes += header.bytes;
     ++peer.counters.chunks;
     return SendResult::copied;
+}
+
+/// Takes the lines of a short slot that is still to come, once it is known to be free.
+void Channel::prepare_later(Peer &peer, size_t bytes) const {
+    ShortOut &out = peer.short_out;
+    if (out.sent + kAhead - out.freed >= shape_.shorts) {
+        if (out.sent % kAhead != 0)
+            return;
+        out.freed = peer.shorts_out->freed.load(std::memory_order_acquire);
+        if (out.sent + kAhead - out.freed >= shape_.shorts)
+            return;
+    }
+    auto *line = reinterpret_cast<std::byte *>(&peer.shorts_out->slot(out.sent + kAhead, shape_.shorts));
+    prefetch_to_write(line);
+    if (bytes > kLine - offsetof(Short, data))
+        prefetch_to_write(line + kLine);
+}
+
+/// Where the peer is ahead, what it has sent comes all at once. One look tells of so many, and is not repeated soon if
+/// there is nothing.
+void Channel::fetch_ahead(Peer &peer, size_t bytes) const {
+    ShortIn &in = peer.short_in;
+    if (in.received < in.look_at || shape_.shorts <= kAhead)
+        return;
+    const uint64_t later = in.received + kAhead - 1;
+    // What was there before has been received.
+    if (peer.shorts_in->slot(later, shape_.shorts).filled.load(std::memory_order_relaxed) <= peer.received) {
+        in.look_at = in.received + kNextLook;
+        return;
+    }
+    in.look_at = later + 1;
+    for (uint64_t number = in.received; number <= later; ++number) {
+        const auto *line = reinterpret_cast<const std::byte *>(&peer.shorts_in->slot(number, shape_.shorts));
+        __builtin_prefetch(line);
+        if (bytes > kLine - offsetof(Short, data))
+            __builtin_prefetch(line + kLine);
+    }
 }
 
 SendResult Channel::send(int peer_rank, const ChunkHeader &header, const void *data) {
@@ -211,6 +251,7 @@ bool Channel::receive(int peer_rank, Arrival &arrival) {
         arrival.address = 0;
         arrival.data = brief.data;
         arrival.token = kShortToken | in.received++;
+        fetch_ahead(peer, brief.header.bytes);
         return true;
     }
     Slot *slot = this->slot(peer.in, peer.slots_received);

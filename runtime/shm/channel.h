@@ -79,9 +79,10 @@ class Channel final : public Link {
     };
     struct ShortIn {
         uint64_t received = 0;
-        uint64_t freed = 0;  ///< all before this one
-        uint64_t later = 0;  ///< freed out of turn: a bit each, by place
-        uint64_t told = 0;   ///< to the sender
+        uint64_t freed = 0;    ///< all before this one
+        uint64_t later = 0;    ///< freed out of turn: a bit each, by place
+        uint64_t told = 0;     ///< to the sender
+        uint64_t look_at = 0;  ///< the message from which on fetch_ahead looks again
     };
     struct Short;
     struct Shorts;
@@ -122,6 +123,8 @@ class Channel final : public Link {
     /// The next slot to `peer`, or null: it is not free yet.
     [[nodiscard]] Slot *free_slot(const Peer &peer) const;
     SendResult send_short(Peer &peer, const ChunkHeader &header, const void *data) const;
+    void prepare_later(Peer &peer, size_t bytes) const;
+    void fetch_ahead(Peer &peer, size_t bytes) const;
     void release_short(Peer &peer, uint64_t number) const;
 
     std::string name_ = "shm";

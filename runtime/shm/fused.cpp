@@ -1,10 +1,12 @@
 #include "fused.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "dtype.h"
 #include "reduce.h"
+#include "ring.h"
 #include "schedule.h"
 
 namespace flx::shm {
@@ -27,7 +29,6 @@ struct Fused::Done {
 };
 
 namespace {
-constexpr size_t kLine = 64;
 /// Operations that a rank may be ahead of its slowest reader: with what fits into boards, with short payloads, and with
 /// longer ones, which would take too much of the cache.
 constexpr uint64_t kBoards = 64;
@@ -42,14 +43,6 @@ constexpr uint64_t ring_of(size_t bytes) {
 constexpr uint64_t kToldPart = 4;
 constexpr size_t round_up(size_t bytes) {
     return (bytes + kLine - 1) / kLine * kLine;
-}
-/// Takes a line from those who read it last.
-inline void prefetch_to_write(std::byte *line) {
-#if defined(__x86_64__)
-    asm volatile("prefetchw %0" : : "m"(*line));  // the builtin is for reading where not every processor has this
-#else
-    __builtin_prefetch(line, 1);
-#endif
 }
 /// How many ranks from the first on have their blocks side by side.
 size_t run_of(std::span<const int> ranks) {
@@ -85,12 +78,13 @@ Fused::Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes,
       shown_long_(kPayloads),
       tree_(ranks),
       sources_(ranks),
-      taken_(ranks) {
+      taken_(ranks),
+      look_at_(ranks) {
     static_assert(sizeof(Board) == kPair && sizeof(Done) == kLine);
 }
 
 Fused::Board &Fused::board(int rank, uint64_t number) const {
-    return reinterpret_cast<Board *>(memory_)[kBoards * rank + number % kBoards];
+    return reinterpret_cast<Board *>(memory_)[kBoards * rank + place_in(kBoards, number)];
 }
 
 std::byte *Fused::place_of(int rank, uint64_t number, size_t bytes) const {
@@ -98,7 +92,7 @@ std::byte *Fused::place_of(int rank, uint64_t number, size_t bytes) const {
         return board(rank, number).data;
     std::byte *shorts = memory_ + ranks_ * (kBoards * sizeof(Board) + sizeof(Done));
     if (bytes <= kShortBytes)
-        return shorts + (kShorts * rank + number % kShorts) * kShortBytes;
+        return shorts + (kShorts * rank + place_in(kShorts, number)) * kShortBytes;
     std::byte *payloads = shorts + ranks_ * kShorts * kShortBytes;
     return payloads + (kPayloads * rank + number % kPayloads) * round_up(payload_bytes_);
 }
@@ -169,6 +163,56 @@ void Fused::prepare_next(size_t bytes) const {
     std::byte *next = place_of(rank_, number_ + 1, bytes);
     for (size_t at = 0; at < bytes; at += kLine)
         prefetch_to_write(next + at);
+}
+
+/// Where data flows one way, nothing but its own lines holds the sender up: takes those of an operation that is still
+/// to come, once all are known to have read them.
+void Fused::prepare_later(size_t bytes) {
+    if (bytes > kShortBytes)
+        return;
+    const uint64_t later = number_ + kAhead;
+    const bool inside = bytes <= kInlineBytes;
+    const uint64_t used =
+        inside ? shown_in_[later % kBoards] : std::max(shown_in_[later % kBoards], shown_short_[later % kShorts]);
+    if (used > read_through_) {
+        if (number_ % kAhead != 0)
+            return;
+        uint64_t least = number_ - 1;
+        for (int rank = 0; rank < ranks_; ++rank)
+            if (rank != rank_)
+                least = std::min(least, done(rank).number.load(std::memory_order_acquire));
+        read_through_ = std::max(read_through_, least);
+        if (used > read_through_)
+            return;
+    }
+    auto *line = reinterpret_cast<std::byte *>(&board(rank_, later));
+    prefetch_to_write(line);
+    if (inside && bytes > kLine - offsetof(Board, data))
+        prefetch_to_write(line + kLine);
+    for (size_t at = 0; !inside && at < bytes; at += kLine)
+        prefetch_to_write(place_of(rank_, later, bytes) + at);
+}
+
+/// The reader's side: what `rank` has shown already of the next operations comes all at once. A board that it has not
+/// written yet would be taken from it, so one look tells of them all, and is not repeated soon.
+void Fused::fetch_ahead(int rank, size_t bytes) {
+    if (number_ < look_at_[rank] || bytes > kShortBytes)
+        return;
+    const uint64_t later = number_ + kAhead;
+    if (board(rank, later).number.load(std::memory_order_relaxed) != later) {
+        look_at_[rank] = number_ + kNextLook;
+        return;
+    }
+    look_at_[rank] = later;
+    for (uint64_t number = number_ + 1; number <= later; ++number) {
+        const auto *line = reinterpret_cast<const std::byte *>(&board(rank, number));
+        __builtin_prefetch(line);
+        if (bytes > kInlineBytes)
+            for (size_t at = 0; at < bytes; at += kLine)
+                __builtin_prefetch(place_of(rank, number, bytes) + at);
+        else if (bytes > kLine - offsetof(Board, data))
+            __builtin_prefetch(line + kLine);
+    }
 }
 
 Status Fused::await(int rank, uint32_t signature, Waiter &waiter) {
@@ -299,12 +343,18 @@ Status Fused::reduce(const void *in, void *out, size_t count, flx_dtype_t dtype,
                      uint32_t signature, Waiter &waiter) {
     const size_t bytes = count * size_of(dtype);
     FLX_TRY(begin(bytes, waiter));
-    show(in, bytes, signature);
-    if (rank_ == root) {
-        FLX_TRY(await_all(signature, waiter));
-        FLX_TRY(reduce_shown(out, in, 0, bytes, count, dtype, op));
+    if (rank_ != root) {
+        show(in, bytes, signature);
+        prepare_later(bytes);
+        end(false);
+        return {};
     }
-    end(rank_ == root);
+    FLX_TRY(await_all(signature, waiter));
+    FLX_TRY(reduce_shown(out, in, 0, bytes, count, dtype, op));
+    for (int rank = 0; rank < ranks_; ++rank)
+        if (rank != rank_)
+            fetch_ahead(rank, bytes);
+    end(true);
     return {};
 }
 
@@ -435,8 +485,11 @@ Status Fused::scan(bool exclusive, const void *in, void *out, size_t count, flx_
     const size_t bytes = count * size_of(dtype);
     FLX_TRY(begin(bytes, waiter));
     show(in, bytes, signature);
-    for (int rank = 0; rank < rank_; ++rank)
+    prepare_later(bytes);
+    for (int rank = 0; rank < rank_; ++rank) {
         FLX_TRY(await(rank, signature, waiter));
+        fetch_ahead(rank, bytes);
+    }
     const int last = exclusive ? rank_ - 1 : rank_;
     // What this rank has just shown may still be on its way into the cache: its own copy is read sooner, where the
     // result does not lie over it before.
@@ -479,25 +532,39 @@ Status Fused::gather(const void *in, void *out, size_t block_bytes, int root, ui
     FLX_TRY(begin(block_bytes, waiter));
     if (rank_ != root) {
         show(in, block_bytes, signature);
+        prepare_later(block_bytes);
         end(false);
         return {};
     }
     FLX_TRY(collect(out, in, block_bytes, signature, waiter));
+    for (int rank = 0; rank < ranks_; ++rank)
+        if (rank != rank_)
+            fetch_ahead(rank, block_bytes);
     end(true);
     return {};
 }
 
+/// The root shows the others' blocks, side by side, and not its own.
 Status Fused::scatter(const void *in, void *out, size_t block_bytes, int root, uint32_t signature, Waiter &waiter) {
-    FLX_TRY(begin(block_bytes * ranks_, waiter));
+    const size_t bytes = block_bytes * (ranks_ - 1);
+    FLX_TRY(begin(bytes, waiter));
+    std::byte *place = shown(root, bytes);
     if (rank_ == root) {
-        show(in, block_bytes * ranks_, signature);
-        const auto *own = static_cast<const std::byte *>(in) + root * block_bytes;
-        if (own != out)
-            std::memcpy(out, own, block_bytes);
+        const auto *from = static_cast<const std::byte *>(in);
+        const size_t before = root * block_bytes;
+        if (bytes != 0) {
+            std::memcpy(place, from, before);
+            std::memcpy(place + before, from + before + block_bytes, bytes - before);
+        }
+        show_written(bytes, signature);
+        prepare_later(bytes);
+        if (from + before != out)
+            std::memcpy(out, from + before, block_bytes);
     } else {
         FLX_TRY(await(root, signature, waiter));
-        const auto *theirs = static_cast<const std::byte *>(shown(root, block_bytes * ranks_));
-        std::memcpy(out, theirs + rank_ * block_bytes, block_bytes);
+        const int block = rank_ < root ? rank_ : rank_ - 1;
+        std::memcpy(out, place + block * block_bytes, block_bytes);
+        fetch_ahead(root, bytes);
     }
     end(false);
     return {};
@@ -526,10 +593,12 @@ Status Fused::bcast(void *buffer, size_t bytes, int root, uint32_t signature, Wa
     FLX_TRY(begin(bytes, waiter));
     if (rank_ == root) {
         show(buffer, bytes, signature);
+        prepare_later(bytes);
     } else {
         FLX_TRY(await(root, signature, waiter));
         if (bytes != 0)
             std::memcpy(buffer, shown(root, bytes), bytes);
+        fetch_ahead(root, bytes);
     }
     end(false);
     return {};

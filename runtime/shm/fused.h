@@ -91,6 +91,8 @@ class Fused {
     void show(const void *data, size_t bytes, uint32_t signature);
     void show_written(size_t bytes, uint32_t signature);
     void prepare_next(size_t bytes) const;
+    void prepare_later(size_t bytes);
+    void fetch_ahead(int rank, size_t bytes);
     void show_blocks(const std::byte *from, std::span<const int> ranks, size_t block_bytes, uint32_t signature);
     void take_blocks(std::byte *to, std::span<const int> ranks, size_t block_bytes) const;
     Status await(int rank, uint32_t signature, Waiter &waiter);
@@ -129,6 +131,7 @@ class Fused {
     Tree tree_;
     std::vector<const void *> sources_;
     std::vector<uint64_t> taken_;
+    std::vector<uint64_t> look_at_;  ///< by rank: the operation from which on fetch_ahead looks again
 };
 
 }  // namespace flx::shm
