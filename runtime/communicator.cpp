@@ -191,8 +191,10 @@ void Communicator::count_shared(const Call &call) {
             shared_sent_ += part;
             break;
         case Collective::bcast:
-        case Collective::scatter:
             shared_sent_ += rank_ == operation.root ? bytes : 0;
+            break;
+        case Collective::scatter:
+            shared_sent_ += rank_ == operation.root ? bytes - part : 0;
             break;
         case Collective::alltoall:
             shared_sent_ += bytes - part;

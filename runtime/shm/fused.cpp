@@ -175,7 +175,7 @@ void Fused::prepare_later(size_t bytes) {
     const uint64_t used =
         inside ? shown_in_[later % kBoards] : std::max(shown_in_[later % kBoards], shown_short_[later % kShorts]);
     if (used > read_through_) {
-        if (number_ % kAhead != 0)
+        if (number_ % std::max<uint64_t>(kAhead, ranks_) != 0)  // to ask many takes longer than it gains
             return;
         uint64_t least = number_ - 1;
         for (int rank = 0; rank < ranks_; ++rank)

@@ -10,9 +10,11 @@
 #include <atomic>
 #include <cstring>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "ranks.h"
+#include "shm/ring.h"
 #include "shm_calls.h"
 
 namespace flx::shm {
@@ -21,6 +23,22 @@ namespace {
 using testing::kYield;
 using testing::run_ranks;
 using testing::TestWatch;
+
+/// As many numbers in a row as a ring has places lie apart, the next on the first one's place, and no two in a row side
+/// by side.
+TEST(Ring, HasAPlaceForEachNumber) {
+    for (uint64_t places = 8; places <= kMostPlaces; places *= 2)
+        for (const uint64_t first : {uint64_t{0}, uint64_t{5}, uint64_t{1} << 40, UINT64_MAX - 200}) {
+            std::set<uint64_t> taken;
+            for (uint64_t number = first; number < first + places; ++number) {
+                const uint64_t place = place_in(places, number);
+                EXPECT_LT(place, places);
+                EXPECT_TRUE(taken.insert(place).second) << places << " places, number " << number;
+                EXPECT_EQ(place, place_in(places, number + places));
+                EXPECT_NE(place + 1, place_in(places, number + 1));
+            }
+        }
+}
 
 TEST(ChannelShape, StaysWithinItsBudget) {
     for (uint32_t ranks = 2; ranks <= 128; ++ranks) {
