@@ -7,11 +7,10 @@
 
 #include "device_memory.h"
 #include "dtype.h"
+#include "landing.h"
 
 namespace flx::cuda {
 namespace {
-
-constexpr int kEvents = 4;
 
 Kernels kernels_for(const Call &call) {
     return reduces(call.kind) ? kernels_of(call.dtype, call.op) : move_kernels();
@@ -104,7 +103,7 @@ Status DeviceGroup::allocate(const Config &config) {
     FLX_TRY_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     FLX_TRY_CUDA(cudaStreamCreateWithFlags(&side_, cudaStreamNonBlocking));
     FLX_TRY_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
-    for (int i = 0; i < kEvents; ++i) {
+    for (size_t i = 0; i < kChunksBack; ++i) {
         cudaEvent_t event = nullptr;
         FLX_TRY_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
         reduced_.push_back(event);

@@ -14,7 +14,7 @@ static_assert(kConsumed < kChannels);
 
 constexpr uint32_t kBlockThreads = 512;
 /// Enough to add a chunk in less time than the next one takes to come.
-constexpr uint32_t kReducingBlocks = 128;
+constexpr uint32_t kReducingBlocks = 256;
 
 uint32_t peers_of(const Job &job) {
     return ((1U << job.ranks) - 1) & ~(1U << job.rank);
@@ -42,10 +42,10 @@ Status DeviceGroup::run_engines(const Call &call, const Plan &plan, const Job &j
     FLX_TRY(fork(stream, side_));
     FLX_TRY(reduces(job.kind) ? reduce_steps(call, plan, job, cut, stream) : copy_steps(job, cut, stream));
     FLX_TRY(fork(side_, stream));
-    // All that peers write here has come when it was added, and their windows were not used.
-    if (job.kind == Kind::reduce_scatter_block && job.direct && job.ranks == 2)
-        return {};
-    return step_flags(job, kMeet, peers_of(job), peers_of(job), stream);
+    // All that peers write here in a reduce-scatter has come when it was added.
+    if (job.kind != Kind::reduce_scatter_block)
+        FLX_TRY(step_flags(job, kMeet, peers_of(job), peers_of(job), stream));
+    return {};
 }
 
 /// Each step has one writer a target: two of them at once would halve what copy engines reach. Ranks stay in step
@@ -77,6 +77,7 @@ Status DeviceGroup::copy_steps(const Job &job, const Cut &cut, CUstream_st *stre
 /// without a gap. All that goes to one owner goes at once, so that ranks do not drift into two of them writing to one
 /// GPU: only what goes to the last is cut into chunks, which are reduced as they come. An allreduce then sends the
 /// results likewise: to the first peer in two parts, since the last reduction is still under way, to the others whole.
+/// Reductions exchange the flags themselves: a reduce-scatter ends with the last of them.
 Status DeviceGroup::reduce_steps(const Call &call, const Plan &plan, const Job &job, const Cut &cut,
                                  CUstream_st *stream) {
     const bool gathers = job.kind == Kind::allreduce;
@@ -88,16 +89,15 @@ Status DeviceGroup::reduce_steps(const Call &call, const Plan &plan, const Job &
         return Piece{begin, begin >= length ? 0 : std::min(end, length) - begin};
     };
     const auto reduced = [&](size_t index) { return reduced_[index % reduced_.size()]; };
-    const uint32_t peers = peers_of(job);
     const Kernels kernels = kernels_of(call.dtype, call.op);
     if (!gathers)
         FLX_TRY(begin_staged(job, cut, stream));
     for (size_t c = 0; c <= last; ++c) {
         const Chunk &chunk = chunks[c];
-        if (chunk.opens() && c > 0)
-            FLX_TRY_CUDA(cudaStreamWaitEvent(stream, reduced(c - 1), 0));
         for (int k = chunk.opens() ? 1 : job.ranks - 1; k < job.ranks; ++k) {
             const int peer = (job.rank + k) % job.ranks;
+            if (k == landing.pause() && chunk.after >= 0)
+                FLX_TRY_CUDA(cudaStreamWaitEvent(stream, reduced(chunk.after), 0));
             const Piece part = piece(peer, chunk.begin, k + 1 < job.ranks ? chunk.round_end : chunk.end);
             if (part.bytes != 0)
                 FLX_TRY_CUDA(cudaMemcpyAsync(landing.place(peer, job.rank, chunk, part.offset),
@@ -115,15 +115,13 @@ Status DeviceGroup::reduce_steps(const Call &call, const Plan &plan, const Job &
             }
         }
         FLX_TRY(fork(stream, side_));
-        FLX_TRY(step_flags(job, kArrived, peers, peers, side_));
         const uint64_t at = job.part_offset(job.rank) + mine.offset;
-        LocalReduce work{job, {}, job.out + (gathers ? at : mine.offset), mine.bytes};
+        LocalReduce work{job, {}, job.out + (gathers ? at : mine.offset), mine.bytes, kArrived};
+        if (chunk.frees)
+            work.consumed = kConsumed;
         for (int rank = 0; rank < job.ranks; ++rank)
             work.sources[rank] = rank == job.rank ? job.in + at : landing.place(job.rank, rank, chunk, mine.offset);
-        if (mine.bytes != 0)
-            FLX_TRY(launch(kernels.local, kReducingBlocks, kBlockThreads, &work, side_));
-        if (chunk.frees)
-            FLX_TRY(step_flags(job, kConsumed, peers, peers, side_));
+        FLX_TRY(launch(kernels.local, kReducingBlocks, kBlockThreads, &work, side_));
         FLX_TRY_CUDA(cudaEventRecord(reduced(c), side_));
         if (gathers && c == 0)
             FLX_TRY(begin_staged(job, cut, side_));

@@ -56,6 +56,11 @@ struct LocalReduce {
     const char *sources[kMaxRanks] = {};  ///< by rank
     char *out = nullptr;
     uint64_t bytes = 0;
+    /// The channel on which it first says that this rank's copies have come to all peers, and waits until theirs have
+    /// come here; 0: neither.
+    uint32_t arrived = 0;
+    /// The one on which it says at the end that all was read, and waits until peers say so; 0: neither.
+    uint32_t consumed = 0;
 };
 
 /// Tells the peers of one mask that this rank got one step further on a channel, then waits until those of the other

@@ -16,8 +16,7 @@ constexpr uint64_t divide_up(uint64_t number, uint64_t by) {
 }
 
 /// From where copy engines were ahead of kernels, on H200s. Among more than two ranks each copy to a peer waits for the
-/// one before, so vectors must be larger; and what is reduced must have room in the outputs, since each time that a
-/// window is used again costs 50 us.
+/// one before, so vectors must be larger.
 uint64_t least_for_engines(Kind kind, uint64_t bytes, int ranks, Outputs outputs) {
     constexpr uint64_t kNever = UINT64_MAX;
     constexpr uint64_t kEven = 128;
@@ -29,13 +28,15 @@ uint64_t least_for_engines(Kind kind, uint64_t bytes, int ranks, Outputs outputs
         case Kind::allreduce:
             if (two)
                 return (outputs.in_place ? 256 : 128) * kMiB;
-            return outputs.in_place || bytes % (kEven * ranks) != 0 ? kNever : (ranks <= 4 ? 256 : 1024) * kMiB;
+            if (bytes % (kEven * ranks) != 0 || (outputs.in_place && ranks > 4))
+                return kNever;
+            return (ranks <= 4 ? 128 : 1024) * kMiB;
         case Kind::bcast:  // among more ranks, others pass on what the root sends
             return two ? 64 * kMiB : kNever;
         case Kind::reduce_scatter_block:
             if (two)
                 return 128 * kMiB;
-            return outputs.direct && ranks <= 4 ? 256 * kMiB : kNever;
+            return outputs.direct && ranks <= 4 ? 128 * kMiB : kNever;
         case Kind::reduce:
             return kNever;
     }

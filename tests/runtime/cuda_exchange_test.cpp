@@ -338,7 +338,7 @@ TEST(CudaPlan, WaysFollowSizeAndRegistration) {
     EXPECT_EQ(plan(Kind::allreduce, 1 << 30, registered).way, Way::engines);
     EXPECT_EQ(plan(Kind::allreduce, (1 << 30) - 4, registered).way, Way::tiles) << "parts are not equally long";
     const Outputs in_place{true, true, true};
-    EXPECT_EQ(plan(Kind::allreduce, 1 << 30, in_place).way, Way::tiles) << "nothing can land in this output";
+    EXPECT_EQ(plan(Kind::allreduce, 1 << 30, in_place).way, Way::engines) << "what comes in lands in the window";
     EXPECT_EQ(plan(Kind::reduce_scatter_block, 1 << 30, registered).way, Way::engines);
     EXPECT_EQ(plan(Kind::reduce_scatter_block, 1 << 30, {}).way, Way::tiles);
     const auto scatter_of_two = [&](Outputs outputs) {

@@ -44,11 +44,27 @@ void check(const Job &job, uint64_t bytes, bool in_place = false) {
     }
     EXPECT_EQ(end, bytes);
     EXPECT_TRUE(landing.chunks().front().opens());
+    const std::vector<Chunk> &chunks = landing.chunks();
+    for (size_t c = 0; c < chunks.size(); ++c) {
+        EXPECT_LT(chunks[c].after, static_cast<int>(c));
+        if (chunks[c].after >= 0) {
+            EXPECT_TRUE(chunks[c].opens() && chunks[chunks[c].after].frees);
+            EXPECT_LE(c - chunks[c].after, kChunksBack);
+        }
+    }
     for (int owner = 0; owner < job.ranks; ++owner) {
         std::map<uint64_t, uint64_t> taken;
+        std::vector<std::vector<uint64_t>> by_chunk;
+        size_t freed = 0;
+        int before = -1;  // what the round before waited for
         for (const Chunk &chunk : landing.chunks()) {
-            if (chunk.opens())
-                taken.clear();
+            by_chunk.emplace_back();
+            // Among more ranks than two, the first peer's copies do not wait.
+            const int known = landing.pause() == 1 ? chunk.after : before;
+            before = chunk.opens() ? chunk.after : before;
+            for (; static_cast<int>(freed) <= known; ++freed)
+                for (const uint64_t place : by_chunk[freed])
+                    taken.erase(place);
             for (int source = 0; source < job.ranks; ++source) {
                 if (source == owner || chunk.end == chunk.begin)
                     continue;
@@ -64,6 +80,7 @@ void check(const Job &job, uint64_t bytes, bool in_place = false) {
                 EXPECT_TRUE(after == taken.end() || after->first >= to);
                 EXPECT_TRUE(after == taken.begin() || std::prev(after)->second <= from);
                 taken[from] = to;
+                by_chunk.back().push_back(from);
             }
         }
     }
@@ -91,8 +108,16 @@ TEST(CudaLanding, EverythingHasAPlaceOfItsOwn) {
 TEST(CudaLanding, WhatIsUsedAgainIsToldOf) {
     const Job large = job_of(Kind::reduce_scatter_block, 4, 1024 * kMiB, false, 256 * kMiB);
     const std::vector<Chunk> several = Landing(large, large.part_bytes, false).chunks();
-    for (size_t c = 0; c < several.size(); ++c)
-        EXPECT_EQ(several[c].frees, c + 1 < several.size() && several[c + 1].opens());
+    ASSERT_GT(several.back().round, 2U);
+    for (size_t c = 0; c + 1 < several.size(); ++c)
+        EXPECT_EQ(several[c].frees, several[c + 1].opens());
+    EXPECT_TRUE(several.back().frees) << "others may write there when the operation is over";
+    for (const Chunk &chunk : several)
+        EXPECT_EQ(chunk.after >= 0, chunk.opens() && chunk.round >= 1);
+    const Job alone = job_of(Kind::reduce_scatter_block, 2, 1024 * kMiB, true, 256 * kMiB);
+    const Landing in_output(alone, alone.part_bytes, false);
+    for (const Chunk &chunk : in_output.chunks())
+        EXPECT_FALSE(chunk.frees) << "no window was used";
     const Job sum = job_of(Kind::allreduce, 2, 256 * kMiB, true, 256 * kMiB);
     const Landing landing(sum, sum.part_bytes, false);
     for (const Chunk &chunk : landing.chunks())
@@ -105,6 +130,19 @@ TEST(CudaLanding, TheLastReductionOfAReduceScatterIsShort) {
     ASSERT_GT(chunks.size(), 3U);
     EXPECT_TRUE(chunks.front().end == 256 * kMiB && chunks.back().round_begin == 0);
     EXPECT_LE(chunks.back().end - chunks.back().begin, 16 * kMiB);
+}
+
+TEST(CudaLanding, AmongMoreRanksReductionsKeepUpWithCopies) {
+    for (const uint64_t bytes : {128 * kMiB, 256 * kMiB, 1024 * kMiB}) {
+        const Job job = job_of(Kind::reduce_scatter_block, 4, bytes, true, 256 * kMiB);
+        const std::vector<Chunk> chunks = Landing(job, job.part_bytes, false).chunks();
+        for (const Chunk &chunk : chunks) {
+            if (chunk.round == chunks.back().round) {
+                EXPECT_GE(chunk.end - chunk.begin, 8 * kMiB);
+                EXPECT_LE(chunk.end - chunk.begin, 16 * kMiB);
+            }
+        }
+    }
 }
 
 }  // namespace
