@@ -168,9 +168,11 @@ Status DeviceGroup::measure_kind(Kind kind, uint64_t room, std::array<LinkEstima
     // A share that is too large costs ten times what one too small does, and in a graph it stays.
     constexpr double kCautious = 0.93;
     links[1].bytes_per_ns *= kCautious;
-    // Beside the other link, from what both carried at once.
-    const LinkEstimate beside = fit(part / 2, least[0].nvlink_ns, part - few, least[2].nvlink_ns);
-    links[0].together_bytes_per_ns = std::min(links[0].bytes_per_ns, beside.bytes_per_ns);
+    // Beside the other link: by how much what both carried at once took longer than it should. (A slope through it
+    // would differ by several per cent from run to run.)
+    const double alone_ns = links[0].latency_ns + static_cast<double>(part - few) / links[0].bytes_per_ns;
+    const double beside_ns = std::max(static_cast<double>(least[2].nvlink_ns), alone_ns);
+    links[0].together_bytes_per_ns = beside_ns > 0 ? links[0].bytes_per_ns * alone_ns / beside_ns : 0;
     links[1].together_bytes_per_ns = links[1].bytes_per_ns;
     return {};
 }
