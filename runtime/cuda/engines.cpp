@@ -13,7 +13,7 @@ enum Channel : uint32_t { kMeet = kMaxTeams, kArrived, kConsumed };
 static_assert(kConsumed < kChannels);
 
 constexpr uint32_t kBlockThreads = 512;
-/// Enough to add a chunk in less time than the next one takes to come.
+/// Two of them fill a multiprocessor. Beside a share over PCIe, whose flags need some room, half as many.
 constexpr uint32_t kReducingBlocks = 256;
 
 uint32_t peers_of(const Job &job) {
@@ -121,7 +121,8 @@ Status DeviceGroup::reduce_steps(const Call &call, const Plan &plan, const Job &
             work.consumed = kConsumed;
         for (int rank = 0; rank < job.ranks; ++rank)
             work.sources[rank] = rank == job.rank ? job.in + at : landing.place(job.rank, rank, chunk, mine.offset);
-        FLX_TRY(launch(kernels.local, kReducingBlocks, kBlockThreads, &work, side_));
+        FLX_TRY(
+            launch(kernels.local, cut.bytes == 0 ? kReducingBlocks : kReducingBlocks / 2, kBlockThreads, &work, side_));
         FLX_TRY_CUDA(cudaEventRecord(reduced(c), side_));
         if (gathers && c == 0)
             FLX_TRY(begin_staged(job, cut, side_));
