@@ -25,8 +25,9 @@ constexpr std::array kKnobs = {
          "empty: chosen by cost"},
     Knob{"FLX_CHECK", KnobType::integer, "0", 0, 1, "", "",
          "1: compare the arguments of every call between ranks first"},
-    Knob{"FLX_CUDA_BLOCKS", KnobType::integer, "128", 1, 128, "", "blocks",
-         "multiprocessors that the largest kernel of a collective on GPUs takes"},
+    Knob{"FLX_CUDA_BLOCKS", KnobType::integer, "128", 0, 128, "", "blocks",
+         "multiprocessors that the largest kernel of a collective on GPUs takes; 0: none where nothing is added, and "
+         "few where something is"},
     Knob{"FLX_CUDA_ENGINES", KnobType::size, "0", 0, 1024 * kGiB, "", "",
          "least vector that copy engines move between GPUs; 0: where they were measured to be faster"},
     Knob{"FLX_CUDA_PINNED", KnobType::size, "64M", 0, 16 * kGiB, "", "",

@@ -9,8 +9,10 @@
 #include <type_traits>
 
 #include "data.h"
+#include "device_beside.h"
 #include "device_data.h"
 #include "nccl.h"
+#include "product.h"
 #include "timing.h"
 
 namespace flx::perf {
@@ -54,8 +56,11 @@ class Measurement final : public DeviceMeasurer {
     ~Measurement() override {
         if (options_.registered && recv_)
             flx_deregister(flx_comm_, recv_.get());
-        if (stream_ != nullptr)
-            cudaStreamDestroy(stream_);
+        if (spare_comm_ != nullptr)
+            flx_comm_free(&spare_comm_);
+        for (cudaStream_t stream : {stream_, product_stream_})
+            if (stream != nullptr)
+                cudaStreamDestroy(stream);
     }
 
     std::string prepare() {
@@ -89,7 +94,7 @@ class Measurement final : public DeviceMeasurer {
         }
         if (options_.registered && flx_register(flx_comm_, recv_.get(), most_ + kGuardBytes) != FLX_SUCCESS)
             return flx_last_error();
-        return {};
+        return options_.beside_product ? connect_beside() : "";
     }
 
     void describe(Machine &machine) const override {
@@ -112,20 +117,20 @@ class Measurement final : public DeviceMeasurer {
         const bool peer = nccl_ && Nccl::serves(job_);
         Result result;
         result.bytes = shape.bytes;
-        result.algorithm = way();
+        result.algorithm = way(Side::flx);
         result.why_no_peer = nccl_ && !peer ? "NCCL has no such type" : "";
         Carried carried = Carried(links_.names().size());
-        result.wrong = carried_in([&] { return checked_call(false); }, carried);
+        result.wrong = carried_in([&] { return checked_call(Side::flx); }, carried);
         result.first_call = over_ranks(carried);
-        uint64_t peer_wrong = peer ? checked_call(true) : 0;
+        uint64_t peer_wrong = peer ? checked_call(Side::peer) : 0;
 
         const int sides = peer ? 3 : 1;
         for (int side = 0; side < std::min(sides, 2); ++side)
-            time_calls(side != 0, std::max(options_.warmup, 1));
+            time_calls(side_of(side), std::max(options_.warmup, 1));
         const double enough = 0.002;
-        double seconds = seconds_of_a_call(false, enough);
+        double seconds = seconds_of_a_call(Side::flx, enough);
         if (peer)
-            seconds = std::max(seconds, seconds_of_a_call(true, enough));
+            seconds = std::max(seconds, seconds_of_a_call(Side::peer, enough));
         const int blocks = options_.blocks > 0 ? options_.blocks : kFewestBlocks;
         const int64_t calls =
             options_.iterations > 0
@@ -136,14 +141,14 @@ class Measurement final : public DeviceMeasurer {
         for (int block = 0; block < blocks; ++block) {
             for (int turn = 0; turn < sides; ++turn) {
                 const int side = side_in_turn(block, turn, sides);
-                const double all = carried_in([&] { return time_calls(side != 0, calls); }, carried);
+                const double all = carried_in([&] { return time_calls(side_of(side), calls); }, carried);
                 us[side].push_back(1e6 * all / static_cast<double>(calls));
             }
             done((block + 1.0) / blocks);
         }
         result.partition = over_ranks(carried);
         carried.assign(carried.size(), 0);
-        result.wrong += carried_in([&] { return checked_call(false); }, carried);
+        result.wrong += carried_in([&] { return checked_call(Side::flx); }, carried);
         result.last_call = over_ranks(carried);
         for (std::vector<double> &side : us)
             MPI_Allreduce(MPI_IN_PLACE, side.data(), static_cast<int>(side.size()), MPI_DOUBLE, MPI_MAX, mpi_comm_);
@@ -155,14 +160,111 @@ class Measurement final : public DeviceMeasurer {
         if (peer) {
             result.peer = PeerResult{summarise(us[1]), summarise(ratios(us[1], us[0])), summarise(ratios(us[2], us[1])),
                                      std::nullopt};
-            peer_wrong += checked_call(true);
+            peer_wrong += checked_call(Side::peer);
             if (options_.check_peer)
                 result.peer->wrong = peer_wrong;
         }
         return result;
     }
 
+    Beside beside(const Shape &shape) override {
+        constexpr double kWindow = 0.03;
+        constexpr int kLeastPieces = 8;
+        constexpr int kMostPieces = 400;
+        job_.shape = shape;
+        Beside result;
+        result.bytes = shape.bytes;
+        std::vector<int> calls;
+        for (const Side side : {Side::flx, Side::spare, Side::peer}) {
+            if (side == Side::peer && !(nccl_ && Nccl::serves(job_)))
+                continue;
+            BesideSide &made = result.sides.emplace_back();
+            made.side = side;
+            made.algorithm = side == Side::peer ? "-" : way(side);
+            made.wrong = checked_call(side);
+            time_calls(side, std::max(options_.warmup, 1));
+            calls.push_back(std::clamp(static_cast<int>(kWindow / seconds_of_a_call(side, kWindow / 4)), kLeastPieces,
+                                       kMostPieces));
+        }
+        time_products(2);
+        const int products =
+            std::clamp(static_cast<int>(kWindow / time_products(kLeastPieces)), kLeastPieces, kMostPieces);
+        for (int round = 0; round < kBesideRounds; ++round) {
+            result.product.push_back(time_products(products));
+            const int sides = static_cast<int>(result.sides.size());
+            for (int turn = 0; turn < sides; ++turn) {
+                const int at = side_in_turn(round, turn, sides);
+                BesideSide &measured = result.sides[at];
+                const auto calls_of = static_cast<double>(calls[at]);
+                measured.alone.push_back(slowest(time_calls(measured.side, calls[at]) / calls_of));
+                const Pace pace = together(measured.side, calls[at], products);
+                measured.beside.push_back(slowest(pace.one));
+                measured.product.push_back(slowest(pace.other));
+            }
+        }
+        for (BesideSide &side : result.sides)
+            side.wrong += checked_call(side.side);
+        return result;
+    }
+
+    [[nodiscard]] double product_flops() const override { return product_ ? product_->flops() : 0; }
+
   private:
+    /// Sides 0, 1 and 2 of measure().
+    static Side side_of(int side) { return side == 0 ? Side::flx : Side::peer; }
+
+    /// Collective.
+    std::string connect_beside() {
+        std::string why;
+        product_ = Product::make(kProductSide, why);
+        if (!product_)
+            return why;
+        if (cudaStreamCreateWithFlags(&product_stream_, cudaStreamNonBlocking) != cudaSuccess)
+            return "no stream for the product";
+        const char *set = std::getenv("FLX_CUDA_BLOCKS");
+        const std::string before = set == nullptr ? "" : set;
+        setenv("FLX_CUDA_BLOCKS", "0", 1);
+        const flx_status_t made = flx_comm_create(mpi_comm_, nullptr, &spare_comm_);
+        if (set == nullptr)
+            unsetenv("FLX_CUDA_BLOCKS");
+        else
+            setenv("FLX_CUDA_BLOCKS", before.c_str(), 1);
+        if (made != FLX_SUCCESS ||
+            (options_.registered && flx_register(spare_comm_, recv_.get(), most_ + kGuardBytes) != FLX_SUCCESS))
+            return flx_last_error();
+        return {};
+    }
+
+    void put_product() {
+        if (const std::string what = product_->put(product_stream_); !what.empty())
+            fail(what);
+    }
+
+    [[nodiscard]] double slowest(double seconds) const {
+        MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, mpi_comm_);
+        return seconds;
+    }
+
+    /// Seconds of one, alone, on the slowest rank.
+    double time_products(int count) {
+        put_product();
+        must(cudaStreamSynchronize(product_stream_));
+        MPI_Barrier(mpi_comm_);
+        const double begin = now();
+        for (int i = 0; i < count; ++i)
+            put_product();
+        must(cudaStreamSynchronize(product_stream_));
+        return slowest((now() - begin) / count);
+    }
+
+    Pace together(Side side, int calls, int products) {
+        Pace pace;
+        MPI_Barrier(mpi_comm_);
+        must(run_together({stream_, calls, [&] { call(side); }}, {product_stream_, products, [&] { put_product(); }},
+                          pace));
+        return pace;
+    }
+
     using Carried = std::vector<uint64_t>;
 
     /// Adds what this rank's links carried meanwhile. Of graphs, what was captured.
@@ -200,49 +302,51 @@ class Measurement final : public DeviceMeasurer {
             fail(cudaGetErrorString(static_cast<cudaError_t>(error)));
     }
 
-    std::string way() const {
+    [[nodiscard]] flx_comm_t comm_of(Side side) const { return side == Side::spare ? spare_comm_ : flx_comm_; }
+
+    std::string way(Side side) const {
         const char *name = "-";
         std::string text(name_of(job_.kind));
-        if (flx_comm_device_algorithm(flx_comm_, text.c_str(), job_.shape.bytes, job_.recv, &name) != FLX_SUCCESS)
+        if (flx_comm_device_algorithm(comm_of(side), text.c_str(), job_.shape.bytes, job_.recv, &name) != FLX_SUCCESS)
             return "-";
         return name;
     }
 
-    void call(bool peer) {
-        if (peer) {
+    void call(Side side) {
+        if (side == Side::peer) {
             if (const std::string what = nccl_->call(job_, stream_); !what.empty())
                 fail(what);
             return;
         }
+        flx_comm_t comm = comm_of(side);
         const void *send = job_.in_place ? FLX_IN_PLACE : job_.send;
         const size_t count = job_.shape.count;
         flx_status_t status = FLX_ERR_ARGUMENT;
         switch (job_.kind) {
             case Collective::kAllreduce:
-                status = flx_allreduce_on_stream(send, job_.recv, count, job_.dtype, job_.op, flx_comm_, stream_);
+                status = flx_allreduce_on_stream(send, job_.recv, count, job_.dtype, job_.op, comm, stream_);
                 break;
             case Collective::kReduceScatterBlock:
-                status =
-                    flx_reduce_scatter_block_on_stream(send, job_.recv, count, job_.dtype, job_.op, flx_comm_, stream_);
+                status = flx_reduce_scatter_block_on_stream(send, job_.recv, count, job_.dtype, job_.op, comm, stream_);
                 break;
             case Collective::kAllgather:
-                status = flx_allgather_on_stream(send, job_.recv, count, job_.dtype, flx_comm_, stream_);
+                status = flx_allgather_on_stream(send, job_.recv, count, job_.dtype, comm, stream_);
                 break;
             case Collective::kBcast:
-                status = flx_bcast_on_stream(job_.recv, count, job_.dtype, job_.root, flx_comm_, stream_);
+                status = flx_bcast_on_stream(job_.recv, count, job_.dtype, job_.root, comm, stream_);
                 break;
             case Collective::kReduce:
                 status = flx_reduce_on_stream(job_.rank == job_.root ? send
                                               : job_.in_place        ? job_.recv
                                                                      : job_.send,
-                                              job_.recv, count, job_.dtype, job_.op, job_.root, flx_comm_, stream_);
+                                              job_.recv, count, job_.dtype, job_.op, job_.root, comm, stream_);
                 break;
             case Collective::kAlltoall:
-                status = flx_alltoall_on_stream(send, job_.recv, count, job_.dtype, flx_comm_, stream_);
+                status = flx_alltoall_on_stream(send, job_.recv, count, job_.dtype, comm, stream_);
                 break;
             case Collective::kSendrecv:
                 status = flx_sendrecv_on_stream(job_.send, job_.recv, count, count, job_.dtype,
-                                                (job_.rank + 1) % job_.ranks, previous(), flx_comm_, stream_);
+                                                (job_.rank + 1) % job_.ranks, previous(), comm, stream_);
                 break;
             default:  // options.cpp: on host memory only
                 break;
@@ -275,7 +379,7 @@ class Measurement final : public DeviceMeasurer {
     }
 
     /// One call on fresh data; how many elements are wrong, over all ranks.
-    uint64_t checked_call(bool peer) {
+    uint64_t checked_call(Side side) {
         ++call_;
         const size_t count = job_.shape.count;
         const size_t block = count * size_of(job_.dtype);
@@ -292,7 +396,7 @@ class Measurement final : public DeviceMeasurer {
         }
         must(cudaStreamSynchronize(stream_));
         MPI_Barrier(mpi_comm_);
-        call(peer);
+        call(side);
         must(cudaStreamSynchronize(stream_));
         size_t guard = job_.shape.recv_elements * size_of(job_.dtype);
         switch (job_.kind) {
@@ -335,18 +439,18 @@ class Measurement final : public DeviceMeasurer {
     }
 
     /// Seconds of this rank for so many calls, from a common start; one more goes before.
-    double time_calls(bool peer, int64_t count) {
+    double time_calls(Side side, int64_t count) {
         cudaGraph_t graph = nullptr;
         cudaGraphExec_t replay = nullptr;
         if (options_.graph) {
             must(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
             for (int64_t i = 0; i < count; ++i)
-                call(peer);
+                call(side);
             must(cudaStreamEndCapture(stream_, &graph));
             must(cudaGraphInstantiate(&replay, graph, 0));
             must(cudaGraphUpload(replay, stream_));
         } else {
-            call(peer);
+            call(side);
         }
         must(cudaStreamSynchronize(stream_));
         MPI_Barrier(mpi_comm_);
@@ -354,7 +458,7 @@ class Measurement final : public DeviceMeasurer {
         if (options_.graph)
             must(cudaGraphLaunch(replay, stream_));
         for (int64_t i = 0; !options_.graph && i < count; ++i)
-            call(peer);
+            call(side);
         must(cudaStreamSynchronize(stream_));
         const double seconds = now() - begin;
         if (options_.graph) {
@@ -364,9 +468,9 @@ class Measurement final : public DeviceMeasurer {
         return seconds;
     }
 
-    double seconds_of_a_call(bool peer, double enough) {
+    double seconds_of_a_call(Side side, double enough) {
         for (int64_t count = 2;; count *= 4) {
-            double seconds = time_calls(peer, count);
+            double seconds = time_calls(side, count);
             MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, mpi_comm_);
             if (seconds >= enough || count >= 512)
                 return seconds / static_cast<double>(count);
@@ -380,6 +484,9 @@ class Measurement final : public DeviceMeasurer {
     Pattern pattern_;
     Job job_;
     std::unique_ptr<Nccl> nccl_;
+    flx_comm_t spare_comm_ = nullptr;
+    std::unique_ptr<Product> product_;
+    cudaStream_t product_stream_ = nullptr;
     Memory send_;
     Memory recv_;
     Memory table_;

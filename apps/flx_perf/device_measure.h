@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "beside.h"
 #include "links.h"
 #include "report.h"
 
@@ -20,6 +21,10 @@ class DeviceMeasurer {
     virtual ~DeviceMeasurer() = default;
 
     virtual Result measure(const Shape &shape, const std::function<void(double)> &done) = 0;
+    /// The same, while matrix products run on another stream; with FLX, with FLX where it spares multiprocessors, and
+    /// with NCCL.
+    virtual Beside beside(const Shape &shape) = 0;
+    [[nodiscard]] virtual double product_flops() const = 0;
     /// For the header: GPUs, and NCCL with its settings.
     virtual void describe(Machine &machine) const = 0;
 };

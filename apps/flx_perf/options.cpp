@@ -110,6 +110,7 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     std::string against = "none";
     std::string traffic = "uniform";
     std::string memory = "host";
+    std::string beside;
 
     CLI::App app{"Measures a collective of FLX, and of MPI beside it. Start it with mpirun.", "flx_perf"};
     app.get_formatter()->column_width(30);
@@ -147,6 +148,9 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     app.add_option("--against", against,
                    "none, mpi, or (device) nccl: the same calls of the other at its defaults, in turn with FLX's")
         ->capture_default_str();
+    app.add_option("--beside", beside,
+                   "device: product, while bf16 matrix products (cuBLAS) run on another stream; what each costs the "
+                   "other, with FLX, with FLX_CUDA_BLOCKS=0 and with NCCL");
     app.add_flag("--memcpy", options.beside_memcpy,
                  "in turn with the rest, a memcpy of the size on each rank at once: the limit of this memory");
     auto *blocks =
@@ -221,6 +225,13 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
         return refuse(
             "on device memory there are no --check, --log-iterations and --seconds, and of the collectives only "
             "allreduce, reduce_scatter_block, allgather, bcast, reduce, alltoall and sendrecv");
+    }
+    options.beside_product = beside == "product";
+    if (!beside.empty() && !options.beside_product) {
+        return refuse(fmt::format("unknown work '{}' for --beside; known is product", beside));
+    }
+    if (options.beside_product && (!options.device || options.graph || !options.csv_file.empty())) {
+        return refuse("--beside needs --memory device, is without --graph, and writes --json only");
     }
     if (options.root >= ranks) {
         return refuse(fmt::format("--root {} is not a rank; there are {} ranks", options.root, ranks));

@@ -79,6 +79,8 @@ Status DeviceGroup::make(const Config &config) {
     ranks_ = bootstrap_.size();
     FLX_TRY(agree(bootstrap_, allocate(config)));
     FLX_TRY(agree_on(config));
+    if (limits_.spare)
+        FLX_TRY(flags_.open(bootstrap_));
     const CurrentDevice current(device_);
     FLX_TRY(SharedMemory::open(bootstrap_, window_, layout_.bytes(), device_, process_, windows_));
     FLX_TRY(SharedMemory::open(bootstrap_, mailbox_, mailbox_layout_.bytes(), device_, process_, mailboxes_));
@@ -93,6 +95,9 @@ Status DeviceGroup::allocate(const Config &config) {
     limits_.line_bytes = config.size("FLX_CUDA_SMALL");
     limits_.engine_bytes = config.size("FLX_CUDA_ENGINES");
     limits_.blocks = static_cast<uint32_t>(config.integer("FLX_CUDA_BLOCKS"));
+    limits_.spare = limits_.blocks == 0;
+    if (limits_.spare)
+        limits_.blocks = kSpareBlocks;
     const uint64_t budget = config.size("FLX_CUDA_STAGING");
     layout_ = window_for(budget - std::min(budget, mailbox_for(budget, limits_.blocks, ranks_).bytes()), ranks_);
     FLX_TRY(open_staged(config));
@@ -141,9 +146,10 @@ Status DeviceGroup::load_kernels() const {
 }
 
 Status DeviceGroup::agree_on(const Config &config) {
-    const std::string mine = fmt::format(
-        "FLX_CUDA_STAGING={} FLX_CUDA_SMALL={} FLX_CUDA_ENGINES={} FLX_CUDA_BLOCKS={} FLX_CUDA_PINNED={}",
-        config.size("FLX_CUDA_STAGING"), limits_.line_bytes, limits_.engine_bytes, limits_.blocks, pinned_wanted_);
+    const std::string mine =
+        fmt::format("FLX_CUDA_STAGING={} FLX_CUDA_SMALL={} FLX_CUDA_ENGINES={} FLX_CUDA_BLOCKS={} FLX_CUDA_PINNED={}",
+                    config.size("FLX_CUDA_STAGING"), limits_.line_bytes, limits_.engine_bytes,
+                    config.integer("FLX_CUDA_BLOCKS"), pinned_wanted_);
     std::vector<std::string> all;
     FLX_TRY(bootstrap_.allgather_text(mine, all));
     for (int rank = 0; rank < ranks_; ++rank)
@@ -161,9 +167,10 @@ DeviceGroup::~DeviceGroup() {
         return;
     const CurrentDevice current(device_);
     watcher_.abort();
-    watcher_.stop();
     cudaDeviceSynchronize();
+    watcher_.stop();
     host_.close();
+    flags_.close();
     regions_.clear();
     shown_.reset();
     windows_.close();
@@ -353,7 +360,7 @@ void DeviceGroup::count(const Call &call, const Plan &plan, const Cut &cut) {
         case Kind::bcast:
             if (rank_ == call.root)
                 sent = one_hop ? bytes * peers : bytes;
-            else if (plan.way == Way::chain)
+            else if (plan.way == Way::chain || plan.way == Way::engines)
                 sent = (rank_ + 1) % ranks_ == call.root ? 0 : bytes;
             else
                 sent = one_hop ? 0 : bytes / peers * (peers - 1);
@@ -441,7 +448,16 @@ std::vector<std::string> DeviceGroup::report() const {
                     "(registered outputs whose allocations are whole pages of 2 MiB)",
                     limits_.line_bytes, limits_.blocks,
                     limits_.engine_bytes == 0 ? "where they were measured to be faster"
-                                              : fmt::format("{} B", limits_.engine_bytes))};
+                                              : fmt::format("{} B", limits_.engine_bytes)),
+        limits_.spare
+            ? fmt::format(
+                  "multiprocessors are spared: none where nothing is added (copy engines, and streams that wait "
+                  "by themselves), {} at most for additions, and for messages",
+                  limits_.blocks)
+            : fmt::format(
+                  "multiprocessors: packets and lines up to {}, tiles, a bcast from rank to rank and messages up "
+                  "to {}; copy engines one now and then, {} for additions",
+                  kMaxBlocks, limits_.blocks, kReducingProcessors)};
     for (const GpuLink &link : links()) {
         std::string text = fmt::format("{:<12} {:<4}", link.name, link.why_off.empty() ? "on" : "off");
         if (link.bytes_per_ns > 0)

@@ -15,6 +15,7 @@
 #include "shared_memory.h"
 #include "shown_memory.h"
 #include "staged_link.h"
+#include "stream_flags.h"
 #include "watcher.h"
 
 namespace flx::cuda {
@@ -22,7 +23,7 @@ namespace flx::cuda {
 class DeviceGroup final : public Group {
   public:
     DeviceGroup(Bootstrap &bootstrap, uint64_t process, Health &health)
-        : bootstrap_(bootstrap), health_(health), process_(process), watcher_(health) {}
+        : bootstrap_(bootstrap), health_(health), process_(process), watcher_(health, flags_), host_(flags_) {}
     ~DeviceGroup() override;
 
     /// Collective.
@@ -85,8 +86,14 @@ class DeviceGroup final : public Group {
     Status copy_steps(const Job &job, const Cut &cut, CUstream_st *stream);
     Status reduce_steps(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
     Status send_results(const Job &job, const Cut &cut, uint64_t late, CUevent_st *early, CUstream_st *stream);
-    Status step_flags(const Job &job, uint32_t channel, uint32_t tell, uint32_t hear, CUstream_st *stream) const;
+    Status step_flags(const Job &job, uint32_t channel, uint32_t tell, uint32_t hear, CUstream_st *stream);
     Status fork(CUstream_st *from, CUstream_st *to);
+
+    // Without kernels (engines_alone.cpp).
+    Status run_alone(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
+    Status copy_through_windows(const Job &job, CUstream_st *stream);
+    Status pass_on(const Job &job, CUstream_st *stream);
+    Status copy(char *to, const char *from, uint64_t bytes, CUstream_st *stream) const;
 
     // The staged share (staged_share.cpp).
     Status open_staged(const Config &config);
@@ -117,6 +124,7 @@ class DeviceGroup final : public Group {
     std::list<SharedMemory> regions_;
     std::unique_ptr<MemoryAccess> access_;
     std::optional<ShownMemory> shown_;
+    StreamFlags flags_;  ///< open: multiprocessors are spared
     Watcher watcher_;
     CUstream_st *stream_ = nullptr;  ///< of blocking calls
     CUstream_st *side_ = nullptr;    ///< of what runs beside the caller's stream

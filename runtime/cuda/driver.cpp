@@ -36,6 +36,7 @@ Driver look_for_driver() {
                   find("cuMemAddressReserve", driver.reserve) && find("cuMemAddressFree", driver.unreserve) &&
                   find("cuMemMap", driver.map) && find("cuMemUnmap", driver.unmap) &&
                   find("cuMemSetAccess", driver.set_access) && find("cuMemGetAccess", driver.get_access);
+    find("cuStreamBatchMemOp", driver.batch_memory);
     cudaGetLastError();
     return driver;
 }

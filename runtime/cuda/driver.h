@@ -29,8 +29,9 @@ struct Driver {
     decltype(&cuMemUnmap) unmap = nullptr;
     decltype(&cuMemSetAccess) set_access = nullptr;
     decltype(&cuMemGetAccess) get_access = nullptr;
-    bool maps = false;     ///< none of them is null
-    std::string why_none;  ///< not empty: no GPU, and the functions are null
+    bool maps = false;                                     ///< none of them is null
+    decltype(&cuStreamBatchMemOp) batch_memory = nullptr;  ///< may be null
+    std::string why_none;                                  ///< not empty: no GPU, and the functions are null
 };
 const Driver &driver();
 

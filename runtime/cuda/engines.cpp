@@ -1,4 +1,5 @@
-// The largest operations: copy engines move the data, kernels of one warp set and await flags between them.
+// The largest operations: copy engines move the data, kernels of one warp set and await flags between them, or streams
+// do by themselves (engines_alone.cpp).
 #include <algorithm>
 #include <vector>
 
@@ -13,8 +14,6 @@ enum Channel : uint32_t { kMeet = kMaxTeams, kArrived, kConsumed };
 static_assert(kConsumed < kChannels);
 
 constexpr uint32_t kBlockThreads = 512;
-/// Two of them fill a multiprocessor. Beside a share over PCIe, whose flags need some room, half as many.
-constexpr uint32_t kReducingBlocks = 256;
 
 uint32_t peers_of(const Job &job) {
     return ((1U << job.ranks) - 1) & ~(1U << job.rank);
@@ -22,9 +21,13 @@ uint32_t peers_of(const Job &job) {
 
 }  // namespace
 
-Status DeviceGroup::step_flags(const Job &job, uint32_t channel, uint32_t tell, uint32_t hear,
-                               CUstream_st *stream) const {
+Status DeviceGroup::step_flags(const Job &job, uint32_t channel, uint32_t tell, uint32_t hear, CUstream_st *stream) {
     constexpr uint32_t kWarp = 32;
+    if (flags_.opened()) {
+        const auto between = channel == kArrived ? StreamFlags::Channel::arrived : StreamFlags::Channel::consumed;
+        FLX_TRY(flags_.tell(between, tell, 1, stream));
+        return flags_.hear(between, hear, 1, stream);
+    }
     const FlagStep step{job, channel, tell, hear};
     return launch(flag_step_kernel(), 1, kWarp, &step, stream);
 }
@@ -37,6 +40,8 @@ Status DeviceGroup::fork(CUstream_st *from, CUstream_st *to) {
 
 Status DeviceGroup::run_engines(const Call &call, const Plan &plan, const Job &job, const Cut &cut,
                                 CUstream_st *stream) {
+    if (flags_.opened())
+        return run_alone(call, plan, job, cut, stream);
     // All ranks are here: their outputs and slots may be written.
     FLX_TRY(step_flags(job, kMeet, peers_of(job), peers_of(job), stream));
     FLX_TRY(fork(stream, side_));
@@ -56,7 +61,9 @@ Status DeviceGroup::copy_steps(const Job &job, const Cut &cut, CUstream_st *stre
     const uint64_t home = bcast ? 0 : job.part_offset(job.rank);
     const auto input = [&](int peer) { return job.in + (job.kind == Kind::alltoall ? job.part_offset(peer) : 0); };
     // By a kernel: a copy within the GPU takes an engine away from those to peers.
-    if (input(job.rank) != job.out + home && !bcast) {
+    if (flags_.opened() && !bcast) {
+        FLX_TRY(copy(job.out + home, input(job.rank), bytes, side_));
+    } else if (input(job.rank) != job.out + home && !bcast) {
         constexpr uint32_t kBlocks = 32;
         LocalReduce work{job, {}, job.out + home, bytes};
         work.sources[job.rank] = input(job.rank);
@@ -81,7 +88,8 @@ Status DeviceGroup::copy_steps(const Job &job, const Cut &cut, CUstream_st *stre
 Status DeviceGroup::reduce_steps(const Call &call, const Plan &plan, const Job &job, const Cut &cut,
                                  CUstream_st *stream) {
     const bool gathers = job.kind == Kind::allreduce;
-    const Landing landing(job, gathers ? job.part_bytes : job.part_bytes - cut.bytes, plan.in_place);
+    // Where multiprocessors are spared, each addition may wait for a long kernel of the program's to end: few, then.
+    const Landing landing(job, gathers ? job.part_bytes : job.part_bytes - cut.bytes, plan.in_place, limits_.spare);
     const std::vector<Chunk> &chunks = landing.chunks();
     const size_t last = chunks.size() - 1;
     const auto piece = [&](int part, uint64_t begin, uint64_t end) {
@@ -90,6 +98,9 @@ Status DeviceGroup::reduce_steps(const Call &call, const Plan &plan, const Job &
     };
     const auto reduced = [&](size_t index) { return reduced_[index % reduced_.size()]; };
     const Kernels kernels = kernels_of(call.dtype, call.op);
+    const uint32_t peers = peers_of(job);
+    // Two fill a multiprocessor. Beside a share over PCIe, whose flags need some room, half as many.
+    const uint32_t blocks = limits_.spare ? limits_.blocks : kReducingProcessors * (cut.bytes == 0 ? 2 : 1);
     if (!gathers)
         FLX_TRY(begin_staged(job, cut, stream));
     for (size_t c = 0; c <= last; ++c) {
@@ -116,13 +127,22 @@ Status DeviceGroup::reduce_steps(const Call &call, const Plan &plan, const Job &
         }
         FLX_TRY(fork(stream, side_));
         const uint64_t at = job.part_offset(job.rank) + mine.offset;
-        LocalReduce work{job, {}, job.out + (gathers ? at : mine.offset), mine.bytes, kArrived};
-        if (chunk.frees)
-            work.consumed = kConsumed;
+        LocalReduce work{job, {}, job.out + (gathers ? at : mine.offset), mine.bytes};
+        // Where multiprocessors are spared, streams exchange the flags: no kernel waits on one.
+        const bool in_kernel = !flags_.opened();
+        if (in_kernel) {
+            work.arrived = kArrived;
+            if (chunk.frees)
+                work.consumed = kConsumed;
+        } else {
+            FLX_TRY(step_flags(job, kArrived, peers, peers, side_));
+        }
         for (int rank = 0; rank < job.ranks; ++rank)
             work.sources[rank] = rank == job.rank ? job.in + at : landing.place(job.rank, rank, chunk, mine.offset);
-        FLX_TRY(
-            launch(kernels.local, cut.bytes == 0 ? kReducingBlocks : kReducingBlocks / 2, kBlockThreads, &work, side_));
+        if (in_kernel || mine.bytes != 0)
+            FLX_TRY(launch(kernels.local, blocks, kBlockThreads, &work, side_));
+        if (!in_kernel && chunk.frees)
+            FLX_TRY(step_flags(job, kConsumed, peers, peers, side_));
         FLX_TRY_CUDA(cudaEventRecord(reduced(c), side_));
         if (gathers && c == 0)
             FLX_TRY(begin_staged(job, cut, side_));

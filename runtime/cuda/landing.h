@@ -31,8 +31,8 @@ inline constexpr size_t kChunksBack = 4;
 
 class Landing {
   public:
-    /// `bytes` of each part come this way. `in_place`: on any rank.
-    Landing(const Job &job, uint64_t bytes, bool in_place) : job_(job) {
+    /// `bytes` of each part come this way. `in_place`: on any rank. `whole`: rounds are not cut.
+    Landing(const Job &job, uint64_t bytes, bool in_place, bool whole = false) : job_(job) {
         const bool gathers = job.kind == Kind::allreduce;
         in_parts_ = gathers && !in_place && job.bytes == job.part_bytes * job.ranks;
         one_in_output_ = !gathers && job.direct;
@@ -49,7 +49,7 @@ class Landing {
             const uint64_t end = std::min(at + length, bytes);
             const auto round = static_cast<uint32_t>(last_of.size());
             const size_t first = chunks_.size();
-            cut_round(at, end, round, end == bytes, gathers);
+            cut_round(at, end, round, end == bytes && !whole, gathers);
             if (round >= back()) {
                 chunks_[first].after = last_of[round - back()];
                 chunks_[last_of[round - back()]].frees = true;

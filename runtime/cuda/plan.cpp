@@ -47,6 +47,9 @@ bool engines_serve(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const 
     const bool able =
         kind == Kind::reduce_scatter_block || (kind == Kind::bcast && outputs.direct && ranks == 2) ||
         ((kind == Kind::allreduce || kind == Kind::allgather || kind == Kind::alltoall) && outputs.direct);
+    constexpr uint64_t kSpareLeast = 16 * kMiB;
+    if (limits.spare)
+        return !reduces(kind) || (able && bytes >= kSpareLeast);
     if (limits.engine_bytes != 0)
         return able && bytes >= limits.engine_bytes;
     const bool one_way = kind == Kind::bcast;
@@ -190,18 +193,21 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
     plan.part_bytes = has_blocks(kind) ? bytes / ranks : round_up(divide_up(bytes, owners), kLine);
     plan.threads = kMostThreads;
     plan.in_place = outputs.in_place;
-    if (kind == Kind::bcast && ranks > 2 && outputs.direct && bytes >= limits.chain_bytes) {
+    const bool copies_alone = limits.spare && !reduces(kind);
+    if (kind == Kind::bcast && ranks > 2 && outputs.direct && bytes >= limits.chain_bytes && !copies_alone) {
         plan_chain(bytes, limits, plan);
         return plan;
     }
     const bool between_two = !outputs.direct && bytes > limits.line_bytes && bytes <= 32 * kMiB;
     const bool relayed = ranks > 2 ? bytes >= kLeastRelay : between_two;
-    if (kind == Kind::bcast && limits.line_bytes > 0 && relayed) {
+    if (kind == Kind::bcast && limits.line_bytes > 0 && relayed && !copies_alone) {
         plan_relay(bytes, ranks, layout, plan);
         return plan;
     }
-    if (plan_messages(kind, bytes, ranks, layout, limits, plan))
-        return plan;
+    Plan messages = plan;
+    if (!copies_alone && plan_messages(kind, bytes, ranks, layout, limits, messages) &&
+        (!limits.spare || messages.blocks <= limits.blocks))
+        return messages;
     if (engines_serve(kind, bytes, ranks, outputs, limits)) {
         plan.way = Way::engines;
         plan.blocks = limits.blocks;

@@ -11,6 +11,11 @@
 namespace flx::cuda {
 
 inline constexpr int kKinds = 6;
+/// Multiprocessors that add what copy engines brought: enough to add a chunk in less time than the next one takes to
+/// come.
+inline constexpr uint32_t kReducingProcessors = 128;
+/// Multiprocessors that additions get where they are spared: enough for them to keep up with a link.
+inline constexpr uint32_t kSpareBlocks = 32;
 
 enum class Way : uint8_t {
     packets,  ///< one kernel; all send their input to whoever needs it, in packets that are half flags (packets.cuh)
@@ -29,6 +34,7 @@ struct Limits {
     uint64_t engine_bytes = 0;         ///< least vector that copy engines move; 0: as measured
     uint32_t blocks = 32;              ///< of the largest kernel
     uint64_t chain_bytes = 256 << 20;  ///< least bcast that goes from rank to rank
+    bool spare = false;                ///< no kernel where nothing is added, else none of more than `blocks`
 };
 
 /// What peers may do with the outputs of all ranks.

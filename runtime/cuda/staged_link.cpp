@@ -17,6 +17,10 @@ uint64_t whole_pages(uint64_t bytes) {
     return (bytes + kPage - 1) / kPage * kPage;
 }
 
+StreamFlags::Channel channel_of(Signal signal) {
+    return signal == Signal::filled ? StreamFlags::Channel::filled : StreamFlags::Channel::drained;
+}
+
 /// The NUMA node that the GPU is near; -1: not known, or there is one alone.
 int node_of(int device) {
     char bus[32] = {};
@@ -131,6 +135,8 @@ Status StagedLink::finish(CUstream_st *stream, CUevent_st *done) {
 
 Status StagedLink::tell(Lane lane, Signal signal, uint32_t peers, uint32_t times) {
     constexpr uint32_t kWarp = 32;
+    if (flags_.opened())
+        return flags_.tell(channel_of(signal), peers, times, stream_of(lane));
     LaneStep step{staging_.job, signal, peers, 0, times};
     void *arguments[] = {&step};
     return check(cudaLaunchKernel(lane_step_kernel(), dim3(1), dim3(kWarp), arguments, 0, stream_of(lane)),
@@ -139,6 +145,8 @@ Status StagedLink::tell(Lane lane, Signal signal, uint32_t peers, uint32_t times
 
 Status StagedLink::hear(Lane lane, Signal signal, uint32_t peers, uint32_t times) {
     constexpr uint32_t kWarp = 32;
+    if (flags_.opened())
+        return flags_.hear(channel_of(signal), peers, times, stream_of(lane));
     LaneStep step{staging_.job, signal, 0, peers, times};
     void *arguments[] = {&step};
     return check(cudaLaunchKernel(lane_step_kernel(), dim3(1), dim3(kWarp), arguments, 0, stream_of(lane)),

@@ -10,12 +10,14 @@
 #include "shares.h"
 #include "shm/segment.h"
 #include "staging.h"
+#include "stream_flags.h"
 
 namespace flx::cuda {
 
 class StagedLink {
   public:
-    StagedLink() = default;
+    /// `flags`: used instead of kernels where they are open.
+    explicit StagedLink(StreamFlags &flags) : flags_(flags) {}
     StagedLink(const StagedLink &) = delete;
     StagedLink &operator=(const StagedLink &) = delete;
     ~StagedLink() { close(); }
@@ -51,6 +53,7 @@ class StagedLink {
     [[nodiscard]] char *slots() const { return reinterpret_cast<char *>(segment_->base()) + table_bytes_; }
     Status pin(int device, uint64_t ranks, uint64_t rank);
 
+    StreamFlags &flags_;
     std::unique_ptr<shm::Segment> segment_;
     uint64_t table_bytes_ = 0;
     uint64_t pinned_ = 0;

@@ -54,24 +54,35 @@ Status Watcher::failure() const {
     return failure_;
 }
 
+/// The rank that kernels say they wait for. Flags on streams do not say: all others in turn, then.
+int Watcher::awaited(uint32_t stuck, int turn) const {
+    return stuck == 0 && flags_.opened() && flags_.busy() ? turn % kMaxRanks : static_cast<int>(stuck) - 1;
+}
+
 void Watcher::watch() {
     constexpr std::chrono::milliseconds kLook(50);
+    constexpr std::chrono::milliseconds kRelease(1);
     std::unique_lock lock(mutex_);
-    while (!wake_.wait_for(lock, kLook, [this] { return stopping_; })) {
+    for (int turn = 0; !wake_.wait_for(lock, kLook, [this] { return stopping_; }); ++turn) {
+        if (words_[0] != 0)
+            break;
         lock.unlock();
         const auto stuck = words_[1];
         words_[1] = 0;  // kernels that still wait say so again
         Status status = refusal();
         if (status.ok())
-            status = health_.look(static_cast<int>(stuck) - 1);
+            status = health_.look(awaited(stuck, turn));
         lock.lock();
         if (!status.ok()) {
             failure_ = std::move(status);
             failed_.store(true, std::memory_order_release);
             abort();
-            return;
+            break;
         }
     }
+    // What waits for them clears them afterwards, and the next operation on the stream waits again.
+    while (flags_.opened() && !wake_.wait_for(lock, kRelease, [this] { return stopping_; }))
+        flags_.release();
 }
 
 }  // namespace flx::cuda

@@ -9,21 +9,23 @@
 #include <thread>
 
 #include "group.h"
+#include "stream_flags.h"
 
 namespace flx::cuda {
 
 class Watcher {
   public:
-    explicit Watcher(Health &health) : health_(health) {}
+    /// `flags`: may be open when the thread starts, and until it ends.
+    Watcher(Health &health, StreamFlags &flags) : health_(health), flags_(flags) {}
     ~Watcher() { stop(); }
     Watcher(const Watcher &) = delete;
     Watcher &operator=(const Watcher &) = delete;
 
     /// Makes the words and starts the thread.
     Status start();
-    /// Ends the thread. Kernels are not told.
+    /// Ends the thread. Kernels are not told; streams that wait for flags are not let go any more.
     void stop();
-    /// Tells kernels to give up.
+    /// Tells kernels to give up, and streams not to wait for flags.
     void abort() {
         if (words_ != nullptr)
             words_[0] = 1;
@@ -41,8 +43,10 @@ class Watcher {
   private:
     void watch();
     [[nodiscard]] Status refusal() const;
+    [[nodiscard]] int awaited(uint32_t stuck, int turn) const;
 
     Health &health_;
+    StreamFlags &flags_;
     volatile uint32_t *words_ = nullptr;  ///< pinned: abort, stuck; then the three that refused_words() are
     uint32_t *mapped_ = nullptr;
     std::atomic<bool> failed_{false};

@@ -155,6 +155,9 @@ TEST(Options, RefusalsSayWhatIsAllowed) {
     refused({"allreduce", "--op", "xor"}, "known are sum, prod, min, max, avg");
     refused({"allreduce", "--against", "gloo"}, "known are none, mpi, nccl");
     refused({"allreduce", "--against", "nccl"}, "on device memory FLX is compared with nccl");
+    refused({"allreduce", "--beside", "product"}, "--beside needs --memory device");
+    refused({"allreduce", "--beside", "product", "--memory", "device", "--graph"}, "--beside needs --memory device");
+    refused({"allreduce", "--beside", "sleep", "--memory", "device"}, "known is product");
     refused({"allreduce", "--sizes", "12Q"}, "'12Q'");
     refused({"bcast", "--root", "4"}, "there are 4 ranks");
     refused({"bcast", "--root", "-1"}, "--root");

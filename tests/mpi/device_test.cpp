@@ -361,6 +361,7 @@ int run(const std::vector<std::string> &arguments) {
         const char *pinned = "64M";
         bool large = false;
         const char *staging = "256M";
+        const char *blocks = "128";
     };
     for (const Setting &setting :
          {Setting{"defaults", "256K", "64M", false, true}, Setting{"tiles", "0", "64M", false, true},
@@ -369,7 +370,11 @@ int run(const std::vector<std::string> &arguments) {
           Setting{"copy engines and windows that are used again", "0", "64K", true, false, "", "64M", true, "8M"},
           Setting{"lines for all that fit", "64M", "64M", true, false},
           Setting{"copy engines and a share over PCIe", "0", "64K", true, false, "nvlink:.75,pcie:.25", "128K", true},
-          Setting{"all over PCIe where it can", "0", "64K", true, false, "nvlink:0,pcie:1", "8M"}}) {
+          Setting{"all over PCIe where it can", "0", "64K", true, false, "nvlink:0,pcie:1", "8M"},
+          Setting{"multiprocessors spared", "256K", "0", true, true, "", "64M", true, "256M", "0"},
+          Setting{"multiprocessors spared, through windows", "256K", "0", false, false, "", "64M", true, "8M", "0"},
+          Setting{"multiprocessors spared, and a share over PCIe", "0", "64K", true, false, "nvlink:.75,pcie:.25",
+                  "128K", true, "256M", "0"}}) {
         if (std::string(setting.text).find(only) == std::string::npos)
             continue;
         setenv("FLX_PARTITION", setting.partition, 1);
@@ -377,6 +382,7 @@ int run(const std::vector<std::string> &arguments) {
         setenv("FLX_CUDA_STAGING", setting.staging, 1);
         setenv("FLX_CUDA_SMALL", setting.small, 1);
         setenv("FLX_CUDA_ENGINES", setting.engines, 1);
+        setenv("FLX_CUDA_BLOCKS", setting.blocks, 1);
         flx_comm_t comm = nullptr;
         must(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "flx_comm_create");
         if (setting.registered)

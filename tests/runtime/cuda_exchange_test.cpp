@@ -351,6 +351,26 @@ TEST(CudaPlan, WaysFollowSizeAndRegistration) {
         << "where the knob says so";
 }
 
+TEST(CudaPlan, MultiprocessorsAreSpared) {
+    Limits limits{1 << 20, 0, kSpareBlocks};
+    limits.spare = true;
+    for (const int ranks : {2, 4, 8}) {
+        const WindowLayout layout = window_for(256 << 20, ranks);
+        for (uint64_t bytes = 8 * ranks; bytes <= uint64_t{1} << 30; bytes *= 2) {
+            for (const Outputs outputs : {Outputs{}, Outputs{true, false, false}, Outputs{true, true, true}}) {
+                for (const Kind kind : {Kind::allgather, Kind::alltoall, Kind::bcast})
+                    EXPECT_EQ(plan_of(kind, bytes, ranks, outputs, layout, limits).way, Way::engines) << bytes;
+                for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block, Kind::reduce})
+                    EXPECT_LE(plan_of(kind, bytes, ranks, outputs, layout, limits).blocks, kSpareBlocks) << bytes;
+            }
+        }
+    }
+    const WindowLayout layout = window_for(256 << 20, 4);
+    EXPECT_EQ(plan_of(Kind::allreduce, 64 << 20, 4, {true, true, true}, layout, limits).way, Way::engines);
+    EXPECT_EQ(plan_of(Kind::allreduce, 64 << 20, 4, {}, layout, limits).way, Way::tiles)
+        << "results cannot go into outputs";
+}
+
 TEST(CudaPlan, LinesAndPacketsFitTheirPlaces) {
     for (const int ranks : {2, 3, 4, 8}) {
         for (const uint64_t budget : {uint64_t{8} << 20, uint64_t{256} << 20}) {

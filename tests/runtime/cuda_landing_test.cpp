@@ -32,8 +32,8 @@ uint64_t address(const char *place) {
     return reinterpret_cast<uint64_t>(place);
 }
 
-void check(const Job &job, uint64_t bytes, bool in_place = false) {
-    const Landing landing(job, bytes, in_place);
+void check(const Job &job, uint64_t bytes, bool in_place = false, bool whole = false) {
+    const Landing landing(job, bytes, in_place, whole);
     uint64_t end = 0;
     for (const Chunk &chunk : landing.chunks()) {
         EXPECT_EQ(chunk.begin, end);
@@ -93,6 +93,7 @@ TEST(CudaLanding, EverythingHasAPlaceOfItsOwn) {
                 for (const bool in_place : {false, true}) {
                     const Job sum = job_of(Kind::allreduce, ranks, part * ranks, true, budget);
                     check(sum, sum.part_bytes, in_place);
+                    check(sum, sum.part_bytes, in_place, true);
                 }
                 for (const bool direct : {false, true}) {
                     const Job scatter = job_of(Kind::reduce_scatter_block, ranks, part * ranks, direct, budget);
@@ -122,6 +123,15 @@ TEST(CudaLanding, WhatIsUsedAgainIsToldOf) {
     const Landing landing(sum, sum.part_bytes, false);
     for (const Chunk &chunk : landing.chunks())
         EXPECT_TRUE(chunk.frees) << "results are written over it";
+}
+
+TEST(CudaLanding, WholeRoundsAreAddedAtOnce) {
+    for (const bool in_place : {false, true}) {
+        const Job job = job_of(Kind::allreduce, 2, 1024 * kMiB, true, 256 * kMiB);
+        const Landing landing(job, job.part_bytes, in_place, true);
+        for (const Chunk &chunk : landing.chunks())
+            EXPECT_TRUE(chunk.begin == chunk.round_begin && chunk.end == chunk.round_end);
+    }
 }
 
 TEST(CudaLanding, TheLastReductionOfAReduceScatterIsShort) {
