@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <type_traits>
 
+#include "copies.h"
 #include "data.h"
 #include "device_beside.h"
 #include "device_data.h"
@@ -94,6 +95,11 @@ class Measurement final : public DeviceMeasurer {
         }
         if (options_.registered && flx_register(flx_comm_, recv_.get(), most_ + kGuardBytes) != FLX_SUCCESS)
             return flx_last_error();
+        if (options_.beside_copies) {
+            std::string why;
+            copies_ = Copies::make(why);
+            return why;
+        }
         return options_.beside_product ? connect_beside() : "";
     }
 
@@ -207,6 +213,28 @@ class Measurement final : public DeviceMeasurer {
         return result;
     }
 
+    UnderLoad under_load(const Shape &shape) override {
+        job_.shape = shape;
+        UnderLoad result;
+        result.bytes = shape.bytes;
+        result.bus_bytes = static_cast<double>(shape.bytes) * bus_factor(job_.kind, job_.ranks);
+        result.wrong = checked_call(Side::flx);
+        measure_static(result);
+        for (int warm = 0; warm < kLoadCalls; ++warm)
+            logged_call();
+        for (size_t phase = 0; phase < result.phases.size(); ++phase) {
+            if (phase == 1)
+                copies_->start();
+            if (phase == 2)
+                copies_->stop();
+            for (int i = 0; i < kLoadCalls; ++i)
+                result.phases[phase].push_back(logged_call());
+        }
+        result.copies = copies_->rate();
+        result.wrong += checked_call(Side::flx);
+        return result;
+    }
+
     [[nodiscard]] double product_flops() const override { return product_ ? product_->flops() : 0; }
 
   private:
@@ -233,6 +261,56 @@ class Measurement final : public DeviceMeasurer {
             (options_.registered && flx_register(spare_comm_, recv_.get(), most_ + kGuardBytes) != FLX_SUCCESS))
             return flx_last_error();
         return {};
+    }
+
+    /// A call by itself, as a program waits for it that needs its result.
+    LoadCall logged_call() {
+        Carried carried(links_.names().size());
+        LoadCall logged;
+        const double seconds = carried_in(
+            [&] {
+                MPI_Barrier(mpi_comm_);
+                const double begin = now();
+                call(Side::flx);
+                must(cudaStreamSynchronize(stream_));
+                return now() - begin;
+            },
+            carried);
+        logged.seconds = slowest(seconds);
+        const Shares shares = over_ranks(carried);
+        for (size_t link = 0; link < shares.size(); ++link)
+            logged.share += links_.names()[link] == "pcie" ? shares[link] : 0;
+        return logged;
+    }
+
+    /// Communicators with shares that stay, each idle and loaded.
+    void measure_static(UnderLoad &result) {
+        constexpr std::array<double, 9> kShares = {0, .01, .02, .03, .04, .05, .06, .08, .1};
+        flx_comm_t const adaptive = flx_comm_;
+        for (const double forced : kShares) {
+            const std::string partition = fmt::format("nvlink:{},pcie:{}", 1 - forced, forced);
+            flx_config_t config = FLX_CONFIG_INIT;
+            config.partition = partition.c_str();
+            flx_comm_t comm = nullptr;
+            if (flx_comm_create(mpi_comm_, &config, &comm) != FLX_SUCCESS ||
+                flx_register(comm, recv_.get(), most_ + kGuardBytes) != FLX_SUCCESS)
+                fail(flx_last_error());
+            flx_comm_ = comm;
+            StaticShare &share = result.statics.emplace_back();
+            share.forced = forced;
+            for (double *seconds : {&share.idle, &share.loaded}) {
+                if (seconds == &share.loaded)
+                    copies_->start();
+                std::vector<double> calls;
+                for (int i = 0; i < kStaticCalls + 2; ++i)
+                    calls.push_back(logged_call().seconds);
+                *seconds = summarise({calls.begin() + 2, calls.end()}).median;
+            }
+            copies_->stop();
+            flx_comm_ = adaptive;
+            if (flx_comm_free(&comm) != FLX_SUCCESS)
+                fail(flx_last_error());
+        }
     }
 
     void put_product() {
@@ -486,6 +564,7 @@ class Measurement final : public DeviceMeasurer {
     std::unique_ptr<Nccl> nccl_;
     flx_comm_t spare_comm_ = nullptr;
     std::unique_ptr<Product> product_;
+    std::unique_ptr<Copies> copies_;
     cudaStream_t product_stream_ = nullptr;
     Memory send_;
     Memory recv_;

@@ -8,6 +8,7 @@
 
 #include "beside.h"
 #include "links.h"
+#include "load.h"
 #include "report.h"
 
 namespace flx::perf {
@@ -25,6 +26,8 @@ class DeviceMeasurer {
     /// with NCCL.
     virtual Beside beside(const Shape &shape) = 0;
     [[nodiscard]] virtual double product_flops() const = 0;
+    /// While copies between host and GPUs begin and end.
+    virtual UnderLoad under_load(const Shape &shape) = 0;
     /// For the header: GPUs, and NCCL with its settings.
     virtual void describe(Machine &machine) const = 0;
 };

@@ -189,26 +189,15 @@ int measure_devices(const Options &options, flx_comm_t comm, int rank, Files &fi
     return rank_0_says(!files.problem().empty()) ? 2 : wrong > 0 ? 1 : 0;
 }
 
-/// While something else runs on the GPUs.
-int measure_devices_beside(const Options &options, flx_comm_t comm, int rank, Files &files) {
-    LinkCounters links(comm, MPI_COMM_WORLD);
-    if (any_failed(links.status(), "reading the links")) {
-        return 2;
-    }
-    std::string why;
-    const auto measurer = make_device_measurer(options, comm, MPI_COMM_WORLD, links, why);
-    if (!measurer) {
-        say(stderr, fmt::format("flx_perf: rank {}: {}\n", rank, why));
-        return 2;
-    }
-    BesideResults results{describe_machine(MPI_COMM_WORLD), kProductSide, measurer->product_flops(), {}};
-    measurer->describe(results.machine);
+int measure_beside_products(const Options &options, DeviceMeasurer &measurer, int rank, Files &files) {
+    BesideResults results{describe_machine(MPI_COMM_WORLD), kProductSide, measurer.product_flops(), {}};
+    measurer.describe(results.machine);
     if (rank == 0) {
         say(stdout, beside_header(options, results));
     }
     uint64_t wrong = 0;
     for (const Shape &shape : shapes_of(options, results.machine.ranks)) {
-        results.sizes.push_back(measurer->beside(shape));
+        results.sizes.push_back(measurer.beside(shape));
         for (const BesideSide &side : results.sizes.back().sides) {
             wrong += side.side == Side::peer ? 0 : side.wrong;
         }
@@ -221,6 +210,43 @@ int measure_devices_beside(const Options &options, flx_comm_t comm, int rank, Fi
         say(stderr, files.problem());
     }
     return rank_0_says(!files.problem().empty()) ? 2 : wrong > 0 ? 1 : 0;
+}
+
+int measure_beside_copies(const Options &options, DeviceMeasurer &measurer, int rank, Files &files) {
+    UnderLoadResults results{describe_machine(MPI_COMM_WORLD), {}};
+    measurer.describe(results.machine);
+    if (rank == 0) {
+        say(stdout, load_header(options, results.machine));
+    }
+    uint64_t wrong = 0;
+    for (const Shape &shape : shapes_of(options, results.machine.ranks)) {
+        results.sizes.push_back(measurer.under_load(shape));
+        wrong += results.sizes.back().wrong;
+        if (rank == 0) {
+            say(stdout, load_text(results.sizes.back()));
+        }
+    }
+    if (rank == 0) {
+        files.write_json(load_json(options, results));
+        say(stderr, files.problem());
+    }
+    return rank_0_says(!files.problem().empty()) ? 2 : wrong > 0 ? 1 : 0;
+}
+
+/// While something else runs on the GPUs.
+int measure_devices_beside(const Options &options, flx_comm_t comm, int rank, Files &files) {
+    LinkCounters links(comm, MPI_COMM_WORLD);
+    if (any_failed(links.status(), "reading the links")) {
+        return 2;
+    }
+    std::string why;
+    const auto measurer = make_device_measurer(options, comm, MPI_COMM_WORLD, links, why);
+    if (!measurer) {
+        say(stderr, fmt::format("flx_perf: rank {}: {}\n", rank, why));
+        return 2;
+    }
+    return options.beside_copies ? measure_beside_copies(options, *measurer, rank, files)
+                                 : measure_beside_products(options, *measurer, rank, files);
 }
 
 int measure_arrivals(const Options &options, int rank, Files &files) {
@@ -307,10 +333,11 @@ int run(int argc, char **argv) {
     if (any_failed(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "making the communicator")) {
         return 2;
     }
-    const auto measure = parsed.options->overlap          ? measure_beside_computation
-                         : parsed.options->beside_product ? measure_devices_beside
-                         : parsed.options->device         ? measure_devices
-                                                          : measure_all;
+    const bool beside = parsed.options->beside_product || parsed.options->beside_copies;
+    const auto measure = parsed.options->overlap  ? measure_beside_computation
+                         : beside                 ? measure_devices_beside
+                         : parsed.options->device ? measure_devices
+                                                  : measure_all;
     const int code = measure(*parsed.options, comm, rank, files);
     return any_failed(flx_comm_free(&comm), "freeing the communicator") ? 2 : code;
 }

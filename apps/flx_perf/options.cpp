@@ -150,7 +150,8 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
         ->capture_default_str();
     app.add_option("--beside", beside,
                    "device: product, while bf16 matrix products (cuBLAS) run on another stream; what each costs the "
-                   "other, with FLX, with FLX_CUDA_BLOCKS=0 and with NCCL");
+                   "other, with FLX, with FLX_CUDA_BLOCKS=0 and with NCCL; or copies, while copies between host and "
+                   "GPUs begin and end; how shares follow them, beside shares that stay");
     app.add_flag("--memcpy", options.beside_memcpy,
                  "in turn with the rest, a memcpy of the size on each rank at once: the limit of this memory");
     auto *blocks =
@@ -227,10 +228,14 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
             "allreduce, reduce_scatter_block, allgather, bcast, reduce, alltoall and sendrecv");
     }
     options.beside_product = beside == "product";
-    if (!beside.empty() && !options.beside_product) {
-        return refuse(fmt::format("unknown work '{}' for --beside; known is product", beside));
+    options.beside_copies = beside == "copies";
+    if (!beside.empty() && !options.beside_product && !options.beside_copies) {
+        return refuse(fmt::format("unknown work '{}' for --beside; known are product, copies", beside));
     }
-    if (options.beside_product && (!options.device || options.graph || !options.csv_file.empty())) {
+    if (options.beside_copies && (against != "none" || !options.registered)) {
+        return refuse("--beside copies is without --against and --unregistered");
+    }
+    if (!beside.empty() && (!options.device || options.graph || !options.csv_file.empty())) {
         return refuse("--beside needs --memory device, is without --graph, and writes --json only");
     }
     if (options.root >= ranks) {

@@ -21,7 +21,8 @@ double scale_of(uint64_t message) {
 
 void ShareControl::set_estimates(Kind kind, const std::array<LinkEstimate, kGpuLinks> &estimates) {
     ControllerOptions options;
-    options.window = 4;
+    // Every other call is seen: few, so that shares follow soon what else begins or ceases to use PCIe.
+    options.window = 2;
     options.hysteresis = 0.004;
     // A share of a twentieth is all there is to gain, where many GPUs share the host's memory.
     options.min_gain = 0.01;

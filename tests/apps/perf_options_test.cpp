@@ -157,7 +157,9 @@ TEST(Options, RefusalsSayWhatIsAllowed) {
     refused({"allreduce", "--against", "nccl"}, "on device memory FLX is compared with nccl");
     refused({"allreduce", "--beside", "product"}, "--beside needs --memory device");
     refused({"allreduce", "--beside", "product", "--memory", "device", "--graph"}, "--beside needs --memory device");
-    refused({"allreduce", "--beside", "sleep", "--memory", "device"}, "known is product");
+    refused({"allgather", "--beside", "copies", "--memory", "device", "--against", "nccl"}, "is without --against");
+    refused({"allgather", "--beside", "copies", "--memory", "device", "--unregistered"}, "is without --against");
+    refused({"allreduce", "--beside", "sleep", "--memory", "device"}, "known are product, copies");
     refused({"allreduce", "--sizes", "12Q"}, "'12Q'");
     refused({"bcast", "--root", "4"}, "there are 4 ranks");
     refused({"bcast", "--root", "-1"}, "--root");
