@@ -523,18 +523,23 @@ void copy_bypassing(void *dst, const void *src, size_t bytes) {
     const size_t head = -reinterpret_cast<uintptr_t>(to) % 64;
     std::memcpy(to, from, head);
     size_t i = head;
-    // Several pages side by side: what fetches ahead does so within each of them.
+    // Several pages side by side: what fetches ahead does so within each of them. Some lines of each at a time: with
+    // one, stores to so many pages in turn take some processors four times as long (4 instead of 17 GB/s on an EPYC
+    // 7003).
     constexpr size_t kPage = 4096;
     constexpr size_t kPages = 4;
+    constexpr size_t kPart = 256;
     constexpr size_t kStep = 2 * R::kBytes;
-    static_assert(kPage % kStep == 0);
+    static_assert(kPage % kPart == 0 && kPart % kStep == 0);
     for (; i + kPages * kPage <= bytes; i += kPages * kPage) {
-        for (size_t k = i; k < i + kPage; k += kStep) {
-            for (size_t at = k; at < k + kPages * kPage; at += kPage) {
-                const auto v0 = R::load(from + at);
-                const auto v1 = R::load(from + at + R::kBytes);
-                R::stream(v0, to + at);
-                R::stream(v1, to + at + R::kBytes);
+        for (size_t part = i; part < i + kPage; part += kPart) {
+            for (size_t page = part; page < part + kPages * kPage; page += kPage) {
+                for (size_t at = page; at < page + kPart; at += kStep) {
+                    const auto v0 = R::load(from + at);
+                    const auto v1 = R::load(from + at + R::kBytes);
+                    R::stream(v0, to + at);
+                    R::stream(v1, to + at + R::kBytes);
+                }
             }
         }
     }
