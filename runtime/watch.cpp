@@ -142,6 +142,9 @@ Status Communicator::silent(int rank, const PeerReport &report, const std::strin
 /// A link that fails may be a peer that died, or one that gave up and closed its end: asks all before it is called the
 /// link's error. Takes until all have answered, at most the deadline.
 Status Communicator::investigate(Status status) {
+    // A peer that gave up may have freed what this rank was reading or writing there: why it did is the reason.
+    if (status.code() == FLX_ERR_SYSTEM)
+        FLX_TRY(hear());
     if (status.code() != FLX_ERR_LINK)
         return status;
     const auto deadline_ns = static_cast<int64_t>(deadline_s_ * kNsPerSecond);
