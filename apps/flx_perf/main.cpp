@@ -156,26 +156,17 @@ int measure_all(const Options &options, flx_comm_t comm, int rank, Files &files)
     return rank_0_says(!files.problem().empty()) ? 2 : wrong > 0 ? 1 : 0;
 }
 
-/// As measure_all, on GPU memory.
-int measure_devices(const Options &options, flx_comm_t comm, int rank, Files &files) {
-    LinkCounters links(comm, MPI_COMM_WORLD);
-    if (any_failed(links.status(), "reading the links")) {
-        return 2;
-    }
-    std::string why;
-    const auto measurer = make_device_measurer(options, comm, MPI_COMM_WORLD, links, why);
-    if (!measurer) {
-        say(stderr, fmt::format("flx_perf: rank {}: {}\n", rank, why));
-        return 2;
-    }
-    Results results{options, describe_machine(MPI_COMM_WORLD), links.names(), {}};
-    measurer->describe(results.machine);
+/// As measure_all, on GPU memory. `links`: their names.
+int measure_on_devices(const Options &options, DeviceMeasurer &measurer, const std::vector<std::string> &links,
+                       int rank, Files &files) {
+    Results results{options, describe_machine(MPI_COMM_WORLD), links, {}};
+    measurer.describe(results.machine);
     if (rank == 0) {
         say(stdout, header_text(options, results.machine));
     }
     uint64_t wrong = 0;
     for (const Shape &shape : shapes_of(options, results.machine.ranks)) {
-        results.results.push_back(measurer->measure(shape, [](double) {}));
+        results.results.push_back(measurer.measure(shape, [](double) {}));
         wrong += results.results.back().wrong;
         if (rank == 0) {
             say(stdout, row_text(options, results.links, results.results.back()));
@@ -233,8 +224,7 @@ int measure_beside_copies(const Options &options, DeviceMeasurer &measurer, int 
     return rank_0_says(!files.problem().empty()) ? 2 : wrong > 0 ? 1 : 0;
 }
 
-/// While something else runs on the GPUs.
-int measure_devices_beside(const Options &options, flx_comm_t comm, int rank, Files &files) {
+int measure_devices(const Options &options, flx_comm_t comm, int rank, Files &files) {
     LinkCounters links(comm, MPI_COMM_WORLD);
     if (any_failed(links.status(), "reading the links")) {
         return 2;
@@ -245,8 +235,13 @@ int measure_devices_beside(const Options &options, flx_comm_t comm, int rank, Fi
         say(stderr, fmt::format("flx_perf: rank {}: {}\n", rank, why));
         return 2;
     }
-    return options.beside_copies ? measure_beside_copies(options, *measurer, rank, files)
-                                 : measure_beside_products(options, *measurer, rank, files);
+    if (options.beside_copies) {
+        return measure_beside_copies(options, *measurer, rank, files);
+    }
+    if (options.beside_product) {
+        return measure_beside_products(options, *measurer, rank, files);
+    }
+    return measure_on_devices(options, *measurer, links.names(), rank, files);
 }
 
 int measure_arrivals(const Options &options, int rank, Files &files) {
@@ -333,9 +328,7 @@ int run(int argc, char **argv) {
     if (any_failed(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "making the communicator")) {
         return 2;
     }
-    const bool beside = parsed.options->beside_product || parsed.options->beside_copies;
     const auto measure = parsed.options->overlap  ? measure_beside_computation
-                         : beside                 ? measure_devices_beside
                          : parsed.options->device ? measure_devices
                                                   : measure_all;
     const int code = measure(*parsed.options, comm, rank, files);
