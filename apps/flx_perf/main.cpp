@@ -88,6 +88,16 @@ void say(std::FILE *where, const std::string &text) {
     std::fflush(where);
 }
 
+/// The exit code, after `write` on rank 0, which says what kept it from writing. Collective.
+template <typename Write>
+int finish(const Files &files, int rank, bool wrong, Write &&write) {
+    if (rank == 0) {
+        write();
+        say(stderr, files.problem());
+    }
+    return rank_0_says(!files.problem().empty()) ? 2 : wrong ? 1 : 0;
+}
+
 /// The lowest rank on which something failed says its sentence. True if there was one. Collective.
 bool any_failed(flx_status_t status, const std::string &what) {
     int rank = 0;
@@ -148,12 +158,10 @@ int measure_all(const Options &options, flx_comm_t comm, int rank, Files &files)
             files.write_log(measurer.log(), shape.bytes);
         }
     }
-    if (rank == 0) {
+    return finish(files, rank, wrong != 0, [&] {
         say(stdout, footer_text(results));
         files.write_results(results);
-        say(stderr, files.problem());
-    }
-    return rank_0_says(!files.problem().empty()) ? 2 : wrong > 0 ? 1 : 0;
+    });
 }
 
 /// As measure_all, on GPU memory. `links`: their names.
@@ -172,12 +180,10 @@ int measure_on_devices(const Options &options, DeviceMeasurer &measurer, const s
             say(stdout, row_text(options, results.links, results.results.back()));
         }
     }
-    if (rank == 0) {
+    return finish(files, rank, wrong != 0, [&] {
         say(stdout, footer_text(results));
         files.write_results(results);
-        say(stderr, files.problem());
-    }
-    return rank_0_says(!files.problem().empty()) ? 2 : wrong > 0 ? 1 : 0;
+    });
 }
 
 int measure_beside_products(const Options &options, DeviceMeasurer &measurer, int rank, Files &files) {
@@ -196,11 +202,7 @@ int measure_beside_products(const Options &options, DeviceMeasurer &measurer, in
             say(stdout, beside_rows(results.sizes.back()));
         }
     }
-    if (rank == 0) {
-        files.write_json(beside_json(options, results));
-        say(stderr, files.problem());
-    }
-    return rank_0_says(!files.problem().empty()) ? 2 : wrong > 0 ? 1 : 0;
+    return finish(files, rank, wrong != 0, [&] { files.write_json(beside_json(options, results)); });
 }
 
 int measure_beside_copies(const Options &options, DeviceMeasurer &measurer, int rank, Files &files) {
@@ -217,11 +219,7 @@ int measure_beside_copies(const Options &options, DeviceMeasurer &measurer, int 
             say(stdout, load_text(results.sizes.back()));
         }
     }
-    if (rank == 0) {
-        files.write_json(load_json(options, results));
-        say(stderr, files.problem());
-    }
-    return rank_0_says(!files.problem().empty()) ? 2 : wrong > 0 ? 1 : 0;
+    return finish(files, rank, wrong != 0, [&] { files.write_json(load_json(options, results)); });
 }
 
 int measure_devices(const Options &options, flx_comm_t comm, int rank, Files &files) {
@@ -254,13 +252,10 @@ int measure_arrivals(const Options &options, int rank, Files &files) {
                                 *sentence != '\0' ? sentence : flx_strerror(status)));
         MPI_Abort(MPI_COMM_WORLD, 3);
     }
-    if (rank == 0) {
+    return finish(files, rank, result.bound.wrong + result.lent.wrong != 0, [&] {
         say(stdout, arrivals_text(options, result));
         files.write_json(arrivals_json(options, result));
-        say(stderr, files.problem());
-    }
-    const bool wrong = result.bound.wrong + result.lent.wrong != 0;
-    return rank_0_says(!files.problem().empty()) ? 2 : wrong ? 1 : 0;
+    });
 }
 
 int measure_beside_computation(const Options &options, flx_comm_t comm, int rank, Files &files) {
@@ -282,11 +277,7 @@ int measure_beside_computation(const Options &options, flx_comm_t comm, int rank
                                 *sentence != '\0' ? sentence : flx_strerror(status)));
         MPI_Abort(MPI_COMM_WORLD, 3);
     }
-    if (rank == 0) {
-        files.write_json(overlap_json(options, results));
-        say(stderr, files.problem());
-    }
-    return rank_0_says(!files.problem().empty()) ? 2 : wrong != 0 ? 1 : 0;
+    return finish(files, rank, wrong != 0, [&] { files.write_json(overlap_json(options, results)); });
 }
 
 int run(int argc, char **argv) {

@@ -20,6 +20,11 @@
 
 namespace flx::cuda {
 
+/// All ranks but the own, a bit each.
+inline uint32_t peers_of(const Job &job) {
+    return ((1U << job.ranks) - 1) & ~(1U << job.rank);
+}
+
 class DeviceGroup final : public Group {
   public:
     DeviceGroup(Bootstrap &bootstrap, uint64_t process, Health &health)

@@ -15,10 +15,6 @@ static_assert(kConsumed < kChannels);
 
 constexpr uint32_t kBlockThreads = 512;
 
-uint32_t peers_of(const Job &job) {
-    return ((1U << job.ranks) - 1) & ~(1U << job.rank);
-}
-
 }  // namespace
 
 Status DeviceGroup::step_flags(const Job &job, uint32_t channel, uint32_t tell, uint32_t hear, CUstream_st *stream) {

@@ -12,9 +12,6 @@ using Channel = StreamFlags::Channel;
 uint32_t mask_of(int rank) {
     return 1U << rank;
 }
-uint32_t peers_of(const Job &job) {
-    return (mask_of(job.ranks) - 1) & ~mask_of(job.rank);
-}
 
 constexpr uint64_t kBoundary = 4096;
 

@@ -215,6 +215,12 @@ void Fused::fetch_ahead(int rank, size_t bytes) {
     }
 }
 
+void Fused::fetch_ahead_of_all(size_t bytes) {
+    for (int rank = 0; rank < ranks_; ++rank)
+        if (rank != rank_)
+            fetch_ahead(rank, bytes);
+}
+
 Status Fused::await(int rank, uint32_t signature, Waiter &waiter) {
     Board &theirs = board(rank, number_);
     waiting_for_ = rank;
@@ -351,9 +357,7 @@ Status Fused::reduce(const void *in, void *out, size_t count, flx_dtype_t dtype,
     }
     FLX_TRY(await_all(signature, waiter));
     FLX_TRY(reduce_shown(out, in, 0, bytes, count, dtype, op));
-    for (int rank = 0; rank < ranks_; ++rank)
-        if (rank != rank_)
-            fetch_ahead(rank, bytes);
+    fetch_ahead_of_all(bytes);
     end(true);
     return {};
 }
@@ -537,9 +541,7 @@ Status Fused::gather(const void *in, void *out, size_t block_bytes, int root, ui
         return {};
     }
     FLX_TRY(collect(out, in, block_bytes, signature, waiter));
-    for (int rank = 0; rank < ranks_; ++rank)
-        if (rank != rank_)
-            fetch_ahead(rank, block_bytes);
+    fetch_ahead_of_all(block_bytes);
     end(true);
     return {};
 }

@@ -93,6 +93,7 @@ class Fused {
     void prepare_next(size_t bytes) const;
     void prepare_later(size_t bytes);
     void fetch_ahead(int rank, size_t bytes);
+    void fetch_ahead_of_all(size_t bytes);
     void show_blocks(const std::byte *from, std::span<const int> ranks, size_t block_bytes, uint32_t signature);
     void take_blocks(std::byte *to, std::span<const int> ranks, size_t block_bytes) const;
     Status await(int rank, uint32_t signature, Waiter &waiter);
