@@ -65,7 +65,7 @@ uint32_t Communicator::signature_of(const Call &call, const Choice &choice) {
 }
 
 /// By shared memory as a whole.
-Status Communicator::carry_out(Call &call, const Choice &choice) {
+Status Communicator::carry_out(Call &call, const Choice &choice, bool timed) {
     Operation &operation = call.operation;
     operation.signature = signature_of(call, choice);
     process_->liveness().in_call(true);
@@ -73,7 +73,7 @@ Status Communicator::carry_out(Call &call, const Choice &choice) {
     current_ = &operation;
     way_ = choice.way;
     warned_ = false;
-    Status status = attempt([&] { return carry_out_by(call); });
+    Status status = attempt([&] { return timed ? carry_timed(call) : carry_out_by(call); });
     if (!status.ok())
         status = investigate(std::move(status));
     current_ = nullptr;
@@ -113,6 +113,32 @@ Status Communicator::carry_out_by(const Call &call) {
     }
     return stream_->run(operation.collective, operation.in, operation.out, operation.count, operation.dtype,
                         operation.op, operation.root, operation.signature, waiter);
+}
+
+/// For shm::Review: ranks come when they like, so between two barriers.
+Status Communicator::carry_timed(const Call &call) {
+    const uint32_t signature = call.operation.signature;
+    const Way way = std::exchange(way_, Way::fused);  // which is asked whom it waits for
+    Waiter waiter(wait_policy_, *this);
+    FLX_TRY(fused_->barrier(signature, waiter));
+    const int64_t began = now_ns();
+    way_ = way;
+    FLX_TRY(carry_out_by(call));
+    way_ = Way::fused;
+    FLX_TRY(fused_->barrier(signature, waiter));
+    if (!review_->took(now_ns() - began))
+        return {};
+    const std::span all = review_->all();
+    FLX_TRY(fused_->allgather(&review_->times(), all.data(), sizeof all[0], signature, waiter));
+    if (!review_->judge(ways_))
+        return {};
+    planner_->set_ways(ways_);
+    const Operation &operation = call.operation;
+    const size_t bytes = operation.count * size_of(operation.dtype);
+    if (rank_ == 0)
+        log().info("{} of {} bytes goes {} from now on: that was faster than what was chosen before",
+                   algorithms::name_of(operation.collective), bytes, choose(operation.collective, bytes).name());
+    return {};
 }
 
 /// Nothing that a peer may wait for stays behind on the rails: the program may not call again for long. A thread that

@@ -30,6 +30,7 @@
 #include "shm/channel.h"
 #include "shm/fused.h"
 #include "shm/peer_memory.h"
+#include "shm/review.h"
 #include "shm/segment.h"
 #include "shm/stream.h"
 #include "shm/ways.h"
@@ -129,6 +130,8 @@ class Communicator final : private Router, private Watch {
     /// Null until GPUs are in use.
     [[nodiscard]] cuda::Group *devices() const { return devices_.get(); }
     /// How it would be carried out.
+    /// Null where ways stay as they were chosen.
+    [[nodiscard]] const shm::Review *review() const { return review_.get(); }
     [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs = {}) const;
     /// Lets peers go before the links go. Collective unless the communicator is broken.
     void close();
@@ -293,9 +296,10 @@ class Communicator final : private Router, private Watch {
 
     /// Whether the current operation goes over links, by the executor.
     [[nodiscard]] bool by_links() const { return way_ == Way::scheduled || way_ == Way::exchanged; }
-    Status carry_out(Call &call, const Choice &choice);
+    Status carry_out(Call &call, const Choice &choice, bool timed);
     [[nodiscard]] bool may_be_mapped(const Operation &operation);
     Status carry_out_by(const Call &call);
+    Status carry_timed(const Call &call);
     Status settle(Waiter &waiter);
     void drop_strays();
     [[nodiscard]] bool settled() const;
@@ -342,6 +346,7 @@ class Communicator final : private Router, private Watch {
     std::unique_ptr<shm::PeerMemory> peer_memory_;  ///< with fused_, where it works
     shm::PeerMemory::Why why_no_peer_memory_;
     shm::Ways ways_;
+    std::unique_ptr<shm::Review> review_;
     std::vector<LinkSlot> links_;
     std::byte *ledger_ = nullptr;       ///< in the segment, Lending::bytes
     int own_rail_ = -1;                 ///< the link that is this rank's own; -1 where rails are not owned

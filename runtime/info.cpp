@@ -126,6 +126,9 @@ void report_choices(const Communicator &comm, std::vector<std::string> &lines) {
         lines.push_back(fmt::format("  {:<20} {}{}", algorithms::name_of(collective), blocking,
                                     blocking == steps ? "" : "; non-blocking: " + steps));
     }
+    if (const shm::Review *review = comm.review(); review != nullptr)
+        lines.push_back(fmt::format("  ways through shared memory were looked at again {} times, which changed {}",
+                                    review->looks(), review->changes()));
 }
 
 void report_algorithms(const Communicator *comm, std::vector<std::string> &lines) {

@@ -146,16 +146,22 @@ Status Communicator::run_now(const Call &call) {
         FLX_TRY(drain());
         Call given = call;
         Operation &operation = given.operation;
+        bool timed = false;
+        if (choice.by_table && review_ != nullptr) {
+            const auto look = review_->next(operation.collective, operation.count * size_of(operation.dtype), ways_);
+            timed = look.timed;
+            choice.way = timed ? way_of(look.way) : choice.way;
+        }
         if (choice.way == Way::fetched && operation.collective == Collective::alltoall &&
             operation.in == operation.out) {
             const size_t bytes = operation.count * size_of(operation.dtype);
             Pending &memory = acquire();
             operation.in = std::memcpy(memory.aside(bytes), operation.in, bytes);
-            Status status = carry_out(given, choice);
+            Status status = carry_out(given, choice, timed);
             recycle(memory);
             return status;
         }
-        Status status = carry_out(given, choice);
+        Status status = carry_out(given, choice, timed);
         if (!std::exchange(left_to_steps_, false))
             return status;
         choice = choose(call, true);

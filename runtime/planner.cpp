@@ -167,24 +167,18 @@ bool Planner::fits_fused(Collective collective, size_t bytes, const Needs &needs
 }
 
 /// Among those that keep everything in one host's memory.
-Way Planner::shared_way(Collective collective, size_t bytes) const {
+Choice Planner::by_shared_way(Collective collective, size_t bytes) const {
     if (collective == Collective::barrier)
-        return Way::fused;
+        return {Way::fused, nullptr};
+    const Way unfused = agreed_.peer_memory ? Way::fetched : Way::streamed;
     const Choice *forced = this->forced(collective, bytes);
     if (forced != nullptr)
-        return forced->way == Way::fetched && !agreed_.peer_memory ? Way::streamed : forced->way;
+        return {forced->way == Way::fetched ? unfused : forced->way, nullptr};
+    const shm::Way way = agreed_.ways.at(collective, bytes);
     const bool fits = input_bytes(collective, bytes, agreed_.size) <= agreed_.fused_bytes;
-    switch (agreed_.ways.at(collective, bytes)) {
-        case shm::Way::fused:
-            if (fits)
-                return Way::fused;
-            break;
-        case shm::Way::streamed:
-            return Way::streamed;
-        case shm::Way::fetched:
-            break;
-    }
-    return agreed_.peer_memory ? Way::fetched : Way::streamed;
+    if (way == shm::Way::fused && fits)
+        return {Way::fused, nullptr, true};
+    return {way == shm::Way::streamed ? Way::streamed : unfused, nullptr, true};
 }
 
 Choice Planner::choose(Collective collective, size_t bytes, const Needs &needs) const {
@@ -202,7 +196,7 @@ Choice Planner::choose(Collective collective, size_t bytes, const Needs &needs) 
             return {Way::fetched, nullptr};
         return by_schedule(*scheduled, bytes, needs);
     }
-    return {shared_way(collective, bytes), nullptr};
+    return by_shared_way(collective, bytes);
 }
 
 Choice Planner::by_schedule(Collective collective, size_t bytes, const Needs &needs) const {

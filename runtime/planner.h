@@ -29,9 +29,14 @@ struct Agreed {
 /// plan over links, or as messages between pairs of ranks over links (exchange.h).
 enum class Way : uint8_t { fused, streamed, fetched, scheduled, exchanged };
 
+constexpr Way way_of(shm::Way way) {
+    return way == shm::Way::fused ? Way::fused : way == shm::Way::streamed ? Way::streamed : Way::fetched;
+}
+
 struct Choice {
     Way way = Way::scheduled;
     const algorithms::Algorithm *algorithm = nullptr;  ///< scheduled
+    bool by_table = false;                             ///< Agreed::ways said so, and may say something else later
     [[nodiscard]] const char *name() const;
 };
 
@@ -51,6 +56,8 @@ class Planner {
 
     /// `bytes`: of the whole vector (allgather, reduce_scatter_block: all blocks).
     [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs = {}) const;
+    /// From the next choice on. The same on all ranks between the same calls.
+    void set_ways(const shm::Ways &ways) { agreed_.ways = ways; }
     /// The plan of `choice`, made at first use.
     const Plan &plan(algorithms::Collective called, const Choice &choice, int root);
 
@@ -64,7 +71,7 @@ class Planner {
     /// What the user wants; null: nothing.
     [[nodiscard]] const Choice *forced(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] bool fits_fused(algorithms::Collective collective, size_t bytes, const Needs &needs) const;
-    [[nodiscard]] Way shared_way(algorithms::Collective collective, size_t bytes) const;
+    [[nodiscard]] Choice by_shared_way(algorithms::Collective collective, size_t bytes) const;
     /// The algorithm of least expected time, by name.
     [[nodiscard]] std::string_view cheapest(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] Choice by_schedule(algorithms::Collective collective, size_t bytes, const Needs &needs) const;

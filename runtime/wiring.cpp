@@ -699,6 +699,8 @@ Status Communicator::make_planner(const Communicator *parent) {
     agreed.peer_memory = fetches();
     agreed.strict = config_.integer("FLX_STRICT") != 0;
     agreed.ways = ways_;
+    if (fused_ != nullptr && size_ > 1 && config_.integer("FLX_FROZEN") == 0)
+        review_ = std::make_unique<shm::Review>(size_, fetches(), agreed.fused_bytes);
     return Planner::make(rank_, agreed, config_.text("FLX_ALGORITHM"), planner_);
 }
 

@@ -14,7 +14,7 @@ using algorithms::Collective;
 
 namespace {
 
-constexpr int kWays = 3;
+constexpr int kWays = Ways::kAll.size();
 constexpr std::array kTried = {Collective::allreduce, Collective::reduce_scatter_block,
                                Collective::allgather, Collective::bcast,
                                Collective::reduce,    Collective::alltoall};
@@ -23,8 +23,6 @@ constexpr int kRounds = 6;
 /// Calls back to back, where one is too short to be timed alone.
 constexpr size_t kShortBytes = size_t{64} << 10;
 constexpr int kShortCalls = 4;
-/// Another way is taken where it needs at most this part of the time of the rule's.
-constexpr double kClearly = 0.88;
 
 /// Inputs of one rank with which two steps are tried.
 constexpr std::array<size_t, 3> kSmall = {8, 512, 4096};
@@ -152,7 +150,7 @@ class Trial {
         const double best = *std::ranges::min_element(cell);
         unsigned mask = 0;
         bool known = true;
-        for (const Way way : {Way::fused, Way::streamed, Way::fetched}) {
+        for (const Way way : Ways::kAll) {
             const double time = cell[static_cast<size_t>(way)];
             if (!exists(way, collective))
                 continue;
@@ -184,7 +182,7 @@ class Trial {
 
     Status time_all(Collective collective, unsigned ways, std::array<double, kWays> &best) {
         const int calls = count_ * sizeof(float) <= kShortBytes ? kShortCalls : 1;
-        for (const Way way : {Way::fused, Way::streamed, Way::fetched}) {
+        for (const Way way : Ways::kAll) {
             if ((ways >> static_cast<unsigned>(way) & 1) == 0)
                 continue;
             FLX_TRY(fused_.barrier(kSignature, waiter_));
@@ -194,7 +192,7 @@ class Trial {
             // A root that was first to finish may have made the others wait.
             FLX_TRY(fused_.barrier(kSignature, waiter_));
             double &time = best[static_cast<size_t>(way)];
-            time = std::min(time, static_cast<double>(now_ns() - began));
+            time = std::min(time, static_cast<double>(now_ns() - began) / calls);
         }
         return {};
     }
@@ -246,7 +244,7 @@ TwoSteps best_steps(const std::vector<StepTimes> &all) {
             in_one = std::max(in_one, times[which][size][0]);
             in_two = std::max(in_two, times[which][size][1]);
         }
-        return in_two < kClearly * in_one;
+        return in_two < Ways::kClearly * in_one;
     };
     const auto least = [&](size_t which) {
         size_t bytes = TwoSteps::kNever;
@@ -299,6 +297,9 @@ Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *
             for (const Times &times : all)
                 for (int way = 0; way < kWays; ++way)
                     slowest[way] = std::max(slowest[way], times[static_cast<size_t>(collective)][size][way]);
+            for (const Way way : Ways::kAll)
+                ways.set_time(collective, size, way,
+                              slowest[static_cast<size_t>(way)] / static_cast<double>(Ways::kSizes[size]));
             const auto best = std::ranges::min_element(slowest) - slowest.begin();
             const Way rule = ways.at(collective, Ways::kSizes[size]);
             if (std::isfinite(slowest[best]))
@@ -308,7 +309,7 @@ Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *
                 if (changed && before != Way::fused)
                     ways.set(collective, size, before);
             } else {
-                changed = slowest[best] < kClearly * slowest[static_cast<size_t>(rule)];
+                changed = slowest[best] < Ways::kClearly * slowest[static_cast<size_t>(rule)];
                 if (changed)
                     ways.set(collective, size, static_cast<Way>(best));
             }

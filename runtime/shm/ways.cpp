@@ -18,6 +18,9 @@ constexpr size_t kLeastCrowdedAlltoall = size_t{256} << 10;
 }  // namespace
 
 Ways::Ways(bool fetches, bool crowded) {
+    for (auto &of_sizes : times_)
+        for (Times &times : of_sizes)
+            times.fill(kUnknown);
     for (int index = 0; index < kCollectives; ++index) {
         // Where data flows one way, fused ranks need not wait for each other at all.
         const auto collective = static_cast<Collective>(index);
@@ -37,12 +40,17 @@ Ways::Ways(bool fetches, bool crowded) {
 Way Ways::at(Collective collective, size_t bytes) const {
     if (bytes <= kAlwaysFused)
         return Way::fused;
-    if (bytes > kMostFetched)
-        return Way::streamed;
+    const std::optional<size_t> size = size_index(bytes);
+    return size ? ways_[static_cast<size_t>(collective)][*size] : Way::streamed;
+}
+
+std::optional<size_t> Ways::size_index(size_t bytes) {
+    if (bytes <= kAlwaysFused || bytes > kMostFetched)
+        return {};
     size_t size = 0;
     while (bytes > limit(size))
         ++size;
-    return ways_[static_cast<size_t>(collective)][size];
+    return size;
 }
 
 /// The nearest as factors go: up to the geometric mean with the next.
@@ -54,6 +62,14 @@ size_t Ways::limit(size_t size_index) {
 
 void Ways::set(Collective collective, size_t size_index, Way way) {
     ways_[static_cast<size_t>(collective)][size_index] = way;
+}
+
+const Ways::Times &Ways::times(Collective collective, size_t size_index) const {
+    return times_[static_cast<size_t>(collective)][size_index];
+}
+
+void Ways::set_time(Collective collective, size_t size_index, Way way, double time) {
+    times_[static_cast<size_t>(collective)][size_index][static_cast<size_t>(way)] = time;
 }
 
 }  // namespace flx::shm

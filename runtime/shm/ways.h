@@ -1,11 +1,14 @@
 /// \file ways.h
 /// Which way through shared memory serves which collective at which size. Plain data, equal on all ranks: from a rule,
-/// or from a trial (trial.h) when a communicator is made. The bits do not depend on it: all ways add in rank order.
+/// or from a trial (trial.h) when a communicator is made, and from later looks (review.h). The bits do not depend on
+/// it: all ways add in rank order.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <optional>
 
 #include "schedule.h"
 
@@ -36,7 +39,14 @@ class Ways {
     static constexpr std::array<size_t, 8> kSizes = {size_t{8} << 10,  size_t{16} << 10,  size_t{32} << 10,
                                                      size_t{64} << 10, size_t{256} << 10, size_t{1} << 20,
                                                      size_t{4} << 20,  size_t{16} << 20};
+    static constexpr std::array kAll = {Way::fused, Way::streamed, Way::fetched};
     static constexpr int kCollectives = static_cast<int>(algorithms::Collective::alltoall) + 1;
+
+    /// Another way is taken where it needs at most this part of the time of the one that is.
+    static constexpr double kClearly = 0.88;
+    /// Nanoseconds per byte, by way, of the slowest rank.
+    using Times = std::array<double, kAll.size()>;
+    static constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
     /// The rule. `fetches`: peer memory exists. It is expected to pay where ranks have a core each: those that take
     /// turns on a core (`crowded`) find in its cache what the last one left there. But of an alltoall all that would be
@@ -45,6 +55,12 @@ class Ways {
 
     [[nodiscard]] Way at(algorithms::Collective collective, size_t bytes) const;
     void set(algorithms::Collective collective, size_t size_index, Way way);
+    /// What was last measured.
+    [[nodiscard]] const Times &times(algorithms::Collective collective, size_t size_index) const;
+    void set_time(algorithms::Collective collective, size_t size_index, Way way, double time);
+
+    /// The nearest of kSizes; none for those that are always fused or always streamed.
+    [[nodiscard]] static std::optional<size_t> size_index(size_t bytes);
 
     TwoSteps two_steps;  ///< of the fused way: where not tried, never
 
@@ -53,6 +69,7 @@ class Ways {
     [[nodiscard]] static size_t limit(size_t size_index);
 
     std::array<std::array<Way, kSizes.size()>, kCollectives> ways_{};
+    std::array<std::array<Times, kSizes.size()>, kCollectives> times_;
 };
 
 }  // namespace flx::shm

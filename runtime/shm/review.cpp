@@ -1,0 +1,155 @@
+#include "review.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace flx::shm {
+
+using algorithms::Collective;
+
+namespace {
+
+/// Of a program's time in calls of a collective and size, what looks at its ways may take.
+constexpr double kShare = 0.01;
+constexpr double kLeastCalls = 64;
+constexpr double kMostCalls = 1U << 20;
+/// What two barriers cost a call that is timed, in its own time.
+constexpr double kBarriers = 0.25;
+/// After a round, ways that took more than this times the best are no longer looked at;
+constexpr double kFar = 1.5;
+/// at the next looks neither, if it was more than this, but now and then.
+constexpr double kHopeless = 3;
+constexpr uint8_t kAllEvery = 8;
+
+constexpr uint8_t bit(Way way) {
+    return static_cast<uint8_t>(1U << static_cast<unsigned>(way));
+}
+
+/// Where data flows one way, calls overlap, and what barriers around them show is not what they take.
+bool one_way(Collective collective) {
+    return collective == Collective::bcast || collective == Collective::reduce;
+}
+
+/// The way of a call of a round: those of the mask, each for so many calls.
+Way way_of(uint8_t mask, int turn) {
+    for (; turn > 0; --turn)
+        mask &= static_cast<uint8_t>(mask - 1);
+    return static_cast<Way>(std::countr_zero(mask));
+}
+
+}  // namespace
+
+Review::Review(int ranks, bool fetches, size_t fused_bytes)
+    : ranks_(ranks), fetches_(fetches), fused_bytes_(fused_bytes), all_(static_cast<size_t>(ranks)) {}
+
+uint32_t Review::calls_between(double cost) {
+    return static_cast<uint32_t>(std::clamp(cost / kShare, kLeastCalls, kMostCalls));
+}
+
+uint8_t Review::existing(Collective collective, size_t bytes) const {
+    const size_t input = collective == Collective::allgather ? bytes / static_cast<size_t>(ranks_) : bytes;
+    return static_cast<uint8_t>((input <= fused_bytes_ ? bit(Way::fused) : 0U) | bit(Way::streamed) |
+                                (fetches_ ? bit(Way::fetched) : 0U));
+}
+
+uint8_t Review::worth_a_look(const Cell &cell, const Times &known, Way now, uint8_t existing) {
+    if (cell.looks % kAllEvery == kAllEvery - 1)
+        return existing;
+    const double best = *std::ranges::min_element(known);
+    uint8_t ways = bit(now);
+    for (const Way way : Ways::kAll) {
+        const double time = known[static_cast<size_t>(way)];
+        if (!std::isfinite(time) || time <= kHopeless * best)
+            ways |= bit(way);
+    }
+    return ways & existing;
+}
+
+Review::Look Review::next(Collective collective, size_t bytes, const Ways &ways) {
+    const Way now = ways.at(collective, bytes);
+    const std::optional<size_t> index = Ways::size_index(bytes);
+    if (!index || one_way(collective))
+        return {now, false};
+    Cell &cell = cells_[static_cast<size_t>(collective)][*index];
+    if (cell.calls_left > 0) {
+        --cell.calls_left;
+        return {now, false};
+    }
+    const uint8_t existing = this->existing(collective, bytes);
+    if (cell.ways == 0) {
+        cell.ways = worth_a_look(cell, ways.times(collective, *index), now, existing);
+        cell.times.fill(Ways::kUnknown);
+    }
+    // Of calls of one cell some may be too large to be fused.
+    if ((cell.ways & ~existing) != 0) {
+        cell.ways &= existing;
+        cell.call = 0;
+    }
+    if (std::popcount(cell.ways) < 2) {  // nothing to compare
+        end_look(cell, 0);
+        return {now, false};
+    }
+    cell_ = &cell;
+    collective_ = collective;
+    size_index_ = *index;
+    bytes_ = bytes;
+    way_ = way_of(cell.ways, cell.call / kCalls);
+    return {way_, true};
+}
+
+bool Review::took(int64_t ns) {
+    double &time = cell_->times[static_cast<size_t>(way_)];
+    time = std::min(time, static_cast<double>(ns) / static_cast<double>(bytes_));
+    ++cell_->call;
+    return cell_->call == kCalls * std::popcount(cell_->ways);
+}
+
+bool Review::judge(Ways &ways) {
+    Cell &cell = *cell_;
+    Times slowest{};
+    for (const Times &one : all_)
+        for (size_t way = 0; way < slowest.size(); ++way)
+            slowest[way] = std::max(slowest[way], one[way]);
+    const auto best = static_cast<Way>(std::ranges::min_element(slowest) - slowest.begin());
+    const double least = slowest[static_cast<size_t>(best)];
+    const Way now = ways.at(collective_, Ways::kSizes[size_index_]);
+    uint8_t near = bit(now);
+    for (const Way way : Ways::kAll) {
+        const double time = slowest[static_cast<size_t>(way)];
+        if ((cell.ways & bit(way)) == 0)
+            continue;
+        cell.calls += kCalls;
+        cell.taken += kCalls * time;
+        ways.set_time(collective_, size_index_, way, time);
+        if (time <= kFar * least)
+            near |= bit(way);
+    }
+    near &= cell.ways;
+    cell.call = 0;
+    ++cell.round;
+    // What the table says was not among them where these calls are too large for it.
+    const double taken = slowest[static_cast<size_t>(now)];
+    const bool changes = std::isfinite(taken) && least < Ways::kClearly * taken;
+    if (cell.round < (changes ? kRoundsToChange : kRounds) && !std::has_single_bit(near)) {
+        cell.ways = near;
+        return false;
+    }
+    // What a better way was found with is not lost.
+    end_look(cell, cell.taken / (changes ? taken : least) - (1 - kBarriers) * cell.calls);
+    ++looks_;
+    if (changes) {
+        ++changes_;
+        ways.set(collective_, size_index_, best);
+    }
+    return changes;
+}
+
+void Review::end_look(Cell &cell, double cost) {
+    cell.calls_left = calls_between(cost);
+    ++cell.looks;
+    cell.ways = cell.round = cell.call = 0;
+    cell.calls = cell.taken = 0;
+}
+
+}  // namespace flx::shm

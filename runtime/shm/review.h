@@ -1,0 +1,89 @@
+/// \file review.h
+/// Looks again at which way through shared memory serves a collective, with calls of the program itself: which is best
+/// depends on caches, on cores that are near or far from each other, and on neighbours, all of which change after the
+/// trial (trial.h). Not of bcast and reduce, where calls overlap. Plain logic: who times the calls and carries the
+/// times between ranks is the communicator.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ways.h"
+
+namespace flx::shm {
+
+class Review {
+  public:
+    /// Of the best of some calls: nanoseconds per byte, by way. Infinity: there was none.
+    using Times = Ways::Times;
+
+    struct Look {
+        Way way = Way::fused;
+        bool timed = false;
+    };
+
+    /// `fetches`: peer memory exists. `fused_bytes`: of the largest input of one rank that can be fused. Equal on all
+    /// ranks, as all that follows is.
+    Review(int ranks, bool fetches, size_t fused_bytes);
+
+    /// Counts a call whose way is the table's. Sometimes its way is another, and its time is asked for: took(), before
+    /// the next call.
+    [[nodiscard]] Look next(algorithms::Collective collective, size_t bytes, const Ways &ways);
+    /// Of the call that was to be timed, between two barriers. True: all ranks tell each other their times() now, into
+    /// all(), and then judge().
+    [[nodiscard]] bool took(int64_t ns);
+    [[nodiscard]] const Times &times() const { return cell_->times; }
+    [[nodiscard]] std::span<Times> all() { return all_; }  ///< by rank
+    /// True: `ways` has changed.
+    bool judge(Ways &ways);
+
+    [[nodiscard]] uint64_t looks() const { return looks_; }      ///< that are over
+    [[nodiscard]] uint64_t changes() const { return changes_; }  ///< of the table by them
+
+    /// Calls of one collective and size from one look to the next, if a look costs so many calls.
+    static uint32_t calls_between(double cost);
+
+  private:
+    static constexpr int kRounds = 3;
+    static constexpr int kRoundsToChange = 6;
+    static constexpr int kCalls = 2;  ///< of one way, back to back: the first finds caches as another way left them
+
+    /// Of a collective and a size.
+    struct Cell {
+        uint32_t calls_left = kFirst;  ///< to the next look
+        uint8_t looks = 0;
+        uint8_t round = 0;
+        uint8_t call = 0;  ///< of the round
+        uint8_t ways = 0;  ///< mask of those that are looked at
+        Times times{};     ///< of this rank
+        double calls = 0;  ///< that were timed in this look,
+        double taken = 0;  ///< and how long, per byte, as all ranks know it
+    };
+
+    /// Not at once: what was tried a moment ago is known.
+    static constexpr uint32_t kFirst = 128;
+
+    [[nodiscard]] uint8_t existing(algorithms::Collective collective, size_t bytes) const;
+    [[nodiscard]] static uint8_t worth_a_look(const Cell &cell, const Times &known, Way now, uint8_t existing);
+    void end_look(Cell &cell, double cost);
+
+    int ranks_;
+    bool fetches_;
+    size_t fused_bytes_;
+    std::array<std::array<Cell, Ways::kSizes.size()>, Ways::kCollectives> cells_{};
+    std::vector<Times> all_;
+    uint64_t looks_ = 0;
+    uint64_t changes_ = 0;
+
+    // Of the last look.
+    Cell *cell_ = nullptr;
+    algorithms::Collective collective_{};
+    size_t size_index_ = 0;
+    size_t bytes_ = 0;
+    Way way_ = Way::fused;
+};
+
+}  // namespace flx::shm

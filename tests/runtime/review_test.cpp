@@ -1,0 +1,212 @@
+/// Looks at ways through shared memory, with ranks and times that are made up.
+#include "shm/review.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <vector>
+
+namespace flx::shm {
+namespace {
+
+using algorithms::Collective;
+
+constexpr size_t kBytes = size_t{256} << 10;
+
+/// Ranks that call alike; what a way takes is the test's business.
+class Job {
+  public:
+    using Model = std::function<double(Way way, int rank)>;  ///< ns
+
+    explicit Job(int ranks, bool fetches = true, size_t fused_bytes = 32768)
+        : ways(ranks, Ways(fetches)), reviews_(ranks, Review(ranks, fetches, fused_bytes)) {}
+
+    /// One call. What it took on the slowest rank, and the way that all took.
+    double call(const Model &model, Way &way, Collective collective = Collective::allgather, size_t bytes = kBytes) {
+        const int ranks = static_cast<int>(reviews_.size());
+        double slowest = 0;
+        bool round_over = false;
+        looked = false;
+        for (int rank = 0; rank < ranks; ++rank) {
+            const Review::Look look = reviews_[rank].next(collective, bytes, ways[rank]);
+            const double ns = model(look.way, rank);
+            const bool over = look.timed && reviews_[rank].took(static_cast<int64_t>(ns));
+            if (rank > 0) {
+                EXPECT_EQ(look.way, way);
+                EXPECT_EQ(look.timed, looked);
+                EXPECT_EQ(over, round_over);
+            }
+            way = look.way;
+            looked = look.timed;
+            round_over = over;
+            slowest = std::max(slowest, ns);
+        }
+        if (round_over)
+            tell();
+        return slowest;
+    }
+
+    std::vector<Ways> ways;
+    int changes = 0;
+    bool looked = false;
+
+  private:
+    void tell() {
+        std::vector<bool> changed;
+        for (Review &receiver : reviews_) {
+            for (size_t sender = 0; sender < reviews_.size(); ++sender)
+                receiver.all()[sender] = reviews_[sender].times();
+            changed.push_back(receiver.judge(ways[changed.size()]));
+        }
+        EXPECT_EQ(std::ranges::count(changed, changed[0]), static_cast<std::ptrdiff_t>(changed.size()));
+        changes += changed[0] ? 1 : 0;
+    }
+
+    std::vector<Review> reviews_;
+};
+
+double of(Way way, double fused, double streamed, double fetched) {
+    return way == Way::fused ? fused : way == Way::streamed ? streamed : fetched;
+}
+
+TEST(Review, FollowsWhatBecomesFaster) {
+    for (const int ranks : {2, 3, 8}) {
+        Job job(ranks, true, 1024);  // too large to be fused
+        bool far = false;
+        const auto model = [&](Way way, int rank) { return of(way, 1e9, far ? 90'000 : 30'000, 50'000 + 100 * rank); };
+        Way way{};
+        double taken = 0;
+        double best = 0;
+        for (int phase = 0; phase < 6; ++phase, far = !far) {
+            for (int call = 0; call < 4000; ++call) {
+                taken += job.call(model, way);
+                best += far ? 50'000 + 100 * (ranks - 1) : 30'000;
+                if (call > 1500 && !job.looked) {
+                    ASSERT_EQ(way, far ? Way::fetched : Way::streamed) << "call " << call << " of phase " << phase;
+                }
+            }
+        }
+        EXPECT_EQ(job.changes, 6);  // from the rule, which is to fetch, and with each phase
+        EXPECT_LT(taken, 1.2 * best);
+    }
+}
+
+TEST(Review, CostsLittleWhereNothingChanges) {
+    for (const double other : {1.0, 1.4, 5.0, 50.0}) {
+        Job job(2);
+        const auto model = [&](Way way, int) { return of(way, 1e9, other * 40'000, 40'000); };
+        Way way{};
+        double taken = 0;
+        int looked = 0;
+        constexpr int kCalls = 100'000;
+        for (int call = 0; call < kCalls; ++call) {
+            taken += job.call(model, way);
+            looked += job.looked ? 1 : 0;
+        }
+        EXPECT_EQ(job.changes, 0);
+        EXPECT_EQ(job.ways[0].at(Collective::allgather, kBytes), Way::fetched);
+        EXPECT_GT(looked, 10) << other;
+        EXPECT_LT(taken, 1.011 * 40'000 * kCalls) << other;
+        EXPECT_LT(looked, 0.05 * kCalls) << other;
+    }
+}
+
+TEST(Review, NoiseChangesLittle) {
+    std::mt19937 random(7);
+    std::uniform_real_distribution<double> noise(0.8, 1.2);
+    Job job(2);
+    Way way{};
+    for (int call = 0; call < 200'000; ++call)
+        job.call([&](Way asked, int) { return of(asked, 1e9, 41'000, 40'000) * noise(random); }, way);
+    EXPECT_LT(job.changes, 5);
+}
+
+/// Once in a while a call takes a hundred times as long, as where another program runs.
+TEST(Review, BurstsDoNotMislead) {
+    std::mt19937 random(11);
+    Job job(4);
+    Way way{};
+    int slower = 0;
+    constexpr int kCalls = 100'000;
+    for (int call = 0; call < kCalls; ++call) {
+        const bool burst = random() % 20 == 0;
+        job.call([&](Way asked, int) { return of(asked, 1e9, 60'000, 40'000) * (burst ? 100 : 1); }, way);
+        slower += way == Way::streamed ? 1 : 0;
+    }
+    EXPECT_LT(slower, kCalls / 50);
+}
+
+/// A way that was hopeless is tried again, seldom: it may have become good.
+TEST(Review, TriesWhatWasHopelessNowAndThen) {
+    Job job(2);
+    double streamed = 1'000'000;
+    const auto model = [&](Way way, int) { return of(way, 1e9, streamed, 40'000); };
+    Way way{};
+    for (int call = 0; call < 20'000; ++call)
+        job.call(model, way);
+    EXPECT_EQ(way, Way::fetched);
+    streamed = 20'000;
+    int calls = 0;
+    while (job.changes == 0 && calls < 100'000) {
+        job.call(model, way);
+        ++calls;
+    }
+    EXPECT_EQ(job.changes, 1) << calls;
+    EXPECT_EQ(job.ways[1].at(Collective::allgather, kBytes), Way::streamed);
+}
+
+TEST(Review, TakesNoWayThatDoesNotExist) {
+    Job job(2, false, 8192);
+    Way way{};
+    for (int call = 0; call < 3000; ++call) {
+        job.call([&](Way asked, int) { return of(asked, 1, 1000, 2000); }, way, Collective::allreduce,
+                 call % 2 == 0 ? 9000 : 8000);
+        if (call % 2 == 0 && job.looked) {
+            EXPECT_EQ(way, Way::streamed);
+        }
+        EXPECT_NE(way, Way::fetched);
+    }
+}
+
+TEST(Review, LeavesTheSmallestTheLargestAndOneWayTrafficAlone) {
+    struct Case {
+        Collective collective;
+        size_t bytes;
+    };
+    for (const Case one : {Case{Collective::allreduce, 8}, Case{Collective::allreduce, 4096},
+                           Case{Collective::allreduce, size_t{64} << 20}, Case{Collective::bcast, kBytes},
+                           Case{Collective::reduce, kBytes}}) {
+        Job job(2);
+        Way way{};
+        for (int call = 0; call < 2000; ++call) {
+            job.call([](Way, int) { return 1000.0; }, way, one.collective, one.bytes);
+            ASSERT_FALSE(job.looked);
+            ASSERT_EQ(way, job.ways[0].at(one.collective, one.bytes));
+        }
+    }
+}
+
+/// Each collective and size has looks of its own, whatever is called in between.
+TEST(Review, CellsDoNotDisturbEachOther) {
+    Job job(3);
+    Way way{};
+    std::mt19937 random(3);
+    constexpr std::array kCollectives = {Collective::allreduce, Collective::alltoall, Collective::allgather};
+    for (int call = 0; call < 60'000; ++call) {
+        const Collective collective = kCollectives[random() % kCollectives.size()];
+        const size_t bytes = Ways::kSizes[3 + random() % 4];
+        // Streamed is best of allreduces, fetched of the others.
+        const double streamed = collective == Collective::allreduce ? 0.5 : 2;
+        job.call([&](Way asked, int) { return static_cast<double>(bytes) * of(asked, 9, streamed, 1); }, way,
+                 collective, bytes);
+    }
+    for (size_t size = 3; size < 7; ++size)
+        for (const Collective collective : kCollectives)
+            EXPECT_EQ(job.ways[2].at(collective, Ways::kSizes[size]),
+                      collective == Collective::allreduce ? Way::streamed : Way::fetched);
+}
+
+}  // namespace
+}  // namespace flx::shm
