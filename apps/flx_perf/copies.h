@@ -7,19 +7,24 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
+struct CUevent_st;
 struct CUstream_st;
 
 namespace flx::perf {
 
 class Copies {
   public:
-    /// On the current device, both ways at once, on streams and a thread of its own. Null, and why, without memory.
-    static std::unique_ptr<Copies> make(std::string &why);
+    /// On the current device, both ways at once, on streams and a thread of its own; `depth` of each way are queued at
+    /// any time. Null, and why, without memory. With more than one, the engines serve no other copy between host and
+    /// GPU until stop().
+    static std::unique_ptr<Copies> make(int depth, std::string &why);
     ~Copies();
     Copies(const Copies &) = delete;
     Copies &operator=(const Copies &) = delete;
 
+    /// Returns when some are done.
     void start();
     /// Returns when none is under way.
     void stop();
@@ -31,6 +36,8 @@ class Copies {
     void copy();
 
     int device_ = 0;
+    int depth_ = 1;
+    std::vector<CUevent_st *> ends_;  ///< of turns, as a ring
     void *host_[2] = {};
     void *gpu_[2] = {};
     CUstream_st *streams_[2] = {};

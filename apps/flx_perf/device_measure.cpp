@@ -95,9 +95,9 @@ class Measurement final : public DeviceMeasurer {
         }
         if (options_.registered && flx_register(flx_comm_, recv_.get(), most_ + kGuardBytes) != FLX_SUCCESS)
             return flx_last_error();
-        if (options_.beside_copies) {
+        if (options_.queued_copies > 0) {
             std::string why;
-            copies_ = Copies::make(why);
+            copies_ = Copies::make(options_.queued_copies, why);
             return why;
         }
         return options_.beside_product ? connect_beside() : "";

@@ -52,10 +52,11 @@ Following following(const UnderLoad &size, int phase) {
 
 std::string load_header(const Options &options, const Machine &machine) {
     return fmt::format(
-        "{} of {} on GPUs, {} calls; {} while copies between host and every GPU run both ways; {} without\n"
+        "{} of {} on GPUs, {} calls; {} while copies between host and every GPU run both ways{}; {} without\n"
         "machine: {}\n"
         "FLX: {}\n\n",
-        name_of(options.collective), name_of(options.dtype), kLoadCalls, kLoadCalls, kLoadCalls, machine.text,
+        name_of(options.collective), name_of(options.dtype), kLoadCalls, kLoadCalls,
+        options.queued_copies > 1 ? ", the next ones always waiting" : "", kLoadCalls, machine.text,
         machine.flx_settings.empty() ? "all default" : fmt::format("{}", fmt::join(machine.flx_settings, " ")));
 }
 
@@ -85,7 +86,7 @@ nlohmann::ordered_json load_json(const Options &options, const UnderLoadResults 
     json["machine"] = results.machine.text;
     json["ranks"] = results.machine.ranks;
     json["flx_settings"] = results.machine.flx_settings;
-    json["mode"] = "beside copies";
+    json["mode"] = options.queued_copies > 1 ? "beside queue" : "beside copies";
     json["collective"] = name_of(options.collective);
     json["dtype"] = name_of(options.dtype);
     json["results"] = nlohmann::ordered_json::array();

@@ -233,7 +233,7 @@ int measure_devices(const Options &options, flx_comm_t comm, int rank, Files &fi
         say(stderr, fmt::format("flx_perf: rank {}: {}\n", rank, why));
         return 2;
     }
-    if (options.beside_copies) {
+    if (options.queued_copies > 0) {
         return measure_beside_copies(options, *measurer, rank, files);
     }
     if (options.beside_product) {

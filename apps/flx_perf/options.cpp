@@ -151,7 +151,8 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     app.add_option("--beside", beside,
                    "device: product, while bf16 matrix products (cuBLAS) run on another stream; what each costs the "
                    "other, with FLX, with FLX_CUDA_BLOCKS=0 and with NCCL; or copies, while copies between host and "
-                   "GPUs begin and end; how shares follow them, beside shares that stay");
+                   "GPUs begin and end, one at a time each way; how shares follow them, beside shares that stay; or "
+                   "queue, the same where a copy each way always waits for the one before it");
     app.add_flag("--memcpy", options.beside_memcpy,
                  "in turn with the rest, a memcpy of the size on each rank at once: the limit of this memory");
     auto *blocks =
@@ -228,11 +229,11 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
             "allreduce, reduce_scatter_block, allgather, bcast, reduce, alltoall and sendrecv");
     }
     options.beside_product = beside == "product";
-    options.beside_copies = beside == "copies";
-    if (!beside.empty() && !options.beside_product && !options.beside_copies) {
-        return refuse(fmt::format("unknown work '{}' for --beside; known are product, copies", beside));
+    options.queued_copies = beside == "copies" ? 1 : beside == "queue" ? 2 : 0;
+    if (!beside.empty() && !options.beside_product && options.queued_copies == 0) {
+        return refuse(fmt::format("unknown work '{}' for --beside; known are product, copies, queue", beside));
     }
-    if (options.beside_copies && (against != "none" || !options.registered)) {
+    if (options.queued_copies > 0 && (against != "none" || !options.registered)) {
         return refuse("--beside copies is without --against and --unregistered");
     }
     if (!beside.empty() && (!options.device || options.graph || !options.csv_file.empty())) {

@@ -35,7 +35,7 @@ struct Options {
     bool overlap = false;         ///< beside a computation, without waiting
     double seconds = 0.0;         ///< above 0: back to back for so long instead of in interleaved blocks
     bool beside_product = false;  ///< device: while matrix products run on another stream
-    bool beside_copies = false;   ///< device: while copies between host and GPUs begin and end
+    int queued_copies = 0;        ///< device: while so many copies each way between host and GPUs begin and end
     bool beside_memcpy = false;   ///< one of the size on each rank at once, in turn with the rest
     bool check_every = false;
     bool check_peer = false;

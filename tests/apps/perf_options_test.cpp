@@ -156,6 +156,7 @@ TEST(Options, RefusalsSayWhatIsAllowed) {
     refused({"allreduce", "--against", "gloo"}, "known are none, mpi, nccl");
     refused({"allreduce", "--against", "nccl"}, "on device memory FLX is compared with nccl");
     refused({"allreduce", "--beside", "product"}, "--beside needs --memory device");
+    refused({"allreduce", "--beside", "queues", "--memory", "device"}, "known are product, copies, queue");
     refused({"allreduce", "--beside", "product", "--memory", "device", "--graph"}, "--beside needs --memory device");
     refused({"allgather", "--beside", "copies", "--memory", "device", "--against", "nccl"}, "is without --against");
     refused({"allgather", "--beside", "copies", "--memory", "device", "--unregistered"}, "is without --against");
