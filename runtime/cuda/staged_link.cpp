@@ -8,6 +8,8 @@
 #include <fstream>
 #include <vector>
 
+#include "lane.h"
+
 namespace flx::cuda {
 namespace {
 
@@ -48,9 +50,46 @@ void keep_near(std::byte *memory, uint64_t bytes, int node) {
 
 }  // namespace
 
-Status StagedLink::open(Bootstrap &bootstrap, int device, uint64_t pinned, uint64_t table) {
+/// A lane as a Machine of staging.h: copy engines, and flags by streams. After an error nothing more is put on them.
+class StagedLink::StreamLane {
+  public:
+    StreamLane(StagedLink &link, Lane lane) : link_(link), stream_(link.stream_of(lane)) {}
+
+    void tell(Signal signal, uint32_t peers, uint32_t count) {
+        if (status_.ok())
+            status_ = link_.flags_.tell(channel_of(signal), peers, more(link_.told_, signal, count), stream_);
+    }
+    bool hear(Signal signal, uint32_t peers, uint32_t count) {
+        if (status_.ok())
+            status_ = link_.flags_.hear(channel_of(signal), peers, more(link_.heard_, signal, count), stream_);
+        return status_.ok();
+    }
+    void fill(uint64_t slot, const char *from, uint64_t bytes) {
+        copy(link_.slots_ + slot, from, bytes, cudaMemcpyDeviceToHost);
+    }
+    void drain(char *to, uint64_t slot, uint64_t bytes) {
+        copy(to, link_.slots_ + slot, bytes, cudaMemcpyHostToDevice);
+    }
+    [[nodiscard]] Status status() { return std::move(status_); }
+
+  private:
+    static uint32_t more(std::array<uint32_t, 2> &counts, Signal signal, uint32_t count) {
+        return count - std::exchange(counts[static_cast<size_t>(signal)], count);
+    }
+    void copy(char *to, const char *from, uint64_t bytes, cudaMemcpyKind way) {
+        if (bytes != 0 && status_.ok())
+            status_ = check(cudaMemcpyAsync(to, from, bytes, way, stream_), "a copy through host memory");
+    }
+
+    StagedLink &link_;
+    CUstream_st *stream_;
+    Status status_;
+};
+
+Status StagedLink::open(Bootstrap &bootstrap, int device, uint64_t pinned, uint64_t table, uint32_t blocks) {
     const auto ranks = static_cast<uint64_t>(bootstrap.size());
     table_bytes_ = whole_pages(table);
+    teams_ = std::clamp<uint32_t>(blocks / 2, 1, kLaneTeams);
     // Half of what is free is left to others.
     const uint64_t room = shm::Segment::room() / 2 / ranks;
     uint64_t mine = std::min(pinned, room) / kPage * kPage;
@@ -80,11 +119,18 @@ Status StagedLink::pin(int device, uint64_t ranks, uint64_t rank) {
         cudaGetLastError();
     else
         FLX_TRY(check(error, "pinning host memory"));
-    FLX_TRY_CUDA(cudaStreamCreateWithFlags(&out_, cudaStreamNonBlocking));
-    FLX_TRY_CUDA(cudaStreamCreateWithFlags(&in_, cudaStreamNonBlocking));
+    void *mapped = nullptr;
+    FLX_TRY_CUDA(cudaHostGetDevicePointer(&mapped, segment_->base(), 0));
+    slots_ = static_cast<char *>(mapped) + table_bytes_;
+    // Few blocks, which shall not wait behind many of the program's that have not begun.
+    int least = 0;
+    int most = 0;
+    FLX_TRY_CUDA(cudaDeviceGetStreamPriorityRange(&least, &most));
+    for (cudaStream_t *stream : {&out_, &in_})
+        FLX_TRY_CUDA(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, most));
     FLX_TRY_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
     cudaFuncAttributes attributes{};
-    FLX_TRY_CUDA(cudaFuncGetAttributes(&attributes, lane_step_kernel()));
+    FLX_TRY_CUDA(cudaFuncGetAttributes(&attributes, lane_kernel()));
     return {};
 }
 
@@ -103,6 +149,8 @@ void StagedLink::close() {
 Status StagedLink::begin(const Staging &staging, CUstream_st *stream) {
     staging_ = staging;
     step_ = 0;
+    told_ = {};
+    heard_ = {};
     FLX_TRY_CUDA(cudaEventRecord(event_, stream));
     return after(event_);
 }
@@ -114,16 +162,28 @@ Status StagedLink::after(CUevent_st *event) {
 }
 
 Status StagedLink::advance(uint64_t end) {
-    for (const uint32_t last = staging_.steps_before(end); step_ < last; ++step_) {
-        FLX_TRY(write_steps(*this, staging_, step_, step_ + 1));
-        FLX_TRY(read_steps(*this, staging_, step_, step_ + 1));
+    const uint32_t last = staging_.steps_before(end);
+    if (step_ == last)
+        return {};
+    const uint32_t first = std::exchange(step_, last);
+    if (!flags_.opened()) {
+        // In this order also where both streams share a queue of the GPU's: what is read before what is written next.
+        FLX_TRY(launch(Lane::out, first, last));
+        return launch(Lane::in, first, last);
+    }
+    for (uint32_t step = first; step < last; ++step) {
+        FLX_TRY(enqueue(Lane::out, step, step + 1));
+        FLX_TRY(enqueue(Lane::in, step, step + 1));
     }
     return {};
 }
 
 Status StagedLink::finish(CUstream_st *stream, CUevent_st *done) {
-    FLX_TRY(end_reading(*this, staging_));
-    FLX_TRY(end_writing(*this, staging_));
+    if (flags_.opened()) {
+        StreamLane lane(*this, Lane::out);
+        end_writing(lane, staging_);
+        FLX_TRY(lane.status());
+    }
     FLX_TRY_CUDA(cudaEventRecord(event_, out_));
     FLX_TRY_CUDA(cudaStreamWaitEvent(in_, event_, 0));
     if (done != nullptr)
@@ -133,36 +193,21 @@ Status StagedLink::finish(CUstream_st *stream, CUevent_st *done) {
     return {};
 }
 
-Status StagedLink::tell(Lane lane, Signal signal, uint32_t peers, uint32_t times) {
-    constexpr uint32_t kWarp = 32;
-    if (flags_.opened())
-        return flags_.tell(channel_of(signal), peers, times, stream_of(lane));
-    LaneStep step{staging_.job, signal, peers, 0, times};
-    void *arguments[] = {&step};
-    return check(cudaLaunchKernel(lane_step_kernel(), dim3(1), dim3(kWarp), arguments, 0, stream_of(lane)),
+Status StagedLink::launch(Lane lane, uint32_t first, uint32_t last) {
+    LaneRun run{staging_, slots_, lane, first, last};
+    void *arguments[] = {&run};
+    const dim3 threads(lane == Lane::in ? kReadingThreads : kWritingThreads);
+    return check(cudaLaunchKernel(lane_kernel(), dim3(teams_), threads, arguments, 0, stream_of(lane)),
                  "a kernel's launch");
 }
 
-Status StagedLink::hear(Lane lane, Signal signal, uint32_t peers, uint32_t times) {
-    constexpr uint32_t kWarp = 32;
-    if (flags_.opened())
-        return flags_.hear(channel_of(signal), peers, times, stream_of(lane));
-    LaneStep step{staging_.job, signal, 0, peers, times};
-    void *arguments[] = {&step};
-    return check(cudaLaunchKernel(lane_step_kernel(), dim3(1), dim3(kWarp), arguments, 0, stream_of(lane)),
-                 "a kernel's launch");
-}
-
-Status StagedLink::fill(uint64_t slot, const char *from, uint64_t bytes) {
-    if (bytes != 0)
-        FLX_TRY_CUDA(cudaMemcpyAsync(slots() + slot, from, bytes, cudaMemcpyDeviceToHost, out_));
-    return {};
-}
-
-Status StagedLink::drain(char *to, uint64_t slot, uint64_t bytes) {
-    if (bytes != 0)
-        FLX_TRY_CUDA(cudaMemcpyAsync(to, slots() + slot, bytes, cudaMemcpyHostToDevice, in_));
-    return {};
+Status StagedLink::enqueue(Lane lane, uint32_t first, uint32_t last) {
+    StreamLane machine(*this, lane);
+    if (lane == Lane::out)
+        write_steps(machine, staging_, first, last);
+    else
+        read_steps(machine, staging_, first, last);
+    return machine.status();
 }
 
 }  // namespace flx::cuda

@@ -56,6 +56,9 @@ Status DeviceGroup::open_staged(const Config &config) {
     }
     if (pinned_wanted_ == 0)
         why_not_staged_ = "FLX_CUDA_PINNED is 0";
+    else if (limits_.spare && !forced_)
+        why_not_staged_ =
+            "FLX_CUDA_BLOCKS is 0, and without kernels the program's own copies could keep a share from its end";
     for (Clock &clock : clocks_)
         for (CUevent_st **event : {&clock.began, &clock.copied, &clock.drained})
             FLX_TRY_CUDA(cudaEventCreate(event));
@@ -65,13 +68,13 @@ Status DeviceGroup::open_staged(const Config &config) {
 /// Collective, when memory was registered: the link is opened with the first that it can serve.
 Status DeviceGroup::settle_staged(uint64_t bytes, bool paged) {
     constexpr uint64_t kLeast = 64 * kMiB;
-    const bool wanted = forced_ ? *forced_ > 0 : paged && bytes >= kLeast;
+    const bool wanted = forced_ ? *forced_ > 0 : paged && bytes >= kLeast && !limits_.spare;
     if (host_tried_ || pinned_wanted_ == 0 || !wanted)
         return {};
     host_tried_ = true;
     // Pinning waits for nothing then, and what is measured disturbs nothing.
     FLX_TRY(agree(bootstrap_, check(cudaDeviceSynchronize(), "cudaDeviceSynchronize")));
-    const Status opened = host_.open(bootstrap_, device_, pinned_wanted_, sizeof(ShareTable));
+    const Status opened = host_.open(bootstrap_, device_, pinned_wanted_, sizeof(ShareTable), limits_.blocks);
     why_not_staged_ = opened.sentence();
     if (!opened.ok())
         return forced_ ? opened : Status();

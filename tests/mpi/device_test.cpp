@@ -5,10 +5,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "copies.h"
 #include "device_program.h"
 #include "dtype.h"
 #include "flx.h"
@@ -25,6 +27,7 @@ using flx::test::ranks_;
 int64_t checks = 0;      ///< of this rank: not all receive
 int turn_of_inputs = 0;  ///< equal on all ranks
 int64_t wrong = 0;
+flx::perf::Copies *beside = nullptr;  ///< not null: runs while a collective does
 
 #define MUST_CUDA(call) must((call), #call)
 
@@ -180,6 +183,23 @@ void compare(const Case &test, const Bytes &got, const Bytes &want, const char *
     }
 }
 
+/// Beside copies of the program's own, which keep copy engines busy for as long as they last: what has not ended after
+/// this long would not.
+void await(const Buffers &buffers, const std::string &what) {
+    constexpr double kPatience = 10;
+    const double begin = MPI_Wtime();
+    while (beside != nullptr && cudaStreamQuery(buffers.stream) == cudaErrorNotReady) {
+        if (MPI_Wtime() - begin > kPatience) {
+            ++wrong;
+            fmt::print(stderr, "rank {}: {}: does not end beside copies\n", rank_, what);
+            break;
+        }
+    }
+    if (beside != nullptr)
+        beside->stop();
+    MUST_CUDA(cudaStreamSynchronize(buffers.stream));
+}
+
 void check(const Case &test, flx_comm_t comm, const Buffers &buffers, const char *setting, bool graph = false) {
     constexpr unsigned char kPoison = 0xA5;
     constexpr size_t kGuard = 64;
@@ -215,11 +235,13 @@ void check(const Case &test, flx_comm_t comm, const Buffers &buffers, const char
     const Bytes want = expected_of(test, inputs);
     for (int turn = 0; turn < (graph ? 4 : 1); ++turn) {
         load();
+        if (beside != nullptr)
+            beside->start();
         if (graph && turn % 2 == 0)
             MUST_CUDA(cudaGraphLaunch(replay, buffers.stream));
         else
             must(call(test, send_argument, recv, comm, buffers.stream), test.text());
-        MUST_CUDA(cudaStreamSynchronize(buffers.stream));
+        await(buffers, test.text());
         Bytes got(out_bytes);
         Bytes around(2 * kGuard);
         MUST_CUDA(cudaMemcpy(got.data(), recv, out_bytes, cudaMemcpyDeviceToHost));
@@ -301,6 +323,40 @@ void check_all(flx_comm_t comm, const Buffers &buffers, const char *setting, boo
     }
 }
 
+/// While copies between host and GPU are queued at all times, both ways.
+void check_beside_copies(const Buffers &buffers) {
+    setenv("FLX_PARTITION", "nvlink:.9,pcie:.1", 1);
+    setenv("FLX_CUDA_ENGINES", "64K", 1);
+    setenv("FLX_CUDA_SMALL", "0", 1);
+    flx_comm_t comm = nullptr;
+    must(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "flx_comm_create");
+    must(flx_register(comm, buffers.recv, buffers.bytes), "flx_register");
+    std::string why;
+    const std::unique_ptr<flx::perf::Copies> copies = flx::perf::Copies::make(2, why);
+    if (copies == nullptr) {
+        fmt::print(stderr, "rank {}: {}\n", rank_, why);
+        MPI_Abort(MPI_COMM_WORLD, 3);
+    }
+    beside = copies.get();
+    const double begin = MPI_Wtime();
+    for (const Kind kind :
+         {Kind::allreduce, Kind::reduce_scatter_block, Kind::allgather, Kind::bcast, Kind::alltoall}) {
+        Case test{kind};
+        test.count = (buffers.bytes - (1U << 20)) / sizeof(float);
+        if (kind != Kind::allreduce && kind != Kind::bcast)
+            test.count /= ranks_;
+        check(test, comm, buffers, "beside copies");
+        check(test, comm, buffers, "beside copies", true);
+    }
+    beside = nullptr;
+    if (rank_ == 0)
+        fmt::print("beside copies: {} checks so far, {} wrong, {:.1f} s\n", checks, wrong, MPI_Wtime() - begin);
+    must(flx_deregister(comm, buffers.recv), "flx_deregister");
+    must(flx_comm_free(&comm), "flx_comm_free");
+    for (const char *name : {"FLX_PARTITION", "FLX_CUDA_ENGINES", "FLX_CUDA_SMALL"})
+        unsetenv(name);
+}
+
 /// The last rank dies or stops while all run collectives of `bytes`; the others must get an error that names it, and
 /// nothing may stay behind on their GPUs. Prints a line for each rank that saw it so; ci/gpu-test counts them.
 int lose_a_rank(const std::string &how, const Buffers &buffers, size_t bytes) {
@@ -351,6 +407,8 @@ int run(const std::vector<std::string> &arguments) {
     const std::string only = arguments.size() == 2 && arguments[0] == "only" ? arguments[1] : "";
     if (arguments.size() == 2 && only.empty())
         return lose_a_rank(arguments[0], buffers, std::stoul(arguments[1]));
+    if (only.empty() || only == "beside copies")
+        check_beside_copies(buffers);
     struct Setting {
         const char *text;
         const char *small;

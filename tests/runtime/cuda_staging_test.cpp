@@ -1,5 +1,5 @@
-/// The share of GPU collectives that goes through host memory: slots and flags run by host threads, one for each lane
-/// of each rank, and how ranks agree on shares without waiting for each other.
+/// The share of GPU collectives that goes through host memory: slots and flags run by host threads, one for each team
+/// of each rank's lanes, and how ranks agree on shares without waiting for each other.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -8,57 +8,64 @@
 #include <thread>
 #include <vector>
 
+#include "cuda/lane.h"
 #include "cuda/plan.h"
 #include "cuda/share_control.h"
-#include "cuda/staging.h"
 #include "partition.h"
 
 namespace flx::cuda {
 namespace {
 
+constexpr uint32_t kTeams = 3;
+
 /// What ranks share, and what they count, over several operations.
 struct Host {
     explicit Host(size_t bytes) : pinned(bytes) {}
     std::vector<char> pinned;
-    std::atomic<uint32_t> flag[2][kMaxRanks][kMaxRanks] = {};  ///< [signal][of][from]
-    uint32_t told[2][kMaxRanks][kMaxRanks] = {};
-    uint32_t heard[2][kMaxRanks][kMaxRanks] = {};
+    std::atomic<uint32_t> flag[2][kMaxRanks][kMaxRanks][kTeams] = {};  ///< [signal][of][from][team]
+    uint32_t count[2][kMaxRanks][kTeams] = {};                         ///< [lane][of][team]
 };
 
-/// Does at once what a stream would do later.
+/// A team of one rank's lane, as a block of the kernel in lane.h.
 class HostLane {
   public:
-    HostLane(Host &host, int rank) : host_(host), rank_(rank) {}
-    Status tell(Lane /*lane*/, Signal signal, uint32_t peers, uint32_t times) {
-        const auto s = static_cast<size_t>(signal);
+    HostLane(Host &host, const Staging &staging, Lane lane, uint32_t team)
+        : host_(host),
+          chunk_(staging.chunk),
+          rank_(staging.job.rank),
+          team_(team),
+          count_(host.count[static_cast<size_t>(lane)][rank_][team]) {}
+    void tell(Signal signal, uint32_t peers, uint32_t count) {
         for (int peer = 0; peer < kMaxRanks; ++peer)
             if ((peers >> peer & 1) != 0)
-                host_.flag[s][peer][rank_].store(host_.told[s][rank_][peer] += times, std::memory_order_release);
-        return {};
+                host_.flag[static_cast<size_t>(signal)][peer][rank_][team_].store(count_ + count,
+                                                                                  std::memory_order_release);
     }
-    Status hear(Lane /*lane*/, Signal signal, uint32_t peers, uint32_t times) {
-        const auto s = static_cast<size_t>(signal);
+    bool hear(Signal signal, uint32_t peers, uint32_t count) {
         for (int peer = 0; peer < kMaxRanks; ++peer) {
-            if ((peers >> peer & 1) == 0)
-                continue;
-            const uint32_t wanted = host_.heard[s][rank_][peer] += times;
-            while (static_cast<int32_t>(host_.flag[s][rank_][peer].load(std::memory_order_acquire) - wanted) < 0)
+            const auto &flag = host_.flag[static_cast<size_t>(signal)][rank_][peer][team_];
+            while ((peers >> peer & 1) != 0 &&
+                   static_cast<int32_t>(flag.load(std::memory_order_acquire) - count_ - count) < 0)
                 std::this_thread::yield();
         }
-        return {};
+        return true;
     }
-    Status fill(uint64_t slot, const char *from, uint64_t bytes) {
-        std::memcpy(&host_.pinned.at(slot + bytes) - bytes, from, bytes);
-        return {};
+    void fill(uint64_t slot, const char *from, uint64_t bytes) {
+        const Piece run = run_of(team_, kTeams, chunk_, bytes);
+        std::memcpy(&host_.pinned.at(slot + bytes) - bytes + run.offset, from + run.offset, run.bytes);
     }
-    Status drain(char *to, uint64_t slot, uint64_t bytes) {
-        std::memcpy(to, &host_.pinned.at(slot + bytes) - bytes, bytes);
-        return {};
+    void drain(char *to, uint64_t slot, uint64_t bytes) {
+        const Piece run = run_of(team_, kTeams, chunk_, bytes);
+        std::memcpy(to + run.offset, &host_.pinned.at(slot + bytes) - bytes + run.offset, run.bytes);
     }
+    void close(uint32_t steps) { count_ += steps; }
 
   private:
     Host &host_;
+    uint64_t chunk_;
     int rank_;
+    uint32_t team_;
+    uint32_t &count_;
 };
 
 char byte_of(int writer, int reader, uint64_t at, int turn) {
@@ -108,17 +115,21 @@ void run(int ranks, uint64_t pinned, const std::vector<Case> &cases) {
             EXPECT_GE(staged.back().slots, 2U);
         }
         std::vector<std::thread> threads;
-        for (int rank = 0; rank < ranks; ++rank) {
-            threads.emplace_back([&, rank] {
-                HostLane lane(host, rank);
-                for (uint32_t step = 0; step < staged[rank].steps(); ++step)
-                    EXPECT_TRUE(write_steps(lane, staged[rank], step, step + 1).ok());
-                EXPECT_TRUE(end_writing(lane, staged[rank]).ok());
+        for (uint32_t thread = 0; thread < ranks * kTeams; ++thread) {
+            const auto rank = static_cast<int>(thread / kTeams);
+            const uint32_t team = thread % kTeams;
+            const uint32_t steps = staged[rank].steps();
+            threads.emplace_back([&, rank, team, steps] {
+                HostLane lane(host, staged[rank], Lane::out, team);
+                for (uint32_t step = 0; step < steps; ++step)
+                    EXPECT_TRUE(write_steps(lane, staged[rank], step, step + 1));
+                EXPECT_TRUE(end_writing(lane, staged[rank]));
+                lane.close(steps);
             });
-            threads.emplace_back([&, rank] {
-                HostLane lane(host, rank);
-                EXPECT_TRUE(read_steps(lane, staged[rank], 0, staged[rank].steps()).ok());
-                EXPECT_TRUE(end_reading(lane, staged[rank]).ok());
+            threads.emplace_back([&, rank, team, steps] {
+                HostLane lane(host, staged[rank], Lane::in, team);
+                EXPECT_TRUE(read_steps(lane, staged[rank], 0, steps));
+                lane.close(steps);
             });
         }
         for (std::thread &thread : threads)
@@ -163,6 +174,22 @@ TEST(CudaStaging, EveryShareArrivesWhoeverWrites) {
 TEST(CudaStaging, SlotsAreUsedAgainWhenTheyWereRead) {
     for (const int ranks : {2, 4, 8})
         run(ranks, kLeastPinned, cases_for(ranks));
+}
+
+TEST(CudaStaging, TeamsCarryEveryByteOfAChunkOnce) {
+    constexpr uint64_t kChunk = 2 << 20;
+    for (const uint32_t teams : {1U, 2U, kLaneTeams}) {
+        for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{127}, uint64_t{513}, kChunk - 4096, kChunk}) {
+            uint64_t at = 0;
+            for (uint32_t team = 0; team < teams; ++team) {
+                const Piece run = run_of(team, teams, kChunk, bytes);
+                EXPECT_EQ(run.offset, at);
+                EXPECT_TRUE(run.bytes == 0 || run.offset % 128 == 0);
+                at += run.bytes;
+            }
+            EXPECT_EQ(at, bytes);
+        }
+    }
 }
 
 TEST(CudaStaging, AnAllgatherStagesWhatComesLastAnAllreduceWhatIsReducedFirst) {
