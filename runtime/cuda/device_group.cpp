@@ -296,11 +296,11 @@ Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream, std::span<con
         job.in = job.out;
     }
     Cut cut;
-    FLX_TRY(cut_for(job, plan.way, stream, cut));
+    FLX_TRY(cut_for(job, plan, stream, cut));
     count(call, plan, cut);
     FLX_TRY(carry_out(call, plan, job, cut, stream));
     if (cut.clock != nullptr)
-        cut.clock->call = {call.kind, cut.message, cut.bytes, cut.turn};
+        cut.clock->call = {cut.message, cut.bytes, cut.turn};
     return {};
 }
 

@@ -59,7 +59,6 @@ class DeviceGroup final : public Group {
         CUevent_st *copied = nullptr;   ///< NVLink's part is done
         CUevent_st *drained = nullptr;  ///< and that of PCIe
         struct Timed {
-            Kind kind = Kind::allgather;
             uint64_t message = 0;
             uint64_t staged = 0;
             ShareControl::Turn turn;
@@ -106,7 +105,7 @@ class DeviceGroup final : public Group {
     Status measure_staged();
     Status measure_kind(Kind kind, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links);
     Status time_once(const Job &job, uint64_t staged_bytes, ShareBoard::Times &times);
-    Status cut_for(const Job &job, Way way, CUstream_st *stream, Cut &cut);
+    Status cut_for(const Job &job, const Plan &plan, CUstream_st *stream, Cut &cut);
     Status begin_staged(const Job &job, const Cut &cut, CUstream_st *stream);
     Status end_staged(const Cut &cut, CUstream_st *stream);
     Status poll_times();

@@ -31,38 +31,41 @@ void ShareControl::set_estimates(Kind kind, const std::array<LinkEstimate, kGpuL
     std::array<LinkEstimate, kGpuLinks> scaled = estimates;
     for (LinkEstimate &link : scaled)
         link.latency_ns *= kMiddle;
-    first_[index(kind)] = std::make_unique<Controller>(scaled, options);
-    learnt_[index(kind)] = std::make_unique<Controller>(scaled, options);
+    for (const int row : {row_of(kind), row_of(kind, true)}) {
+        first_[row] = std::make_unique<Controller>(scaled, options);
+        learnt_[row] = std::make_unique<Controller>(scaled, options);
+    }
 }
 
 double ShareControl::first_share(Kind kind, uint64_t message) const {
-    return divides(kind, message) ? first_[index(kind)]->vector(message, 0).share(kPcie) : 0;
+    return divides(kind, message) ? first_[row_of(kind)]->vector(message, 0).share(kPcie) : 0;
 }
 
 bool ShareControl::divides(Kind kind, uint64_t message) const {
     return knows(kind) && message >= least_message(kind);
 }
 
-ShareControl::Turn ShareControl::next(Kind kind, uint64_t message) {
+ShareControl::Turn ShareControl::next(Kind kind, uint64_t message, bool in_place) {
     if (!divides(kind, message))
         return {};
     learn();
     const int size = size_class(message);
-    ShareBoard &board = table_.boards[index(kind)][size];
     Turn turn;
-    turn.number = calls_[index(kind)][size]++;
-    const uint32_t first = first_[index(kind)]->vector(message, 0).weight[kPcie];
+    turn.row = row_of(kind, in_place);
+    ShareBoard &board = table_.boards[turn.row][size];
+    turn.number = calls_[turn.row][size]++;
+    const uint32_t first = first_[turn.row]->vector(message, 0).weight[kPcie];
     turn.share = static_cast<double>(board.share_of(rank_, turn.number, first)) / ShareBoard::kWhole;
     turn.sampled = !frozen_ && turn.number % ShareBoard::kEvery == 0;
     return turn;
 }
 
-void ShareControl::tell(Kind kind, uint64_t message, const Turn &turn, uint64_t pcie_bytes, ShareBoard::Times times) {
-    table_.boards[index(kind)][size_class(message)].publish(rank_, turn.number, times);
+void ShareControl::tell(uint64_t message, const Turn &turn, uint64_t pcie_bytes, ShareBoard::Times times) {
+    table_.boards[turn.row][size_class(message)].publish(rank_, turn.number, times);
     if (rank_ == 0) {
         if (awaited_begun_ - awaited_done_ == awaited_.size())
             ++awaited_done_;  // some rank did not time that call
-        awaited_[awaited_begun_++ % awaited_.size()] = {kind, message, turn.number, pcie_bytes};
+        awaited_[awaited_begun_++ % awaited_.size()] = {turn.row, message, turn.number, pcie_bytes};
     }
 }
 
@@ -73,9 +76,9 @@ void ShareControl::learn() {
 
 /// Whether all ranks have told.
 bool ShareControl::learn_from(const Awaited &awaited) {
-    const int kind = index(awaited.kind);
+    const int row = awaited.row;
     const int size = size_class(awaited.message);
-    ShareBoard &board = table_.boards[kind][size];
+    ShareBoard &board = table_.boards[row][size];
     ShareBoard::Times times{};
     if (!board.collect(ranks_, awaited.number, times))
         return false;
@@ -84,11 +87,11 @@ bool ShareControl::learn_from(const Awaited &awaited) {
     const std::array<LinkSample, kGpuLinks> samples{
         LinkSample{scaled(awaited.message - awaited.pcie_bytes), scaled(times.nvlink_ns)},
         LinkSample{scaled(awaited.pcie_bytes), awaited.pcie_bytes == 0 ? 0 : scaled(times.pcie_ns)}};
-    Controller &controller = *learnt_[kind];
+    Controller &controller = *learnt_[row];
     controller.observe(awaited.message, 0, samples);
     const uint32_t share = controller.vector(awaited.message, 0).weight[kPcie];
-    uint32_t &proposed = proposed_[kind][size];
-    const uint32_t before = proposed != 0 ? proposed - 1 : first_[kind]->vector(awaited.message, 0).weight[kPcie];
+    uint32_t &proposed = proposed_[row][size];
+    const uint32_t before = proposed != 0 ? proposed - 1 : first_[row]->vector(awaited.message, 0).weight[kPcie];
     if (share != before && board.propose(ranks_, share))
         proposed = share + 1;
     return true;

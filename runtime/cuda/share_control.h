@@ -13,10 +13,12 @@ namespace flx::cuda {
 
 inline constexpr int kGpuLinks = 2;  ///< nvlink, pcie
 inline constexpr int kGpuKinds = 6;
+/// Kinds, and allreduces in place: what they bring to be added lands elsewhere, in rounds, and takes other times.
+inline constexpr int kShareRows = kGpuKinds + 1;
 
 /// Lies in shared memory; zero at first.
 struct ShareTable {
-    std::array<std::array<ShareBoard, kSizeClasses>, kGpuKinds> boards;
+    std::array<std::array<ShareBoard, kSizeClasses>, kShareRows> boards;
 };
 
 class ShareControl {
@@ -27,31 +29,34 @@ class ShareControl {
 
     /// Equal on all ranks.
     void set_estimates(Kind kind, const std::array<LinkEstimate, kGpuLinks> &estimates);
-    [[nodiscard]] bool knows(Kind kind) const { return first_[index(kind)] != nullptr; }
+    [[nodiscard]] bool knows(Kind kind) const { return first_[row_of(kind)] != nullptr; }
 
     struct Turn {
-        uint64_t number = 0;   ///< of the call, among those of its kind and size
+        int row = 0;
+        uint64_t number = 0;   ///< of the call, among those of its row and size
         double share = 0;      ///< of `message`, over pcie
         bool sampled = false;  ///< the times of this call are wanted
     };
     /// The next call in which `message` bytes a peer may take either link. Learns from earlier ones: rank 0 does, for
-    /// all.
-    Turn next(Kind kind, uint64_t message);
+    /// all. `in_place`: equal on all ranks.
+    Turn next(Kind kind, uint64_t message, bool in_place);
     /// What a call took here, of which `turn.sampled`: `pcie_bytes` of `message` went that way.
-    void tell(Kind kind, uint64_t message, const Turn &turn, uint64_t pcie_bytes, ShareBoard::Times times);
+    void tell(uint64_t message, const Turn &turn, uint64_t pcie_bytes, ShareBoard::Times times);
 
     /// For reports: what the next call would get.
     [[nodiscard]] double first_share(Kind kind, uint64_t message) const;
 
   private:
     struct Awaited {
-        Kind kind = Kind::allgather;
+        int row = 0;
         uint64_t message = 0;
         uint64_t number = 0;
         uint64_t pcie_bytes = 0;
     };
     [[nodiscard]] bool divides(Kind kind, uint64_t message) const;
-    static int index(Kind kind) { return static_cast<int>(kind); }
+    static int row_of(Kind kind, bool in_place = false) {
+        return kind == Kind::allreduce && in_place ? kGpuKinds : static_cast<int>(kind);
+    }
     void learn();
     bool learn_from(const Awaited &awaited);
 
@@ -59,11 +64,11 @@ class ShareControl {
     int rank_;
     int ranks_;
     bool frozen_;
-    std::array<std::unique_ptr<Controller>, kGpuKinds> first_;   ///< never told anything: equal on all ranks
-    std::array<std::unique_ptr<Controller>, kGpuKinds> learnt_;  ///< rank 0
-    std::array<std::array<uint64_t, kSizeClasses>, kGpuKinds> calls_{};
-    std::array<std::array<uint32_t, kSizeClasses>, kGpuKinds> proposed_{};  ///< plus 1; 0: none
-    std::array<Awaited, 16> awaited_;                                       ///< a ring
+    std::array<std::unique_ptr<Controller>, kShareRows> first_;   ///< never told anything: equal on all ranks
+    std::array<std::unique_ptr<Controller>, kShareRows> learnt_;  ///< rank 0
+    std::array<std::array<uint64_t, kSizeClasses>, kShareRows> calls_{};
+    std::array<std::array<uint32_t, kSizeClasses>, kShareRows> proposed_{};  ///< plus 1; 0: none
+    std::array<Awaited, 16> awaited_;                                        ///< a ring
     uint64_t awaited_begun_ = 0;
     uint64_t awaited_done_ = 0;
 };

@@ -196,8 +196,8 @@ Status DeviceGroup::time_once(const Job &job, uint64_t staged_bytes, ShareBoard:
     return {};
 }
 
-Status DeviceGroup::cut_for(const Job &job, Way way, CUstream_st *stream, Cut &cut) {
-    if (!host_.opened() || !may_stage(job, way) || (!forced_ && !control_))
+Status DeviceGroup::cut_for(const Job &job, const Plan &plan, CUstream_st *stream, Cut &cut) {
+    if (!host_.opened() || !may_stage(job, plan.way) || (!forced_ && !control_))
         return {};
     const Stageable size = stageable(job);
     cut.message = size.message;
@@ -210,7 +210,7 @@ Status DeviceGroup::cut_for(const Job &job, Way way, CUstream_st *stream, Cut &c
         const bool captured = capture != cudaStreamCaptureStatusNone;
         if (!captured)
             FLX_TRY(poll_times());
-        cut.turn = control_->next(job.kind, size.message);
+        cut.turn = control_->next(job.kind, size.message, plan.in_place);
         if (cut.turn.sampled && !captured && clocks_begun_ - clocks_done_ < clocks_.size())
             cut.clock = &clocks_[clocks_begun_++ % clocks_.size()];
         bytes = cut.turn.share * static_cast<double>(size.message);
@@ -248,8 +248,7 @@ Status DeviceGroup::poll_times() {
             FLX_TRY(check(state, "an earlier operation"));
         }
         const uint64_t pcie_ns = call.staged == 0 ? 0 : kJoinNs + nanoseconds_between(clock.began, clock.drained);
-        control_->tell(call.kind, call.message, call.turn, call.staged,
-                       {nanoseconds_between(clock.began, clock.copied), pcie_ns});
+        control_->tell(call.message, call.turn, call.staged, {nanoseconds_between(clock.began, clock.copied), pcie_ns});
     }
     return {};
 }

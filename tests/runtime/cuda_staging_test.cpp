@@ -251,18 +251,18 @@ TEST(CudaShares, NothingIsOverwrittenThatARankBehindMayNeed) {
 
 /// Plays calls of `message` bytes whose links take what `nvlink` and `pcie` say (bytes/ns); the last call's share.
 double play(std::vector<std::unique_ptr<ShareControl>> &ranks, uint64_t message, double nvlink, double pcie,
-            double latency, int calls) {
+            double latency, int calls, Kind kind = Kind::allgather, bool in_place = false) {
     double share = 0;
     for (int call = 0; call < calls; ++call) {
         std::vector<ShareControl::Turn> turns;
         for (auto &rank : ranks)
-            turns.push_back(rank->next(Kind::allgather, message));
+            turns.push_back(rank->next(kind, message, in_place));
         for (size_t rank = 0; rank < ranks.size(); ++rank) {
             EXPECT_EQ(turns[rank].share, turns[0].share);
             const auto staged = static_cast<uint64_t>(turns[rank].share * static_cast<double>(message));
             const double slower = rank == 1 ? 1.05 : 1;
             if (turns[rank].sampled)
-                ranks[rank]->tell(Kind::allgather, message, turns[rank], staged,
+                ranks[rank]->tell(message, turns[rank], staged,
                                   {static_cast<uint64_t>(slower * static_cast<double>(message - staged) / nvlink),
                                    staged == 0 ? 0 : static_cast<uint64_t>(latency + slower * staged / pcie)});
         }
@@ -276,7 +276,7 @@ TEST(CudaShares, TheShareFollowsWhatCallsTake) {
     std::vector<std::unique_ptr<ShareControl>> ranks;
     for (int rank = 0; rank < 3; ++rank) {
         ranks.push_back(std::make_unique<ShareControl>(*table, rank, 3, false));
-        EXPECT_EQ(ranks.back()->next(Kind::allgather, 1 << 28).share, 0);  // nothing is known
+        EXPECT_EQ(ranks.back()->next(Kind::allgather, 1 << 28, false).share, 0);  // nothing is known
         ranks.back()->set_estimates(Kind::allgather, {LinkEstimate{10e3, 380, 380}, LinkEstimate{100e3, 40, 40}});
     }
     const uint64_t message = 512 << 20;
@@ -289,6 +289,26 @@ TEST(CudaShares, TheShareFollowsWhatCallsTake) {
     EXPECT_NEAR(play(ranks, message, 380, 40, 100e3, 200), first, 0.02);
     // Too small to be worth the latency.
     EXPECT_LT(ranks[0]->first_share(Kind::allgather, 16 << 20), 0.01);
+}
+
+TEST(CudaShares, AllreducesInPlaceLearnApart) {
+    const auto table = std::make_unique<ShareTable>();
+    std::vector<std::unique_ptr<ShareControl>> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+        ranks.push_back(std::make_unique<ShareControl>(*table, rank, 2, false));
+        ranks.back()->set_estimates(Kind::allreduce, {LinkEstimate{10e3, 380, 380}, LinkEstimate{100e3, 40, 40}});
+    }
+    const uint64_t message = 512 << 20;
+    const double first = ranks[0]->first_share(Kind::allreduce, message);
+    double in_place = 0;
+    double apart = 0;
+    for (int turn = 0; turn < 40; ++turn) {
+        in_place = play(ranks, message, 380, 10, 100e3, 2, Kind::allreduce, true);
+        apart = play(ranks, message, 380, 40, 100e3, 2, Kind::allreduce, false);
+    }
+    EXPECT_GT(first, 0.04);
+    EXPECT_LT(in_place, 0.6 * first);
+    EXPECT_NEAR(apart, first, 0.02);
 }
 
 TEST(CudaShares, LinksBetweenGpusAreToldFromOthersInAPartition) {
