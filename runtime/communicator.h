@@ -105,7 +105,7 @@ class Communicator final : private Router, private Watch {
     void recycle(Pending &pending);
     /// For a wait on several communicators: when none of them has completed anything. An error breaks off what is under
     /// way here.
-    [[nodiscard]] Waiter waiter() { return Waiter(wait_policy_, *this); }
+    [[nodiscard]] Waiter waiter() { return Waiter(wait_policy(), *this); }
     void pause(Waiter &waiter);
     Status send(const void *data, size_t bytes, int peer);
     Status receive(void *data, size_t bytes, int peer);
@@ -220,6 +220,7 @@ class Communicator final : private Router, private Watch {
     void lost(int link, int peer) override;
 
     // Watch (watch.cpp).
+    [[nodiscard]] const WaitPolicy &wait_policy() const;
     void progress() override;
     Status check(int64_t waited_ns) override;
     bool arm() override;
@@ -384,7 +385,8 @@ class Communicator final : private Router, private Watch {
 
     std::unique_ptr<Planner> planner_;
     WaitPolicy wait_policy_;
-    bool woken_ = false;  ///< what comes from other hosts, which is all that can come, ends a sleep
+    WaitPolicy shared_policy_;  ///< the same where others want this thread's core
+    bool woken_ = false;        ///< what comes from other hosts, which is all that can come, ends a sleep
     uint64_t sequence_ = 0;
     MessageCounts message_counts_{0};
     std::vector<Link *> executor_links_;

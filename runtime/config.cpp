@@ -83,7 +83,7 @@ constexpr std::array kKnobs = {
     Knob{"FLX_SLEEP_US", KnobType::integer, "-1", -1, 1e6, "", "microseconds",
          "how long a wait yields the core before it sleeps until it is woken; -1: by cores and ranks"},
     Knob{"FLX_SPIN_US", KnobType::integer, "-1", -1, 1e6, "", "microseconds",
-         "how long a wait spins before it yields the core; -1: by cores and ranks"},
+         "how long a wait spins before it yields the core; -1: by cores, ranks, and who else wants the core"},
     Knob{"FLX_STATS", KnobType::integer, "0", 0, 1, "", "",
          "1: libflx_mpi.so and libflx_nccl.so (flx-run) say at the end which calls they served, which not, and why"},
     Knob{"FLX_STRICT", KnobType::integer, "0", 0, 1, "", "", "1: the bits of adding in rank order, for every size"},

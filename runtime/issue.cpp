@@ -540,7 +540,7 @@ Status Communicator::wait(Pending &waited) {
     Status status;
     {
         Inside inside(*this, &waited.operation);
-        Waiter waiter(wait_policy_, *this);
+        Waiter waiter(wait_policy(), *this);
         status = attempt([&]() -> Status {
             while (!waited.done) {
                 bool moved = false;

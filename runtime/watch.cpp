@@ -7,6 +7,7 @@
 
 #include "board.h"
 #include "communicator.h"
+#include "core_share.h"
 #include "log.h"
 #include "telemetry.h"
 
@@ -25,6 +26,12 @@ void nap(int64_t ns) {
 }
 
 }  // namespace
+
+/// Where rails are used a turn takes microseconds: who spins for some thousand of them, on a core that others want,
+/// keeps them from what this rank waits for. Beside that it costs nothing to ask.
+const WaitPolicy &Communicator::wait_policy() const {
+    return rails_ != nullptr && shares_core() ? shared_policy_ : wait_policy_;
+}
 
 void Communicator::progress() {
     bootstrap_->progress();

@@ -160,20 +160,21 @@ Status Communicator::meet() {
 
     // Whoever shares its cores with other ranks must not spin while one of them has work.
     constexpr int kPausesPerUs = 20;
-    const bool crowded = this->crowded();
-    const int64_t spin_us = config_.integer("FLX_SPIN_US");
-    if (spin_us >= 0)
-        wait_policy_.spins = static_cast<int>(spin_us * kPausesPerUs);
-    else if (crowded)
-        wait_policy_.spins = 0;
     // Where others need the core, a rank that has yielded for a while is not expected soon.
     constexpr int64_t kSleepAfterUs = 5000;
     constexpr int64_t kCrowdedSleepAfterUs = 1000;
     constexpr int64_t kNsPerUs = 1000;
+    const int64_t spin_us = config_.integer("FLX_SPIN_US");
     const int64_t sleep_us = config_.integer("FLX_SLEEP_US");
-    wait_policy_.sleep_after_ns = kNsPerUs * (sleep_us >= 0 ? sleep_us
-                                              : crowded     ? kCrowdedSleepAfterUs
-                                                            : kSleepAfterUs);
+    const auto set = [&](WaitPolicy &policy, bool crowded) {
+        if (spin_us >= 0)
+            policy.spins = static_cast<int>(spin_us * kPausesPerUs);
+        else if (crowded)
+            policy.spins = 0;
+        policy.sleep_after_ns = kNsPerUs * (sleep_us >= 0 ? sleep_us : crowded ? kCrowdedSleepAfterUs : kSleepAfterUs);
+    };
+    set(wait_policy_, crowded());
+    set(shared_policy_, true);
     return bootstrap_->split(host_, rank_, local_);
 }
 

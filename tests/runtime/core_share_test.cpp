@@ -1,0 +1,102 @@
+#include "core_share.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "telemetry.h"
+
+namespace flx {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+/// A thread's totals, which a test lets grow.
+struct Totals {
+    CoreShare share;
+    int64_t ran = 5000 * kMs;
+    int64_t waited = 700 * kMs;
+
+    Totals() { share.add(ran, waited); }
+    void pass(int64_t more_ran, int64_t more_waited) { share.add(ran += more_ran, waited += more_waited); }
+};
+
+TEST(CoreShare, WhatWasBeforeSaysNothing) {
+    const Totals totals;
+    EXPECT_FALSE(totals.share.shared());
+}
+
+TEST(CoreShare, SeesThatOthersRunInItsPlace) {
+    Totals totals;
+    totals.pass(10 * kMs, 10 * kMs);
+    EXPECT_TRUE(totals.share.shared());
+}
+
+TEST(CoreShare, SmallWaitsAreNothing) {
+    Totals totals;
+    for (int i = 0; i < 100; ++i)
+        totals.pass(99 * kMs, kMs);
+    EXPECT_FALSE(totals.share.shared());
+}
+
+TEST(CoreShare, JudgesNoShortStretch) {
+    Totals totals;
+    totals.pass(kMs, 4 * kMs);  // a few ms of bad luck
+    EXPECT_FALSE(totals.share.shared());
+    totals.pass(95 * kMs, 0);
+    EXPECT_FALSE(totals.share.shared());
+    // Many short ones are judged together.
+    for (int i = 0; i < 4; ++i)
+        totals.pass(4 * kMs, kMs);
+    EXPECT_TRUE(totals.share.shared());
+}
+
+TEST(CoreShare, SleepIsNeither) {
+    Totals totals;
+    for (int i = 0; i < 1000; ++i)
+        totals.pass(0, 0);
+    EXPECT_FALSE(totals.share.shared());
+}
+
+TEST(CoreShare, TakesAWhileToBelieveThatTheyAreGone) {
+    Totals totals;
+    totals.pass(10 * kMs, 10 * kMs);
+    for (int i = 0; i < CoreShare::kCalmStretches - 1; ++i)
+        totals.pass(20 * kMs, 0);
+    EXPECT_TRUE(totals.share.shared());
+    totals.pass(97 * kMs, 3 * kMs);  // neither calm nor shared: it begins anew
+    for (int i = 0; i < CoreShare::kCalmStretches - 1; ++i)
+        totals.pass(20 * kMs, 0);
+    EXPECT_TRUE(totals.share.shared());
+    totals.pass(20 * kMs, 0);
+    EXPECT_FALSE(totals.share.shared());
+}
+
+/// The kernel's own word: two threads that never sleep, on one core.
+TEST(CoreShare, TwoThreadsOnOneCore) {
+    if (access("/proc/thread-self/schedstat", R_OK) != 0)
+        GTEST_SKIP() << "this kernel does not say how long a thread waits for a core";
+    std::atomic<bool> seen{false};
+    const auto run = [&] {
+        for (const int64_t end = now_ns() + 5'000 * kMs; !seen && now_ns() < end;)
+            if (shares_core())
+                seen = true;
+    };
+    cpu_set_t before;
+    ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);  // which threads inherit
+    std::thread other(run);
+    run();
+    other.join();
+    ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
+    EXPECT_TRUE(seen);
+}
+
+}  // namespace
+}  // namespace flx
