@@ -99,6 +99,12 @@ check "4 ranks on 2 hosts by the management device" \
 check "no byte of theirs went over a rail" test $(($(counter 1 1) - before)) -lt 2000
 check "3 ranks, 2 a host, code of a failing program" \
     test "$("$rails" --bed "$bed" mpirun -n 3 --per-host 2 -- sh -c 'exit 3' >/dev/null 2>&1; echo $?)" = 3
+crowd=$(($(nproc) + 1))
+check "more ranks than cores yield while they wait" \
+    test "$("$rails" --bed "$bed" mpirun -n $crowd -- printenv OMPI_MCA_mpi_yield_when_idle | sort -u)" = 1
+check "as many as cores do not" \
+    test -z "$("$rails" --bed "$bed" mpirun -n $(($(nproc) > 1 ? 2 : 1)) -- \
+        sh -c 'printenv OMPI_MCA_mpi_yield_when_idle || :')"
 check "variables reach the other host" test "$(UCX_PROBE=7 "$rails" --bed "$bed" mpirun -n 2 -- \
     sh -c 'echo $(hostname)=$UCX_PROBE' | sort | tr '\n' ' ')" = "h1=7 h2=7 "
 
