@@ -540,7 +540,9 @@ Status Communicator::wait(Pending &waited) {
     Status status;
     {
         Inside inside(*this, &waited.operation);
-        Waiter waiter(wait_policy(), *this);
+        // Not for small ones: who yields to a program that never sleeps gets the core back after some ms.
+        const bool brief = waited.operation.count * size_of(waited.operation.dtype) < kSideBySideBytes;
+        Waiter waiter(brief ? wait_policy_ : wait_policy(), *this);
         status = attempt([&]() -> Status {
             while (!waited.done) {
                 bool moved = false;
