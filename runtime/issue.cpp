@@ -146,12 +146,12 @@ Status Communicator::run_now(const Call &call) {
         FLX_TRY(drain());
         Call given = call;
         Operation &operation = given.operation;
-        bool timed = false;
-        if (choice.by_table && review_ != nullptr) {
-            const auto look = review_->next(operation.collective, operation.count * size_of(operation.dtype), ways_);
-            timed = look.timed;
-            choice.way = timed ? way_of(look.way) : choice.way;
-        }
+        std::optional<shm::Way> look;
+        if (choice.by_table && review_ != nullptr)
+            look = review_->next(operation.collective, operation.count * size_of(operation.dtype), ways_);
+        const bool timed = look.has_value();
+        if (timed)
+            choice.way = way_of(*look);
         if (choice.way == Way::fetched && operation.collective == Collective::alltoall &&
             operation.in == operation.out) {
             const size_t bytes = operation.count * size_of(operation.dtype);

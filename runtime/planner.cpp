@@ -10,13 +10,9 @@ namespace flx {
 
 using algorithms::Algorithm;
 using algorithms::Collective;
+using shm::input_bytes;
 
 namespace {
-
-/// Input of one rank, given the bytes of the whole vector.
-size_t input_bytes(Collective collective, size_t bytes, int size) {
-    return collective == Collective::allgather || collective == Collective::gather ? bytes / size : bytes;
-}
 
 /// Whether shared memory has ways of its own for it (shm/ways.h).
 bool has_shared_ways(Collective collective) {

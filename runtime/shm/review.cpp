@@ -26,11 +26,6 @@ constexpr uint8_t bit(Way way) {
     return static_cast<uint8_t>(1U << static_cast<unsigned>(way));
 }
 
-/// Where data flows one way, calls overlap, and what barriers around them show is not what they take.
-bool one_way(Collective collective) {
-    return collective == Collective::bcast || collective == Collective::reduce;
-}
-
 /// The way of a call of a round: those of the mask, each for so many calls.
 Way way_of(uint8_t mask, int turn) {
     for (; turn > 0; --turn)
@@ -43,13 +38,9 @@ Way way_of(uint8_t mask, int turn) {
 Review::Review(int ranks, bool fetches, size_t fused_bytes)
     : ranks_(ranks), fetches_(fetches), fused_bytes_(fused_bytes), all_(static_cast<size_t>(ranks)) {}
 
-uint32_t Review::calls_between(double cost) {
-    return static_cast<uint32_t>(std::clamp(cost / kShare, kLeastCalls, kMostCalls));
-}
-
 uint8_t Review::existing(Collective collective, size_t bytes) const {
-    const size_t input = collective == Collective::allgather ? bytes / static_cast<size_t>(ranks_) : bytes;
-    return static_cast<uint8_t>((input <= fused_bytes_ ? bit(Way::fused) : 0U) | bit(Way::streamed) |
+    const bool fits = input_bytes(collective, bytes, ranks_) <= fused_bytes_;
+    return static_cast<uint8_t>((fits ? bit(Way::fused) : 0U) | bit(Way::streamed) |
                                 (fetches_ ? bit(Way::fetched) : 0U));
 }
 
@@ -66,19 +57,18 @@ uint8_t Review::worth_a_look(const Cell &cell, const Times &known, Way now, uint
     return ways & existing;
 }
 
-Review::Look Review::next(Collective collective, size_t bytes, const Ways &ways) {
-    const Way now = ways.at(collective, bytes);
+std::optional<Way> Review::next(Collective collective, size_t bytes, const Ways &ways) {
     const std::optional<size_t> index = Ways::size_index(bytes);
     if (!index || one_way(collective))
-        return {now, false};
+        return {};
     Cell &cell = cells_[static_cast<size_t>(collective)][*index];
     if (cell.calls_left > 0) {
         --cell.calls_left;
-        return {now, false};
+        return {};
     }
     const uint8_t existing = this->existing(collective, bytes);
     if (cell.ways == 0) {
-        cell.ways = worth_a_look(cell, ways.times(collective, *index), now, existing);
+        cell.ways = worth_a_look(cell, ways.times(collective, *index), ways.at(collective, bytes), existing);
         cell.times.fill(Ways::kUnknown);
     }
     // Of calls of one cell some may be too large to be fused.
@@ -88,14 +78,14 @@ Review::Look Review::next(Collective collective, size_t bytes, const Ways &ways)
     }
     if (std::popcount(cell.ways) < 2) {  // nothing to compare
         end_look(cell, 0);
-        return {now, false};
+        return {};
     }
     cell_ = &cell;
     collective_ = collective;
     size_index_ = *index;
     bytes_ = bytes;
     way_ = way_of(cell.ways, cell.call / kCalls);
-    return {way_, true};
+    return way_;
 }
 
 bool Review::took(int64_t ns) {
@@ -146,7 +136,7 @@ bool Review::judge(Ways &ways) {
 }
 
 void Review::end_look(Cell &cell, double cost) {
-    cell.calls_left = calls_between(cost);
+    cell.calls_left = static_cast<uint32_t>(std::clamp(cost / kShare, kLeastCalls, kMostCalls));
     ++cell.looks;
     cell.ways = cell.round = cell.call = 0;
     cell.calls = cell.taken = 0;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,18 +21,13 @@ class Review {
     /// Of the best of some calls: nanoseconds per byte, by way. Infinity: there was none.
     using Times = Ways::Times;
 
-    struct Look {
-        Way way = Way::fused;
-        bool timed = false;
-    };
-
     /// `fetches`: peer memory exists. `fused_bytes`: of the largest input of one rank that can be fused. Equal on all
     /// ranks, as all that follows is.
     Review(int ranks, bool fetches, size_t fused_bytes);
 
-    /// Counts a call whose way is the table's. Sometimes its way is another, and its time is asked for: took(), before
-    /// the next call.
-    [[nodiscard]] Look next(algorithms::Collective collective, size_t bytes, const Ways &ways);
+    /// Counts a call. Nothing: it goes the table's way. Else the way that it goes instead, and its time is asked for:
+    /// took(), before the next call.
+    [[nodiscard]] std::optional<Way> next(algorithms::Collective collective, size_t bytes, const Ways &ways);
     /// Of the call that was to be timed, between two barriers. True: all ranks tell each other their times() now, into
     /// all(), and then judge().
     [[nodiscard]] bool took(int64_t ns);
@@ -42,9 +38,6 @@ class Review {
 
     [[nodiscard]] uint64_t looks() const { return looks_; }      ///< that are over
     [[nodiscard]] uint64_t changes() const { return changes_; }  ///< of the table by them
-
-    /// Calls of one collective and size from one look to the next, if a look costs so many calls.
-    static uint32_t calls_between(double cost);
 
   private:
     static constexpr int kRounds = 3;
@@ -68,7 +61,8 @@ class Review {
 
     [[nodiscard]] uint8_t existing(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] static uint8_t worth_a_look(const Cell &cell, const Times &known, Way now, uint8_t existing);
-    void end_look(Cell &cell, double cost);
+    /// `cost`: in calls of the best way. The dearer, the longer until the next look.
+    static void end_look(Cell &cell, double cost);
 
     int ranks_;
     bool fetches_;

@@ -176,7 +176,7 @@ class Trial {
     [[nodiscard]] bool exists(Way way, Collective collective) const {
         const size_t bytes = count_ * sizeof(float);
         if (way == Way::fused)
-            return (collective == Collective::allgather ? bytes / ranks_ : bytes) <= fused_.payload_bytes();
+            return input_bytes(collective, bytes, ranks_) <= fused_.payload_bytes();
         return way == Way::streamed || peers_ != nullptr;
     }
 

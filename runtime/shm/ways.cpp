@@ -22,10 +22,8 @@ Ways::Ways(bool fetches, bool crowded) {
         for (Times &times : of_sizes)
             times.fill(kUnknown);
     for (int index = 0; index < kCollectives; ++index) {
-        // Where data flows one way, fused ranks need not wait for each other at all.
         const auto collective = static_cast<Collective>(index);
-        const bool one_way = collective == Collective::bcast || collective == Collective::reduce;
-        const size_t most_fused = fetches && !crowded && !one_way ? size_t{8} << 10 : size_t{16} << 10;
+        const size_t most_fused = fetches && !crowded && !one_way(collective) ? size_t{8} << 10 : size_t{16} << 10;
         const size_t least_fetched = !fetches                             ? SIZE_MAX
                                      : !crowded                           ? 0
                                      : collective == Collective::alltoall ? kLeastCrowdedAlltoall

@@ -32,6 +32,17 @@ struct TwoSteps {
     size_t bcast = kNever;  ///< in as many steps as the tree (tree.h) has hops
 };
 
+/// Where data flows one way fused ranks need not wait for each other at all, and calls overlap.
+constexpr bool one_way(algorithms::Collective collective) {
+    return collective == algorithms::Collective::bcast || collective == algorithms::Collective::reduce;
+}
+
+/// Input of one rank, given the bytes of the whole vector.
+constexpr size_t input_bytes(algorithms::Collective collective, size_t bytes, int ranks) {
+    using enum algorithms::Collective;
+    return collective == allgather || collective == gather ? bytes / static_cast<size_t>(ranks) : bytes;
+}
+
 class Ways {
   public:
     /// Bytes of the whole vector that a trial is made with, the last only where many ranks share the host. A size takes

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -30,16 +31,17 @@ class Job {
         bool round_over = false;
         looked = false;
         for (int rank = 0; rank < ranks; ++rank) {
-            const Review::Look look = reviews_[rank].next(collective, bytes, ways[rank]);
-            const double ns = model(look.way, rank);
-            const bool over = look.timed && reviews_[rank].took(static_cast<int64_t>(ns));
+            const std::optional<Way> look = reviews_[rank].next(collective, bytes, ways[rank]);
+            const Way taken = look.value_or(ways[rank].at(collective, bytes));
+            const double ns = model(taken, rank);
+            const bool over = look && reviews_[rank].took(static_cast<int64_t>(ns));
             if (rank > 0) {
-                EXPECT_EQ(look.way, way);
-                EXPECT_EQ(look.timed, looked);
+                EXPECT_EQ(taken, way);
+                EXPECT_EQ(look.has_value(), looked);
                 EXPECT_EQ(over, round_over);
             }
-            way = look.way;
-            looked = look.timed;
+            way = taken;
+            looked = look.has_value();
             round_over = over;
             slowest = std::max(slowest, ns);
         }
