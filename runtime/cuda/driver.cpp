@@ -1,5 +1,7 @@
 #include "driver.h"
 
+#include <dlfcn.h>
+
 #include <atomic>
 
 #include "group.h"
@@ -21,10 +23,9 @@ bool find(const char *name, Function &function) {
 
 Driver look_for_driver() {
     Driver driver;
-    int devices = 0;
-    const cudaError_t error = cudaGetDeviceCount(&devices);
+    const cudaError_t error = cudaGetDeviceCount(&driver.devices);
     cudaGetLastError();  // what was expected here is no concern of the program's own checks
-    if (error != cudaSuccess || devices == 0)
+    if (error != cudaSuccess || driver.devices == 0)
         driver.why_none = error == cudaSuccess ? "no GPU is visible" : cudaGetErrorString(error);
     else if (!find("cuPointerGetAttribute", driver.pointer_attribute) ||
              !find("cuMemGetAddressRange", driver.address_range) ||
@@ -39,6 +40,18 @@ Driver look_for_driver() {
     find("cuStreamBatchMemOp", driver.batch_memory);
     cudaGetLastError();
     return driver;
+}
+
+/// Whether anybody in this process has initialised the driver, as comes before any use of a GPU. Programs that have
+/// none pay for this in every call: it takes no lock, and does not initialise the driver itself.
+bool initialised() {
+    static const auto current = [] {
+        void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+        return library == nullptr ? nullptr
+                                  : reinterpret_cast<decltype(&cuCtxGetCurrent)>(dlsym(library, "cuCtxGetCurrent"));
+    }();
+    CUcontext context = nullptr;
+    return current != nullptr && current(&context) != CUDA_ERROR_NOT_INITIALIZED;
 }
 
 }  // namespace
@@ -63,11 +76,9 @@ bool in_use() {
     static std::atomic<bool> once{false};  // contexts stay
     if (once.load(std::memory_order_relaxed))
         return true;
-    if (!driver().why_none.empty())
+    if (!initialised() || !driver().why_none.empty())
         return false;
-    int devices = 0;
-    cudaGetDeviceCount(&devices);
-    for (int device = 0; device < devices; ++device) {
+    for (int device = 0; device < driver().devices; ++device) {
         unsigned flags = 0;
         int active = 0;
         if (driver().context_state(device, &flags, &active) == CUDA_SUCCESS && active != 0) {

@@ -31,6 +31,7 @@ struct Driver {
     decltype(&cuMemGetAccess) get_access = nullptr;
     bool maps = false;                                     ///< none of them is null
     decltype(&cuStreamBatchMemOp) batch_memory = nullptr;  ///< may be null
+    int devices = 0;                                       ///< that are visible
     std::string why_none;                                  ///< not empty: no GPU, and the functions are null
 };
 const Driver &driver();

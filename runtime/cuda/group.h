@@ -64,7 +64,7 @@ class Health {
 
 /// Why this process has no GPU to use; empty: it has one, and FLX was built with CUDA. Cheap after the first time.
 const std::string &why_none();
-/// Whether the program has begun to use a GPU in this process.
+/// Whether the program has begun to use a GPU in this process. A few nanoseconds where it has not initialised CUDA.
 bool in_use();
 /// Whether `memory` is a GPU's (or managed). False for null and wherever CUDA is not in use.
 bool on_device(const void *memory);
