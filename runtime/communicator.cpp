@@ -53,7 +53,7 @@ Status Communicator::why_broken() const {
     return fail(FLX_ERR_COMM, "the communicator is broken: {}", broken_.sentence());
 }
 
-uint32_t Communicator::signature_of(const Call &call, const Choice &choice) {
+uint32_t Communicator::signature_of(const Call &call, const Choice &choice) const {
     const Operation &operation = call.operation;
     const uint32_t hash = sign(std::array<uint64_t, 7>{
         static_cast<uint64_t>(operation.collective), operation.count, agreed(operation.dtype), agreed(operation.op),
@@ -65,13 +65,14 @@ uint32_t Communicator::signature_of(const Call &call, const Choice &choice) {
 }
 
 /// By shared memory as a whole.
-Status Communicator::carry_out(Call &call, const Choice &choice, bool timed) {
+Status Communicator::carry_out(Call &call, const Decided &decided, bool timed) {
     Operation &operation = call.operation;
-    operation.signature = signature_of(call, choice);
+    operation.signature = decided.signature;
+    shared_sent_ += decided.shown;
     process_->liveness().in_call(true);
     inside_ = true;
     current_ = &operation;
-    way_ = choice.way;
+    way_ = decided.choice.way;
     warned_ = false;
     Status status = attempt([&] { return timed ? carry_timed(call) : carry_out_by(call); });
     if (!status.ok())
@@ -91,8 +92,6 @@ bool Communicator::may_be_mapped(const Operation &operation) {
 Status Communicator::carry_out_by(const Call &call) {
     const Operation &operation = call.operation;
     Waiter waiter(wait_policy_, *this);
-    const uint64_t sent_before = shared_sent_;
-    count_shared(call);
     if (way_ == Way::fused)
         return run_fused(call, waiter);
     const bool by_kernel = way_ == Way::fetched;
@@ -106,7 +105,6 @@ Status Communicator::carry_out_by(const Call &call) {
             return {};
         if (!shm::Stream::serves(operation.collective)) {
             left_to_steps_ = true;
-            shared_sent_ = sent_before;
             return {};
         }
         way_ = Way::streamed;
@@ -133,6 +131,7 @@ Status Communicator::carry_timed(const Call &call) {
     if (!review_->judge(ways_))
         return {};
     planner_->set_ways(ways_);
+    forget_decided();
     const Operation &operation = call.operation;
     const size_t bytes = operation.count * size_of(operation.dtype);
     if (rank_ == 0)
@@ -200,44 +199,34 @@ Status Communicator::run_fused(const Call &call, Waiter &waiter) {
 }
 
 /// What this rank shows to others in shared memory, as if a link had carried it.
-void Communicator::count_shared(const Call &call) {
+uint64_t Communicator::shown_bytes(const Call &call, Way way) const {
     const Operation &operation = call.operation;
     const size_t bytes = operation.count * size_of(operation.dtype);
     const size_t part = bytes / size_;
-    const bool fused = way_ == Way::fused;
     switch (operation.collective) {
         case Collective::allreduce:
-            shared_sent_ += bytes;
-            break;
+            return bytes;
         case Collective::reduce:
         case Collective::reduce_scatter_block:
-            shared_sent_ += fused ? bytes : bytes - part;
-            break;
+            return way == Way::fused ? bytes : bytes - part;
         case Collective::allgather:
-            shared_sent_ += part;
-            break;
+            return part;
         case Collective::bcast:
-            shared_sent_ += rank_ == operation.root ? bytes : 0;
-            break;
+            return rank_ == operation.root ? bytes : 0;
         case Collective::scatter:
-            shared_sent_ += rank_ == operation.root ? bytes - part : 0;
-            break;
+            return rank_ == operation.root ? bytes - part : 0;
         case Collective::alltoall:
-            shared_sent_ += bytes - part;
-            break;
+            return bytes - part;
         case Collective::gather:
-            shared_sent_ += rank_ == operation.root ? 0 : part;
-            break;
+            return rank_ == operation.root ? 0 : part;
         case Collective::scan:
         case Collective::exscan:
         case Collective::reduce_scatter:
-            shared_sent_ += bytes;
-            break;
+            return bytes;
         case Collective::allgatherv:
-            shared_sent_ += call.blocks.counts[rank_] * size_of(operation.dtype);
-            break;
+            return call.blocks.counts[rank_] * size_of(operation.dtype);
         default:
-            break;
+            return 0;
     }
 }
 

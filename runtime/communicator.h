@@ -271,7 +271,20 @@ class Communicator final : private Router, private Watch {
     Status run_now(const Call &call);
     Status add_to_group(const Call &call);
     [[nodiscard]] Choice choose(const Call &call, bool steps) const;
-    [[nodiscard]] uint32_t signature_of(const Call &call, const Choice &choice);
+    /// All that follows from what a call's peers know as well.
+    struct Decided {
+        size_t count = SIZE_MAX;  ///< of the call; no call's where it is not kept
+        flx_dtype_t dtype = FLX_INT8;
+        flx_op_t op = FLX_SUM;
+        int root = 0;
+        uint32_t signature = 0;
+        Choice choice;
+        uint64_t shown = 0;  ///< bytes that this rank shows others in shared memory
+    };
+    [[nodiscard]] Decided decide(const Call &call, const Choice &choice) const;
+    const Decided &decide(const Call &call);
+    void forget_decided() { decided_.fill({}); }
+    [[nodiscard]] uint32_t signature_of(const Call &call, const Choice &choice) const;
     Pending &acquire();
     Status prepare(Pending &pending, const Call &call, const Choice &choice);
     void submit(Pending &pending);
@@ -297,7 +310,7 @@ class Communicator final : private Router, private Watch {
 
     /// Whether the current operation goes over links, by the executor.
     [[nodiscard]] bool by_links() const { return way_ == Way::scheduled || way_ == Way::exchanged; }
-    Status carry_out(Call &call, const Choice &choice, bool timed);
+    Status carry_out(Call &call, const Decided &decided, bool timed);
     [[nodiscard]] bool may_be_mapped(const Operation &operation);
     Status carry_out_by(const Call &call);
     Status carry_timed(const Call &call);
@@ -306,7 +319,7 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] bool settled() const;
     Status settle_probing();
     Status run_fused(const Call &call, Waiter &waiter);
-    void count_shared(const Call &call);
+    [[nodiscard]] uint64_t shown_bytes(const Call &call, Way way) const;
     void leave_shared_memory();
     /// Null where this rank shares memory with no other.
     [[nodiscard]] shm::Channel *channel() const { return static_cast<shm::Channel *>(links_[0].link.get()); }
@@ -384,6 +397,8 @@ class Communicator final : private Router, private Watch {
     bool forced_ = false;  ///< FLX_PARTITION
 
     std::unique_ptr<Planner> planner_;
+    /// By collective, the last call's: programs call the same again and again.
+    std::array<Decided, static_cast<size_t>(algorithms::Collective::reduce_scatter) + 1> decided_;
     WaitPolicy wait_policy_;
     WaitPolicy shared_policy_;  ///< the same where others want this thread's core
     bool woken_ = false;        ///< what comes from other hosts, which is all that can come, ends a sleep

@@ -141,7 +141,8 @@ struct Communicator::WakeThread {
 };
 
 Status Communicator::run_now(const Call &call) {
-    Choice choice = choose(call, false);
+    Decided decided = decide(call);
+    Choice &choice = decided.choice;
     if (choice.way != Way::scheduled && choice.way != Way::exchanged) {
         FLX_TRY(drain());
         Call given = call;
@@ -150,20 +151,23 @@ Status Communicator::run_now(const Call &call) {
         if (choice.by_table && review_ != nullptr)
             look = review_->next(operation.collective, operation.count * size_of(operation.dtype), ways_);
         const bool timed = look.has_value();
-        if (timed)
+        if (timed) {
             choice.way = way_of(*look);
+            decided = decide(call, choice);
+        }
         if (choice.way == Way::fetched && operation.collective == Collective::alltoall &&
             operation.in == operation.out) {
             const size_t bytes = operation.count * size_of(operation.dtype);
             Pending &memory = acquire();
             operation.in = std::memcpy(memory.aside(bytes), operation.in, bytes);
-            Status status = carry_out(given, choice, timed);
+            Status status = carry_out(given, decided, timed);
             recycle(memory);
             return status;
         }
-        Status status = carry_out(given, choice, timed);
+        Status status = carry_out(given, decided, timed);
         if (!std::exchange(left_to_steps_, false))
             return status;
+        shared_sent_ -= decided.shown;
         choice = choose(call, true);
     }
     uint32_t carried = 0;
@@ -278,6 +282,30 @@ Choice Communicator::choose(const Call &call, bool steps) const {
             *std::max_element(call.blocks.counts, call.blocks.counts + size_) * size_of(call.operation.dtype);
     needs.in_order = !commutes(call.operation.op);
     return planner_->choose(call.operation.collective, call.operation.count * size_of(call.operation.dtype), needs);
+}
+
+Communicator::Decided Communicator::decide(const Call &call, const Choice &choice) const {
+    const Operation &operation = call.operation;
+    return {operation.count,
+            operation.dtype,
+            operation.op,
+            operation.root,
+            signature_of(call, choice),
+            choice,
+            shown_bytes(call, choice.way)};
+}
+
+const Communicator::Decided &Communicator::decide(const Call &call) {
+    const Operation &operation = call.operation;
+    Decided &last = decided_[static_cast<size_t>(operation.collective)];
+    if (last.count == operation.count && last.dtype == operation.dtype && last.op == operation.op &&
+        last.root == operation.root)
+        return last;
+    last = decide(call, choose(call, false));
+    // What arrays and the program's own types and reductions hold may be something else in the next call.
+    if (call.blocks.counts != nullptr || is_custom(operation.dtype) || is_custom(operation.op))
+        last.count = SIZE_MAX;
+    return last;
 }
 
 Pending &Communicator::acquire() {

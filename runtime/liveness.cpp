@@ -231,8 +231,6 @@ class UdpLiveness final : public Liveness {
         return {peer.answers, peer.silent(now), peer.waiting_ns, peer.refused()};
     }
 
-    void in_call(bool inside) override { calls_.add(inside ? kChange + 1 : kChange - 1); }
-
     void declare_broken(uint32_t comm, const Status &why, std::span<const uint64_t> peers) override {
         const std::lock_guard lock(mutex_);
         broken_.add(comm, why.code(), why.sentence().substr(0, liveness::kWhyBytes));
@@ -618,9 +616,6 @@ class UdpLiveness final : public Liveness {
         }
     }
 
-    /// The low bits of `calls_` count the threads inside a call, the others its changes.
-    static constexpr uint64_t kChange = 1 << 16;
-
     const uint64_t secret_;
     const uint64_t uid_;
     const pid_t process_;
@@ -628,7 +623,6 @@ class UdpLiveness final : public Liveness {
     const Descriptor socket_;
     const Descriptor wake_;
 
-    Tally calls_;
     uint64_t calls_seen_ = 0;
     int64_t calls_since_ns_ = 0;
 

@@ -15,6 +15,7 @@
 
 #include "paths.h"
 #include "status.h"
+#include "tally.h"
 
 namespace flx {
 
@@ -46,12 +47,17 @@ class Liveness : public Paths {
     [[nodiscard]] virtual PeerReport report(uint64_t uid) const = 0;
 
     /// This process enters (`inside`) or leaves an FLX call. Wait-free, a few nanoseconds; from any thread, nesting.
-    virtual void in_call(bool inside) = 0;
+    void in_call(bool inside) { calls_.add(inside ? kChange + 1 : kChange - 1); }
     /// This process declares a communicator broken: answers about it say so from now on, for as long as the process
     /// runs, and `peers` (uids) are told at once. The first call about a communicator counts.
     virtual void declare_broken(uint32_t comm, const Status &why, std::span<const uint64_t> peers) = 0;
     /// Whether a peer said, asked or not, that `comm` is broken; `why` gets its code and sentence.
     virtual bool told_broken(uint32_t comm, Status &why) const = 0;
+
+  protected:
+    /// The low bits of `calls_` count the threads inside a call, the others its changes.
+    static constexpr uint64_t kChange = 1 << 16;
+    Tally calls_;
 };
 
 }  // namespace flx

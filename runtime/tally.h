@@ -39,7 +39,14 @@ class Tally {
     };
 
     /// This thread's, in every tally, until it ends.
-    static size_t place_of_thread();
+    static size_t place_of_thread() { return place_ != kNone ? place_ : take_place(); }
+    static size_t take_place();
+
+    static constexpr size_t kNone = kShared + 1;
+    struct Owner;
+    // Apart from its owner, so that to look at it needs no check; at a fixed distance from the thread's own memory,
+    // where eight bytes are also left for a library that is loaded later.
+    [[gnu::tls_model("initial-exec")]] static constinit thread_local size_t place_;
 
     std::array<Count, kOwn + 1> counts_;
 };
