@@ -56,7 +56,7 @@ inline Status check_comm(flx_comm_t comm) {
 inline Status check_dtype(flx_dtype_t dtype) {
     if (!valid(dtype))
         return fail(FLX_ERR_ARGUMENT,
-                    "dtype {} is not known; FLX_INT8 (0) to FLX_F64_F64 ({}) are, and what flx_dtype_create "
+                    "dtype {} is not known; FLX_INT8 (0) to FLX_F8E5M2 ({}) are, and what flx_dtype_create "
                     "made",
                     static_cast<int>(dtype), kAllDtypes - 1);
     return {};

@@ -34,11 +34,12 @@ Status check_on_host(const void *buffer, const char *name) {
 }
 
 Status check_for_device(const Operation &operation) {
-    if (operation.dtype < kDtypes && operation.op < kOps)
+    if (has_kernel(operation.dtype, operation.op))
         return {};
-    return fail(FLX_ERR_UNSUPPORTED,
-                "{} of {} in GPU memory; FLX_INT8 to FLX_F64 and FLX_SUM to FLX_AVG are served there",
-                name_of(operation.op), name_of(operation.dtype));
+    return fail(
+        FLX_ERR_UNSUPPORTED,
+        "{} of {} in GPU memory; FLX_INT8 to FLX_F64, FLX_F8E4M3, FLX_F8E5M2 and FLX_SUM to FLX_AVG are served there",
+        name_of(operation.op), name_of(operation.dtype));
 }
 
 }  // namespace flx::api

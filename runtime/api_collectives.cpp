@@ -12,6 +12,9 @@ namespace {
 Status check_fits(flx_op_t op, flx_dtype_t dtype) {
     if (fits(op, dtype))
         return {};
+    if (is_float8(dtype))
+        return fail(FLX_ERR_ARGUMENT, "op {} does not go with dtype {}; sum, avg, min and max go with 8-bit floats",
+                    name_of(op), name_of(dtype));
     return fail(FLX_ERR_ARGUMENT,
                 "op {} does not go with dtype {}; sum, prod and avg go with integers, floats and complex numbers, min "
                 "and max with integers and floats, logical and bitwise ones with integers, minloc and maxloc with "

@@ -7,8 +7,9 @@ namespace {
 
 /// Indexed by flx_dtype_t.
 constexpr std::array<std::string_view, kAllDtypes> kDtypeNames{
-    "i8",  "u8",   "i16",  "u16",     "i32",     "u32",     "i64",     "u64",     "f16",     "bf16",   "f32",
-    "f64", "cf32", "cf64", "f32_i32", "f64_i32", "i16_i32", "i32_i32", "i64_i32", "f32_f32", "f64_f64"};
+    "i8",      "u8",      "i16",     "u16",     "i32",     "u32",    "i64",     "u64",
+    "f16",     "bf16",    "f32",     "f64",     "cf32",    "cf64",   "f32_i32", "f64_i32",
+    "i16_i32", "i32_i32", "i64_i32", "f32_f32", "f64_f64", "f8e4m3", "f8e5m2"};
 
 /// Indexed by flx_op_t.
 constexpr std::array<std::string_view, kAllOps> kOpNames{"sum",  "prod", "min", "max",  "avg",    "land",  "lor",
@@ -19,6 +20,8 @@ constexpr std::array<std::string_view, kAllOps> kOpNames{"sum",  "prod", "min", 
 bool fits(flx_op_t op, flx_dtype_t dtype) {
     if (is_custom(op))
         return !scales(op) || custom_op(op).dtype == dtype;
+    if (is_float8(dtype))
+        return op < kOps && op != FLX_PROD;
     const bool integer = dtype <= FLX_UINT64;
     const bool real = dtype < kDtypes;
     const bool complex = dtype == FLX_COMPLEX_F32 || dtype == FLX_COMPLEX_F64;

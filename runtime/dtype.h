@@ -13,16 +13,16 @@
 
 namespace flx {
 
-/// Numbers, and the reductions of all of them: what has SIMD kernels and a form for GPU memory.
+/// Numbers but for 8-bit floats, which the enum has last, and the reductions of all of them.
 inline constexpr int kDtypes = FLX_F64 + 1;
 inline constexpr int kOps = FLX_AVG + 1;
 /// With those that exist besides. What is no name of the enums may be a handle of the program's own (custom.h).
-inline constexpr int kAllDtypes = FLX_F64_F64 + 1;
+inline constexpr int kAllDtypes = FLX_F8E5M2 + 1;
 inline constexpr int kAllOps = FLX_MAXLOC + 1;
 
 /// By element type: bytes.
-inline constexpr std::array<uint8_t, kAllDtypes> kDtypeBytes{1, 1, 2,  2, 4,  4, 8, 8,  2, 2, 4,
-                                                             8, 8, 16, 8, 16, 8, 8, 16, 8, 16};
+inline constexpr std::array<uint8_t, kAllDtypes> kDtypeBytes{1, 1,  2, 2,  4, 4, 8,  8, 2,  2, 4, 8,
+                                                             8, 16, 8, 16, 8, 8, 16, 8, 16, 1, 1};
 
 // The enum may hold any int that a C program passed, so it is compared as a number.
 [[nodiscard]] inline bool valid(flx_dtype_t dtype) {
@@ -36,6 +36,13 @@ inline constexpr std::array<uint8_t, kAllDtypes> kDtypeBytes{1, 1, 2,  2, 4,  4,
 }
 [[nodiscard]] constexpr bool is_custom(flx_op_t op) {
     return static_cast<int>(op) >= kAllOps;
+}
+[[nodiscard]] constexpr bool is_float8(flx_dtype_t dtype) {
+    return dtype == FLX_F8E4M3 || dtype == FLX_F8E5M2;
+}
+/// Whether the reduction of the type, which it goes with, has a SIMD kernel and a form for GPU memory.
+[[nodiscard]] constexpr bool has_kernel(flx_dtype_t dtype, flx_op_t op) {
+    return (dtype < kDtypes || is_float8(dtype)) && op < kOps;
 }
 /// Whether the reduction goes with the type, both being valid.
 [[nodiscard]] bool fits(flx_op_t op, flx_dtype_t dtype);
@@ -63,7 +70,7 @@ inline constexpr std::array<uint8_t, kAllDtypes> kDtypeBytes{1, 1, 2,  2, 4,  4,
 [[nodiscard]] inline size_t size_of(flx_dtype_t dtype) {
     return is_custom(dtype) ? custom_size(dtype) : kDtypeBytes[static_cast<size_t>(dtype)];
 }
-/// `i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64`, `cf32 cf64` (complex), pairs as `f32_i32`; `custom`.
+/// `i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2`, `cf32 cf64` (complex), pairs as `f32_i32`; `custom`.
 [[nodiscard]] std::string_view name_of(flx_dtype_t dtype);
 /// `sum prod min max avg land lor lxor band bor bxor minloc maxloc`; `custom`.
 [[nodiscard]] std::string_view name_of(flx_op_t op);

@@ -21,6 +21,7 @@ const ReduceTable &fill_table() {
     if (current.load(std::memory_order_relaxed) == nullptr) {
         fill_integer_kernels(storage);
         fill_float_kernels(storage);
+        fill_float8_kernels(storage);
         current.store(&storage, std::memory_order_release);
     }
     return storage;
@@ -37,7 +38,7 @@ bool use_kernel(flx_dtype_t &dtype, flx_op_t op, size_t &count) {
         dtype = dtype == FLX_COMPLEX_F32 ? FLX_F32 : FLX_F64;
         count *= 2;
     }
-    return dtype < kDtypes && op < kOps;
+    return has_kernel(dtype, op);
 }
 
 /// Left to right, in runs that stay in the cache.

@@ -3,7 +3,8 @@
 /// All functions are pure, thread-safe, allocate nothing and accept any alignment.
 ///
 /// Bits: an element's result depends on its operands alone, not on where it lies in the range, on how the range is cut
-/// into calls, or on the SIMD target. A result that is NaN is the canonical quiet one (positive, empty payload).
+/// into calls, or on the SIMD target. A result that is NaN is the canonical quiet one (positive, empty payload; of
+/// 8-bit floats 0x7F).
 #pragma once
 
 #include <cstddef>
@@ -13,11 +14,12 @@
 namespace flx {
 
 /// dst[i] = op(a[i], b[i]), i < count. `dst` may be exactly `a` or exactly `b`; other overlap is not allowed.
-/// `FLX_AVG` adds. 16-bit floats are converted to f32, combined, and rounded to nearest even once.
+/// `FLX_AVG` adds. 8- and 16-bit floats are converted to f32, combined, and rounded to nearest even once; sums of 8-bit
+/// floats that are infinite or beyond the largest number become that number.
 void reduce_pair(flx_dtype_t dtype, flx_op_t op, void *dst, const void *a, const void *b, size_t count);
 
 /// dst[i] = op(…op(op(s[0][i], s[1][i]), s[2][i])…, s[n-1][i]), then `finish` if `divisor` > 1 and op is FLX_AVG.
-/// Order is exactly left to right. A single source that is not divided is copied as it is, NaNs included. 16-bit floats
+/// Order is exactly left to right. A single source that is not divided is copied as it is, NaNs included. Small floats
 /// stay in f32 until one rounding at the end (after the division). `dst` may be exactly one of the sources. n ≥ 1.
 /// `stream`: the result is not read soon, so stores may bypass the cache. `kept`: the result goes there as well, and
 /// stays in the cache; it overlaps nothing else.

@@ -12,8 +12,8 @@ HWY_BEFORE_NAMESPACE();
 namespace flx::HWY_NAMESPACE {
 
 void fill_floats(ReduceTable &table) {
-    fill_lanes<F16Lanes, Ordered16Lanes<0x7C00, 0x7E00>>(table, FLX_F16);
-    fill_lanes<Bf16Lanes, Ordered16Lanes<0x7F80, 0x7FC0>>(table, FLX_BF16);
+    fill_lanes<F16Lanes, OrderedLanes<int16_t, 0x7C00, 0x7E00>>(table, FLX_F16);
+    fill_lanes<Bf16Lanes, OrderedLanes<int16_t, 0x7F80, 0x7FC0>>(table, FLX_BF16);
     fill_lanes<FloatLanes<float>>(table, FLX_F32);
     fill_lanes<FloatLanes<double>>(table, FLX_F64);
     table.target = hwy::TargetName(HWY_TARGET);

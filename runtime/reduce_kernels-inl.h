@@ -18,6 +18,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 // Highway's own conversion from f32 to f16 truncates before AVX2.
@@ -479,14 +480,14 @@ struct F16Lanes {
 
 #endif
 
-/// Minimum and maximum of 16-bit floats, which need no conversion: with the bits below the sign inverted in negative
-/// numbers, floats are ordered as integers are, -0 before +0. `kInfinity`: the bits above which a magnitude is NaN;
-/// `kQuiet`: the canonical NaN.
-template <int16_t kInfinity, int16_t kQuiet>
-struct Ordered16Lanes {
-    using Element = uint16_t;
-    using R = Raw<int16_t>;
-    using Acc = R::V;
+/// Minimum and maximum of 8- and 16-bit floats, which need no conversion: with the bits below the sign inverted in
+/// negative numbers, floats are ordered as integers are, -0 before +0. T: the integer; `kInfinity`: the bits above
+/// which a magnitude is NaN; `kQuiet`: the canonical NaN.
+template <typename T, T kInfinity, T kQuiet>
+struct OrderedLanes {
+    using Element = std::make_unsigned_t<T>;
+    using R = Raw<T>;
+    using Acc = typename R::V;
     struct Finish {
         explicit Finish(int) {}
     };
@@ -496,8 +497,8 @@ struct Ordered16Lanes {
     static HWY_INLINE Acc pack(Acc acc) { return acc; }
     template <class Op>
     static HWY_INLINE Acc combine(Acc a, Acc b) {
-        const R::D d;
-        const Acc below_sign = hn::Set(d, 0x7FFF);
+        const typename R::D d;
+        const Acc below_sign = hn::Set(d, kBelowSign);
         const Acc larger = hn::Max(hn::And(a, below_sign), hn::And(b, below_sign));
         const Acc result = flip(Op::apply(d, flip(a), flip(b)));
         return hn::IfThenElse(hn::Gt(larger, hn::Set(d, kInfinity)), hn::Set(d, kQuiet), result);
@@ -505,8 +506,11 @@ struct Ordered16Lanes {
     static HWY_INLINE Acc finish(Acc acc, const Finish &) { return acc; }
 
   private:
+    static constexpr T kBelowSign = std::numeric_limits<T>::max();
     /// Between float bits and ordered integers, either way.
-    static HWY_INLINE Acc flip(Acc v) { return hn::Xor(v, hn::And(hn::ShiftRight<15>(v), hn::Set(R::D(), 0x7FFF))); }
+    static HWY_INLINE Acc flip(Acc v) {
+        return hn::Xor(v, hn::And(hn::BroadcastSignBit(v), hn::Set(typename R::D(), kBelowSign)));
+    }
 };
 
 // ---------------------------------------------------------------- loops over memory
@@ -689,17 +693,23 @@ void many_kernel(void *dst, const void *const *sources, int n, size_t count, int
     hwy::FlushStream();
 }
 
-/// Enters the kernels of one type: sums and products by `Lanes`, minimum and maximum by `Ordering`.
-template <class Lanes, class Ordering = Lanes>
-void fill_lanes(ReduceTable &table, flx_dtype_t dtype) {
+/// Enters the kernels of one type but for products: sums by `Lanes`, minimum and maximum by `Ordering`.
+template <class Lanes, class Ordering>
+void fill_without_products(ReduceTable &table, flx_dtype_t dtype) {
     table.pair[dtype][FLX_SUM] = table.pair[dtype][FLX_AVG] = pair_kernel<Lanes, Sum>;
-    table.pair[dtype][FLX_PROD] = pair_kernel<Lanes, Prod>;
     table.pair[dtype][FLX_MIN] = pair_kernel<Ordering, Min>;
     table.pair[dtype][FLX_MAX] = pair_kernel<Ordering, Max>;
     table.many[dtype][FLX_SUM] = table.many[dtype][FLX_AVG] = many_kernel<Lanes, Sum>;
-    table.many[dtype][FLX_PROD] = many_kernel<Lanes, Prod>;
     table.many[dtype][FLX_MIN] = many_kernel<Ordering, Min>;
     table.many[dtype][FLX_MAX] = many_kernel<Ordering, Max>;
+}
+
+/// Products too.
+template <class Lanes, class Ordering = Lanes>
+void fill_lanes(ReduceTable &table, flx_dtype_t dtype) {
+    fill_without_products<Lanes, Ordering>(table, dtype);
+    table.pair[dtype][FLX_PROD] = pair_kernel<Lanes, Prod>;
+    table.many[dtype][FLX_PROD] = many_kernel<Lanes, Prod>;
 }
 
 }  // namespace

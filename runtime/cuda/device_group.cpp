@@ -129,9 +129,10 @@ Status DeviceGroup::load_kernels() const {
         return {};
     };
     std::vector<Kernels> all{move_kernels()};
-    for (int dtype = 0; dtype < kDtypes; ++dtype)
+    for (int number = 0; number < kAllDtypes; ++number)
         for (int op = 0; op < kOps; ++op)
-            all.push_back(kernels_of(static_cast<flx_dtype_t>(dtype), static_cast<flx_op_t>(op)));
+            if (const auto dtype = static_cast<flx_dtype_t>(number); has_kernel(dtype, static_cast<flx_op_t>(op)))
+                all.push_back(kernels_of(dtype, static_cast<flx_op_t>(op)));
     for (const Kernels &kernels : all) {
         FLX_TRY(load(kernels.exchange));
         FLX_TRY(load(kernels.packets));

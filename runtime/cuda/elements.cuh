@@ -5,6 +5,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <cstdint>
 #include <cstring>
@@ -14,7 +15,39 @@
 
 namespace flx::cuda {
 
-/// 16-bit floats are added in f32 and rounded once.
+/// An 8-bit float. `kSums`: it is added, and becomes the largest number where the sum is infinite.
+template <__nv_fp8_interpretation_t kFormat, bool kSums>
+struct Float8 {
+    __nv_fp8_storage_t bits;
+
+    static __device__ __forceinline__ float2 widened(Float8 first, Float8 second) {
+        const auto two = static_cast<__nv_fp8x2_storage_t>(first.bits | second.bits << 8);
+        return __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(two, kFormat)));
+    }
+    static __device__ __forceinline__ Float8 rounded(float value) {
+        return kept(value, __nv_cvt_float_to_fp8(value, __NV_SATFINITE, kFormat));
+    }
+    static __device__ __forceinline__ void round(float2 two, Float8 &first, Float8 &second) {
+        const __nv_fp8x2_storage_t bits = __nv_cvt_float2_to_fp8x2(two, __NV_SATFINITE, kFormat);
+        first = kept(two.x, static_cast<__nv_fp8_storage_t>(bits));
+        second = kept(two.y, static_cast<__nv_fp8_storage_t>(bits >> 8));
+    }
+
+  private:
+    /// Minima and maxima keep infinities; e4m3 has none.
+    static __device__ __forceinline__ Float8 kept(float value, __nv_fp8_storage_t bits) {
+        constexpr unsigned kInfinity = 0x7c;
+        if (!kSums && kFormat == __NV_E5M2 && isinf(value))
+            bits = static_cast<__nv_fp8_storage_t>(kInfinity | (value < 0 ? 0x80 : 0));
+        return {bits};
+    }
+};
+template <typename T>
+inline constexpr bool is_float8 = false;
+template <__nv_fp8_interpretation_t kFormat, bool kSums>
+inline constexpr bool is_float8<Float8<kFormat, kSums>> = true;
+
+/// 8- and 16-bit floats are added in f32 and rounded once.
 template <typename T>
 struct Wide {
     using Type = T;
@@ -27,6 +60,10 @@ template <>
 struct Wide<__nv_bfloat16> {
     using Type = float;
 };
+template <__nv_fp8_interpretation_t kFormat, bool kSums>
+struct Wide<Float8<kFormat, kSums>> {
+    using Type = float;
+};
 template <typename T>
 using WideOf = typename Wide<T>::Type;
 
@@ -36,6 +73,8 @@ __device__ __forceinline__ WideOf<T> widen(T value) {
         return __half2float(value);
     else if constexpr (std::is_same_v<T, __nv_bfloat16>)
         return __bfloat162float(value);
+    else if constexpr (is_float8<T>)
+        return T::widened(value, value).x;
     else
         return value;
 }
@@ -57,7 +96,9 @@ __device__ __forceinline__ T narrow(WideOf<T> value, int divisor) {
         if (divisor != 1)
             value = value / static_cast<WideOf<T>>(divisor);
         const bool nan = value != value;
-        if constexpr (std::is_same_v<T, __half>)
+        if constexpr (is_float8<T>)
+            return T::rounded(value);  // a NaN to the canonical one, 0x7F
+        else if constexpr (std::is_same_v<T, __half>)
             return nan ? bits_as<__half>(uint16_t{0x7e00}) : __float2half_rn(value);
         else if constexpr (std::is_same_v<T, __nv_bfloat16>)
             return nan ? bits_as<__nv_bfloat16>(uint16_t{0x7fc0}) : __float2bfloat16_rn(value);
@@ -65,6 +106,39 @@ __device__ __forceinline__ T narrow(WideOf<T> value, int divisor) {
             return nan ? bits_as<float>(0x7fc00000U) : value;
         else
             return nan ? bits_as<double>(uint64_t{0x7ff8000000000000}) : value;
+    }
+}
+
+/// Elements that lie side by side, at once: two 8-bit floats are converted together.
+template <typename T, int kCount>
+__device__ __forceinline__ void widen_all(const T (&from)[kCount], WideOf<T> (&to)[kCount]) {
+    if constexpr (is_float8<T>) {
+        static_assert(kCount % 2 == 0);
+#pragma unroll
+        for (int i = 0; i < kCount; i += 2) {
+            const float2 two = T::widened(from[i], from[i + 1]);
+            to[i] = two.x;
+            to[i + 1] = two.y;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i)
+            to[i] = widen(from[i]);
+    }
+}
+template <typename T, int kCount>
+__device__ __forceinline__ void narrow_all(const WideOf<T> (&from)[kCount], T (&to)[kCount], int divisor) {
+    if constexpr (is_float8<T>) {
+        const auto divided = [divisor](float value) {
+            return divisor == 1 ? value : value / static_cast<float>(divisor);
+        };
+#pragma unroll
+        for (int i = 0; i < kCount; i += 2)
+            T::round(make_float2(divided(from[i]), divided(from[i + 1])), to[i], to[i + 1]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i)
+            to[i] = narrow<T>(from[i], divisor);
     }
 }
 

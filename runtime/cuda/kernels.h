@@ -19,11 +19,12 @@ struct Kernels {
         nullptr;  ///< what goes beside copy engines: reduces what they brought, or copies `own`; takes a LocalReduce
 };
 
-/// `FLX_AVG` adds. Each of the four is one file, since they take the compiler long.
+/// `FLX_AVG` adds. Each of them is one file, since they take the compiler long.
 Kernels integer_kernels(flx_dtype_t dtype, flx_op_t op);
 Kernels wide_integer_kernels(flx_dtype_t dtype, flx_op_t op);
 Kernels half_kernels(flx_dtype_t dtype, flx_op_t op);
 Kernels float_kernels(flx_dtype_t dtype, flx_op_t op);
+Kernels float8_kernels(flx_dtype_t dtype, flx_op_t op);
 
 inline Kernels kernels_of(flx_dtype_t dtype, flx_op_t op) {
     switch (dtype) {
@@ -38,6 +39,9 @@ inline Kernels kernels_of(flx_dtype_t dtype, flx_op_t op) {
         case FLX_F32:
         case FLX_F64:
             return float_kernels(dtype, op);
+        case FLX_F8E4M3:
+        case FLX_F8E5M2:
+            return float8_kernels(dtype, op);
         default:
             return integer_kernels(dtype, op);
     }

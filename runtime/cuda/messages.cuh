@@ -41,15 +41,15 @@ struct Eight {
     template <typename Op>
     __device__ __forceinline__ void add(const Op &op, uint64_t data, bool first) {
         const Raw raw = bits_as<Raw>(data);
+        WideOf<T> value[kElements];
+        widen_all(raw.element, value);
 #pragma unroll
         for (int e = 0; e < kElements; ++e)
-            element[e] = first ? widen(raw.element[e]) : op.apply(element[e], widen(raw.element[e]));
+            element[e] = first ? value[e] : op.apply(element[e], value[e]);
     }
     [[nodiscard]] __device__ __forceinline__ uint64_t finish(int divisor) const {
         Raw raw;
-#pragma unroll
-        for (int e = 0; e < kElements; ++e)
-            raw.element[e] = narrow<T>(element[e], divisor);
+        narrow_all<T>(element, raw.element, divisor);
         return bits_as<uint64_t>(raw);
     }
 };

@@ -170,7 +170,7 @@ class Team {
         using Pack = PackOf<uint4>;
         uint64_t done = 0;
         if (aligned(addresses(to, job_.ranks) | addresses(from), sizeof(uint4))) {
-            constexpr int kUnroll = sizeof(T) >= 4 ? 4 : sizeof(T);
+            constexpr int kUnroll = sizeof(T) >= 4 ? 4 : is_float8<T> ? 2 : sizeof(T);
             const uint64_t packs = bytes / sizeof(uint4);
             const uint64_t round = uint64_t{kThreads} * kUnroll;
             const uint64_t whole = packs / round * round;
@@ -284,18 +284,18 @@ class Team {
 #pragma unroll
             for (int u = 0; u < kUnroll; ++u) {
                 const Pack pack = Pack::of(raw[u]);
+                WideOf<T> value[kElements];
+                widen_all(pack.element, value);
 #pragma unroll
                 for (int e = 0; e < kElements; ++e)
-                    sum[u][e] = rank == 0 ? widen(pack.element[e]) : op_.apply(sum[u][e], widen(pack.element[e]));
+                    sum[u][e] = rank == 0 ? value[e] : op_.apply(sum[u][e], value[e]);
             }
         }
         uint4 result[kUnroll];
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u) {
             Pack pack;
-#pragma unroll
-            for (int e = 0; e < kElements; ++e)
-                pack.element[e] = narrow<T>(sum[u][e], divisor);
+            narrow_all<T>(sum[u], pack.element, divisor);
             result[u] = pack.raw();
         }
         store_all<uint4, kUnroll>(to, at, result);

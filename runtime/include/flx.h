@@ -30,7 +30,7 @@
 #include <stdint.h>
 
 #define FLX_VERSION_MAJOR 0
-#define FLX_VERSION_MINOR 3
+#define FLX_VERSION_MINOR 4
 #define FLX_VERSION_PATCH 0
 
 #if defined(__GNUC__)
@@ -63,7 +63,7 @@ typedef enum flx_status FLX_INT_ENUM {
     FLX_ERR_SYSTEM = 8        ///< the system refused something (memory, segment, socket, MPI)
 } flx_status_t;
 
-/// Element types. 16-bit floats are added in f32. Other ints may be types made by flx_dtype_create.
+/// Element types. 8- and 16-bit floats are added in f32. Other ints may be types made by flx_dtype_create.
 typedef enum flx_dtype FLX_INT_ENUM {
     FLX_INT8 = 0,
     FLX_UINT8 = 1,
@@ -87,14 +87,23 @@ typedef enum flx_dtype FLX_INT_ENUM {
     FLX_INT32_INT32 = 17,
     FLX_INT64_INT32 = 18,
     FLX_F32_F32 = 19,
-    FLX_F64_F64 = 20
+    FLX_F64_F64 = 20,
+    /// 8-bit floats of OCP's "8-bit Floating Point Specification" 1.0, as CUDA's `__nv_fp8_e4m3` (no infinities) and
+    /// `__nv_fp8_e5m2`. Reduced by sum, avg, min and max only; moved by all collectives. Sums are rounded to nearest
+    /// even: once where all inputs are added at once, else once an addition, by at most 1/16 (e4m3) or 1/8 (e5m2) of
+    /// the sum or half the smallest number. A sum beyond the largest number (448; 57344), an infinite one too, becomes
+    /// that number, as in NCCL and in conversions with `__NV_SATFINITE`. Minima and maxima keep infinities. A NaN that
+    /// is computed is 0x7F.
+    FLX_F8E4M3 = 21,
+    FLX_F8E5M2 = 22
 } flx_dtype_t;
 
 /// Reductions. Integer sums and products wrap. `FLX_AVG` is the sum divided by the number of ranks (integers: towards
 /// zero). `FLX_MIN` and `FLX_MAX` of floats: a NaN anywhere gives a NaN; -0 is less than +0. What goes with what:
-/// sum, prod, avg: all numbers (integers, floats, complex); min, max: integers and floats; logical and bitwise ones:
-/// integers (logical: nonzero is true, the result 0 or 1); minloc, maxloc: pairs (of equal values the lowest index).
-/// Other ints may be reductions made by flx_op_create, which go with every type that their function knows.
+/// sum, prod, avg: all numbers (integers, floats, complex), but no products of 8-bit floats; min, max: integers and
+/// floats; logical and bitwise ones: integers (logical: nonzero is true, the result 0 or 1); minloc, maxloc: pairs (of
+/// equal values the lowest index). Other ints may be reductions made by flx_op_create, which go with every type that
+/// their function knows.
 typedef enum flx_op FLX_INT_ENUM {
     FLX_SUM = 0,
     FLX_PROD = 1,
@@ -264,8 +273,8 @@ typedef void (*flx_reduce_function_t)(const void *in, void *inout, size_t count,
 
 /// `commutative` 0: contributions are combined in rank order. Free with flx_op_free.
 FLX_API flx_status_t flx_op_create(flx_reduce_function_t function, void *arg, int commutative, flx_op_t *op);
-/// The sum of `*factor` times the input, `factor` being this rank's own, of a floating-point or complex `dtype`, for
-/// which alone the reduction may be used then. In flx_scan and flx_exscan too.
+/// The sum of `*factor` times the input, `factor` being this rank's own, of a complex or floating-point `dtype` (no
+/// 8-bit one), for which alone the reduction may be used then. In flx_scan and flx_exscan too.
 FLX_API flx_status_t flx_op_create_scaled_sum(const void *factor, flx_dtype_t dtype, flx_op_t *op);
 /// Frees `*op` and sets it to -1.
 FLX_API flx_status_t flx_op_free(flx_op_t *op);

@@ -33,8 +33,8 @@ std::vector<int> levels() {
 Case case_of(const std::vector<int> &row, uint64_t number) {
     Case c;
     c.collective = static_cast<Collective>(row[kCollective]);
-    c.dtype = static_cast<flx_dtype_t>(row[kDtype]);
-    c.op = static_cast<flx_op_t>(row[kOp]);
+    c.dtype = dtype_at(row[kDtype]);
+    c.op = fitting(static_cast<flx_op_t>(row[kOp]), c.dtype);
     const bool blocks = c.collective == Collective::reduce_scatter_block || c.collective == Collective::allgather;
     c.count = std::min(kCounts[row[kCount]], (kMostBytes / size_of(c.dtype)) | 1);
     if (blocks && c.count > 100)
@@ -95,7 +95,7 @@ TEST(Collectives, GiveWhatASerialReferenceGives) {
 TEST(Collectives, OrderNaNAndZeros) {
     const Comm comm = Comm::world();
     ASSERT_TRUE(comm);
-    for (const flx_dtype_t dtype : {FLX_F16, FLX_BF16, FLX_F32, FLX_F64}) {
+    for (const flx_dtype_t dtype : {FLX_F8E4M3, FLX_F8E5M2, FLX_F16, FLX_BF16, FLX_F32, FLX_F64}) {
         for (const flx_op_t op : {FLX_MIN, FLX_MAX}) {
             for (const size_t count : {5, 1000, 100003}) {
                 for (const Collective collective :
@@ -149,7 +149,7 @@ TEST(Collectives, RepeatTheirBits) {
     const Comm one = Comm::world();
     const Comm two = Comm::world();
     ASSERT_TRUE(one && two);
-    for (const flx_dtype_t dtype : {FLX_F16, FLX_F32, FLX_F64}) {
+    for (const flx_dtype_t dtype : {FLX_F8E4M3, FLX_F16, FLX_F32, FLX_F64}) {
         for (const size_t count : {100, 5000, 300001}) {
             const Case c{Collective::allreduce, dtype, FLX_SUM, count, 0, false, 0, Data::random, seed()};
             Bytes first;

@@ -98,6 +98,10 @@ Bytes input_of(const Case &test, int rank, int turn) {
                 std::memcpy(at, &half, sizeof half);
                 break;
             }
+            case FLX_F8E4M3:
+            case FLX_F8E5M2:  // of two ranks all pairs
+                *at = static_cast<unsigned char>(rank == 0 ? i : rank == 1 ? i >> 8 : bits);
+                break;
             default:
                 std::memcpy(at, &bits, test.element());
         }
@@ -303,11 +307,14 @@ void check_all(flx_comm_t comm, const Buffers &buffers, const char *setting, boo
             cases.push_back(test);
         }
     }
-    for (int dtype = 0; every_type && dtype < flx::kDtypes; ++dtype) {
+    for (int dtype = 0; every_type && dtype < flx::kAllDtypes; ++dtype) {
         for (int op = 0; op < flx::kOps; ++op) {
+            const auto type = static_cast<flx_dtype_t>(dtype);
+            if (!flx::fits(static_cast<flx_op_t>(op), type) || !flx::has_kernel(type, static_cast<flx_op_t>(op)))
+                continue;
             for (const size_t count : {size_t{5}, size_t{2048}, size_t{100'001}}) {
-                Case test{op % 2 == 0 ? Kind::allreduce : Kind::reduce_scatter_block, static_cast<flx_dtype_t>(dtype),
-                          static_cast<flx_op_t>(op), count};
+                Case test{op % 2 == 0 ? Kind::allreduce : Kind::reduce_scatter_block, type, static_cast<flx_op_t>(op),
+                          count};
                 cases.push_back(test);
             }
         }

@@ -1,6 +1,7 @@
 #include "elements.h"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "harness.h"
@@ -79,6 +80,34 @@ void with_pair(flx_dtype_t dtype, Body &&body) {
     }
 }
 
+int mantissa_bits(flx_dtype_t dtype) {
+    return dtype == FLX_F8E4M3 ? 3 : 2;
+}
+
+int bias(flx_dtype_t dtype) {
+    return dtype == FLX_F8E4M3 ? 7 : 15;
+}
+
+/// Of integers from 0 on: to nearest, to even where two are as near.
+uint8_t to_float8(flx_dtype_t dtype, int64_t value) {
+    if (value == 0)
+        return 0;
+    const int digits = mantissa_bits(dtype) + 1;
+    int exponent = 0;
+    const double fraction = std::frexp(static_cast<double>(value), &exponent);  // in [1/2, 1)
+    const int mantissa = static_cast<int>(std::nearbyint(std::ldexp(fraction, digits)));
+    // The leading one is added to the exponent, so that a carry out of the mantissa is too.
+    return static_cast<uint8_t>(((exponent - 2 + bias(dtype)) << mantissa_bits(dtype)) + mantissa);
+}
+
+int64_t from_float8(flx_dtype_t dtype, uint8_t bits) {
+    if (bits == 0)
+        return 0;
+    const int exponent = (bits >> mantissa_bits(dtype)) - bias(dtype);
+    const int leading = 1 << mantissa_bits(dtype);
+    return static_cast<int64_t>(std::ldexp(leading + (bits & (leading - 1)), exponent - mantissa_bits(dtype)));
+}
+
 Element combine(int op, flx_dtype_t dtype, Element x, Element y) {
     const auto wrap = [](int64_t l, int64_t r, auto f) {
         return static_cast<int64_t>(f(static_cast<uint64_t>(l), static_cast<uint64_t>(r)));
@@ -136,10 +165,20 @@ bool is_pair(flx_dtype_t dtype) {
     return dtype >= FLX_F32_INT32 && dtype <= FLX_F64_F64;
 }
 
+bool is_float8(flx_dtype_t dtype) {
+    return dtype == FLX_F8E4M3 || dtype == FLX_F8E5M2;
+}
+
+bool is_own(flx_dtype_t dtype) {
+    return dtype >= kTypes;
+}
+
 void store(flx_dtype_t dtype, Element element, std::byte *to) {
+    if (is_float8(dtype))
+        return put(to_float8(dtype, element.a), to);
     if (dtype == FLX_BF16)
         return put(static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(element.a)) >> 16), to);
-    if (dtype > FLX_F64_F64) {  // a type of the test's own
+    if (is_own(dtype)) {  // a type of the test's own
         for (size_t i = 0; i < element_size(dtype); ++i)
             to[i] = static_cast<std::byte>(element.a >> 8 * (i % 8));
         return;
@@ -157,10 +196,12 @@ void store(flx_dtype_t dtype, Element element, std::byte *to) {
 }
 
 Element load(flx_dtype_t dtype, const std::byte *from) {
+    if (is_float8(dtype))
+        return {from_float8(dtype, get<uint8_t>(from)), 0};
     if (dtype == FLX_BF16)
         return {static_cast<int64_t>(std::bit_cast<float>(static_cast<uint32_t>(get<uint16_t>(from)) << 16)), 0};
     Element element;
-    if (dtype > FLX_F64_F64) {
+    if (is_own(dtype)) {
         for (size_t i = 0; i < element_size(dtype); ++i) {
             const auto byte = static_cast<uint64_t>(from[i]);
             if (i < 8)
@@ -204,6 +245,8 @@ void compose_all(const void *in, void *inout, size_t count, flx_dtype_t dtype, v
 }
 
 bool goes_with(int op, flx_dtype_t dtype) {
+    if (is_float8(dtype))
+        return op == FLX_SUM || op == FLX_AVG || op == FLX_MIN || op == FLX_MAX;
     switch (op) {
         case FLX_SUM:
         case FLX_PROD:
@@ -228,8 +271,9 @@ Element input(int op, flx_dtype_t dtype, int rank, size_t i, uint64_t seed) {
     if (op == FLX_AVG)
         rank = 0;
     const uint64_t random = Random::mix(seed * 1000003 + static_cast<uint64_t>(rank) * 7919 + i * 104729);
-    const auto small = static_cast<int64_t>(random >> 20 & 3);
-    if (op == kCompose || dtype > FLX_F64_F64)
+    // Sums of eight ranks are exact in every type.
+    const auto small = static_cast<int64_t>(random >> 20 & (is_float8(dtype) ? 1 : 3));
+    if (op == kCompose || is_own(dtype))
         return {static_cast<int64_t>(random), 0};
     if (is_pair(dtype))
         return {small, static_cast<int64_t>(random >> 30 & 0xff)};
@@ -256,7 +300,7 @@ Element reduced(int op, flx_dtype_t dtype, int last, size_t i, uint64_t seed) {
         result = {result.a / (last + 1), result.b / (last + 1)};
     // As the type holds it.
     std::byte memory[16] = {};
-    if (dtype > FLX_F64_F64)
+    if (is_own(dtype))
         return result;
     store(dtype, result, memory);
     return load(dtype, memory);

@@ -19,10 +19,16 @@ struct Element {
     friend bool operator==(const Element &, const Element &) = default;
 };
 
+/// Types of flx.h.
+inline constexpr int kTypes = FLX_F8E5M2 + 1;
+
 size_t element_size(flx_dtype_t dtype);
 bool is_integer(flx_dtype_t dtype);
 bool is_complex(flx_dtype_t dtype);
 bool is_pair(flx_dtype_t dtype);
+bool is_float8(flx_dtype_t dtype);
+/// One of the test's own.
+bool is_own(flx_dtype_t dtype);
 /// Integers wrap.
 void store(flx_dtype_t dtype, Element element, std::byte *to);
 Element load(flx_dtype_t dtype, const std::byte *from);

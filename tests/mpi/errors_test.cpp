@@ -113,6 +113,26 @@ TEST_F(Arguments, UnknownTypesReductionsAndRoots) {
     EXPECT_TRUE(refused(flx_comm_algorithm(comm_, "gossip", 8, FLX_F32, FLX_SUM, &name), FLX_ERR_ARGUMENT, {"gossip"}));
 }
 
+TEST_F(Arguments, ReductionsThat8BitFloatsLack) {
+    const auto *name = "f8e4m3";
+    for (const flx_dtype_t dtype : {FLX_F8E4M3, FLX_F8E5M2}) {
+        for (const auto &[op, op_name] : {std::pair{FLX_PROD, "prod"},
+                                          {FLX_LAND, "land"},
+                                          {FLX_BXOR, "bxor"},
+                                          {FLX_MINLOC, "minloc"},
+                                          {FLX_MAXLOC, "maxloc"}}) {
+            EXPECT_TRUE(refused(flx_allreduce(a_.data(), b_.data(), 1, dtype, op, comm_), FLX_ERR_ARGUMENT,
+                                {name, op_name, "sum, avg, min and max"}));
+            EXPECT_TRUE(refused(flx_reduce_scatter_block(a_.data(), b_.data(), 1, dtype, op, comm_), FLX_ERR_ARGUMENT,
+                                {name, op_name}));
+        }
+        const uint8_t factor = 0x38;
+        flx_op_t made{};
+        EXPECT_TRUE(refused(flx_op_create_scaled_sum(&factor, dtype, &made), FLX_ERR_ARGUMENT, {name, "FLX_F16"}));
+        name = "f8e5m2";
+    }
+}
+
 TEST_F(Arguments, OverlapsAndHugeCounts) {
     EXPECT_TRUE(refused(flx_allreduce(a_.data(), a_.data() + 1, 4, FLX_F32, FLX_SUM, comm_), FLX_ERR_ARGUMENT,
                         {"overlap", "12 bytes", "FLX_IN_PLACE"}));

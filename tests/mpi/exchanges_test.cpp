@@ -58,7 +58,7 @@ TEST(Exchanges, AlltoallOfEveryTypeAndCount) {
     uint64_t number = 0;
     for (const size_t count : kCounts) {
         for (int type = 0; type < kDtypes; ++type) {
-            const auto dtype = static_cast<flx_dtype_t>(type);
+            const flx_dtype_t dtype = dtype_at(type);
             if (!full() && count > 5000 && type % 4 != static_cast<int>(count % 4))
                 continue;
             for (const bool in_place : {false, true}) {
@@ -173,7 +173,7 @@ TEST(Exchanges, AlltoallvOfUnevenCounts) {
     uint64_t number = 0;
     for (const size_t most : {1U, 10U, 3000U, 200000U}) {
         for (int type = 0; type < kDtypes; ++type) {
-            const auto dtype = static_cast<flx_dtype_t>(type);
+            const flx_dtype_t dtype = dtype_at(type);
             const size_t element = size_of(dtype);
             ++number;
             const size_t elements = std::max<size_t>(1, most / element);

@@ -37,7 +37,7 @@ JobCase random_case(Random &random, int size) {
     c.in_place = random.below(3) == 0;
     const bool scans = c.kind == Kind::scan || c.kind == Kind::exscan;
     do {
-        c.dtype = static_cast<flx_dtype_t>(random.below(FLX_F64_F64 + 1));
+        c.dtype = static_cast<flx_dtype_t>(random.below(kTypes));
         c.op = static_cast<int>(random.below(kLast + 2));
         if (c.op > kLast)
             c.op = kCompose;

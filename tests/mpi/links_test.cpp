@@ -63,8 +63,8 @@ TEST(Algorithms, EachServesWhatItSaysItServes) {
                     Case c;
                     c.collective = collective;
                     c.count = count;
-                    c.dtype = static_cast<flx_dtype_t>(random.below(kDtypes));
-                    c.op = static_cast<flx_op_t>(random.below(kOps));
+                    c.dtype = dtype_at(random.below(kDtypes));
+                    c.op = fitting(static_cast<flx_op_t>(random.below(kOps)), c.dtype);
                     c.root = static_cast<int>(random.below(world_size()));
                     c.in_place = random.below(2) != 0;
                     c.shift = static_cast<int>(random.below(4));
@@ -157,8 +157,8 @@ TEST(Links, PartitionsDoNotChangeBits) {
                     Case c;
                     c.collective = collective;
                     c.count = std::array{1, 777, 20011, 70001, 150001, 300007}[call];
-                    c.dtype = static_cast<flx_dtype_t>(random.below(kDtypes));
-                    c.op = static_cast<flx_op_t>(random.below(kOps));
+                    c.dtype = dtype_at(random.below(kDtypes));
+                    c.op = fitting(static_cast<flx_op_t>(random.below(kOps)), c.dtype);
                     c.root = static_cast<int>(random.below(world_size()));
                     c.in_place = random.below(2) != 0;
                     c.data = Data::random;

@@ -16,8 +16,8 @@ struct Group {
 Case random_case(Random &random, int size) {
     Case c;
     c.collective = static_cast<Collective>(random.below(kCollectives));
-    c.dtype = static_cast<flx_dtype_t>(random.below(kDtypes));
-    c.op = static_cast<flx_op_t>(random.below(kOps));
+    c.dtype = dtype_at(random.below(kDtypes));
+    c.op = fitting(static_cast<flx_op_t>(random.below(kOps)), c.dtype);
     // Mostly small, so that operations follow each other closely; some that need many chunks.
     const size_t kind = random.below(100);
     c.count = random.below(kind < 60 ? 40 : kind < 90 ? 3000 : kind < 98 ? 20000 : 150000);

@@ -14,7 +14,21 @@
 namespace flx::test {
 namespace {
 
-// 16-bit floats, written apart from the library's so that an error in those is seen.
+// 8- and 16-bit floats, written apart from the library's so that an error in those is seen.
+struct E4m3 {
+    uint8_t bits;
+    static constexpr int kFraction = 3;
+    static constexpr int kBias = 7;
+    static constexpr double kLargest = 448;
+};
+struct E5m2 {
+    uint8_t bits;
+    static constexpr int kFraction = 2;
+    static constexpr int kBias = 15;
+    static constexpr double kLargest = 57344;
+};
+template <typename T>
+constexpr bool kFloat8 = std::is_same_v<T, E4m3> || std::is_same_v<T, E5m2>;
 struct F16 {
     uint16_t bits;
 };
@@ -28,6 +42,14 @@ struct Limits {
         std::is_floating_point_v<T> ? static_cast<double>(std::numeric_limits<T>::epsilon()) : 0;
 };
 template <>
+struct Limits<E4m3> {
+    static constexpr double kEps = 0x1p-3;
+};
+template <>
+struct Limits<E5m2> {
+    static constexpr double kEps = 0x1p-2;
+};
+template <>
 struct Limits<F16> {
     static constexpr double kEps = 0x1p-10;
 };
@@ -36,6 +58,21 @@ struct Limits<Bf16> {
     static constexpr double kEps = 0x1p-7;
 };
 
+template <typename T>
+requires kFloat8<T>
+double decode(T value) {
+    const int exponent = (value.bits & 0x7f) >> T::kFraction;
+    const int leading = 1 << T::kFraction;
+    const int fraction = value.bits & (leading - 1);
+    const int lowest = 1 - T::kBias - T::kFraction;
+    double magnitude =
+        exponent == 0 ? std::ldexp(fraction, lowest) : std::ldexp(leading + fraction, lowest + exponent - 1);
+    if ((value.bits & 0x7f) == 0x7f || magnitude > 1.25 * T::kLargest)
+        magnitude = std::numeric_limits<double>::quiet_NaN();
+    else if (magnitude > T::kLargest)
+        magnitude = std::numeric_limits<double>::infinity();
+    return (value.bits & 0x80) != 0 ? -magnitude : magnitude;
+}
 double decode(F16 value) {
     const int exponent = value.bits >> 10 & 31;
     const int fraction = value.bits & 1023;
@@ -64,6 +101,22 @@ double nearest(double value, int digits, int lowest) {
     return std::ldexp(std::nearbyint(std::ldexp(value, -step)), step);
 }
 
+/// Infinities of e4m3 are its largest number.
+template <typename T>
+requires kFloat8<T>
+void encode(double value, T &out) {
+    const int lowest = 1 - T::kBias - T::kFraction;
+    const double magnitude = std::fabs(nearest(value, T::kFraction + 1, lowest));
+    int bits = 0;
+    if (std::isnan(value))
+        bits = 0x7f;
+    else if (std::isinf(value) && std::is_same_v<T, E5m2>)
+        bits = 0x7c;
+    else if (magnitude > 0)  // counted from the smallest number on
+        for (out.bits = 0; decode(out) < std::min(magnitude, T::kLargest); ++out.bits)
+            bits = out.bits + 1;
+    out.bits = static_cast<uint8_t>(bits | (std::signbit(value) && !std::isnan(value) ? 0x80 : 0));
+}
 void encode(double value, F16 &out) {
     const double rounded = nearest(value, 11, -24);
     const double magnitude = std::fabs(rounded);
@@ -112,6 +165,10 @@ auto with_type(flx_dtype_t dtype, Body &&body) {
             return body(static_cast<int64_t *>(nullptr));
         case FLX_UINT64:
             return body(static_cast<uint64_t *>(nullptr));
+        case FLX_F8E4M3:
+            return body(static_cast<E4m3 *>(nullptr));
+        case FLX_F8E5M2:
+            return body(static_cast<E5m2 *>(nullptr));
         case FLX_F16:
             return body(static_cast<F16 *>(nullptr));
         case FLX_BF16:
@@ -150,9 +207,11 @@ std::array<T, kTable> table_of(const Case &c, int size) {
                 value = c.data == Data::exact ? (i % 3 == 0 ? 2.0 : 1.0) : 0.5 + 1.5 * random.unit();
                 value = random.below(2) == 0 ? value : -value;
             } else if (c.data == Data::exact) {
-                // A multiple of the number of ranks, so that the mean is a whole number; sums fit 8 bits.
-                const int span = std::max(1, 12 / size);
-                value = (static_cast<int>(random.below(2 * span + 1)) - span) * (c.op == FLX_AVG ? size : 1);
+                // A multiple of the number of ranks, so that the mean is a whole number; sums fit 8 bits. Those of
+                // 8-bit floats fit 4, and are no multiples.
+                const int span = std::max(1, (kFloat8<T> ? 8 : 12) / size);
+                value =
+                    (static_cast<int>(random.below(2 * span + 1)) - span) * (c.op == FLX_AVG && !kFloat8<T> ? size : 1);
             } else {
                 value = (2 * random.unit() - 1) * std::exp2(static_cast<double>(random.below(6)));
             }
@@ -243,6 +302,8 @@ testing::AssertionResult check_float(const Case &c, const std::vector<T> &inputs
         case FLX_AVG:
             want = sum / n;
             bound = (n + 1) * Limits<T>::kEps * magnitudes / n;
+            if constexpr (kFloat8<T>)  // half the smallest number
+                bound += std::ldexp(1.0, -T::kBias - T::kFraction);
             break;
         case FLX_PROD:
             want = product;
@@ -258,14 +319,15 @@ testing::AssertionResult check_float(const Case &c, const std::vector<T> &inputs
             return testing::AssertionFailure() << "no reference of " << static_cast<int>(c.op);
     }
     const bool ordered = c.op == FLX_MIN || c.op == FLX_MAX;
+    const bool exact = c.data == Data::exact && (!kFloat8<T> || (c.op == FLX_SUM && inputs.size() <= 8));
     // The sum of zeros of both signs, and of x and -x, is +0: compared as numbers.
-    const bool right = ordered                 ? same_float(got, static_cast<double>(want))
-                       : c.data == Data::exact ? got == static_cast<double>(want)
-                                               : std::fabs(got - want) <= bound;
+    const bool right = ordered ? same_float(got, static_cast<double>(want))
+                       : exact ? got == static_cast<double>(want)
+                               : std::fabs(got - want) <= bound;
     if (right)
         return testing::AssertionSuccess();
     return testing::AssertionFailure() << got << " instead of " << static_cast<double>(want) << " (bound "
-                                       << static_cast<double>(c.data == Data::exact ? 0 : bound) << ")";
+                                       << static_cast<double>(exact ? 0 : bound) << ")";
 }
 
 /// Freed and given out again from call to call.
@@ -388,6 +450,15 @@ testing::AssertionResult check_output(const Case &c, int rank, int size, const s
 }
 
 }  // namespace
+
+flx_dtype_t dtype_at(size_t index) {
+    constexpr size_t kFirst8 = kDtypes - 2;
+    return index < kFirst8 ? static_cast<flx_dtype_t>(index) : index == kFirst8 ? FLX_F8E4M3 : FLX_F8E5M2;
+}
+
+flx_op_t fitting(flx_op_t op, flx_dtype_t dtype) {
+    return op == FLX_PROD && (dtype == FLX_F8E4M3 || dtype == FLX_F8E5M2) ? FLX_SUM : op;
+}
 
 const char *name_of(Collective collective) {
     constexpr std::array kNames = {"allreduce", "reduce_scatter_block", "allgather", "bcast", "reduce", "barrier"};

@@ -12,7 +12,7 @@ namespace flx::test {
 
 enum class Collective : uint8_t { allreduce, reduce_scatter_block, allgather, bcast, reduce, barrier };
 constexpr int kCollectives = 6;
-constexpr int kDtypes = 12;
+constexpr int kDtypes = 14;  ///< of them, dtype_at
 constexpr int kOps = 5;
 
 enum class Data : uint8_t {
@@ -42,6 +42,10 @@ struct Case {
     Memory memory = Memory::own;
 };
 
+/// Integers and floats, 8-bit ones last.
+flx_dtype_t dtype_at(size_t index);
+/// `op`, or a sum where the type has none such.
+flx_op_t fitting(flx_op_t op, flx_dtype_t dtype);
 const char *name_of(Collective collective);
 std::string to_string(const Case &c);
 size_t size_of(flx_dtype_t dtype);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::array<size_t, 8> kCounts = {0, 1, 2, 5, 63, 700, 4099, 20011};
 constexpr size_t kMostBytes = 300'000;
-constexpr int kTypes = FLX_F64_F64 + 2;  // and one of the test's own
+constexpr int kRowTypes = kTypes + 1;  // and one of the test's own
 constexpr std::array kOps = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, kCompose, kScaledSum};
 
 enum Parameter { kKind, kType, kOp, kCount, kRoot, kInPlace, kManner, kParameters };
@@ -27,7 +27,7 @@ enum Parameter { kKind, kType, kOp, kCount, kRoot, kInPlace, kManner, kParameter
 std::vector<int> levels() {
     std::vector<int> levels(kParameters);
     levels[kKind] = kKinds;
-    levels[kType] = kTypes;
+    levels[kType] = kRowTypes;
     levels[kOp] = static_cast<int>(kOps.size());
     levels[kCount] = static_cast<int>(kCounts.size());
     levels[kRoot] = std::min(world_size(), 3);
@@ -40,9 +40,9 @@ std::vector<int> levels() {
 JobCase case_of(const std::vector<int> &row, uint64_t number, flx_dtype_t own) {
     JobCase c;
     c.kind = static_cast<Kind>(row[kKind]);
-    c.dtype = row[kType] <= FLX_F64_F64 ? static_cast<flx_dtype_t>(row[kType]) : own;
+    c.dtype = row[kType] < kTypes ? static_cast<flx_dtype_t>(row[kType]) : own;
     if (kind_reduces(c.kind)) {
-        if (row[kType] > FLX_F64_F64)
+        if (row[kType] >= kTypes)
             c.dtype = FLX_UINT64;
         const bool scans = c.kind == Kind::scan || c.kind == Kind::exscan;
         size_t op = static_cast<size_t>(row[kOp]);
@@ -73,7 +73,7 @@ bool first_of_its_kind(const std::vector<int> &row) {
         return false;
     if (!kind_reduces(kind))
         return row[kOp] == 0;
-    if (row[kType] > FLX_F64_F64)  // a type of the test's own is not reduced
+    if (row[kType] >= kTypes)  // a type of the test's own is not reduced
         return false;
     const bool scans = kind == Kind::scan || kind == Kind::exscan;
     const int op = kOps[static_cast<size_t>(row[kOp])];

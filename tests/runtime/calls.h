@@ -79,7 +79,7 @@ struct TestCall {
 
 namespace detail {
 
-/// Calls `body` with a value of the C++ type of `dtype`; false for 16-bit floats, which C++20 does not have.
+/// Calls `body` with a value of the C++ type of `dtype`; false for 8- and 16-bit floats, which C++20 does not have.
 template <typename Body>
 bool with_type(flx_dtype_t dtype, Body &&body) {
     switch (dtype) {
@@ -144,7 +144,9 @@ inline std::vector<std::byte> input_of(const TestCall &call, int rank) {
             std::memcpy(data.data() + i * sizeof(T), &value, sizeof(T));
         }
     });
-    for (size_t i = 0; !known && i < data.size(); i += 2) {
+    for (size_t i = 0; is_float8(call.dtype) && i < data.size(); ++i)  // no infinity and no NaN
+        data[i] = static_cast<std::byte>(random() & 0xbf);
+    for (size_t i = 0; !known && !is_float8(call.dtype) && i < data.size(); i += 2) {
         // Sixteen bits with an exponent that is neither very large nor very small in either format.
         const auto value = static_cast<uint16_t>((random() & 0x83ff) | 0x3c00);
         std::memcpy(data.data() + i, &value, sizeof value);
@@ -152,8 +154,8 @@ inline std::vector<std::byte> input_of(const TestCall &call, int rank) {
     return data;
 }
 
-/// What `rank` gets, by adding in rank order, one element after the other. 16-bit floats: by one call of reduce_many,
-/// which tests of its own compare with scalar code.
+/// What `rank` gets, by adding in rank order, one element after the other. 8- and 16-bit floats: by one call of
+/// reduce_many, which tests of its own compare with scalar code.
 inline std::vector<std::byte> result_of(const TestCall &call, int rank) {
     std::vector<std::vector<std::byte>> inputs;
     for (int from = 0; from < call.ranks; ++from)

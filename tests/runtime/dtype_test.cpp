@@ -19,6 +19,8 @@ TEST(Dtype, SizesAreThoseOfTheCTypes) {
     EXPECT_EQ(size_of(FLX_UINT64), sizeof(uint64_t));
     EXPECT_EQ(size_of(FLX_F16), 2u);
     EXPECT_EQ(size_of(FLX_BF16), 2u);
+    EXPECT_EQ(size_of(FLX_F8E4M3), 1u);
+    EXPECT_EQ(size_of(FLX_F8E5M2), 1u);
     EXPECT_EQ(size_of(FLX_F32), sizeof(float));
     EXPECT_EQ(size_of(FLX_F64), sizeof(double));
     struct ShortAndInt {

@@ -69,8 +69,10 @@ std::vector<Program> random_programs(int ranks, uint32_t seed) {
                 TestCall call;
                 call.collective = collective;
                 call.ranks = ranks;
-                call.dtype = std::array{FLX_INT32, FLX_UINT8, FLX_INT64, FLX_F32, FLX_BF16}[random() % 5];
+                call.dtype = std::array{FLX_INT32, FLX_UINT8, FLX_INT64, FLX_F32, FLX_BF16, FLX_F8E4M3}[random() % 6];
                 call.op = static_cast<flx_op_t>(random() % kOps);
+                if (!fits(call.op, call.dtype))
+                    call.op = FLX_SUM;
                 call.root = static_cast<int>(random() % ranks);
                 call.count = collective == Collective::barrier ? 1 : 1 + random() % most;
                 if (call.scans() && call.op == FLX_AVG)

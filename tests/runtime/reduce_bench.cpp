@@ -74,10 +74,14 @@ const int registered = [] {
     benchmark::RegisterBenchmark("copy_streaming", copy, true)->Arg(4 << 10)->Arg(1 << 20)->Arg(16 << 20);
     benchmark::RegisterBenchmark("pair/f32/sum", pair, FLX_F32, FLX_SUM)->Arg(4)->Arg(8)->Arg(16)->Arg(64)->Arg(1024);
     benchmark::RegisterBenchmark("pair/bf16/sum", pair, FLX_BF16, FLX_SUM)->Arg(2)->Arg(8)->Arg(64);
-    for (int t = 0; t < flx::kDtypes; ++t) {
+    for (int t = 0; t < flx::kAllDtypes; ++t) {
         const auto dtype = static_cast<flx_dtype_t>(t);
+        if (!flx::has_kernel(dtype, FLX_SUM))
+            continue;
         const std::string type(flx::name_of(dtype));
         for (const flx_op_t op : {FLX_SUM, FLX_PROD, FLX_MIN, FLX_MAX}) {
+            if (!flx::fits(op, dtype))
+                continue;
             auto *bench = benchmark::RegisterBenchmark(("pair/" + type + "/" + std::string(flx::name_of(op))).c_str(),
                                                        pair, dtype, op);
             for (const int64_t bytes : kSizes)
@@ -87,6 +91,10 @@ const int registered = [] {
     }
     for (const int n : {2, 4, 8}) {
         const std::string name = "many" + std::to_string(n) + "/f32/sum";
+        for (const flx_dtype_t dtype : {FLX_F8E4M3, FLX_F8E5M2}) {
+            const std::string small = "many" + std::to_string(n) + "/" + std::string(flx::name_of(dtype)) + "/sum";
+            benchmark::RegisterBenchmark(small.c_str(), many, dtype, FLX_SUM, n, false)->Arg(64 << 10)->Arg(16 << 20);
+        }
         benchmark::RegisterBenchmark(name.c_str(), many, FLX_F32, FLX_SUM, n, false)->Arg(64 << 10)->Arg(16 << 20);
         benchmark::RegisterBenchmark((name + "/stream").c_str(), many, FLX_F32, FLX_SUM, n, true)->Arg(16 << 20);
     }

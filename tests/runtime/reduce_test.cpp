@@ -1,4 +1,4 @@
-// Reductions against a reference written element by element: integers in 128 bits, 16-bit floats through exact doubles.
+// Reductions against a reference written element by element: integers in 128 bits, small floats through exact doubles.
 #include "reduce.h"
 
 #include <gtest/gtest.h>
@@ -70,6 +70,39 @@ uint64_t encode_small(double value, int mantissa_bits, int exponent_bits) {
     return sign | std::min(bits, infinity);
 }
 
+/// 8-bit floats: e4m3 uses what would be infinity and most NaNs for numbers.
+double decode_float8(flx_dtype_t dtype, uint64_t bits) {
+    if (dtype == FLX_F8E5M2)
+        return decode_small(bits, 2, 5);
+    if ((bits & 0x7F) == 0x7F)
+        return std::numeric_limits<double>::quiet_NaN();
+    if ((bits & 0x78) != 0x78)
+        return decode_small(bits, 3, 4);
+    const double magnitude = 256 * (1 + static_cast<double>(bits & 7) / 8);
+    return bits & 0x80 ? -magnitude : magnitude;
+}
+
+/// By looking at all numbers for the nearest one, of two as near the one with the even bits. `keep`: infinities stay.
+uint64_t encode_float8(flx_dtype_t dtype, double value, bool keep) {
+    if (std::isnan(value))
+        return 0x7F;
+    const uint64_t sign = std::signbit(value) ? 0x80 : 0;
+    if (keep && std::isinf(value))
+        return sign | 0x7C;
+    const uint64_t largest = dtype == FLX_F8E4M3 ? 0x7E : 0x7B;
+    const double magnitude = std::min(std::fabs(value), decode_float8(dtype, largest));
+    uint64_t best = 0;
+    double error = magnitude;
+    for (uint64_t bits = 1; bits <= largest; ++bits) {
+        const double other = std::fabs(decode_float8(dtype, bits) - magnitude);
+        if (other < error || (other == error && bits % 2 == 0)) {
+            best = bits;
+            error = other;
+        }
+    }
+    return sign | best;
+}
+
 template <typename T>
 T combine_float(flx_op_t op, T a, T b) {
     switch (op) {
@@ -127,6 +160,12 @@ uint64_t expect_element(flx_dtype_t dtype, flx_op_t op, const std::vector<uint64
             values.push_back(static_cast<float>(decode_small(bits, mantissa, 15 - mantissa)));
         return encode_small(reduce_floats(op, values, divisor), mantissa, 15 - mantissa);
     }
+    if (is_float8(dtype)) {
+        std::vector<float> values;
+        for (const uint64_t bits : sources)
+            values.push_back(static_cast<float>(decode_float8(dtype, bits)));
+        return encode_float8(dtype, reduce_floats(op, values, divisor), op == FLX_MIN || op == FLX_MAX);
+    }
     if (dtype == FLX_F32) {
         std::vector<float> values(sources.size());
         for (size_t s = 0; s < sources.size(); ++s)
@@ -179,6 +218,10 @@ uint64_t element(flx_dtype_t dtype, const uint8_t *data, size_t i) {
 /// Zeros, ends of ranges, subnormals, infinities, NaNs of several payloads, values that overflow when added.
 std::vector<uint64_t> special_values(flx_dtype_t dtype) {
     switch (dtype) {
+        case FLX_F8E4M3:
+        case FLX_F8E5M2:
+            return {0x00, 0x80, 0x01, 0x81, 0x03, 0x04, 0x07, 0x08, 0x38, 0xB8, 0x3C,
+                    0x39, 0x7B, 0xFB, 0x7C, 0xFC, 0x7D, 0xFD, 0x7E, 0xFE, 0x7F, 0xFF};
         case FLX_F16:
             return {0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x3C00, 0xBC00, 0x3C01, 0x7BFF, 0xFBFF,
                     0x7C00, 0xFC00, 0x7C01, 0xFC01, 0x7E00, 0xFE55, 0x1400, 0x1401, 0x5000, 0x4BFF};
@@ -216,6 +259,8 @@ Bytes random_data(flx_dtype_t dtype, size_t count, std::mt19937_64 &random) {
                 std::memcpy(&bits, &value, 8);
             else if (dtype == FLX_F32)
                 std::memcpy(&bits, &narrow, 4);
+            else if (is_float8(dtype))
+                bits = encode_float8(dtype, value, false);
             else
                 bits = dtype == FLX_F16 ? encode_small(value, 10, 5) : encode_small(value, 7, 8);
         }
@@ -315,12 +360,23 @@ std::vector<int64_t> targets() {
 INSTANTIATE_TEST_SUITE_P(Targets, Reduce, ::testing::ValuesIn(targets()),
                          [](const auto &info) { return std::string(hwy::TargetName(info.param)); });
 
+/// Those that have kernels.
+std::vector<flx_dtype_t> dtypes() {
+    std::vector<flx_dtype_t> result;
+    for (int t = 0; t < kAllDtypes; ++t) {
+        if (has_kernel(static_cast<flx_dtype_t>(t), FLX_SUM))
+            result.push_back(static_cast<flx_dtype_t>(t));
+    }
+    return result;
+}
+
 template <typename Body>
 void for_dtypes_and_ops(Body body) {
-    for (int t = 0; t < kDtypes; ++t) {
+    for (const flx_dtype_t dtype : dtypes()) {
         for (int o = 0; o < kOps; ++o) {
-            const auto dtype = static_cast<flx_dtype_t>(t);
             const auto op = static_cast<flx_op_t>(o);
+            if (!fits(op, dtype))
+                continue;
             SCOPED_TRACE(std::string(name_of(dtype)) + " " + std::string(name_of(op)));
             body(dtype, op);
             if (::testing::Test::HasFailure())
@@ -394,8 +450,7 @@ TEST_P(Reduce, ManyMatchesReference) {
 }
 
 TEST_P(Reduce, DivideMatchesReference) {
-    for (int t = 0; t < kDtypes; ++t) {
-        const auto dtype = static_cast<flx_dtype_t>(t);
+    for (const flx_dtype_t dtype : dtypes()) {
         for (const int divisor : {1, 2, 3, 4, 5, 7, 10, 127, 128, 255, 256, 641, 65535, 65537, 16777217, 2147483647}) {
             const Bytes before = random_data(dtype, 1003, random_);
             const Bytes want = expect_all(dtype, FLX_AVG, {before}, 1003, divisor);
@@ -422,6 +477,55 @@ TEST_P(Reduce, SpecialValues) {
         reduce_pair(dtype, op, got.data(), sources[0].data(), sources[1].data(), count);
         ASSERT_TRUE(same(dtype, got, expect_all(dtype, op, sources, count, 1), sources));
     });
+}
+
+/// All 65536 pairs of 8-bit floats, by both forms; the reference adds doubles, which is exact, and looks for the
+/// nearest.
+TEST_P(Reduce, EveryPairOf8Bits) {
+    for (const flx_dtype_t dtype : {FLX_F8E4M3, FLX_F8E5M2}) {
+        std::vector<Bytes> sources(2, Bytes(65536));
+        for (size_t i = 0; i < 65536; ++i) {
+            sources[0][i] = static_cast<uint8_t>(i);
+            sources[1][i] = static_cast<uint8_t>(i >> 8);
+        }
+        const void *pointers[] = {sources[0].data(), sources[1].data()};
+        for (const flx_op_t op : {FLX_SUM, FLX_AVG, FLX_MIN, FLX_MAX}) {  // an average adds, by another kernel
+            const bool ordered = op == FLX_MIN || op == FLX_MAX;
+            Bytes want(65536), pair(65536), many(65536);
+            for (size_t i = 0; i < 65536; ++i) {
+                const double a = decode_float8(dtype, sources[0][i]);
+                const double b = decode_float8(dtype, sources[1][i]);
+                want[i] = static_cast<uint8_t>(encode_float8(dtype, combine_float(op, a, b), ordered));
+            }
+            reduce_pair(dtype, op, pair.data(), pointers[0], pointers[1], 65536);
+            ASSERT_TRUE(same(dtype, pair, want, sources)) << name_of(dtype) << " " << name_of(op);
+            reduce_many(dtype, op, many.data(), pointers, 2, 65536, 1, false);
+            ASSERT_TRUE(same(dtype, many, want, sources)) << name_of(dtype) << " " << name_of(op);
+        }
+    }
+}
+
+/// Sums of eight, which have more digits than any way station of the rounding.
+TEST_P(Reduce, SumsOfEight8BitFloatsAreRoundedOnce) {
+    constexpr size_t kCount = 100'000;
+    for (const flx_dtype_t dtype : {FLX_F8E4M3, FLX_F8E5M2}) {
+        std::vector<Bytes> sources;
+        std::vector<const void *> pointers;
+        for (int s = 0; s < 8; ++s) {
+            Bytes bytes(kCount);
+            for (uint8_t &byte : bytes)  // without the largest ones, whose sums would all be the limit
+                byte = static_cast<uint8_t>(random_()) & 0xEF;
+            sources.push_back(bytes);
+        }
+        for (const Bytes &source : sources)
+            pointers.push_back(source.data());
+        for (const int divisor : {1, 8, 7}) {
+            const flx_op_t op = divisor == 1 ? FLX_SUM : FLX_AVG;
+            Bytes got(kCount);
+            reduce_many(dtype, op, got.data(), pointers.data(), 8, kCount, divisor, false);
+            ASSERT_TRUE(same(dtype, got, expect_all(dtype, op, sources, kCount, divisor), sources));
+        }
+    }
 }
 
 /// All 65536 values of a 16-bit float: adding -0 changes none but NaNs, and x / 3 is rounded once.

@@ -36,8 +36,12 @@ inline TestCall random_call(std::mt19937 &random, int ranks, size_t most_bytes, 
     TestCall call;
     call.ranks = ranks;
     call.collective = static_cast<Collective>(below(barrier ? 6 : 5));
-    call.dtype = static_cast<flx_dtype_t>(below(kDtypes));
-    call.op = static_cast<flx_op_t>(below(kOps));
+    call.dtype = static_cast<flx_dtype_t>(below(kDtypes + 2));
+    if (call.dtype >= kDtypes)
+        call.dtype = call.dtype == kDtypes ? FLX_F8E4M3 : FLX_F8E5M2;
+    do
+        call.op = static_cast<flx_op_t>(below(kOps));
+    while (!fits(call.op, call.dtype));
     call.root = static_cast<int>(below(ranks));
     const size_t most = most_bytes / call.element();
     // As many small ones as large ones.

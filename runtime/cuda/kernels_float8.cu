@@ -1,0 +1,18 @@
+#include "kernel_table.cuh"
+
+namespace flx::cuda {
+namespace {
+
+template <__nv_fp8_interpretation_t kFormat>
+Kernels kernels_of_format(flx_op_t op) {
+    return op == FLX_SUM || op == FLX_AVG ? kernels_for<Float8<kFormat, true>, Sum>()
+                                          : kernels_for<Float8<kFormat, false>, NotSum>();
+}
+
+}  // namespace
+
+Kernels float8_kernels(flx_dtype_t dtype, flx_op_t op) {
+    return dtype == FLX_F8E4M3 ? kernels_of_format<__NV_E4M3>(op) : kernels_of_format<__NV_E5M2>(op);
+}
+
+}  // namespace flx::cuda
