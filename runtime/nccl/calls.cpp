@@ -45,6 +45,8 @@ void note_message(Communicator &comm, const Request &request) {
 
 Reason route_on(const Communicator &comm, const Request &request, const Table &table) {
     const Reason why = route(request, comm.ranks, table);
+    if (why == Reason::none && !known_to(real().version, request.type))
+        return Reason::invalid;
     return why == Reason::none && comm.in_window(request) ? Reason::registered : why;
 }
 

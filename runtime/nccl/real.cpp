@@ -77,6 +77,7 @@ const Real &real() {
     FLX_NCCL_ALL(FLX_NCCL_FIND)
 #undef FLX_NCCL_FIND
     found.path = file_of(reinterpret_cast<const void *>(found.ncclGetVersion));
+    found.ncclGetVersion(&found.version);
     log().info("the NCCL behind FLX is {}", found.path);
     done.store(true, std::memory_order_release);
     return found;

@@ -15,6 +15,7 @@ struct Real {
     FLX_NCCL_ALL(FLX_NCCL_MEMBER)
 #undef FLX_NCCL_MEMBER
     std::string path;  ///< of the library; empty: none was found
+    int version = 0;   ///< as ncclGetVersion says
 };
 
 /// Thread-safe; cheap after the first time that it was found. Where none was found it is looked for again at the next

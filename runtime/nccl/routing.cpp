@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, kReasons> kTexts = {
     "the communicator was revoked",
     "no bytes",
     "arguments for NCCL to judge",
-    "a type that FLX does not reduce",
+    "a product of 8-bit floats",
     "a reduction of the program's own",
     "FLX has no such form",
     "memory of a symmetric window",
@@ -44,8 +44,8 @@ bool has_root(Kind kind) {
 }
 
 flx_dtype_t dtype_of(ncclDataType_t type) {
-    constexpr std::array kTypes = {FLX_INT8,   FLX_UINT8, FLX_INT32, FLX_UINT32, FLX_INT64,
-                                   FLX_UINT64, FLX_F16,   FLX_F32,   FLX_F64,    FLX_BF16};
+    constexpr std::array kTypes = {FLX_INT8, FLX_UINT8, FLX_INT32, FLX_UINT32, FLX_INT64,  FLX_UINT64,
+                                   FLX_F16,  FLX_F32,   FLX_F64,   FLX_BF16,   FLX_F8E4M3, FLX_F8E5M2};
     return static_cast<size_t>(type) < kTypes.size() ? kTypes[type] : FLX_UINT8;
 }
 bool is_float8(ncclDataType_t type) {
@@ -121,12 +121,17 @@ Reason route(const Request &request, int ranks, const Table &table) {
     if (request.count > kMost / element / static_cast<size_t>(ranks))
         return Reason::invalid;
     if (reduces(request.kind)) {
-        if (is_float8(request.type))
-            return Reason::type;
         if (request.op < 0 || request.op >= ncclNumOps)
             return Reason::reduction;
+        if (is_float8(request.type) && request.op == ncclProd)
+            return Reason::type;
     }
     return table.serves(request.kind, bytes_of(request, ranks)) ? Reason::none : Reason::slower;
+}
+
+bool known_to(int version, ncclDataType_t type) {
+    constexpr int kFloat8 = 22400;
+    return version >= kFloat8 || !is_float8(type);
 }
 
 }  // namespace flx::nccl

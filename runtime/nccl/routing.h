@@ -46,7 +46,7 @@ enum class Reason : uint8_t {
     revoked,       ///< ncclCommRevoke, ncclCommShrink with abort
     empty,         ///< no bytes
     invalid,       ///< arguments for NCCL to judge
-    type,          ///< FLX does not reduce this type
+    type,          ///< a product of 8-bit floats, which FLX has not
     reduction,     ///< made by ncclRedOpCreate…
     form,          ///< gather, scatter, send, receive: FLX has none
     registered,    ///< in a symmetric window, for which NCCL has ways of its own
@@ -119,5 +119,9 @@ struct Tables {
 
 /// Where a call goes that is alone in its group, on a communicator that FLX serves. Sends and receives: never.
 Reason route(const Request &request, int ranks, const Table &table);
+
+/// Whether the NCCL of that version (as ncclGetVersion says) knows the type, which route() does: 8-bit floats came with
+/// 2.24.
+bool known_to(int version, ncclDataType_t type);
 
 }  // namespace flx::nccl

@@ -22,7 +22,16 @@ TEST(Route, GoesByWhatAllRanksKnow) {
     const Table all = Table::all();
     EXPECT_EQ(route(request(Kind::allreduce, 10), 4, all), Reason::none);
     EXPECT_EQ(route(request(Kind::allreduce, 0), 4, all), Reason::empty);
-    EXPECT_EQ(route(request(Kind::allreduce, 10, ncclFloat8e4m3), 4, all), Reason::type);
+    for (const ncclDataType_t type : {ncclFloat8e4m3, ncclFloat8e5m2}) {
+        for (const ncclRedOp_t op : {ncclSum, ncclMin, ncclMax, ncclAvg}) {
+            Request small = request(Kind::allreduce, 10, type);
+            small.op = op;
+            EXPECT_EQ(route(small, 4, all), Reason::none);
+        }
+        Request product = request(Kind::reduce, 10, type);
+        product.op = ncclProd;
+        EXPECT_EQ(route(product, 4, all), Reason::type);
+    }
     EXPECT_EQ(route(request(Kind::allgather, 10, ncclFloat8e4m3), 4, all), Reason::none);
     EXPECT_EQ(route(request(Kind::gather, 10), 4, all), Reason::form);
     EXPECT_EQ(route(request(Kind::send, 10), 4, all), Reason::form);
@@ -35,6 +44,14 @@ TEST(Route, GoesByWhatAllRanksKnow) {
     rooted.root = 4;
     EXPECT_EQ(route(rooted, 4, all), Reason::invalid);
     EXPECT_EQ(route(request(Kind::allreduce, 10), 4, Table()), Reason::slower);
+}
+
+TEST(Route, TypesOfLaterVersionsAreForNcclToJudge) {
+    EXPECT_FALSE(known_to(22305, ncclFloat8e4m3));
+    EXPECT_FALSE(known_to(21903, ncclFloat8e5m2));
+    EXPECT_TRUE(known_to(22403, ncclFloat8e4m3));
+    EXPECT_TRUE(known_to(22403, ncclFloat8e5m2));
+    EXPECT_TRUE(known_to(21903, ncclBfloat16));
 }
 
 TEST(Route, FlxServesSizesBetweenPointsAtWhichItWasClearlyFaster) {
@@ -71,7 +88,8 @@ TEST(Route, WorkIsTheWholeVectorInFlxsTypes) {
     EXPECT_EQ(work.type, FLX_BF16);
     EXPECT_EQ(work.op, FLX_MIN);
     EXPECT_EQ(work_of(request(Kind::allreduce, 10), 4).count, 10U);
-    EXPECT_EQ(work_of(request(Kind::alltoall, 10, ncclFloat8e5m2), 4).type, FLX_UINT8);
+    EXPECT_EQ(work_of(request(Kind::alltoall, 10, ncclFloat8e5m2), 4).type, FLX_F8E5M2);
+    EXPECT_EQ(work_of(request(Kind::allreduce, 10, ncclFloat8e4m3), 4).type, FLX_F8E4M3);
     EXPECT_EQ(bytes_of(request(Kind::alltoall, 10), 4), 160U);
     EXPECT_EQ(bytes_of(request(Kind::send, 10), 4), 40U);
 }
