@@ -12,11 +12,13 @@ MPI_Datatype mpi_type(flx_dtype_t dtype) {
         case FLX_INT8:
             return MPI_INT8_T;
         case FLX_UINT8:
+        case FLX_F8E4M3:  // only moved, never reduced
+        case FLX_F8E5M2:
             return MPI_UINT8_T;
         case FLX_INT16:
             return MPI_INT16_T;
         case FLX_UINT16:
-        case FLX_F16:  // only moved, never reduced
+        case FLX_F16:  // likewise
         case FLX_BF16:
             return MPI_UINT16_T;
         case FLX_INT32:
@@ -134,6 +136,9 @@ flx_status_t start_flx(const Job &job, flx_comm_t comm, flx_request_t *request) 
 const char *why_mpi_cannot(const Job &job) {
     if (has_reduction(job.kind) && (job.dtype == FLX_F16 || job.dtype == FLX_BF16)) {
         return "MPI has no 16-bit floating-point type";
+    }
+    if (has_reduction(job.kind) && is_float8(job.dtype)) {
+        return "MPI has no 8-bit floating-point type";
     }
     if (has_reduction(job.kind) && job.op == FLX_AVG) {
         return "MPI has no average";

@@ -18,9 +18,17 @@ constexpr std::array<std::string_view, 17> kCollectives = {"allreduce",  "reduce
                                                            "exscan",     "reduce_scatter",
                                                            "allgatherv", "gatherv",
                                                            "scatterv"};
-constexpr std::array<std::string_view, 12> kDtypes = {"i8",  "u8",  "i16", "u16",  "i32", "u32",
-                                                      "i64", "u64", "f16", "bf16", "f32", "f64"};
-constexpr std::array<size_t, 12> kDtypeBytes = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
+struct Dtype {
+    flx_dtype_t dtype;
+    std::string_view name;
+    size_t bytes;
+};
+constexpr std::array kDtypes = {
+    Dtype{FLX_INT8, "i8", 1},       Dtype{FLX_UINT8, "u8", 1},   Dtype{FLX_INT16, "i16", 2},
+    Dtype{FLX_UINT16, "u16", 2},    Dtype{FLX_INT32, "i32", 4},  Dtype{FLX_UINT32, "u32", 4},
+    Dtype{FLX_INT64, "i64", 8},     Dtype{FLX_UINT64, "u64", 8}, Dtype{FLX_F8E4M3, "f8e4m3", 1},
+    Dtype{FLX_F8E5M2, "f8e5m2", 1}, Dtype{FLX_F16, "f16", 2},    Dtype{FLX_BF16, "bf16", 2},
+    Dtype{FLX_F32, "f32", 4},       Dtype{FLX_F64, "f64", 8}};
 constexpr std::array<std::string_view, 5> kOps = {"sum", "prod", "min", "max", "avg"};
 
 template <typename T, size_t N>
@@ -32,13 +40,18 @@ std::optional<T> find_name(const std::array<std::string_view, N> &names, std::st
     return static_cast<T>(found - names.begin());
 }
 
+/// Of a type that is measured.
+const Dtype &entry_of(flx_dtype_t dtype) {
+    return *std::find_if(kDtypes.begin(), kDtypes.end(), [&](const Dtype &entry) { return entry.dtype == dtype; });
+}
+
 }  // namespace
 
 std::string_view name_of(Collective kind) {
     return kCollectives[static_cast<size_t>(kind)];
 }
 std::string_view name_of(flx_dtype_t dtype) {
-    return kDtypes[static_cast<size_t>(dtype)];
+    return entry_of(dtype).name;
 }
 std::string_view name_of(flx_op_t op) {
     return kOps[static_cast<size_t>(op)];
@@ -47,7 +60,9 @@ std::optional<Collective> parse_collective(std::string_view name) {
     return find_name<Collective>(kCollectives, name);
 }
 std::optional<flx_dtype_t> parse_dtype(std::string_view name) {
-    return find_name<flx_dtype_t>(kDtypes, name);
+    const auto found =
+        std::find_if(kDtypes.begin(), kDtypes.end(), [&](const Dtype &entry) { return entry.name == name; });
+    return found == kDtypes.end() ? std::nullopt : std::optional(found->dtype);
 }
 std::optional<flx_op_t> parse_op(std::string_view name) {
     return find_name<flx_op_t>(kOps, name);
@@ -56,14 +71,21 @@ std::string known_collectives() {
     return fmt::format("{}", fmt::join(kCollectives, ", "));
 }
 std::string known_dtypes() {
-    return fmt::format("{}", fmt::join(kDtypes, ", "));
+    std::string names;
+    for (const Dtype &entry : kDtypes)
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", entry.name);
+    return names;
 }
 std::string known_ops() {
     return fmt::format("{}", fmt::join(kOps, ", "));
 }
 
 size_t size_of(flx_dtype_t dtype) {
-    return kDtypeBytes[static_cast<size_t>(dtype)];
+    return entry_of(dtype).bytes;
+}
+
+bool is_float8(flx_dtype_t dtype) {
+    return dtype == FLX_F8E4M3 || dtype == FLX_F8E5M2;
 }
 
 bool has_reduction(Collective kind) {

@@ -48,6 +48,7 @@ enum class Collective {
 
 /// Bytes of one element.
 [[nodiscard]] size_t size_of(flx_dtype_t dtype);
+[[nodiscard]] bool is_float8(flx_dtype_t dtype);
 [[nodiscard]] bool has_reduction(Collective kind);
 /// Whether what goes from rank to rank is told by a matrix.
 [[nodiscard]] bool is_exchange(Collective kind);

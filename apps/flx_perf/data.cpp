@@ -10,7 +10,7 @@ namespace flx::perf {
 namespace {
 
 bool is_float(flx_dtype_t dtype) {
-    return dtype >= FLX_F16;
+    return dtype >= FLX_F16;  // types that are measured: 8-bit floats are above
 }
 
 bool is_signed_integer(flx_dtype_t dtype) {
@@ -28,6 +28,10 @@ uint64_t hash(uint64_t index, uint64_t rank) {
 /// Up to this magnitude the type has every integer.
 int64_t exact_limit(flx_dtype_t dtype) {
     switch (dtype) {
+        case FLX_F8E4M3:
+            return int64_t{1} << 4;
+        case FLX_F8E5M2:
+            return int64_t{1} << 3;
         case FLX_F16:
             return int64_t{1} << 11;
         case FLX_BF16:
@@ -165,21 +169,28 @@ double float_result(flx_op_t op, std::span<const double> values) {
     return op == FLX_AVG ? result / static_cast<double>(values.size()) : result;
 }
 
-/// A half-precision number's bits. `value` is one exactly, and zero or not below the smallest normal number.
-uint16_t half_bits(double value) {
+/// The bits of a number with `mantissa_bits` and `exponent_bits`. `value` is one exactly, and zero or not below the
+/// smallest normal number.
+uint16_t small_bits(double value, int mantissa_bits, int exponent_bits) {
     if (value == 0) {
         return 0;
     }
     int exponent = 0;
-    const double fraction = std::frexp(std::abs(value), &exponent);                 // in [1/2, 1)
-    const auto mantissa = static_cast<unsigned>(std::ldexp(fraction, 11)) & 0x3FF;  // without the leading 1
-    return static_cast<uint16_t>((value < 0 ? 0x8000U : 0U) | static_cast<unsigned>(exponent - 1 + 15) << 10 |
-                                 mantissa);
+    const double fraction = std::frexp(std::abs(value), &exponent);  // in [1/2, 1)
+    const unsigned leading = 1U << mantissa_bits;
+    const unsigned mantissa = static_cast<unsigned>(std::ldexp(fraction, mantissa_bits + 1)) - leading;
+    const int bias = (1 << (exponent_bits - 1)) - 1;
+    const unsigned sign = value < 0 ? leading << exponent_bits : 0U;
+    return static_cast<uint16_t>(sign | static_cast<unsigned>(exponent - 1 + bias) << mantissa_bits | mantissa);
 }
 
 void store_float(flx_dtype_t dtype, double value, std::byte *dst) {
     if (dtype == FLX_F64) {
         std::memcpy(dst, &value, sizeof(value));
+        return;
+    }
+    if (is_float8(dtype)) {
+        *dst = static_cast<std::byte>(dtype == FLX_F8E4M3 ? small_bits(value, 3, 4) : small_bits(value, 2, 5));
         return;
     }
     const auto single = static_cast<float>(value);
@@ -188,7 +199,7 @@ void store_float(flx_dtype_t dtype, double value, std::byte *dst) {
         return;
     }
     const uint16_t bits =
-        dtype == FLX_F16 ? half_bits(value) : static_cast<uint16_t>(std::bit_cast<uint32_t>(single) >> 16);
+        dtype == FLX_F16 ? small_bits(value, 10, 5) : static_cast<uint16_t>(std::bit_cast<uint32_t>(single) >> 16);
     std::memcpy(dst, &bits, sizeof(bits));
 }
 

@@ -120,11 +120,11 @@ class Measurement final : public DeviceMeasurer {
 
     Result measure(const Shape &shape, const std::function<void(double)> &done) override {
         job_.shape = shape;
-        const bool peer = nccl_ && Nccl::serves(job_);
+        const bool peer = nccl_ && nccl_->serves(job_);
         Result result;
         result.bytes = shape.bytes;
         result.algorithm = way(Side::flx);
-        result.why_no_peer = nccl_ && !peer ? "NCCL has no such type" : "";
+        result.why_no_peer = nccl_ && !peer ? fmt::format("{} has no such type", nccl_->version()) : "";
         Carried carried = Carried(links_.names().size());
         result.wrong = carried_in([&] { return checked_call(Side::flx); }, carried);
         result.first_call = over_ranks(carried);
@@ -182,7 +182,7 @@ class Measurement final : public DeviceMeasurer {
         result.bytes = shape.bytes;
         std::vector<int> calls;
         for (const Side side : {Side::flx, Side::spare, Side::peer}) {
-            if (side == Side::peer && !(nccl_ && Nccl::serves(job_)))
+            if (side == Side::peer && !(nccl_ && nccl_->serves(job_)))
                 continue;
             BesideSide &made = result.sides.emplace_back();
             made.side = side;

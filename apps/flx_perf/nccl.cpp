@@ -15,8 +15,15 @@ struct UniqueId {
 using Comm = void *;
 using Stream = CUstream_st *;
 
-/// Indexed by flx_dtype_t; -1: NCCL has no such type.
-constexpr std::array<int, 12> kTypes = {0, 1, -1, -1, 2, 3, 4, 5, 6, 9, 7, 8};
+/// -1: NCCL of that version has no such type.
+int type_of(flx_dtype_t dtype, int version) {
+    /// Indexed by flx_dtype_t.
+    constexpr std::array<int, 12> kTypes = {0, 1, -1, -1, 2, 3, 4, 5, 6, 9, 7, 8};
+    constexpr int kWithFloat8 = 22400;
+    if (is_float8(dtype))
+        return version < kWithFloat8 ? -1 : dtype == FLX_F8E4M3 ? 10 : 11;
+    return kTypes[dtype];
+}
 /// Indexed by flx_op_t.
 constexpr std::array<int, 5> kOps = {0, 1, 3, 2, 4};
 
@@ -56,6 +63,11 @@ struct Nccl::Library {
                          find(group_end, "ncclGroupEnd");
         return all ? "" : "the NCCL that was found lacks a function that is needed";
     }
+    [[nodiscard]] int version() const {
+        int number = 0;
+        get_version(&number);
+        return number;
+    }
     ~Library() {
         if (handle != nullptr)
             dlclose(handle);
@@ -92,19 +104,18 @@ Nccl::~Nccl() {
         library_->destroy(comm_);
 }
 
-bool Nccl::serves(const Job &job) {
-    return kTypes[job.dtype] >= 0;
+bool Nccl::serves(const Job &job) const {
+    return type_of(job.dtype, library_->version()) >= 0;
 }
 
 std::string Nccl::version() const {
-    int number = 0;
-    library_->get_version(&number);
+    const int number = library_->version();
     return fmt::format("NCCL {}.{}.{}", number / 10000, number / 100 % 100, number % 100);
 }
 
 std::string Nccl::call(const Job &job, CUstream_st *stream) {
     const Library &nccl = *library_;
-    const int type = kTypes[job.dtype];
+    const int type = type_of(job.dtype, nccl.version());
     const int op = kOps[job.op];
     const size_t count = job.shape.count;
     const size_t block = count * size_of(job.dtype);

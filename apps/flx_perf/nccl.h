@@ -24,7 +24,7 @@ class Nccl {
     /// `NCCL 2.28.9`.
     [[nodiscard]] std::string version() const;
     /// Whether NCCL has the job's type.
-    [[nodiscard]] static bool serves(const Job &job);
+    [[nodiscard]] bool serves(const Job &job) const;
 
   private:
     struct Library;

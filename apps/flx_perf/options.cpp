@@ -206,6 +206,9 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     if (!reduction) {
         return refuse(fmt::format("unknown reduction '{}'; known are {}", op, known_ops()));
     }
+    if (has_reduction(*kind) && is_float8(*type) && *reduction == FLX_PROD) {
+        return refuse(fmt::format("prod does not go with {}; sum, min, max and avg do", dtype));
+    }
     if (against != "none" && against != "mpi" && against != "nccl") {
         return refuse(fmt::format("unknown peer '{}' for --against; known are none, mpi, nccl", against));
     }

@@ -14,8 +14,8 @@
 namespace flx::perf {
 namespace {
 
-constexpr flx_dtype_t kTypes[] = {FLX_INT8,  FLX_UINT8,  FLX_INT16, FLX_UINT16, FLX_INT32, FLX_UINT32,
-                                  FLX_INT64, FLX_UINT64, FLX_F16,   FLX_BF16,   FLX_F32,   FLX_F64};
+constexpr flx_dtype_t kTypes[] = {FLX_INT8,   FLX_UINT8, FLX_INT16, FLX_UINT16, FLX_INT32, FLX_UINT32, FLX_INT64,
+                                  FLX_UINT64, FLX_F16,   FLX_BF16,  FLX_F32,    FLX_F64,   FLX_F8E4M3, FLX_F8E5M2};
 constexpr flx_op_t kOperations[] = {FLX_SUM, FLX_PROD, FLX_MIN, FLX_MAX, FLX_AVG};
 
 /// Wide enough for one element of any type.
@@ -25,14 +25,18 @@ struct Number {
 };
 
 bool is_real(flx_dtype_t dtype) {
-    return dtype == FLX_F16 || dtype == FLX_BF16 || dtype == FLX_F32 || dtype == FLX_F64;
+    return is_float8(dtype) || dtype == FLX_F16 || dtype == FLX_BF16 || dtype == FLX_F32 || dtype == FLX_F64;
 }
 
-double half_value(uint16_t bits) {
-    const int exponent = (bits >> 10) & 31;
-    const int mantissa = bits & 1023;
-    const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
-    return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+/// Of what is finite.
+double small_value(unsigned bits, int mantissa_bits, int exponent_bits) {
+    const int bias = (1 << (exponent_bits - 1)) - 1;
+    const int leading = 1 << mantissa_bits;
+    const int exponent = static_cast<int>(bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
+    const int mantissa = static_cast<int>(bits) & (leading - 1);
+    const double magnitude = exponent == 0 ? std::ldexp(mantissa, 1 - bias - mantissa_bits)
+                                           : std::ldexp(leading + mantissa, exponent - bias - mantissa_bits);
+    return (bits >> (mantissa_bits + exponent_bits) & 1) != 0 ? -magnitude : magnitude;
 }
 
 /// Rounds to a number with `digits` significant bits, to nearest, ties to even.
@@ -43,6 +47,8 @@ double rounded(double value, int digits) {
 }
 
 int digits_of(flx_dtype_t dtype) {
+    if (is_float8(dtype))
+        return dtype == FLX_F8E4M3 ? 4 : 3;
     return dtype == FLX_F16 ? 11 : dtype == FLX_BF16 ? 8 : dtype == FLX_F32 ? 24 : 53;
 }
 
@@ -71,7 +77,11 @@ Number load(flx_dtype_t dtype, const std::byte *from) {
         case FLX_UINT64:
             return {0, loaded<uint64_t>(from)};
         case FLX_F16:
-            return {half_value(loaded<uint16_t>(from)), 0};
+            return {small_value(loaded<uint16_t>(from), 10, 5), 0};
+        case FLX_F8E4M3:
+            return {small_value(loaded<uint8_t>(from), 3, 4), 0};
+        case FLX_F8E5M2:
+            return {small_value(loaded<uint8_t>(from), 2, 5), 0};
         case FLX_BF16:
             return {std::bit_cast<float>(uint32_t{loaded<uint16_t>(from)} << 16), 0};
         case FLX_F32:
@@ -165,10 +175,11 @@ TEST_P(PatternTest, ResultIsExactInAnyOrderOfRanks) {
                 std::memcpy(memory, &value, 4);
             } else if (is_real(dtype)) {
                 uint16_t found = 0;
-                for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+                const uint32_t minus_zero = bytes == 2 ? 0x8000 : 0x80;
+                for (uint32_t bits = 0; bits < 2 * minus_zero; ++bits) {
                     const auto candidate = static_cast<uint16_t>(bits);
                     std::memcpy(memory, &candidate, 2);
-                    if (bits != 0x8000 && load(dtype, memory).real == want.real) {
+                    if (bits != minus_zero && load(dtype, memory).real == want.real) {
                         found = candidate;
                         break;
                     }
@@ -208,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(All, PatternTest, testing::Combine(testing::ValuesIn(kT
 
 TEST(Pattern, PoisonIsNoExpectedFloat) {
     const auto all_wrong = Pattern::kPeriod;
-    for (const flx_dtype_t dtype : {FLX_F16, FLX_BF16, FLX_F32, FLX_F64}) {
+    for (const flx_dtype_t dtype : {FLX_F8E4M3, FLX_F8E5M2, FLX_F16, FLX_BF16, FLX_F32, FLX_F64}) {
         const std::vector<std::byte> poison(Pattern::kPeriod * size_of(dtype), kPoison);
         for (const flx_op_t op : kOperations) {
             const Pattern pattern(dtype, op, 4);

@@ -120,7 +120,8 @@ TEST(Options, EveryNameIsKnown) {
         ASSERT_TRUE(parsed.options) << name;
         EXPECT_EQ(name_of(parsed.options->collective), name);
     }
-    for (const char *name : {"i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "f32", "f64"}) {
+    for (const char *name :
+         {"i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64"}) {
         const Parsed parsed = parse({"bcast", "--dtype", name});
         ASSERT_TRUE(parsed.options) << name;
         EXPECT_EQ(name_of(parsed.options->dtype), name);
@@ -152,6 +153,7 @@ TEST(Options, RefusalsSayWhatIsAllowed) {
     refused({"sendrecv", "--seed", "2"}, "--seed");
     refused({"sendrecv", "--in-place"}, "--in-place is not for sendrecv");
     refused({"allreduce", "--dtype", "f8"}, "known are i8, u8");
+    refused({"reduce", "--dtype", "f8e5m2", "--op", "prod"}, "prod does not go with f8e5m2; sum, min, max and avg do");
     refused({"allreduce", "--op", "xor"}, "known are sum, prod, min, max, avg");
     refused({"allreduce", "--against", "gloo"}, "known are none, mpi, nccl");
     refused({"allreduce", "--against", "nccl"}, "on device memory FLX is compared with nccl");
