@@ -20,27 +20,19 @@ template <__nv_fp8_interpretation_t kFormat, bool kSums>
 struct Float8 {
     __nv_fp8_storage_t bits;
 
-    static __device__ __forceinline__ float2 widened(Float8 first, Float8 second) {
-        const auto two = static_cast<__nv_fp8x2_storage_t>(first.bits | second.bits << 8);
+    static __device__ __forceinline__ float2 widened(__nv_fp8x2_storage_t two) {
         return __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(two, kFormat)));
     }
-    static __device__ __forceinline__ Float8 rounded(float value) {
-        return kept(value, __nv_cvt_float_to_fp8(value, __NV_SATFINITE, kFormat));
-    }
-    static __device__ __forceinline__ void round(float2 two, Float8 &first, Float8 &second) {
-        const __nv_fp8x2_storage_t bits = __nv_cvt_float2_to_fp8x2(two, __NV_SATFINITE, kFormat);
-        first = kept(two.x, static_cast<__nv_fp8_storage_t>(bits));
-        second = kept(two.y, static_cast<__nv_fp8_storage_t>(bits >> 8));
+    static __device__ __forceinline__ __nv_fp8x2_storage_t rounded(float2 two) {
+        __nv_fp8x2_storage_t bits = __nv_cvt_float2_to_fp8x2(two, __NV_SATFINITE, kFormat);
+        if constexpr (kKeepsInfinities)
+            bits = static_cast<__nv_fp8x2_storage_t>(bits + (isinf(two.x) ? 1 : 0) + (isinf(two.y) ? 0x100 : 0));
+        return bits;
     }
 
   private:
-    /// Minima and maxima keep infinities; e4m3 has none.
-    static __device__ __forceinline__ Float8 kept(float value, __nv_fp8_storage_t bits) {
-        constexpr unsigned kInfinity = 0x7c;
-        if (!kSums && kFormat == __NV_E5M2 && isinf(value))
-            bits = static_cast<__nv_fp8_storage_t>(kInfinity | (value < 0 ? 0x80 : 0));
-        return {bits};
-    }
+    /// Minima and maxima do; their bits come after those of the largest number. e4m3 has none.
+    static constexpr bool kKeepsInfinities = !kSums && kFormat == __NV_E5M2;
 };
 template <typename T>
 inline constexpr bool is_float8 = false;
@@ -74,7 +66,7 @@ __device__ __forceinline__ WideOf<T> widen(T value) {
     else if constexpr (std::is_same_v<T, __nv_bfloat16>)
         return __bfloat162float(value);
     else if constexpr (is_float8<T>)
-        return T::widened(value, value).x;
+        return T::widened(value.bits).x;
     else
         return value;
 }
@@ -97,7 +89,8 @@ __device__ __forceinline__ T narrow(WideOf<T> value, int divisor) {
             value = value / static_cast<WideOf<T>>(divisor);
         const bool nan = value != value;
         if constexpr (is_float8<T>)
-            return T::rounded(value);  // a NaN to the canonical one, 0x7F
+            return T{static_cast<__nv_fp8_storage_t>(
+                T::rounded(make_float2(value, 0)))};  // a NaN to the canonical one, 0x7F
         else if constexpr (std::is_same_v<T, __half>)
             return nan ? bits_as<__half>(uint16_t{0x7e00}) : __float2half_rn(value);
         else if constexpr (std::is_same_v<T, __nv_bfloat16>)
@@ -113,12 +106,13 @@ __device__ __forceinline__ T narrow(WideOf<T> value, int divisor) {
 template <typename T, int kCount>
 __device__ __forceinline__ void widen_all(const T (&from)[kCount], WideOf<T> (&to)[kCount]) {
     if constexpr (is_float8<T>) {
-        static_assert(kCount % 2 == 0);
+        __nv_fp8x2_storage_t twos[kCount / 2];
+        memcpy(twos, from, sizeof twos);
 #pragma unroll
-        for (int i = 0; i < kCount; i += 2) {
-            const float2 two = T::widened(from[i], from[i + 1]);
-            to[i] = two.x;
-            to[i + 1] = two.y;
+        for (int i = 0; i < kCount / 2; ++i) {
+            const float2 two = T::widened(twos[i]);
+            to[2 * i] = two.x;
+            to[2 * i + 1] = two.y;
         }
     } else {
 #pragma unroll
@@ -129,12 +123,18 @@ __device__ __forceinline__ void widen_all(const T (&from)[kCount], WideOf<T> (&t
 template <typename T, int kCount>
 __device__ __forceinline__ void narrow_all(const WideOf<T> (&from)[kCount], T (&to)[kCount], int divisor) {
     if constexpr (is_float8<T>) {
-        const auto divided = [divisor](float value) {
-            return divisor == 1 ? value : value / static_cast<float>(divisor);
-        };
+        __nv_fp8x2_storage_t twos[kCount / 2];
+        if (divisor == 1) {  // asked once: a branch an element takes longer than the rest
 #pragma unroll
-        for (int i = 0; i < kCount; i += 2)
-            T::round(make_float2(divided(from[i]), divided(from[i + 1])), to[i], to[i + 1]);
+            for (int i = 0; i < kCount / 2; ++i)
+                twos[i] = T::rounded(make_float2(from[2 * i], from[2 * i + 1]));
+        } else {
+            const auto by = static_cast<float>(divisor);
+#pragma unroll
+            for (int i = 0; i < kCount / 2; ++i)
+                twos[i] = T::rounded(make_float2(from[2 * i] / by, from[2 * i + 1] / by));
+        }
+        memcpy(to, twos, sizeof twos);
     } else {
 #pragma unroll
         for (int i = 0; i < kCount; ++i)
