@@ -2,7 +2,7 @@
 // Each unit is 64 bytes: those with an even and those with an odd place, each widened to f16 within its 16 bits.
 #include "reduce_table.h"
 
-#if defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 14 : __GNUC__ >= 12)
+#if defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 17 : __GNUC__ >= 12)
 #define FLX_ADDS_F16 1
 #include <immintrin.h>
 

@@ -170,7 +170,7 @@ class Team {
         using Pack = PackOf<uint4>;
         uint64_t done = 0;
         if (aligned(addresses(to, job_.ranks) | addresses(from), sizeof(uint4))) {
-            constexpr int kUnroll = sizeof(T) >= 4 ? 4 : is_float8<T> ? 2 : sizeof(T);
+            constexpr int kUnroll = sizeof(T) >= 4 ? 4 : sizeof(T);
             const uint64_t packs = bytes / sizeof(uint4);
             const uint64_t round = uint64_t{kThreads} * kUnroll;
             const uint64_t whole = packs / round * round;
