@@ -73,7 +73,6 @@ Status Communicator::carry_out(Call &call, const Decided &decided, bool timed) {
     inside_ = true;
     current_ = &operation;
     way_ = decided.choice.way;
-    warned_ = false;
     Status status = attempt([&] { return timed ? carry_timed(call) : carry_out_by(call); });
     if (!status.ok())
         status = investigate(std::move(status));

@@ -73,8 +73,9 @@ struct LinkSlot {
 class Communicator final : private Router, private Watch {
   public:
     /// Collective over `bootstrap`. `parent`: a communicator of the same ranks whose measurements hold, or null.
+    /// `devices`: GPUs that are in use are opened.
     static Status make(std::shared_ptr<Process> process, std::unique_ptr<Bootstrap> bootstrap, Config config,
-                       const Communicator *parent, std::unique_ptr<Communicator> &result);
+                       const Communicator *parent, std::unique_ptr<Communicator> &result, bool devices = true);
     ~Communicator() override;
 
     [[nodiscard]] int rank() const { return rank_; }
@@ -92,6 +93,10 @@ class Communicator final : private Router, private Watch {
     /// Moves what is under way, once; for a call that waits for `waited` if that is not null. On errors all that was
     /// under way is done, with that status.
     Status poke(const Pending *waited, bool &moved);
+    /// The same for a message to or from `peer`, which is another rank.
+    Status issue_message(bool sends, void *memory, size_t bytes, int peer, Pending *&result);
+    /// Nothing more comes of what is under way: all ranks hear why.
+    void give_up(const Status &why);
     /// Returns when it is done, with its status.
     Status wait(Pending &waited);
     /// Whether it is done, after moving what can be moved.

@@ -31,7 +31,8 @@ constexpr std::array kKnobs = {
     Knob{"FLX_CUDA_ENGINES", KnobType::size, "0", 0, 1024 * kGiB, "", "",
          "least vector that copy engines move between GPUs; 0: where they were measured to be faster"},
     Knob{"FLX_CUDA_PINNED", KnobType::size, "64M", 0, 16 * kGiB, "", "",
-         "host memory that each GPU pins for a share of large collectives over PCIe; 0: none"},
+         "host memory that each GPU pins for a share of large collectives over PCIe, or for all that goes between "
+         "hosts; 0: none"},
     Knob{"FLX_CUDA_SMALL", KnobType::size, "1M", 0, 64 * kMiB, "", "",
          "most that a GPU sends to all others in packets and lines that carry their own flags"},
     Knob{"FLX_CUDA_STAGING", KnobType::size, "256M", 8 * kMiB, 64 * kGiB, "", "",

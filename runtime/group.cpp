@@ -269,6 +269,30 @@ Status Communicator::send_receive(const void *out, size_t out_bytes, int dest, v
     return group_ != nullptr ? Status() : carry_messages(pending);
 }
 
+Status Communicator::issue_message(bool sends, void *memory, size_t bytes, int peer, Pending *&result) {
+    const auto lock = guard();
+    result = nullptr;
+    FLX_TRY(usable());
+    Pending &pending = acquire();
+    if (sends)
+        pending.exchange.send(peer, memory, bytes, 0);
+    else
+        pending.exchange.receive(peer, memory, bytes, 0);
+    bool done = false;
+    Status status = begin_messages(pending, false, done);
+    if (status.ok() && !done) {
+        result = &pending;
+        // Numbered, it begins: what comes for it before another one is numbered would be taken for a duplicate.
+        bool moved = false;
+        status = poke(&pending, moved);
+    }
+    if (!status.ok() || done) {
+        recycle(pending);
+        result = nullptr;
+    }
+    return status;
+}
+
 /// How often a call looks for what peers send before it leaves that to an executor.
 int Communicator::turns_at_once() const {
     constexpr int kYields = 16;

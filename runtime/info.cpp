@@ -83,6 +83,10 @@ void report_devices(const Communicator &comm, std::vector<std::string> &lines) {
     if (comm.devices() == nullptr) {
         const std::string &why = cuda::why_none();
         lines.push_back(fmt::format("  not used: {}", why.empty() ? "no collective on GPU memory was called" : why));
+        if (comm.hosts() > 1)
+            lines.push_back(fmt::format(
+                "  between hosts GPU memory goes through pinned host memory (FLX_CUDA_PINNED={}) and the links above",
+                comm.config().value("FLX_CUDA_PINNED")));
         return;
     }
     indent(lines, comm.devices()->report());

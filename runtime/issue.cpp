@@ -72,7 +72,6 @@ class Communicator::Inside {
         comm_.process_->liveness().in_call(true);
         comm_.current_ = waited;
         comm_.way_ = Way::scheduled;
-        comm_.warned_ = false;
         if (comm_.rails_ != nullptr)
             comm_.process_->enter_rails();
         if (comm_.learns_ && !comm_.running_.empty() && now_ns() - comm_.left_ns_ > kAwayNs)
@@ -601,6 +600,12 @@ Status Communicator::drain() {
             return {};
         FLX_TRY(wait(*last));
     }
+}
+
+void Communicator::give_up(const Status &why) {
+    const auto lock = guard();
+    if (broken_.ok())
+        (void)break_off(why);
 }
 
 /// The communicator is broken: all that was under way has ended, with this error.

@@ -81,6 +81,17 @@ std::shared_ptr<Process> Process::existing() {
     return only.process.lock();
 }
 
+Status Process::beside(std::shared_ptr<Process> &result) {
+    const std::lock_guard guard(mutex_);
+    result = beside_.lock();
+    if (result)
+        return {};
+    FLX_TRY(make(true, result));
+    result->ranks_here_ = ranks_here_;
+    beside_ = result;
+    return {};
+}
+
 Process::~Process() {
     if (liveness_)
         liveness_->on_word({});

@@ -32,6 +32,9 @@ class Process {
     static std::shared_ptr<Process> existing();
     /// One of its own, for ranks that are threads.
     static Status make(bool threads, std::shared_ptr<Process> &result);
+    /// A second one, with rails of its own, for threads of FLX's that carry out collectives beside the program's. Made
+    /// by the first that asks, gone with the last that keeps it. Thread-safe.
+    Status beside(std::shared_ptr<Process> &result);
     ~Process();
     Process(const Process &) = delete;
     Process &operator=(const Process &) = delete;
@@ -104,6 +107,7 @@ class Process {
     std::unique_ptr<ucx::Rails> rails_;
     std::unique_ptr<Guard> guard_;
     int ranks_here_ = 1;
+    std::weak_ptr<Process> beside_;
     class List;
     std::atomic<bool> listed_{false};  ///< somebody has the list
     std::vector<Communicator *> communicators_;

@@ -102,7 +102,10 @@ Status Communicator::check(int64_t waited_ns) {
     for (const Awaited &awaited : awaited_)
         if (awaited.peer >= 0)
             FLX_TRY(check_peer(awaited, waited_ns, answering));
-    if (!warned_ && answering && !settling && waited_ns > late_warning_s_ * kNsPerSecond) {
+    // A wait may be made of several calls, each of which looks for a moment.
+    const bool late = waited_ns > late_warning_s_ * kNsPerSecond;
+    warned_ = warned_ && late;
+    if (!warned_ && answering && !settling && late) {
         warned_ = true;
         log().warn("{} waits for {} since {:.0f} s: it runs, but is late", describe_operation(),
                    describe(awaited_.front().peer), waited_ns / kNsPerSecond);

@@ -86,7 +86,7 @@ void distrust(std::vector<LinkEstimate> &rails) {
 }  // namespace
 
 Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Bootstrap> bootstrap, Config config,
-                          const Communicator *parent, std::unique_ptr<Communicator> &result) {
+                          const Communicator *parent, std::unique_ptr<Communicator> &result, bool devices) {
     auto comm = std::unique_ptr<Communicator>(new Communicator);
     comm->process_ = std::move(process);
     comm->bootstrap_ = std::move(bootstrap);
@@ -116,7 +116,8 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     comm->leave_idle_rails();
     if (comm->rails_ == nullptr && comm->hosts_ == 1 && comm->channel() != nullptr)
         comm->eager_ = std::make_unique<Eager>(comm->id_, *comm->channel(), 0, *comm->inbox_, comm->size_);
-    FLX_TRY(comm->open_devices_in_use());
+    if (devices)
+        FLX_TRY(comm->open_devices_in_use());
     for (size_t l = 0; l < comm->links_.size(); ++l) {
         const LinkCounters probed = comm->counters(static_cast<int>(l));
         comm->links_[l].bytes_before = probed.bytes;

@@ -1,4 +1,5 @@
 // FLX without CUDA: device memory does not exist.
+#include "far_lanes.h"
 #include "group.h"
 
 namespace flx::cuda {
@@ -30,6 +31,15 @@ Status await(CUstream_st * /*stream*/) {
 
 Status Group::make(Bootstrap & /*bootstrap*/, const Config & /*config*/, uint64_t /*process*/, Health & /*health*/,
                    std::unique_ptr<Group> & /*result*/) {
+    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+}
+
+bool captures(CUstream_st * /*stream*/) {
+    return false;
+}
+
+Status Group::make_far(Bootstrap & /*bootstrap*/, const Config & /*config*/, std::unique_ptr<FarHost> /*host*/,
+                       Health & /*health*/, std::unique_ptr<Group> & /*result*/) {
     return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
 }
 

@@ -8,6 +8,7 @@
 
 #include "board.h"
 #include "communicator.h"
+#include "far_host.h"
 #include "log.h"
 #include "partition.h"
 #include "plan.h"
@@ -83,19 +84,26 @@ class Communicator::DeviceHealth final : public cuda::Health {
 
 /// Collective.
 Status Communicator::open_devices() {
-    if (hosts_ != 1)
-        return fail(FLX_ERR_UNSUPPORTED, "collectives on device memory need all ranks on one host; these are on {}",
-                    hosts_);
     if (device_health_ == nullptr)
         device_health_ = std::make_unique<DeviceHealth>(*this);
+    if (hosts_ != 1) {
+        Status status;
+        if (!cuda::why_none().empty())
+            status = fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", cuda::why_none());
+        FLX_TRY(agree(*bootstrap_, std::move(status)));
+        std::unique_ptr<cuda::FarHost> host;
+        FLX_TRY(FarCommunicator::make(*this, *device_health_, host));
+        return cuda::Group::make_far(*bootstrap_, config_, std::move(host), *device_health_, devices_);
+    }
     return cuda::Group::make(*bootstrap_, config_, system_process(), *device_health_, devices_);
 }
 
 /// Collective, when a communicator is made: not later, if it can be now, since a first call may be in a capture.
 Status Communicator::open_devices_in_use() {
-    if (size_ == 1 || hosts_ != 1 || size_ > cuda::kMaxRanks)
+    if (size_ == 1 || (hosts_ == 1 && size_ > cuda::kMaxRanks))
         return {};
-    const uint8_t mine = cuda::in_use() ? 1 : 0;
+    const bool pins = hosts_ == 1 || config_.size("FLX_CUDA_PINNED") != 0;
+    const uint8_t mine = cuda::in_use() && pins ? 1 : 0;
     std::vector<uint8_t> all(size_);
     FLX_TRY(bootstrap_->allgather(&mine, sizeof mine, all.data()));
     if (std::any_of(all.begin(), all.end(), [](uint8_t used) { return used == 0; }))
@@ -126,6 +134,10 @@ Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, 
     Telemetry::count(telemetry().operations);
     if (size_ == 1)
         return cuda::copy_alone(call, stream, blocking);
+    if (devices_ == nullptr && !blocking && hosts_ != 1 && cuda::captures(stream))
+        return fail(FLX_ERR_UNSUPPORTED,
+                    "a first collective on GPU memory between hosts cannot be called while a graph "
+                    "is captured, nor can others be captured");
     if (devices_ == nullptr)
         FLX_TRY(open_devices());
     return settle_device(blocking ? devices_->run(call) : devices_->enqueue(call, stream, shown));

@@ -74,6 +74,10 @@ Status copy_alone(const Call &call, CUstream_st *stream, bool blocking);
 Status copy_own(std::span<const OwnMessage> messages, CUstream_st *stream);
 /// Returns when all that is on it is done.
 Status await(CUstream_st *stream);
+/// Whether what is put on it becomes part of a graph, or may not be put there because another stream's does.
+bool captures(CUstream_st *stream);
+
+class FarHost;
 
 class Group {
   public:
@@ -81,6 +85,10 @@ class Group {
     /// so not while its stream is captured. `process`: equal for ranks that are threads of one process.
     static Status make(Bootstrap &bootstrap, const Config &config, uint64_t process, Health &health,
                        std::unique_ptr<Group> &result);
+    /// Likewise for ranks of several hosts, of any number; `host` carries out what its GPUs copy to host memory. What
+    /// the others say of peers' memory and links does not hold for it (far_group.h).
+    static Status make_far(Bootstrap &bootstrap, const Config &config, std::unique_ptr<FarHost> host, Health &health,
+                           std::unique_ptr<Group> &result);
     Group() = default;
     Group(const Group &) = delete;
     Group &operator=(const Group &) = delete;

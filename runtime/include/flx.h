@@ -423,15 +423,22 @@ FLX_API flx_status_t flx_group_end(flx_comm_t comm);
 /// \}
 
 /// \name Collectives on GPU memory
-/// Among 2 to 8 ranks of one host, where FLX was built with CUDA; else FLX_ERR_UNSUPPORTED. A rank's GPU is the calling
-/// thread's current device when the communicator is made, if a context is active on all ranks by then; otherwise when
-/// the first collective on GPU memory is called, which must not be during a capture, since it allocates.
+/// Where FLX was built with CUDA, else FLX_ERR_UNSUPPORTED: among 2 to 8 ranks of one host, or any number on several
+/// hosts (see below). A rank's GPU is the calling thread's current device when the communicator is made, if a
+/// context is active on all ranks by then; otherwise when the first collective on GPU memory is called, which must not
+/// be during a capture, since it allocates.
 ///
 /// The `_on_stream` forms return when the operation is on the stream. They may be captured into CUDA graphs, and graphs
 /// replayed, mixed with other calls, in the same order on all ranks. Operations of one communicator on different
 /// streams must be ordered by the program. Both buffers are GPU memory; arguments are those of the blocking forms.
 /// Contributions are added in rank order, 16-bit floats in f32 with one rounding: the bits do not depend on size,
 /// registration or run. A rank that dies leaves no kernel waiting: the next call on the communicator says who it was.
+///
+/// Between hosts all goes through pinned host memory and the links of host memory (FLX_CUDA_PINNED), carried out by a
+/// thread: the same calls return as soon, in the same order with what else is on their streams, and bits are those of
+/// host memory, of the pieces that FLX_CUDA_PINNED and sizes alone decide. They cannot be captured:
+/// FLX_ERR_UNSUPPORTED, which harms neither the capture nor the communicator. What is sent may be written again when
+/// the stream is past the call, which need not mean that it was received.
 /// \{
 
 struct CUstream_st;
@@ -459,7 +466,8 @@ FLX_API flx_status_t flx_alltoallv_on_stream(const void *sendbuf, void *recvbuf,
 /// Messages between two GPUs. The n-th to a rank on GPUs meets that rank's n-th from the sender on GPUs, whatever the
 /// messages of host memory do. The sizes of both ends are equal; where not, the receiver gives the communicator up with
 /// FLX_ERR_MISMATCH. Not before GPUs are open, as above. In a group of flx_group_begin all are under way at once, on
-/// one stream, up to 96. Of flx_alltoallv without `_on_stream` every rank passes GPU memory, or none.
+/// one stream, up to 96 (between hosts any number). Of flx_alltoallv without `_on_stream` every rank passes GPU memory,
+/// or none.
 FLX_API flx_status_t flx_send_on_stream(const void *sendbuf, size_t count, flx_dtype_t dtype, int dest, flx_comm_t comm,
                                         struct CUstream_st *stream);
 FLX_API flx_status_t flx_recv_on_stream(void *recvbuf, size_t count, flx_dtype_t dtype, int source, flx_comm_t comm,

@@ -99,6 +99,9 @@ class CudaEngine final : public Engine {
         FLX_TRY(agree(*bootstrap, process_of(device, process)));
         std::unique_ptr<Communicator> comm;
         FLX_TRY(Communicator::make(std::move(process), std::move(bootstrap), config, nullptr, comm));
+        if (comm->hosts() != 1)
+            return fail(FLX_ERR_UNSUPPORTED, "ranks are told to be on {} hosts; NCCL carries what goes between hosts",
+                        comm->hosts());
         if (comm->devices() == nullptr) {
             // Says why. Collective, as all ranks lack them.
             FLX_TRY(comm->run_on_device({cuda::Kind::allreduce, nullptr, nullptr, 0, FLX_UINT8, FLX_SUM, 0}, nullptr,

@@ -1,6 +1,7 @@
 /// Collectives on GPU memory, under mpirun with a GPU a rank (or fewer GPUs than ranks, slowly): every type, reduction
 /// and way against additions in rank order on the host, bit for bit; in place, misaligned, registered or not; in graphs
-/// mixed with eager calls. Skips without a GPU.
+/// mixed with eager calls. `hosts`, as the first argument: every rank is told to be on a host of its own. Skips without
+/// a GPU.
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -27,6 +28,7 @@ using flx::test::ranks_;
 int64_t checks = 0;      ///< of this rank: not all receive
 int turn_of_inputs = 0;  ///< equal on all ranks
 int64_t wrong = 0;
+bool on_hosts = false;                ///< ranks are told to be on hosts of their own
 flx::perf::Copies *beside = nullptr;  ///< not null: runs while a collective does
 
 #define MUST_CUDA(call) must((call), #call)
@@ -321,6 +323,8 @@ void check_all(flx_comm_t comm, const Buffers &buffers, const char *setting, boo
     }
     for (const Case &test : cases)
         check(test, comm, buffers, setting);
+    if (on_hosts)
+        return;
     for (const Kind kind : kinds) {
         for (const size_t count : {size_t{100}, size_t{300'000}}) {
             Case test{kind};
@@ -364,6 +368,71 @@ void check_beside_copies(const Buffers &buffers) {
         unsetenv(name);
 }
 
+/// What cannot be captured says so, harms neither the capture nor the communicator, and leaves nobody waiting.
+void check_refused_captures(flx_comm_t comm, const Buffers &buffers) {
+    auto *data = reinterpret_cast<float *>(buffers.recv);
+    cudaGraph_t graph = nullptr;
+    MUST_CUDA(cudaStreamBeginCapture(buffers.stream, cudaStreamCaptureModeThreadLocal));
+    const flx_status_t status =
+        flx_allreduce_on_stream(FLX_IN_PLACE, data, 100, FLX_F32, FLX_SUM, comm, buffers.stream);
+    const std::string sentence = flx_last_error();
+    MUST_CUDA(cudaStreamEndCapture(buffers.stream, &graph));
+    cudaGraphDestroy(graph);
+    ++checks;
+    if (status != FLX_ERR_UNSUPPORTED || sentence.find("graph") == std::string::npos) {
+        ++wrong;
+        fmt::print(stderr, "rank {}: a capture between hosts: {}: {}\n", rank_, static_cast<int>(status), sentence);
+    }
+    check({Kind::allreduce, FLX_F32, FLX_SUM, 1000}, comm, buffers, "after a refused capture");
+}
+
+/// A call returns before what is on its stream is done, and its result is there for what comes later on the stream.
+void check_order(flx_comm_t comm, const Buffers &buffers) {
+    constexpr size_t kCount = 3'000'000;
+    auto *data = reinterpret_cast<int32_t *>(buffers.recv);
+    int32_t *pinned = nullptr;
+    MUST_CUDA(cudaMallocHost(reinterpret_cast<void **>(&pinned), kCount * sizeof(int32_t)));
+    std::fill_n(pinned, kCount, rank_ + 1);
+    int32_t sum = 0;
+    for (int turn = 0; turn < 3; ++turn) {  // each on what the last one left
+        if (turn == 0)
+            MUST_CUDA(cudaMemcpyAsync(data, pinned, kCount * sizeof(int32_t), cudaMemcpyHostToDevice, buffers.stream));
+        must(flx_allreduce_on_stream(FLX_IN_PLACE, data, kCount, FLX_INT32, FLX_SUM, comm, buffers.stream), "order");
+        sum = turn == 0 ? ranks_ * (ranks_ + 1) / 2 : sum * ranks_;
+    }
+    MUST_CUDA(cudaMemcpyAsync(pinned, data, kCount * sizeof(int32_t), cudaMemcpyDeviceToHost, buffers.stream));
+    MUST_CUDA(cudaStreamSynchronize(buffers.stream));
+    ++checks;
+    if (std::vector<int32_t>(pinned, pinned + kCount) != std::vector<int32_t>(kCount, sum) && wrong++ < 5)
+        fmt::print(stderr, "rank {}: calls in a row on a stream: wrong\n", rank_);
+    cudaFreeHost(pinned);
+}
+
+/// Ranks that are told to be on several hosts: GPU memory goes through pinned host memory.
+int run_on_hosts(const Buffers &buffers) {
+    setenv("FLX_STRICT", "1", 1);  // what is compared with adds in rank order
+    for (const char *pinned : {"64M", "1M"}) {
+        setenv("FLX_CUDA_PINNED", pinned, 1);
+        flx_comm_t comm = nullptr;
+        must(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "flx_comm_create");
+        must(flx_register(comm, buffers.recv, buffers.bytes), "flx_register");
+        const double begin = MPI_Wtime();
+        check_all(comm, buffers, pinned, *pinned == '6', *pinned == '6');
+        check_order(comm, buffers);
+        check_refused_captures(comm, buffers);
+        must(flx_deregister(comm, buffers.recv), "flx_deregister");
+        must(flx_comm_free(&comm), "flx_comm_free");
+        if (rank_ == 0)
+            fmt::print("between hosts, {} pinned: {} checks so far, {} wrong, {:.1f} s\n", pinned, checks, wrong,
+                       MPI_Wtime() - begin);
+        std::fflush(stdout);
+    }
+    MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+    if (rank_ == 0)
+        fmt::print("{} checks a rank, {} wrong over all\n", checks, wrong);
+    return wrong == 0 ? 0 : 1;
+}
+
 /// The last rank dies or stops while all run collectives of `bytes`; the others must get an error that names it, and
 /// nothing may stay behind on their GPUs. Prints a line for each rank that saw it so; ci/gpu-test counts them.
 int lose_a_rank(const std::string &how, const Buffers &buffers, size_t bytes) {
@@ -392,7 +461,13 @@ int lose_a_rank(const std::string &how, const Buffers &buffers, size_t bytes) {
     std::_Exit(status == FLX_ERR_PEER && named ? 0 : 1);
 }
 
-int run(const std::vector<std::string> &arguments) {
+int run(const std::vector<std::string> &given) {
+    std::vector<std::string> arguments = given;
+    on_hosts = !arguments.empty() && arguments[0] == "hosts";
+    if (on_hosts) {
+        arguments.erase(arguments.begin());
+        setenv("FLX_HOST_ID", fmt::format("host{}", rank_).c_str(), 1);
+    }
     MPI_Comm host = MPI_COMM_NULL;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
     int place = 0;
@@ -414,6 +489,8 @@ int run(const std::vector<std::string> &arguments) {
     const std::string only = arguments.size() == 2 && arguments[0] == "only" ? arguments[1] : "";
     if (arguments.size() == 2 && only.empty())
         return lose_a_rank(arguments[0], buffers, std::stoul(arguments[1]));
+    if (on_hosts)
+        return run_on_hosts(buffers);
     if (only.empty() || only == "beside copies")
         check_beside_copies(buffers);
     struct Setting {

@@ -1,0 +1,223 @@
+/// Collectives and messages of GPU memory between hosts, under mpirun without a GPU: the host part as it is, over rails
+/// between ranks that are told to be on hosts of their own (or two on each of two), with streams that are host threads.
+/// Every result against a serial reference, while the program calls collectives of its own. `mismatch`: ranks that call
+/// differently all hear so. `kill`: the last rank dies; the others hear who it was.
+#include <mpi.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "api.h"
+#include "calls.h"
+#include "far_host.h"
+#include "host_stream.h"
+
+namespace {
+
+using flx::cuda::Call;
+using flx::cuda::FarLanes;
+using flx::cuda::FarLayout;
+using flx::cuda::Message;
+using flx::testing::Collective;
+using flx::testing::HostStream;
+using flx::testing::TestBuffers;
+using flx::testing::TestCall;
+
+int rank_ = 0;
+int ranks_ = 1;
+int wrong = 0;
+int checks = 0;
+
+void must(bool good, const std::string &what) {
+    if (good)
+        return;
+    std::fprintf(stderr, "rank %d: %s\n", rank_, what.c_str());
+    MPI_Abort(MPI_COMM_WORLD, 3);
+}
+
+void expect(bool good, const std::string &what) {
+    ++checks;
+    if (!good && wrong++ < 5)
+        std::fprintf(stderr, "rank %d: wrong: %s\n", rank_, what.c_str());
+}
+
+/// Of a communicator that reports no trouble of its own.
+class Healthy final : public flx::cuda::Health {
+  public:
+    flx::Status look(int /*awaited*/) override { return {}; }
+    void progress() override {}
+};
+
+struct Gpu {
+    explicit Gpu(flx_comm_t comm, uint64_t budget)
+        : layout(FarLayout::fit(ranks_, budget)), memory(layout.bytes() + 128) {
+        const flx::Status status = flx::FarCommunicator::make(*comm->impl, health, host);
+        must(status.ok(), status.sentence());
+        must(layout.slot_bytes != 0, "too little memory");
+        void *place = memory.data();
+        size_t room = memory.size();
+        lanes = std::make_unique<FarLanes>(*host, rank_, layout,
+                                           static_cast<char *>(std::align(128, layout.bytes(), place, room)));
+    }
+    void close() {
+        while (lanes->busy())
+            std::this_thread::yield();
+        lanes->stop();
+        host->close();
+    }
+    Healthy health;
+    FarLayout layout;
+    std::vector<char> memory;
+    std::unique_ptr<flx::cuda::FarHost> host;
+    std::unique_ptr<FarLanes> lanes;
+};
+
+TestCall random_call(std::mt19937 &random) {
+    const Collective collectives[] = {Collective::allreduce, Collective::reduce_scatter_block,
+                                      Collective::allgather, Collective::bcast,
+                                      Collective::reduce,    Collective::alltoall};
+    TestCall call;
+    call.collective = collectives[random() % 6];
+    const flx_dtype_t types[] = {FLX_INT8, FLX_INT64, FLX_F32, FLX_F64, FLX_F16, FLX_BF16};
+    call.dtype = types[random() % 6];
+    const flx_op_t ops[] = {FLX_SUM, FLX_PROD, FLX_MIN, FLX_MAX};
+    call.op = ops[random() % 4];
+    call.ranks = ranks_;
+    call.root = static_cast<int>(random() % static_cast<unsigned>(ranks_));
+    const size_t sizes[] = {0, 1, 7, 1001, 30'011, 200'003};
+    call.count = sizes[random() % 6] * static_cast<size_t>(ranks_);
+    call.in_place = random() % 2 == 0;
+    call.seed = static_cast<uint32_t>(random());
+    return call;
+}
+
+void check_collectives(flx_comm_t comm, uint64_t budget) {
+    constexpr int kCalls = 60;
+    Gpu gpu(comm, budget);
+    HostStream streams[2];
+    std::mt19937 same(5);
+    std::vector<std::unique_ptr<TestBuffers>> buffers;
+    std::vector<TestCall> made;
+    for (int i = 0; i < kCalls; ++i) {
+        const TestCall call = random_call(same);
+        made.push_back(call);
+        const auto &data = buffers.emplace_back(std::make_unique<TestBuffers>(call, rank_));
+        const void *in = call.collective == Collective::bcast ? data->out() : data->in();
+        const Call given{
+            flx::cuda::kind_of(call.collective), in, data->out(), call.count, call.dtype, call.op, call.root};
+        const flx::Status status = gpu.lanes->enqueue(given, streams[same() % 2]);
+        must(status.ok(), status.sentence());
+        int32_t sum = rank_ + i;  // of the program's own, meanwhile
+        must(flx_allreduce(FLX_IN_PLACE, &sum, 1, FLX_INT32, FLX_SUM, comm) == FLX_SUCCESS, flx_last_error());
+        expect(sum == ranks_ * (ranks_ - 1) / 2 + ranks_ * i, "the program's own sum");
+    }
+    for (HostStream &stream : streams)
+        stream.synchronize();
+    for (size_t i = 0; i < made.size(); ++i) {
+        expect(buffers[i]->result() == flx::testing::result_of(made[i], rank_), made[i].text());
+        expect(buffers[i]->intact(), made[i].text() + ": wrote elsewhere");
+    }
+    expect(gpu.lanes->failure().ok(), gpu.lanes->failure().sentence());
+    gpu.close();
+}
+
+void check_messages(flx_comm_t comm) {
+    constexpr int kRounds = 20;
+    Gpu gpu(comm, uint64_t{2} << 20);
+    const auto length = [](int from, int to, int k) {
+        return static_cast<size_t>(1 + (from * 7 + to * 3 + k * 11) % 4 * (k % 2 == 0 ? 3'001 : 200'011));
+    };
+    const auto value = [](int from, int to, int k, size_t i) {
+        return static_cast<char>(from * 31 + to * 17 + k * 7 + static_cast<int>(i % 113));
+    };
+    std::vector<std::unique_ptr<HostStream>> streams(2 * static_cast<size_t>(ranks_));
+    std::vector<std::vector<char>> memory;
+    std::vector<std::tuple<int, int, size_t>> received;
+    for (int k = 0; k < kRounds; ++k)
+        for (int peer = 0; peer < ranks_; ++peer)
+            for (const bool sends : {true, false}) {
+                if (peer == rank_)
+                    continue;
+                const int from = sends ? rank_ : peer;
+                const int to = sends ? peer : rank_;
+                auto &data = memory.emplace_back(length(from, to, k));
+                for (size_t i = 0; sends && i < data.size(); ++i)
+                    data[i] = value(from, to, k, i);
+                if (!sends)
+                    received.emplace_back(from, k, memory.size() - 1);
+                const Message message{data.data(), data.size(), peer, sends};
+                auto &stream = streams[FarLanes::lane_of(message)];
+                if (stream == nullptr)
+                    stream = std::make_unique<HostStream>();
+                const flx::Status status = gpu.lanes->enqueue(message, *stream);
+                must(status.ok(), status.sentence());
+            }
+    for (const auto &stream : streams)
+        if (stream != nullptr)
+            stream->synchronize();
+    for (const auto &[from, k, index] : received) {
+        bool right = true;
+        for (size_t i = 0; i < memory[index].size(); ++i)
+            right = right && memory[index][i] == value(from, rank_, k, i);
+        expect(right, "a message from rank " + std::to_string(from));
+    }
+    expect(gpu.lanes->failure().ok(), gpu.lanes->failure().sentence());
+    gpu.close();
+}
+
+/// All ranks' streams are let go, with a reason that `part` of a sentence names.
+int check_failure(flx_comm_t comm, const std::string &mode) {
+    const bool kills = mode == "kill";
+    Gpu gpu(comm, uint64_t{1} << 20);
+    HostStream stream;
+    std::vector<float> data(500'000);
+    for (int turn = 0; gpu.lanes->failure().ok() && turn < 200; ++turn) {
+        if (kills && rank_ == ranks_ - 1 && turn == 3)
+            std::raise(SIGKILL);
+        const size_t count = !kills && rank_ == ranks_ - 1 && turn == 3 ? 499'999 : data.size();
+        const Call call{flx::cuda::Kind::allreduce, data.data(), data.data(), count, FLX_F32, FLX_SUM, 0};
+        (void)gpu.lanes->enqueue(call, stream).ok();
+        stream.synchronize();
+    }
+    const flx::Status why = gpu.lanes->failure();
+    const std::string named = kills ? "rank " + std::to_string(ranks_ - 1) + " " : "another collective";
+    const flx_status_t code = kills ? FLX_ERR_PEER : FLX_ERR_MISMATCH;
+    const bool right = why.code() == code && why.sentence().find(named) != std::string::npos;
+    std::printf("%s: rank %d: %s\n", right ? "lost" : "wrong", rank_, why.sentence().c_str());
+    std::fflush(stdout);
+    std::_Exit(right ? 0 : 1);
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);  // without threads: the one that carries pieces out leaves MPI alone
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+    const std::string mode = argc > 1 ? argv[1] : "apart";
+    const int host = mode == "pairs" ? rank_ / 2 : rank_;
+    setenv("FLX_HOST_ID", ("host" + std::to_string(host)).c_str(), 1);
+    setenv("FLX_PROBE_MS", "50", 0);
+    setenv("FLX_DEADLINE", "5", 0);
+    setenv("FLX_STRICT", "1", 1);  // the reference adds in rank order
+    flx_comm_t comm = nullptr;
+    must(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm) == FLX_SUCCESS, flx_last_error());
+    if (mode == "kill" || mode == "mismatch")
+        return check_failure(comm, mode);
+    check_collectives(comm, uint64_t{1} << 20);
+    check_collectives(comm, uint64_t{64} << 20);
+    check_messages(comm);
+    must(flx_comm_free(&comm) == FLX_SUCCESS, flx_last_error());
+    MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank_ == 0)
+        std::printf("%d checks a rank, %d wrong over all\n", checks, wrong);
+    MPI_Finalize();
+    return wrong == 0 ? 0 : 1;
+}
