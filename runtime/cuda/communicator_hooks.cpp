@@ -169,7 +169,7 @@ Status Communicator::end_mail(const DeviceMail &mail) {
 Status Communicator::settle_device(Status status) {
     const bool broken = status.code() == FLX_ERR_PEER || status.code() == FLX_ERR_SYSTEM ||
                         (status.code() == FLX_ERR_MISMATCH && devices_ != nullptr && devices_->failed());
-    return broken ? declare_broken(std::move(status)) : status;
+    return broken ? declare_broken(std::move(status)) : std::move(status);
 }
 
 Status Communicator::post_on_device(std::span<const cuda::Message> messages, CUstream_st *stream, bool blocking,

@@ -132,7 +132,7 @@ void check_messages(flx_comm_t comm) {
     constexpr int kRounds = 20;
     Gpu gpu(comm, uint64_t{2} << 20);
     const auto length = [](int from, int to, int k) {
-        return static_cast<size_t>(1 + (from * 7 + to * 3 + k * 11) % 4 * (k % 2 == 0 ? 3'001 : 200'011));
+        return 1 + static_cast<size_t>((from * 7 + to * 3 + k * 11) % 4) * (k % 2 == 0 ? 3'001 : 200'011);
     };
     const auto value = [](int from, int to, int k, size_t i) {
         return static_cast<char>(from * 31 + to * 17 + k * 7 + static_cast<int>(i % 113));
