@@ -26,6 +26,11 @@ constexpr size_t kMostSideBySide = 16;
 /// A rank that was away for longer says nothing about its links' speed.
 constexpr int64_t kAwayNs = 1'000'000;
 
+/// In one go, not over links.
+bool by_shared_memory(const Choice &choice) {
+    return choice.way != Way::scheduled && choice.way != Way::exchanged;
+}
+
 /// On one rank every collective is a copy of its input.
 void run_alone(const Call &call) {
     const Operation &operation = call.operation;
@@ -142,7 +147,7 @@ struct Communicator::WakeThread {
 Status Communicator::run_now(const Call &call) {
     Decided decided = decide(call);
     Choice &choice = decided.choice;
-    if (choice.way != Way::scheduled && choice.way != Way::exchanged) {
+    if (by_shared_memory(choice)) {
         FLX_TRY(drain());
         Call given = call;
         Operation &operation = given.operation;
@@ -285,13 +290,12 @@ Choice Communicator::choose(const Call &call, bool steps) const {
 
 Communicator::Decided Communicator::decide(const Call &call, const Choice &choice) const {
     const Operation &operation = call.operation;
-    return {operation.count,
-            operation.dtype,
-            operation.op,
-            operation.root,
-            signature_of(call, choice),
-            choice,
-            shown_bytes(call, choice.way)};
+    Decided decided{operation.count, operation.dtype, operation.op, operation.root, 0, choice, 0};
+    if (by_shared_memory(choice)) {  // else prepare() says what is needed
+        decided.signature = signature_of(call, choice);
+        decided.shown = shown_bytes(call, choice.way);
+    }
+    return decided;
 }
 
 const Communicator::Decided &Communicator::decide(const Call &call) {
