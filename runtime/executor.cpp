@@ -30,11 +30,16 @@ constexpr uint32_t kPieceCells = 64;
 constexpr size_t kPieceBytes = 1U << 20;
 
 template <typename T>
-void grow(std::vector<T> &vector, size_t size) {
+void reserve(std::vector<T> &vector, size_t size) {
     if (vector.capacity() < size) {
         Telemetry::count(telemetry().allocations);
         vector.reserve(std::max(size, 2 * vector.capacity()));
     }
+}
+
+template <typename T>
+void grow(std::vector<T> &vector, size_t size) {
+    reserve(vector, size);
     vector.resize(size);
 }
 
@@ -142,6 +147,8 @@ void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, siz
         most_exposed = links_[std::countr_zero(mask)]->max_exposed(step.peer, state.from, state.count);
     state.exposed = most_exposed != 0;
     const auto piece_cells = std::max(kPieceCells, static_cast<uint32_t>(kPieceBytes / cell_bytes));
+    // Room for a share on every link, so that another vector in a later operation allocates nothing.
+    reserve(cursors_, cursors_.size() + (cells / piece_cells + 1) * links_.size());
     for (uint32_t first = 0, piece = 0; first < cells; first += piece) {
         piece = cells - first < piece_cells + piece_cells / 2 ? cells - first : piece_cells;
         const int count = cutter.next(first, piece, slices);
@@ -153,7 +160,7 @@ void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, siz
                                      ? most_exposed
                                      : std::min(link.good_chunk_to(step.peer, share), link.max_chunk());
             const auto chunk_cells = std::max<uint32_t>(1, static_cast<uint32_t>(chunk / cell_bytes));
-            append(cursors_, Cursor{slice.link, slice.offset, slice.offset + slice.count, chunk_cells});
+            cursors_.push_back({slice.link, slice.offset, slice.offset + slice.count, chunk_cells});
             link_mask_ |= 1U << slice.link;
             lane(step.peer, slice.link).left += elements(state, slice.offset, slice.count) * element_bytes_;
             if (link.kind() == LinkKind::rail && router_.may_move_cells()) {

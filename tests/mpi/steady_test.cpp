@@ -119,18 +119,32 @@ bool run_all(Buffers &buffers, flx_comm_t comm, int repetitions) {
 void expect_steady(const Comm &comm, bool count_malloc, int repetitions, bool shared = false) {
     Buffers buffers(world_size(), shared);
     ASSERT_TRUE(run_all(buffers, comm, 10)) << flx_last_error();
-    const flx_counters_t before = counters();
-    counted = 0;
-    counting = true;
-    const bool worked = run_all(buffers, comm, repetitions);
-    counting = false;
-    ASSERT_TRUE(worked) << flx_last_error();
-    const flx_counters_t after = counters();
-    EXPECT_EQ(after.operations - before.operations, repetitions * kCounts.size() * kCollectives);
+    // Between hosts a network that changes, and the tests' one does beside other programs, may ask for something once:
+    // an algorithm that was not used before, room for more chunks that wait. What each repetition asks for shows in
+    // every one of these looks. Ranks see different ones, so all take all of them.
+    const int looks = world_hosts() == 1 ? 1 : 4;
+    flx_counters_t before{};
+    flx_counters_t after{};
+    bool steady = false;
+    for (int look = 0; look < looks; ++look) {
+        const flx_counters_t from = counters();
+        counted = 0;
+        counting = true;
+        const bool worked = run_all(buffers, comm, repetitions / looks);
+        counting = false;
+        ASSERT_TRUE(worked) << flx_last_error();
+        const flx_counters_t to = counters();
+        EXPECT_EQ(to.operations - from.operations, repetitions / looks * kCounts.size() * kCollectives);
+        EXPECT_TRUE(!count_malloc || counted == 0) << counted << " calls of malloc and its like";
+        if (steady)
+            continue;
+        before = from;
+        after = to;
+        steady = to.allocations == from.allocations && to.registrations == from.registrations && to.locks == from.locks;
+    }
     EXPECT_EQ(after.allocations, before.allocations);
     EXPECT_EQ(after.registrations, before.registrations);
     EXPECT_EQ(after.locks, before.locks);
-    EXPECT_TRUE(!count_malloc || counted == 0) << counted << " calls of malloc and its like";
 }
 
 TEST(Steady, CountingSeesAllocations) {
