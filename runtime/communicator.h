@@ -291,7 +291,7 @@ class Communicator final : private Router, private Watch {
     void forget_decided() { decided_.fill({}); }
     [[nodiscard]] uint32_t signature_of(const Call &call, const Choice &choice) const;
     Pending &acquire();
-    Status prepare(Pending &pending, const Call &call, const Choice &choice);
+    Status prepare(Pending &pending, const Call &call, const Decided &decided);
     void submit(Pending &pending);
     Executor &idle_executor();
     [[nodiscard]] bool may_begin(const Pending &pending) const;

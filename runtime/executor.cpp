@@ -137,48 +137,58 @@ void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, siz
     append(active_, index);
     if (step.kind != StepKind::send)
         return;
-    // A block is cut piece by piece, so that all links go through it from its beginning to its end: ranks that send on
-    // what they receive, by vectors of their own, would else wait for the far ends of long slices.
-    std::array<Slice, kMaxLinks> slices{};
     const PartitionVector &vector = router_.vector(step.peer, vector_bytes, step.phase);
-    PieceCutter cutter(vector);
     size_t most_exposed = 0;
     for (uint32_t mask = exchange_ != nullptr ? memory_links_ : 0; mask != 0; mask &= mask - 1)
         most_exposed = links_[std::countr_zero(mask)]->max_exposed(step.peer, state.from, state.count);
     state.exposed = most_exposed != 0;
-    const auto piece_cells = std::max(kPieceCells, static_cast<uint32_t>(kPieceBytes / cell_bytes));
-    // Room for a share on every link, so that another vector in a later operation allocates nothing.
-    reserve(cursors_, cursors_.size() + (cells / piece_cells + 1) * links_.size());
-    for (uint32_t first = 0, piece = 0; first < cells; first += piece) {
-        piece = cells - first < piece_cells + piece_cells / 2 ? cells - first : piece_cells;
-        const int count = cutter.next(first, piece, slices);
-        for (int s = 0; s < count; ++s) {
-            const Slice &slice = slices[s];
-            Link &link = *links_[slice.link];
+    const auto add = [&](const Slice &slice) {
+        Link &link = *links_[slice.link];
+        uint32_t chunk_cells = 1;
+        if (slice.count > 1) {
             const auto share = static_cast<size_t>(vector.share(slice.link) * cells) * cell_bytes;
             const size_t chunk = state.exposed && link.kind() == LinkKind::shm
                                      ? most_exposed
                                      : std::min(link.good_chunk_to(step.peer, share), link.max_chunk());
-            const auto chunk_cells = std::max<uint32_t>(1, static_cast<uint32_t>(chunk / cell_bytes));
-            cursors_.push_back({slice.link, slice.offset, slice.offset + slice.count, chunk_cells});
-            link_mask_ |= 1U << slice.link;
-            lane(step.peer, slice.link).left += elements(state, slice.offset, slice.count) * element_bytes_;
-            if (link.kind() == LinkKind::rail && router_.may_move_cells()) {
-                Side &side = sides_[step.peer];
-                Lane &lane = this->lane(step.peer, slice.link);
-                if ((side.sharing >> slice.link & 1) == 0)
-                    side.believed += lane.believed = router_.rate(slice.link, step.peer);
-                side.sharing |= 1U << slice.link;
-                side.bytes += elements(state, slice.offset, slice.count) * element_bytes_;
-                lane.before = link.unacknowledged(step.peer);
-            }
+            chunk_cells = std::max<uint32_t>(1, static_cast<uint32_t>(chunk / cell_bytes));
+        }
+        cursors_.push_back({slice.link, slice.offset, slice.offset + slice.count, chunk_cells});
+        link_mask_ |= 1U << slice.link;
+        const size_t bytes = elements(state, slice.offset, slice.count) * element_bytes_;
+        Lane &lane = this->lane(step.peer, slice.link);
+        lane.left += bytes;
+        if (link.kind() == LinkKind::rail && router_.may_move_cells()) {
+            Side &side = sides_[step.peer];
+            if ((side.sharing >> slice.link & 1) == 0)
+                side.believed += lane.believed = router_.rate(slice.link, step.peer);
+            side.sharing |= 1U << slice.link;
+            side.bytes += bytes;
+            lane.before = link.unacknowledged(step.peer);
+        }
+    };
+    const auto piece_cells = std::max(kPieceCells, static_cast<uint32_t>(kPieceBytes / cell_bytes));
+    // Room for a share on every link, so that another vector in a later operation allocates nothing.
+    reserve(cursors_, cursors_.size() + (cells / piece_cells + 1) * links_.size());
+    if (const int only = vector.only(); only >= 0 && cells < piece_cells + piece_cells / 2) {
+        add({only, 0, cells});
+    } else {
+        // A block is cut piece by piece, so that all links go through it from its beginning to its end: ranks that send
+        // on what they receive, by vectors of their own, would else wait for the far ends of long slices.
+        std::array<Slice, kMaxLinks> slices{};
+        PieceCutter cutter(vector);
+        for (uint32_t first = 0, piece = 0; first < cells; first += piece) {
+            piece = cells - first < piece_cells + piece_cells / 2 ? cells - first : piece_cells;
+            const int count = cutter.next(first, piece, slices);
+            for (int s = 0; s < count; ++s)
+                add(slices[s]);
         }
     }
     state.cursors = static_cast<uint32_t>(cursors_.size()) - state.first_cursor;
     const uint32_t takers = router_.takers(step.peer, vector_bytes);
     sides_[step.peer].sharing |= takers;
     link_mask_ |= takers;
-    movable_ = movable_ || std::popcount(sides_[step.peer].sharing) > 1;
+    const uint32_t sharing = sides_[step.peer].sharing;
+    movable_ = movable_ || (sharing & (sharing - 1)) != 0;  // two or more
 }
 
 Status Executor::prepare(const Operation &operation, const Plan &plan, const Blocks &blocks) {

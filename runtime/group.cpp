@@ -100,7 +100,7 @@ Status Communicator::begin_sums(std::vector<Pending *> &begun) {
         if (done)
             pending.operation = call.operation;
         else
-            FLX_TRY(prepare(pending, call, choose(call, true)));
+            FLX_TRY(prepare(pending, call, decide(call, choose(call, true))));
         pending.done = done;
         if (!done)
             submit(pending);

@@ -172,7 +172,7 @@ Status Communicator::run_now(const Call &call) {
         if (!std::exchange(left_to_steps_, false))
             return status;
         shared_sent_ -= decided.shown;
-        choice = choose(call, true);
+        decided = decide(call, choose(call, true));
     }
     uint32_t carried = 0;
     const bool rooted =
@@ -180,7 +180,7 @@ Status Communicator::run_now(const Call &call) {
     if (rooted && carry_rooted(call, carried))
         return {};
     Pending &pending = acquire();
-    Status status = prepare(pending, call, choice);
+    Status status = prepare(pending, call, decided);
     for (uint32_t step = 0; step < carried && status.ok(); ++step)
         pending.exchange.mark_done(step);
     if (status.ok() && !carry_at_once(pending, true)) {
@@ -201,7 +201,7 @@ Status Communicator::issue(const Call &given, Pending *&result) {
     const Call call = scaled(given, pending);
     Status status = prelude(call, done);
     if (status.ok() && !done)
-        status = prepare(pending, call, choose(call, true));
+        status = prepare(pending, call, decide(call, choose(call, true)));
     if (!status.ok() || done || carry_at_once(pending, false)) {
         recycle(pending);
         return status;
@@ -290,11 +290,10 @@ Choice Communicator::choose(const Call &call, bool steps) const {
 
 Communicator::Decided Communicator::decide(const Call &call, const Choice &choice) const {
     const Operation &operation = call.operation;
-    Decided decided{operation.count, operation.dtype, operation.op, operation.root, 0, choice, 0};
-    if (by_shared_memory(choice)) {  // else prepare() says what is needed
-        decided.signature = signature_of(call, choice);
+    Decided decided{
+        operation.count, operation.dtype, operation.op, operation.root, signature_of(call, choice), choice, 0};
+    if (by_shared_memory(choice))
         decided.shown = shown_bytes(call, choice.way);
-    }
     return decided;
 }
 
@@ -332,12 +331,13 @@ void Communicator::recycle(Pending &pending) {
 }
 
 /// Everything that can be said before it begins. Collectives get their numbers in submit().
-Status Communicator::prepare(Pending &pending, const Call &call, const Choice &choice) {
+Status Communicator::prepare(Pending &pending, const Call &call, const Decided &decided) {
+    const Choice &choice = decided.choice;
     pending.operation = call.operation;
     pending.choice = choice;
     pending.blocks = call.blocks;
     pending.bytes = call.operation.count * size_of(call.operation.dtype);
-    pending.operation.signature = signature_of(call, choice);
+    pending.operation.signature = decided.signature;
     Operation &operation = pending.operation;
     if (choice.way == Way::scheduled)
         pending.plan = &planner_->plan(operation.collective, choice, operation.root);
@@ -413,7 +413,6 @@ Status Communicator::begin_ready(bool &moved) {
         if (rails_ != nullptr)
             look_at_links(pending.plan != nullptr ? pending.plan->peers() : pending.exchange.peers());
         pending.executor = &idle_executor();
-        pending.began_ns = learns_ ? now_ns() : 0;
         running_.push_back(&pending);
         for (Pending *each : running_)
             each->alone = each->alone && running_.size() == 1;
@@ -421,6 +420,8 @@ Status Communicator::begin_ready(bool &moved) {
             FLX_TRY(pending.executor->start(pending.operation, *pending.plan, pending.blocks));
         else
             FLX_TRY(begin_exchange(pending));
+        // Nothing is learnt from the time of brief ones, and a clock takes them some of it.
+        pending.began_ns = learns_ && !pending.executor->brief() ? now_ns() : 0;
     }
     queue_.resize(kept);
     return {};

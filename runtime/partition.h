@@ -21,6 +21,13 @@ struct PartitionVector {
     int links = 0;
 
     [[nodiscard]] double share(int link) const { return static_cast<double>(weight[link]) / kWhole; }
+    /// The link that has everything; -1 where none has.
+    [[nodiscard]] int only() const {
+        for (int link = 0; link < links; ++link)
+            if (weight[link] != 0)
+                return weight[link] == kWhole ? link : -1;
+        return -1;
+    }
     friend bool operator==(const PartitionVector &, const PartitionVector &) = default;
 };
 

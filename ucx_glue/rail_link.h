@@ -73,13 +73,13 @@ class RailLink final : public Link {
     /// A chunk that was sent here lost its connection; and one is done, wherever.
     void went_astray() { ++astray_; }
     void finished(Outgoing *chunk);
+    /// Chunks that were copied are acknowledged when it suits, and say nothing of the rail's pace.
+    [[nodiscard]] static bool paced(const Outgoing &chunk) { return chunk.copy == nullptr; }
     /// Everything that the link holds of the rail's, one after another; null when nothing is left.
     Inbound *take_inbound();
     Outgoing *take_finished();
 
   private:
-    /// Chunks that were copied are acknowledged when it suits, and say nothing of the rail's pace.
-    [[nodiscard]] static bool paced(const Outgoing &chunk) { return chunk.copy == nullptr; }
     void ended(const Outgoing &chunk);
     /// Bytes that may be unacknowledged towards `rank`: a little time's worth of what it delivers there, so that a slow
     /// rail holds little that could go another way.

@@ -272,7 +272,7 @@ void Rail::chunk_sent(void *request, ucs_status_t status, void *data) {
 void Rail::acknowledged(Peer &peer, const uint32_t *numbers, size_t count) {
     if (count == 0)
         return;
-    int64_t now = now_ns();
+    int64_t now = 0;  // read where a chunk's pace is measured
     for (size_t i = 0; i < count; ++i) {
         uint32_t index = numbers[i] & kIndexMask;
         if (index >= outgoing_.all().size())
@@ -281,6 +281,8 @@ void Rail::acknowledged(Peer &peer, const uint32_t *numbers, size_t count) {
         if (!chunk.used || chunk.acknowledged || chunk.wire.number != numbers[i] || chunk.peer != &peer)
             continue;
         chunk.acknowledged = true;
+        if (now == 0 && chunk.link != nullptr && RailLink::paced(chunk))
+            now = now_ns();
         finish_if_done(&chunk, now);
     }
 }
