@@ -145,6 +145,8 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] Status usable() const { return broken_.ok() ? Status() : why_broken(); }
     [[nodiscard]] const std::vector<LinkSlot> &links() const { return links_; }
     [[nodiscard]] const std::vector<Member> &members() const { return members_; }
+    /// As cuda::Health::look.
+    [[nodiscard]] Status look_at_ranks(int awaited);
     [[nodiscard]] int hosts() const { return hosts_; }
     /// Payload that this rank's operations put on a link, to all peers together.
     [[nodiscard]] LinkCounters counters(int index) const;

@@ -55,32 +55,33 @@ uint64_t system_process() {
 
 }  // namespace
 
-/// Reads only what does not change, or is made for several threads.
 class Communicator::DeviceHealth final : public cuda::Health {
   public:
     explicit DeviceHealth(Communicator &comm) : comm_(comm) {}
 
-    Status look(int awaited) override {
-        Status why;
-        if ((comm_.board_ != nullptr && comm_.board_->read(why)) ||
-            comm_.process_->liveness().told_broken(comm_.id_, why))
-            return why;
-        for (int peer = 0; peer < comm_.size_; ++peer)
-            if (peer != comm_.rank_ && comm_.segment_ && !comm_.segment_->alive(comm_.members_[peer].local))
-                return fail(FLX_ERR_PEER, "{} died while GPUs of its communicator were in use", comm_.describe(peer));
-        if (awaited < 0 || awaited >= comm_.size_ || awaited == comm_.rank_)
-            return {};
-        // A kernel of this rank waits: its peer may compute, but its process answers, unless it was stopped.
-        const PeerReport report = comm_.ask(awaited);
-        if (static_cast<double>(report.silent_ns) > comm_.deadline_s_ * 1e9)
-            return comm_.silent(awaited, report, "a collective on GPUs");
-        return {};
-    }
+    Status look(int awaited) override { return comm_.look_at_ranks(awaited); }
     void progress() override { comm_.progress(); }
 
   private:
     Communicator &comm_;
 };
+
+/// Reads only what does not change, or is made for several threads.
+Status Communicator::look_at_ranks(int awaited) {
+    Status why;
+    if ((board_ != nullptr && board_->read(why)) || process_->liveness().told_broken(id_, why))
+        return why;
+    for (int peer = 0; peer < size_; ++peer)
+        if (peer != rank_ && members_[peer].host == host_ && segment_ && !segment_->alive(members_[peer].local))
+            return fail(FLX_ERR_PEER, "{} died while GPUs of its communicator were in use", describe(peer));
+    if (awaited < 0 || awaited >= size_ || awaited == rank_)
+        return {};
+    // A kernel of this rank waits: its peer may compute, but its process answers, unless it was stopped.
+    const PeerReport report = ask(awaited);
+    if (static_cast<double>(report.silent_ns) > deadline_s_ * 1e9)
+        return silent(awaited, report, "a collective on GPUs");
+    return {};
+}
 
 /// Collective.
 Status Communicator::open_devices() {

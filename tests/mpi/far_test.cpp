@@ -48,16 +48,20 @@ void expect(bool good, const std::string &what) {
         std::fprintf(stderr, "rank %d: wrong: %s\n", rank_, what.c_str());
 }
 
-/// Of a communicator that reports no trouble of its own.
-class Healthy final : public flx::cuda::Health {
+/// The program's communicator's, as on GPUs.
+class CommunicatorHealth final : public flx::cuda::Health {
   public:
-    flx::Status look(int /*awaited*/) override { return {}; }
+    explicit CommunicatorHealth(flx_comm_t comm) : comm_(comm) {}
+    flx::Status look(int awaited) override { return comm_->impl->look_at_ranks(awaited); }
     void progress() override {}
+
+  private:
+    flx_comm_t comm_;
 };
 
 struct Gpu {
     explicit Gpu(flx_comm_t comm, uint64_t budget)
-        : layout(FarLayout::fit(ranks_, budget)), memory(layout.bytes() + 128) {
+        : health(comm), layout(FarLayout::fit(ranks_, budget)), memory(layout.bytes() + 128) {
         const flx::Status status = flx::FarCommunicator::make(*comm->impl, health, host);
         must(status.ok(), status.sentence());
         must(layout.slot_bytes != 0, "too little memory");
@@ -72,7 +76,7 @@ struct Gpu {
         lanes->stop();
         host->close();
     }
-    Healthy health;
+    CommunicatorHealth health;
     FarLayout layout;
     std::vector<char> memory;
     std::unique_ptr<flx::cuda::FarHost> host;
