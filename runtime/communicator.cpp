@@ -161,7 +161,7 @@ Status Communicator::settle(Waiter &waiter) {
 }
 
 Status Communicator::run_fused(const Call &call, Waiter &waiter) {
-    const auto [collective, in, out, count, dtype, op, root, sequence, signature] = call.operation;
+    const auto [collective, in, out, count, dtype, op, root, sequence, signature, divisor] = call.operation;
     const size_t bytes = count * size_of(dtype);
     const size_t block = count / size_;
     switch (collective) {

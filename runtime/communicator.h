@@ -145,8 +145,12 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] Status usable() const { return broken_.ok() ? Status() : why_broken(); }
     [[nodiscard]] const std::vector<LinkSlot> &links() const { return links_; }
     [[nodiscard]] const std::vector<Member> &members() const { return members_; }
+    /// What sentences call ranks, where the program knows them by other numbers.
+    void name_ranks(std::vector<int> names) { names_ = std::move(names); }
     /// As cuda::Health::look.
     [[nodiscard]] Status look_at_ranks(int awaited);
+    /// Whether this rank or another has said that the communicator is broken. Any thread.
+    [[nodiscard]] bool told_broken(Status &why) const;
     [[nodiscard]] int hosts() const { return hosts_; }
     /// Payload that this rank's operations put on a link, to all peers together.
     [[nodiscard]] LinkCounters counters(int index) const;
@@ -206,6 +210,7 @@ class Communicator final : private Router, private Watch {
     // GPUs (cuda/communicator_hooks.cpp).
     class DeviceHealth;
     Status open_devices();
+    std::string why_no_tiers(cuda::Tiers &tiers) const;
     Status open_devices_in_use();
     void close_devices();
     struct DeviceMail {
@@ -357,6 +362,7 @@ class Communicator final : private Router, private Watch {
     uint32_t id_ = 0;
     ucx::Rails *rails_ = nullptr;  ///< the process's; null where this communicator uses none
     std::vector<Member> members_;
+    std::vector<int> names_;                 ///< empty: ranks are called by their numbers
     std::vector<std::string> device_texts_;  ///< by rank, from meeting until rails are planned
 
     std::unique_ptr<shm::Segment> segment_;

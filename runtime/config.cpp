@@ -37,6 +37,9 @@ constexpr std::array kKnobs = {
          "most that a GPU sends to all others in packets and lines that carry their own flags"},
     Knob{"FLX_CUDA_STAGING", KnobType::size, "256M", 8 * kMiB, 64 * kGiB, "", "",
          "memory of each GPU that peers write into"},
+    Knob{"FLX_CUDA_TIERS", KnobType::choice, "auto", 0, 0, "auto|on|off", "",
+         "GPU memory between hosts: on: by NVLink within each host, and only what is left between them; off: all of it "
+         "through host memory; auto: whichever is quicker for the size"},
     Knob{"FLX_DEADLINE", KnobType::real, "30", 0.1, 86400, "", "seconds",
          "silence of a dead peer, or stalled bytes, become an error after this"},
     Knob{"FLX_FROZEN", KnobType::integer, "0", 0, 1, "", "",

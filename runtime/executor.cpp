@@ -439,7 +439,7 @@ void Executor::apply(uint32_t index, uint32_t first, uint32_t cells, const std::
         const std::byte *right = step.received_first ? from : data;
         reduce_pair(operation_->dtype, operation_->op, to, left, right, count);
         if (step.finish && operation_->op == FLX_AVG)
-            divide(operation_->dtype, to, count, size_);
+            divide(operation_->dtype, to, count, divisor());
     }
     mark(index, first, cells);
 }
@@ -787,7 +787,7 @@ bool Executor::advance_gather(uint32_t index) {
         // Stores stay in the cache: what was reduced is sent on next.
         reduce_many(operation_->dtype, operation_->op, state.to + offset, sources_.data(),
                     static_cast<int>(schedule.group.size()), elements(state, cell, run),
-                    step.finish && operation_->op == FLX_AVG ? size_ : 1, false);
+                    step.finish && operation_->op == FLX_AVG ? divisor() : 1, false);
         for (const int peer : schedule.group)
             if (peer != rank_ && trace_ != nullptr)
                 note_cells(TraceKind::uses, *held_cell(peer, index, cell), cell, run);

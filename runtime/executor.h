@@ -197,6 +197,7 @@ class Executor {
     [[nodiscard]] uint32_t ready(const algorithms::Step &step, uint32_t first, uint32_t limit) const;
     void mark(uint32_t index, uint32_t first, uint32_t cells);
     [[nodiscard]] size_t elements(const State &state, uint32_t first, uint32_t cells) const;
+    [[nodiscard]] int divisor() const { return operation_->divisor != 0 ? operation_->divisor : size_; }
     void note(TraceKind kind, int link, int peer, const ChunkHeader &header) {
         if (trace_ != nullptr && noted_ && (header.sequence & kPairwise) == 0) [[unlikely]]
             trace_->note(kind, link, peer, header);

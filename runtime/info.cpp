@@ -84,9 +84,11 @@ void report_devices(const Communicator &comm, std::vector<std::string> &lines) {
         const std::string &why = cuda::why_none();
         lines.push_back(fmt::format("  not used: {}", why.empty() ? "no collective on GPU memory was called" : why));
         if (comm.hosts() > 1)
-            lines.push_back(fmt::format(
-                "  between hosts GPU memory goes through pinned host memory (FLX_CUDA_PINNED={}) and the links above",
-                comm.config().value("FLX_CUDA_PINNED")));
+            lines.push_back(
+                fmt::format("  between hosts GPU memory goes through pinned host memory (FLX_CUDA_PINNED={}) and the "
+                            "links above, within "
+                            "them by NVLink where hosts have as many ranks (FLX_CUDA_TIERS={})",
+                            comm.config().value("FLX_CUDA_PINNED"), comm.config().value("FLX_CUDA_TIERS")));
         return;
     }
     indent(lines, comm.devices()->report());

@@ -21,6 +21,7 @@ struct Operation {
     int root = 0;
     uint64_t sequence = 0;   ///< within the communicator
     uint32_t signature = 0;  ///< hash of all that must be equal on all ranks
+    int divisor = 0;         ///< of averages; 0: as many as ranks
 };
 
 /// Where blocks lie that are not of equal length: elements of each rank's block, and its offset.

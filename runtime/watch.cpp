@@ -51,14 +51,19 @@ bool Communicator::doze() {
 }
 
 std::string Communicator::describe(int rank) const {
-    return fmt::format("rank {} (pid {} on {})", rank, members_[rank].pid, members_[rank].hostname);
+    return fmt::format("rank {} (pid {} on {})", names_.empty() ? rank : names_[rank], members_[rank].pid,
+                       members_[rank].hostname);
 }
 
 /// What a rank that gave up has said, if one did.
 Status Communicator::hear() {
     Status why;
-    told_ = (board_ != nullptr && board_->read(why)) || process_->liveness().told_broken(id_, why);
+    told_ = told_broken(why);
     return why;
+}
+
+bool Communicator::told_broken(Status &why) const {
+    return (board_ != nullptr && board_->read(why)) || process_->liveness().told_broken(id_, why);
 }
 
 Status Communicator::died(int rank, const std::string &what) {

@@ -133,11 +133,11 @@ std::string Communicator::agreed_knobs() const {
     // A rank that sends on a link must find the others listening there, so links and forced shares are among them.
     return fmt::format(
         "FLX_ALGORITHM={} FLX_STRICT={} FLX_CHECK={} FLX_FUSED_BYTES={} FLX_SHM_BYTES={} FLX_LINKS={} FLX_PARTITION={} "
-        "FLX_PROBE_MS={} FLX_LEND={} FLX_LEND_CHUNKS={}",
+        "FLX_PROBE_MS={} FLX_LEND={} FLX_LEND_CHUNKS={} FLX_CUDA_TIERS={}",
         config_.text("FLX_ALGORITHM"), config_.integer("FLX_STRICT"), config_.integer("FLX_CHECK"),
         config_.size("FLX_FUSED_BYTES"), config_.size("FLX_SHM_BYTES"), config_.text("FLX_LINKS"),
         config_.text("FLX_PARTITION"), config_.integer("FLX_PROBE_MS"), config_.text("FLX_LEND"),
-        config_.integer("FLX_LEND_CHUNKS"));
+        config_.integer("FLX_LEND_CHUNKS"), config_.text("FLX_CUDA_TIERS"));
 }
 
 Status Communicator::meet() {

@@ -38,7 +38,8 @@ bool captures(CUstream_st * /*stream*/) {
     return false;
 }
 
-Status Group::make_far(Bootstrap & /*bootstrap*/, const Config & /*config*/, std::unique_ptr<FarHost> /*host*/,
+Status Group::make_far(Bootstrap & /*bootstrap*/, const Config & /*config*/, uint64_t /*process*/,
+                       const Tiers & /*tiers*/, const std::string & /*why_flat*/, std::unique_ptr<FarHost> /*host*/,
                        Health & /*health*/, std::unique_ptr<Group> & /*result*/) {
     return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
 }

@@ -69,7 +69,7 @@ class Communicator::DeviceHealth final : public cuda::Health {
 /// Reads only what does not change, or is made for several threads.
 Status Communicator::look_at_ranks(int awaited) {
     Status why;
-    if ((board_ != nullptr && board_->read(why)) || process_->liveness().told_broken(id_, why))
+    if (told_broken(why))
         return why;
     for (int peer = 0; peer < size_; ++peer)
         if (peer != rank_ && members_[peer].host == host_ && segment_ && !segment_->alive(members_[peer].local))
@@ -83,6 +83,18 @@ Status Communicator::look_at_ranks(int awaited) {
     return {};
 }
 
+/// Empty: `tiers` are what they are. Equal on all ranks.
+std::string Communicator::why_no_tiers(cuda::Tiers &tiers) const {
+    if (config_.text("FLX_CUDA_TIERS") == "off")
+        return "FLX_CUDA_TIERS is off";
+    if (config_.integer("FLX_STRICT") != 0)
+        return "FLX_STRICT is 1: sums are added in rank order";
+    std::vector<int> hosts;
+    for (const Member &member : members_)
+        hosts.push_back(member.host);
+    return cuda::find_tiers(hosts, rank_, tiers);
+}
+
 /// Collective.
 Status Communicator::open_devices() {
     if (device_health_ == nullptr)
@@ -92,9 +104,12 @@ Status Communicator::open_devices() {
         if (!cuda::why_none().empty())
             status = fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", cuda::why_none());
         FLX_TRY(agree(*bootstrap_, std::move(status)));
+        cuda::Tiers tiers;
+        const std::string why_flat = why_no_tiers(tiers);
         std::unique_ptr<cuda::FarHost> host;
-        FLX_TRY(FarCommunicator::make(*this, *device_health_, host));
-        return cuda::Group::make_far(*bootstrap_, config_, std::move(host), *device_health_, devices_);
+        FLX_TRY(FarCommunicator::make(*this, *device_health_, tiers, host));
+        return cuda::Group::make_far(*bootstrap_, config_, system_process(), tiers, why_flat, std::move(host),
+                                     *device_health_, devices_);
     }
     return cuda::Group::make(*bootstrap_, config_, system_process(), *device_health_, devices_);
 }

@@ -30,11 +30,12 @@ uint64_t least_far_slot(int ranks) {
     return 2 * aligned(kWidest * static_cast<uint64_t>(ranks));
 }
 
-FarCut cut_far(const Call &call, int ranks, uint64_t slot_bytes) {
+FarCut cut_far(const Call &call, int ranks, uint64_t slot_bytes, uint64_t apart) {
     FarCut cut;
     cut.element = size_of(call.dtype);
     cut.blocks = has_blocks(call.kind) ? static_cast<uint32_t>(ranks) : 1;
     cut.part = call.count / cut.blocks;
+    cut.apart = apart == 0 ? cut.part : apart;
     const uint64_t room = slot_bytes / vectors(call.kind) / kRow * kRow;
     const uint64_t wanted = std::max(call.count * cut.element / kPieces, kLeastPiece);
     const uint64_t row = cut.element * cut.blocks;
@@ -64,7 +65,7 @@ void far_copies(const Call &call, const FarCut &cut, int rank, int ranks, uint32
     const uint64_t begin = piece * cut.step * cut.element;
     auto *from = static_cast<char *>(const_cast<void *>(call.in)) + begin;
     char *to = static_cast<char *>(call.out) + begin;
-    const uint64_t apart = cut.part * cut.element;
+    const uint64_t apart = cut.apart * cut.element;
     const auto rows = [&](char *device, std::vector<FarCopy> &copies, uint64_t at) {
         for (int block = 0; block < ranks; ++block)
             copies.push_back({device + block * apart, at + block * length, length});

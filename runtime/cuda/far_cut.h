@@ -11,10 +11,11 @@
 
 namespace flx::cuda {
 
-/// A piece is `step` elements of each of `blocks`, which lie `part` elements apart in the vector.
+/// A piece is `step` elements of each of `blocks`, of `part` elements each.
 struct FarCut {
     uint64_t element = 1;  ///< bytes
     uint64_t part = 0;
+    uint64_t apart = 0;  ///< elements from block to block in the GPU's memory
     uint64_t step = 1;
     uint32_t blocks = 1;  ///< one, or one a rank
 
@@ -28,8 +29,8 @@ struct FarCut {
 
 /// At least this much, so that a piece of every collective has at least one element of any type.
 uint64_t least_far_slot(int ranks);
-/// `slot_bytes`: of a slot, at least least_far_slot().
-FarCut cut_far(const Call &call, int ranks, uint64_t slot_bytes);
+/// `slot_bytes`: of a slot, at least least_far_slot(). `apart`: as FarCut; 0: blocks lie side by side.
+FarCut cut_far(const Call &call, int ranks, uint64_t slot_bytes, uint64_t apart = 0);
 
 /// Bytes that go from a GPU's memory to a slot, or back.
 struct FarCopy {

@@ -82,14 +82,6 @@ bool captures(CUstream_st *stream) {
     return !known || state != cudaStreamCaptureStatusNone;
 }
 
-Status Group::make_far(Bootstrap &bootstrap, const Config &config, std::unique_ptr<FarHost> host, Health &health,
-                       std::unique_ptr<Group> &result) {
-    auto made = std::make_unique<FarGroup>(bootstrap, std::move(host), health);
-    FLX_TRY(made->make(config));
-    result = std::move(made);
-    return {};
-}
-
 Status FarGroup::make(const Config &config) {
     rank_ = bootstrap_.rank();
     ranks_ = bootstrap_.size();
@@ -101,7 +93,7 @@ Status FarGroup::make(const Config &config) {
             return fail(FLX_ERR_CONFIG, "rank 0 has FLX_CUDA_PINNED={}, rank {} has {}; it must be equal on all ranks",
                         all[0], rank, all[rank]);
     FLX_TRY(agree(bootstrap_, allocate(config)));
-    lanes_ = std::make_unique<FarLanes>(*host_, rank_, layout_, memory_);
+    lanes_ = std::make_unique<FarLanes>(*host_, rank_, layout_, memory_, tiers_);
     return {};
 }
 
@@ -149,11 +141,15 @@ FarGroup::~FarGroup() {
     cudaGetLastError();
 }
 
-void FarGroup::close() {
+void FarGroup::drain() {
     while (lanes_->busy()) {
         health_.progress();
         sched_yield();
     }
+}
+
+void FarGroup::close() {
+    drain();
     const CurrentDevice current(device_);
     cudaDeviceSynchronize();
     if (lanes_->failure().ok()) {
@@ -162,19 +158,31 @@ void FarGroup::close() {
     }
 }
 
-Status FarGroup::enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> /*shown*/) {
+Status FarGroup::failure() const {
+    FLX_TRY(lanes_->failure());
+    return host_->told();
+}
+
+Status FarGroup::ready(CUstream_st *stream) const {
+    FLX_TRY(lanes_->failure());
+    const CurrentDevice current(device_);
+    return check_not_captured(stream);
+}
+
+Status FarGroup::enqueue(const Call &call, CUstream_st *stream) {
     FLX_TRY(lanes_->failure());
     if (call.count == 0)
         return {};
+    FLX_TRY(ready(stream));
     const CurrentDevice current(device_);
-    FLX_TRY(check_not_captured(stream));
     CudaStream lane(stream);
     return lanes_->enqueue(call, lane);
 }
 
-Status FarGroup::run(const Call &call) {
-    FLX_TRY(enqueue(call, stream_, {}));
-    return finish();
+Status FarGroup::enqueue_across(const Call &call, uint64_t apart, CUstream_st *stream) {
+    const CurrentDevice current(device_);
+    CudaStream lane(stream);
+    return lanes_->enqueue_across(call, apart, lane);
 }
 
 Status FarGroup::finish() {
@@ -241,10 +249,6 @@ Status FarGroup::post(std::span<const Message> messages, CUstream_st *stream) {
     return lanes_->enqueue(*only, lane);
 }
 
-const char *FarGroup::way(const Call &call) const {
-    return call.count == 0 ? "nothing" : "rails";
-}
-
 /// Nothing is gained by it here; the calls mean the same as on one host.
 Status FarGroup::add_memory(void *memory, size_t bytes) {
     Status status;
@@ -279,7 +283,7 @@ std::vector<GpuLink> FarGroup::links() const {
     return {nvlink, pcie};
 }
 
-std::vector<std::string> FarGroup::report() const {
+std::vector<std::string> FarGroup::report(const std::string &form, const std::vector<GpuLink> &links) const {
     cudaDeviceProp properties{};
     cudaGetDeviceProperties(&properties, device_);
     std::vector<std::string> lines{
@@ -287,8 +291,9 @@ std::vector<std::string> FarGroup::report() const {
         fmt::format(
             "ranks are on several hosts: GPU memory goes through {:.1f} MiB of pinned host memory, in pieces of "
             "{:.1f} MiB at most ({:.1f} for messages), and from there as host memory does; no graphs",
-            layout_.bytes() / 1048576.0, layout_.slot_bytes / 1048576.0, layout_.message_bytes / 1048576.0)};
-    for (const GpuLink &link : links())
+            layout_.bytes() / 1048576.0, layout_.slot_bytes / 1048576.0, layout_.message_bytes / 1048576.0),
+        form};
+    for (const GpuLink &link : links)
         lines.push_back(fmt::format("{:<12} {:<4}  {} bytes sent{}{}", link.name, link.why_off.empty() ? "on" : "off",
                                     link.bytes_sent, link.why_off.empty() ? "" : "  ", link.why_off));
     for (std::string &line : lanes_->busy() ? std::vector<std::string>{} : host_->report())  // else a thread has it

@@ -1,6 +1,6 @@
 /// \file far_group.h
-/// The GPUs of a communicator whose ranks are on several hosts: collectives and messages go through pinned host memory
-/// (far_lanes.h).
+/// The GPUs of a communicator whose ranks are on several hosts, as far as collectives and messages go through pinned
+/// host memory (far_lanes.h).
 #pragma once
 
 #include <memory>
@@ -14,33 +14,41 @@
 
 namespace flx::cuda {
 
-class FarGroup final : public Group {
+class FarGroup {
   public:
-    FarGroup(Bootstrap &bootstrap, std::unique_ptr<FarHost> host, Health &health)
-        : bootstrap_(bootstrap), health_(health), host_(std::move(host)) {}
-    ~FarGroup() override;
+    FarGroup(Bootstrap &bootstrap, std::unique_ptr<FarHost> host, Health &health, const Tiers &tiers)
+        : bootstrap_(bootstrap), health_(health), host_(std::move(host)), tiers_(tiers) {}
+    ~FarGroup();
+    FarGroup(const FarGroup &) = delete;
+    FarGroup &operator=(const FarGroup &) = delete;
 
     /// Collective.
     Status make(const Config &config);
 
-    Status enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> shown) override;
-    Status run(const Call &call) override;
-    Status post(std::span<const Message> messages, CUstream_st *stream) override;
-    [[nodiscard]] CUstream_st *stream() const override { return stream_; }
-    Status finish() override;
-    [[nodiscard]] bool failed() const override { return !lanes_->failure().ok(); }
-    [[nodiscard]] const char *way(const Call &call) const override;
-    Status add_memory(void *memory, size_t bytes) override;
-    Status remove_memory(void *memory) override;
-    // NCCL's programs keep what goes between hosts.
-    Status expect_shown() override { return {}; }
-    void show(const Call & /*call*/, bool /*frozen*/, Showing &mine) override { mine = {}; }
-    Status open_shown(std::span<const Showing> /*all*/) override { return {}; }
-    void settle_shown(std::span<const Showing> /*all*/, bool /*opened*/) override {}
-    void close_shown() override {}
-    void close() override;
-    [[nodiscard]] std::vector<GpuLink> links() const override;
-    [[nodiscard]] std::vector<std::string> report() const override;
+    // As Group's.
+    Status enqueue(const Call &call, CUstream_st *stream);
+    Status post(std::span<const Message> messages, CUstream_st *stream);
+    [[nodiscard]] CUstream_st *stream() const { return stream_; }
+    Status finish();
+    Status add_memory(void *memory, size_t bytes);
+    Status remove_memory(void *memory);
+    void close();
+    [[nodiscard]] std::vector<GpuLink> links() const;
+
+    /// Whether a call can be put on the stream.
+    Status ready(CUstream_st *stream) const;
+    /// As FarLanes.
+    Status enqueue_across(const Call &call, uint64_t apart, CUstream_st *stream);
+    Status compare(uint64_t signature) { return lanes_->compare(signature); }
+    [[nodiscard]] bool busy() const { return lanes_ != nullptr && lanes_->busy(); }
+    /// Why nothing comes any more, if so, here or elsewhere. Any thread.
+    [[nodiscard]] Status failure() const;
+    /// Any thread. From then on nothing that is on a stream gets to other hosts, and streams are let go.
+    void give_up(Status why) { lanes_->give_up(std::move(why)); }
+    /// Returns when nothing is under way.
+    void drain();
+    /// Lines for flx_info. `form`: what carries what.
+    [[nodiscard]] std::vector<std::string> report(const std::string &form, const std::vector<GpuLink> &links) const;
 
   private:
     Status allocate(const Config &config);
@@ -50,6 +58,7 @@ class FarGroup final : public Group {
     Bootstrap &bootstrap_;
     Health &health_;
     std::unique_ptr<FarHost> host_;
+    const Tiers tiers_;
     int rank_ = 0;
     int ranks_ = 0;
     int device_ = -1;

@@ -1,5 +1,9 @@
 #include "far_host.h"
 
+#include <algorithm>
+
+#include "log.h"
+
 namespace flx {
 
 using algorithms::Collective;
@@ -54,9 +58,7 @@ class FarCommunicator::QuietBootstrap final : public Bootstrap {
     bool quiet_ = false;
 };
 
-Status FarCommunicator::make(Communicator &parent, cuda::Health &health, std::unique_ptr<cuda::FarHost> &result) {
-    std::unique_ptr<Bootstrap> inner;
-    FLX_TRY(parent.bootstrap().dup(inner));
+Status FarCommunicator::make(Communicator &parent, std::unique_ptr<Bootstrap> inner, bool same_ranks, Circle &circle) {
     auto bootstrap = std::make_unique<QuietBootstrap>(std::move(inner));
     std::shared_ptr<Process> process;
     Config config = parent.config();
@@ -64,21 +66,43 @@ Status FarCommunicator::make(Communicator &parent, cuda::Health &health, std::un
     if (status.ok())
         status = config.set("FLX_PROGRESS_THREAD", "off", "what goes between GPUs");
     FLX_TRY(agree(*bootstrap, std::move(status)));
+    circle.bootstrap = bootstrap.get();
+    return Communicator::make(std::move(process), std::move(bootstrap), std::move(config),
+                              same_ranks ? &parent : nullptr, circle.comm, false);
+}
+
+Status FarCommunicator::make(Communicator &parent, cuda::Health &health, const cuda::Tiers &tiers,
+                             std::unique_ptr<cuda::FarHost> &result) {
+    std::unique_ptr<Bootstrap> inner;
+    FLX_TRY(parent.bootstrap().dup(inner));
     std::unique_ptr<FarCommunicator> made(new FarCommunicator(health));
-    made->bootstrap_ = bootstrap.get();
-    FLX_TRY(
-        Communicator::make(std::move(process), std::move(bootstrap), std::move(config), &parent, made->comm_, false));
-    made->bootstrap_->set_quiet(true);
-    made->waiter_.reset(new Waiter(made->comm_->waiter()));  // NOLINT(modernize-make-unique): it cannot be moved
+    FLX_TRY(make(parent, std::move(inner), true, made->all_));
+    if (tiers.near > 1) {
+        FLX_TRY(parent.bootstrap().split(tiers.place, tiers.host, inner));
+        Status status = make(parent, std::move(inner), false, made->across_);
+        configure_log(parent.config().text("FLX_LOG"), parent.rank());  // lines name the program's rank
+        FLX_TRY(agree(parent.bootstrap(), std::move(status)));
+        std::vector<int> names;
+        for (int host = 0; host < tiers.hosts; ++host)
+            names.push_back(host * tiers.near + tiers.place);
+        made->across_.comm->name_ranks(std::move(names));
+    }
+    for (Circle *circle : {&made->all_, &made->across_}) {
+        if (circle->comm == nullptr)
+            continue;
+        circle->bootstrap->set_quiet(true);
+        circle->waiter.reset(new Waiter(circle->comm->waiter()));  // NOLINT(modernize-make-unique): it cannot be moved
+    }
     result = std::move(made);
     return {};
 }
 
 FarCommunicator::~FarCommunicator() {
-    waiter_.reset();  // it looks at the communicator
+    all_.waiter.reset();  // it looks at the communicator
+    across_.waiter.reset();
 }
 
-Status FarCommunicator::begin(const cuda::Call &given, void *&ticket) {
+Status FarCommunicator::begin(Circle &circle, const cuda::Call &given, void *&ticket) {
     Call call;
     Operation &operation = call.operation;
     operation.collective = collective_of(given.kind);
@@ -88,51 +112,107 @@ Status FarCommunicator::begin(const cuda::Call &given, void *&ticket) {
     operation.dtype = given.dtype;
     operation.op = given.op;
     operation.root = given.root;
+    operation.divisor = given.divisor;
     Pending *pending = nullptr;
-    FLX_TRY(comm_->issue(call, pending));
+    FLX_TRY(circle.comm->issue(call, pending));
     ticket = pending;
+    if (pending != nullptr)
+        circle.under_way.push_back(pending);
     return {};
+}
+
+Status FarCommunicator::begin(const cuda::Call &call, void *&ticket) {
+    return begin(all_, call, ticket);
+}
+
+Status FarCommunicator::begin_across(const cuda::Call &call, void *&ticket) {
+    return begin(across_, call, ticket);
 }
 
 Status FarCommunicator::begin(const cuda::Message &message, void *&ticket) {
     Pending *pending = nullptr;
-    FLX_TRY(comm_->issue_message(message.sends, message.memory, message.bytes, message.peer, pending));
+    FLX_TRY(all_.comm->issue_message(message.sends, message.memory, message.bytes, message.peer, pending));
     ticket = pending;
+    if (pending != nullptr)
+        all_.under_way.push_back(pending);
     return {};
+}
+
+FarCommunicator::Circle &FarCommunicator::circle_of(const Pending *pending) {
+    const auto &list = across_.under_way;
+    return std::find(list.begin(), list.end(), pending) != list.end() ? across_ : all_;
 }
 
 Status FarCommunicator::look(void *ticket, bool &done) {
     Pending &pending = *static_cast<Pending *>(ticket);
+    Circle &circle = circle_of(&pending);
     bool moved = false;
-    done = comm_->completed(pending, moved);
+    done = circle.comm->completed(pending, moved);
     if (moved)
-        waiter_->moved();
+        circle.waiter->moved();
     if (!done)
         return {};
     Status status = pending.status;
-    comm_->recycle(pending);
+    std::erase(circle.under_way, &pending);
+    circle.comm->recycle(pending);
     return status;
 }
 
+void FarCommunicator::moved() {
+    all_.waiter->moved();
+    if (across_.waiter != nullptr)
+        across_.waiter->moved();
+}
+
+/// Where both have something under way they take turns, as a wait of the program's for several communicators does.
 Status FarCommunicator::pause() {
-    comm_->pause(*waiter_);
+    const bool across = !across_.under_way.empty() && (all_.under_way.empty() || ++pauses_ % 2 == 0);
+    Circle &circle = across ? across_ : all_;
+    circle.comm->pause(*circle.waiter);
     return {};
 }
 
+Status FarCommunicator::watch() {
+    FLX_TRY(told());
+    return health_.look(-1);
+}
+
+Status FarCommunicator::told() const {
+    Status why;
+    if (!all_.comm->told_broken(why) && across_.comm != nullptr)
+        (void)across_.comm->told_broken(why);
+    return why;
+}
+
+void FarCommunicator::give_up(const Status &why) {
+    all_.comm->give_up(why);
+    if (across_.comm != nullptr)
+        across_.comm->give_up(why);
+}
+
 void FarCommunicator::close() {
-    bootstrap_->set_quiet(false);
-    waiter_.reset();
-    comm_->close();
+    for (Circle *circle : {&across_, &all_}) {
+        if (circle->comm == nullptr)
+            continue;
+        circle->bootstrap->set_quiet(false);
+        circle->waiter.reset();
+        circle->comm->close();
+    }
 }
 
 std::vector<std::string> FarCommunicator::report() const {
     std::vector<std::string> lines;
-    for (size_t l = 0; l < comm_->links().size(); ++l) {
-        const LinkSlot &slot = comm_->links()[l];
-        if (slot.link != nullptr)
-            lines.push_back(fmt::format("{:<12} {:<4}  {} bytes sent for GPUs{}{}", slot.name,
-                                        slot.why_off.empty() ? "on" : "off", comm_->counters(static_cast<int>(l)).bytes,
-                                        slot.why_off.empty() ? "" : "  ", slot.why_off));
+    for (size_t l = 0; l < all_.comm->links().size(); ++l) {
+        const LinkSlot &slot = all_.comm->links()[l];
+        if (slot.link == nullptr)
+            continue;
+        uint64_t bytes = all_.comm->counters(static_cast<int>(l)).bytes;
+        for (size_t other = 0; across_.comm != nullptr && other < across_.comm->links().size(); ++other)
+            if (across_.comm->links()[other].link != nullptr && across_.comm->links()[other].name == slot.name)
+                bytes += across_.comm->counters(static_cast<int>(other)).bytes;
+        lines.push_back(fmt::format("{:<12} {:<4}  {} bytes sent for GPUs{}{}", slot.name,
+                                    slot.why_off.empty() ? "on" : "off", bytes, slot.why_off.empty() ? "" : "  ",
+                                    slot.why_off));
     }
     return lines;
 }

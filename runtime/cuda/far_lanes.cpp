@@ -63,11 +63,12 @@ uint64_t FarLayout::bytes() const {
     return FarLanes::kSlots * ((1 + lanes) * 2 * kLine + slot_bytes + lanes * message_slot(message_bytes));
 }
 
-FarLanes::FarLanes(FarHost &host, int rank, const FarLayout &layout, char *memory)
+FarLanes::FarLanes(FarHost &host, int rank, const FarLayout &layout, char *memory, const Tiers &tiers)
     : host_(host),
       rank_(rank),
       ranks_(static_cast<int>(layout.ranks)),
       layout_(layout),
+      tiers_(tiers),
       lanes_(1 + 2 * static_cast<size_t>(layout.ranks)) {
     static_assert(sizeof(Words) == 2 * kLine);
     auto *words = reinterpret_cast<Words *>(memory);
@@ -120,6 +121,17 @@ Status FarLanes::free_slot(Lane &lane, uint32_t number, uint32_t first, FarStrea
     return stream.wait(&drained, last);
 }
 
+/// Before its stream has any of it: one that has no room for all waits for pieces to be carried out.
+void FarLanes::hand_over(Lane &lane, const Job &job) {
+    unfinished_ += job.pieces;
+    {
+        const std::lock_guard lock(mutex_);
+        lane.jobs.push_back(job);
+        lane.has_jobs.store(true, std::memory_order_release);
+    }
+    wake_.notify_one();
+}
+
 /// The job's pieces: `out(piece, slot)` and `in(piece, slot)` put copies on the stream.
 template <typename Out, typename In>
 Status FarLanes::put(Lane &lane, Job job, FarStream &stream, Out &&out, In &&in) {
@@ -128,13 +140,7 @@ Status FarLanes::put(Lane &lane, Job job, FarStream &stream, Out &&out, In &&in)
     const uint32_t pieces = job.pieces;
     const bool receives = job.receives;
     lane.next.store(first + pieces, std::memory_order_relaxed);
-    unfinished_ += pieces;
-    {  // Before the stream has any of it: one that has no room for all waits for pieces to be carried out.
-        const std::lock_guard lock(mutex_);
-        lane.jobs.push_back(job);
-        lane.has_jobs.store(true, std::memory_order_release);
-    }
-    wake_.notify_one();
+    hand_over(lane, job);
     constexpr uint32_t kLag = kSlots - 1;
     for (uint32_t turn = 0; turn < pieces + kLag; ++turn) {
         if (turn < pieces) {
@@ -159,15 +165,40 @@ Status FarLanes::put(Lane &lane, Job job, FarStream &stream, Out &&out, In &&in)
 Status FarLanes::enqueue(const Call &call, FarStream &stream) {
     Job job;
     job.call = call;
+    return put_call(job, stream);
+}
+
+Status FarLanes::enqueue_across(const Call &call, uint64_t apart, FarStream &stream) {
+    Job job;
+    job.call = call;
+    job.is_across = true;
+    job.apart = apart;
+    return put_call(job, stream);
+}
+
+Status FarLanes::compare(uint64_t signature) {
+    FLX_TRY(failure());
+    Job job;
+    job.compares = true;
+    job.signature = signature;
+    job.pieces = 1;
+    hand_over(lanes_[0], job);
+    return {};
+}
+
+Status FarLanes::put_call(Job job, FarStream &stream) {
+    const Call call = job.call;
     const FarCut cut = this->cut(job);
+    const int rank = rank_in(job);
+    const int ranks = ranks_in(job);
     job.pieces = cut.pieces();
-    job.receives = far_receives(call, rank_);
+    job.receives = far_receives(call, rank);
     if (job.pieces == 0)
         return {};
     return put(
         lanes_[0], job, stream,
         [&](uint32_t piece, char *slot) -> Status {
-            far_copies(call, cut, rank_, ranks_, piece, out_, in_);
+            far_copies(call, cut, rank, ranks, piece, out_, in_);
             for (const FarCopy &copy : out_) {
                 bytes_out_ += copy.bytes;
                 FLX_TRY(stream.copy_out(slot + copy.at, copy.device, copy.bytes));
@@ -175,7 +206,7 @@ Status FarLanes::enqueue(const Call &call, FarStream &stream) {
             return {};
         },
         [&](uint32_t piece, const char *slot) -> Status {
-            far_copies(call, cut, rank_, ranks_, piece, out_, in_);
+            far_copies(call, cut, rank, ranks, piece, out_, in_);
             for (const FarCopy &copy : in_)
                 FLX_TRY(stream.copy_in(copy.device, slot + copy.at, copy.bytes));
             return {};
@@ -208,8 +239,10 @@ Status FarLanes::begin(Lane &lane, const Job &job, uint32_t piece, Begun &begun)
     begun.number = job.first + piece;
     begun.receives = job.receives;
     char *slot = lane.slots + begun.number % kSlots * lane.slot_bytes;
-    if (!job.is_message)
-        return host_.begin(far_call(job.call, cut(job), rank_, ranks_, piece, slot), begun.ticket);
+    if (!job.is_message) {
+        const Call call = far_call(job.call, cut(job), rank_in(job), ranks_in(job), piece, slot);
+        return job.is_across ? host_.begin_across(call, begun.ticket) : host_.begin(call, begun.ticket);
+    }
     const FarMessageCut cut = message_cut(job);
     begun.peer = job.message.peer;
     if (cut.has_trailer(piece) && job.message.sends)
@@ -219,7 +252,24 @@ Status FarLanes::begin(Lane &lane, const Job &job, uint32_t piece, Begun &begun)
     return host_.begin(Message{slot, cut.carried(piece), job.message.peer, job.message.sends}, begun.ticket);
 }
 
+Status FarLanes::begin_comparing(Lane &lane, const Job &job, Begun &begun) {
+    begun.compares = true;
+    auto &words = lane.compared[lane.started % kAhead];
+    words = {job.signature, ~job.signature};
+    return host_.begin(Call{Kind::allreduce, words.data(), words.data(), words.size(), FLX_UINT64, FLX_MAX, 0},
+                       begun.ticket);
+}
+
 Status FarLanes::finish(Lane &lane, const Begun &begun) {
+    if (begun.compares) {
+        const auto &words = lane.compared[lane.ended % kAhead];
+        if (words[0] != ~words[1])
+            return fail(FLX_ERR_MISMATCH,
+                        "a rank called another collective on GPU memory, or the same with another count, type, "
+                        "reduction or root, as its next on this communicator; all ranks must call alike");
+        unfinished_.fetch_sub(1, std::memory_order_release);
+        return {};
+    }
     Words &words = lane.words[begun.number % kSlots];
     if (begun.expected != 0) {
         uint64_t sent = 0;
@@ -265,12 +315,12 @@ Status FarLanes::turn(Lane &lane, bool &moved) {
     }
     while (lane.started - lane.ended < kAhead && (lane.begun != lane.job.pieces || take_job(lane))) {
         const uint32_t number = lane.job.first + lane.begun;
-        if (!reached(read(lane.words[number % kSlots].filled), number))
+        if (!lane.job.compares && !reached(read(lane.words[number % kSlots].filled), number))
             return {};
         moved = true;
         Begun &begun = lane.under_way[lane.started % kAhead];
         begun = {};
-        FLX_TRY(begin(lane, lane.job, lane.begun, begun));
+        FLX_TRY(lane.job.compares ? begin_comparing(lane, lane.job, begun) : begin(lane, lane.job, lane.begun, begun));
         ++lane.begun;
         ++lane.started;
     }
@@ -301,9 +351,10 @@ void FarLanes::work() {
     bool told = false;
     while (!stopping_) {
         if (failed_.load(std::memory_order_acquire)) {
-            release();
+            // All others know before a stream goes on with what is of no use, which a peer's GPU might read.
             if (!std::exchange(told, true))
                 host_.give_up(failure());
+            release();
             std::unique_lock lock(mutex_);
             wake_.wait_for(lock, kRelease, [this] { return stopping_.load(); });
             continue;

@@ -29,6 +29,7 @@
 #include "far_cut.h"
 #include "mailbox.h"
 #include "status.h"
+#include "tiers.h"
 
 namespace flx::cuda {
 
@@ -43,6 +44,8 @@ class FarHost {
     /// A ticket tells one piece that was begun from another; null: it is done already. Collectives are carried out in
     /// this order, messages of a pair too.
     virtual Status begin(const Call &call, void *&ticket) = 0;
+    /// The same among the ranks of this rank's place (tiers.h), where there are tiers.
+    virtual Status begin_across(const Call &call, void *&ticket) = 0;
     virtual Status begin(const Message &message, void *&ticket) = 0;
     /// After an error, or once it is done, the ticket is used up.
     virtual Status look(void *ticket, bool &done) = 0;
@@ -51,6 +54,8 @@ class FarHost {
     virtual Status pause() = 0;
     /// Called now and then: an error where nothing can come any more for another reason.
     virtual Status watch() = 0;
+    /// An error once another rank has let this one know that nothing more comes. Any thread.
+    [[nodiscard]] virtual Status told() const = 0;
     /// Lets all ranks know that nothing more comes of what is under way.
     virtual void give_up(const Status &why) = 0;
     /// Collective, when nothing is under way: ends it.
@@ -92,13 +97,18 @@ class FarLanes {
     static constexpr uint32_t kAhead = 2;
 
     /// `memory`: layout.bytes() of pinned memory, aligned to 128 bytes; it and `host` outlive this. Starts the thread.
-    FarLanes(FarHost &host, int rank, const FarLayout &layout, char *memory);
+    FarLanes(FarHost &host, int rank, const FarLayout &layout, char *memory, const Tiers &tiers = {});
     ~FarLanes() { stop(); }
     FarLanes(const FarLanes &) = delete;
     FarLanes &operator=(const FarLanes &) = delete;
 
     /// Puts a collective on a stream. One thread at a time, as with all that follows.
     Status enqueue(const Call &call, FarStream &stream);
+    /// The same among the ranks of this rank's place; `apart`: as FarCut.
+    Status enqueue_across(const Call &call, uint64_t apart, FarStream &stream);
+    /// Has the thread compare `signature` among all ranks, as soon as it comes to it: whoever differs would keep others
+    /// waiting where nobody looks.
+    Status compare(uint64_t signature);
     /// A message to or from another rank. Those of one peer and direction go in the order of the calls.
     Status enqueue(const Message &message, FarStream &stream);
     /// Lanes of messages are numbered from 0.
@@ -128,7 +138,11 @@ class FarLanes {
         Call call;
         Message message;  ///< if `is_message`
         bool is_message = false;
+        bool is_across = false;
+        bool compares = false;  ///< `signature`, in one piece that has no slot
         bool receives = false;
+        uint64_t apart = 0;
+        uint64_t signature = 0;
         uint32_t first = 0;  ///< number of its first piece
         uint32_t pieces = 0;
     };
@@ -136,6 +150,7 @@ class FarLanes {
         uint32_t number = 0;
         void *ticket = nullptr;
         bool receives = false;
+        bool compares = false;
         uint64_t expected = 0;  ///< not 0: the trailer that this piece must bring
         int peer = -1;
     };
@@ -152,12 +167,19 @@ class FarLanes {
         Job job;  ///< of which pieces are to be begun, if `begun` is not `job.pieces`
         uint32_t begun = 0;
         std::array<Begun, kAhead> under_way;  ///< a row, from `ended` on
+        /// A signature and its complement: with the greatest of all ranks in their place, they belong together only if
+        /// all were equal.
+        std::array<std::array<uint64_t, 2>, kAhead> compared;
         uint32_t ended = 0;
         uint32_t started = 0;
     };
 
     Lane &lane_of_messages(uint32_t lane) { return lanes_[1 + lane]; }
-    [[nodiscard]] FarCut cut(const Job &job) const { return cut_far(job.call, ranks_, lanes_[0].slot_bytes); }
+    [[nodiscard]] int rank_in(const Job &job) const { return job.is_across ? tiers_.host : rank_; }
+    [[nodiscard]] int ranks_in(const Job &job) const { return job.is_across ? tiers_.hosts : ranks_; }
+    [[nodiscard]] FarCut cut(const Job &job) const {
+        return cut_far(job.call, ranks_in(job), lanes_[0].slot_bytes, job.apart);
+    }
     [[nodiscard]] FarMessageCut message_cut(const Job &job) const { return {job.message.bytes, layout_.message_bytes}; }
     template <typename Out, typename In>
     Status put(Lane &lane, Job job, FarStream &stream, Out &&out, In &&in);
@@ -165,7 +187,10 @@ class FarLanes {
     void work();
     Status turn(Lane &lane, bool &moved);
     bool take_job(Lane &lane);
+    Status put_call(Job job, FarStream &stream);
+    void hand_over(Lane &lane, const Job &job);
     Status begin(Lane &lane, const Job &job, uint32_t piece, Begun &begun);
+    Status begin_comparing(Lane &lane, const Job &job, Begun &begun);
     Status finish(Lane &lane, const Begun &begun);
     void release();
 
@@ -173,6 +198,7 @@ class FarLanes {
     const int rank_;
     const int ranks_;
     const FarLayout layout_;
+    const Tiers tiers_;
     std::vector<Lane> lanes_;  ///< the collectives', then messages'
     // Of calls.
     std::vector<FarCopy> out_;

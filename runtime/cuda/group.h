@@ -30,6 +30,7 @@ struct Call {
     flx_dtype_t dtype = FLX_UINT8;
     flx_op_t op = FLX_SUM;
     int root = 0;
+    int divisor = 0;  ///< of averages; 0: as many as ranks
 };
 
 /// Whether it has a form for device memory.
@@ -78,6 +79,7 @@ Status await(CUstream_st *stream);
 bool captures(CUstream_st *stream);
 
 class FarHost;
+struct Tiers;
 
 class Group {
   public:
@@ -86,8 +88,10 @@ class Group {
     static Status make(Bootstrap &bootstrap, const Config &config, uint64_t process, Health &health,
                        std::unique_ptr<Group> &result);
     /// Likewise for ranks of several hosts, of any number; `host` carries out what its GPUs copy to host memory. What
-    /// the others say of peers' memory and links does not hold for it (far_group.h).
-    static Status make_far(Bootstrap &bootstrap, const Config &config, std::unique_ptr<FarHost> host, Health &health,
+    /// the others say of peers' memory and links does not hold for it (far_group.h). `why_flat`: why tiers are not used
+    /// (tiered_group.h); empty: they are, where they can be made.
+    static Status make_far(Bootstrap &bootstrap, const Config &config, uint64_t process, const Tiers &tiers,
+                           const std::string &why_flat, std::unique_ptr<FarHost> host, Health &health,
                            std::unique_ptr<Group> &result);
     Group() = default;
     Group(const Group &) = delete;

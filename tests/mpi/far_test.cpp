@@ -1,7 +1,8 @@
 /// Collectives and messages of GPU memory between hosts, under mpirun without a GPU: the host part as it is, over rails
 /// between ranks that are told to be on hosts of their own (or two on each of two), with streams that are host threads.
 /// Every result against a serial reference, while the program calls collectives of its own. `mismatch`: ranks that call
-/// differently all hear so. `kill`: the last rank dies; the others hear who it was.
+/// differently all hear so. `kill`: the last rank dies; the others hear who it was. `tiers_...`: the same in
+/// collectives among the ranks of a place.
 #include <mpi.h>
 
 #include <chrono>
@@ -60,15 +61,15 @@ class CommunicatorHealth final : public flx::cuda::Health {
 };
 
 struct Gpu {
-    explicit Gpu(flx_comm_t comm, uint64_t budget)
+    explicit Gpu(flx_comm_t comm, uint64_t budget, const flx::cuda::Tiers &tiers = {})
         : health(comm), layout(FarLayout::fit(ranks_, budget)), memory(layout.bytes() + 128) {
-        const flx::Status status = flx::FarCommunicator::make(*comm->impl, health, host);
+        const flx::Status status = flx::FarCommunicator::make(*comm->impl, health, tiers, host);
         must(status.ok(), status.sentence());
         must(layout.slot_bytes != 0, "too little memory");
         void *place = memory.data();
         size_t room = memory.size();
         lanes = std::make_unique<FarLanes>(*host, rank_, layout,
-                                           static_cast<char *>(std::align(128, layout.bytes(), place, room)));
+                                           static_cast<char *>(std::align(128, layout.bytes(), place, room)), tiers);
     }
     void close() {
         while (lanes->busy())
@@ -132,6 +133,52 @@ void check_collectives(flx_comm_t comm, uint64_t budget) {
     gpu.close();
 }
 
+/// Collectives among the ranks of a place, two on each host, by turns with those of all.
+void check_across(flx_comm_t comm) {
+    constexpr size_t kCount = 300'007;
+    const flx::cuda::Tiers tiers{ranks_ / 2, 2, rank_ / 2, rank_ % 2};
+    Gpu gpu(comm, uint64_t{1} << 20, tiers);
+    HostStream stream;
+    std::vector<int32_t> sum(kCount), mean(kCount), gathered(static_cast<size_t>(ranks_) * kCount, -1);
+    const auto value = [](int rank, int turn, size_t i) {
+        return static_cast<int32_t>(rank * 1000 + turn * 7 + static_cast<int>(i % 91));
+    };
+    for (int turn = 0; turn < 4; ++turn) {
+        for (size_t i = 0; i < kCount; ++i)
+            sum[i] = mean[i] = value(rank_, turn, i);
+        const Call add{flx::cuda::Kind::allreduce, sum.data(), sum.data(), kCount, FLX_INT32, FLX_SUM, 0};
+        Call average{flx::cuda::Kind::allreduce, mean.data(), mean.data(), kCount, FLX_INT32, FLX_AVG, 0};
+        average.divisor = 7;
+        const Call gather{flx::cuda::Kind::allgather,
+                          sum.data(),
+                          gathered.data() + tiers.place * kCount,
+                          tiers.hosts * kCount,
+                          FLX_INT32,
+                          FLX_SUM,
+                          0};
+        for (const flx::Status &status :
+             {gpu.lanes->compare(static_cast<uint64_t>(turn)), gpu.lanes->enqueue_across(average, 0, stream),
+              gpu.lanes->enqueue_across(gather, 2 * kCount, stream), gpu.lanes->enqueue(add, stream)})
+            must(status.ok(), status.sentence());
+        stream.synchronize();
+        bool right = true;
+        for (size_t i = 0; i < kCount; ++i) {
+            int32_t of_place = 0, of_all = 0;
+            for (int rank = 0; rank < ranks_; ++rank) {
+                const int32_t theirs = value(rank, turn, i);
+                of_all += theirs;
+                of_place += rank % 2 == tiers.place ? theirs : 0;
+                const int32_t got = gathered[static_cast<size_t>(rank) * kCount + i];
+                right = right && got == (rank % 2 == tiers.place ? theirs : -1);
+            }
+            right = right && sum[i] == of_all && mean[i] == of_place / 7;
+        }
+        expect(right, "collectives across hosts");
+    }
+    expect(gpu.lanes->failure().ok(), gpu.lanes->failure().sentence());
+    gpu.close();
+}
+
 void check_messages(flx_comm_t comm) {
     constexpr int kRounds = 20;
     Gpu gpu(comm, uint64_t{2} << 20);
@@ -178,16 +225,26 @@ void check_messages(flx_comm_t comm) {
 
 /// All ranks' streams are let go, with a reason that `part` of a sentence names.
 int check_failure(flx_comm_t comm, const std::string &mode) {
-    const bool kills = mode == "kill";
-    Gpu gpu(comm, uint64_t{1} << 20);
+    using std::chrono::steady_clock;
+    constexpr std::chrono::seconds kPatience(20);
+    const bool kills = mode == "kill" || mode == "tiers_kill";
+    const bool in_tiers = mode.starts_with("tiers");
+    const flx::cuda::Tiers tiers =
+        in_tiers ? flx::cuda::Tiers{ranks_ / 2, 2, rank_ / 2, rank_ % 2} : flx::cuda::Tiers();
+    Gpu gpu(comm, uint64_t{1} << 20, tiers);
     HostStream stream;
     std::vector<float> data(500'000);
-    for (int turn = 0; gpu.lanes->failure().ok() && turn < 200; ++turn) {
+    const auto begin = steady_clock::now();
+    for (int turn = 0; gpu.lanes->failure().ok() && steady_clock::now() - begin < kPatience; ++turn) {
         if (kills && rank_ == ranks_ - 1 && turn == 3)
             std::raise(SIGKILL);
         const size_t count = !kills && rank_ == ranks_ - 1 && turn == 3 ? 499'999 : data.size();
         const Call call{flx::cuda::Kind::allreduce, data.data(), data.data(), count, FLX_F32, FLX_SUM, 0};
-        (void)gpu.lanes->enqueue(call, stream).ok();
+        // In tiers ranks of another place meet neither the one that is gone nor, but in comparing, one that differs.
+        if (!in_tiers)
+            (void)gpu.lanes->enqueue(call, stream).ok();
+        else if ((kills || gpu.lanes->compare(signature_of(call)).ok()) && count == data.size())
+            (void)gpu.lanes->enqueue_across(call, 0, stream).ok();
         stream.synchronize();
     }
     const flx::Status why = gpu.lanes->failure();
@@ -206,18 +263,20 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
     const std::string mode = argc > 1 ? argv[1] : "apart";
-    const int host = mode == "pairs" ? rank_ / 2 : rank_;
+    const int host = mode == "pairs" || mode.starts_with("tiers") ? rank_ / 2 : rank_;
     setenv("FLX_HOST_ID", ("host" + std::to_string(host)).c_str(), 1);
     setenv("FLX_PROBE_MS", "50", 0);
     setenv("FLX_DEADLINE", "5", 0);
     setenv("FLX_STRICT", "1", 1);  // the reference adds in rank order
     flx_comm_t comm = nullptr;
     must(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm) == FLX_SUCCESS, flx_last_error());
-    if (mode == "kill" || mode == "mismatch")
+    if (mode.ends_with("kill") || mode.ends_with("mismatch"))
         return check_failure(comm, mode);
     check_collectives(comm, uint64_t{1} << 20);
     check_collectives(comm, uint64_t{64} << 20);
     check_messages(comm);
+    if (mode == "pairs")
+        check_across(comm);
     must(flx_comm_free(&comm) == FLX_SUCCESS, flx_last_error());
     MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     if (rank_ == 0)

@@ -142,7 +142,7 @@ class Meeting {
     explicit Meeting(int ranks) : ranks_(ranks), counts_(static_cast<size_t>(ranks)) {}
 
     struct Ticket {
-        bool done = false;
+        std::atomic<bool> done{false};
         std::vector<Call> calls;
         Message message;
         Ticket *mate = nullptr;
@@ -180,13 +180,11 @@ class Meeting {
         const Message &from = message.sends ? message : mate->message;
         const Message &to = message.sends ? mate->message : message;
         std::memcpy(to.memory, from.memory, from.bytes);
-        mine->done = mate->done = true;
+        mate->done = true;
+        mine->done = true;
         return mine;
     }
-    bool done(const Ticket *ticket) {
-        const std::lock_guard lock(mutex_);
-        return ticket->done;
-    }
+    static bool done(const Ticket *ticket) { return ticket->done; }
 
   private:
     struct Round {
@@ -246,13 +244,19 @@ class MeetingHost final : public FarHost {
         ticket = meeting_.come(rank_, call);
         return fails();
     }
+    Status begin_across(const Call &call, void *&ticket) override {
+        ++begun;
+        ticket = across->come(place_across, call);
+        return fails();
+    }
     Status begin(const Message &message, void *&ticket) override {
         ++begun;
         ticket = meeting_.post(rank_, message);
         return fails();
     }
+    [[nodiscard]] Status told() const override { return {}; }
     Status look(void *ticket, bool &done) override {
-        done = meeting_.done(static_cast<Meeting::Ticket *>(ticket));
+        done = Meeting::done(static_cast<Meeting::Ticket *>(ticket));
         return fails();
     }
     void moved() override {}
@@ -268,6 +272,8 @@ class MeetingHost final : public FarHost {
     std::atomic<bool> broken{false};
     std::atomic<int> begun{0};
     std::atomic<int> given_up{0};
+    Meeting *across = nullptr;
+    int place_across = 0;
 
   private:
     [[nodiscard]] Status fails() const {
@@ -282,12 +288,12 @@ class MeetingHost final : public FarHost {
 
 /// One rank's lanes and their memory.
 struct Rank {
-    Rank(Meeting &meeting, int rank, int ranks, uint64_t budget)
+    Rank(Meeting &meeting, int rank, int ranks, uint64_t budget, const Tiers &tiers = {})
         : layout(FarLayout::fit(ranks, budget)), memory(layout.bytes() + kLine), host(meeting, rank) {
         void *place = memory.data();
         size_t room = memory.size();
         lanes = std::make_unique<FarLanes>(host, rank, layout,
-                                           static_cast<char *>(std::align(kLine, layout.bytes(), place, room)));
+                                           static_cast<char *>(std::align(kLine, layout.bytes(), place, room)), tiers);
     }
     static constexpr size_t kLine = 128;
     FarLayout layout;
@@ -363,6 +369,64 @@ TEST(FarLanes, CollectivesOnTwoStreams) {
 
 TEST(FarLanes, CollectivesOfOnePieceEach) {
     run_collectives(2, uint64_t{4} << 20, 60, 2'000);
+}
+
+/// Collectives of all and of the ranks of a place, by turns on one stream.
+TEST(FarLanes, CollectivesAcrossHosts) {
+    constexpr int kRanks = 4;
+    constexpr size_t kCount = 150'001;
+    Meeting all(kRanks);
+    Meeting places[2] = {Meeting(2), Meeting(2)};
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank)
+        threads.emplace_back([&, rank] {
+            const Tiers tiers{2, 2, rank / 2, rank % 2};
+            Rank self(all, rank, kRanks, uint64_t{1} << 20, tiers);
+            ASSERT_NE(self.layout.slot_bytes, 0U);
+            self.host.across = &places[tiers.place];
+            self.host.place_across = tiers.host;
+            HostStream stream;
+            std::vector<int32_t> data(kCount, rank + 1), blocks(4 * kCount, -1);
+            for (int turn = 0; turn < 3; ++turn) {
+                ASSERT_TRUE(self.lanes->compare(static_cast<uint64_t>(turn)).ok());
+                const Call sum{Kind::allreduce, data.data(), data.data(), kCount, FLX_INT32, FLX_SUM, 0};
+                ASSERT_TRUE(self.lanes->enqueue_across(sum, 0, stream).ok());
+                ASSERT_TRUE(self.lanes->enqueue(sum, stream).ok());
+            }
+            const Call gather{Kind::allgather, data.data(), blocks.data(), 2 * kCount, FLX_INT32, FLX_SUM, 0};
+            ASSERT_TRUE(self.lanes->enqueue_across(gather, 3 * kCount, stream).ok());
+            stream.synchronize();
+            wait_for(*self.lanes);
+            EXPECT_TRUE(self.lanes->failure().ok()) << self.lanes->failure().sentence();
+            // Sums of places 0 and 1 are 4 and 6, so that of all is twice both.
+            EXPECT_EQ(data, std::vector<int32_t>(kCount, 20 * 2 * 4 * 2 * 4));
+            EXPECT_EQ(blocks[kCount - 1], data[0]);
+            EXPECT_EQ(blocks[kCount], -1);
+            EXPECT_EQ(blocks[3 * kCount - 1], -1);
+            EXPECT_EQ(blocks[3 * kCount], data[0]);
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+}
+
+/// Though no stream comes there: it might wait for a rank that never does.
+TEST(FarLanes, CallsThatDifferAreFoundAtOnce) {
+    Meeting meeting(2);
+    Rank a(meeting, 0, 2, 300'000);
+    Rank b(meeting, 1, 2, 300'000);
+    for (int turn = 0; turn < 20; ++turn)
+        for (Rank *rank : {&a, &b})
+            ASSERT_TRUE(rank->lanes->compare(static_cast<uint64_t>(turn)).ok());
+    wait_for(*a.lanes);
+    wait_for(*b.lanes);
+    EXPECT_TRUE(a.lanes->failure().ok() && b.lanes->failure().ok());
+    ASSERT_TRUE(a.lanes->compare(7).ok());
+    ASSERT_TRUE(b.lanes->compare(8).ok());
+    for (Rank *rank : {&a, &b}) {
+        wait_for(*rank->lanes);
+        EXPECT_EQ(rank->lanes->failure().code(), FLX_ERR_MISMATCH);
+        EXPECT_NE(rank->lanes->failure().sentence().find("another collective"), std::string::npos);
+    }
 }
 
 /// What is put on a stream waits for what was there before, and what comes later waits for it; the call does not.
