@@ -7,6 +7,8 @@
 #include <optional>
 #include <thread>
 
+#include "meet.h"
+
 namespace flx::perf {
 namespace {
 
@@ -148,13 +150,14 @@ flx_status_t replay(const Options &options, MPI_Comm comm, ArrivalsResult &resul
         const std::vector<Arrived> part = round_of(result.trace, round);
         for (int turn = 0; turn < 2; ++turn) {
             constexpr double kSoon = 0.5;  // seconds: all have heard of it by then
-            MPI_Barrier(comm);
+            meet(comm);                    // those that have nothing left must not hold up the others
             double start = now() + kSoon;
             MPI_Bcast(&start, 1, MPI_DOUBLE, 0, comm);
             const flx_status_t status = play(part, number, sides[(round + turn) % 2], rank, start - ahead, buffer);
             if (status != FLX_SUCCESS) {
                 return status;
             }
+            meet(comm);  // those that have nothing left must not hold up the others
         }
         number += part.size();
     }
