@@ -86,8 +86,7 @@ void report_devices(const Communicator &comm, std::vector<std::string> &lines) {
         if (comm.hosts() > 1)
             lines.push_back(
                 fmt::format("  between hosts GPU memory goes through pinned host memory (FLX_CUDA_PINNED={}) and the "
-                            "links above, within "
-                            "them by NVLink where hosts have as many ranks (FLX_CUDA_TIERS={})",
+                            "links above, within them by NVLink where hosts have as many ranks (FLX_CUDA_TIERS={})",
                             comm.config().value("FLX_CUDA_PINNED"), comm.config().value("FLX_CUDA_TIERS")));
         return;
     }

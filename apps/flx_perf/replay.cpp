@@ -157,10 +157,10 @@ flx_status_t replay(const Options &options, MPI_Comm comm, ArrivalsResult &resul
             if (status != FLX_SUCCESS) {
                 return status;
             }
-            meet(comm);  // those that have nothing left must not hold up the others
         }
         number += part.size();
     }
+    meet(comm);
     for (Side &side : sides) {
         gather(*side.way, comm);
         if (const flx_status_t status = flx_comm_free(&side.comm); status != FLX_SUCCESS) {

@@ -170,9 +170,8 @@ Status FarGroup::ready(CUstream_st *stream) const {
 }
 
 Status FarGroup::enqueue(const Call &call, CUstream_st *stream) {
-    FLX_TRY(lanes_->failure());
     if (call.count == 0)
-        return {};
+        return lanes_->failure();
     FLX_TRY(ready(stream));
     const CurrentDevice current(device_);
     CudaStream lane(stream);
