@@ -17,13 +17,25 @@ namespace {
 
 /// Blocks of one rank that are under way at most: enough that a rank which lost its core does not stop the others.
 constexpr uint64_t kSlots = 4;
+/// Blocks of a ring that somebody may still read while the next is written: those under way, and results of those
+/// before, which are asked after later so that nobody stands by.
+constexpr uint64_t kUnread = kSlots + 1;
+/// Blocks, as long as they can be, that fit into a ring: the unread ones, the next one, and what stays free at the end.
+constexpr size_t kRing = kUnread + 2;
 /// A rank is at most kSlots blocks, and so kSlots operations, ahead of another.
 constexpr size_t kTags = 8;
 constexpr size_t kLine = 64;
 constexpr size_t kLargestBlock = 256 * 1024;
 constexpr size_t kSmallestBlock = 4096;
+/// Where there is hardly any room for shared memory.
+constexpr size_t kLittle = size_t{256} << 10;
+constexpr size_t kSmallestOfLittle = 2048;
 /// Results of this size and more do not stay in a core's cache: write them past it.
 constexpr size_t kStreamBytes = 8U << 20;
+
+constexpr uint64_t less(uint64_t number, uint64_t by) {
+    return number - std::min(number, by);
+}
 
 }  // namespace
 
@@ -42,6 +54,9 @@ struct Stream::Call {
     size_t element;   ///< bytes
     size_t block;     ///< elements of a block of one region
     uint64_t blocks;  ///< of the longest region
+    size_t part;      ///< bytes of a block of one region in the ring,
+    size_t step;      ///< and of all that a rank shows of a block
+    uint64_t first;   ///< blocks before the ring begins anew
     flx_dtype_t dtype;
     flx_op_t op;
     int root;
@@ -58,18 +73,22 @@ struct Stream::Call {
     }
 };
 
-// Memory: counters [rank]; then per rank: staged [slot][region], results [slot].
+// Memory: counters [rank]; then per rank its ring.
 size_t Stream::block_bytes_for(int ranks, size_t budget_per_rank) {
-    const size_t block = budget_per_rank / (kSlots * (ranks + 1)) / kLine * kLine;
-    return std::clamp(block, kSmallestBlock, kLargestBlock);
+    const size_t block = budget_per_rank / (kRing * ranks) / kLine * kLine;
+    return std::clamp(block, budget_per_rank < kLittle ? kSmallestOfLittle : kSmallestBlock, kLargestBlock);
+}
+
+size_t Stream::ring_bytes_for(int ranks, size_t budget_per_rank) {
+    return std::max(budget_per_rank / kLine * kLine, kRing * ranks * block_bytes_for(ranks, budget_per_rank));
 }
 
 size_t Stream::bytes(int ranks, size_t budget_per_rank) {
-    return ranks * (sizeof(Counters) + kSlots * (ranks + 1) * block_bytes_for(ranks, budget_per_rank));
+    return ranks * (sizeof(Counters) + ring_bytes_for(ranks, budget_per_rank));
 }
 
 Area Stream::area(int ranks, size_t budget_per_rank) {
-    return {ranks * sizeof(Counters), kSlots * (ranks + 1) * block_bytes_for(ranks, budget_per_rank)};
+    return {ranks * sizeof(Counters), ring_bytes_for(ranks, budget_per_rank)};
 }
 
 Stream::Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank, Bells *bells)
@@ -77,6 +96,7 @@ Stream::Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank, B
       rank_(rank),
       ranks_(ranks),
       block_bytes_(block_bytes_for(ranks, budget_per_rank)),
+      ring_bytes_(ring_bytes_for(ranks, budget_per_rank)),
       bells_(bells),
       sources_(ranks) {}
 
@@ -84,14 +104,23 @@ Stream::Counters &Stream::counters(int rank) const {
     return reinterpret_cast<Counters *>(memory_)[rank];
 }
 
-std::byte *Stream::staged(int rank, uint64_t block, int region) const {
-    std::byte *blocks = memory_ + ranks_ * sizeof(Counters) + rank * kSlots * (ranks_ + 1) * block_bytes_;
-    return blocks + ((base_ + block) % kSlots * ranks_ + region) * block_bytes_;
+/// In each rank's ring: what does not fit into its end goes to its beginning.
+size_t Stream::offset(const Call &call, uint64_t block) const {
+    if (block < call.first)
+        return cursor_ + block * call.step;
+    return (block - call.first) % (ring_bytes_ / call.step) * call.step;
 }
 
-std::byte *Stream::result(int rank, uint64_t block) const {
-    std::byte *blocks = memory_ + ranks_ * sizeof(Counters) + rank * kSlots * (ranks_ + 1) * block_bytes_;
-    return blocks + (kSlots * ranks_ + (base_ + block) % kSlots) * block_bytes_;
+std::byte *Stream::place(const Call &call, int rank, uint64_t block) const {
+    return memory_ + ranks_ * sizeof(Counters) + rank * ring_bytes_ + offset(call, block);
+}
+
+std::byte *Stream::staged(const Call &call, int rank, uint64_t block, int region) const {
+    return place(call, rank, block) + (region - rank - 1 + ranks_) % ranks_ * call.part;
+}
+
+std::byte *Stream::result(const Call &call, int rank, uint64_t block) const {
+    return place(call, rank, block) + (call.stages ? ranks_ - 1 : 0) * call.part;
 }
 
 Status Stream::run(Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
@@ -101,8 +130,10 @@ Status Stream::run(Collective collective, const void *in, void *out, size_t coun
     constexpr size_t kLeastWorthwhile = 8192;
     const size_t element = size_of(dtype);
     const bool is_bcast = collective == Collective::bcast;
-    const size_t region_bytes = block_extent(count, is_bcast ? 1 : ranks_, 0).count * element;
-    const size_t most = is_bcast ? block_bytes_ * ranks_ : block_bytes_;
+    const bool to_one = collective == Collective::reduce && ranks_ == 2;
+    const bool whole = is_bcast || to_one;  // no regions
+    const size_t region_bytes = block_extent(count, whole ? 1 : ranks_, 0).count * element;
+    const size_t most = whole ? block_bytes_ * ranks_ : block_bytes_;
     const size_t least = std::min(most, kLeastWorthwhile);
     const size_t wanted = std::clamp(std::bit_ceil(region_bytes / kBlocksWanted + 1), least, most);
 
@@ -122,12 +153,18 @@ Status Stream::run(Collective collective, const void *in, void *out, size_t coun
     call.stages = collective != Collective::allgather;
     call.shows = collective != Collective::reduce_scatter_block && collective != Collective::alltoall && !is_bcast;
     call.fetches = call.shows && (collective != Collective::reduce || rank_ == root);
+    call.part = (call.block * element + kLine - 1) / kLine * kLine;
+    const int parts = whole ? 1 : (call.stages ? ranks_ - 1 : 0) + (call.shows ? 1 : 0);
+    call.step = call.part * std::max(1, parts);  // a single rank shows nothing
+    call.first = (ring_bytes_ - cursor_) / call.step;
 
     Counters &mine = counters(rank_);
     mine.tags[number_ % kTags].store(call.tag, std::memory_order_relaxed);  // released with the first count
     // What is not there must not be taken for a result.
-    FLX_TRY(is_bcast ? run_bcast(call, waiter) : run_regions(call, waiter));
+    FLX_TRY(is_bcast ? run_bcast(call, waiter) : to_one ? run_reduce(call, waiter) : run_regions(call, waiter));
     // Stages that this operation did not have count as done, so that the counters of all operations go on from here.
+    if (call.blocks != 0)
+        cursor_ = offset(call, call.blocks - 1) + call.step;
     base_ += call.blocks;
     publish(mine.staged, base_);
     publish(mine.reduced, base_);
@@ -144,6 +181,12 @@ bool Stream::reached(std::atomic<uint64_t> Counters::*counter, uint64_t number) 
         }
     }
     return true;
+}
+
+/// Whether nobody needs what was in the place of that block, nor is too far behind.
+bool Stream::free_to_write(uint64_t block) {
+    const uint64_t number = base_ + block;
+    return reached(&Counters::reduced, less(number + 1, kSlots)) && reached(&Counters::fetched, less(number, kUnread));
 }
 
 Status Stream::check_signatures(const Call &call) {
@@ -164,15 +207,14 @@ Status Stream::run_regions(const Call &call, Waiter &waiter) {
     bool checked = false;
     while (next_reduce < call.blocks || next_fetch < call.blocks) {
         bool moved = false;
-        const auto free_from = [&](uint64_t block) { return base_ + block + 1 - std::min(base_ + block + 1, kSlots); };
-        if (next_stage < call.blocks && reached(&Counters::reduced, free_from(next_stage))) {
+        if (next_stage < call.blocks && free_to_write(next_stage)) {
             stage(call, next_stage++);
             publish(mine.staged, base_ + next_stage);
             moved = true;
         }
         if (next_reduce < call.blocks &&
             (call.stages ? next_reduce < next_stage && reached(&Counters::staged, base_ + next_reduce + 1) : true) &&
-            (!call.shows || reached(&Counters::fetched, free_from(next_reduce)))) {
+            (!call.shows || reached(&Counters::fetched, less(base_ + next_reduce + 1, kSlots)))) {
             if (!checked && call.stages) {
                 FLX_TRY(check_signatures(call));
                 checked = true;
@@ -205,7 +247,8 @@ void Stream::stage(const Call &call, uint64_t block) {
     for (int step = 1; step < ranks_; ++step) {
         const int region = (rank_ + step) % ranks_;
         const Extent extent = call.extent(region, ranks_, block);
-        std::memcpy(staged(rank_, block, region), call.in + extent.offset * call.element, extent.count * call.element);
+        std::memcpy(staged(call, rank_, block, region), call.in + extent.offset * call.element,
+                    extent.count * call.element);
     }
 }
 
@@ -215,7 +258,8 @@ void Stream::collect(const Call &call, uint64_t block) {
         const int rank = (rank_ + step) % ranks_;
         const Extent extent = call.extent(rank, ranks_, block);
         std::byte *out = call.out + extent.offset * call.element;
-        const std::byte *from = rank == rank_ ? call.in + extent.offset * call.element : staged(rank, block, rank_);
+        const std::byte *from =
+            rank == rank_ ? call.in + extent.offset * call.element : staged(call, rank, block, rank_);
         if (out == from)
             continue;
         if (call.stream)
@@ -234,7 +278,7 @@ void Stream::reduce(const Call &call, uint64_t block) {
     const size_t bytes = extent.count * call.element;
     if (bytes == 0)
         return;
-    std::byte *shown = result(rank_, block);
+    std::byte *shown = result(call, rank_, block);
     if (call.collective == Collective::allgather) {
         const Extent first = call.extent(rank_, ranks_, 0);
         const size_t offset = (extent.offset - first.offset) * call.element;  // `in` is this rank's region alone
@@ -247,7 +291,7 @@ void Stream::reduce(const Call &call, uint64_t block) {
         return;
     }
     for (int rank = 0; rank < ranks_; ++rank)
-        sources_[rank] = rank == rank_ ? call.in + extent.offset * call.element : staged(rank, block, rank_);
+        sources_[rank] = rank == rank_ ? call.in + extent.offset * call.element : staged(call, rank, block, rank_);
     const int divisor = call.op == FLX_AVG ? ranks_ : 1;
     if (call.collective == Collective::reduce_scatter_block) {
         // In place, `out` is region 0 of `in`, of which block `block` was staged before.
@@ -271,9 +315,9 @@ void Stream::fetch(const Call &call, uint64_t block) {
         const Extent extent = call.extent(region, ranks_, block);
         std::byte *out = call.out + extent.offset * call.element;
         if (call.stream)
-            copy_streaming(out, result(region, block), extent.count * call.element);
+            copy_streaming(out, result(call, region, block), extent.count * call.element);
         else
-            std::memcpy(out, result(region, block), extent.count * call.element);
+            std::memcpy(out, result(call, region, block), extent.count * call.element);
     }
 }
 
@@ -285,11 +329,10 @@ Status Stream::run_bcast(const Call &call, Waiter &waiter) {
         const size_t bytes = extent.count * call.element;
         std::byte *data = call.out + extent.offset * call.element;
         if (rank_ == call.root) {
-            const uint64_t number = base_ + block + 1;
-            while (!reached(&Counters::reduced, number - std::min(number, kSlots)))
+            while (!free_to_write(block))
                 FLX_TRY(waiter.pause());
-            std::memcpy(staged(rank_, block, 0), data, bytes);
-            publish(mine.staged, number);
+            std::memcpy(place(call, rank_, block), data, bytes);
+            publish(mine.staged, base_ + block + 1);
         } else {
             waiting_for_ = call.root;
             Counters &root = counters(call.root);
@@ -302,9 +345,43 @@ Status Stream::run_bcast(const Call &call, Waiter &waiter) {
                     "must call alike (FLX_CHECK=1 says what differs)",
                     call.root);
             if (call.stream)
-                copy_streaming(data, staged(call.root, block, 0), bytes);
+                copy_streaming(data, place(call, call.root, block), bytes);
             else
-                std::memcpy(data, staged(call.root, block, 0), bytes);
+                std::memcpy(data, place(call, call.root, block), bytes);
+            mine.fetched.store(base_ + block + 1, std::memory_order_release);
+            publish(mine.reduced, base_ + block + 1);
+        }
+        waiter.moved();
+    }
+    return {};
+}
+
+/// Of two ranks: one stages all of its input, the root adds it to its own. Cut into regions, as for more ranks, the
+/// root would stage, add and fetch half of it each, and the two would wait for each other.
+Status Stream::run_reduce(const Call &call, Waiter &waiter) {
+    Counters &mine = counters(rank_);
+    const int other = 1 - rank_;
+    waiting_for_ = other;
+    for (uint64_t block = 0; block < call.blocks; ++block) {
+        const Extent extent = call.extent(0, 1, block);
+        const size_t bytes = extent.count * call.element;
+        const std::byte *own = call.in + extent.offset * call.element;
+        if (rank_ != call.root) {
+            while (!free_to_write(block))
+                FLX_TRY(waiter.pause());
+            std::memcpy(place(call, rank_, block), own, bytes);
+            publish(mine.staged, base_ + block + 1);
+        } else {
+            while (counters(other).staged.load(std::memory_order_acquire) < base_ + block + 1)
+                FLX_TRY(waiter.pause());
+            if (block == 0)
+                FLX_TRY(check_signatures(call));
+            sources_[rank_] = own;
+            sources_[other] = place(call, other, block);
+            const int divisor = call.op == FLX_AVG ? ranks_ : 1;
+            reduce_many(call.dtype, call.op, call.out + extent.offset * call.element, sources_.data(), ranks_,
+                        extent.count, divisor, call.stream);
+            mine.fetched.store(base_ + block + 1, std::memory_order_release);
             publish(mine.reduced, base_ + block + 1);
         }
         waiter.moved();

@@ -7,9 +7,13 @@
 /// result to its output, past the cache where the vector is larger, and in the same pass to where it shows it; everyone
 /// *fetches* the results. So each input is read once and each output written once, and what is moved besides stays in
 /// the cache. A schedule of the direct algorithm (docs/algorithms.md) moves more: it copies a result once per receiver.
+/// A bcast's root stages all, and so does, of two ranks, the one that is not a reduce's root.
 ///
-/// Each stage of each rank has a counter of blocks, over all operations. A slot of shared memory is used again when
-/// those who read it have counted past the block that was in it.
+/// Each stage of each rank has a counter of blocks, over all operations. What a rank shows of a block, the staged parts
+/// and the result, lies side by side in its ring, block after block over all operations: memory is used again once the
+/// ring has come round, when all who read what was in it have counted past it. The ring is longer than what is under
+/// way: a line that other cores still have in their caches takes its writer several times as long as one that has left
+/// them.
 #pragma once
 
 #include <atomic>
@@ -53,12 +57,17 @@ class Stream {
     struct Call;
 
     static size_t block_bytes_for(int ranks, size_t budget_per_rank);
+    static size_t ring_bytes_for(int ranks, size_t budget_per_rank);
     [[nodiscard]] Counters &counters(int rank) const;
-    [[nodiscard]] std::byte *staged(int rank, uint64_t block, int region) const;
-    [[nodiscard]] std::byte *result(int rank, uint64_t block) const;
+    [[nodiscard]] size_t offset(const Call &call, uint64_t block) const;
+    [[nodiscard]] std::byte *place(const Call &call, int rank, uint64_t block) const;
+    [[nodiscard]] std::byte *staged(const Call &call, int rank, uint64_t block, int region) const;
+    [[nodiscard]] std::byte *result(const Call &call, int rank, uint64_t block) const;
+    [[nodiscard]] bool free_to_write(uint64_t block);
 
     Status run_regions(const Call &call, Waiter &waiter);
     Status run_bcast(const Call &call, Waiter &waiter);
+    Status run_reduce(const Call &call, Waiter &waiter);
     void stage(const Call &call, uint64_t block);
     void reduce(const Call &call, uint64_t block);
     void collect(const Call &call, uint64_t block);
@@ -76,7 +85,9 @@ class Stream {
     int rank_;
     int ranks_;
     size_t block_bytes_;
+    size_t ring_bytes_;
     Bells *bells_;
+    size_t cursor_ = 0;    ///< in each rank's ring, of the current operation's first block
     uint64_t base_ = 0;    ///< blocks of all operations before the current one
     uint64_t number_ = 0;  ///< of the current operation
     int waiting_for_ = -1;
