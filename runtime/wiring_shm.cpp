@@ -24,11 +24,13 @@ Status Communicator::make_shared_memory() {
     // /dev/shm: then less, down to what still works.
     const size_t wanted = config_.size("FLX_SHM_BYTES");
     const size_t fused_payload = hosts_ == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
-    const size_t fused_bytes = hosts_ == 1 ? shm::Fused::bytes(size_, fused_payload) : 0;
     const size_t bells_bytes = hosts_ == 1 ? shm::Bells::bytes(size_) : 0;
     const size_t ledger_bytes = hosts_ > 1 ? Lending::bytes(hosts_) : 0;
+    const auto fused_with = [&](size_t budget) {
+        return hosts_ == 1 ? shm::Fused::bytes(size_, fused_payload, budget) : 0;
+    };
     const auto bytes_with = [&](size_t budget) {
-        return sizeof(Board) + ledger_bytes + bells_bytes + fused_bytes +
+        return sizeof(Board) + ledger_bytes + bells_bytes + fused_with(budget) +
                (hosts_ == 1 ? shm::Stream::bytes(size_, budget) : 0) +
                shm::ChannelShape::fit(ranks_here_, budget).bytes();
     };
@@ -41,12 +43,13 @@ Status Communicator::make_shared_memory() {
     FLX_TRY(local_->allgather(&budget, sizeof budget, budgets.data()));
     budget = budgets[0];
     const auto shape = shm::ChannelShape::fit(ranks_here_, budget);
+    const size_t fused_bytes = fused_with(budget);
     const size_t stream_bytes = hosts_ == 1 ? shm::Stream::bytes(size_, budget) : 0;
     const size_t fused_at = sizeof(Board) + ledger_bytes + bells_bytes;
     std::vector<shm::Area> areas;
     const auto add = [&areas](size_t at, shm::Area area) { areas.push_back({at + area.offset, area.stride}); };
     if (hosts_ == 1) {
-        for (const shm::Area &area : shm::Fused::areas(size_, fused_payload))
+        for (const shm::Area &area : shm::Fused::areas(size_, fused_payload, budget))
             add(fused_at, area);
         add(fused_at + fused_bytes, shm::Stream::area(size_, budget));
     }
@@ -71,7 +74,7 @@ Status Communicator::make_shared_memory() {
     if (hosts_ == 1) {
         bells_ = std::make_unique<shm::Bells>(memory, rank_, size_);
         memory += bells_bytes;
-        fused_ = std::make_unique<shm::Fused>(memory, rank_, size_, fused_payload, bells_.get());
+        fused_ = std::make_unique<shm::Fused>(memory, rank_, size_, fused_payload, bells_.get(), budget);
         stream_ = std::make_unique<shm::Stream>(memory + fused_bytes, rank_, size_, budget, bells_.get());
     }
     memory += fused_bytes + stream_bytes;

@@ -1,6 +1,7 @@
 #include "fused.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstring>
 
@@ -35,14 +36,30 @@ constexpr uint64_t kBoards = 64;
 constexpr uint64_t kShorts = 32;
 constexpr uint64_t kPayloads = 4;
 constexpr size_t kShortBytes = 256;
+/// Payloads up to a page have places of their own, which are not side by side: a reader's core would take them for a
+/// stream.
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kPagePlace = kPageBytes + 512;
+/// Longer ones go round a ring that is longer than a core's cache, where it may be: lines that readers still have in
+/// theirs take their writer several times as long.
+constexpr size_t kRingBytes = size_t{2} << 20;
+constexpr size_t kAllRings = size_t{8} << 20;
 constexpr uint64_t ring_of(size_t bytes) {
     return bytes <= Fused::kInlineBytes ? kBoards : bytes <= kShortBytes ? kShorts : kPayloads;
 }
 /// Readers say so many at a time what they have read: a sender that is ahead, as where data flows one way, then waits
 /// for the line that says it once for so many.
 constexpr uint64_t kToldPart = 4;
-constexpr size_t round_up(size_t bytes) {
-    return (bytes + kLine - 1) / kLine * kLine;
+/// Of a long payload's place in the ring, of which there are as many as fit.
+size_t place_bytes(size_t bytes) {
+    return std::bit_ceil(bytes);
+}
+size_t ring_bytes_for(int ranks, size_t payload_bytes, size_t budget_per_rank) {
+    if (payload_bytes <= kPageBytes)
+        return 0;
+    constexpr size_t kLittle = size_t{256} << 10;  // there is hardly any room
+    const size_t least = (budget_per_rank < kLittle ? kPayloads / 2 : kPayloads) * place_bytes(payload_bytes);
+    return std::max(least, std::bit_floor(std::min({budget_per_rank, kRingBytes, kAllRings / ranks})));
 }
 /// How many ranks from the first on have their blocks side by side.
 size_t run_of(std::span<const int> ranks) {
@@ -53,29 +70,34 @@ size_t run_of(std::span<const int> ranks) {
 }
 }  // namespace
 
-// Memory: boards [rank][number], done [rank], short payloads [rank][number], payloads [rank][number].
-size_t Fused::bytes(int ranks, size_t payload_bytes) {
+// Memory: boards [rank][number], done [rank], short payloads [rank][number], payloads up to a page [rank][number],
+// rings of longer ones [rank].
+size_t Fused::bytes(int ranks, size_t payload_bytes, size_t budget_per_rank) {
     return kPair - kLine +
-           ranks *
-               (kBoards * sizeof(Board) + sizeof(Done) + kShorts * kShortBytes + kPayloads * round_up(payload_bytes));
+           ranks * (kBoards * sizeof(Board) + sizeof(Done) + kShorts * kShortBytes + kPayloads * kPagePlace +
+                    ring_bytes_for(ranks, payload_bytes, budget_per_rank));
 }
 
-std::vector<Area> Fused::areas(int ranks, size_t payload_bytes) {
+std::vector<Area> Fused::areas(int ranks, size_t payload_bytes, size_t budget_per_rank) {
     const size_t shorts = ranks * (kBoards * sizeof(Board) + sizeof(Done));
+    const size_t pages = shorts + ranks * kShorts * kShortBytes;
     return {{0, kBoards * sizeof(Board)},
             {shorts, kShorts * kShortBytes},
-            {shorts + ranks * kShorts * kShortBytes, kPayloads * round_up(payload_bytes)}};
+            {pages, kPayloads * kPagePlace},
+            {pages + ranks * kPayloads * kPagePlace, ring_bytes_for(ranks, payload_bytes, budget_per_rank)}};
 }
 
-Fused::Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes, Bells *bells)
+Fused::Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes, Bells *bells, size_t budget_per_rank)
     : memory_(to_pair(memory)),
       rank_(local_rank),
       ranks_(ranks),
       payload_bytes_(payload_bytes),
+      ring_bytes_(ring_bytes_for(ranks, payload_bytes, budget_per_rank)),
       bells_(bells),
       shown_in_(kBoards),
       shown_short_(kShorts),
-      shown_long_(kPayloads),
+      shown_page_(kPayloads),
+      shown_in_ring_(ring_bytes_ / kPageBytes),
       tree_(ranks),
       sources_(ranks),
       taken_(ranks),
@@ -93,8 +115,23 @@ std::byte *Fused::place_of(int rank, uint64_t number, size_t bytes) const {
     std::byte *shorts = memory_ + ranks_ * (kBoards * sizeof(Board) + sizeof(Done));
     if (bytes <= kShortBytes)
         return shorts + (kShorts * rank + place_in(kShorts, number)) * kShortBytes;
-    std::byte *payloads = shorts + ranks_ * kShorts * kShortBytes;
-    return payloads + (kPayloads * rank + number % kPayloads) * round_up(payload_bytes_);
+    std::byte *pages = shorts + ranks_ * kShorts * kShortBytes;
+    if (bytes <= kPageBytes)
+        return pages + (kPayloads * rank + number % kPayloads) * kPagePlace;
+    std::byte *rings = pages + ranks_ * kPayloads * kPagePlace;
+    return rings + rank * ring_bytes_ + in_ring(number, bytes);
+}
+
+/// Where in a ring: all places of one size are taken before the first one again. Not side by side, which a reader's
+/// core takes for a stream: it would fetch the beginning of the next one before it is written.
+size_t Fused::in_ring(uint64_t number, size_t bytes) const {
+    constexpr uint64_t kStep = 5;  // odd, as the number of places is a power of two
+    return kStep * number % (ring_bytes_ / place_bytes(bytes)) * place_bytes(bytes);
+}
+
+/// By page of this rank's ring: who showed something there last.
+std::span<uint64_t> Fused::shown_in_ring(size_t bytes) {
+    return std::span(shown_in_ring_).subspan(in_ring(number_, bytes) / kPageBytes, place_bytes(bytes) / kPageBytes);
 }
 
 Fused::Done &Fused::done(int rank) const {
@@ -102,10 +139,12 @@ Fused::Done &Fused::done(int rank) const {
 }
 
 /// The last operation that used what an input of `bytes` will be shown in.
-uint64_t Fused::shown_before(size_t bytes) const {
+uint64_t Fused::shown_before(size_t bytes) {
     uint64_t last = shown_in_[number_ % kBoards];
-    if (bytes > kShortBytes)
-        last = std::max(last, shown_long_[number_ % kPayloads]);
+    if (bytes > kPageBytes)
+        last = std::max(last, std::ranges::max(shown_in_ring(bytes)));
+    else if (bytes > kShortBytes)
+        last = std::max(last, shown_page_[number_ % kPayloads]);
     else if (bytes > kInlineBytes)
         last = std::max(last, shown_short_[number_ % kShorts]);
     return last;
@@ -143,8 +182,10 @@ void Fused::show(const void *data, size_t bytes, uint32_t signature) {
 void Fused::show_written(size_t bytes, uint32_t signature) {
     Board &mine = board(rank_, number_);
     shown_in_[number_ % kBoards] = number_;
-    if (bytes > kShortBytes)
-        shown_long_[number_ % kPayloads] = number_;
+    if (bytes > kPageBytes)
+        std::ranges::fill(shown_in_ring(bytes), number_);
+    else if (bytes > kShortBytes)
+        shown_page_[number_ % kPayloads] = number_;
     else if (bytes > kInlineBytes)
         shown_short_[number_ % kShorts] = number_;
     mine.signature = signature;

@@ -27,14 +27,16 @@ class Fused {
   public:
     static constexpr size_t kInlineBytes = 112;
 
-    static size_t bytes(int ranks, size_t payload_bytes);
+    /// `budget_per_rank`: what rings of payloads may take, beyond the least that they need.
+    static size_t bytes(int ranks, size_t payload_bytes, size_t budget_per_rank = 0);
     /// What each rank writes, from the beginning of that memory.
-    static std::vector<Area> areas(int ranks, size_t payload_bytes);
+    static std::vector<Area> areas(int ranks, size_t payload_bytes, size_t budget_per_rank = 0);
 
-    /// `memory`: bytes(ranks, payload_bytes) of the segment, zeroed, aligned to a cache line. `rank_of[l]`: the
-    /// communicator's rank of the host's l-th rank; in order of rank, all ranks of the communicator among them.
-    /// `bells`: of the same ranks, longer-lived; null where nobody sleeps.
-    Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes, Bells *bells = nullptr);
+    /// `memory`: bytes(ranks, payload_bytes, budget_per_rank) of the segment, zeroed, aligned to a cache line.
+    /// `rank_of[l]`: the communicator's rank of the host's l-th rank; in order of rank, all ranks of the communicator
+    /// among them. `bells`: of the same ranks, longer-lived; null where nobody sleeps.
+    Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes, Bells *bells = nullptr,
+          size_t budget_per_rank = 0);
 
     /// Where ranks are to each other: what goes in steps goes along it. Equal on all ranks, and between two operations.
     void set_tree(Tree tree) { tree_ = std::move(tree); }
@@ -87,7 +89,9 @@ class Fused {
     [[nodiscard]] Done &done(int rank) const;
     /// Begins operation ++number_, in which this rank shows `bytes`: waits until all have read what was in their place.
     Status begin(size_t bytes, Waiter &waiter);
-    [[nodiscard]] uint64_t shown_before(size_t bytes) const;
+    [[nodiscard]] size_t in_ring(uint64_t number, size_t bytes) const;
+    [[nodiscard]] std::span<uint64_t> shown_in_ring(size_t bytes);
+    [[nodiscard]] uint64_t shown_before(size_t bytes);
     void show(const void *data, size_t bytes, uint32_t signature);
     void show_written(size_t bytes, uint32_t signature);
     void prepare_next(size_t bytes) const;
@@ -118,6 +122,7 @@ class Fused {
     int rank_;
     int ranks_;
     size_t payload_bytes_;
+    size_t ring_bytes_;
     Bells *bells_;
     uint64_t number_ = 0;        ///< of the current operation
     uint64_t read_through_ = 0;  ///< all ranks are known to have ended operations up to this one
@@ -126,7 +131,8 @@ class Fused {
     // By place in each ring: the last operation that this rank showed something of there.
     std::vector<uint64_t> shown_in_;
     std::vector<uint64_t> shown_short_;
-    std::vector<uint64_t> shown_long_;
+    std::vector<uint64_t> shown_page_;
+    std::vector<uint64_t> shown_in_ring_;  ///< by page
     int waiting_for_ = -1;
     TwoSteps two_steps_;
     Tree tree_;

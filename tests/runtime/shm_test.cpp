@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -127,12 +128,13 @@ Caller stream_caller(std::byte *memory, int rank, int ranks, size_t budget) {
 
 TEST_P(Shm, FusedCallsInRandomOrder) {
     const int ranks = GetParam();
-    constexpr size_t kPayload = 1000;  // not a multiple of a cache line
-    for (uint32_t seed = 1; seed <= 3; ++seed)
-        run_random_calls(
-            ranks, seed, 400, kPayload, true,
-            [&](std::byte *memory, int rank) { return fused_caller(memory, rank, ranks, kPayload); },
-            Fused::bytes(ranks, kPayload));
+    // The first is not a multiple of a cache line; of the second, places of all sizes share a ring.
+    for (const size_t payload : {size_t{1000}, size_t{40'000}})
+        for (uint32_t seed = 1; seed <= 3; ++seed)
+            run_random_calls(
+                ranks, seed, 400, payload, true,
+                [&](std::byte *memory, int rank) { return fused_caller(memory, rank, ranks, payload); },
+                Fused::bytes(ranks, payload));
 }
 
 TEST_P(Shm, FusedCallsInTwoSteps) {
@@ -156,7 +158,9 @@ TEST(FusedTwoSteps, ManyRanks) {
 /// A rank that only sends must not write over what slow readers have not read.
 TEST_P(Shm, FusedRootsDoNotOvertakeReaders) {
     const int ranks = GetParam();
-    constexpr size_t kPayload = 4096;
+    constexpr size_t kPayload = 40'000;
+    // A page, two places in the ring, four: they lie over each other.
+    constexpr std::array<size_t, 4> kCounts = {512, 1500, 600, 4000};
     std::atomic<int> failed{0};
     std::vector<std::byte> memory_owner(Fused::bytes(ranks, kPayload) + 64);
     auto *memory = memory_owner.data() + (64 - reinterpret_cast<uintptr_t>(memory_owner.data()) % 64) % 64;
@@ -165,7 +169,8 @@ TEST_P(Shm, FusedRootsDoNotOvertakeReaders) {
         TestWatch watch(failed);
         for (uint32_t number = 0; number < 60; ++number) {
             const Collective collective = number / 20 % 2 == 0 ? Collective::bcast : Collective::reduce;
-            const TestCall call{collective, FLX_INT64, FLX_SUM, ranks, 0, 512, false, number};
+            const TestCall call{collective, FLX_INT64, FLX_SUM, ranks, 0, kCounts[number % kCounts.size()],
+                                false,      number};
             if ((rank == 0) == (collective == Collective::reduce) && number % 3 == 0)
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
             const TestBuffers buffers(call, rank);
