@@ -65,7 +65,7 @@ uint32_t Communicator::signature_of(const Call &call, const Choice &choice) cons
 }
 
 /// By shared memory as a whole.
-Status Communicator::carry_out(Call &call, const Decided &decided, bool timed) {
+Status Communicator::carry_out(Call &call, const Decided &decided, const shm::Review::Look *look) {
     Operation &operation = call.operation;
     operation.signature = decided.signature;
     shared_sent_ += decided.shown;
@@ -73,7 +73,7 @@ Status Communicator::carry_out(Call &call, const Decided &decided, bool timed) {
     inside_ = true;
     current_ = &operation;
     way_ = decided.choice.way;
-    Status status = attempt([&] { return timed ? carry_timed(call) : carry_out_by(call); });
+    Status status = attempt([&] { return look != nullptr ? carry_timed(call, *look) : carry_out_by(call); });
     if (!status.ok())
         status = investigate(std::move(status));
     current_ = nullptr;
@@ -112,17 +112,19 @@ Status Communicator::carry_out_by(const Call &call) {
                         operation.op, operation.root, operation.signature, waiter);
 }
 
-/// For shm::Review: ranks come when they like, so between two barriers.
-Status Communicator::carry_timed(const Call &call) {
+/// For shm::Review: ranks come when they like, so between two barriers, before and after one call or several.
+Status Communicator::carry_timed(const Call &call, const shm::Review::Look &look) {
     const uint32_t signature = call.operation.signature;
     const Way way = std::exchange(way_, Way::fused);  // which is asked whom it waits for
     Waiter waiter(wait_policy_, *this);
-    FLX_TRY(fused_->barrier(signature, waiter));
+    if (look.begins)
+        FLX_TRY(fused_->barrier(signature, waiter));
     const int64_t began = now_ns();
     way_ = way;
     FLX_TRY(carry_out_by(call));
     way_ = Way::fused;
-    FLX_TRY(fused_->barrier(signature, waiter));
+    if (look.ends)
+        FLX_TRY(fused_->barrier(signature, waiter));
     if (!review_->took(now_ns() - began))
         return {};
     const std::span all = review_->all();

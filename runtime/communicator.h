@@ -322,10 +322,10 @@ class Communicator final : private Router, private Watch {
 
     /// Whether the current operation goes over links, by the executor.
     [[nodiscard]] bool by_links() const { return way_ == Way::scheduled || way_ == Way::exchanged; }
-    Status carry_out(Call &call, const Decided &decided, bool timed);
+    Status carry_out(Call &call, const Decided &decided, const shm::Review::Look *look);
     [[nodiscard]] bool may_be_mapped(const Operation &operation);
     Status carry_out_by(const Call &call);
-    Status carry_timed(const Call &call);
+    Status carry_timed(const Call &call, const shm::Review::Look &look);
     Status settle(Waiter &waiter);
     void drop_strays();
     [[nodiscard]] bool settled() const;

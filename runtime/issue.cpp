@@ -151,12 +151,11 @@ Status Communicator::run_now(const Call &call) {
         FLX_TRY(drain());
         Call given = call;
         Operation &operation = given.operation;
-        std::optional<shm::Way> look;
+        std::optional<shm::Review::Look> look;
         if (choice.by_table && review_ != nullptr)
             look = review_->next(operation.collective, operation.count * size_of(operation.dtype), ways_);
-        const bool timed = look.has_value();
-        if (timed) {
-            choice.way = way_of(*look);
+        if (look) {
+            choice.way = way_of(look->way);
             decided = decide(call, choice);
         }
         if (choice.way == Way::fetched && operation.collective == Collective::alltoall &&
@@ -164,11 +163,11 @@ Status Communicator::run_now(const Call &call) {
             const size_t bytes = operation.count * size_of(operation.dtype);
             Pending &memory = acquire();
             operation.in = std::memcpy(memory.aside(bytes), operation.in, bytes);
-            Status status = carry_out(given, decided, timed);
+            Status status = carry_out(given, decided, look ? &*look : nullptr);
             recycle(memory);
             return status;
         }
-        Status status = carry_out(given, decided, timed);
+        Status status = carry_out(given, decided, look ? &*look : nullptr);
         if (!std::exchange(left_to_steps_, false))
             return status;
         shared_sent_ -= decided.shown;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 namespace flx::shm {
 
@@ -57,11 +58,16 @@ uint8_t Review::worth_a_look(const Cell &cell, const Times &known, Way now, uint
     return ways & existing;
 }
 
-std::optional<Way> Review::next(Collective collective, size_t bytes, const Ways &ways) {
+std::optional<Review::Look> Review::next(Collective collective, size_t bytes, const Ways &ways) {
     const std::optional<size_t> index = Ways::size_index(bytes);
-    if (!index || one_way(collective))
+    if (!index)
         return {};
     Cell &cell = cells_[static_cast<size_t>(collective)][*index];
+    if (!std::exchange(cell.called, true)) {
+        const Times &known = ways.times(collective, *index);
+        if (std::ranges::none_of(known, [](double time) { return std::isfinite(time); }))
+            cell.calls_left = kFirstUntried;
+    }
     if (cell.calls_left > 0) {
         --cell.calls_left;
         return {};
@@ -75,6 +81,7 @@ std::optional<Way> Review::next(Collective collective, size_t bytes, const Ways 
     if ((cell.ways & ~existing) != 0) {
         cell.ways &= existing;
         cell.call = 0;
+        cell.run_ns = cell.run_bytes = 0;
     }
     if (std::popcount(cell.ways) < 2) {  // nothing to compare
         end_look(cell, 0);
@@ -84,15 +91,23 @@ std::optional<Way> Review::next(Collective collective, size_t bytes, const Ways 
     collective_ = collective;
     size_index_ = *index;
     bytes_ = bytes;
-    way_ = way_of(cell.ways, cell.call / kCalls);
-    return way_;
+    const int calls = calls_of(collective);
+    way_ = way_of(cell.ways, cell.call / calls);
+    ends_ = !one_way(collective) || (cell.call + 1) % calls == 0;
+    return Look{way_, !one_way(collective) || cell.call % calls == 0, ends_};
 }
 
 bool Review::took(int64_t ns) {
-    double &time = cell_->times[static_cast<size_t>(way_)];
-    time = std::min(time, static_cast<double>(ns) / static_cast<double>(bytes_));
-    ++cell_->call;
-    return cell_->call == kCalls * std::popcount(cell_->ways);
+    Cell &cell = *cell_;
+    cell.run_ns += static_cast<double>(ns);
+    cell.run_bytes += static_cast<double>(bytes_);
+    ++cell.call;
+    if (!ends_)
+        return false;
+    double &time = cell.times[static_cast<size_t>(way_)];
+    time = std::min(time, cell.run_ns / cell.run_bytes);
+    cell.run_ns = cell.run_bytes = 0;
+    return cell.call == calls_of(collective_) * std::popcount(cell.ways);
 }
 
 bool Review::judge(Ways &ways) {
@@ -109,8 +124,8 @@ bool Review::judge(Ways &ways) {
         const double time = slowest[static_cast<size_t>(way)];
         if ((cell.ways & bit(way)) == 0)
             continue;
-        cell.calls += kCalls;
-        cell.taken += kCalls * time;
+        cell.calls += calls_of(collective_);
+        cell.taken += calls_of(collective_) * time;
         ways.set_time(collective_, size_index_, way, time);
         if (time <= kFar * least)
             near |= bit(way);

@@ -1,8 +1,8 @@
 /// \file review.h
 /// Looks again at which way through shared memory serves a collective, with calls of the program itself: which is best
 /// depends on caches, on cores that are near or far from each other, and on neighbours, all of which change after the
-/// trial (trial.h). Not of bcast and reduce, where calls overlap. Plain logic: who times the calls and carries the
-/// times between ranks is the communicator.
+/// trial (trial.h). Where data flows one way calls overlap: there some in a row are timed together. Plain logic: who
+/// times the calls and carries the times between ranks is the communicator.
 #pragma once
 
 #include <array>
@@ -25,11 +25,16 @@ class Review {
     /// ranks, as all that follows is.
     Review(int ranks, bool fetches, size_t fused_bytes);
 
+    struct Look {
+        Way way;
+        bool begins;  ///< a barrier comes first,
+        bool ends;    ///< and another one afterwards
+    };
     /// Counts a call. Nothing: it goes the table's way. Else the way that it goes instead, and its time is asked for:
     /// took(), before the next call.
-    [[nodiscard]] std::optional<Way> next(algorithms::Collective collective, size_t bytes, const Ways &ways);
-    /// Of the call that was to be timed, between two barriers. True: all ranks tell each other their times() now, into
-    /// all(), and then judge().
+    [[nodiscard]] std::optional<Look> next(algorithms::Collective collective, size_t bytes, const Ways &ways);
+    /// Of the call that was to be timed, with the barrier afterwards. True: all ranks tell each other their times()
+    /// now, into all(), and then judge().
     [[nodiscard]] bool took(int64_t ns);
     [[nodiscard]] const Times &times() const { return cell_->times; }
     [[nodiscard]] std::span<Times> all() { return all_; }  ///< by rank
@@ -42,22 +47,32 @@ class Review {
   private:
     static constexpr int kRounds = 3;
     static constexpr int kRoundsToChange = 6;
-    static constexpr int kCalls = 2;  ///< of one way, back to back: the first finds caches as another way left them
+    /// Of one way: the first finds caches as another way left them.
+    static constexpr int kCalls = 2;
+    static constexpr int kCallsOneWay = 8;  ///< timed together
+    [[nodiscard]] static constexpr int calls_of(algorithms::Collective collective) {
+        return one_way(collective) ? kCallsOneWay : kCalls;
+    }
 
     /// Of a collective and a size.
     struct Cell {
         uint32_t calls_left = kFirst;  ///< to the next look
+        bool called = false;
         uint8_t looks = 0;
         uint8_t round = 0;
-        uint8_t call = 0;  ///< of the round
-        uint8_t ways = 0;  ///< mask of those that are looked at
-        Times times{};     ///< of this rank
-        double calls = 0;  ///< that were timed in this look,
-        double taken = 0;  ///< and how long, per byte, as all ranks know it
+        uint8_t call = 0;      ///< of the round
+        uint8_t ways = 0;      ///< mask of those that are looked at
+        Times times{};         ///< of this rank
+        double run_ns = 0;     ///< of calls that are timed together,
+        double run_bytes = 0;  ///< and their bytes
+        double calls = 0;      ///< that were timed in this look,
+        double taken = 0;      ///< and how long, per byte, as all ranks know it
     };
 
     /// Not at once: what was tried a moment ago is known.
     static constexpr uint32_t kFirst = 128;
+    /// Where the trial did not come to.
+    static constexpr uint32_t kFirstUntried = 8;
 
     [[nodiscard]] uint8_t existing(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] static uint8_t worth_a_look(const Cell &cell, const Times &known, Way now, uint8_t existing);
@@ -78,6 +93,7 @@ class Review {
     size_t size_index_ = 0;
     size_t bytes_ = 0;
     Way way_ = Way::fused;
+    bool ends_ = true;
 };
 
 }  // namespace flx::shm

@@ -91,7 +91,7 @@ class Trial {
 
   private:
     static constexpr uint32_t kSignature = 0x77617973;
-    static constexpr size_t kLargest = Ways::kSizes.size() - 1;
+    static constexpr size_t kLargest = Ways::kTried - 1;
 
     struct Turn {
         int round;
@@ -292,7 +292,7 @@ Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *
     for (const Collective collective : kTried) {
         Way before = Way::fused;
         bool changed = false;  // there, by what was measured
-        for (size_t size = 0; size < Ways::kSizes.size(); ++size) {
+        for (size_t size = 0; size < Ways::kTried; ++size) {
             std::array<double, kWays> slowest{};
             for (const Times &times : all)
                 for (int way = 0; way < kWays; ++way)

@@ -8,7 +8,7 @@ using algorithms::Collective;
 
 namespace {
 
-/// Beyond, copies in the cache and stores past it beat the kernel's copies.
+/// Beyond, copies in the cache and stores past it are expected to beat the kernel's copies.
 constexpr size_t kMostFetched = size_t{24} << 20;
 /// Up to here nothing beats one cache line or a few.
 constexpr size_t kAlwaysFused = 4096;
@@ -29,9 +29,9 @@ Ways::Ways(bool fetches, bool crowded) {
                                      : collective == Collective::alltoall ? kLeastCrowdedAlltoall
                                                                           : SIZE_MAX;
         for (size_t size = 0; size < kSizes.size(); ++size)
-            ways_[index][size] = kSizes[size] <= most_fused      ? Way::fused
-                                 : kSizes[size] >= least_fetched ? Way::fetched
-                                                                 : Way::streamed;
+            ways_[index][size] = kSizes[size] <= most_fused                                      ? Way::fused
+                                 : kSizes[size] >= least_fetched && kSizes[size] <= kMostFetched ? Way::fetched
+                                                                                                 : Way::streamed;
     }
 }
 
@@ -43,7 +43,7 @@ Way Ways::at(Collective collective, size_t bytes) const {
 }
 
 std::optional<size_t> Ways::size_index(size_t bytes) {
-    if (bytes <= kAlwaysFused || bytes > kMostFetched)
+    if (bytes <= kAlwaysFused)
         return {};
     size_t size = 0;
     while (bytes > limit(size))
@@ -54,6 +54,8 @@ std::optional<size_t> Ways::size_index(size_t bytes) {
 /// The nearest as factors go: up to the geometric mean with the next.
 size_t Ways::limit(size_t size_index) {
     if (size_index + 1 == kSizes.size())
+        return SIZE_MAX;
+    if (size_index + 1 == kTried)
         return kMostFetched;
     return static_cast<size_t>(std::sqrt(static_cast<double>(kSizes[size_index]) * kSizes[size_index + 1]));
 }

@@ -45,11 +45,12 @@ constexpr size_t input_bytes(algorithms::Collective collective, size_t bytes, in
 
 class Ways {
   public:
-    /// Bytes of the whole vector that a trial is made with, the last only where many ranks share the host. A size takes
-    /// what was best at the nearest of these.
-    static constexpr std::array<size_t, 8> kSizes = {size_t{8} << 10,  size_t{16} << 10,  size_t{32} << 10,
+    /// Bytes of the whole vector. A size takes what was best at the nearest of these.
+    static constexpr std::array<size_t, 9> kSizes = {size_t{8} << 10,  size_t{16} << 10,  size_t{32} << 10,
                                                      size_t{64} << 10, size_t{256} << 10, size_t{1} << 20,
-                                                     size_t{4} << 20,  size_t{16} << 20};
+                                                     size_t{4} << 20,  size_t{16} << 20,  size_t{64} << 20};
+    /// So many of them a trial is made with, the last of those only where many ranks share the host.
+    static constexpr size_t kTried = kSizes.size() - 1;
     static constexpr std::array kAll = {Way::fused, Way::streamed, Way::fetched};
     static constexpr int kCollectives = static_cast<int>(algorithms::Collective::alltoall) + 1;
 
@@ -70,7 +71,7 @@ class Ways {
     [[nodiscard]] const Times &times(algorithms::Collective collective, size_t size_index) const;
     void set_time(algorithms::Collective collective, size_t size_index, Way way, double time);
 
-    /// The nearest of kSizes; none for those that are always fused or always streamed.
+    /// The nearest of kSizes; none for those that are always fused.
     [[nodiscard]] static std::optional<size_t> size_index(size_t bytes);
 
     TwoSteps two_steps;  ///< of the fused way: where not tried, never

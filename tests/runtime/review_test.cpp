@@ -31,8 +31,8 @@ class Job {
         bool round_over = false;
         looked = false;
         for (int rank = 0; rank < ranks; ++rank) {
-            const std::optional<Way> look = reviews_[rank].next(collective, bytes, ways[rank]);
-            const Way taken = look.value_or(ways[rank].at(collective, bytes));
+            const std::optional<Review::Look> look = reviews_[rank].next(collective, bytes, ways[rank]);
+            const Way taken = look ? look->way : ways[rank].at(collective, bytes);
             const double ns = model(taken, rank);
             const bool over = look && reviews_[rank].took(static_cast<int64_t>(ns));
             if (rank > 0) {
@@ -42,6 +42,10 @@ class Job {
             }
             way = taken;
             looked = look.has_value();
+            if (rank == 0 && look) {  // a run begins where none is under way, and ends before another one begins
+                unpaired += look->begins == inside_ ? 1 : 0;
+                inside_ = !look->ends;
+            }
             round_over = over;
             slowest = std::max(slowest, ns);
         }
@@ -53,6 +57,7 @@ class Job {
     std::vector<Ways> ways;
     int changes = 0;
     bool looked = false;
+    int unpaired = 0;
 
   private:
     void tell() {
@@ -66,6 +71,7 @@ class Job {
         changes += changed[0] ? 1 : 0;
     }
 
+    bool inside_ = false;
     std::vector<Review> reviews_;
 };
 
@@ -172,21 +178,54 @@ TEST(Review, TakesNoWayThatDoesNotExist) {
     }
 }
 
-TEST(Review, LeavesTheSmallestTheLargestAndOneWayTrafficAlone) {
-    struct Case {
-        Collective collective;
-        size_t bytes;
-    };
-    for (const Case one : {Case{Collective::allreduce, 8}, Case{Collective::allreduce, 4096},
-                           Case{Collective::allreduce, size_t{64} << 20}, Case{Collective::bcast, kBytes},
-                           Case{Collective::reduce, kBytes}}) {
-        Job job(2);
-        Way way{};
-        for (int call = 0; call < 2000; ++call) {
-            job.call([](Way, int) { return 1000.0; }, way, one.collective, one.bytes);
-            ASSERT_FALSE(job.looked);
-            ASSERT_EQ(way, job.ways[0].at(one.collective, one.bytes));
+TEST(Review, LeavesTheSmallestAlone) {
+    for (const Collective collective : {Collective::allreduce, Collective::bcast}) {
+        for (const size_t bytes : {8, 4096}) {
+            Job job(2);
+            Way way{};
+            for (int call = 0; call < 2000; ++call) {
+                job.call([](Way, int) { return 1000.0; }, way, collective, bytes);
+                ASSERT_FALSE(job.looked);
+                ASSERT_EQ(way, job.ways[0].at(collective, bytes));
+            }
         }
+    }
+}
+
+/// What no trial came to is looked at soon: a program may not call for it a hundred times.
+TEST(Review, LooksSoonAtWhatWasNotTried) {
+    constexpr size_t kLarge = size_t{128} << 20;
+    Job job(2);
+    Way way{};
+    for (int call = 0; call < 40; ++call)
+        job.call([](Way asked, int) { return of(asked, 9e9, 9e7, 5e7); }, way, Collective::allgather, kLarge);
+    EXPECT_EQ(way, Way::fetched);
+    Job tried(2);
+    for (Ways &ways : tried.ways)
+        ways.set_time(Collective::allgather, Ways::kSizes.size() - 1, Way::streamed, 1);
+    for (int call = 0; call < 40; ++call) {
+        tried.call([](Way, int) { return 1e7; }, way, Collective::allgather, kLarge);
+        ASSERT_FALSE(tried.looked);
+    }
+}
+
+/// Where data flows one way, calls overlap: a way in which the first of some takes long, and none after it, is the best
+/// one. Its calls stand between barriers together.
+TEST(Review, TimesCallsThatOverlapTogether) {
+    for (const Collective collective : {Collective::bcast, Collective::reduce}) {
+        Job job(2, true, 1024);
+        Way way{};
+        Way last{};
+        const auto model = [&](Way asked, int) {
+            const bool first = asked != last;
+            last = asked;
+            return asked == Way::streamed ? (first ? 90'000.0 : 20'000.0) : 50'000.0;
+        };
+        for (int call = 0; call < 3000; ++call)
+            job.call([&](Way asked, int rank) { return rank == 0 ? model(asked, 0) : 0; }, way, collective);
+        EXPECT_EQ(job.changes, 1);
+        EXPECT_EQ(way, Way::streamed);
+        EXPECT_EQ(job.unpaired, 0);
     }
 }
 
