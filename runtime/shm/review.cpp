@@ -22,6 +22,10 @@ constexpr double kFar = 1.5;
 /// at the next looks neither, if it was more than this, but now and then.
 constexpr double kHopeless = 3;
 constexpr uint8_t kAllEvery = 8;
+/// What takes more than this times what it took when it was chosen is looked at again at once.
+constexpr double kMuchWorse = 1.6;
+/// Of smaller ones a check would be a large part.
+constexpr size_t kLeastChecked = size_t{64} << 10;
 
 constexpr uint8_t bit(Way way) {
     return static_cast<uint8_t>(1U << static_cast<unsigned>(way));
@@ -68,11 +72,16 @@ std::optional<Review::Look> Review::next(Collective collective, size_t bytes, co
         if (std::ranges::none_of(known, [](double time) { return std::isfinite(time); }))
             cell.calls_left = kFirstUntried;
     }
-    if (cell.calls_left > 0) {
-        --cell.calls_left;
-        return {};
-    }
     const uint8_t existing = this->existing(collective, bytes);
+    const Way now = ways.at(collective, bytes);
+    if (cell.calls_left > 0 && !cell.checks) {
+        --cell.calls_left;
+        if ((existing & bit(now)) == 0 || !check_due(cell, *index, ways.times(collective, *index), now))
+            return {};
+        cell.checks = true;
+        cell.ways = bit(now);
+        cell.times.fill(Ways::kUnknown);
+    }
     if (cell.ways == 0) {
         cell.ways = worth_a_look(cell, ways.times(collective, *index), ways.at(collective, bytes), existing);
         cell.times.fill(Ways::kUnknown);
@@ -83,7 +92,8 @@ std::optional<Review::Look> Review::next(Collective collective, size_t bytes, co
         cell.call = 0;
         cell.run_ns = cell.run_bytes = 0;
     }
-    if (std::popcount(cell.ways) < 2) {  // nothing to compare
+    if (std::popcount(cell.ways) < (cell.checks ? 1 : 2)) {  // nothing to compare
+        cell.checks = false;
         end_look(cell, 0);
         return {};
     }
@@ -95,6 +105,15 @@ std::optional<Review::Look> Review::next(Collective collective, size_t bytes, co
     way_ = way_of(cell.ways, cell.call / calls);
     ends_ = !one_way(collective) || (cell.call + 1) % calls == 0;
     return Look{way_, !one_way(collective) || cell.call % calls == 0, ends_};
+}
+
+bool Review::check_due(Cell &cell, size_t size_index, const Times &known, Way now) {
+    if (Ways::kSizes[size_index] < kLeastChecked || !std::isfinite(known[static_cast<size_t>(now)]) ||
+        --cell.check_in > 0)
+        return false;
+    const size_t shorter = std::bit_width(Ways::kSizes[size_index] >> 20);  // from 1 MiB on
+    cell.check_in = std::max<uint32_t>(2, cell.check_after >> shorter);
+    return true;
 }
 
 bool Review::took(int64_t ns) {
@@ -119,6 +138,18 @@ bool Review::judge(Ways &ways) {
     const auto best = static_cast<Way>(std::ranges::min_element(slowest) - slowest.begin());
     const double least = slowest[static_cast<size_t>(best)];
     const Way now = ways.at(collective_, Ways::kSizes[size_index_]);
+    if (std::exchange(cell.checks, false)) {
+        const double before = ways.times(collective_, size_index_)[static_cast<size_t>(now)];
+        const bool worse = slowest[static_cast<size_t>(now)] > kMuchWorse * before;
+        cell.ways = cell.call = 0;
+        if (worse) {
+            cell.calls_left = 0;
+            cell.looks = kAllEvery - 1;  // what was hopeless may be the best now
+        }
+        cell.check_after = worse ? std::min(2 * cell.check_after, kMostCheckAfter)  // if in vain, seldom
+                                 : std::max(cell.check_after / 2, kCheckAfter);
+        return false;
+    }
     uint8_t near = bit(now);
     for (const Way way : Ways::kAll) {
         const double time = slowest[static_cast<size_t>(way)];
@@ -136,7 +167,8 @@ bool Review::judge(Ways &ways) {
     // What the table says was not among them where these calls are too large for it.
     const double taken = slowest[static_cast<size_t>(now)];
     const bool changes = std::isfinite(taken) && least < Ways::kClearly * taken;
-    if (cell.round < (changes ? kRoundsToChange : kRounds) && !std::has_single_bit(near)) {
+    const bool clear = least * kHopeless < taken;
+    if (cell.round < (changes && !clear ? kRoundsToChange : kRounds) && !std::has_single_bit(near)) {
         cell.ways = near;
         return false;
     }
@@ -144,6 +176,7 @@ bool Review::judge(Ways &ways) {
     end_look(cell, cell.taken / (changes ? taken : least) - (1 - kBarriers) * cell.calls);
     ++looks_;
     if (changes) {
+        cell.check_after = cell.check_in = kCheckAfter;
         ++changes_;
         ways.set(collective_, size_index_, best);
     }

@@ -60,19 +60,28 @@ class Review {
         bool called = false;
         uint8_t looks = 0;
         uint8_t round = 0;
-        uint8_t call = 0;      ///< of the round
-        uint8_t ways = 0;      ///< mask of those that are looked at
-        Times times{};         ///< of this rank
-        double run_ns = 0;     ///< of calls that are timed together,
-        double run_bytes = 0;  ///< and their bytes
-        double calls = 0;      ///< that were timed in this look,
-        double taken = 0;      ///< and how long, per byte, as all ranks know it
+        uint8_t call = 0;                    ///< of the round
+        uint8_t ways = 0;                    ///< mask of those that are looked at
+        Times times{};                       ///< of this rank
+        double run_ns = 0;                   ///< of calls that are timed together,
+        double run_bytes = 0;                ///< and their bytes
+        bool checks = false;                 ///< only whether the table's way takes what it took when it was chosen
+        uint32_t check_in = kCheckAfter;     ///< calls,
+        uint32_t check_after = kCheckAfter;  ///< and so many after that
+        double calls = 0;                    ///< that were timed in this look,
+        double taken = 0;                    ///< and how long, per byte, as all ranks know it
     };
 
     /// Not at once: what was tried a moment ago is known.
     static constexpr uint32_t kFirst = 128;
     /// Where the trial did not come to.
-    static constexpr uint32_t kFirstUntried = 8;
+    static constexpr uint32_t kFirstUntried = 4;
+
+    /// Calls between two checks, fewer of those that take long. The cores of a virtual machine may come to lie far from
+    /// each other within a second, where one way takes ten times as long as before and another no longer.
+    static constexpr uint32_t kCheckAfter = 128;
+    static constexpr uint32_t kMostCheckAfter = 1U << 16;
+    [[nodiscard]] static bool check_due(Cell &cell, size_t size_index, const Times &known, Way now);
 
     [[nodiscard]] uint8_t existing(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] static uint8_t worth_a_look(const Cell &cell, const Times &known, Way now, uint8_t existing);
