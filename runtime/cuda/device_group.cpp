@@ -143,6 +143,7 @@ Status DeviceGroup::load_kernels() const {
     FLX_TRY(load(chain_kernel()));
     FLX_TRY(load(mail_kernel()));
     FLX_TRY(load(few_mail_kernel()));
+    FLX_TRY(load(many_mail_kernel()));
     return load(flag_step_kernel());
 }
 

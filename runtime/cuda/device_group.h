@@ -74,6 +74,10 @@ class DeviceGroup final : public Group {
     };
     Status allocate(const Config &config);
     Status open_mailbox(const Config &config);
+    /// Whether it goes to another rank.
+    [[nodiscard]] bool travels(const Message &message) const { return message.peer != rank_ && message.bytes != 0; }
+    template <class AnyMail>
+    Status post_as(const void *kernel, std::span<const Message> messages, CUstream_st *stream);
     Status agree_on(const Config &config);
     Status load_kernels() const;
     [[nodiscard]] const SharedMemory *region_of(const Call &call) const;

@@ -22,12 +22,9 @@ Status DeviceGroup::open_mailbox(const Config &config) {
     return {};
 }
 
-Status DeviceGroup::post(std::span<const Message> messages, CUstream_st *stream) {
-    FLX_TRY(watcher_.failure());
-    const CurrentDevice current(device_);
-    std::vector<OwnMessage> own;
-    FLX_TRY(own_messages(messages, rank_, own));
-    Mail mail;
+template <class AnyMail>
+Status DeviceGroup::post_as(const void *kernel, std::span<const Message> messages, CUstream_st *stream) {
+    AnyMail mail;
     mail.layout = mailbox_layout_;
     mail.job.rank = rank_;
     mail.job.ranks = ranks_;
@@ -36,24 +33,37 @@ Status DeviceGroup::post(std::span<const Message> messages, CUstream_st *stream)
     mail.job.abort = watcher_.abort_word();
     mail.job.stuck = watcher_.stuck_word();
     mail.refused = watcher_.refused_words();
+    for (const Message &message : messages)
+        if (travels(message))
+            (void)mail.add(message);
+    return launch(kernel, mail.ways * mail.lanes, kThreads, &mail, stream);
+}
+
+Status DeviceGroup::post(std::span<const Message> messages, CUstream_st *stream) {
+    FLX_TRY(watcher_.failure());
+    const CurrentDevice current(device_);
+    std::vector<OwnMessage> own;
+    FLX_TRY(own_messages(messages, rank_, own));
+    uint32_t count = 0;
     uint64_t sent = 0;
     for (const Message &message : messages) {
-        if (message.peer == rank_ || message.bytes == 0)
-            continue;
-        if (!mail.add(message))
-            return fail(FLX_ERR_UNSUPPORTED, "more than {} messages at once on a GPU; several groups can carry them",
-                        Mail::kMost);
-        sent += message.sends ? message.bytes : 0;
+        count += travels(message) ? 1 : 0;
+        sent += travels(message) && message.sends ? message.bytes : 0;
     }
+    if (count > ManyMail::kMost)
+        return fail(FLX_ERR_UNSUPPORTED,
+                    "{} messages at once on a GPU; {} are served, and several groups can carry more", count,
+                    ManyMail::kMost);
     FLX_TRY(copy_own(own, stream));
     sent_.fetch_add(sent, std::memory_order_relaxed);
-    if (mail.count == 0)
+    if (count == 0)
         return {};
-    const uint32_t blocks = mail.ways * mail.lanes;
-    if (mail.count > FewMail::kMost || blocks > multiprocessors_)
-        return launch(mail_kernel(), blocks, kThreads, &mail, stream);
-    const FewMail few = few_of(mail);
-    return launch(few_mail_kernel(), blocks, kThreads, &few, stream);
+    if (count > Mail::kMost)
+        return post_as<ManyMail>(many_mail_kernel(), messages, stream);
+    const uint32_t blocks = 2 * (static_cast<uint32_t>(ranks_) - 1) * mailbox_layout_.lanes;
+    if (count > FewMail::kMost || blocks > multiprocessors_)
+        return post_as<Mail>(mail_kernel(), messages, stream);
+    return post_as<FewMail>(few_mail_kernel(), messages, stream);
 }
 
 }  // namespace flx::cuda

@@ -62,25 +62,30 @@ class Postman {
     Team<uint8_t, Keep> team_;
 };
 
-/// Two to a multiprocessor, so that all of them run at once.
-__global__ void __launch_bounds__(kThreads, 2) mail_blocks(const __grid_constant__ Mail mail) {
-    Postman<Mail> postman(mail);
-    run_mail(postman, mail, blockIdx.x);
-}
-
 __global__ void __launch_bounds__(kThreads) few_mail_blocks(const __grid_constant__ FewMail mail) {
     Postman<FewMail> postman(mail);
     run_mail(postman, mail, blockIdx.x);
 }
 
-}  // namespace
-
-const void *mail_kernel() {
-    return reinterpret_cast<const void *>(&mail_blocks);
+/// Two to a multiprocessor, so that all of them run at once.
+template <class AnyMail>
+__global__ void __launch_bounds__(kThreads, 2) mail_blocks(const __grid_constant__ AnyMail mail) {
+    Postman<AnyMail> postman(mail);
+    run_mail(postman, mail, blockIdx.x);
 }
+
+}  // namespace
 
 const void *few_mail_kernel() {
     return reinterpret_cast<const void *>(&few_mail_blocks);
+}
+
+const void *mail_kernel() {
+    return reinterpret_cast<const void *>(&mail_blocks<Mail>);
+}
+
+const void *many_mail_kernel() {
+    return reinterpret_cast<const void *>(&mail_blocks<ManyMail>);
 }
 
 }  // namespace flx::cuda

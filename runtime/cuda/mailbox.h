@@ -85,7 +85,8 @@ struct MailWay {
     bool sends = false;
 };
 
-/// The messages of one call as one rank's kernel gets them. Few take less time to launch.
+/// The messages of one call as one rank's kernel gets them. Few take less time to launch; the most that there can be
+/// are what a kernel's parameters have room for.
 template <uint32_t kRoom>
 struct MailOf {
     static constexpr uint32_t kMost = kRoom;
@@ -114,18 +115,10 @@ struct MailOf {
         return true;
     }
 };
-using Mail = MailOf<96>;
 using FewMail = MailOf<4>;
-
-inline FewMail few_of(const Mail &mail) {
-    FewMail few;
-    few.job = mail.job;
-    few.layout = mail.layout;
-    few.refused = mail.refused;
-    for (uint32_t i = 0; i < mail.count; ++i)
-        (void)few.add(mail.messages[i]);
-    return few;
-}
+using Mail = MailOf<96>;
+using ManyMail = MailOf<1024>;
+static_assert(sizeof(ManyMail) < 32000);
 
 template <class Machine, class AnyMail>
 FLX_HD bool send_piece(Machine &machine, const AnyMail &mail, const Message &message, uint64_t at, uint64_t bytes,
@@ -181,8 +174,9 @@ FLX_HD void run_mail(Machine &machine, const AnyMail &mail, uint32_t block) {
     machine.set_count(counted, way.peer, lane, count);
 }
 
-/// Take a Mail and a FewMail; `ways` times `lanes` blocks. The latter is faster, with a block to a multiprocessor.
-const void *mail_kernel();
+/// Take one of those; `ways` times `lanes` blocks. The one for few is faster, with a block to a multiprocessor.
 const void *few_mail_kernel();
+const void *mail_kernel();
+const void *many_mail_kernel();
 
 }  // namespace flx::cuda

@@ -466,7 +466,7 @@ FLX_API flx_status_t flx_alltoallv_on_stream(const void *sendbuf, void *recvbuf,
 /// Messages between two GPUs. The n-th to a rank on GPUs meets that rank's n-th from the sender on GPUs, whatever the
 /// messages of host memory do. The sizes of both ends are equal; where not, the receiver gives the communicator up with
 /// FLX_ERR_MISMATCH. Not before GPUs are open, as above. In a group of flx_group_begin all are under way at once, on
-/// one stream, up to 96 (between hosts any number). Of flx_alltoallv without `_on_stream` every rank passes GPU memory,
+/// one stream, up to 1024 (between hosts: any). Of flx_alltoallv without `_on_stream` every rank passes GPU memory,
 /// or none.
 FLX_API flx_status_t flx_send_on_stream(const void *sendbuf, size_t count, flx_dtype_t dtype, int dest, flx_comm_t comm,
                                         struct CUstream_st *stream);

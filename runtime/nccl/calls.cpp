@@ -5,9 +5,11 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "exports.h"
+#include "posting.h"
 #include "statistics.h"
 
 namespace flx::nccl {
@@ -47,7 +49,8 @@ Reason route_on(const Communicator &comm, const Request &request, const Table &t
     const Reason why = route(request, comm.ranks, table);
     if (why == Reason::none && !known_to(real().version, request.type))
         return Reason::invalid;
-    return why == Reason::none && comm.in_window(request) ? Reason::registered : why;
+    // Of a message's buffers each end knows only its own.
+    return why == Reason::none && !is_message(request.kind) && comm.in_window(request) ? Reason::registered : why;
 }
 
 /// Whether ranks meet for it, so that their outputs can be written (outputs.h).
@@ -88,6 +91,8 @@ struct Part {
     std::shared_ptr<Communicator> comm;
     std::vector<const Deferred *> calls;
     Gathered what;
+    Divided divided;  ///< unless FLX carries out the whole
+    std::optional<Posting> posting;
     bool offered = false;
     Meeting meeting;  ///< of ranks that may show each other their outputs
     bool met = false;
@@ -103,6 +108,19 @@ ncclResult_t settle(const Communicator &comm, ncclResult_t result) {
     return result;
 }
 
+ncclResult_t post_alone(Communicator &comm, const Request &request, cudaStream_t stream) {
+    if (!comm.failure.ok())
+        return comm.fail_with({});
+    const auto put = [&]() -> Status {
+        const Deferred call{request, comm.handle, stream};
+        FLX_TRY(comm.before(stream));
+        FLX_TRY(Posting(comm, {&call}, stream, false).end());
+        return comm.after(stream);
+    };
+    Status status = put();
+    return status.ok() ? ncclSuccess : comm.fail_with(std::move(status));
+}
+
 /// Outside groups. NCCL is called without the mutex: it may wait for a peer that died, until another thread aborts.
 ncclResult_t carry_out(Communicator &comm, const Request &request, cudaStream_t stream) {
     bool nothing = false;
@@ -113,10 +131,13 @@ ncclResult_t carry_out(Communicator &comm, const Request &request, cudaStream_t 
         meeting.compare(comm, stream);
         const bool met = meeting.end(comm);
         const Reason why = met ? Reason::none : route_on(comm, request, comm.tables.slots);
-        count(comm, request, why);
-        if (why == Reason::none)
-            return comm.serve(request, stream, met);
+        const bool own = is_message(request.kind) && request.root == comm.rank;
+        count(comm, request, why == Reason::none && own ? Reason::own : why);
         note_message(comm, request);
+        if (why == Reason::none && is_message(request.kind) && !own)
+            return post_alone(comm, request, stream);
+        if (why == Reason::none && !own)
+            return comm.serve(request, stream, met);
         if (why != Reason::empty)
             if (Status status = comm.before(stream); !status.ok())
                 return comm.fail_with(std::move(status));
@@ -184,6 +205,43 @@ Status wait_before(Part &part) {
     return {};
 }
 
+/// What of it NCCL carries out and what FLX does, where that is not the whole.
+void divide_up(Part &part) {
+    Communicator &comm = *part.comm;
+    for (const Deferred *call : part.calls)
+        note_message(comm, call->request);
+    if (part.what.why == Reason::none) {
+        for (const Deferred *call : part.calls)
+            count(comm, call->request, Reason::none);
+        return;
+    }
+    part.divided = divide(part.calls, comm.rank, part.what.why, [&](const Request &request) {
+        const Reason why = route_on(comm, request, comm.tables.slots);
+        return why == Reason::slower && part.offered ? Reason::apart : why;
+    });
+    for (const Deferred *call : part.divided.posted)
+        count(comm, call->request, Reason::none);
+    for (const auto &[call, why] : part.divided.passed)
+        count(comm, call->request, why);
+}
+
+/// Before NCCL's part is put on streams.
+Status begin(Part &part) {
+    FLX_TRY(wait_before(part));
+    if (part.divided.posted.empty())
+        return {};
+    FLX_TRY(part.comm->failure);
+    part.posting.emplace(*part.comm, part.divided.posted, part.calls.front()->stream, !part.divided.passed.empty());
+    return part.posting->begin();
+}
+
+/// After it has been.
+Status end(Part &part) {
+    if (part.posting)
+        FLX_TRY(part.posting->end());
+    return part.comm->after(part.calls.front()->stream);
+}
+
 std::vector<Part> parts_of(const Group &ending) {
     std::vector<Part> parts;
     for (const std::shared_ptr<Communicator> &comm : ending.comms) {
@@ -209,16 +267,13 @@ ncclResult_t end_group() {
     decide(parts);
     for (Part &part : parts) {
         std::unique_lock guard(part.comm->mutex);
-        for (const Deferred *call : part.calls) {
-            count(*part.comm, call->request, part.what.why);
-            note_message(*part.comm, call->request);
-        }
+        divide_up(part);
         if (part.what.why == Reason::none)
             continue;
-        if (Status status = wait_before(part); !status.ok())
+        if (Status status = begin(part); !status.ok())
             keep(part.comm->fail_with(std::move(status)));
         guard.unlock();
-        for (const Deferred *call : part.calls)
+        for (const auto &[call, why] : part.divided.passed)
             keep(pass_on(call->request, call->comm, call->stream));
     }
     const ncclResult_t ended = FLX_REAL(ncclGroupEnd);
@@ -226,13 +281,12 @@ ncclResult_t end_group() {
     for (Part &part : parts) {
         if (is_error(result))
             break;
-        if (part.what.why != Reason::none)
+        if (!part.divided.passed.empty())
             keep(settle(*part.comm, ended));
         const std::lock_guard guard(part.comm->mutex);
-        const cudaStream_t stream = part.calls.front()->stream;
         if (part.what.why == Reason::none)
-            keep(part.comm->serve(part.what.whole, stream, part.met));
-        else if (Status status = part.comm->after(stream); !status.ok())
+            keep(part.comm->serve(part.what.whole, part.calls.front()->stream, part.met));
+        else if (Status status = end(part); !status.ok())
             keep(part.comm->fail_with(std::move(status)));
     }
     if (!is_error(result))

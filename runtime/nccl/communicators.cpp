@@ -67,6 +67,11 @@ Status open(Communicator &comm) {
         status = engine().make_event(comm.device, comm.last);
     if (status.ok())
         status = engine().make_event(comm.device, comm.captured);
+    if (status.ok())
+        status = engine().make_event(comm.device, comm.fork);
+    for (cudaStream_t &stream : comm.asides)
+        if (status.ok())
+            status = engine().make_stream(comm.device, stream);
     FLX_TRY(agree(*comm.bootstrap, std::move(status)));
     std::vector<std::string> all;
     const std::string mine = agreed_knobs(config);
@@ -336,6 +341,9 @@ void close(Communicator &comm) {
     comm.rendezvous.reset();
     engine().free_event(comm.last);
     engine().free_event(comm.captured);
+    engine().free_event(comm.fork);
+    for (cudaStream_t &stream : comm.asides)
+        engine().free_stream(comm.device, std::exchange(stream, nullptr));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 /// Handles stay NCCL's own.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -49,7 +50,9 @@ struct Communicator {
     Order order;
     Event last = nullptr;
     Event captured = nullptr;
-    Offer messages;                                                                 ///< so far, per peer
+    Event fork = nullptr;                  ///< within one operation
+    std::array<cudaStream_t, 2> asides{};  ///< FLX's, beside NCCL's part of a group: now; in a capture
+    Offer messages;                        ///< so far, per peer
     std::vector<std::pair<ncclWindow_t, std::pair<const char *, size_t>>> windows;  ///< symmetric ones
     Status failure;                                                                 ///< that ended FLX's part
     std::thread preparation;
@@ -62,6 +65,8 @@ struct Communicator {
     /// For another stream of the same operation, a group's.
     Status before_also(cudaStream_t stream);
     Status after(cudaStream_t stream);
+    /// After before(): FLX's own stream for a part of that operation.
+    [[nodiscard]] cudaStream_t aside() const { return asides[steps_.external ? 1 : 0]; }
     /// Whether a buffer of the call lies in a symmetric window.
     [[nodiscard]] bool in_window(const Request &request) const;
     /// Carries it out by FLX; `met`: straight into the outputs that ranks have shown. With the mutex.

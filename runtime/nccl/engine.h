@@ -11,6 +11,7 @@
 
 #include "bootstrap.h"
 #include "config.h"
+#include "cuda/mailbox.h"
 #include "cuda/shown_memory.h"
 #include "routing.h"
 #include "status.h"
@@ -28,6 +29,8 @@ class Lane {
     /// Returns when it is on the stream; waits for no peer. `shown`: where all ranks' outputs are, open everywhere; or
     /// empty.
     virtual Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) = 0;
+    /// Likewise: messages to and from other ranks, and to itself, all under way at once. At most cuda::ManyMail::kMost.
+    virtual Status post(std::span<const cuda::Message> messages, cudaStream_t stream) = 0;
     /// As cuda::Group's, of calls' outputs.
     virtual Status expect_shown() = 0;
     virtual void show(const Work &work, bool frozen, cuda::Showing &mine) = 0;
@@ -58,6 +61,9 @@ class Engine {
 
     virtual Status make_event(int device, Event &event) = 0;
     virtual void free_event(Event event) = 0;
+    /// One that waits for no other stream.
+    virtual Status make_stream(int device, cudaStream_t &stream) = 0;
+    virtual void free_stream(int device, cudaStream_t stream) = 0;
     /// `external`: as a node of the graph that the stream captures.
     virtual Status record(Event event, cudaStream_t stream, bool external) = 0;
     virtual Status wait(Event event, cudaStream_t stream, bool external) = 0;

@@ -13,6 +13,8 @@ class Absent final : public Engine {
     }
     Status make_event(int /*device*/, Event & /*event*/) override { return none(); }
     void free_event(Event /*event*/) override {}
+    Status make_stream(int /*device*/, cudaStream_t & /*stream*/) override { return none(); }
+    void free_stream(int /*device*/, cudaStream_t /*stream*/) override {}
     Status record(Event /*event*/, cudaStream_t /*stream*/, bool /*external*/) override { return none(); }
     Status wait(Event /*event*/, cudaStream_t /*stream*/, bool /*external*/) override { return none(); }
     Status look_at(cudaStream_t /*stream*/, Stream & /*found*/) override { return none(); }

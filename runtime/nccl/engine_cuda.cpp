@@ -55,6 +55,9 @@ class CudaLane final : public Lane {
     Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) override {
         return comm_->run_on_device(call_of(work), stream, false, shown);
     }
+    Status post(std::span<const cuda::Message> messages, cudaStream_t stream) override {
+        return comm_->post_on_device(messages, stream, false, false);
+    }
     Status expect_shown() override { return comm_->devices()->expect_shown(); }
     void show(const Work &work, bool frozen, cuda::Showing &mine) override {
         comm_->devices()->show(call_of(work), frozen, mine);
@@ -124,6 +127,17 @@ class CudaEngine final : public Engine {
             return;
         cudaEventDestroy(of(event).event);
         delete &of(event);
+    }
+    Status make_stream(int device, cudaStream_t &stream) override {
+        const CurrentDevice current(device);
+        FLX_TRY_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        return {};
+    }
+    void free_stream(int device, cudaStream_t stream) override {
+        if (stream == nullptr)
+            return;
+        const CurrentDevice current(device);
+        cudaStreamDestroy(stream);
     }
     Status record(Event event, cudaStream_t stream, bool external) override {
         if (external)

@@ -5,10 +5,6 @@
 namespace flx::nccl {
 namespace {
 
-bool is_message(const Deferred &call) {
-    return call.request.kind == Kind::send || call.request.kind == Kind::recv;
-}
-
 /// Whether block r of one buffer goes to, or comes from, rank r, and every rank has one.
 bool covers(const std::array<const char *, kMaxRanks> &blocks, int ranks, size_t bytes) {
     for (int rank = 0; rank < ranks; ++rank)
@@ -22,15 +18,14 @@ bool covers(const std::array<const char *, kMaxRanks> &blocks, int ranks, size_t
 Gathered gather(const std::vector<const Deferred *> &calls, int ranks) {
     Gathered found;
     const Deferred &first = *calls.front();
-    if (calls.size() == 1 && !is_message(first)) {
+    if (calls.size() == 1 && !is_message(first.request.kind)) {
         found.form = Gathered::Form::single;
         found.why = Reason::none;
         found.whole = first.request;
         return found;
     }
     const bool messages =
-        std::all_of(calls.begin(), calls.end(), [](const Deferred *call) { return is_message(*call); });
-    found.why = messages ? Reason::not_alltoall : Reason::grouped;
+        std::all_of(calls.begin(), calls.end(), [](const Deferred *call) { return is_message(call->request.kind); });
     if (!messages || ranks > kMaxRanks || calls.size() != 2 * static_cast<size_t>(ranks))
         return found;
     const size_t bytes = first.request.count * size_of(first.request.type);

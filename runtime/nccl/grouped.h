@@ -1,6 +1,6 @@
 /// \file grouped.h
 /// What a group's calls on one communicator amount to: one collective, an all-to-all made of sends and receives, or
-/// something for NCCL to carry out as one. Pure.
+/// several: messages, of which FLX may carry some, and collectives for NCCL to carry out as one. Pure.
 #pragma once
 
 #include <array>
@@ -22,11 +22,11 @@ struct Gathered {
     enum class Form : uint8_t {
         single,    ///< one collective
         alltoall,  ///< sends and receives that are an all-to-all as far as this rank can see: `whole` is it
-        several    ///< anything else, for `why`
+        several    ///< anything else
     };
     Form form = Form::several;
-    Reason why = Reason::grouped;
-    Request whole;  ///< single: the call itself
+    Reason why = Reason::grouped;  ///< several: of collectives among them
+    Request whole;                 ///< single: the call itself
 };
 
 /// `calls`: of one communicator, not empty, in order.

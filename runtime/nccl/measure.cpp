@@ -65,6 +65,70 @@ bool show_all(Bootstrap &bootstrap, Lane &lane, const Engine::Bench &bench, std:
     return opened.ok();
 }
 
+/// Some of a call: messages of so many bytes to the next rank and from the one before; or, `ring` false, from every
+/// other rank to the next.
+std::vector<cuda::Message> messages_of(bool ring, size_t bytes, int rank, int ranks, const Engine::Bench &bench) {
+    const cuda::Message to_next{static_cast<char *>(bench.in), bytes, (rank + 1) % ranks, true};
+    const cuda::Message from_last{static_cast<char *>(bench.out), bytes, (rank + ranks - 1) % ranks, false};
+    if (ring)
+        return {to_next, from_last};
+    if (rank % 2 == 1)
+        return {from_last};
+    return rank + 1 < ranks ? std::vector{to_next} : std::vector<cuda::Message>();
+}
+
+ncclResult_t send_by_nccl(const std::vector<cuda::Message> &messages, ncclComm_t comm, cudaStream_t stream) {
+    FLX_REAL(ncclGroupStart);
+    ncclResult_t result = ncclSuccess;
+    for (const cuda::Message &message : messages)
+        if (result == ncclSuccess)
+            result = message.sends
+                         ? FLX_REAL(ncclSend, message.memory, message.bytes, ncclUint8, message.peer, comm, stream)
+                         : FLX_REAL(ncclRecv, message.memory, message.bytes, ncclUint8, message.peer, comm, stream);
+    const ncclResult_t ended = FLX_REAL(ncclGroupEnd);
+    return result != ncclSuccess ? result : ended;
+}
+
+/// Ways of carrying out the same, by turns.
+struct Race {
+    Engine &engine;
+    Bootstrap &bootstrap;
+    const Engine::Bench &bench;
+    int device;
+    const Around &around;
+
+    /// Collective. `us`: per way the slowest rank's better of two, in microseconds.
+    Status run(const std::vector<std::function<Status()>> &ways, size_t bytes, std::array<double, 3> &us) const {
+        constexpr size_t kLarge = size_t{16} << 20;
+        const bool large = bytes >= kLarge;
+        const int warm = large ? 1 : 3;
+        const int turns = large ? 3 : 12;
+        constexpr double kUnknown = 1e12;
+        std::array<double, 3> mine{kUnknown, kUnknown, kUnknown};
+        Status status;
+        for (int round = 0; round < 2; ++round)
+            for (size_t way = 0; way < ways.size(); ++way) {
+                double once = 0;
+                Status timed;
+                if (status.ok())
+                    timed = engine.time(
+                        bench, device, warm, turns, [&] { return around(bench.stream, ways[way]); }, once);
+                if (!timed.ok())
+                    status = std::move(timed);
+                if (status.ok())
+                    mine[way] = std::min(mine[way], once);
+            }
+        std::vector<std::array<double, 3>> all(bootstrap.size());
+        FLX_TRY(bootstrap.allgather(&mine, sizeof mine, all.data()));
+        us = {};
+        for (const auto &each : all)
+            for (size_t way = 0; way < ways.size(); ++way)
+                us[way] = std::max(us[way], each[way]);
+        // A rank that failed may have left its peers' calls without a partner: no further measurement then.
+        return agree(bootstrap, std::move(status));
+    }
+};
+
 }  // namespace
 
 Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm, int device, const Around &around,
@@ -101,58 +165,50 @@ Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm
 
     std::vector<cuda::Showing> shown(ranks);
     const bool open = points > 0 && show_all(bootstrap, lane, bench, shown);
+    const auto check = [&](ncclResult_t result, std::string_view what, size_t bytes) -> Status {
+        while (result == ncclInProgress)  // a communicator that does not block
+            if (FLX_REAL(ncclCommGetAsyncError, comm, &result) != ncclSuccess)
+                result = ncclInternalError;
+        return result == ncclSuccess
+                   ? Status()
+                   : fail(FLX_ERR_SYSTEM, "NCCL's {} of {} bytes gave {}", what, bytes, static_cast<int>(result));
+    };
+    const Race race{engine, bootstrap, bench, device, around};
     Table::Measured slots{};
     Table::Measured met{};
-    Status status;
     for (size_t kind = 0; kind < kServedKinds; ++kind)
         for (size_t point = 0; point < points; ++point) {
             const size_t bytes = Table::bytes_at(point);
             const Request request = request_of(static_cast<Kind>(kind), bytes, ranks, bench);
             const Work work = work_of(request, ranks);
-            const auto by_nccl = [&]() -> Status {
-                ncclResult_t result = call_nccl(request, ranks, comm, bench.stream);
-                while (result == ncclInProgress)  // a communicator that does not block
-                    if (FLX_REAL(ncclCommGetAsyncError, comm, &result) != ncclSuccess)
-                        result = ncclInternalError;
-                return result == ncclSuccess ? Status()
-                                             : fail(FLX_ERR_SYSTEM, "NCCL's {} of {} bytes gave {}",
-                                                    name_of(request.kind), bytes, static_cast<int>(result));
-            };
-            std::vector<std::function<Status()>> ways{by_nccl, [&] { return lane.enqueue(work, bench.stream, {}); }};
+            std::vector<std::function<Status()>> ways{
+                [&] { return check(call_nccl(request, ranks, comm, bench.stream), name_of(request.kind), bytes); },
+                [&] { return lane.enqueue(work, bench.stream, {}); }};
             if (open && Outputs::may_be_met(request.kind, bytes))
                 ways.emplace_back([&] { return lane.enqueue(work, bench.stream, shown); });
-            constexpr size_t kLarge = size_t{16} << 20;
-            const bool large = bytes >= kLarge;
-            const int warm = large ? 1 : 3;
-            const int turns = large ? 3 : 12;
-            // By turns, each rank's better of two, the slowest rank's.
-            constexpr double kUnknown = 1e12;
-            std::array<double, 3> mine{kUnknown, kUnknown, kUnknown};
-            for (int round = 0; round < 2; ++round)
-                for (size_t way = 0; way < ways.size(); ++way) {
-                    double us = 0;
-                    Status timed;
-                    if (status.ok())
-                        timed = engine.time(
-                            bench, device, warm, turns, [&] { return around(bench.stream, ways[way]); }, us);
-                    if (!timed.ok())
-                        status = std::move(timed);
-                    if (status.ok())
-                        mine[way] = std::min(mine[way], us);
-                }
-            std::vector<std::array<double, 3>> all(ranks);
-            FLX_TRY(bootstrap.allgather(&mine, sizeof mine, all.data()));
-            std::array<double, 3> slowest{};
-            for (const auto &each : all)
-                for (size_t way = 0; way < ways.size(); ++way)
-                    slowest[way] = std::max(slowest[way], each[way]);
-            slots[kind][point] = {slowest[1], slowest[0]};
-            met[kind][point] = {slowest[2], slowest[0]};
-            log().info("{} of {} bytes: NCCL {:.1f} us, FLX {:.1f} us{}", name_of(request.kind), bytes, slowest[0],
-                       slowest[1], slowest[2] > 0 ? fmt::format(", into shown outputs {:.1f} us", slowest[2]) : "");
-            // A rank that failed may have left its peers' calls without a partner: no further measurement then.
-            FLX_TRY(agree(bootstrap, status));
+            std::array<double, 3> us{};
+            FLX_TRY(race.run(ways, bytes, us));
+            slots[kind][point] = {us[1], us[0]};
+            met[kind][point] = {us[2], us[0]};
+            log().info("{} of {} bytes: NCCL {:.1f} us, FLX {:.1f} us{}", name_of(request.kind), bytes, us[0], us[1],
+                       us[2] > 0 ? fmt::format(", into shown outputs {:.1f} us", us[2]) : "");
         }
+    for (size_t point = 0; point < points; ++point) {
+        const size_t bytes = Table::bytes_at(point);
+        Table::Times &times = slots[Table::kMessages][point];
+        // Each rank's to the next, and some ranks' alone: where FLX gains least.
+        for (const bool ring : {true, false}) {
+            const std::vector<cuda::Message> messages = messages_of(ring, bytes, bootstrap.rank(), ranks, bench);
+            std::array<double, 3> us{};
+            FLX_TRY(race.run({[&] { return check(send_by_nccl(messages, comm, bench.stream), "messages", bytes); },
+                              [&] { return lane.post(messages, bench.stream); }},
+                             bytes, us));
+            if (ring || us[1] * times.nccl > us[0] * times.flx)
+                times = {us[1], us[0]};
+            log().info("messages of {} bytes, {}: NCCL {:.1f} us, FLX {:.1f} us", bytes,
+                       ring ? "each rank's to the next" : "one way", us[0], us[1]);
+        }
+    }
     lane.close_shown();
     FLX_TRY(bootstrap.barrier());
     engine.close_bench(device, bench);

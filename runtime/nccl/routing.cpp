@@ -25,8 +25,8 @@ constexpr std::array<std::string_view, kReasons> kTexts = {
     "memory of a symmetric window",
     "NCCL is faster at this size",
     "grouped with others of its communicator",
-    "sends and receives that form no all-to-all",
     "ranks did not come with the same all-to-all at once",
+    "a rank's message to itself",
 };
 
 /// A win within the noise is none.
@@ -36,11 +36,10 @@ bool reduces(Kind kind) {
     return kind == Kind::allreduce || kind == Kind::reduce_scatter || kind == Kind::reduce;
 }
 bool has_blocks(Kind kind) {
-    return kind != Kind::allreduce && kind != Kind::reduce && kind != Kind::broadcast && kind != Kind::send &&
-           kind != Kind::recv;
+    return kind != Kind::allreduce && kind != Kind::reduce && kind != Kind::broadcast && !is_message(kind);
 }
 bool has_root(Kind kind) {
-    return kind == Kind::broadcast || kind == Kind::reduce;
+    return kind == Kind::broadcast || kind == Kind::reduce || is_message(kind);
 }
 
 flx_dtype_t dtype_of(ncclDataType_t type) {
@@ -89,29 +88,33 @@ Table Table::all() {
 
 Table Table::of(const Measured &measured) {
     Table table;
-    for (size_t kind = 0; kind < kServedKinds; ++kind)
+    for (size_t row = 0; row < kRows; ++row)
         for (size_t point = 0; point < kPoints; ++point) {
-            const Times &times = measured[kind][point];
-            table.faster_[kind][point] = times.flx > 0 && times.flx < kClearly * times.nccl;
+            const Times &times = measured[row][point];
+            table.faster_[row][point] = times.flx > 0 && times.flx < kClearly * times.nccl;
         }
+    // FLX's messages go through slots at one rate, while NCCL's still gain there.
+    for (size_t row = 0; row < kRows; ++row)
+        table.faster_[row][kPoints] = row != kMessages && table.faster_[row][kPoints - 1];
     return table;
 }
 
 bool Table::serves(Kind kind, size_t bytes) const {
-    if (static_cast<size_t>(kind) >= kServedKinds)
+    const size_t row = is_message(kind) ? kMessages : static_cast<size_t>(kind);
+    if (row >= kRows || (row == kMessages && !is_message(kind)))
         return false;
-    const auto &faster = faster_[static_cast<size_t>(kind)];
+    const auto &faster = faster_[row];
     size_t above = 0;
     while (above < kPoints && bytes_at(above) < bytes)
         ++above;
     if (above == kPoints)
-        return faster[kPoints - 1];
+        return faster[kPoints];
     return faster[above] && (above == 0 || bytes_at(above) == bytes || faster[above - 1]);
 }
 
 Reason route(const Request &request, int ranks, const Table &table) {
     const size_t element = size_of(request.type);
-    if (static_cast<size_t>(request.kind) >= kServedKinds)
+    if (static_cast<size_t>(request.kind) >= kServedKinds && !is_message(request.kind))
         return Reason::form;
     if (request.count == 0)
         return Reason::empty;

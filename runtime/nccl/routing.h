@@ -30,30 +30,33 @@ enum class Kind : uint8_t {
     recv
 };
 inline constexpr size_t kKinds = 10;
-/// The first ones, that FLX has a form for.
+/// The first ones: collectives that FLX has a form for.
 inline constexpr size_t kServedKinds = 6;
+inline constexpr bool is_message(Kind kind) {
+    return kind == Kind::send || kind == Kind::recv;
+}
 std::string_view name_of(Kind kind);
 
 /// Why a call goes to NCCL.
 enum class Reason : uint8_t {
-    none,          ///< it does not
-    off,           ///< FLX_NCCL=off
-    alone,         ///< one rank
-    many,          ///< more ranks than FLX serves
-    hosts,         ///< ranks on several hosts, or where FLX is switched off
-    no_gpu,        ///< FLX has no GPU here, or was built without CUDA
-    failed,        ///< FLX could not make a communicator
-    revoked,       ///< ncclCommRevoke, ncclCommShrink with abort
-    empty,         ///< no bytes
-    invalid,       ///< arguments for NCCL to judge
-    type,          ///< a product of 8-bit floats, which FLX has not
-    reduction,     ///< made by ncclRedOpCreate…
-    form,          ///< gather, scatter, send, receive: FLX has none
-    registered,    ///< in a symmetric window, for which NCCL has ways of its own
-    slower,        ///< NCCL was measured to be faster at this size
-    grouped,       ///< one of several of its communicator in a group, which NCCL carries out as one
-    not_alltoall,  ///< sends and receives that are not all of an all-to-all
-    apart          ///< not all ranks came with the same all-to-all at the same time
+    none,        ///< it does not
+    off,         ///< FLX_NCCL=off
+    alone,       ///< one rank
+    many,        ///< more ranks than FLX serves
+    hosts,       ///< ranks on several hosts, or where FLX is switched off
+    no_gpu,      ///< FLX has no GPU here, or was built without CUDA
+    failed,      ///< FLX could not make a communicator
+    revoked,     ///< ncclCommRevoke, ncclCommShrink with abort
+    empty,       ///< no bytes
+    invalid,     ///< arguments for NCCL to judge
+    type,        ///< a product of 8-bit floats, which FLX has not
+    reduction,   ///< made by ncclRedOpCreate…
+    form,        ///< gather, scatter: FLX has none
+    registered,  ///< in a symmetric window, for which NCCL has ways of its own
+    slower,      ///< NCCL was measured to be faster at this size
+    grouped,     ///< one of several of its communicator in a group, which NCCL carries out as one
+    apart,       ///< not all ranks came with the same all-to-all at the same time
+    own          ///< a message of a rank to itself, where FLX carries no others of the group
 };
 inline constexpr size_t kReasons = 18;
 std::string_view text_of(Reason reason);
@@ -86,7 +89,7 @@ struct Work {
 };
 Work work_of(const Request &request, int ranks);
 
-/// Which sizes FLX serves, per kind. Nothing by default.
+/// Which sizes FLX serves, per kind; messages have one row for both ends. Nothing by default.
 class Table {
   public:
     /// Sizes at which is measured: powers of four from 1 KiB to 256 MiB.
@@ -98,7 +101,9 @@ class Table {
         double flx = 0;
         double nccl = 0;
     };
-    using Measured = std::array<std::array<Times, kPoints>, kServedKinds>;
+    static constexpr size_t kMessages = kServedKinds;  ///< their row
+    static constexpr size_t kRows = kServedKinds + 1;
+    using Measured = std::array<std::array<Times, kPoints>, kRows>;
 
     /// Whatever FLX can do.
     static Table all();
@@ -108,7 +113,7 @@ class Table {
     [[nodiscard]] bool serves(Kind kind, size_t bytes) const;
 
   private:
-    std::array<std::array<bool, kPoints>, kServedKinds> faster_{};
+    std::array<std::array<bool, kPoints + 1>, kRows> faster_{};  ///< the last: beyond all points
 };
 
 /// Both of FLX's ways with large calls (outputs.h).
@@ -117,7 +122,8 @@ struct Tables {
     Table met;
 };
 
-/// Where a call goes that is alone in its group, on a communicator that FLX serves. Sends and receives: never.
+/// Where a call goes on a communicator that FLX serves: a collective that is alone in its group, or a message. Only the
+/// two ends know of a message, and each may have it in a group with others: so its size alone decides.
 Reason route(const Request &request, int ranks, const Table &table);
 
 /// Whether the NCCL of that version (as ncclGetVersion says) knows the type, which route() does: 8-bit floats came with

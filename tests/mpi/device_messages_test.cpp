@@ -190,6 +190,26 @@ void check_all(const Memory &memory, flx_comm_t comm) {
     }
 }
 
+/// Each rank's to the next one, in one group; as many as need one kernel's parameters, and more.
+void check_many(const Memory &memory, flx_comm_t comm) {
+    constexpr int kTurn = 1000;
+    constexpr size_t kBytes = 1'500;
+    for (const size_t count : {size_t{40}, size_t{400}}) {
+        const auto parts_with = [&](int peer) {
+            std::vector<Part> all;
+            for (size_t i = 0; i < count; ++i)
+                all.push_back({peer, kBytes, 2 * kBytes * i});
+            return all;
+        };
+        const std::vector<Part> out = parts_with((rank_ + 1) % ranks_);
+        const std::vector<Part> in = parts_with((rank_ + ranks_ - 1) % ranks_);
+        load(out, memory, kTurn);
+        exchange(out, in, memory, comm, false);
+        compare(in, memory, kTurn, "many");
+        MUST(flx_barrier(comm));
+    }
+}
+
 void check_errors(const Memory &memory, flx_comm_t comm) {
     const auto expect = [](bool good, const char *what) {
         ++checks;
@@ -203,9 +223,9 @@ void check_errors(const Memory &memory, flx_comm_t comm) {
     if (on_hosts)  // any number goes
         return;
     MUST(flx_group_begin(comm));
-    for (int i = 0; i < 97; ++i)
+    for (int i = 0; i < 1025; ++i)
         MUST(flx_send_on_stream(memory.send, 8, FLX_UINT8, (rank_ + 1) % ranks_, comm, memory.stream));
-    expect(flx_group_end(comm) == FLX_ERR_UNSUPPORTED, "97 messages");
+    expect(flx_group_end(comm) == FLX_ERR_UNSUPPORTED, "1025 messages");
 }
 
 /// The receiver hears it; whoever waits for it, too.
@@ -254,6 +274,7 @@ int run(const std::vector<std::string> &given) {
         return mismatch(memory, comm);
     check_errors(memory, comm);
     check_all(memory, comm);
+    check_many(memory, comm);
     MUST(flx_comm_free(&comm));
     MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
     if (rank_ == 0)

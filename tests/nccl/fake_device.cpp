@@ -57,6 +57,7 @@ struct World {
     std::mutex mutex;
     std::condition_variable changed;
     std::map<std::string, std::shared_ptr<Meeting>> meetings;
+    std::map<std::string, std::vector<char>> letters;
     std::mutex note_mutex;
     std::vector<std::string> notes;
 };
@@ -170,6 +171,26 @@ bool meet(const std::string &key, int rank, int ranks, void *mine,
     if (++here->gone == ranks)
         all.meetings.erase(key);
     return done;
+}
+
+void put_letter(const std::string &name, std::span<const char> bytes) {
+    World &all = world();
+    const std::lock_guard guard(all.mutex);
+    all.letters[name].assign(bytes.begin(), bytes.end());
+    all.changed.notify_all();
+}
+
+void take_letter(const std::string &name, std::span<char> bytes) {
+    World &all = world();
+    std::unique_lock lock(all.mutex);
+    if (!all.changed.wait_for(lock, kPatience, [&] { return all.letters.contains(name); })) {
+        note("nobody sent " + name);
+        return;
+    }
+    const std::vector<char> letter = std::move(all.letters.extract(name).mapped());
+    if (letter.size() != bytes.size())
+        note("mismatch: a message's length");
+    std::copy_n(letter.begin(), std::min(letter.size(), bytes.size()), bytes.begin());
 }
 
 void note(const std::string &line) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,10 @@ void wait(Event *event, cudaStream_t stream);
 /// Then all go on. False after a few seconds.
 bool meet(const std::string &key, int rank, int ranks, void *mine,
           const std::function<void(const std::vector<void *> &)> &body);
+
+/// Messages by name: put there for whoever takes it, which waits for a while and notes a length that is another.
+void put_letter(const std::string &name, std::span<const char> bytes);
+void take_letter(const std::string &name, std::span<char> bytes);
 
 /// A line that says what was done, for the test.
 void note(const std::string &line);

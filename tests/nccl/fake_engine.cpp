@@ -1,5 +1,7 @@
 /// An engine for libflx_nccl.so's parts that needs no GPU: collectives on fake streams, with notes of what it did.
 /// FLX_TEST_NCCL_FAIL=RANK: that rank cannot make its side; FLX_TEST_NCCL_BREAK=RANK: its third call fails.
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -74,6 +76,32 @@ class FakeLane final : public Lane {
         });
         return {};
     }
+    /// As a kernel's: what this rank sends is there for its peer to take, whenever that comes.
+    Status post(std::span<const cuda::Message> messages, cudaStream_t stream) override {
+        by_flx = true;
+        bytes_of_call = 0;
+        const int rank = bootstrap_->rank();
+        const auto name = [&](int from, int to, uint64_t number) {
+            return id_ + "/" + std::to_string(from) + "-" + std::to_string(to) + "#" + std::to_string(number);
+        };
+        std::vector<std::pair<std::string, cuda::Message>> letters;
+        for (const cuda::Message &message : messages) {
+            bytes_of_call = std::max(bytes_of_call, static_cast<double>(message.bytes));
+            fake::note((message.sends ? "flx Send " : "flx Recv ") + std::to_string(rank));
+            letters.emplace_back(message.sends ? name(rank, message.peer, sent_[message.peer]++)
+                                               : name(message.peer, rank, received_[message.peer]++),
+                                 message);
+        }
+        fake::enqueue(stream, [letters] {
+            for (const auto &[key, message] : letters)
+                if (message.sends)
+                    fake::put_letter(key, {message.memory, message.bytes});
+            for (const auto &[key, message] : letters)
+                if (!message.sends)
+                    fake::take_letter(key, {message.memory, message.bytes});
+        });
+        return {};
+    }
     /// Every output is an allocation of its own.
     Status expect_shown() override { return {}; }
     void show(const Work &work, bool frozen, cuda::Showing &mine) override {
@@ -94,6 +122,7 @@ class FakeLane final : public Lane {
     FakeMemory memory_;
     cuda::ShownMemory shown_;
     uint64_t sequence_ = 0;
+    std::array<uint64_t, kMaxRanks> sent_{}, received_{};
     int calls_ = 0;
     Status broken_;
     std::atomic<int> running_{0};
@@ -119,6 +148,14 @@ class FakeEngine final : public Engine {
         return {};
     }
     void free_event(Event /*event*/) override {}
+    Status make_stream(int /*device*/, cudaStream_t &stream) override {
+        stream = fake::make_stream();
+        return {};
+    }
+    void free_stream(int /*device*/, cudaStream_t stream) override {
+        if (stream != nullptr)
+            fake::free_stream(stream);
+    }
     Status record(Event event, cudaStream_t stream, bool /*external*/) override {
         fake::record(static_cast<fake::Event *>(event), stream);
         return {};

@@ -101,6 +101,7 @@ class OpenLane final : public Lane {
     Status enqueue(const Work & /*work*/, cudaStream_t /*stream*/, std::span<const cuda::Showing> /*shown*/) override {
         return {};
     }
+    Status post(std::span<const cuda::Message> /*messages*/, cudaStream_t /*stream*/) override { return {}; }
     Status expect_shown() override { return {}; }
     void show(const Work & /*work*/, bool /*frozen*/, cuda::Showing &mine) override { mine.number = 0; }
     Status open_shown(std::span<const cuda::Showing> /*all*/) override { return {}; }

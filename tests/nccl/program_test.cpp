@@ -383,7 +383,7 @@ TEST(Program, SendsAndReceivesThatAreAnAllToAllAreServed) {
 }
 
 /// To rank 0 it looks like an all-to-all; it is none, and others see that.
-TEST(Program, SendsAndReceivesThatOnlyLookLikeAnAllToAllGoToNccl) {
+TEST(Program, SendsAndReceivesThatOnlyLookLikeAnAllToAllAreMessages) {
     use("on");
     setenv("FLX_TEST_NCCL_PATIENCE_MS", "100", 1);
     constexpr int kRanks = 3;
@@ -396,8 +396,100 @@ TEST(Program, SendsAndReceivesThatOnlyLookLikeAnAllToAllGoToNccl) {
     });
     const Notes notes;
     EXPECT_TRUE(notes.clean());
-    EXPECT_GE(notes.count("nccl Send"), 5 * kRanks * kRanks);
+    EXPECT_GE(notes.count("flx Send"), 5 * kRanks * kRanks);
+    EXPECT_EQ(notes.count("nccl Send"), 0);
     EXPECT_EQ(notes.count("flx AlltoAll") % kRanks, 0);
+}
+
+/// Alone and in groups, on whichever of two streams.
+TEST(Program, MessagesAreFlxsOrNcclsByTheirSize) {
+    use("auto");
+    constexpr int kRanks = 3;
+    with_comms(kRanks, [](int rank, ncclComm_t comm, cudaStream_t stream) {
+        cudaStream_t other = fake::make_stream();
+        const int next = (rank + 1) % kRanks;
+        const int last = (rank + kRanks - 1) % kRanks;
+        for (const size_t count : {kSmall, kLarge, kSmall}) {
+            const Ints out = values(rank, count);
+            Ints in(count);
+            ncclGroupStart();
+            ASSERT_EQ(ncclSend(out.data(), count, ncclInt32, next, comm, stream), ncclSuccess);
+            ASSERT_EQ(ncclRecv(in.data(), count * 4, ncclUint8, last, comm, other), ncclSuccess);
+            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+            // What comes next on either stream comes after both.
+            Ints copy(count);
+            fake::enqueue(stream, [&] { copy = in; });
+            ASSERT_TRUE(fake::synchronize(stream));
+            EXPECT_EQ(copy, values(last, count));
+            ASSERT_TRUE(fake::synchronize(other));
+            if (rank == 0) {
+                ASSERT_EQ(ncclSend(out.data(), count, ncclInt32, 1, comm, other), ncclSuccess);
+            } else if (rank == 1) {
+                ASSERT_EQ(ncclRecv(in.data(), count, ncclInt32, 0, comm, stream), ncclSuccess);
+                ASSERT_TRUE(fake::synchronize(stream));
+                EXPECT_EQ(in, values(0, count));
+            }
+            ASSERT_TRUE(fake::synchronize(other));
+        }
+        fake::free_stream(other);
+    });
+    const Notes notes;
+    EXPECT_TRUE(notes.clean());
+    // Those of measuring go beside them, by both.
+    EXPECT_GE(notes.count("flx Send"), 2 * (kRanks + 1));
+    EXPECT_GE(notes.count("nccl Send"), kRanks + 1);
+}
+
+/// What one rank has in a group the other has one after the other: neither part of the group may wait for the other.
+TEST(Program, GroupsMayBeOfMessagesOfBothThatThePeerHasOneAfterTheOther) {
+    use("auto");
+    with_comms(2, [](int rank, ncclComm_t comm, cudaStream_t stream) {
+        for (const auto &[first, second] : {std::pair(kSmall, kLarge), std::pair(kLarge, kSmall)}) {
+            Ints there = values(rank, first);
+            Ints back = values(rank, second);
+            Ints own(kSmall);
+            Ints sum(kLarge, 1);
+            if (rank == 0) {
+                ncclGroupStart();
+                ASSERT_EQ(ncclRecv(back.data(), second, ncclInt32, 1, comm, stream), ncclSuccess);
+                ASSERT_EQ(ncclSend(there.data(), first, ncclInt32, 1, comm, stream), ncclSuccess);
+                // To itself.
+                ASSERT_EQ(ncclSend(there.data(), kSmall, ncclInt32, 0, comm, stream), ncclSuccess);
+                ASSERT_EQ(ncclRecv(own.data(), kSmall, ncclInt32, 0, comm, stream), ncclSuccess);
+                ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+            } else {
+                ASSERT_EQ(ncclRecv(there.data(), first, ncclInt32, 0, comm, stream), ncclSuccess);
+                ASSERT_EQ(ncclSend(back.data(), second, ncclInt32, 0, comm, stream), ncclSuccess);
+            }
+            ASSERT_EQ(ncclAllReduce(sum.data(), sum.data(), kLarge, ncclInt32, ncclSum, comm, stream), ncclSuccess);
+            ASSERT_TRUE(fake::synchronize(stream));
+            EXPECT_EQ(there, values(0, first));
+            EXPECT_EQ(back, values(1, second));
+            EXPECT_EQ(sum, Ints(kLarge, 2));
+            if (rank == 0) {
+                EXPECT_EQ(own, values(0, kSmall));
+            }
+        }
+    });
+    EXPECT_TRUE(Notes().clean());
+}
+
+TEST(Program, AMessageToItselfAloneIsNccls) {
+    use("on");
+    with_comms(2, [](int rank, ncclComm_t comm, cudaStream_t stream) {
+        const Ints out = values(rank, kSmall);
+        Ints in(kSmall);
+        ncclGroupStart();
+        ASSERT_EQ(ncclSend(out.data(), kSmall, ncclInt32, rank, comm, stream), ncclSuccess);
+        ASSERT_EQ(ncclRecv(in.data(), kSmall, ncclInt32, rank, comm, stream), ncclSuccess);
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        ASSERT_TRUE(fake::synchronize(stream));
+        EXPECT_EQ(in, out);
+    });
+    const Notes notes;
+    EXPECT_TRUE(notes.clean());
+    EXPECT_EQ(notes.count("nccl Send"), 2);
+    EXPECT_EQ(notes.count("flx Send"), 0);
 }
 
 TEST(Program, PartsOfACommunicatorAreServedToo) {

@@ -6,6 +6,7 @@
 
 #include "grouped.h"
 #include "order.h"
+#include "posting.h"
 
 namespace flx::nccl {
 namespace {
@@ -34,7 +35,11 @@ TEST(Route, GoesByWhatAllRanksKnow) {
     }
     EXPECT_EQ(route(request(Kind::allgather, 10, ncclFloat8e4m3), 4, all), Reason::none);
     EXPECT_EQ(route(request(Kind::gather, 10), 4, all), Reason::form);
-    EXPECT_EQ(route(request(Kind::send, 10), 4, all), Reason::form);
+    EXPECT_EQ(route(request(Kind::send, 10), 4, all), Reason::none);
+    EXPECT_EQ(route(request(Kind::recv, 10), 4, Table()), Reason::slower);
+    Request far = request(Kind::send, 10);
+    far.root = -1;
+    EXPECT_EQ(route(far, 4, all), Reason::invalid);
     EXPECT_EQ(route(request(Kind::allgather, 10, static_cast<ncclDataType_t>(12)), 4, all), Reason::invalid);
     EXPECT_EQ(route(request(Kind::allreduce, SIZE_MAX / 8), 4, all), Reason::invalid);
     Request own = request(Kind::reduce_scatter, 10);
@@ -78,6 +83,23 @@ TEST(Route, FlxServesSizesBetweenPointsAtWhichItWasClearlyFaster) {
     EXPECT_TRUE(serves(size_t{1} << 33));
     EXPECT_FALSE(table.serves(Kind::allreduce, 4096));
     EXPECT_FALSE(Table::of({}).serves(Kind::allreduce, 4096));
+}
+
+TEST(Route, BothEndsOfAMessageAreDecidedAlikeByItsSize) {
+    Table::Measured measured{};
+    measured[Table::kMessages][3] = {5, 10};
+    const Table table = Table::of(measured);
+    for (const Kind kind : {Kind::send, Kind::recv}) {
+        EXPECT_EQ(route(request(kind, 65536, ncclUint8), 8, table), Reason::none);
+        EXPECT_EQ(route(request(kind, 16384, ncclInt32), 2, table), Reason::none);
+        EXPECT_EQ(route(request(kind, 65535, ncclUint8), 8, table), Reason::slower);
+    }
+    EXPECT_FALSE(table.serves(Kind::gather, 65536));
+    EXPECT_FALSE(table.serves(Kind::alltoall, 65536));
+    measured[Table::kMessages][Table::kPoints - 1] = {5, 10};
+    EXPECT_TRUE(Table::of(measured).serves(Kind::send, 256 << 20));
+    EXPECT_FALSE(Table::of(measured).serves(Kind::send, (256 << 20) + 1));
+    EXPECT_TRUE(Table::all().serves(Kind::send, size_t{1} << 33));
 }
 
 TEST(Route, WorkIsTheWholeVectorInFlxsTypes) {
@@ -151,7 +173,6 @@ TEST(Gather, WhatIsNoAllToAll) {
     const auto none = [&](auto &&change) {
         const Gathered found = with(change);
         EXPECT_EQ(found.form, Gathered::Form::several);
-        EXPECT_EQ(found.why, Reason::not_alltoall);
     };
     none([](Calls &calls) { calls.calls.pop_back(); });
     none([](Calls &calls) { calls.calls[2].request.count = 39; });
@@ -171,6 +192,56 @@ TEST(Gather, WhatIsNoAllToAll) {
             call.request.out = const_cast<void *>(call.request.in);
     });
     EXPECT_EQ(with([](Calls &calls) { calls.add(Kind::allreduce, 0, 0, 10); }).why, Reason::grouped);
+}
+
+TEST(Divide, MessagesGoBySizeAndThoseToItselfWithTheOthers) {
+    Calls calls;
+    calls.add(Kind::send, 0, 0, 8);    // to itself
+    calls.add(Kind::send, 1, 0, 100);  // FLX's
+    calls.add(Kind::recv, 1, 0, 10);   // NCCL's
+    calls.add(Kind::allreduce, 0, 0, 4);
+    calls.add(Kind::recv, 0, 0, 8);
+    const auto divided = [&] {
+        std::vector<const Deferred *> all;
+        for (const Deferred &call : calls.calls)
+            all.push_back(&call);
+        return divide(all, 0, Reason::grouped,
+                      [](const Request &message) { return message.count >= 100 ? Reason::none : Reason::slower; });
+    };
+    Divided found = divided();
+    ASSERT_EQ(found.posted.size(), 3U);
+    EXPECT_EQ(found.posted[0], &calls.calls[1]);
+    ASSERT_EQ(found.passed.size(), 2U);
+    EXPECT_EQ(found.passed[0].why, Reason::slower);
+    EXPECT_EQ(found.passed[1].why, Reason::grouped);
+    // What cannot meet is for NCCL to judge.
+    calls.calls[4].request.count = 7;
+    found = divided();
+    EXPECT_EQ(found.posted.size(), 1U);
+    ASSERT_EQ(found.passed.size(), 4U);
+    EXPECT_EQ(found.passed[3].why, Reason::own);
+    calls.calls[4].request.count = 8;
+    calls.calls[1].request.count = 9;
+    found = divided();
+    EXPECT_TRUE(found.posted.empty());
+    EXPECT_EQ(found.passed.size(), 5U);
+}
+
+TEST(Divide, MoreThanFlxTakesAtOnceGoInRoundsThatBothEndsHaveAlike) {
+    const auto many = [](int peer, bool sends, size_t count) {
+        return std::vector<cuda::Message>(count, {nullptr, 4, peer, sends});
+    };
+    std::vector<cuda::Message> mine = many(1, true, 200);
+    const std::vector<cuda::Message> more = many(2, false, 40);
+    mine.insert(mine.end(), more.begin(), more.end());
+    EXPECT_EQ(rounds_of(mine, 240).size(), 1U);
+    const auto rounds = rounds_of(mine, 160);  // 10 of each pair and direction
+    ASSERT_EQ(rounds.size(), 20U);
+    EXPECT_EQ(rounds[0].size(), 20U);
+    EXPECT_EQ(rounds[4].size(), 10U);
+    const auto theirs = rounds_of(many(0, false, 200), 160);
+    ASSERT_EQ(theirs.size(), 20U);
+    EXPECT_EQ(theirs[19].size(), 10U);
 }
 
 TEST(Order, OnlyWhatIsOnAnotherStreamIsWaitedFor) {

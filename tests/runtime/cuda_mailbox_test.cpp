@@ -233,19 +233,6 @@ TEST(CudaMailbox, AllBlocksRunAtOnce) {
         }
 }
 
-TEST(CudaMailbox, FewMessagesAreTheSame) {
-    Mailboxes boxes(2, kSmall);
-    std::vector<char> memory(10'000);
-    Mail mail = boxes.mail_for(0);
-    ASSERT_TRUE(mail.add({memory.data(), 9'000, 1, true}));
-    ASSERT_TRUE(mail.add({memory.data() + 9'000, 1'000, 1, false}));
-    const FewMail few = few_of(mail);
-    EXPECT_EQ(few.ways, mail.ways);
-    EXPECT_EQ(few.lanes, mail.lanes);
-    EXPECT_EQ(few.messages[1].memory, mail.messages[1].memory);
-    EXPECT_EQ(few.job.windows[1], mail.job.windows[1]);
-}
-
 TEST(OwnMessages, MeetInOrderAndMustBeAlike) {
     char memory[4];
     std::vector<OwnMessage> own;
