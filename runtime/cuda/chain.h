@@ -11,6 +11,8 @@ namespace flx::cuda {
 /// said that its output may be written. At the end both flags of all pairs are where other operations expect them.
 template <class Machine>
 FLX_HD void run_chain(Machine &machine, const Job &job, uint32_t block) {
+    if (!machine.alive())
+        return;
     const uint32_t before = machine.count(block);
     const uint32_t steps = job.steps(block);
     const int place = (job.rank - job.root + job.ranks) % job.ranks;

@@ -274,6 +274,7 @@ Job DeviceGroup::job_for(const Call &call, const Plan &plan, const std::optional
     }
     job.abort = watcher_.abort_word();
     job.stuck = watcher_.stuck_word();
+    job.dead = dead_word();
     return job;
 }
 

@@ -74,6 +74,10 @@ class DeviceGroup final : public Group {
     };
     Status allocate(const Config &config);
     Status open_mailbox(const Config &config);
+    /// As Job::dead.
+    [[nodiscard]] uint32_t *dead_word() const {
+        return reinterpret_cast<uint32_t *>(windows_.of(rank_) + WindowLayout::kDead);
+    }
     /// Whether it goes to another rank.
     [[nodiscard]] bool travels(const Message &message) const { return message.peer != rank_ && message.bytes != 0; }
     template <class AnyMail>

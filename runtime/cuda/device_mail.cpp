@@ -32,6 +32,7 @@ Status DeviceGroup::post_as(const void *kernel, std::span<const Message> message
         mail.job.windows[rank] = mailboxes_.of(rank);
     mail.job.abort = watcher_.abort_word();
     mail.job.stuck = watcher_.stuck_word();
+    mail.job.dead = dead_word();
     mail.refused = watcher_.refused_words();
     for (const Message &message : messages)
         if (travels(message))

@@ -63,8 +63,9 @@ struct WindowLayout {
 
     static constexpr uint64_t kFlagBytes = uint64_t{kStages} * kChannels * kMaxRanks * sizeof(uint32_t);
     static constexpr uint64_t kCountBytes = 3 * kChannels * sizeof(uint32_t);
-    static constexpr uint64_t kHead = 20480;  ///< flags and counts, rounded up
-    static_assert(kFlagBytes + kCountBytes <= kHead);
+    static constexpr uint64_t kDead = kFlagBytes + kCountBytes;  ///< as Job::dead
+    static constexpr uint64_t kHead = 20480;                     ///< flags, counts and that, rounded up
+    static_assert(kDead + sizeof(uint32_t) <= kHead);
 
     FLX_HD static uint64_t flag(Stage stage, uint32_t block, int source) {
         return ((static_cast<uint64_t>(stage) * kChannels + block) * kMaxRanks + source) * sizeof(uint32_t);
@@ -118,6 +119,10 @@ struct Job {
     char *outputs[kMaxRanks] = {};       ///< direct: peers' `out`
     volatile uint32_t *abort = nullptr;  ///< not 0: give up (host memory)
     uint32_t *stuck = nullptr;           ///< gets 1 + the rank that is waited for, after a while (host memory)
+    /// Not 0: a kernel of this rank gave up. Those behind it on the stream then do nothing: what it left undone they
+    /// would tell peers to be done, who have not heard of the failure yet. In this rank's GPU, as it is looked at
+    /// in most operations.
+    volatile uint32_t *dead = nullptr;
 
     FLX_HD int owners() const { return flat ? 1 : kind == Kind::bcast || kind == Kind::reduce ? ranks - 1 : ranks; }
     /// A root that sends everything, or gets everything, owns nothing: its link is full anyway.
@@ -289,6 +294,8 @@ FLX_HD void collect(Machine &machine, const Job &job, uint32_t block, uint32_t s
 /// A team's part of an operation, on one rank. Ends early where a wait says so: the window is then of no more use.
 template <class Machine>
 FLX_HD void run_exchange(Machine &machine, const Job &job, uint32_t block) {
+    if (!machine.alive())
+        return;
     const uint32_t before = machine.count(block);
     const uint32_t steps = job.steps(block);
     if (!scatter(machine, job, block, 0, before + 1))

@@ -11,6 +11,7 @@ class Postman {
     using Flag = MailboxLayout::Flag;
     __device__ explicit Postman(const AnyMail &mail) : mail_(mail), team_(mail.job) {}
 
+    __device__ bool alive() const { return team_.alive(); }
     __device__ uint32_t count(Flag which, int peer, uint32_t lane) const { return *number(own(), which, peer, lane); }
     __device__ void set_count(Flag which, int peer, uint32_t lane, uint32_t value) {
         __syncthreads();

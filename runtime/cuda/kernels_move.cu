@@ -15,6 +15,8 @@ __global__ void flag_step(const __grid_constant__ FlagStep step) {
     const int peer = static_cast<int>(threadIdx.x);
     const uint32_t telling = *told + 1;
     const uint32_t hearing = *heard + 1;
+    if (*job.dead != 0)
+        return;
     __syncwarp();
     if (peer < job.ranks && (step.tell >> peer & 1) != 0) {
         char *window = job.windows[peer];
@@ -41,6 +43,8 @@ __global__ void flag_step(const __grid_constant__ FlagStep step) {
 __global__ void __launch_bounds__(kThreads) local_copy(const __grid_constant__ LocalReduce work) {
     constexpr uint64_t kTile = 64 * 1024;
     Team<uint8_t, Keep> team(work.job);
+    if (!team.alive())
+        return;
     for (uint64_t at = blockIdx.x * kTile; at < work.bytes; at += gridDim.x * kTile)
         team.copy(work.sources[work.job.rank] + at, Targets{work.out + at, nullptr, 0, 0},
                   work.bytes - at < kTile ? work.bytes - at : kTile);

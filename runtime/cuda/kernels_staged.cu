@@ -96,6 +96,8 @@ class BlockLane {
 /// Two fit beside a block that adds.
 __global__ void __launch_bounds__(kThreads, 2) lane(const __grid_constant__ LaneRun run) {
     BlockLane machine(run);
+    if (__syncthreads_or(threadIdx.x == 0 && *run.staging.job.dead != 0 ? 1 : 0) != 0)
+        return;
     const Staging &staging = run.staging;
     const bool ends = run.last == staging.steps();
     const bool done = run.lane == Lane::in ? read_steps(machine, staging, run.first, run.last)

@@ -153,6 +153,8 @@ FLX_HD bool receive_piece(Machine &machine, const AnyMail &mail, const Message &
 /// use.
 template <class Machine, class AnyMail>
 FLX_HD void run_mail(Machine &machine, const AnyMail &mail, uint32_t block) {
+    if (!machine.alive())
+        return;
     const MailWay way = mail.way[block / mail.lanes];
     const uint32_t lane = block % mail.lanes;
     const auto counted = way.sends ? MailboxLayout::Flag::sent : MailboxLayout::Flag::received;

@@ -65,6 +65,9 @@ class Meeting {
 template <typename T, typename Op>
 __global__ void __launch_bounds__(kThreads, 2) local_kernel(const __grid_constant__ LocalReduce work) {
     constexpr uint64_t kTile = 32 * 1024;
+    Team<T, Op> team(work.job);
+    if (!team.alive())
+        return;
     const Meeting arrival(work.job, work.arrived);
     if (work.arrived != 0) {
         if (blockIdx.x == 0)
@@ -72,7 +75,6 @@ __global__ void __launch_bounds__(kThreads, 2) local_kernel(const __grid_constan
         if (!arrival.hear())
             return;
     }
-    Team<T, Op> team(work.job);
     for (uint64_t at = blockIdx.x * kTile; at < work.bytes; at += gridDim.x * kTile) {
         team.reduce(Places{work.sources, at, work.job.ranks}, Targets{work.out + at, nullptr, 0, 0},
                     work.bytes - at < kTile ? work.bytes - at : kTile, work.job.divisor);

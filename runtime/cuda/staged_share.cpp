@@ -123,6 +123,7 @@ Status DeviceGroup::measure_kind(Kind kind, uint64_t room, std::array<LinkEstima
     job.direct = true;
     job.abort = watcher_.abort_word();
     job.stuck = watcher_.stuck_word();
+    job.dead = dead_word();
     job.out = window_ + base;
     job.in = job.out;
     if (kind == Kind::bcast) {

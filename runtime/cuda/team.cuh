@@ -35,8 +35,10 @@ class Patience {
         constexpr uint64_t kStuckNs = 200'000'000;
         if (++turns_ % kLook != 0)
             return true;
-        if (*job_.abort != 0)
+        if (*job_.abort != 0) {
+            *job_.dead = 1;
             return false;
+        }
         const uint64_t now = nanoseconds();
         if (began_ == 0)
             began_ = now;
@@ -111,6 +113,8 @@ class Team {
   public:
     __device__ explicit Team(const Job &job) : job_(job), op_(job.op) {}
 
+    /// The same for all of the block.
+    __device__ bool alive() const { return __syncthreads_or(threadIdx.x == 0 && *job_.dead != 0 ? 1 : 0) == 0; }
     __device__ uint32_t count(uint32_t block) const {
         return *reinterpret_cast<const uint32_t *>(own() + WindowLayout::count(block));
     }

@@ -2,6 +2,7 @@
 /// rank, with the very code of the kernels.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -19,6 +20,7 @@ class HostTeam {
   public:
     HostTeam(const Job &job, const std::atomic<bool> &abort) : job_(job), abort_(abort) {}
 
+    bool alive() const { return job_.dead == nullptr || *job_.dead == 0; }
     uint32_t count(uint32_t block) const { return *number(job_.windows[job_.rank], WindowLayout::count(block)); }
     void set_count(uint32_t block, uint32_t value) {
         *number(job_.windows[job_.rank], WindowLayout::count(block)) = value;
@@ -33,7 +35,7 @@ class HostTeam {
             while (peer != job_.rank &&
                    static_cast<int32_t>(flag(job_.rank, stage, block, peer).load(std::memory_order_acquire) - count) <
                        0) {
-                if (abort_.load(std::memory_order_relaxed))
+                if (gives_up())
                     return false;
                 std::this_thread::yield();
             }
@@ -45,7 +47,7 @@ class HostTeam {
     }
     bool wait_for(int peer, Stage stage, uint32_t block, uint32_t count) {
         while (static_cast<int32_t>(flag(job_.rank, stage, block, peer).load(std::memory_order_acquire) - count) < 0) {
-            if (abort_.load(std::memory_order_relaxed))
+            if (gives_up())
                 return false;
             std::this_thread::yield();
         }
@@ -68,6 +70,13 @@ class HostTeam {
     }
 
   private:
+    bool gives_up() {
+        if (!abort_.load(std::memory_order_relaxed))
+            return false;
+        if (job_.dead != nullptr)
+            *job_.dead = 1;
+        return true;
+    }
     static uint32_t *number(char *window, uint64_t offset) { return reinterpret_cast<uint32_t *>(window + offset); }
     std::atomic_ref<uint32_t> flag(int rank, Stage stage, uint32_t block, int source) {
         return std::atomic_ref<uint32_t>(*number(job_.windows[rank], WindowLayout::flag(stage, block, source)));
@@ -279,6 +288,39 @@ TEST(CudaExchange, AWaitEndsWhenItIsToldTo) {
     alone.join();
     HostTeam team(job, abort);
     EXPECT_EQ(team.count(0), 0U) << "an operation that was given up does not count";
+}
+
+/// It would put its own data where the peer takes them for those of the operation that was given up.
+TEST(CudaExchange, WhatIsQueuedBehindAnOperationThatWasGivenUpTellsPeersNothing) {
+    Ranks memory(2);
+    const Case test{Kind::reduce_scatter_block, 512};
+    const Plan plan = plan_of(test.kind, test.bytes, 2, {}, memory.layout, {1 << 20, 0, 1});
+    std::array<uint32_t, 2> dead{};
+    std::vector<char> out(test.bytes);
+    const auto run = [&](int rank, int turn, bool gives_up) {
+        const std::vector<char> in = input_of(test, rank, 2, turn);
+        const std::atomic<bool> abort{gives_up};
+        Job job;
+        job.kind = test.kind;
+        job.rank = rank;
+        job.ranks = 2;
+        job.bytes = test.bytes;
+        job.part_bytes = plan.part_bytes;
+        job.tile_bytes = memory.layout.slot_bytes;
+        job.layout = memory.layout;
+        job.in = in.data();
+        job.out = out.data();
+        for (int peer = 0; peer < 2; ++peer)
+            job.windows[peer] = memory.window(peer);
+        job.dead = &dead[rank];
+        HostTeam team(job, abort);
+        run_exchange(team, job, 0);
+    };
+    run(0, 1, true);  // rank 1 does not come, and rank 0 is told not to wait for it
+    run(0, 2, true);
+    run(1, 1, false);
+    const std::vector<char> want = expected(test, 1, 2, 1);
+    EXPECT_TRUE(std::equal(want.begin(), want.end(), out.begin()));
 }
 
 TEST(CudaPlan, TilesCoverEveryPartOnce) {

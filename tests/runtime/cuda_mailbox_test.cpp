@@ -22,6 +22,7 @@ class HostPostman {
   public:
     HostPostman(const Mail &mail, const std::atomic<bool> &abort) : mail_(mail), abort_(abort) {}
 
+    bool alive() const { return mail_.job.dead == nullptr || *mail_.job.dead == 0; }
     uint32_t count(Flag which, int peer, uint32_t lane) const { return *number(mail_.job.rank, which, peer, lane); }
     void set_count(Flag which, int peer, uint32_t lane, uint32_t value) {
         *number(mail_.job.rank, which, peer, lane) = value;
@@ -29,8 +30,11 @@ class HostPostman {
     bool wait(Flag which, int peer, uint32_t lane, uint32_t count) {
         const std::atomic_ref<uint32_t> flag(*number(mail_.job.rank, which, peer, lane));
         while (static_cast<int32_t>(flag.load(std::memory_order_acquire) - count) < 0) {
-            if (abort_.load(std::memory_order_relaxed))
+            if (abort_.load(std::memory_order_relaxed)) {
+                if (mail_.job.dead != nullptr)
+                    *mail_.job.dead = 1;
                 return false;
+            }
             std::this_thread::yield();
         }
         return true;
@@ -208,6 +212,27 @@ TEST(CudaMailbox, AWaitEndsWhenItIsToldTo) {
     std::thread waits([&] { carry(mail, abort); });
     abort = true;
     waits.join();
+}
+
+/// It would be taken for the message that was given up.
+TEST(CudaMailbox, WhatIsQueuedBehindAMessageThatWasGivenUpIsNotSent) {
+    Mailboxes boxes(2, kSmall);
+    const std::atomic<bool> abort{true};
+    uint32_t dead = 0;
+    std::vector<char> first(100);
+    std::vector<char> second(100, 'b');
+    Mail waits = boxes.mail_for(0);
+    waits.job.dead = &dead;
+    ASSERT_TRUE(waits.add({first.data(), first.size(), 1, false}));
+    carry(waits, abort);
+    Mail behind = boxes.mail_for(0);
+    behind.job.dead = &dead;
+    ASSERT_TRUE(behind.add({second.data(), second.size(), 1, true}));
+    carry(behind, abort);
+    Mail theirs = boxes.mail_for(1);
+    ASSERT_TRUE(theirs.add({first.data(), first.size(), 0, false}));
+    carry(theirs, abort);
+    EXPECT_EQ(first, std::vector<char>(100));
 }
 
 TEST(CudaMailbox, NoMoreMessagesThanThereIsRoomFor) {
