@@ -165,13 +165,11 @@ Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm
 
     std::vector<cuda::Showing> shown(ranks);
     const bool open = points > 0 && show_all(bootstrap, lane, bench, shown);
-    const auto check = [&](ncclResult_t result, std::string_view what, size_t bytes) -> Status {
+    const auto settled = [&](ncclResult_t result) {
         while (result == ncclInProgress)  // a communicator that does not block
             if (FLX_REAL(ncclCommGetAsyncError, comm, &result) != ncclSuccess)
                 result = ncclInternalError;
-        return result == ncclSuccess
-                   ? Status()
-                   : fail(FLX_ERR_SYSTEM, "NCCL's {} of {} bytes gave {}", what, bytes, static_cast<int>(result));
+        return result;
     };
     const Race race{engine, bootstrap, bench, device, around};
     Table::Measured slots{};
@@ -182,7 +180,12 @@ Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm
             const Request request = request_of(static_cast<Kind>(kind), bytes, ranks, bench);
             const Work work = work_of(request, ranks);
             std::vector<std::function<Status()>> ways{
-                [&] { return check(call_nccl(request, ranks, comm, bench.stream), name_of(request.kind), bytes); },
+                [&]() -> Status {
+                    const ncclResult_t result = settled(call_nccl(request, ranks, comm, bench.stream));
+                    return result == ncclSuccess ? Status()
+                                                 : fail(FLX_ERR_SYSTEM, "NCCL's {} of {} bytes gave {}",
+                                                        name_of(request.kind), bytes, static_cast<int>(result));
+                },
                 [&] { return lane.enqueue(work, bench.stream, {}); }};
             if (open && Outputs::may_be_met(request.kind, bytes))
                 ways.emplace_back([&] { return lane.enqueue(work, bench.stream, shown); });
@@ -200,9 +203,13 @@ Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm
         for (const bool ring : {true, false}) {
             const std::vector<cuda::Message> messages = messages_of(ring, bytes, bootstrap.rank(), ranks, bench);
             std::array<double, 3> us{};
-            FLX_TRY(race.run({[&] { return check(send_by_nccl(messages, comm, bench.stream), "messages", bytes); },
-                              [&] { return lane.post(messages, bench.stream); }},
-                             bytes, us));
+            const auto by_nccl = [&]() -> Status {
+                const ncclResult_t result = settled(send_by_nccl(messages, comm, bench.stream));
+                return result == ncclSuccess ? Status()
+                                             : fail(FLX_ERR_SYSTEM, "NCCL's messages of {} bytes gave {}", bytes,
+                                                    static_cast<int>(result));
+            };
+            FLX_TRY(race.run({by_nccl, [&] { return lane.post(messages, bench.stream); }}, bytes, us));
             if (ring || us[1] * times.nccl > us[0] * times.flx)
                 times = {us[1], us[0]};
             log().info("messages of {} bytes, {}: NCCL {:.1f} us, FLX {:.1f} us", bytes,
