@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "link_cost.h"
 #include "water_fill.h"
 
 namespace flx {
@@ -22,9 +23,6 @@ constexpr double kDelayed = 1.1;                   // factor by which all links 
 constexpr int kDelayedRun = 8;                     // and so many operations in a row after which they became slower
 constexpr double kProbeWrong = 4;                  // factor by which a probe is so wrong that it is forgotten
 constexpr double kSeedSpread = 0.1;                // of an estimate that has no history
-constexpr uint64_t kLearnBytes = 64 << 10;         // a sample of so many bytes always counts
-constexpr uint64_t kLeastBytes = 4 << 10;          // and one of fewer than these never
-constexpr double kLearnLatencies = 4;              // between them: where busy for so many latencies
 constexpr double kLate = 0.05;                     // predicted delay at which a vector is replaced despite hysteresis
 constexpr int kRefreshEvery = 4;                   // least calls between two computations of a vector
 constexpr int kRefreshOthers = 16;                 // calls between two computations for a class that is not in use
@@ -39,9 +37,7 @@ constexpr int kTrialCosts = 7;          // and those that do
 constexpr uint32_t kTrialBaseline = 4;  // least operations to compare with
 constexpr uint64_t kTrialCalls = 4096;  // a trial that its class does not finish ends well after so many calls
 
-// Whatever is measured or told, sums and products of rates and times stay finite.
-constexpr double kMostRate = 1e6, kLeastRate = 1e-6;  // bytes per ns
-constexpr double kMostLatency = 1e12;                 // ns
+constexpr double kMostLatency = 1e12;  // ns: sums and products stay finite
 
 /// 1/n.
 constexpr auto kInverse = [] {
@@ -57,14 +53,6 @@ double known_rate(double rate) {
 
 double known_latency(double latency) {
     return std::isfinite(latency) && latency > 0 ? std::min(latency, kMostLatency) : 0;
-}
-
-/// ns per byte beyond the latency, which would make a link with a small share look slow. Where latency is most of the
-/// time, what is left is noise: a quarter of the time is the floor. Bytes and time are not 0.
-double cost_of(const LinkSample &sample, double latency) {
-    const auto busy = static_cast<double>(sample.busy_ns);
-    const double cost = std::max(busy - latency, 0.25 * busy) / static_cast<double>(sample.bytes);
-    return std::clamp(cost, 1 / kMostRate, 1 / kLeastRate);
 }
 
 int class_index(size_t bytes, int phase) {
@@ -349,6 +337,7 @@ void Controller::refresh_all() {
 /// After any change of who may carry: finds stand-ins, rebuilds the list of links that are on, and all vectors.
 void Controller::members_changed() {
     offer_.link = -1;
+    brief_rates_.forget();
     if (forced_) {
         std::array<double, kMaxLinks> shares{};
         double sum = 0;
@@ -485,7 +474,7 @@ void Controller::forget_probe() {
 
 /// One sample of one link, in an operation in which all took `delay` times as long as usual. True if its rate was found
 /// to have changed at one point.
-bool Controller::learn(int slot, int link, const LinkSample &sample, double delay) {
+bool Controller::learn(int slot, int link, const LinkSample &sample, double delay, bool ended_early) {
     LinkState &state = links_[link];
     if (sample.bytes < kLeastBytes || sample.busy_ns == 0)
         return false;
@@ -497,13 +486,17 @@ bool Controller::learn(int slot, int link, const LinkSample &sample, double dela
         return per_burst_ > 0 && static_cast<double>(sample.busy_ns) >= options_.burst_ns &&
                2 * sample.busy_ns >= elapsed_ns_;
     };
-    if (sample.bytes < kLearnBytes && static_cast<double>(sample.busy_ns) < kLearnLatencies * state.latency) {
+    if (!shows_rate(sample, state.latency)) {
         // Mostly latency. Yet a link that was faster even so is faster, and must not stay at a small share for want of
         // a larger sample.
         cost = static_cast<double>(sample.busy_ns) / static_cast<double>(sample.bytes);
         if (options_.burst_ns == 0 || cost * (1 + kOutlier) > estimate(slot, link).cost)
             return false;
     }
+    // A link that was done long before the others may have let a burst pass: nothing but that it is as fast as it is
+    // sure to be.
+    if (ended_early && state.sure > 0)
+        cost = std::max(cost, std::min(estimate(slot, link).cost, state.sure));
     const bool first = state.last_learnt == 0;
     state.last_learnt = calls_;
     state.slot = static_cast<uint8_t>(slot);
@@ -588,22 +581,24 @@ bool Controller::observe(size_t bytes, int phase, std::span<const LinkSample> sa
     const int offered = offer_.link >= 0 && offer_.index == index ? offer_.link : -1;
     const int count = std::min(count_, static_cast<int>(samples.size()));
     const double delay = options_.burst_ns > 0 ? common_delay(slot, samples, offered) : 1;
-    bool moved = false;
+    bool moved = false, learnt = false;
     uint64_t total = 0, busiest = 0;
     for (const LinkSample &sample : samples.first(static_cast<size_t>(count)))
         total += sample.bytes;
     const bool brief = is_brief(slot, static_cast<double>(total));
-    for (int i = 0; i < count; ++i) {
-        if (samples[i].bytes == 0)
-            continue;
-        busiest = std::max(busiest, samples[i].busy_ns);
-        if (i != offered && usable(i))
-            moved |= learn(slot, i, samples[i], delay);
-    }
+    for (int i = 0; i < count; ++i)
+        if (samples[i].bytes != 0)
+            busiest = std::max(busiest, samples[i].busy_ns);
+    for (int i = 0; i < count; ++i)
+        if (samples[i].bytes != 0 && i != offered && usable(i))
+            moved |= learn(slot, i, samples[i], delay, brief && BriefRates::ended_early(samples[i].busy_ns, busiest));
     if (!brief)
         make_sure(slot);
     if (options_.frozen || on_count_ == 0)
         return false;
+    // Phases of one operation have the same samples, which count once.
+    if (brief && index < kSizeClasses && offered < 0 && trial_.link < 0)
+        learnt = learn_brief(samples.first(static_cast<size_t>(count)), elapsed_ns > 0 ? elapsed_ns : busiest, delay);
     if (offered >= 0)
         return finish_offer(slot, offered < count ? samples[offered] : LinkSample{});
     if (probe_wrong_)
@@ -621,9 +616,9 @@ bool Controller::observe(size_t bytes, int phase, std::span<const LinkSample> sa
             step_trial(cost);
     }
 
-    bool changed = false;
+    bool changed = learnt;
     if (moved || state.calls <= kYoung || state.refresh_in == 0) {
-        changed = refresh(index, false);
+        changed = refresh(index, false) || changed;
     } else {
         --state.refresh_in;
     }

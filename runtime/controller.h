@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 
+#include "brief_rates.h"
 #include "partition.h"
 
 namespace flx {
@@ -174,12 +175,13 @@ class Controller {
     void choose_links(std::span<const LinkEstimate> links);
     [[nodiscard]] bool is_brief(int slot, double bytes) const;
     void make_sure(int slot);
+    bool learn_brief(std::span<const LinkSample> samples, uint64_t time_ns, double delay);
     void steady(std::span<Lane> lanes) const;
     int lanes(int index, int extra, std::array<Lane, kMaxLinks> &out) const;
     double finish_time(int index, int extra) const;
     double finish_without(int index, int link) const;
     double common_delay(int slot, std::span<const LinkSample> samples, int offered);
-    bool learn(int slot, int link, const LinkSample &sample, double delay);
+    bool learn(int slot, int link, const LinkSample &sample, double delay, bool ended_early);
     void forget_probe();
     void sort_by_latency();
     void adopt(int slot, int link, double cost, bool forget_others);
@@ -212,6 +214,7 @@ class Controller {
     int offer_cursor_ = 0;     // link to be offered a share next
     Offer offer_;
     Trial trial_;
+    BriefRates brief_rates_;
     std::array<uint8_t, kMaxLinks> by_latency_{};  // usable order: rising latency
     std::array<uint8_t, kMaxLinks> on_links_{};    // those that are on, rising latency
     std::array<LinkState, kMaxLinks> links_{};

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "controller.h"
+#include "link_cost.h"
 
 namespace flx {
 namespace {
@@ -69,6 +70,37 @@ void Controller::make_sure(int slot) {
         if (const double now = now_of(i); now > 0)
             link.sure = link.sure > 0 && now > kFellFar * common * link.sure ? common * link.sure : now;
     }
+}
+
+/// Learns sure rates from many brief operations. True if vectors may have changed.
+bool Controller::learn_brief(std::span<const LinkSample> samples, uint64_t time_ns, double delay) {
+    uint64_t busiest = 0;
+    int carried = 0;
+    for (const LinkSample &sample : samples) {
+        busiest = std::max(busiest, sample.busy_ns);
+        carried += sample.bytes != 0 ? 1 : 0;
+    }
+    if (carried < 2)
+        return false;
+    for (size_t i = 0; i < samples.size(); ++i)
+        if (links_[i].sure > 0 && shows_rate(samples[i], links_[i].latency))
+            brief_rates_.saw(static_cast<int>(i), cost_of(samples[i], links_[i].latency) / delay,
+                             BriefRates::ended_early(samples[i].busy_ns, busiest));
+    if (!brief_rates_.ended(static_cast<double>(time_ns)))
+        return false;
+    for (int i = 0; i < count_; ++i) {
+        double &sure = links_[i].sure;
+        if (sure <= 0)
+            continue;
+        const double factor = brief_rates_.factor(i, sure);
+        sure *= factor;
+        // What is not measured moves along, or it would seem to be slower than it is sure to be.
+        if (brief_rates_.faster(i))
+            for (auto &estimates : estimates_)
+                estimates[i].cost *= factor;
+    }
+    refresh_all();
+    return true;
 }
 
 }  // namespace flx

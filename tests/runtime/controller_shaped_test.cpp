@@ -330,7 +330,7 @@ TEST(Starved, BriefOperationsKeepTheSharesThatTheProbeFound) {
             shaped.random.seed(seed);
             Controller controller(shaped.probed(), between_hosts());
             const Errors errors = errors_over(1000, kMiB / 4, controller, shaped);
-            EXPECT_LT(errors.mean, 0.01) << "turns of " << turn << " ms, seed " << seed;
+            EXPECT_LT(errors.mean, 0.02) << "turns of " << turn << " ms, seed " << seed;
             EXPECT_LT(errors.worst, 0.1) << "turns of " << turn << " ms, seed " << seed;
         }
 }
@@ -348,6 +348,25 @@ TEST(Shaped, BriefOperationsTakeRatesFromLongOnes) {
     shaped.rails[0].rate /= 8;
     shaped.throughput(controller, kMiB / 4, 60);
     EXPECT_LT(error_of(controller.vector(kMiB / 4, 0), shaped), 0.1);
+}
+
+/// A probe is off by some percent, on busy machines by more, and a program may have brief operations only.
+TEST(Shaped, BriefOperationsFindOutAProbeThatWasALittleWrong) {
+    for (const double wrong : {0.7, 0.85, 1.15, 1.4})
+        for (size_t rail = 0; rail < 3; ++rail)
+            for (const double turn : {0.0, 0.3}) {
+                Shaped shaped({800, 400, 200});
+                shaped.turn_ns = turn * kMs;
+                shaped.noise = 0.02;
+                std::vector<LinkEstimate> probed = shaped.probed();
+                probed[rail].together_bytes_per_ns = probed[rail].bytes_per_ns *= wrong;
+                Controller controller(probed, between_hosts());
+                shaped.throughput(controller, kMiB, 200);
+                EXPECT_GT(shaped.throughput(controller, kMiB, 400), 0.96)
+                    << "rail " << rail << " believed to have " << wrong << " of its rate, turns of " << turn << " ms";
+                EXPECT_LT(errors_over(400, kMiB, controller, shaped).mean, 0.02)
+                    << "rail " << rail << " believed to have " << wrong << " of its rate, turns of " << turn << " ms";
+            }
 }
 
 TEST(Starved, ARailThatSlowsMeanwhileIsFollowed) {
