@@ -73,15 +73,13 @@ flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *config, flx_
         // A rank whose knobs are wrong must not leave the others waiting for it.
         std::shared_ptr<flx::Process> process;
         flx::Config knobs;
-        Status status = flx::Config::from_environment(knobs);
-        if (status.ok())
-            status = override_knobs(config, knobs);
-        if (status.ok())
-            status = read_rules(knobs);
-        if (status.ok())
-            status =
-                flx::Process::shared(flx::mpi_allows_threads() || knobs.text("FLX_PROGRESS_THREAD") == "on", process);
-        FLX_TRY(flx::agree(*bootstrap, std::move(status)));
+        FLX_TRY(flx::agree_on(*bootstrap, [&]() -> Status {
+            FLX_TRY(flx::Config::from_environment(knobs));
+            FLX_TRY(override_knobs(config, knobs));
+            FLX_TRY(read_rules(knobs));
+            const bool threads = flx::mpi_allows_threads() || knobs.text("FLX_PROGRESS_THREAD") == "on";
+            return flx::Process::shared(threads, process);
+        }));
         return make_comm(std::move(process), std::move(bootstrap), std::move(knobs), nullptr, comm);
     });
 }

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "status.h"
@@ -43,5 +45,16 @@ class Bootstrap {
 /// Collective. The first status that is not success among all ranks', on every rank (each rank's own where it has one),
 /// so that a rank that fails in making something leaves none waiting.
 Status agree(Bootstrap &bootstrap, Status status);
+/// The same of what `stage()` returns; where it throws, FLX_ERR_SYSTEM with what the exception says.
+template <typename Stage>
+Status agree_on(Bootstrap &bootstrap, Stage &&stage) {
+    Status status;
+    try {
+        status = stage();
+    } catch (const std::exception &error) {
+        status = fail(FLX_ERR_SYSTEM, "{}", error.what());
+    }
+    return agree(bootstrap, std::move(status));
+}
 
 }  // namespace flx

@@ -114,7 +114,8 @@ Status Communicator::carry_out_by(const Call &call) {
 
 /// For shm::Review: ranks come when they like, so between two barriers, before and after one call or several.
 Status Communicator::carry_timed(const Call &call, const shm::Review::Look &look) {
-    const uint32_t signature = call.operation.signature;
+    // Not the call's: a rank that takes these steps for the call, or the other way round, is to find a mismatch.
+    const uint32_t signature = ~call.operation.signature;
     const Way way = std::exchange(way_, Way::fused);  // which is asked whom it waits for
     Waiter waiter(wait_policy_, *this);
     if (look.begins)

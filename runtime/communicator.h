@@ -37,6 +37,8 @@
 
 namespace flx {
 
+struct Introduction;
+
 /// What is known of one rank of a communicator.
 struct Member {
     uint64_t uid = 0;
@@ -179,7 +181,7 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] std::string forced_shares() const;
     Status meet();
     [[nodiscard]] bool crowded() const;
-    Status note_members(const std::vector<std::string> &all, const std::string &knobs);
+    Status note_members(const std::vector<std::string> &all, const Introduction &mine);
     Status take_id();
     Status make_shared_memory();
     Status make_rails();

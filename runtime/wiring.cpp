@@ -6,13 +6,14 @@
 #include <bit>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "communicator.h"
 #include "cpus.h"
+#include "introduction.h"
 #include "log.h"
 #include "network.h"
+#include "packed.h"
 #include "telemetry.h"
 
 namespace flx {
@@ -20,26 +21,6 @@ namespace flx {
 using nlohmann::json;
 
 namespace {
-
-/// Objects as bytes, for the bootstrap.
-std::string pack(const json &object) {
-    std::vector<uint8_t> bytes = json::to_cbor(object);
-    return {bytes.begin(), bytes.end()};
-}
-
-Status unpack(const std::string &bytes, int rank, json &object) {
-    object = json::from_cbor(bytes, true, false);
-    if (object.is_discarded())
-        return fail(FLX_ERR_SYSTEM, "what rank {} sent while the communicator was made cannot be read", rank);
-    return {};
-}
-
-json binary(const std::string &bytes) {
-    return json::binary({bytes.begin(), bytes.end()});
-}
-std::string text_of(const json &value) {
-    return {value.get_binary().begin(), value.get_binary().end()};
-}
 
 std::vector<std::string> split_names(const std::string &list) {
     std::vector<std::string> names;
@@ -98,20 +79,21 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     comm->size_ = comm->bootstrap_->size();
     // Each stage is agreed: a rank that fails tells the others, so that none waits for it. Within a stage nothing that
     // one rank alone may fail in comes before an exchange.
-    FLX_TRY(agree(*comm->bootstrap_, comm->meet()));
-    FLX_TRY(agree(*comm->bootstrap_, comm->make_shared_memory()));
-    FLX_TRY(agree(*comm->bootstrap_, comm->make_rails()));
-    FLX_TRY(agree(*comm->bootstrap_, comm->allow_links()));
-    FLX_TRY(agree(*comm->bootstrap_, comm->exchange_links()));
-    FLX_TRY(agree(*comm->bootstrap_, comm->measure(parent)));
+    const auto stage = [&](auto &&body) { return agree_on(*comm->bootstrap_, body); };
+    FLX_TRY(stage([&] { return comm->meet(); }));
+    FLX_TRY(stage([&] { return comm->make_shared_memory(); }));
+    FLX_TRY(stage([&] { return comm->make_rails(); }));
+    FLX_TRY(stage([&] { return comm->allow_links(); }));
+    FLX_TRY(stage([&] { return comm->exchange_links(); }));
+    FLX_TRY(stage([&] { return comm->measure(parent); }));
     comm->drop_failed_links();
-    FLX_TRY(agree(*comm->bootstrap_, comm->exchange_links()));
-    FLX_TRY(agree(*comm->bootstrap_, comm->own_rail()));
+    FLX_TRY(stage([&] { return comm->exchange_links(); }));
+    FLX_TRY(stage([&] { return comm->own_rail(); }));
     FLX_TRY(comm->exchange_owners());
-    FLX_TRY(agree(*comm->bootstrap_, comm->make_routes()));
+    FLX_TRY(stage([&] { return comm->make_routes(); }));
     FLX_TRY(comm->exchange_routes());
-    FLX_TRY(agree(*comm->bootstrap_, comm->make_planner(parent)));
-    FLX_TRY(agree(*comm->bootstrap_, comm->connect_rails()));
+    FLX_TRY(stage([&] { return comm->make_planner(parent); }));
+    FLX_TRY(stage([&] { return comm->connect_rails(); }));
     FLX_TRY(comm->settle_probing());
     comm->leave_idle_rails();
     if (comm->rails_ == nullptr && comm->hosts_ == 1 && comm->channel() != nullptr)
@@ -130,32 +112,29 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
 
 /// The knobs that decide matters which ranks must decide alike, as text.
 std::string Communicator::agreed_knobs() const {
-    // A rank that sends on a link must find the others listening there, so links and forced shares are among them.
+    // A rank that sends on a link must find the others listening there, so links and forced shares are among them, and
+    // take chunks of the size that it cuts. Looks at ways are steps of their own, which all ranks or none take.
     return fmt::format(
-        "FLX_ALGORITHM={} FLX_STRICT={} FLX_CHECK={} FLX_FUSED_BYTES={} FLX_SHM_BYTES={} FLX_LINKS={} FLX_PARTITION={} "
-        "FLX_PROBE_MS={} FLX_LEND={} FLX_LEND_CHUNKS={} FLX_CUDA_TIERS={}",
+        "FLX_ALGORITHM={} FLX_STRICT={} FLX_CHECK={} FLX_FUSED_BYTES={} FLX_SHM_BYTES={} FLX_FROZEN={} FLX_LINKS={} "
+        "FLX_PARTITION={} FLX_PROBE_MS={} FLX_RAIL_CHUNK={} FLX_LEND={} FLX_LEND_CHUNKS={} FLX_CUDA_TIERS={}",
         config_.text("FLX_ALGORITHM"), config_.integer("FLX_STRICT"), config_.integer("FLX_CHECK"),
-        config_.size("FLX_FUSED_BYTES"), config_.size("FLX_SHM_BYTES"), config_.text("FLX_LINKS"),
-        config_.text("FLX_PARTITION"), config_.integer("FLX_PROBE_MS"), config_.text("FLX_LEND"),
-        config_.integer("FLX_LEND_CHUNKS"), config_.text("FLX_CUDA_TIERS"));
+        config_.size("FLX_FUSED_BYTES"), config_.size("FLX_SHM_BYTES"), config_.integer("FLX_FROZEN"),
+        config_.text("FLX_LINKS"), config_.text("FLX_PARTITION"), config_.integer("FLX_PROBE_MS"),
+        config_.size("FLX_RAIL_CHUNK"), config_.text("FLX_LEND"), config_.integer("FLX_LEND_CHUNKS"),
+        config_.text("FLX_CUDA_TIERS"));
 }
 
 Status Communicator::meet() {
     probe::HostDevices devices;
     devices.host = process_->network_host();
     FLX_TRY(agree(*bootstrap_, size_ > 1 ? probe::network_devices(devices.devices) : Status()));
-    const std::string knobs = agreed_knobs();
-    const json mine = {{"uid", process_->uid()},
-                       {"pid", getpid()},
-                       {"host", process_->memory_host()},
-                       {"name", process_->hostname()},
-                       {"devices", binary(probe::to_text(devices))},
-                       {"liveness", process_->liveness().address()},
-                       {"cpus", probe::affinity_mask()},
-                       {"knobs", knobs}};
+    const Introduction mine{process_->uid(),         getpid(),
+                            process_->memory_host(), process_->hostname(),
+                            probe::to_text(devices), process_->liveness().address(),
+                            probe::affinity_mask(),  agreed_knobs()};
     std::vector<std::string> all;
-    FLX_TRY(bootstrap_->allgather_text(pack(mine), all));
-    FLX_TRY(agree(*bootstrap_, note_members(all, knobs)));
+    FLX_TRY(bootstrap_->allgather_text(to_text(mine), all));
+    FLX_TRY(agree(*bootstrap_, note_members(all, mine)));
     FLX_TRY(take_id());
     configure_log(config_.text("FLX_LOG"), rank_);
 
@@ -190,29 +169,26 @@ bool Communicator::crowded() const {
 }
 
 /// What each rank said of itself when they met.
-Status Communicator::note_members(const std::vector<std::string> &all, const std::string &knobs) {
+Status Communicator::note_members(const std::vector<std::string> &all, const Introduction &mine) {
     std::map<std::string, int> hosts;
     std::vector<int> on_host;
     members_.resize(size_);
     device_texts_.resize(size_);
     for (int rank = 0; rank < size_; ++rank) {
-        json object;
-        FLX_TRY(unpack(all[rank], rank, object));
-        if (object["knobs"] != knobs)
-            return fail(FLX_ERR_CONFIG, "rank {} has {}, rank {} has {}; these must be equal on all ranks", rank_,
-                        knobs, rank, object["knobs"].get<std::string>());
+        Introduction theirs;
+        FLX_TRY(read_introduction(all[rank], rank, mine, rank_, theirs));
         Member &member = members_[rank];
-        member.uid = object["uid"];
-        member.pid = object["pid"];
-        member.hostname = object["name"];
-        member.cpus = object["cpus"].get<probe::CpuMask>();
-        member.host = hosts.try_emplace(object["host"], static_cast<int>(hosts.size())).first->second;
+        member.uid = theirs.uid;
+        member.pid = theirs.pid;
+        member.hostname = std::move(theirs.hostname);
+        member.cpus = std::move(theirs.cpus);
+        member.host = hosts.try_emplace(std::move(theirs.memory_host), static_cast<int>(hosts.size())).first->second;
         on_host.resize(hosts.size());
         member.local = on_host[member.host]++;
         member.process = process_->index_of(member.uid);
-        device_texts_[rank] = text_of(object["devices"]);
+        device_texts_[rank] = std::move(theirs.devices);
         if (rank != rank_)
-            FLX_TRY(process_->liveness().add_peer(member.uid, object["liveness"]));
+            FLX_TRY(process_->liveness().add_peer(member.uid, theirs.liveness));
     }
     hosts_ = static_cast<int>(hosts.size());
     host_ = members_[rank_].host;

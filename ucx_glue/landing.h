@@ -76,7 +76,6 @@ class RemoteRing {
     }
     void give(uint32_t slot) { free_.push_back(slot); }
     [[nodiscard]] uint64_t address(uint32_t slot) const { return base_ + slot * slot_bytes_; }
-    [[nodiscard]] size_t slot_bytes() const { return slot_bytes_; }
     [[nodiscard]] ucp_rkey_h key() const { return key_; }
 
   private:

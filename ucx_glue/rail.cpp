@@ -171,7 +171,10 @@ void Rail::run_deferred() {
         if (!std::exchange(peer.has_grant, false) || peer.failure != UCS_OK || !ensure_endpoint(peer))
             continue;
         Status status = fail(FLX_ERR_LINK, "the peer has no landing memory");
-        if (peer.grant.slots > 0)
+        if (peer.grant.slots > 0 && peer.grant.slot_bytes < options_.chunk_bytes)
+            status = fail(FLX_ERR_LINK, "the peer's landing memory takes chunks of {} bytes, FLX_RAIL_CHUNK is {}",
+                          peer.grant.slot_bytes, options_.chunk_bytes);
+        else if (peer.grant.slots > 0)
             status = peer.remote.granted(peer.endpoint, peer.grant.base, peer.grant.slots, peer.grant.slot_bytes,
                                          peer.grant_key.data());
         if (!status.ok()) {

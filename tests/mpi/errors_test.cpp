@@ -199,6 +199,10 @@ TEST(Knobs, ThatAreWrongOnOneRank) {
     flx_config_t config = FLX_CONFIG_INIT;
     config.strict = world_rank() == 0 ? 1 : 0;
     EXPECT_TRUE(creation_refused(&config, FLX_ERR_CONFIG, {"FLX_STRICT", "equal on all ranks"}));
+    for (const auto &[knob, value] : {std::pair("FLX_FROZEN", "1"), std::pair("FLX_RAIL_CHUNK", "256K")}) {
+        const Variable variable(world_rank() == 0 ? knob : "FLX_TEST_NOTHING", value);
+        EXPECT_TRUE(creation_refused(nullptr, FLX_ERR_CONFIG, {knob, "equal on all ranks"}));
+    }
 }
 
 TEST(Knobs, LinksThatDoNotServe) {

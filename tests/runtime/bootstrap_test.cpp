@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <string>
 
 #include "ranks.h"
@@ -36,6 +37,21 @@ TEST(Bootstrap, GathersTextsOfAnyLength) {
 
 TEST(Bootstrap, AgreesOnSuccess) {
     testing::run_group(3, [](Bootstrap &bootstrap) { EXPECT_TRUE(agree(bootstrap, {}).ok()); });
+}
+
+/// A thread that cannot be started, or memory that is not there, on one rank must not leave the others waiting.
+TEST(Bootstrap, TellsAllRanksOfAnException) {
+    testing::run_group(3, [](Bootstrap &bootstrap) {
+        const int rank = bootstrap.rank();
+        const Status agreed = agree_on(bootstrap, [&]() -> Status {
+            if (rank == 1)
+                throw std::runtime_error("no more threads");
+            return {};
+        });
+        EXPECT_EQ(agreed.code(), FLX_ERR_SYSTEM);
+        EXPECT_EQ(agreed.sentence(), rank == 1 ? "no more threads" : "rank 1: no more threads");
+        EXPECT_TRUE(agree_on(bootstrap, [] { return Status(); }).ok());
+    });
 }
 
 TEST(Bootstrap, TellsAllRanksOfTheFirstFailure) {
