@@ -432,6 +432,7 @@ class Communicator final : private Router, private Watch {
     std::vector<Call> grouped_;               ///< and its reductions
     DeviceMail grouped_mail_;                 ///< and its messages between GPUs
     bool inside_ = false;                     ///< a call of this library is at work here
+    bool in_thread_ = false;                  ///< it is not the program that moves what is under way
     bool left_to_steps_ = false;              ///< carry_out() did nothing: a rank's buffer cannot be reached by others
     uint32_t looks_ = 0;                      ///< for operations that were not done
     int64_t left_ns_ = 0;                     ///< when it was last, with something under way

@@ -1,8 +1,6 @@
 #include "guard.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -10,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 #include <system_error>
+
+#include "own_thread.h"
 
 namespace flx {
 
@@ -25,17 +25,11 @@ Status Guard::start(ucx::Rails &rails, std::unique_ptr<Guard> &result) {
         return fail(FLX_ERR_SYSTEM, "cannot open an event descriptor for the rails' guard: {}", std::strerror(errno));
     std::unique_ptr<Guard> guard(new Guard(rails, event));
     guard->process_ = getpid();
-    sigset_t all, before;  // the program's signal handlers never run in it
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    Status status;
     try {
-        guard->thread_ = std::thread([self = guard.get()] { self->watch(); });
+        guard->thread_ = own_thread([self = guard.get()] { self->watch(); });
     } catch (const std::system_error &error) {
-        status = fail(FLX_ERR_SYSTEM, "cannot start the rails' guard thread: {}", error.what());
+        return fail(FLX_ERR_SYSTEM, "cannot start the rails' guard thread: {}", error.what());
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    FLX_TRY(status);
     result = std::move(guard);
     return {};
 }

@@ -251,8 +251,11 @@ bool Communicator::completed(Pending &pending, bool &moved) {
 bool Communicator::move_in_thread() {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     bool moved = false;
-    if (lock.owns_lock() && broken_.ok())
-        (void)poke(nullptr, moved);  // operations keep their errors until somebody asks
+    if (!lock.owns_lock() || !broken_.ok())
+        return false;
+    const bool before = std::exchange(in_thread_, true);
+    (void)poke(nullptr, moved);  // operations keep their errors until somebody asks
+    in_thread_ = before;
     return moved;
 }
 

@@ -7,7 +7,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,6 +23,7 @@
 #include <vector>
 
 #include "liveness_wire.h"
+#include "own_thread.h"
 #include "tally.h"
 
 namespace flx {
@@ -154,19 +154,13 @@ class UdpLiveness final : public Liveness {
         thread_.join();
     }
 
-    /// The thread inherits a mask that blocks every signal, so that the program's handlers never run in it.
     Status start_thread() {
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        Status status;
         try {
-            thread_ = std::thread([this] { respond(); });
+            thread_ = own_thread([this] { respond(); });
         } catch (const std::system_error &error) {
-            status = fail(FLX_ERR_SYSTEM, "cannot start the liveness thread: {}", error.what());
+            return fail(FLX_ERR_SYSTEM, "cannot start the liveness thread: {}", error.what());
         }
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        return status;
+        return {};
     }
 
     [[nodiscard]] std::string address() const override { return liveness::to_text(place_); }
@@ -182,9 +176,8 @@ class UdpLiveness final : public Liveness {
             peer.paths.push_back(Path{usable});
         if (peer.paths.empty()) {
             return fail(FLX_ERR_SYSTEM,
-                        "no IPv4 address of a peer can be asked whether it lives: it listens at \"{}\", this process "
-                        "at \"{}\"",
-                        address, this->address());
+                        "no IPv4 address of a peer can be asked whether it lives: it has {}, this process {}",
+                        liveness::addresses_of(*place), liveness::addresses_of(place_));
         }
         const std::lock_guard lock(mutex_);
         peers_.emplace(uid, std::move(peer));

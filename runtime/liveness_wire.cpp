@@ -66,15 +66,19 @@ Place local_place(uint16_t port, uint64_t secret) {
     return place;
 }
 
-std::string to_text(const Place &place) {
-    std::string text = fmt::format("{:x} {} {:x}", place.host, place.port, place.secret);
+std::string addresses_of(const Place &place) {
+    std::string text;
     for (const uint32_t address : place.addresses) {
         char name[INET_ADDRSTRLEN];
         const in_addr as_struct{address};
         if (inet_ntop(AF_INET, &as_struct, name, sizeof(name)) != nullptr)
-            text += fmt::format(" {}", name);
+            text += fmt::format("{}{}", text.empty() ? "" : " ", name);
     }
     return text;
+}
+
+std::string to_text(const Place &place) {
+    return fmt::format("{:x} {} {:x} {}", place.host, place.port, place.secret, addresses_of(place));
 }
 
 std::optional<Place> parse_place(std::string_view text) {

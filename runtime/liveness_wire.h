@@ -56,6 +56,8 @@ struct Place {
 /// This process's, with the addresses of all interfaces that are up.
 Place local_place(uint16_t port, uint64_t secret);
 std::string to_text(const Place &place);
+/// For people, who must not see the secret.
+std::string addresses_of(const Place &place);
 /// Nothing if there is no host, port or secret; words that are not IPv4 addresses are skipped.
 std::optional<Place> parse_place(std::string_view text);
 /// Those of `peer`'s addresses at which `self` can only meet the peer: where the two share no loopback interface, not

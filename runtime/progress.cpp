@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "communicator.h"
+#include "own_thread.h"
 
 namespace flx {
 
@@ -23,7 +24,8 @@ std::shared_ptr<ProgressThread> ProgressThread::shared() {
 }
 
 /// The thread takes over the policy of who starts it.
-ProgressThread::ProgressThread() : ordinary_(sched_getscheduler(0) == SCHED_OTHER), thread_([this] { run(); }) {}
+ProgressThread::ProgressThread()
+    : ordinary_(sched_getscheduler(0) == SCHED_OTHER), thread_(own_thread([this] { run(); })) {}
 
 ProgressThread::~ProgressThread() {
     {

@@ -34,7 +34,8 @@ const WaitPolicy &Communicator::wait_policy() const {
 }
 
 void Communicator::progress() {
-    bootstrap_->progress();
+    if (!in_thread_)  // which never calls MPI
+        bootstrap_->progress();
     if (rails_ != nullptr)
         rails_->progress();
     if (!thread_)  // which moves them all

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "own_thread.h"
 #include "telemetry.h"
 
 namespace flx::cuda {
@@ -81,7 +82,7 @@ FarLanes::FarLanes(FarHost &host, int rank, const FarLayout &layout, char *memor
         lane.slot_bytes = &lane == lanes_.data() ? layout.slot_bytes : message_slot(layout.message_bytes);
         slots += kSlots * lane.slot_bytes;
     }
-    thread_ = std::thread([this] { work(); });
+    thread_ = own_thread([this] { work(); });
 }
 
 void FarLanes::stop() {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "driver.h"
+#include "own_thread.h"
 
 namespace flx::cuda {
 
@@ -16,7 +17,7 @@ Status Watcher::start() {
     void *mapped = nullptr;
     FLX_TRY_CUDA(cudaHostGetDevicePointer(&mapped, words, 0));
     mapped_ = static_cast<uint32_t *>(mapped);
-    thread_ = std::thread([this] { watch(); });
+    thread_ = own_thread([this] { watch(); });
     return {};
 }
 

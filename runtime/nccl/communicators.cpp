@@ -8,6 +8,7 @@
 
 #include "log.h"
 #include "measure.h"
+#include "own_thread.h"
 #include "statistics.h"
 
 namespace flx::nccl {
@@ -295,7 +296,7 @@ void finish_all(std::vector<Creation> creations, ncclResult_t result) {
             continue;
         }
         // NCCL goes on by itself; so does this, and the communicator's state says so until it is over.
-        comm->preparation = std::thread([comm, creation]() mutable {
+        comm->preparation = own_thread([comm, creation]() mutable {
             ncclResult_t state = ncclInProgress;
             while (state == ncclInProgress && !comm->stop.load(std::memory_order_acquire)) {
                 if (FLX_REAL(ncclCommGetAsyncError, comm->handle, &state) != ncclSuccess)
