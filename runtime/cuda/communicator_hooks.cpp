@@ -147,6 +147,9 @@ Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, 
     FLX_TRY(usable());
     if (!cuda::why_none().empty())
         return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", cuda::why_none());
+    if (group_ != nullptr)
+        return fail(FLX_ERR_UNSUPPORTED, "{} on GPU memory in a group: there only messages between GPUs can be in one",
+                    cuda::name_of(call.kind));
     Telemetry::count(telemetry().operations);
     if (size_ == 1)
         return cuda::copy_alone(call, stream, blocking);
@@ -185,7 +188,9 @@ Status Communicator::end_mail(const DeviceMail &mail) {
 Status Communicator::settle_device(Status status) {
     const bool broken = status.code() == FLX_ERR_PEER || status.code() == FLX_ERR_SYSTEM ||
                         (status.code() == FLX_ERR_MISMATCH && devices_ != nullptr && devices_->failed());
-    return broken ? declare_broken(std::move(status)) : std::move(status);
+    if (broken)
+        give_up(status);  // what is under way on host memory will not end either
+    return status;
 }
 
 Status Communicator::post_on_device(std::span<const cuda::Message> messages, CUstream_st *stream, bool blocking,

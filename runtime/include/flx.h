@@ -417,7 +417,8 @@ FLX_API flx_status_t flx_sendrecv(const void *sendbuf, void *recvbuf, size_t sen
 /// between two ranks are matched in the order of the calls; they need not be in a group on both sides; those to oneself
 /// must match. Collectives are in a group on all ranks or on none, the same ones in the same order. Small allreduces of
 /// one type and reduction in a row are carried out as one, with the bits of one allreduce of all their elements. A call
-/// that fails is not part of the group. Groups do not nest and have nothing else in them.
+/// that fails is not part of the group. Groups do not nest and have nothing else in them; of GPU memory only messages
+/// and flx_alltoallv.
 FLX_API flx_status_t flx_group_begin(flx_comm_t comm);
 FLX_API flx_status_t flx_group_end(flx_comm_t comm);
 /// \}
