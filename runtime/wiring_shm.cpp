@@ -89,6 +89,8 @@ Status Communicator::make_shared_memory() {
 void Communicator::leave_shared_memory() {
     fused_.reset();
     stream_.reset();
+    if (peer_memory_ != nullptr)
+        peer_memory_->obey(board_);
     if (channel() != nullptr)
         channel()->fetch_through(nullptr);
     peer_memory_.reset();

@@ -113,8 +113,11 @@ Status PeerMemory::read(int rank, void *to, uint64_t address, size_t bytes) cons
 
 Status PeerMemory::write(int rank, uint64_t address, const void *from, size_t bytes) const {
     for (size_t done = 0; done < bytes;) {
-        const iovec local{const_cast<std::byte *>(static_cast<const std::byte *>(from)) + done, bytes - done};
-        const iovec remote{reinterpret_cast<void *>(address + done), bytes - done};
+        if (Status why; board_ != nullptr && board_->read(why))
+            return why;
+        const size_t piece = std::min(bytes - done, kPieceBytes);
+        const iovec local{const_cast<std::byte *>(static_cast<const std::byte *>(from)) + done, piece};
+        const iovec remote{reinterpret_cast<void *>(address + done), piece};
         const ssize_t put = process_vm_writev(pids_[rank], &local, 1, &remote, 1, 0);
         if (put <= 0)
             return fail(put < 0 && errno == ESRCH ? FLX_ERR_LINK : FLX_ERR_SYSTEM,

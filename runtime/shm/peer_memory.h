@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "board.h"
 #include "bootstrap.h"
 #include "fused.h"
 #include "huge_pages.h"
@@ -67,6 +68,11 @@ class PeerMemory {
     /// Operations that were carried out on mapped memory.
     [[nodiscard]] uint64_t mapped_calls() const { return mapped_calls_; }
 
+    /// From now on nothing is written to another rank once something stands on `board`: who gave up has returned, and
+    /// the memory may be its program's again. What a rank is stopped in the middle of, at most kPieceBytes, cannot be
+    /// undone.
+    void obey(const Board *board) { board_ = board; }
+
     /// From now on what calls let peers reach moves to huge pages of so many bytes. 0: does not.
     void use_huge_pages(size_t page_bytes) { huge_pages_ = HugePages(page_bytes); }
 
@@ -87,6 +93,8 @@ class PeerMemory {
         uint16_t mapped;    ///< all that others touch of it is in its heap
         uint32_t has_heap;  ///< something is, or was
     };
+    /// At most so much is written to another rank without looking whether it still waits.
+    static constexpr size_t kPieceBytes = size_t{1} << 20;
     using Call = PeerCall;
     struct Range {
         uintptr_t begin = 0, end = 0;
@@ -117,6 +125,7 @@ class PeerMemory {
     int rank_;
     int ranks_;
     std::vector<int> pids_;
+    const Board *board_ = nullptr;  ///< null: nobody gives up
     bool by_kernel_ = false;
     std::unique_ptr<Windows> windows_;  ///< null: nothing is mapped; so on all ranks
     std::string why_not_mapped_;

@@ -86,6 +86,35 @@ TEST_P(Peers, FetchedCallsInRandomOrder) {
     EXPECT_GT(served_calls, 30 * ranks);
 }
 
+/// A rank that was stopped for long goes on after the others gave up and took their buffers back.
+TEST(PeerMemory, WritesNothingToRanksThatGaveUp) {
+    constexpr int kRanks = 2;
+    constexpr size_t kCount = 300'000;
+    Board board;
+    board.write(fail(FLX_ERR_PEER, "rank 1 has not answered"));
+    std::atomic<int> failed{0};
+    run_group(kRanks, [&](Bootstrap &bootstrap) {
+        std::unique_ptr<Segment> segment;
+        ASSERT_TRUE(Segment::make(bootstrap, Fused::bytes(kRanks, 64), segment).ok());
+        Fused fused(segment->base(), bootstrap.rank(), kRanks, 64);
+        const auto peers = peers_of(bootstrap);
+        ASSERT_NE(peers, nullptr);
+        peers->obey(&board);
+        TestWatch watch(failed);
+        Waiter waiter(kYield, watch);
+        const std::vector<uint32_t> in(kCount, 1);
+        std::vector<uint32_t> out(kCount, 77);
+        bool served = false;
+        const Status status = peers->run(Collective::allreduce, in.data(), out.data(), kCount, FLX_UINT32, FLX_SUM, 0,
+                                         5, fused, waiter, served);
+        EXPECT_EQ(status.code(), FLX_ERR_PEER);
+        EXPECT_EQ(status.sentence(), "rank 1 has not answered");
+        ASSERT_TRUE(bootstrap.barrier().ok());
+        const size_t others = bootstrap.rank() == 0 ? kCount / kRanks : 0;  // where the peer's sums belong
+        EXPECT_TRUE(std::all_of(&out[others], &out[others + kCount / kRanks], [](uint32_t v) { return v == 77; }));
+    });
+}
+
 TEST_P(Peers, FetchedAlltoall) {
     const int ranks = GetParam();
     std::atomic<int> failed{0};
