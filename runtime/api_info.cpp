@@ -52,6 +52,7 @@ flx_status_t flx_comm_link_stats(flx_comm_t comm, flx_link_stats_t *stats, size_
         if (entry_size != sizeof(flx_link_stats_t))
             return fail(FLX_ERR_ARGUMENT, "entry_size is {}; sizeof(flx_link_stats_t) is {}", entry_size,
                         sizeof(flx_link_stats_t));
+        const auto lock = comm->impl->guard();
         const auto &links = comm->impl->links();
         const flx::cuda::Group *devices = comm->impl->devices();
         const std::vector<flx::cuda::GpuLink> between_gpus =
@@ -113,6 +114,7 @@ flx_status_t flx_comm_algorithm(flx_comm_t comm, const char *collective, size_t 
                 parsed = exchange;
         if (!parsed)
             return fail(FLX_ERR_ARGUMENT, "collective \"{}\" is not known; {} are", collective, known_collectives());
+        const auto lock = comm->impl->guard();
         *name = comm->impl->size() == 1 ? "copy" : comm->impl->choose(*parsed, bytes).name();
         return {};
     });
@@ -147,7 +149,12 @@ flx_status_t flx_report(flx_comm_t comm, void (*line)(const char *text, void *ar
     return guarded([&]() -> Status {
         FLX_TRY(need(reinterpret_cast<const void *>(line), "line"));
         std::vector<std::string> lines;
-        FLX_TRY(flx::report(comm == nullptr ? nullptr : comm->impl.get(), lines));
+        {
+            std::unique_lock<std::recursive_mutex> lock;
+            if (comm != nullptr)
+                lock = comm->impl->guard();
+            FLX_TRY(flx::report(comm == nullptr ? nullptr : comm->impl.get(), lines));
+        }
         for (const std::string &text : lines)
             line(text.c_str(), arg);
         return {};

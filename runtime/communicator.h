@@ -97,6 +97,14 @@ class Communicator final : private Router, private Watch {
     Status poke(const Pending *waited, bool &moved);
     /// The same for a message to or from `peer`, which is another rank.
     Status issue_message(bool sends, void *memory, size_t bytes, int peer, Pending *&result);
+    /// Collective, before `what`: returns when all ranks are there, or with the reason if the communicator breaks
+    /// first.
+    Status meet_again(const std::string &what);
+    /// Calls against other threads that move what is under way: the progress thread, or one that waits elsewhere. A
+    /// program of one thread has neither. For those who look at counters, shares and ways, too.
+    [[nodiscard]] std::unique_lock<std::recursive_mutex> guard() {
+        return locks_ ? std::unique_lock(mutex_) : std::unique_lock<std::recursive_mutex>();
+    }
     /// Nothing more comes of what is under way: all ranks hear why.
     void give_up(const Status &why);
     /// Returns when it is done, with its status.
@@ -242,7 +250,8 @@ class Communicator final : private Router, private Watch {
     void sleep(int64_t ns) override;
     bool doze() override;
     Status check_peer(const Awaited &awaited, int64_t waited_ns, bool &answering);
-    Status check_host();
+    /// `what`: during which; empty: the operation that is under way.
+    Status check_host(const std::string &what = {});
     void list_awaited();
     Status hear();
     PeerReport ask(int rank);
@@ -274,14 +283,9 @@ class Communicator final : private Router, private Watch {
     // What is under way (issue.cpp).
     class Inside;
     struct WakeThread;
-    /// Calls against other threads that move what is under way: the progress thread, or one that waits elsewhere. A
-    /// program of one thread has neither.
-    [[nodiscard]] std::unique_lock<std::recursive_mutex> guard() {
-        return locks_ ? std::unique_lock(mutex_) : std::unique_lock<std::recursive_mutex>();
-    }
     [[nodiscard]] Call scaled(const Call &call, Pending &memory);
     [[nodiscard]] Status check_outside() const;
-    Status prelude(const Call &call, bool &done);
+    Status prelude(const Call &call, bool waits, bool &done);
     Status run_now(const Call &call);
     Status add_to_group(const Call &call);
     [[nodiscard]] Choice choose(const Call &call, bool steps) const;

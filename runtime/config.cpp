@@ -24,7 +24,7 @@ constexpr std::array kKnobs = {
          "algorithm per collective, also by size or from a file, e.g. allreduce:ring@64K-,bcast:direct,file:rules.txt; "
          "empty: chosen by cost"},
     Knob{"FLX_CHECK", KnobType::integer, "0", 0, 1, "", "",
-         "1: compare the arguments of every call between ranks first"},
+         "1: compare the arguments of every call between ranks first, but of those that do not wait"},
     Knob{"FLX_CUDA_BLOCKS", KnobType::integer, "128", 0, 128, "", "blocks",
          "multiprocessors that the largest kernel of a collective on GPUs takes; 0: none where nothing is added, and "
          "few where something is"},

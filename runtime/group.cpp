@@ -96,7 +96,7 @@ Status Communicator::begin_sums(std::vector<Pending *> &begun) {
         }
         call = scaled(call, pending);
         bool done = false;
-        FLX_TRY(prelude(call, done));
+        FLX_TRY(prelude(call, true, done));
         if (done)
             pending.operation = call.operation;
         else

@@ -129,7 +129,7 @@ Status Communicator::run(const Call &call) {
     if (group_ != nullptr)
         return add_to_group(call);
     bool done = false;
-    FLX_TRY(prelude(call, done));
+    FLX_TRY(prelude(call, true, done));
     return done ? Status() : run_now(call);
 }
 
@@ -198,7 +198,7 @@ Status Communicator::issue(const Call &given, Pending *&result) {
     bool done = false;
     Pending &pending = acquire();
     const Call call = scaled(given, pending);
-    Status status = prelude(call, done);
+    Status status = prelude(call, false, done);
     if (status.ok() && !done)
         status = prepare(pending, call, decide(call, choose(call, true)));
     if (!status.ok() || done || carry_at_once(pending, false)) {
@@ -259,8 +259,8 @@ bool Communicator::move_in_thread() {
     return moved;
 }
 
-/// What comes before any operation. `done`: nothing is left to do.
-Status Communicator::prelude(const Call &call, bool &done) {
+/// What comes before any operation. `done`: nothing is left to do. `waits`: the call may wait for the other ranks.
+Status Communicator::prelude(const Call &call, bool waits, bool &done) {
     FLX_TRY(usable());
     FLX_TRY(check_outside());
     if (group_ != nullptr)
@@ -272,7 +272,7 @@ Status Communicator::prelude(const Call &call, bool &done) {
         done = true;
         return {};
     }
-    if (check_)
+    if (check_ && waits)
         FLX_TRY(compare_calls(call.operation));
     // Where counts are each pair's own, the others cannot know that this rank has nothing.
     done = call.operation.count == 0 && algorithms::scheduled_as(call.operation.collective).has_value();

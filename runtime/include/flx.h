@@ -131,7 +131,7 @@ typedef struct flx_config {
     const char *links;      ///< as FLX_LINKS: `shm,eth0` allows these only; null: all that were found
     const char *algorithm;  ///< as FLX_ALGORITHM: `allreduce:ring@64K-,file:rules.txt`; null: chosen by cost
     double deadline_s;      ///< as FLX_DEADLINE: seconds after which silence of a peer is an error; 0: default
-    int check;              ///< as FLX_CHECK: 1 compares every call's arguments between ranks first
+    int check;              ///< as FLX_CHECK: 1 compares the arguments of every blocking call between ranks first
     int strict;             ///< as FLX_STRICT: 1 gives the bits of adding in rank order, for every size
 } flx_config_t;
 
@@ -400,7 +400,8 @@ FLX_API flx_status_t flx_request_free(flx_request_t *request);
 
 /// \name Between two ranks
 /// Blocking. The n-th flx_send to a rank meets that rank's n-th flx_recv from the sender, on each communicator; both
-/// name the same number of bytes, or the receiver gets FLX_ERR_MISMATCH. No other rank has to call. A send returns when
+/// name the same number of bytes, or the receiver gets FLX_ERR_MISMATCH; where one of them names none, which needs no
+/// message, that is not noticed and the other may wait for ever. No other rank has to call. A send returns when
 /// its buffer may be used again, which may be before the receiver calls; do not rely on it: two ranks that send to each
 /// other and then receive may wait for ever. In a group, or by flx_sendrecv, they do not.
 /// \{
