@@ -46,10 +46,11 @@ Status read_rules(flx::Config &config) {
 }
 
 /// What to do until all ranks make the communicator: one may wait first for what is under way on another.
-std::function<void()> moving(flx::Process *process) {
+std::function<Status()> moving(flx::Process *process) {
     return [process] {
         if (process != nullptr)
             process->move_others(nullptr);
+        return Status();
     };
 }
 
@@ -89,9 +90,8 @@ flx_status_t flx_comm_dup(flx_comm_t comm, flx_comm_t *dup) {
         FLX_TRY(check_comm(comm));
         FLX_TRY(need(dup, "dup"));
         *dup = nullptr;
-        FLX_TRY(comm->impl->usable());
         std::unique_ptr<flx::Bootstrap> bootstrap;
-        FLX_TRY(comm->impl->bootstrap().meet(moving(comm->impl->process().get())));
+        FLX_TRY(comm->impl->meet_again("flx_comm_dup"));
         FLX_TRY(comm->impl->bootstrap().dup(bootstrap));
         return make_comm(comm->impl->process(), std::move(bootstrap), comm->impl->config(), comm->impl.get(), dup);
     });
@@ -102,9 +102,8 @@ flx_status_t flx_comm_split(flx_comm_t comm, int color, int key, flx_comm_t *spl
         FLX_TRY(check_comm(comm));
         FLX_TRY(need(split, "split"));
         *split = nullptr;
-        FLX_TRY(comm->impl->usable());
         std::unique_ptr<flx::Bootstrap> bootstrap;
-        FLX_TRY(comm->impl->bootstrap().meet(moving(comm->impl->process().get())));
+        FLX_TRY(comm->impl->meet_again("flx_comm_split"));
         FLX_TRY(comm->impl->bootstrap().split(color, key, bootstrap));
         if (!bootstrap)
             return {};

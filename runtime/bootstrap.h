@@ -27,8 +27,9 @@ class Bootstrap {
     /// `all` (size()·bytes) gets each rank's `mine` (bytes), in rank order.
     virtual Status allgather(const void *mine, size_t bytes, void *all) = 0;
     virtual Status barrier() = 0;
-    /// A barrier that calls `meanwhile` again and again until all ranks are there, where it can.
-    virtual Status meet(const std::function<void()> & /*meanwhile*/) { return barrier(); }
+    /// A barrier that calls `meanwhile` again and again until all ranks are there, where it can. An error of that ends
+    /// it on this rank; after that nothing else may be called.
+    virtual Status meet(const std::function<Status()> & /*meanwhile*/) { return barrier(); }
     /// Lets the program's own pending traffic move (for MPI: enters its progress engine). Cheap; any thread of the
     /// communicator.
     virtual void progress() = 0;

@@ -17,7 +17,7 @@ Status check(int code, const char *call) {
     return fail(FLX_ERR_SYSTEM, "{} failed: {}", call, std::string_view(text, length));
 }
 
-Status meet_on(MPI_Comm comm, const std::function<void()> &meanwhile) {
+Status meet_on(MPI_Comm comm, const std::function<Status()> &meanwhile) {
     MPI_Request request = MPI_REQUEST_NULL;
     FLX_TRY(check(PMPI_Ibarrier(comm, &request), "MPI_Ibarrier"));
     int met = 0;
@@ -25,7 +25,7 @@ Status meet_on(MPI_Comm comm, const std::function<void()> &meanwhile) {
         FLX_TRY(check(PMPI_Test(&request, &met, MPI_STATUS_IGNORE), "MPI_Test"));
         if (met)
             return {};
-        meanwhile();
+        FLX_TRY(meanwhile());
         sched_yield();
     }
 }
@@ -42,7 +42,7 @@ class MpiBootstrap final : public Bootstrap {
     ~MpiBootstrap() override {
         int finalized = 0;
         PMPI_Finalized(&finalized);
-        if (!finalized)
+        if (!finalized && !left_)  // the barrier that it left is still under way
             PMPI_Comm_free(&comm_);
     }
 
@@ -56,7 +56,11 @@ class MpiBootstrap final : public Bootstrap {
         return check(PMPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, comm_), "MPI_Allgather");
     }
     Status barrier() override { return check(PMPI_Barrier(comm_), "MPI_Barrier"); }
-    Status meet(const std::function<void()> &meanwhile) override { return meet_on(comm_, meanwhile); }
+    Status meet(const std::function<Status()> &meanwhile) override {
+        Status status = meet_on(comm_, meanwhile);
+        left_ = left_ || !status.ok();
+        return status;
+    }
     void progress() override {
         int flag = 0;
         PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE);
@@ -84,11 +88,12 @@ class MpiBootstrap final : public Bootstrap {
     MPI_Comm comm_;
     int rank_ = 0;
     int size_ = 1;
+    bool left_ = false;  ///< a meeting
 };
 
 }  // namespace
 
-Status make_mpi_bootstrap(MPI_Comm comm, const std::function<void()> &meanwhile, std::unique_ptr<Bootstrap> &result) {
+Status make_mpi_bootstrap(MPI_Comm comm, const std::function<Status()> &meanwhile, std::unique_ptr<Bootstrap> &result) {
     int initialized = 0;
     int finalized = 0;
     PMPI_Initialized(&initialized);

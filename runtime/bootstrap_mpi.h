@@ -14,7 +14,7 @@ namespace flx {
 /// A bootstrap with the ranks of `comm`, which is duplicated. Collective over `comm`; `meanwhile` as in
 /// Bootstrap::meet. FLX_ERR_ARGUMENT where MPI is not initialised, is finalised, or `comm` is null or an
 /// intercommunicator.
-Status make_mpi_bootstrap(MPI_Comm comm, const std::function<void()> &meanwhile, std::unique_ptr<Bootstrap> &result);
+Status make_mpi_bootstrap(MPI_Comm comm, const std::function<Status()> &meanwhile, std::unique_ptr<Bootstrap> &result);
 
 /// Whether the program may call MPI from several threads at once.
 bool mpi_allows_threads();

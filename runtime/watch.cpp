@@ -74,11 +74,46 @@ Status Communicator::died(int rank, const std::string &what) {
 }
 
 /// A death on this host is an error wherever the dead rank stands in the schedule: nobody can finish without it.
-Status Communicator::check_host() {
+Status Communicator::check_host(const std::string &what) {
     for (int peer = 0; segment_ && peer < size_; ++peer)
         if (peer != rank_ && members_[peer].host == host_ && !segment_->alive(members_[peer].local) && !has_left(peer))
-            return died(peer, describe_operation());
+            return died(peer, what.empty() ? describe_operation() : what);
     return {};
+}
+
+/// One that gave up does not come, and is not waited for. Who hears of it while others may just have come waits a
+/// little, so that all pass or none.
+Status Communicator::meet_again(const std::string &what) {
+    constexpr int64_t kGraceNs = 1'000'000'000;
+    FLX_TRY(usable());
+    Status why;
+    if (told_broken(why)) {
+        give_up(why);
+        return why;
+    }
+    int64_t looked_ns = 0;
+    const auto look = [&]() -> Status {
+        FLX_TRY(usable());
+        Status told;
+        if (told_broken(told))
+            return told;
+        if (now_ns() - looked_ns < kLookNs)
+            return {};
+        looked_ns = now_ns();
+        return check_host(what);
+    };
+    int64_t broke_ns = 0;
+    const Status status = bootstrap_->meet([&]() -> Status {
+        process_->move_others(nullptr);
+        if (why.ok()) {
+            why = look();
+            broke_ns = now_ns();
+        }
+        return now_ns() - broke_ns > kGraceNs ? why : Status();
+    });
+    if (!status.ok())
+        give_up(status);
+    return status;
 }
 
 /// Whom what is under way needs. Where a call waits for an operation that has not begun, it needs those before it.

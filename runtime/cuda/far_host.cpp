@@ -39,7 +39,7 @@ class FarCommunicator::QuietBootstrap final : public Bootstrap {
     [[nodiscard]] int size() const override { return inner_->size(); }
     Status allgather(const void *mine, size_t bytes, void *all) override { return inner_->allgather(mine, bytes, all); }
     Status barrier() override { return inner_->barrier(); }
-    Status meet(const std::function<void()> &meanwhile) override { return inner_->meet(meanwhile); }
+    Status meet(const std::function<Status()> &meanwhile) override { return inner_->meet(meanwhile); }
     void progress() override {
         if (!quiet_)
             inner_->progress();

@@ -270,6 +270,45 @@ TEST(Mismatch, IsNoticed) {
     });
 }
 
+/// The root of a bcast needs nobody and does not hear at once: it is not left alone in what comes next.
+TEST(Mismatch, LeavesNobodyAloneInADuplicate) {
+    if (world_size() < 2)
+        GTEST_SKIP() << "skipped: needs two ranks";
+    for (const bool splits : {false, true}) {
+        Comm comm = Comm::world();
+        ASSERT_TRUE(comm);
+        std::vector<float> values(world_rank() == 0 ? 100 : 101);
+        const flx_status_t status = flx_bcast(values.data(), values.size(), FLX_F32, 0, comm);
+        EXPECT_TRUE(world_rank() == 0 || status != FLX_SUCCESS);
+        const auto began = std::chrono::steady_clock::now();
+        flx_comm_t next = nullptr;
+        const flx_status_t made = splits ? flx_comm_split(comm, 0, 0, &next) : flx_comm_dup(comm, &next);
+        EXPECT_NE(made, FLX_SUCCESS) << "rank " << world_rank();
+        EXPECT_EQ(next, nullptr);
+        EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+    }
+}
+
+/// What does not wait must not begin to: rank 1 calls only when it has rank 0's message, which comes after its call.
+TEST(Check, LetsCallsThatDoNotWaitReturn) {
+    Settings settings;
+    settings.check = 1;
+    const flx_config_t config = settings.config();
+    Comm comm = Comm::world(&config);
+    ASSERT_TRUE(comm);
+    float in = 1;
+    float out = 0;
+    int token = 0;
+    flx_request_t request = nullptr;
+    if (world_rank() > 0)
+        MPI_Recv(&token, 1, MPI_INT, world_rank() - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    ASSERT_TRUE(succeeded(flx_iallreduce(&in, &out, 1, FLX_F32, FLX_SUM, comm, &request)));
+    if (world_rank() + 1 < world_size())
+        MPI_Send(&token, 1, MPI_INT, world_rank() + 1, 0, MPI_COMM_WORLD);
+    ASSERT_TRUE(succeeded(flx_wait(&request)));
+    EXPECT_EQ(out, static_cast<float>(world_size()));
+}
+
 TEST(Mismatch, IsNamedByCheck) {
     if (world_size() < 2)
         GTEST_SKIP() << "skipped: needs two ranks";
