@@ -10,6 +10,7 @@
 
 #include "dtype.h"
 #include "log.h"
+#include "pages.h"
 #include "reduce.h"
 
 namespace flx::shm {
@@ -181,8 +182,7 @@ void touch(uintptr_t begin, size_t bytes) {
 #ifndef MADV_POPULATE_WRITE  // Linux 5.14; older ones do not know it, and take it as it comes
     constexpr int MADV_POPULATE_WRITE = 23;
 #endif
-    constexpr uintptr_t kPage = 4096;
-    const uintptr_t from = begin / kPage * kPage;
+    const uintptr_t from = begin / page_bytes() * page_bytes();
     madvise(reinterpret_cast<void *>(from), begin + bytes - from, MADV_POPULATE_WRITE);
 }
 

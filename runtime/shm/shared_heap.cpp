@@ -15,6 +15,8 @@
 #include <iterator>
 
 #include "log.h"
+#include "pages.h"
+#include "telemetry.h"
 
 #ifndef MFD_NOEXEC_SEAL  // Linux 6.3
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -24,7 +26,6 @@ namespace flx::shm {
 
 namespace {
 
-constexpr size_t kPage = 4096;
 constexpr size_t kHuge = size_t{2} << 20;
 /// Far more than any machine has; a limit on file sizes may make it less.
 constexpr uint64_t kLongest = uint64_t{1} << 46;
@@ -92,7 +93,7 @@ Status SharedHeap::open_file() {
     // A file beyond this limit would cost a signal.
     struct rlimit limit {};
     length_ = getrlimit(RLIMIT_FSIZE, &limit) == 0 ? std::min<uint64_t>(kLongest, limit.rlim_cur) : kLongest;
-    length_ = length_ / kPage * kPage;
+    length_ = length_ / page_bytes() * page_bytes();
     if (length_ == 0) {
         errno = EFBIG;
         return refused("making a file in memory", fd);
@@ -106,7 +107,7 @@ Status SharedHeap::open_file() {
     address.device = made.st_dev;
     address.inode = made.st_ino;
     address_ = address;
-    end_ = kPage;
+    end_ = page_bytes();
     return {};
 }
 
@@ -156,8 +157,8 @@ void SharedHeap::give_back(uint64_t offset, size_t bytes) {
 
 /// At a multiple of a huge page's size where it is as long.
 Status SharedHeap::map_piece(size_t bytes, uint64_t offset, void *&memory) const {
-    const size_t alignment = bytes >= kHuge ? kHuge : kPage;
-    const size_t room = bytes + alignment - kPage;
+    const size_t alignment = bytes >= kHuge ? kHuge : page_bytes();
+    const size_t room = bytes + alignment - page_bytes();
     void *reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved == MAP_FAILED)
         return fail(FLX_ERR_SYSTEM, "no room for {} bytes of memory: {}", bytes, std::strerror(errno));
@@ -188,10 +189,10 @@ Status SharedHeap::allocate(size_t bytes, void *&memory) {
         return fail(FLX_ERR_SYSTEM, "{} bytes of memory are asked for; this machine has {}, swap included", bytes,
                     most);
     const std::lock_guard guard(mutex_);
-    bytes = round_up(bytes, kPage);
+    bytes = round_up(bytes, page_bytes());
     uint64_t offset = kNowhere;
     if (open_file().ok())  // else the log says why not
-        offset = take(bytes, bytes >= kHuge ? kHuge : kPage);
+        offset = take(bytes, bytes >= kHuge ? kHuge : page_bytes());
     if (Status status = map_piece(bytes, offset, memory); !status.ok()) {
         if (offset != kNowhere)
             give_back(offset, bytes);
