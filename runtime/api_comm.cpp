@@ -1,10 +1,12 @@
 /// The public functions that make and free communicators.
+#include <cstddef>
 #include <functional>
 #include <memory>
 
 #include "api.h"
 #include "bootstrap_mpi.h"
 #include "rules.h"
+#include "sized.h"
 
 using flx::fail;
 using flx::Status;
@@ -13,27 +15,33 @@ using namespace flx::api;
 namespace {
 
 /// Knobs of the environment, overridden by what the caller set.
-Status override_knobs(const flx_config_t *overrides, flx::Config &config) {
-    if (overrides == nullptr)
+Status override_knobs(const flx_config_t *given, flx::Config &config) {
+    if (given == nullptr)
         return {};
-    if (overrides->struct_size != sizeof(flx_config_t))
-        return fail(FLX_ERR_ARGUMENT, "config->struct_size is {}; FLX_CONFIG_INIT sets it to {}",
-                    overrides->struct_size, sizeof(flx_config_t));
+    if (!flx::is_size_of<flx_config_t>(given->struct_size, offsetof(flx_config_t, partition)))
+        return fail(FLX_ERR_ARGUMENT, "config->struct_size is {}; FLX_CONFIG_INIT sets it to {}", given->struct_size,
+                    sizeof(flx_config_t));
+    flx_config_t overrides{};
+    if (!flx::read_sized(given, given->struct_size, overrides))
+        return fail(FLX_ERR_ARGUMENT,
+                    "config->struct_size is {}; FLX_CONFIG_INIT sets it to {} in version {}.{}.{}, which is loaded and "
+                    "does not know what is set beyond",
+                    given->struct_size, sizeof(flx_config_t), FLX_VERSION_MAJOR, FLX_VERSION_MINOR, FLX_VERSION_PATCH);
     const auto set = [&](const char *knob, const std::string &value) {
         return config.set(knob, value, "flx_config_t");
     };
-    if (overrides->partition != nullptr)
-        FLX_TRY(set("FLX_PARTITION", overrides->partition));
-    if (overrides->links != nullptr)
-        FLX_TRY(set("FLX_LINKS", overrides->links));
-    if (overrides->algorithm != nullptr)
-        FLX_TRY(set("FLX_ALGORITHM", overrides->algorithm));
-    if (overrides->deadline_s != 0)
-        FLX_TRY(set("FLX_DEADLINE", fmt::format("{}", overrides->deadline_s)));
-    if (overrides->check != 0)
-        FLX_TRY(set("FLX_CHECK", fmt::format("{}", overrides->check)));
-    if (overrides->strict != 0)
-        FLX_TRY(set("FLX_STRICT", fmt::format("{}", overrides->strict)));
+    if (overrides.partition != nullptr)
+        FLX_TRY(set("FLX_PARTITION", overrides.partition));
+    if (overrides.links != nullptr)
+        FLX_TRY(set("FLX_LINKS", overrides.links));
+    if (overrides.algorithm != nullptr)
+        FLX_TRY(set("FLX_ALGORITHM", overrides.algorithm));
+    if (overrides.deadline_s != 0)
+        FLX_TRY(set("FLX_DEADLINE", fmt::format("{}", overrides.deadline_s)));
+    if (overrides.check != 0)
+        FLX_TRY(set("FLX_CHECK", fmt::format("{}", overrides.check)));
+    if (overrides.strict != 0)
+        FLX_TRY(set("FLX_STRICT", fmt::format("{}", overrides.strict)));
     return {};
 }
 

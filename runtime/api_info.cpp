@@ -1,8 +1,11 @@
 /// The public functions that say what happened.
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "api.h"
 #include "info.h"
+#include "sized.h"
 #include "telemetry.h"
 
 using flx::fail;
@@ -49,10 +52,13 @@ flx_status_t flx_comm_link_stats(flx_comm_t comm, flx_link_stats_t *stats, size_
         FLX_TRY(need(count, "count"));
         if (capacity != 0)
             FLX_TRY(need(stats, "stats"));
-        if (entry_size != sizeof(flx_link_stats_t))
+        if (!flx::is_size_of<flx_link_stats_t>(entry_size, offsetof(flx_link_stats_t, enabled)))
             return fail(FLX_ERR_ARGUMENT, "entry_size is {}; sizeof(flx_link_stats_t) is {}", entry_size,
                         sizeof(flx_link_stats_t));
         const auto lock = comm->impl->guard();
+        const auto put = [&](const flx_link_stats_t &entry, size_t index) {
+            flx::write_sized(entry, reinterpret_cast<std::byte *>(stats) + index * entry_size, entry_size);
+        };
         const auto &links = comm->impl->links();
         const flx::cuda::Group *devices = comm->impl->devices();
         const std::vector<flx::cuda::GpuLink> between_gpus =
@@ -70,7 +76,7 @@ flx_status_t flx_comm_link_stats(flx_comm_t comm, flx_link_stats_t *stats, size_
             entry.latency_us = measured.latency_ns / 1e3;
             entry.bandwidth_GBps = measured.bytes_per_ns;
             entry.share = comm->impl->last_share(static_cast<int>(l));
-            stats[l] = entry;
+            put(entry, l);
         }
         for (size_t l = links.size(); l < std::min(capacity, *count); ++l) {
             const flx::cuda::GpuLink &link = between_gpus[l - links.size()];
@@ -81,7 +87,7 @@ flx_status_t flx_comm_link_stats(flx_comm_t comm, flx_link_stats_t *stats, size_
             entry.bytes_sent = link.bytes_sent;
             entry.bandwidth_GBps = link.bytes_per_ns;
             entry.share = link.share;
-            stats[l] = entry;
+            put(entry, l);
         }
         return {};
     });
@@ -133,14 +139,14 @@ flx_status_t flx_comm_device_algorithm(flx_comm_t comm, const char *collective, 
 flx_status_t flx_counters(flx_counters_t *counters) {
     return guarded([&]() -> Status {
         FLX_TRY(need(counters, "counters"));
-        if (counters->struct_size != sizeof(flx_counters_t))
-            return fail(FLX_ERR_ARGUMENT, "counters->struct_size is {}; sizeof(flx_counters_t) is {}",
-                        counters->struct_size, sizeof(flx_counters_t));
+        const size_t bytes = counters->struct_size;
+        if (!flx::is_size_of<flx_counters_t>(bytes, offsetof(flx_counters_t, operations)))
+            return fail(FLX_ERR_ARGUMENT, "counters->struct_size is {}; sizeof(flx_counters_t) is {}", bytes,
+                        sizeof(flx_counters_t));
         const flx::Telemetry &telemetry = flx::telemetry();
-        counters->operations = telemetry.operations.sum();
-        counters->allocations = telemetry.allocations;
-        counters->registrations = telemetry.registrations;
-        counters->locks = telemetry.locks;
+        const flx_counters_t all{bytes, telemetry.operations.sum(), telemetry.allocations, telemetry.registrations,
+                                 telemetry.locks};
+        flx::write_sized(all, counters, bytes);
         return {};
     });
 }

@@ -16,7 +16,10 @@
 ///   input. Any other overlap of send and receive buffer is an error.
 /// - Every function that can fail returns `flx_status_t`; outputs come back through pointers. A failed call leaves a
 ///   sentence for `flx_last_error()` in the calling thread.
-/// - Structs that may grow begin with `struct_size`; fill them with their `..._INIT` macro.
+/// - Structs that may grow, at their end, begin with `struct_size`: sizeof of the caller's; fill them with their
+///   `..._INIT` macro. Programs and libraries of different versions go together: members that the caller's struct does
+///   not have are not written, and count as zero, which means "as before"; those that the library does not know are
+///   filled with zeros in what it writes, and must be zero in what it reads, or FLX_ERR_ARGUMENT.
 /// - Threads: different communicators may be used from different threads at once; one communicator from one thread at
 ///   a time. MPI must offer the thread level that this needs, since FLX lets MPI progress while it waits.
 /// - Bits: for one communicator, call and set of arguments, the result's bits are the same on all ranks, in every run,
@@ -512,7 +515,7 @@ typedef struct flx_link_stats {
 } flx_link_stats_t;
 
 /// Fills up to `capacity` entries of `stats` and sets `*count` to the number of links (may exceed `capacity`).
-/// `entry_size` is sizeof(flx_link_stats_t) of the caller. Not collective.
+/// `entry_size` is sizeof(flx_link_stats_t) of the caller, as `struct_size` elsewhere. Not collective.
 FLX_API flx_status_t flx_comm_link_stats(flx_comm_t comm, flx_link_stats_t *stats, size_t entry_size, size_t capacity,
                                          size_t *count);
 

@@ -163,6 +163,72 @@ TEST_F(Arguments, StructSizes) {
     EXPECT_EQ(comm, nullptr);
 }
 
+/// Programs that were compiled with an older flx.h, whose structs end earlier.
+TEST_F(Arguments, ShorterStructs) {
+    flx_config_t config = FLX_CONFIG_INIT;
+    config.struct_size = offsetof(flx_config_t, deadline_s);
+    config.deadline_s = -5;  // not theirs, and not looked at
+    EXPECT_TRUE(Comm::world(&config));
+    config.struct_size += 4;  // no struct's size
+    EXPECT_TRUE(creation_refused(&config, FLX_ERR_ARGUMENT, {"struct_size", "FLX_CONFIG_INIT"}));
+
+    flx_counters_t counters{};
+    counters.struct_size = offsetof(flx_counters_t, registrations);
+    counters.registrations = counters.locks = 77;
+    ASSERT_TRUE(succeeded(flx_barrier(comm_)));
+    ASSERT_TRUE(succeeded(flx_counters(&counters)));
+    EXPECT_GT(counters.operations, 0U);
+    EXPECT_EQ(counters.registrations, 77U);
+    EXPECT_EQ(counters.locks, 77U);
+
+    std::array<flx_link_stats_t, 16> whole{};
+    size_t count = 0;
+    ASSERT_TRUE(succeeded(flx_comm_link_stats(comm_, whole.data(), sizeof whole[0], whole.size(), &count)));
+    constexpr size_t kStride = offsetof(flx_link_stats_t, bytes_sent);
+    std::array<std::byte, 17 * kStride> shorter;
+    shorter.fill(std::byte{7});
+    ASSERT_TRUE(succeeded(flx_comm_link_stats(comm_, reinterpret_cast<flx_link_stats_t *>(shorter.data()), kStride,
+                                              whole.size(), &count)));
+    for (size_t l = 0; l < count; ++l)
+        EXPECT_STREQ(reinterpret_cast<const char *>(shorter.data() + l * kStride), whole[l].name);
+    EXPECT_EQ(shorter[count * kStride], std::byte{7});
+}
+
+/// And with a newer one: what this library does not know must not be asked of it.
+TEST_F(Arguments, LongerStructs) {
+    struct {
+        flx_config_t known = FLX_CONFIG_INIT;
+        uint64_t beyond[2] = {};
+    } config;
+    config.known.struct_size = sizeof config;
+    EXPECT_TRUE(Comm::world(&config.known));
+    config.beyond[1] = uint64_t{1} << 56;
+    EXPECT_TRUE(creation_refused(&config.known, FLX_ERR_ARGUMENT, {"struct_size", "does not know"}));
+    config.known.struct_size = size_t{1} << 40;
+    EXPECT_TRUE(creation_refused(&config.known, FLX_ERR_ARGUMENT, {"struct_size", "FLX_CONFIG_INIT"}));
+
+    struct {
+        flx_counters_t known{};
+        uint64_t beyond = 7;
+    } counters;
+    counters.known.struct_size = sizeof counters;
+    ASSERT_TRUE(succeeded(flx_counters(&counters.known)));
+    EXPECT_EQ(counters.known.struct_size, sizeof counters);
+    EXPECT_EQ(counters.beyond, 0U);
+
+    struct Entry {
+        flx_link_stats_t known{};
+        uint64_t beyond = 7;
+    };
+    std::array<Entry, 16> entries;
+    size_t count = 0;
+    ASSERT_TRUE(succeeded(flx_comm_link_stats(comm_, &entries[0].known, sizeof entries[0], entries.size(), &count)));
+    for (size_t l = 0; l < count; ++l) {
+        EXPECT_NE(entries[l].known.name[0], '\0');
+        EXPECT_EQ(entries[l].beyond, 0U);
+    }
+}
+
 TEST(Knobs, ThatAreUnknownOrWrong) {
     {
         const Variable variable("FLX_PARTITON", "shm:1");
