@@ -145,7 +145,7 @@ flx_status_t flx_counters(flx_counters_t *counters) {
                         sizeof(flx_counters_t));
         const flx::Telemetry &telemetry = flx::telemetry();
         const flx_counters_t all{bytes, telemetry.operations.sum(), telemetry.allocations, telemetry.registrations,
-                                 telemetry.locks};
+                                 telemetry.locks.sum()};
         flx::write_sized(all, counters, bytes);
         return {};
     });

@@ -34,6 +34,8 @@
 #include "shm/segment.h"
 #include "shm/stream.h"
 #include "shm/ways.h"
+#include "telemetry.h"
+#include "wait.h"
 
 namespace flx {
 
@@ -103,7 +105,7 @@ class Communicator final : private Router, private Watch {
     /// Calls against other threads that move what is under way: the progress thread, or one that waits elsewhere. A
     /// program of one thread has neither. For those who look at counters, shares and ways, too.
     [[nodiscard]] std::unique_lock<std::recursive_mutex> guard() {
-        return locks_ ? std::unique_lock(mutex_) : std::unique_lock<std::recursive_mutex>();
+        return locks_ ? lock_counted(mutex_) : std::unique_lock<std::recursive_mutex>();
     }
     /// Nothing more comes of what is under way: all ranks hear why.
     void give_up(const Status &why);

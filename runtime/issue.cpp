@@ -249,9 +249,14 @@ bool Communicator::completed(Pending &pending, bool &moved) {
 }
 
 bool Communicator::move_in_thread() {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
+    std::unique_lock lock(mutex_, std::defer_lock);
+    if (locks_) {
+        if (!lock.try_lock())
+            return false;
+        Telemetry::count(telemetry().locks);
+    }
     bool moved = false;
-    if (!lock.owns_lock() || !broken_.ok())
+    if (!broken_.ok())
         return false;
     const bool before = std::exchange(in_thread_, true);
     (void)poke(nullptr, moved);  // operations keep their errors until somebody asks

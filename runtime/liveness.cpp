@@ -242,6 +242,8 @@ class UdpLiveness final : public Liveness {
     }
 
     bool told_broken(uint32_t comm, Status &why) const override {
+        if (!any_told_.load(std::memory_order_acquire))  // every wait asks
+            return false;
         const std::lock_guard lock(mutex_);
         const Status *told = told_.find(comm);
         if (told != nullptr)
@@ -379,9 +381,11 @@ class UdpLiveness final : public Liveness {
     }
 
     void take_broken(const Datagram &datagram) {
-        if (datagram.comm != 0 && datagram.code > FLX_SUCCESS && datagram.code <= FLX_ERR_SYSTEM)
-            told_.add(datagram.comm, static_cast<flx_status_t>(datagram.code),
-                      std::string(datagram.why.data(), datagram.why_bytes));
+        if (datagram.comm == 0 || datagram.code <= FLX_SUCCESS || datagram.code > FLX_ERR_SYSTEM)
+            return;
+        told_.add(datagram.comm, static_cast<flx_status_t>(datagram.code),
+                  std::string(datagram.why.data(), datagram.why_bytes));
+        any_told_.store(true, std::memory_order_release);
     }
 
     /// Never blocks; a datagram that the system refuses is lost, as any may be.
@@ -623,6 +627,7 @@ class UdpLiveness final : public Liveness {
     std::unordered_map<uint64_t, Peer> peers_;
     BrokenList broken_;  // that this process declared
     BrokenList told_;    // that peers declared
+    std::atomic<bool> any_told_{false};
     std::vector<Route> routes_;
     std::deque<std::pair<uint64_t, std::string>> words_;
     std::atomic<bool> has_words_{false};

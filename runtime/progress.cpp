@@ -8,6 +8,7 @@
 
 #include "communicator.h"
 #include "own_thread.h"
+#include "telemetry.h"
 
 namespace flx {
 
@@ -54,7 +55,7 @@ void ProgressThread::wake(bool large) {
     const sched_param none{};
     if (large && ordinary_)  // one of SCHED_BATCH that wakes takes nobody's core
         pthread_setschedparam(thread_.native_handle(), SCHED_BATCH, &none);
-    const std::lock_guard guard(mutex_);
+    const auto guard = lock_counted(mutex_);
     woken_.notify_all();
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <ctime>
+#include <mutex>
 
 #include "tally.h"
 
@@ -13,8 +14,8 @@ namespace flx {
 struct Telemetry {
     Tally operations;
     std::atomic<uint64_t> allocations{0};    ///< growth of a buffer, table or pool
-    std::atomic<uint64_t> registrations{0};  ///< of memory with a device
-    std::atomic<uint64_t> locks{0};          ///< mutexes taken
+    std::atomic<uint64_t> registrations{0};  ///< of memory with a device, and mappings of what other ranks have
+    Tally locks;                             ///< mutexes taken, by lock_counted()
 
     static void count(Tally &counter) { counter.add(1); }
     static void count(std::atomic<uint64_t> &counter) { counter.fetch_add(1, std::memory_order_relaxed); }
@@ -23,6 +24,13 @@ struct Telemetry {
 inline Telemetry &telemetry() {
     static Telemetry instance;
     return instance;
+}
+
+/// Takes a mutex on the path of an operation, and counts that.
+template <typename Mutex>
+[[nodiscard]] std::unique_lock<Mutex> lock_counted(Mutex &mutex) {
+    Telemetry::count(telemetry().locks);
+    return std::unique_lock<Mutex>(mutex);
 }
 
 /// CLOCK_MONOTONIC in nanoseconds.

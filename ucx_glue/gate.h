@@ -9,6 +9,8 @@
 #include <atomic>
 #include <mutex>
 
+#include "telemetry.h"
+
 namespace flx::ucx {
 
 class Gate {
@@ -17,6 +19,7 @@ class Gate {
 
     void lock() {
         if (threads_) {
+            Telemetry::count(telemetry().locks);
             mutex_.lock();
         } else if (depth_++ == 0) {
             while (held_.exchange(true, std::memory_order_acquire))

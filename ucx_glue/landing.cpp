@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "context.h"
+#include "telemetry.h"
 
 namespace flx::ucx {
 
@@ -17,6 +18,7 @@ Status LandingRing::map(ucp_context_h context, uint32_t slots, size_t slot_bytes
         return fail(FLX_ERR_SYSTEM, "UCX cannot map {} bytes of landing memory: {}", params.length, reason(status));
     }
     context_ = context;
+    Telemetry::count(telemetry().registrations);
     ucp_mem_attr_t attributes{};
     attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS;
     status = ucp_mem_query(memory_, &attributes);

@@ -528,13 +528,15 @@ FLX_API flx_status_t flx_comm_algorithm(flx_comm_t comm, const char *collective,
 FLX_API flx_status_t flx_comm_device_algorithm(flx_comm_t comm, const char *collective, size_t bytes,
                                                const void *recvbuf, const char **name);
 
-/// Counters of the steady state, for tests and `flx_info`: what this process has done so far on collective paths.
+/// Counters of the steady state, for tests: what this process has done so far on collective paths. When operations
+/// repeat, only `operations` grows; `locks` too where several threads may call or FLX_PROGRESS_THREAD is on. What UCX
+/// and GPUs do for themselves is not in it.
 typedef struct flx_counters {
     size_t struct_size;
     uint64_t operations;
-    uint64_t allocations;
-    uint64_t registrations;
-    uint64_t locks;
+    uint64_t allocations;    ///< growth of buffers, tables and pools
+    uint64_t registrations;  ///< memory registered with a network device, or of other ranks mapped
+    uint64_t locks;          ///< mutexes taken
 } flx_counters_t;
 FLX_API flx_status_t flx_counters(flx_counters_t *counters);
 

@@ -198,6 +198,7 @@ Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &r
                 segment->mapping_->base = static_cast<std::byte *>(base);
                 segment->mapping_->bytes = bytes;
                 mappings[name] = segment->mapping_;
+                Telemetry::count(telemetry().registrations);
             }
         }
         struct flock lock = byte_lock(local.rank());

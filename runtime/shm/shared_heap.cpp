@@ -231,7 +231,7 @@ Status SharedHeap::free(void *memory) {
 }
 
 SharedHeap::Place SharedHeap::place_of(const void *memory) {
-    const std::lock_guard guard(mutex_);
+    const auto guard = lock_counted(mutex_);
     const auto after = pieces_.upper_bound(reinterpret_cast<uintptr_t>(memory));
     const uintptr_t next = after == pieces_.end() ? UINTPTR_MAX : after->first;
     if (after == pieces_.begin())

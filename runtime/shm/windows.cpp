@@ -95,13 +95,13 @@ Status Windows::reach(int rank, uint64_t end) {
     Peer &peer = peers_[rank];
     if (peer.window && peer.window->bytes >= end)
         return {};
-    const std::lock_guard guard(mutex);
+    const auto guard = lock_counted(mutex);
     std::erase_if(windows, [](const auto &entry) { return entry.second.expired(); });
     std::shared_ptr<Window> window = windows[peer.address.key].lock();
     if (!window || window->bytes < end) {
         FLX_TRY(map(peer, rank, std::max(std::bit_ceil(end), kShortest), window));
         windows[peer.address.key] = window;
-        Telemetry::count(telemetry().allocations);
+        Telemetry::count(telemetry().registrations);
     }
     peer.window = std::move(window);
     return {};

@@ -160,6 +160,30 @@ TEST(Steady, CountingSeesAllocations) {
     EXPECT_GE(counted, 3);
 }
 
+/// Without this the counts of registrations below would prove nothing.
+TEST(Steady, CountingSeesMappings) {
+    if (world_size() == 1 || world_hosts() != 1)
+        GTEST_SKIP() << "skipped: ranks of one host share memory";
+    const uint64_t before = counters().registrations;
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    EXPECT_GT(counters().registrations, before) << "the ranks' segment";
+}
+
+/// And those of locks: only where other threads move what is under way do calls take any.
+TEST(Steady, CountingSeesLocks) {
+    const char *thread = std::getenv("FLX_PROGRESS_THREAD");
+    if (thread == nullptr || std::string(thread) != "on")
+        GTEST_SKIP() << "skipped: without FLX_PROGRESS_THREAD=on calls take no lock";
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    Buffers buffers(world_size(), false);
+    const flx_counters_t before = counters();
+    ASSERT_TRUE(run_all(buffers, comm, 1)) << flx_last_error();
+    const flx_counters_t after = counters();
+    EXPECT_GE(after.locks - before.locks, after.operations - before.operations);
+}
+
 TEST(Steady, NothingIsAllocatedOnChosenLinks) {
     const Comm comm = Comm::world();
     ASSERT_TRUE(comm);
