@@ -52,7 +52,7 @@ void append(std::vector<T> &vector, const T &value) {
 
 }  // namespace
 
-Executor::Executor(int rank, int size, uint32_t comm, std::vector<Link *> links, Router &router, Inbox *inbox)
+Executor::Executor(int rank, int size, uint32_t comm, std::vector<Link *> links, Router &router, Inbox &inbox)
     : rank_(rank),
       size_(size),
       comm_(comm),
@@ -63,8 +63,7 @@ Executor::Executor(int rank, int size, uint32_t comm, std::vector<Link *> links,
       lanes_(size * links_.size()),
       sources_(size),
       scratch_(nullptr, &std::free),
-      own_inbox_(inbox == nullptr ? std::make_unique<Inbox>(size) : nullptr),
-      inbox_(inbox == nullptr ? *own_inbox_ : *inbox) {
+      inbox_(inbox) {
     // As many as links usually let a peer have under way; more is possible, and counted as an allocation.
     constexpr size_t kHeldPerPeer = 64;
     for (std::vector<Held> &list : held_)
@@ -354,22 +353,6 @@ void Executor::finish() {
     note(TraceKind::returns);
     steps_ = nullptr;
     inbox_.leave(*this);
-}
-
-Status Executor::run(const Operation &operation, const Plan &plan, Waiter &waiter) {
-    FLX_TRY(start(operation, plan));
-    while (!done()) {
-        bool moved = false;
-        FLX_TRY(step(moved));
-        if (moved) {
-            inbox_.moved();
-            waiter.moved();
-        } else if (!done() && !inbox_.set_aside_if_stuck(links_)) {
-            FLX_TRY(takes_long() ? waiter.pause_at_ease() : waiter.pause());
-        }
-    }
-    finish();
-    return {};
 }
 
 bool Executor::takes_long(bool woken) const {

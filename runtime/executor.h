@@ -24,7 +24,6 @@
 #include "partition.h"
 #include "plan.h"
 #include "trace.h"
-#include "wait.h"
 
 namespace flx {
 
@@ -61,8 +60,8 @@ struct Awaited {
 class Executor {
   public:
     /// Links live as long as the executor; null where this rank has none of an index. One thread. `inbox`: shared with
-    /// other executors of the communicator, and outlives it; null: one of its own.
-    Executor(int rank, int size, uint32_t comm, std::vector<Link *> links, Router &router, Inbox *inbox = nullptr);
+    /// other executors of the communicator, and outlives it.
+    Executor(int rank, int size, uint32_t comm, std::vector<Link *> links, Router &router, Inbox &inbox);
     ~Executor();
     Executor(const Executor &) = delete;
     Executor &operator=(const Executor &) = delete;
@@ -80,8 +79,6 @@ class Executor {
     /// Whether what is left takes milliseconds, at the rate of this operation so far, and that rate is so low that
     /// nothing runs dry while this process sleeps for a moment. `woken`: what comes ends that moment.
     [[nodiscard]] bool takes_long(bool woken = false) const;
-    /// Starts, and returns when done.
-    Status run(const Operation &operation, const Plan &plan, Waiter &waiter);
 
     // For the inbox.
     [[nodiscard]] bool holds() const { return held_count_ != 0; }
@@ -256,7 +253,6 @@ class Executor {
     Trace *trace_ = nullptr;
     bool noted_ = false;  // the running operation is
     bool in_place_ = true;
-    std::unique_ptr<Inbox> own_inbox_;
     Inbox &inbox_;
 };
 

@@ -381,7 +381,7 @@ Executor &Communicator::idle_executor() {
         if (!executors_.empty())
             Telemetry::count(telemetry().allocations);
         executors_.push_back(
-            std::make_unique<Executor>(rank_, size_, id_, executor_links_, static_cast<Router &>(*this), inbox_.get()));
+            std::make_unique<Executor>(rank_, size_, id_, executor_links_, static_cast<Router &>(*this), *inbox_));
         idle_executors_.reserve(executors_.size());
         idle_executors_.push_back(executors_.back().get());
     }

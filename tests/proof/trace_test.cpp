@@ -9,6 +9,7 @@
 #include "calls.h"
 #include "executor.h"
 #include "fake_fabric.h"
+#include "lone_executor.h"
 #include "lossy_rails.h"
 #include "ranks.h"
 #include "trace_rules.h"
@@ -19,6 +20,7 @@ namespace {
 using algorithms::Algorithm;
 using algorithms::BitClass;
 using algorithms::Collective;
+using testing::LoneExecutor;
 using testing::LossFacts;
 using testing::LossyNetwork;
 using testing::LossyRails;
@@ -79,9 +81,8 @@ Traces run_programs(int ranks, uint32_t seed, uint32_t one_in, LossFacts &facts,
         Trace &trace = traces[static_cast<size_t>(rank)];
         LossyRails lossy(network, rank, seed * 100 + static_cast<uint32_t>(rank), trace);
         testing::RandomRouter router(rails, seed * 7 + static_cast<uint32_t>(rank), unused);
-        Inbox inbox(ranks, patience_ns);
-        Executor executor(rank, ranks, 1, lossy.links(), router, &inbox);
-        executor.record(&trace);
+        LoneExecutor executor(rank, ranks, lossy.links(), router, patience_ns);
+        executor->record(&trace);
         Patience patience;
         uint64_t sequence = 0;
         for (const auto &[algorithm, call] : programs) {

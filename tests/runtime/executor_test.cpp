@@ -12,6 +12,7 @@
 
 #include "calls.h"
 #include "fake_fabric.h"
+#include "lone_executor.h"
 #include "ranks.h"
 
 namespace flx {
@@ -24,6 +25,7 @@ using algorithms::StepKind;
 using testing::Fabric;
 using testing::FabricFacts;
 using testing::FakeLink;
+using testing::LoneExecutor;
 using testing::RandomRouter;
 using testing::run_ranks;
 using testing::TestBuffers;
@@ -120,7 +122,7 @@ void run_programs(const std::vector<Program> &programs, int ranks, uint32_t seed
                 ends.back()->set_pace(std::array{0.001, 0.1, 1.0, 50.0}[chaos() % 4]);
         }
         RandomRouter router(links, seed * 7 + rank, facts);
-        Executor executor(rank, ranks, 1, pointers, router);
+        LoneExecutor executor(rank, ranks, pointers, router);
         TestWatch watch(failed, 20'000'000'000);
         for (size_t number = 0; number < programs.size() && failed == 0; ++number) {
             const Algorithm *algorithm = programs[number].algorithm;
@@ -256,7 +258,7 @@ std::array<uint64_t, 2> bytes_over(const TwoRails &rails, std::vector<int> *lost
             }
         }
         HalfRouter router(rails.may_move, rails.believed);
-        Executor executor(rank, 2, 1, {&a, &b}, router);
+        LoneExecutor executor(rank, 2, {&a, &b}, router);
         TestWatch watch(failed, 20'000'000'000);
         TestCall call;
         call.collective = Collective::allgather;
@@ -406,7 +408,7 @@ class ExecutorAlone : public ::testing::Test {
     TestWatch watch_{none_, 20'000'000};
     ScriptedLink link_;
     RandomRouter router_{1, 1, facts_};
-    Executor executor_{0, 2, 1, {&link_}, router_};
+    LoneExecutor executor_{0, 2, {&link_}, router_};
     std::vector<int32_t> in_ = std::vector<int32_t>(kCount, 3);
     std::vector<int32_t> out_ = std::vector<int32_t>(kCount);
 };
@@ -428,7 +430,7 @@ TEST_P(ExecutorAlgorithms, TakesAChunkThatFitsAndWaitsForTheRest) {
     std::vector<Awaited> awaited;
     watch_.ask = [&] {
         awaited.clear();
-        executor_.awaited(awaited);
+        executor_->awaited(awaited);
     };
     const Status status = run(*GetParam());
     EXPECT_EQ(status.code(), FLX_ERR_PEER) << "what the watch says: " << status.sentence();
@@ -449,7 +451,7 @@ TEST_F(ExecutorAlone, AResultWaitsForASendOnlyWhereItOverwritesIt) {
             std::fill(out_.begin(), out_.end(), -7);
             ScriptedLink link;
             link.answer = SendResult::in_flight;  // and never acknowledged
-            Executor executor(1, 2, 1, {&link}, router_);
+            LoneExecutor executor(1, 2, {&link}, router_);
             std::vector<std::byte> data(256, std::byte{1});
             link.script.emplace_back(ChunkHeader{5, 1, 77, 0, 1, 0, 1, 256, 0}, data);
             const Operation operation{
@@ -465,7 +467,7 @@ TEST_F(ExecutorAlone, AResultWaitsForASendOnlyWhereItOverwritesIt) {
 TEST_P(ExecutorAlgorithms, RefusesAHeaderThatDoesNotFit) {
     const auto wrong = [&](void (*change)(ChunkHeader &), const char *what) {
         ScriptedLink link;
-        Executor executor(0, 2, 1, {&link}, router_);
+        LoneExecutor executor(0, 2, {&link}, router_);
         ChunkHeader header = good_header(*GetParam());
         change(header);
         link.script.emplace_back(header, std::vector<std::byte>(4096, std::byte{1}));
@@ -528,7 +530,7 @@ TEST_P(ExecutorAlgorithms, PassesOnWhyALinkFailed) {
 
     ScriptedLink link;  // notices it while it waits
     link.broken = link_.broken;
-    Executor executor(0, 2, 1, {&link}, router_);
+    LoneExecutor executor(0, 2, {&link}, router_);
     const Plan plan(*GetParam(), {Collective::allreduce, 0, 2, 0});
     const Operation operation{Collective::allreduce, in_.data(), out_.data(), kCount, FLX_INT32, FLX_SUM, 0, 5, 77};
     Waiter waiter(kYield, watch_);
