@@ -62,7 +62,6 @@ Executor::Executor(int rank, int size, uint32_t comm, std::vector<Link *> links,
       sides_(size),
       lanes_(size * links_.size()),
       sources_(size),
-      scratch_(nullptr, &std::free),
       inbox_(inbox) {
     // As many as links usually let a peer have under way; more is possible, and counted as an allocation.
     constexpr size_t kHeldPerPeer = 64;
@@ -91,7 +90,7 @@ std::byte *Executor::place(const Place &place, size_t offset) const {
             return schedule.output == Layout::whole ? base + offset * element_bytes_ : base;
         }
         case Buffer::scratch:
-            return scratch_.get() + place.slot * scratch_block_bytes_;
+            return scratch_ + place.slot * scratch_block_bytes_;
         case Buffer::none:
             break;
     }
@@ -204,14 +203,9 @@ Status Executor::prepare(const Operation &operation, const Plan &plan, const Blo
 
     scratch_block_bytes_ = (longest * element_bytes_ + 63) / 64 * 64;
     const size_t scratch = schedule.scratch_slots * scratch_block_bytes_;
-    if (scratch > scratch_bytes_) {
-        Telemetry::count(telemetry().allocations);
-        scratch_bytes_ = 0;
-        scratch_.reset(static_cast<std::byte *>(std::aligned_alloc(64, scratch)));
-        if (!scratch_)
-            return fail(FLX_ERR_SYSTEM, "no memory for {} bytes of scratch", scratch);
-        scratch_bytes_ = scratch;
-    }
+    scratch_ = scratch_memory_.take(scratch);
+    if (scratch_ == nullptr && scratch != 0)
+        return fail(FLX_ERR_SYSTEM, "no memory for {} bytes of scratch", scratch);
 
     begin(schedule.steps, plan.peers());
     const size_t steps = schedule.steps.size();
@@ -252,6 +246,7 @@ void Executor::prepare(const Operation &operation, const Exchange &exchange) {
     operation_ = &operation;
     plan_ = nullptr;
     exchange_ = &exchange;
+    scratch_ = scratch_memory_.take(0);
     inbox_.begins(operation.sequence);
     for (const int peer : exchange.peers())
         inbox_.receives(peer, exchange.last_received(peer));

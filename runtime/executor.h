@@ -19,6 +19,7 @@
 #include "cells.h"
 #include "exchange.h"
 #include "inbox.h"
+#include "kept_memory.h"
 #include "link.h"
 #include "operation.h"
 #include "partition.h"
@@ -243,8 +244,8 @@ class Executor {
     std::vector<Side> sides_;     // by peer
     std::vector<Lane> lanes_;     // by peer and link
     std::vector<const void *> sources_;
-    std::unique_ptr<std::byte, void (*)(void *)> scratch_;
-    size_t scratch_bytes_ = 0;
+    KeptMemory scratch_memory_;
+    std::byte *scratch_ = nullptr;
     size_t scratch_block_bytes_ = 0;
 
     uint32_t lively_ = 0;  // links over which the last operation's chunks came

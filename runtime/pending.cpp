@@ -1,6 +1,6 @@
 #include "pending.h"
 
-#include "telemetry.h"
+#include <new>
 
 namespace flx {
 namespace {
@@ -15,12 +15,10 @@ const Choice kNoChoice{};
 std::byte *Pending::aside(size_t bytes) {
     if (asides_used == asides.size())
         asides.emplace_back();
-    std::vector<std::byte> &memory = asides[asides_used++];
-    if (memory.size() < bytes) {
-        Telemetry::count(telemetry().allocations);
-        memory.resize(bytes);
-    }
-    return memory.data();
+    std::byte *memory = asides[asides_used++].take(bytes);
+    if (memory == nullptr && bytes != 0)
+        throw std::bad_alloc();
+    return memory;
 }
 
 void Pending::clear() {
@@ -36,6 +34,8 @@ void Pending::clear() {
     done = false;
     if (!status.ok())
         status = Status();
+    for (; asides_used < asides.size(); ++asides_used)
+        (void)asides[asides_used].take(0);
     asides_used = 0;
     copy_to = nullptr;
     copy_from = nullptr;

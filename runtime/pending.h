@@ -8,6 +8,7 @@
 
 #include "exchange.h"
 #include "executor.h"
+#include "kept_memory.h"
 #include "operation.h"
 #include "planner.h"
 
@@ -31,14 +32,14 @@ struct Pending {
 
     // Memory of its own, kept for the next operation.
     std::vector<size_t> displacements;
-    std::vector<std::vector<std::byte>> asides;
+    std::vector<KeptMemory> asides;
     size_t asides_used = 0;
     // What is copied when all is done: results that could not be put in place before.
     void *copy_to = nullptr;
     const void *copy_from = nullptr;
     size_t copy_bytes = 0;
 
-    /// `bytes` of memory that lasts until the operation is done.
+    /// `bytes` of memory that lasts until the operation is done. std::bad_alloc.
     std::byte *aside(size_t bytes);
     /// As new.
     void clear();
