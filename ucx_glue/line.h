@@ -9,10 +9,10 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "failover.h"
+#include "id_ranges.h"
 #include "rail.h"
 
 namespace flx::ucx {
@@ -88,7 +88,7 @@ class Line {
     /// All incarnations let go of `link`, which may be of another line whose chunks were sent again here.
     void let_go(RailLink &link);
     [[nodiscard]] RailLink *link(uint32_t comm) const;
-    [[nodiscard]] bool closed(uint32_t comm) const { return closed_.count(comm) != 0; }
+    [[nodiscard]] bool closed(uint32_t comm) const { return closed_.contains(comm); }
     /// Whether a communicator uses the line to this process.
     [[nodiscard]] bool wanted(const Target &target) const;
 
@@ -126,7 +126,7 @@ class Line {
     int64_t opened_ns_ = 0;
     std::vector<std::unique_ptr<Target>> by_process_;
     std::unordered_map<uint32_t, RailLink *> links_;
-    std::unordered_set<uint32_t> closed_;  // ids of communicators whose link is gone
+    IdRanges closed_;  // communicators whose link is gone
     bool drops_ = false;
 };
 
