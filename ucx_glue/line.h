@@ -107,7 +107,6 @@ class Line {
     Status fresh(const Target &target, Peer *&peer, std::string &address);
     /// Closes incarnations that serve nobody and hold nothing.
     void close_unused();
-    [[nodiscard]] size_t incarnations() const { return rails_.size(); }
     /// Test hook: from now on what arrives is dropped, as by a network that swallows it.
     void drop_arrivals(bool drop) { drops_ = drop; }
     [[nodiscard]] bool drops() const { return drops_; }
