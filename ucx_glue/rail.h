@@ -235,6 +235,8 @@ class Rail {
     void free_inbound(Inbound *chunk);
     [[nodiscard]] static bool more_comes(const Peer &peer);
     [[nodiscard]] bool deaf() const;
+    template <typename Wire>
+    bool read(const void *header, size_t bytes, Wire &wire) const;
     void owe(Peer &peer, uint32_t number, size_t bytes, bool prompt);
     void send_acks(Peer &peer);
     void send_due_acks(bool all);

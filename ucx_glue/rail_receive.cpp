@@ -33,6 +33,15 @@ Peer &Rail::peer_by_uid(uint64_t uid) {
     return *peer;
 }
 
+/// What a message's header says; false: it is no such header, or not to be heard.
+template <typename Wire>
+bool Rail::read(const void *header, size_t bytes, Wire &wire) const {
+    if (deaf() || bytes != sizeof wire)
+        return false;
+    std::memcpy(&wire, header, sizeof wire);
+    return true;
+}
+
 /// Closing its endpoints moves the worker once more. What comes late then must reach no link, which would keep it after
 /// the rail: its sender has lost this connection, or does so now, and sends it again.
 bool Rail::deaf() const {
@@ -256,12 +265,9 @@ void Rail::send_due_acks(bool all) {
 ucs_status_t Rail::ack_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
                                const ucp_am_recv_param_t *) {
     auto &self = *static_cast<Rail *>(rail);
-    if (self.deaf())
-        return UCS_OK;
     AckWire wire;
-    if (header_bytes != sizeof wire)
+    if (!self.read(header, header_bytes, wire))
         return UCS_OK;
-    std::memcpy(&wire, header, sizeof wire);
     if (wire.count > kAcksPerMessage || bytes != wire.count * sizeof(uint32_t))
         return UCS_OK;
     uint32_t numbers[kAcksPerMessage];
@@ -276,12 +282,9 @@ ucs_status_t Rail::ack_handler(void *rail, const void *header, size_t header_byt
 ucs_status_t Rail::ring_request_handler(void *rail, const void *header, size_t header_bytes, void *, size_t,
                                         const ucp_am_recv_param_t *) {
     auto &self = *static_cast<Rail *>(rail);
-    if (self.deaf())
-        return UCS_OK;
     RingRequestWire wire;
-    if (header_bytes != sizeof wire)
+    if (!self.read(header, header_bytes, wire))
         return UCS_OK;
-    std::memcpy(&wire, header, sizeof wire);
     Peer &peer = self.peer_by_uid(wire.uid);
     peer.wants_ring = true;
     self.defer(peer);
@@ -291,12 +294,9 @@ ucs_status_t Rail::ring_request_handler(void *rail, const void *header, size_t h
 ucs_status_t Rail::ring_grant_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
                                       const ucp_am_recv_param_t *) {
     auto &self = *static_cast<Rail *>(rail);
-    if (self.deaf())
-        return UCS_OK;
     RingGrantWire wire;
-    if (header_bytes != sizeof wire)
+    if (!self.read(header, header_bytes, wire))
         return UCS_OK;
-    std::memcpy(&wire, header, sizeof wire);
     Peer &peer = self.peer_by_uid(wire.uid);
     peer.grant = wire;
     peer.grant_key.assign(static_cast<const char *>(data), bytes);
@@ -308,12 +308,9 @@ ucs_status_t Rail::ring_grant_handler(void *rail, const void *header, size_t hea
 ucs_status_t Rail::echo_handler(void *rail, const void *header, size_t header_bytes, void *, size_t bytes,
                                 const ucp_am_recv_param_t *) {
     auto &self = *static_cast<Rail *>(rail);
-    if (self.deaf())
-        return UCS_OK;
     EchoWire wire;
-    if (header_bytes != sizeof wire)
+    if (!self.read(header, header_bytes, wire))
         return UCS_OK;
-    std::memcpy(&wire, header, sizeof wire);
     if (wire.bytes != bytes || wire.bytes > kMostEcho)
         return UCS_OK;
     Peer &peer = self.peer_by_uid(wire.uid);
@@ -330,12 +327,9 @@ ucs_status_t Rail::echo_handler(void *rail, const void *header, size_t header_by
 ucs_status_t Rail::up_handler(void *rail, const void *header, size_t header_bytes, void *, size_t,
                               const ucp_am_recv_param_t *) {
     auto &self = *static_cast<Rail *>(rail);
-    if (self.deaf())
-        return UCS_OK;
     RingRequestWire wire;
-    if (header_bytes != sizeof wire)
+    if (!self.read(header, header_bytes, wire))
         return UCS_OK;
-    std::memcpy(&wire, header, sizeof wire);
     self.line_.failover().told_up(self.peer_by_uid(wire.uid));
     return UCS_OK;
 }
@@ -343,12 +337,9 @@ ucs_status_t Rail::up_handler(void *rail, const void *header, size_t header_byte
 ucs_status_t Rail::relay_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
                                  const ucp_am_recv_param_t *) {
     auto &self = *static_cast<Rail *>(rail);
-    if (self.deaf())
-        return UCS_OK;
     RelayWire wire;
-    if (header_bytes != sizeof wire)
+    if (!self.read(header, header_bytes, wire))
         return UCS_OK;
-    std::memcpy(&wire, header, sizeof wire);
     Relay &relay = self.line_.failover().relay();
     ++self.peer_by_uid(wire.hop).heard;
     if (wire.to != self.uid_)
