@@ -3,6 +3,7 @@
 /// however they end. Also tells which of them still run.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,9 +17,11 @@ namespace flx::shm {
 
 /// Cores fetch cache lines in pairs: what different ranks write does not share one.
 inline constexpr size_t kPair = 128;
-/// The first pair from a cache line on.
+/// The first pair from a cache line on: `memory`, or the line after.
 inline std::byte *to_pair(std::byte *memory) {
-    return memory + reinterpret_cast<uintptr_t>(memory) % kPair;
+    const auto address = reinterpret_cast<uintptr_t>(memory);
+    assert(address % (kPair / 2) == 0);
+    return memory + (kPair - address % kPair) % kPair;
 }
 
 /// Memory of which each rank has a part: that of the host's l-th rank begins at offset + l·stride.

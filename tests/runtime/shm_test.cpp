@@ -126,6 +126,12 @@ Caller stream_caller(std::byte *memory, int rank, int ranks, size_t budget) {
     };
 }
 
+TEST(Pairs, BeginAtTheLineOrTheNext) {
+    alignas(kPair) std::byte memory[4 * kPair];
+    for (size_t line = 0; line < 4; ++line)
+        EXPECT_EQ(to_pair(memory + line * kPair / 2) - memory, (line + 1) / 2 * kPair) << line;
+}
+
 TEST_P(Shm, FusedCallsInRandomOrder) {
     const int ranks = GetParam();
     // The first is not a multiple of a cache line; of the second, places of all sizes share a ring.
