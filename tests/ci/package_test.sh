@@ -27,7 +27,12 @@ else
 fi
 version=$(sed -n 's/^#define FLX_VERSION_[A-Z]* //p' "$prefix/include/flx.h" | tr '\n' '.')
 soname=$(objdump -p "$library" | awk '$1 == "SONAME" { print $2 }')
-[ "$soname" = "libflx.so.${version%%.*}" ] || fail "SONAME is '$soname'"
+# Before 1.0 a minor version may change the interface: a program must not load the next one's library.
+case $version in
+0.*) interface=$(echo "$version" | cut -d. -f1,2) ;;
+*) interface=${version%%.*} ;;
+esac
+[ "$soname" = "libflx.so.$interface" ] || fail "SONAME is '$soname'"
 [ -e "$library.${version%.}" ] || fail "the library's file does not carry flx.h's version $version"
 for program in "$prefix"/bin/*; do
     [ -e "$program" ] || continue
