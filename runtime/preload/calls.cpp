@@ -15,7 +15,8 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, R
     if (why == Reason::none && how.form != Form::blocking && !library.has_requests())
         why = Reason::no_requests;
     if (why == Reason::none)
-        group_ = how.form == Form::persistent ? library.group_of_its_own(comm, why) : library.group_of(comm, why);
+        group_ =
+            how.form == Form::persistent ? library.group_of_its_own(comm, why) : library.group_of(comm, how.form, why);
     statistics().count(collective, how.form, why, bytes);
     if (group_ == nullptr)
         return;

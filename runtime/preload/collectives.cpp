@@ -27,6 +27,7 @@ constexpr std::array<std::string_view, kReasons> kWhy = {
     "ranks of several MPI_COMM_WORLDs",
     "no FLX communicator could be made",
     "not blocking, and MPI is not Open MPI 4.1",
+    "not blocking, before FLX served a blocking call on the communicator",
     "more persistent ones than FLX serves at a time",
     "within MPI_Finalize",
 };

@@ -61,10 +61,11 @@ enum class Reason {
     several_worlds,   ///< ranks that another mpirun or MPI_Comm_spawn started
     no_communicator,  ///< FLX could not make one
     no_requests,      ///< it does not block, and FLX has no requests for this MPI
+    not_yet,          ///< it does not block, and making FLX's communicator would
     many_persistent,  ///< more persistent ones than FLX serves at a time
     over,             ///< within or after MPI_Finalize
 };
-inline constexpr size_t kReasons = 13;
+inline constexpr size_t kReasons = 14;
 
 /// Calls are counted by the bits of their number of bytes: 0, 1, 2-3, 4-7, ...
 inline constexpr size_t kSizes = 40;

@@ -132,7 +132,7 @@ void Library::begin() {
     begun_ = true;
 }
 
-Group *Library::group_of(MPI_Comm comm, Reason &why) {
+Group *Library::group_of(MPI_Comm comm, Form form, Reason &why) {
     if (!begun_ || over_) {
         why = Reason::over;
         return nullptr;
@@ -143,15 +143,19 @@ Group *Library::group_of(MPI_Comm comm, Reason &why) {
         why = Reason::invalid;
         return nullptr;
     }
-    if (found != 0) {
-        auto *group = static_cast<Group *>(value);
-        why = group->why_not;
-        return group->flx != nullptr ? group : nullptr;
+    Group *group = found != 0 ? static_cast<Group *>(value) : attach(comm);
+    if (group->why_not == Reason::not_yet && form != Form::nonblocking) {
+        make_group(comm, *group);
+        const std::lock_guard guard(mutex_);
+        if (group->flx != nullptr)
+            live_.push_back(group);
     }
-    return attach(comm, why);
+    why = group->why_not;
+    return group->flx != nullptr ? group : nullptr;
 }
 
-Group *Library::attach(MPI_Comm comm, Reason &why) {
+/// What one rank alone can say of `comm`.
+Group *Library::attach(MPI_Comm comm) {
     auto group = std::make_unique<Group>();
     int inter = 0;
     PMPI_Comm_test_inter(comm, &inter);
@@ -164,19 +168,13 @@ Group *Library::attach(MPI_Comm comm, Reason &why) {
     else if (!members_of(comm, group->size, group->members))
         group->why_not = Reason::several_worlds;
     else
-        make_group(comm, *group);
-    why = group->why_not;
-    Group *made = group.release();
-    {
-        const std::lock_guard guard(mutex_);
-        live_.push_back(made);
-    }
-    PMPI_Comm_set_attr(comm, keyval_, made);
-    return made->flx != nullptr ? made : nullptr;
+        group->why_not = Reason::not_yet;
+    PMPI_Comm_set_attr(comm, keyval_, group.get());
+    return group.release();
 }
 
 Group *Library::group_of_its_own(MPI_Comm comm, Reason &why) {
-    const Group *shared = group_of(comm, why);
+    const Group *shared = group_of(comm, Form::persistent, why);
     if (shared == nullptr)
         return nullptr;
     constexpr int64_t kMost = 64;
@@ -199,7 +197,7 @@ Group *Library::group_of_its_own(MPI_Comm comm, Reason &why) {
     return group.release();
 }
 
-/// Takes a spare with the same members, if all ranks have one and the same; else makes a communicator.
+/// Collective. Takes a spare with the same members, if all ranks have one and the same; else makes a communicator.
 void Library::make_group(MPI_Comm comm, Group &group) {
     Group *spare = nullptr;
     Group *model = nullptr;
@@ -226,6 +224,7 @@ void Library::make_group(MPI_Comm comm, Group &group) {
     if (id != 0 && numbers[0] == id && numbers[1] == -id) {
         group.flx = spare->flx;
         group.id = spare->id;
+        group.why_not = Reason::none;
         Requests::instance().move(spare, &group);  // what the program began before it freed its communicator
         delete spare;
         return;
@@ -268,10 +267,10 @@ void Library::make_group(MPI_Comm comm, Group &group) {
         agree_greatest(comm, taken);
         group.id = taken[0] != 0 ? 0 : static_cast<uint64_t>(agreed[0]);
     } while (group.id == 0);
+    group.why_not = agreed[1] == 0 ? Reason::none : Reason::no_communicator;
     if (agreed[1] == 0)
         return;
     group.flx = nullptr;  // where it was made it is left: the others could not take part in freeing it
-    group.why_not = Reason::no_communicator;
     const std::lock_guard guard(mutex_);
     if (!sentence.empty() && !std::exchange(warned_, true))
         fmt::print(stderr, "flx_mpi: a communicator of {} ranks stays with MPI: {}\n", group.size, sentence);

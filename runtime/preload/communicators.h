@@ -1,6 +1,6 @@
 /// \file communicators.h
-/// FLX's communicators behind the program's: made at the first call that FLX serves, kept as an attribute, used again
-/// after the program has freed its own.
+/// FLX's communicators behind the program's: made at the first call that FLX serves and that may wait for the other
+/// ranks, kept as an attribute, used again after the program has freed its own.
 #pragma once
 
 #include <mpi.h>
@@ -88,9 +88,11 @@ class Library {
 
     [[nodiscard]] bool chosen(Collective collective) const { return (mask_ >> static_cast<int>(collective) & 1) != 0; }
 
-    /// What serves calls on `comm`, which is a communicator of MPI's. Null: none does, and `why` says why. Where there
-    /// is nothing yet, it is made, collectively.
-    Group *group_of(MPI_Comm comm, Reason &why);
+    /// What serves calls of `form` on `comm`, which is a communicator of MPI's. Null: none does, and `why` says why.
+    /// Where there is nothing yet, it is made, collectively, unless the call does not block: MPI lets no such call wait
+    /// for other ranks, which may wait for what this one does next. (It does let the making of a persistent one.) All
+    /// ranks decide alike, as they make the collective calls on a communicator in one order.
+    Group *group_of(MPI_Comm comm, Form form, Reason &why);
 
     /// The same for one persistent operation alone, since MPI lets programs start such in an order of their own on each
     /// rank. Always made, collectively; dismiss() ends it.
@@ -115,7 +117,7 @@ class Library {
     Library() = default;
 
     void end();
-    Group *attach(MPI_Comm comm, Reason &why);
+    Group *attach(MPI_Comm comm);
     void make_group(MPI_Comm comm, Group &group);
     void free_surplus(MPI_Comm comm, const Group &group);
     void keep(Group *spare);
@@ -134,7 +136,7 @@ class Library {
     std::atomic<bool> over_{false};
     std::mutex mutex_;  ///< of what follows; never held during communication
     uint64_t next_id_ = 1;
-    std::vector<Group *> live_;
+    std::vector<Group *> live_;   ///< those that have a communicator of FLX's
     std::vector<Group *> spare_;  ///< their communicators were freed; by id
     bool warned_ = false;
 };

@@ -1,7 +1,7 @@
 #!/bin/bash
-# What users get wrong with flx-run and FLX_MPI, and what they choose: launcher_test.sh FLX_RUN PROGRAM
+# What users get wrong with flx-run and FLX_MPI, and what they choose: launcher_test.sh FLX_RUN COLLECTIVES INITIATION
 set -u
-flx_run=$1 program=$2
+flx_run=$1 program=$2 initiation=$3
 failures=0
 try() { # NAME CODE PATTERN COMMAND…: the exit code (nonzero: any) and a pattern in what is said
     local name=$1 wanted=$2 pattern=$3 said code
@@ -25,6 +25,8 @@ try "ranks that choose otherwise" 1 'must be the same on all' \
     : -n 1 "$flx_run" --only barrier "$program" 1 5
 try "some collectives" 0 'allreduce +0 .*not in FLX_MPI' "${mpi[@]}" "$flx_run" --only bcast,barrier --stats "$program" 1 60
 try "the chosen ones are served" 0 'barrier +[1-9]' "${mpi[@]}" "$flx_run" --only bcast,barrier --stats "$program" 1 60
+try "not blocking, at first" 0 'non-blocking barrier .* not blocking, before FLX served a blocking call on the communicator' \
+    "${mpi[@]}" "$flx_run" --stats "$initiation"
 try "one rank" 0 'one rank' "$flx_run" --stats "$program" 1 20
 try "a program that is not MPI's" 0 '^hello$' "$flx_run" -- echo hello
 try "no program" 2 'flx-run \[OPTIONS\]' "$flx_run"

@@ -183,6 +183,7 @@ static void in_flight(int lane, MPI_Comm comm, int rounds) {
         int most = -1;
         if (lane == 0 && round % 5 == 2) {  // whose communicator is freed before it ends
             MPI_Comm_dup(comm, &early);
+            MPI_Barrier(early);
             MPI_Iallreduce(&rank, &most, 1, MPI_INT, MPI_MAX, early, &last);
             MPI_Comm_free(&early);
         }
@@ -282,6 +283,9 @@ int main(int argc, char **argv) {
         MPI_Finalize();
         return 77;
     }
+    // FLX serves what does not block only after one that does: without it Open MPI 4.1 gets the operations, and crashes
+    // where their types and communicators are freed before they end.
+    MPI_Barrier(MPI_COMM_WORLD);
     odds();
     if (threads) {
         MPI_Comm comms[2];
@@ -289,6 +293,7 @@ int main(int argc, char **argv) {
         pthread_t thread[2];
         for (int i = 0; i < 2; ++i) {
             MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+            MPI_Barrier(comms[i]);
             arguments[i][0] = i;
             arguments[i][1] = MPI_Comm_c2f(comms[i]);
             arguments[i][2] = rounds;

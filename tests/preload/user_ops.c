@@ -288,6 +288,9 @@ int main(int argc, char **argv) {
     char *out = malloc(room);
     MPI_Comm part;
     CHECK(MPI_Comm_split(MPI_COMM_WORLD, world % 2, -world, &part));
+    // What does not block is FLX's after one that does, so that operations may be given up while they are in use.
+    CHECK(MPI_Barrier(MPI_COMM_WORLD));
+    CHECK(MPI_Barrier(part));
     for (int i = 0; i < calls && failures == 0; ++i) {
         const uint64_t before = state;
         one_call(i % 4 == 3 ? part : MPI_COMM_WORLD, in, out, room);
