@@ -106,9 +106,10 @@ NAMES(mpi, MPI, start, START, (MPI_Fint * request, MPI_Fint *ierror)) {
 
 NAMES(mpi, MPI, startall, STARTALL, (const MPI_Fint *count, MPI_Fint *requests, MPI_Fint *ierror)) {
     const int all = std::max(*count, 0);
-    std::vector<MPI_Request> c_requests;
+    // Also where there are none MPI wants an array.
+    std::vector<MPI_Request> c_requests(std::max(all, 1), MPI_REQUEST_NULL);
     for (int i = 0; i < all; ++i)
-        c_requests.push_back(PMPI_Request_f2c(requests[i]));
+        c_requests[i] = PMPI_Request_f2c(requests[i]);
     const int code = MPI_Startall(*count, c_requests.data());
     for (int i = 0; i < all; ++i)
         requests[i] = PMPI_Request_c2f(c_requests[i]);
