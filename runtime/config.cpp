@@ -41,7 +41,7 @@ constexpr std::array kKnobs = {
          "GPU memory between hosts: on: by NVLink within each host, and only what is left between them; off: all of it "
          "through host memory; auto: whichever is quicker for the size"},
     Knob{"FLX_DEADLINE", KnobType::real, "30", 0.1, 86400, "", "seconds",
-         "silence of a dead peer, or stalled bytes, become an error after this"},
+         "silence of a peer, or no rail to it, is an error after this"},
     Knob{"FLX_FROZEN", KnobType::integer, "0", 0, 1, "", "",
          "1: keep the first partition vectors and ways through shared memory, do not adapt them"},
     Knob{"FLX_FUSED_BYTES", KnobType::size, "32K", 0, kMiB, "", "",

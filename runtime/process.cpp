@@ -183,7 +183,6 @@ ucx::Rails *Process::open_rails(const probe::RailPlan &plan) {
     options.chunk_bytes = config_.size("FLX_RAIL_CHUNK");
     options.threads = threads_;
     options.timeout_s = config_.real("FLX_RAIL_TIMEOUT");
-    options.deadline_s = config_.real("FLX_DEADLINE");
     options.relay_bytes = config_.size("FLX_RELAY_BYTES");
     options.paths = liveness_.get();
     rails_ = ucx::Rails::open(specs, uid_, options);

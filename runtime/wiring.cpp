@@ -288,7 +288,7 @@ Status Communicator::make_rails() {
                                                         ? members_[peer].hostname
                                                         : fmt::format("{} (rank {})", members_[peer].hostname, peer));
             }
-            slot.link = rails->link(rail, id_, std::move(processes));
+            slot.link = rails->link(rail, id_, std::move(processes), deadline_s_);
         }
         links_.push_back(std::move(slot));
     }

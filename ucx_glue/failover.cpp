@@ -31,7 +31,6 @@ constexpr int64_t kSweepNs = 500 * kMs;
 Failover::Failover(uint64_t uid, const RailOptions &options)
     : uid_(uid),
       timeout_ns_(static_cast<int64_t>(options.timeout_s * 1e9)),
-      deadline_ns_(static_cast<int64_t>(options.deadline_s * 1e9)),
       paths_(options.paths),
       relay_(*this, uid, options) {
     failed_.reserve(16);
@@ -278,7 +277,7 @@ void Failover::report_loss(Target &target) {
     log().warn("{} to {} lost ({}), {}", target.line->spec().name, partner(target.process).name, target.why, moved);
 }
 
-Status Failover::error(const Target &target, int rank) const {
+Status Failover::error(const Target &target, int rank, int64_t deadline_ns) const {
     if (target.standing == Standing::up)
         return {};
     const std::vector<Target *> &targets = partner(target.process).targets;
@@ -290,7 +289,7 @@ Status Failover::error(const Target &target, int rank) const {
             return {};
         last = std::max(last, other->lost_ns);
     }
-    if (paths_ != nullptr && !target.gone && now_ns() - last < deadline_ns_)
+    if (paths_ != nullptr && !target.gone && now_ns() - last < deadline_ns)
         return {};
     std::vector<std::string> reasons;
     for (const Target *other : targets)

@@ -81,8 +81,8 @@ class Failover {
     void adopt(RailLink &link);
     /// `link` goes: what it holds in the caller's memory must not be sent any more.
     void forget(RailLink &link);
-    /// Success while anything reaches the process, or may soon.
-    [[nodiscard]] Status error(const Target &target, int rank) const;
+    /// Success while anything reaches the process, or may soon: until nothing has for `deadline_ns`.
+    [[nodiscard]] Status error(const Target &target, int rank, int64_t deadline_ns) const;
     /// Whether something has to be moved although nobody calls: a line is lost, chunks wait.
     [[nodiscard]] bool restless() const {
         return troubled_ != 0 || waiting_ != 0 || !failed_.empty() || relay_.restless();
@@ -131,7 +131,6 @@ class Failover {
 
     const uint64_t uid_;
     const int64_t timeout_ns_;
-    const int64_t deadline_ns_;
     Paths *const paths_;
     Relay relay_;
     std::vector<Line *> lines_;

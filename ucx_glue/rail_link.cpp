@@ -5,8 +5,11 @@
 
 namespace flx::ucx {
 
-RailLink::RailLink(std::shared_ptr<Line> line, uint32_t comm_id, const std::vector<int> &processes)
-    : line_(std::move(line)), comm_id_(comm_id), sides_(processes.size()) {
+RailLink::RailLink(std::shared_ptr<Line> line, uint32_t comm_id, const std::vector<int> &processes, double deadline_s)
+    : line_(std::move(line)),
+      comm_id_(comm_id),
+      deadline_ns_(static_cast<int64_t>(deadline_s * 1e9)),
+      sides_(processes.size()) {
     auto lock = line_->lock();
     for (size_t rank = 0; rank < processes.size(); ++rank) {
         int process = processes[rank];
@@ -203,7 +206,7 @@ Status RailLink::error(int peer) const {
     auto lock = line_->lock();
     if (!reaches(peer))
         return fail(FLX_ERR_LINK, "rail {} does not reach rank {}", name(), peer);
-    return line_->failover().error(*sides_[peer].target, peer);
+    return line_->failover().error(*sides_[peer].target, peer, deadline_ns_);
 }
 
 int RailLink::rank_of(const Peer &peer) const {

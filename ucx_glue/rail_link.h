@@ -13,7 +13,7 @@ namespace flx::ucx {
 
 class RailLink final : public Link {
   public:
-    RailLink(std::shared_ptr<Line> line, uint32_t comm_id, const std::vector<int> &processes);
+    RailLink(std::shared_ptr<Line> line, uint32_t comm_id, const std::vector<int> &processes, double deadline_s);
     ~RailLink() override;
 
     [[nodiscard]] const std::string &name() const override { return line_->spec().name; }
@@ -100,6 +100,7 @@ class RailLink final : public Link {
 
     std::shared_ptr<Line> line_;
     uint32_t comm_id_;
+    int64_t deadline_ns_;
     std::vector<Side> sides_;
     std::vector<int> rank_of_process_;
     List<Inbound> held_;  // handed over, not released

@@ -76,8 +76,8 @@ class RailsOverUcx final : public Rails {
         failover_.name(process, text);
     }
 
-    std::unique_ptr<Link> link(int rail, uint32_t comm_id, std::vector<int> processes) override {
-        return std::make_unique<RailLink>(lines_[rail], comm_id, processes);
+    std::unique_ptr<Link> link(int rail, uint32_t comm_id, std::vector<int> processes, double deadline_s) override {
+        return std::make_unique<RailLink>(lines_[rail], comm_id, processes, deadline_s);
     }
 
     bool progress() override {

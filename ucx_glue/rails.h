@@ -33,7 +33,6 @@ struct RailOptions {
     size_t copy_whole_bytes = 16384;
     bool threads = false;            ///< calls may come from several threads: guard workers by a lock
     double timeout_s = 0.3;          ///< silence of a rail, while its peer answers elsewhere, after which it is lost
-    double deadline_s = 30;          ///< with every rail to a process lost for so long, links report an error
     size_t relay_bytes = 16u << 20;  ///< kept at most of what others send through this process; less than a chunk: none
     Paths *paths = nullptr;          ///< null: losses are what UCX says, and final. Must outlive the rails
 };
@@ -79,10 +78,10 @@ class Rails {
     virtual void name(int process, const std::string &text) = 0;
 
     /// A communicator's view of `rail`. `processes[r]` is rank r's process index, or -1 where the rail does not reach
-    /// it. Chunks are routed by ChunkHeader::comm == `comm_id`; those that come before the link was made are kept.
-    /// The link must be destroyed before the Rails. Ids are not used again: what still comes for a link that was
-    /// destroyed is dropped.
-    virtual std::unique_ptr<Link> link(int rail, uint32_t comm_id, std::vector<int> processes) = 0;
+    /// it. With every rail to a process lost for `deadline_s` seconds, the link reports an error. Chunks are routed by
+    /// ChunkHeader::comm == `comm_id`; those that come before the link was made are kept. The link must be destroyed
+    /// before the Rails. Ids are not used again: what still comes for a link that was destroyed is dropped.
+    virtual std::unique_ptr<Link> link(int rail, uint32_t comm_id, std::vector<int> processes, double deadline_s) = 0;
 
     /// Moves all rails that have something outstanding, and sends what it owes the peers where nothing moved. True if
     /// something moved.

@@ -133,7 +133,7 @@ typedef struct flx_config {
     const char *partition;  ///< as FLX_PARTITION: `shm:.9,eth0:.1` forces shares; null: the controller's
     const char *links;      ///< as FLX_LINKS: `shm,eth0` allows these only; null: all that were found
     const char *algorithm;  ///< as FLX_ALGORITHM: `allreduce:ring@64K-,file:rules.txt`; null: chosen by cost
-    double deadline_s;      ///< as FLX_DEADLINE: seconds after which silence of a peer is an error; 0: default
+    double deadline_s;      ///< as FLX_DEADLINE: seconds until a silent peer, or no rail to it, is an error; 0: default
     int check;              ///< as FLX_CHECK: 1 compares the arguments of every blocking call between ranks first
     int strict;             ///< as FLX_STRICT: 1 gives the bits of adding in rank order, for every size
 } flx_config_t;

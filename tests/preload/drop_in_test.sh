@@ -1,5 +1,6 @@
 #!/bin/bash
 # An unmodified program with and without the drop-in library: drop_in_test.sh FLX_RUN RANKS compare|right SERVED PROGRAM ARGUMENTS…
+# RANKS: 4 on this host, or 4@2 for 4 on 2 hosts that ci/rails makes, with two rails between them.
 # compare: it must print the same lines; right: it says "right" itself. SERVED: collectives, with commas between, of which
 # FLX must have served some calls, with non-blocking: or persistent: before where that form is meant.
 set -u
@@ -7,11 +8,17 @@ flx_run=$1 ranks=$2 how=$3 served=$4
 shift 4
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mpi=(timeout 240 mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$ranks")
+if [[ $ranks = *@* ]]; then
+    hosts=${ranks#*@} ranks=${ranks%@*}
+    rails=$(dirname "$(readlink -f "$0")")/../../ci/rails
+    mpi=(timeout 240 "$rails" once "$hosts" 800,400 -n "$ranks" --per-host $((ranks / hosts)) --)
+else
+    mpi=(timeout 240 mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$ranks")
+fi
 
 "${mpi[@]}" "$flx_run" --stats -- "$@" >"$work/with" 2>"$work/stats"
 code=$?
-if [ $code = 77 ]; then cat "$work/with"; exit 77; fi
+if [ $code = 77 ]; then cat "$work/with"; sed -n 's/^ci.rails: //p' "$work/stats"; exit 77; fi
 [ $code = 0 ] || { cat "$work/with" "$work/stats"; echo "FAILED: code $code with the library"; exit 1; }
 if [ "$how" = compare ]; then
     "${mpi[@]}" "$@" >"$work/without" 2>&1 || { cat "$work/without"; echo "FAILED: without the library"; exit 1; }

@@ -116,7 +116,6 @@ class Failing : public ::testing::Test {
             specs.push_back({"line" + std::to_string(i), "lo", "tcp", false});
         RailOptions options;
         options.timeout_s = 0.1;
-        options.deadline_s = deadline_s;
         options.paths = &paths_a_;
         a_ = Rails::open(specs, kA, options);
         options.paths = &paths_b_;
@@ -124,8 +123,8 @@ class Failing : public ::testing::Test {
         for (int i = 0; i < lines; ++i) {
             ASSERT_TRUE(a_->connect(i, 1, kB, b_->address(i)).ok());
             ASSERT_TRUE(b_->connect(i, 0, kA, a_->address(i)).ok());
-            links_a_.push_back(a_->link(i, 1, {-1, 1}));
-            links_b_.push_back(b_->link(i, 1, {0, -1}));
+            links_a_.push_back(a_->link(i, 1, {-1, 1}, deadline_s));
+            links_b_.push_back(b_->link(i, 1, {0, -1}, deadline_s));
         }
         a_->name(1, "b");
         b_->name(0, "a");
@@ -405,6 +404,7 @@ TEST_F(Failing, TheGuardAcknowledgesAndMendsWhileTheProgramComputes) {
 
 TEST_F(Failing, WithEveryLineLostForTheDeadlineItIsAnErrorThatNamesThem) {
     start(2, 0.5);
+    const std::unique_ptr<Link> patient = a_->link(0, 2, {-1, 1}, 30);  // another communicator's
     swallow(0, true);
     swallow(1, true);
     for (uint32_t block = 0; block < 4; ++block)
@@ -413,6 +413,7 @@ TEST_F(Failing, WithEveryLineLostForTheDeadlineItIsAnErrorThatNamesThem) {
         step();
         return !links_a_[0]->error(1).ok();
     }));
+    EXPECT_TRUE(patient->error(1).ok()) << "each communicator has a deadline of its own";
     const std::string sentence = links_a_[0]->error(1).sentence();
     for (const char *part : {"rank 1", "on b", "line0 (no answer", "line1 (no answer", "240000 B"})
         EXPECT_NE(sentence.find(part), std::string::npos) << sentence;

@@ -3,6 +3,7 @@
 ///
 ///     outage_ranks SECONDS BYTES [PAUSE_MS]
 ///
+/// FLX_TEST_DEADLINE: the communicator's deadline in seconds, in flx_config_t.
 /// PAUSE_MS: rank 1 computes for so long after each allreduce, outside FLX. Rank 0 prints, with CLOCK_REALTIME:
 ///     making             before the communicator is made
 ///     begin T            op START DURATION INDEX   (each operation)    end OPERATIONS WRONG
@@ -108,7 +109,10 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks.size);
     if (ranks.rank == 0)
         say("making");
-    bool fine = ranks.check(flx_comm_create(MPI_COMM_WORLD, nullptr, &ranks.comm));
+    flx_config_t config = FLX_CONFIG_INIT;
+    if (const char *deadline = std::getenv("FLX_TEST_DEADLINE"); deadline != nullptr)
+        config.deadline_s = std::atof(deadline);
+    bool fine = ranks.check(flx_comm_create(MPI_COMM_WORLD, &config, &ranks.comm));
     const size_t count = bytes / sizeof(int32_t) / ranks.size * ranks.size;
     std::vector<int32_t> in(count), out(count);
     if (ranks.rank == 0) {

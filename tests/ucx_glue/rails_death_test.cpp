@@ -20,6 +20,7 @@ using namespace std::chrono_literals;
 
 constexpr uint64_t kParent = 1;
 constexpr uint64_t kChild = 2;
+constexpr double kDeadlineS = 30;
 
 RailSpec spec_of(const std::string &kind) {
     if (kind == "tcp")
@@ -74,7 +75,7 @@ int run_peer(const std::string &kind, const std::string &how) {
     std::string address = read_text(STDIN_FILENO);
     if (!rails->connect(0, 0, kParent, address).ok())
         return 1;
-    auto link = rails->link(0, 1, {0, -1});
+    auto link = rails->link(0, 1, {0, -1}, kDeadlineS);
     std::byte hello{1};
     if (link->send(0, header_of(1), &hello) != SendResult::copied)
         return 1;
@@ -121,7 +122,7 @@ class RailDeath : public ::testing::TestWithParam<const char *> {
         ASSERT_FALSE(address.empty());
         write_text(to_child[1], rails_->address(0));
         ASSERT_TRUE(rails_->connect(0, 1, kChild, address).ok());
-        link_ = rails_->link(0, 1, {-1, 1});
+        link_ = rails_->link(0, 1, {-1, 1}, kDeadlineS);
         close(to_child[1]);
         close(from_child[0]);
     }

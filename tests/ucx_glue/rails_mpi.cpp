@@ -70,7 +70,7 @@ struct Ranks {
         std::vector<int> processes(size);
         for (int peer = 0; peer < size; ++peer)
             processes[peer] = peer == rank ? -1 : peer;
-        return rails->link(rail, comm, processes);
+        return rails->link(rail, comm, processes, 30);
     }
     /// As a collective call would end: nothing that peers wait for is left here.
     void finish() const {

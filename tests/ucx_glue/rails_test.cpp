@@ -43,6 +43,7 @@ namespace {
 using namespace std::chrono_literals;
 using test::Traffic;
 
+constexpr double kDeadlineS = 30;
 const RailSpec kTcp{"lo", "lo", "tcp", false};
 const RailSpec kPut{"ucx-shm", "memory", "posix,cma", true};
 const RailSpec kPutSysv{"ucx-shm", "memory", "sysv", true};
@@ -73,8 +74,8 @@ struct Pair {
         EXPECT_TRUE(a->connect(0, 1, 0xb0b, b->address(0)).ok());
         EXPECT_TRUE(b->connect(0, 0, 0xa11ce, a->address(0)).ok());
     }
-    std::unique_ptr<Link> link_a(uint32_t comm) const { return a->link(0, comm, {-1, 1}); }
-    std::unique_ptr<Link> link_b(uint32_t comm) const { return b->link(0, comm, {0, -1}); }
+    std::unique_ptr<Link> link_a(uint32_t comm) const { return a->link(0, comm, {-1, 1}, kDeadlineS); }
+    std::unique_ptr<Link> link_b(uint32_t comm) const { return b->link(0, comm, {0, -1}, kDeadlineS); }
 };
 
 /// Until all of both is there, or something is wrong.
@@ -536,7 +537,7 @@ TEST(Rails, ConnectingTwiceIsHarmlessAndConflictsAreErrors) {
     EXPECT_TRUE(pair.a->connect(0, 1, 0xb0b, pair.b->address(0)).ok());
     EXPECT_EQ(pair.a->connect(0, 1, 0xca7, pair.b->address(0)).code(), FLX_ERR_ARGUMENT);
     EXPECT_EQ(pair.a->connect(0, -1, 0xca7, pair.b->address(0)).code(), FLX_ERR_ARGUMENT);
-    auto link = pair.a->link(0, 1, {-1, 1, 2});
+    auto link = pair.a->link(0, 1, {-1, 1, 2}, kDeadlineS);
     EXPECT_TRUE(link->reaches(1));
     EXPECT_FALSE(link->reaches(2)) << "never connected";
 }

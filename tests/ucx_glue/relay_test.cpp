@@ -146,7 +146,6 @@ class Relaying : public ::testing::Test {
             specs.push_back({"line" + std::to_string(i), "lo", "tcp", false});
         RailOptions options;
         options.timeout_s = 0.1;
-        options.deadline_s = deadline_s;
         options.relay_bytes = relay_bytes;
         for (int self = 0; self < 3; ++self) {
             options.paths = &paths_[self];
@@ -161,7 +160,7 @@ class Relaying : public ::testing::Test {
                 rails_[self]->name(other, std::string(1, static_cast<char>('a' + other)));
                 std::vector<int> processes(3, -1);
                 processes[other] = other;
-                links_[self][line] = rails_[self]->link(line, 1, processes);
+                links_[self][line] = rails_[self]->link(line, 1, processes, deadline_s);
             }
         }
     }
