@@ -3,6 +3,8 @@
 /// flx.h (blocking, non-blocking, persistent), which one piece of code serves.
 #pragma once
 
+#include <mpi.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -34,6 +36,19 @@ inline flx_status_t refuse(std::string why) {
     return FLX_ERR_ARGUMENT;
 }
 
+/// Ends the program as MPI's own errors do, all ranks of it: what runs at exit would meet FLX's threads, and the other
+/// ranks would wait for this one.
+[[noreturn]] inline void give_up() {
+    std::fprintf(stderr, "FLX: %s\n", last_error());
+    int begun = 0;
+    int ended = 0;
+    PMPI_Initialized(&begun);
+    PMPI_Finalized(&ended);
+    if (begun != 0 && ended == 0)
+        PMPI_Abort(MPI_COMM_WORLD, 1);
+    std::_Exit(1);
+}
+
 /// Calls `body`. Its outcome is the caller's if there is an `ierror`; else an error ends the program.
 template <typename Body>
 void finish(int *ierror, Body &&body) {
@@ -45,12 +60,10 @@ void finish(int *ierror, Body &&body) {
         sentence = error.what();
         status = FLX_ERR_SYSTEM;
     }
-    if (ierror != nullptr) {
+    if (ierror != nullptr)
         *ierror = status;
-    } else if (status != FLX_SUCCESS) {
-        std::fprintf(stderr, "FLX: %s\n", last_error());
-        std::exit(1);
-    }
+    else if (status != FLX_SUCCESS)
+        give_up();
 }
 
 /// Communicators with an open group.

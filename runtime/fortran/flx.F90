@@ -20,8 +20,8 @@
 !> otherwise takes it that nobody has the address of a local array after the call.
 !>
 !> `ierror` is optional everywhere and one of FLX_SUCCESS, FLX_ERR_…; flx_last_error() is the sentence. Without it an
-!> error prints that sentence and ends the program. Ranks, roots and displacements count from 0, as in MPI; the index of
-!> a request from 1. What the collectives do is said in flx.h.
+!> error prints that sentence and ends all ranks by MPI_Abort. Ranks, roots and displacements count from 0, as in MPI; the
+!> index of a request from 1. What the collectives do is said in flx.h.
 module flx
    use, intrinsic :: iso_c_binding
    use mpi_f08, only: MPI_Comm

@@ -26,6 +26,14 @@ program requests_test
    real(real64), allocatable, asynchronous :: dealt_in(:, :), dealt_uneven_in(:), dealt_uneven(:)
    real(real64), asynchronous :: dealt(2)
    character(7), asynchronous :: word
+
+   interface
+      integer(c_int) function atexit(handler) bind(c)
+         import
+         type(c_funptr), value :: handler
+      end function
+   end interface
+
    ! Every second one is a count: such an array may have holes, and go when a call returns.
    integer, allocatable :: counts(:), displs(:), ones(:)
    integer(int64), allocatable :: firsts(:)
@@ -37,6 +45,7 @@ program requests_test
    root = ranks - 1
    call flx_comm_create(MPI_COMM_WORLD, comm)
    if (command_argument_count() > 0) then
+      call expect(atexit(c_funloc(at_exit)) == 0, 'atexit')
       call flx_iallreduce(sums_in(1:2, 1), sums(:, 1), FLX_SUM, comm, requests(1))
       print '(a)', 'went on after an error'
    end if
@@ -82,6 +91,10 @@ program requests_test
    if (rank == 0) print '(a)', 'right'
 
 contains
+
+   subroutine at_exit() bind(c)
+      write (error_unit, '(a)') 'handlers of exit ran beside threads'
+   end subroutine
 
    subroutine expect(holds, what)
       logical, intent(in) :: holds
