@@ -81,7 +81,16 @@ inline Status check_count(size_t count, flx_dtype_t dtype, int blocks) {
     size_t bytes = 0;  // divisions would take longer than a small call's other checks together
     if (__builtin_mul_overflow(count, size_of(dtype), &bytes) ||
         __builtin_mul_overflow(bytes, static_cast<size_t>(blocks), &bytes) || bytes > SIZE_MAX / 2)
-        return fail(FLX_ERR_ARGUMENT, "count {} of {} ranks is larger than memory", count, blocks);
+        return fail(FLX_ERR_ARGUMENT, "count {}{} is larger than memory", count,
+                    blocks == 1 ? "" : fmt::format(" of {} ranks", blocks));
+    return {};
+}
+
+/// The same of the `what` of one rank (its count, or where its block begins), two of which can be added then.
+inline Status check_part(size_t value, flx_dtype_t dtype, const char *what, int rank) {
+    size_t bytes = 0;
+    if (__builtin_mul_overflow(value, size_of(dtype), &bytes) || bytes > SIZE_MAX / 4)
+        return fail(FLX_ERR_ARGUMENT, "{} {} of rank {} is larger than memory", what, value, rank);
     return {};
 }
 

@@ -83,8 +83,8 @@ Status check_ranges(const void *buffer, const char *name, const size_t *counts, 
         if (counts[rank] == 0)
             continue;
         FLX_TRY(check_buffer(buffer, name, counts[rank]));
-        FLX_TRY(check_count(counts[rank], dtype, 2));
-        FLX_TRY(check_count(displacements[rank], dtype, 2));
+        FLX_TRY(check_part(counts[rank], dtype, "count", rank));
+        FLX_TRY(check_part(displacements[rank], dtype, "displacement", rank));
         ranges.begin = std::min(ranges.begin, displacements[rank] * ranges.element);
         ranges.end = std::max(ranges.end, (displacements[rank] + counts[rank]) * ranges.element);
     }
@@ -110,7 +110,7 @@ Status need_arrays(const size_t *counts, const char *counts_name, const size_t *
 Status sum_of(const size_t *counts, int size, flx_dtype_t dtype, size_t &sum) {
     sum = 0;
     for (int rank = 0; rank < size; ++rank) {
-        FLX_TRY(check_count(counts[rank], dtype, 2));
+        FLX_TRY(check_part(counts[rank], dtype, "count", rank));
         sum += counts[rank];
         FLX_TRY(check_count(sum, dtype, 1));
     }
@@ -245,7 +245,7 @@ Status make_gather(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t
 Status make_gatherv(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *recvcounts,
                     const size_t *displs, flx_dtype_t dtype, int root, flx_comm_t comm, Call &call) {
     FLX_TRY(check_moved(comm, dtype, root));
-    FLX_TRY(check_count(sendcount, dtype, 2));
+    FLX_TRY(check_part(sendcount, dtype, "count", comm->impl->rank()));
     call.own = sendcount;
     if (comm->impl->rank() != root) {
         FLX_TRY(check_buffer(sendbuf, "sendbuf", sendcount));
@@ -296,7 +296,7 @@ Status make_scatter(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_
 Status make_scatterv(const void *sendbuf, const size_t *sendcounts, const size_t *displs, void *recvbuf,
                      size_t recvcount, flx_dtype_t dtype, int root, flx_comm_t comm, Call &call) {
     FLX_TRY(check_moved(comm, dtype, root));
-    FLX_TRY(check_count(recvcount, dtype, 2));
+    FLX_TRY(check_part(recvcount, dtype, "count", comm->impl->rank()));
     call.own = recvcount;
     if (comm->impl->rank() != root) {
         FLX_TRY(check_buffer(recvbuf, "recvbuf", recvcount));

@@ -146,6 +146,20 @@ TEST_F(Arguments, OverlapsAndHugeCounts) {
                         {"count", "memory"}));
     EXPECT_TRUE(
         refused(flx_allgather(a_.data(), b_.data(), SIZE_MAX / 4, FLX_F32, comm_), FLX_ERR_ARGUMENT, {"count"}));
+    // Whose count it is, where each rank has one of its own.
+    std::vector<size_t> counts(world_size(), 1);
+    std::vector<size_t> displs(world_size(), 0);
+    const size_t last_rank = counts.size() - 1;
+    const std::string whose = " of rank " + std::to_string(last_rank) + " is larger than memory";
+    displs[last_rank] = SIZE_MAX / 2;
+    EXPECT_TRUE(refused(flx_allgatherv(FLX_IN_PLACE, 1, b_.data(), counts.data(), displs.data(), FLX_F32, comm_),
+                        FLX_ERR_ARGUMENT, {"displacement 9223372036854775807" + whose}));
+    displs[last_rank] = 0;
+    counts[last_rank] = SIZE_MAX / 2;
+    EXPECT_TRUE(refused(flx_allgatherv(FLX_IN_PLACE, 1, b_.data(), counts.data(), displs.data(), FLX_F32, comm_),
+                        FLX_ERR_ARGUMENT, {"count 9223372036854775807" + whose}));
+    EXPECT_TRUE(refused(flx_reduce_scatter(a_.data(), b_.data(), counts.data(), FLX_F32, FLX_SUM, comm_),
+                        FLX_ERR_ARGUMENT, {"count 9223372036854775807" + whose}));
     EXPECT_TRUE(succeeded(flx_allreduce(nullptr, nullptr, 0, FLX_F32, FLX_SUM, comm_)));
 }
 
