@@ -155,14 +155,15 @@ flx_status_t flx_report(flx_comm_t comm, void (*line)(const char *text, void *ar
     return guarded([&]() -> Status {
         FLX_TRY(need(reinterpret_cast<const void *>(line), "line"));
         std::vector<std::string> lines;
+        Status status;
         {
             std::unique_lock<std::recursive_mutex> lock;
             if (comm != nullptr)
                 lock = comm->impl->guard();
-            FLX_TRY(flx::report(comm == nullptr ? nullptr : comm->impl.get(), lines));
+            status = flx::report(comm == nullptr ? nullptr : comm->impl.get(), lines);
         }
         for (const std::string &text : lines)
             line(text.c_str(), arg);
-        return {};
+        return status;
     });
 }

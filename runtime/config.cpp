@@ -228,16 +228,25 @@ Config::Config() {
 
 Status Config::from_environment(Config &config) {
     Config read;
+    std::vector<Status> wrong;
+    from_environment(read, wrong);
+    if (!wrong.empty())
+        return wrong.front();
+    config = std::move(read);
+    return {};
+}
+
+void Config::from_environment(Config &config, std::vector<Status> &wrong) {
     for (char **entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
         const std::string_view text = *entry;
         if (!text.starts_with(kPrefix) || text.starts_with(kTestPrefix))
             continue;
         const auto equals = text.find('=');
-        if (equals != std::string_view::npos)
-            FLX_TRY(read.set(text.substr(0, equals), text.substr(equals + 1), "environment"));
+        if (equals == std::string_view::npos)
+            continue;
+        if (Status status = config.set(text.substr(0, equals), text.substr(equals + 1), "environment"); !status.ok())
+            wrong.push_back(std::move(status));
     }
-    config = std::move(read);
-    return {};
 }
 
 Status Config::set(std::string_view name, std::string_view value, std::string_view origin) {

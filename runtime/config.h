@@ -40,6 +40,8 @@ class Config {
     /// FLX_ERR_CONFIG with a sentence that says what is allowed (and the nearest known name), and leaves `config` as it
     /// was. Names that begin with FLX_TEST_ belong to the project's test programs and are passed over.
     static Status from_environment(Config &config);
+    /// The same for reports: takes what is right, and adds to `wrong` what is not.
+    static void from_environment(Config &config, std::vector<Status> &wrong);
     /// Overrides one knob (origin: `flx_config_t`). FLX_ERR_CONFIG as above.
     Status set(std::string_view name, std::string_view value, std::string_view origin);
 

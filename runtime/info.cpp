@@ -18,7 +18,6 @@ void indent(std::vector<std::string> &lines, const std::vector<std::string> &mor
 }
 
 Status report_machine(std::vector<std::string> &lines) {
-    lines.emplace_back("[machine]");
     probe::Topology topology;
     FLX_TRY(probe::read_topology(topology));
     indent(lines, probe::describe(topology));
@@ -164,7 +163,6 @@ void report_algorithms(const Communicator *comm, std::vector<std::string> &lines
 }
 
 void report_knobs(const Config &config, std::vector<std::string> &lines) {
-    lines.emplace_back("[knobs]");
     for (const Knob &knob : knobs()) {
         const std::string &text = config.text(knob.name);
         lines.push_back(fmt::format("  {:<18} {:<10} {:<14} {}", knob.name, text.empty() ? "-" : text,
@@ -175,17 +173,28 @@ void report_knobs(const Config &config, std::vector<std::string> &lines) {
 }  // namespace
 
 Status report(const Communicator *comm, std::vector<std::string> &lines) {
-    FLX_TRY(report_machine(lines));
+    lines.emplace_back("[machine]");
+    Status status = report_machine(lines);
+    if (!status.ok())
+        lines.push_back("  not known: " + status.sentence());
     if (comm != nullptr) {
         report_links(*comm, lines);
         report_shared_memory(*comm, lines);
         report_devices(*comm, lines);
     }
     report_algorithms(comm, lines);
+    lines.emplace_back("[knobs]");
+    if (comm != nullptr) {
+        report_knobs(comm->config(), lines);
+        return status;
+    }
     Config environment;
-    FLX_TRY(Config::from_environment(environment));
-    report_knobs(comm != nullptr ? comm->config() : environment, lines);
-    return {};
+    std::vector<Status> wrong;
+    Config::from_environment(environment, wrong);
+    for (const Status &each : wrong)
+        lines.push_back("  wrong: " + each.sentence());
+    report_knobs(environment, lines);
+    return status.ok() && !wrong.empty() ? wrong.front() : status;
 }
 
 }  // namespace flx

@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace {
@@ -103,14 +102,26 @@ int main(int argc, char **argv) {
     CLI::App app("Prints what FLX knows of the machine, the links between the ranks, and its settings.", "flx_info");
     app.set_version_flag("--version", std::to_string(FLX_VERSION_MAJOR) + "." + std::to_string(FLX_VERSION_MINOR) +
                                           "." + std::to_string(FLX_VERSION_PATCH));
-    const std::vector<std::pair<std::string, std::string>> sections{
-        {"machine", "this machine: cores, caches, memory, devices"},
-        {"links", "the links between the ranks, what was measured, and why some are off"},
-        {"knobs", "every setting: value, where it came from, what it does"},
-        {"algorithms", "the algorithms and which collective takes which"}};
-    for (const auto &[name, help] : sections)
+    struct Flag {
+        std::string name;
+        std::vector<std::string> sections;
+        std::string help;
+    };
+    const std::vector<Flag> flags{
+        {"machine", {"machine"}, "this machine: cores, caches, memory, devices"},
+        {"links",
+         {"links", "shared memory", "gpus"},
+         "the links between the ranks, also in memory and between GPUs, what was measured, and why some are off: "
+         "under `mpirun -n N`, as one rank has none"},
+        {"knobs", {"knobs"}, "every setting: value, where it came from, what it does"},
+        {"algorithms", {"algorithms"}, "the algorithms and which collective takes which"}};
+    for (const auto &[name, sections, help] : flags)
         app.add_flag_callback(
-            "--" + name, [&request, name = name] { request.sections.push_back(name); }, "Print only " + help);
+            "--" + name,
+            [&request, &sections = sections] {
+                request.sections.insert(request.sections.end(), sections.begin(), sections.end());
+            },
+            "Print only " + help);
     app.add_flag("--all", request.all_ranks, "Print the report of each rank, not only that of rank 0");
     CLI11_PARSE(app, argc, argv);
 

@@ -118,7 +118,7 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     app.add_option("--sizes", sizes, "bytes: a list 8,1K,64M, or ranges FROM:TO[:FACTOR]")->capture_default_str();
     app.add_option("--dtype", dtype, known_dtypes())->capture_default_str();
     app.add_option("--op", op, known_ops() + "; only where the collective reduces")->capture_default_str();
-    app.add_option("--root", options.root, "of bcast and reduce")
+    app.add_option("--root", options.root, "of bcast, reduce, gather, gatherv, scatter and scatterv")
         ->capture_default_str()
         ->check(CLI::Range(0, kMostRanks));
     app.add_option("--pattern", traffic,

@@ -80,6 +80,20 @@ TEST_F(Environment, ValuesAndOrigins) {
     EXPECT_EQ(config.real("FLX_DEADLINE"), 60);
 }
 
+TEST_F(Environment, ForReportsWhatIsRightIsTaken) {
+    set("FLX_DEADLINE", "soon");
+    set("FLX_PROBE_MS", "77");
+    set("FLX_PARTITON", "shm:1");
+    Config config;
+    std::vector<Status> wrong;
+    Config::from_environment(config, wrong);
+    EXPECT_EQ(config.integer("FLX_PROBE_MS"), 77);
+    EXPECT_EQ(config.origin("FLX_DEADLINE"), "default");
+    ASSERT_EQ(wrong.size(), 2U);
+    EXPECT_EQ(wrong[0].code(), FLX_ERR_CONFIG);
+    EXPECT_NE(wrong[0].sentence(), wrong[1].sentence());
+}
+
 TEST_F(Environment, UnknownNameNamesTheNearestAndAll) {
     set("FLX_DEDLINE", "30");
     const std::string sentence = refusal();
