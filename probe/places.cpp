@@ -41,6 +41,20 @@ Status read_places(std::span<const cpu_set_t> units, std::vector<Place> &places)
     return {};
 }
 
+Status read_last_caches(LastCaches &caches) {
+    TopologyHandle topology;
+    FLX_TRY(load_topology(HWLOC_TYPE_FILTER_KEEP_NONE, topology));
+    caches = {};
+    for (const hwloc_obj_type_t type : {HWLOC_OBJ_L5CACHE, HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE}) {
+        const int count = hwloc_get_nbobjs_by_type(topology.get(), type);
+        if (count > 0) {
+            caches = {hwloc_get_obj_by_type(topology.get(), type, 0)->attr->cache.size, count};
+            break;
+        }
+    }
+    return {};
+}
+
 bool is_bound(const cpu_set_t &units) {
     return CPU_COUNT(&units) < sysconf(_SC_NPROCESSORS_ONLN);
 }

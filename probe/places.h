@@ -1,9 +1,11 @@
 /// \file places.h
-/// Which processes of a host are near each other: what hwloc says of the units that each is bound to.
+/// Which processes of a host are near each other: what hwloc says of the units that each is bound to, and of the caches
+/// that they share.
 #pragma once
 
 #include <sched.h>
 
+#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -19,6 +21,15 @@ struct Place {
 
 /// Of processes bound to `units`. Reads the topology without devices (some ms). Honours HWLOC_SYNTHETIC.
 Status read_places(std::span<const cpu_set_t> units, std::vector<Place> &places);
+
+/// The outermost caches for data.
+struct LastCaches {
+    size_t bytes = 0;  ///< of one of them; 0: not known
+    int count = 0;
+};
+
+/// As read_places.
+Status read_last_caches(LastCaches &caches);
 
 /// Whether a process on those units is bound at all: to fewer than the host has.
 bool is_bound(const cpu_set_t &units);

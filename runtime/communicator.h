@@ -194,6 +194,7 @@ class Communicator final : private Router, private Watch {
     Status note_members(const std::vector<std::string> &all, const Introduction &mine);
     Status take_id();
     Status make_shared_memory();
+    [[nodiscard]] size_t shared_cache() const;
     Status make_rails();
     Status allow_links();
     Status exchange_links();
@@ -380,6 +381,7 @@ class Communicator final : private Router, private Watch {
     std::unique_ptr<shm::Stream> stream_;
     std::unique_ptr<shm::PeerMemory> peer_memory_;  ///< with fused_, where it works
     shm::PeerMemory::Why why_no_peer_memory_;
+    size_t cache_share_ = 0;  ///< shm/cache_share.h
     shm::Ways ways_;
     std::unique_ptr<shm::Review> review_;
     std::vector<LinkSlot> links_;

@@ -39,9 +39,16 @@ Status Communicator::make_shared_memory() {
     size_t budget = wanted / 2;
     for (const size_t room = shm::Segment::room() / kPart * (kPart - 1); bytes_with(budget) > room && budget > kLeast;)
         budget = std::max(budget / 2, kLeast);
-    std::vector<size_t> budgets(ranks_here_);
-    FLX_TRY(local_->allgather(&budget, sizeof budget, budgets.data()));
-    budget = budgets[0];
+    struct Agreed {
+        size_t budget;
+        size_t cache_share;
+    };
+    const bool first = members_[rank_].local == 0;  // looks for all: the kernel lets one at a time
+    const Agreed mine{budget, first && hosts_ == 1 ? shared_cache() : 0};
+    std::vector<Agreed> agreed(ranks_here_);
+    FLX_TRY(local_->allgather(&mine, sizeof mine, agreed.data()));
+    budget = agreed[0].budget;
+    cache_share_ = agreed[0].cache_share;
     const auto shape = shm::ChannelShape::fit(ranks_here_, budget);
     const size_t fused_bytes = fused_with(budget);
     const size_t stream_bytes = hosts_ == 1 ? shm::Stream::bytes(size_, budget) : 0;
@@ -75,7 +82,7 @@ Status Communicator::make_shared_memory() {
         bells_ = std::make_unique<shm::Bells>(memory, rank_, size_);
         memory += bells_bytes;
         fused_ = std::make_unique<shm::Fused>(memory, rank_, size_, fused_payload, bells_.get(), budget);
-        stream_ = std::make_unique<shm::Stream>(memory + fused_bytes, rank_, size_, budget, bells_.get());
+        stream_ = std::make_unique<shm::Stream>(memory + fused_bytes, rank_, size_, budget, bells_.get(), cache_share_);
     }
     memory += fused_bytes + stream_bytes;
     std::vector<int> local_of(size_);
@@ -83,6 +90,19 @@ Status Communicator::make_shared_memory() {
         local_of[rank] = members_[rank].host == host_ ? members_[rank].local : -1;
     links_[0].link = std::make_unique<shm::Channel>(memory, shape, members_[rank_].local, std::move(local_of));
     return {};
+}
+
+/// Bytes of the last cache for each rank of this host, if they are spread over all there are; 0: not known.
+size_t Communicator::shared_cache() const {
+    static const probe::LastCaches caches = [] {  // once a process: that takes ten milliseconds
+        probe::LastCaches found;
+        if (const Status read = probe::read_last_caches(found); !read.ok())
+            log().info("how large the caches are is not known: {}", read.sentence());
+        return found;
+    }();
+    if (caches.bytes == 0)
+        return 0;
+    return caches.bytes / static_cast<size_t>((ranks_here_ + caches.count - 1) / caches.count);
 }
 
 /// From now on shared memory, if any, is one link among others.
@@ -130,6 +150,8 @@ Status Communicator::choose_ways(const Communicator *parent) {
     for (const Member &member : members_)
         pids.push_back(member.pid);
     FLX_TRY(shm::PeerMemory::make(*bootstrap_, std::move(pids), peer_memory_, why_no_peer_memory_));
+    if (peer_memory_ != nullptr)
+        peer_memory_->share_cache(cache_share_);
     if (channel() != nullptr)
         channel()->fetch_through(fetches() ? peer_memory_.get() : nullptr);
     if (!fetches())

@@ -17,8 +17,6 @@ namespace {
 constexpr size_t kLine = 64;
 /// Of a sum, what is written to one output and stays for the others.
 constexpr size_t kSum = 16 * 1024;
-/// What is written for a call of so many bytes does not stay in a core's cache, or nobody reads it there: past it.
-constexpr size_t kStreamBytes = size_t{2} << 20;
 
 void copy(void *to, const void *from, size_t bytes, bool stream) {
     if (stream)
@@ -33,7 +31,7 @@ Mapped::Mapped(int rank, int ranks) : rank_(rank), ranks_(ranks), sum_(kSum + kL
 
 void Mapped::run(const PeerCall &call, const std::vector<Buffers> &buffers) {
     const size_t bytes = call.count * call.element;
-    const bool stream = bytes >= kStreamBytes;
+    const bool stream = bytes >= past_bytes_;
     const Extent own = call.block(ranks_, rank_);
     const size_t offset = own.offset * call.element;
     const size_t part = own.count * call.element;
@@ -100,7 +98,7 @@ void Mapped::reduce_to_one(const PeerCall &call, const std::vector<Buffers> &buf
 
 /// Piece by piece, each read from all inputs before it is written to any output, which may be one of them.
 void Mapped::reduce_to_all(const PeerCall &call, const std::vector<Buffers> &buffers) {
-    const bool stream = call.count * call.element >= kStreamBytes;
+    const bool stream = call.count * call.element >= past_bytes_;
     const Extent region = call.block(ranks_, rank_);
     const size_t most = std::max<size_t>(1, kSum / call.element);
     sum_.resize(std::max(sum_.size(), call.element + kLine));  // of a type of the program's own

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "cache_share.h"
 #include "peer_call.h"
 
 namespace flx::shm {
@@ -24,6 +25,8 @@ class Mapped {
     };
 
     Mapped(int rank, int ranks);
+    /// cache_share.h; between two operations.
+    void share_cache(size_t share) { past_bytes_ = past_cache_from(share); }
 
     static bool serves(algorithms::Collective collective) {
         return collective != algorithms::Collective::scan && collective != algorithms::Collective::exscan;
@@ -39,6 +42,7 @@ class Mapped {
 
     int rank_;
     int ranks_;
+    size_t past_bytes_ = past_cache_from(0);
     std::vector<std::byte> sum_;  ///< stays in the cache
     std::vector<const void *> sources_;
 };

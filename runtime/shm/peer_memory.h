@@ -73,6 +73,9 @@ class PeerMemory {
     /// undone.
     void obey(const Board *board) { board_ = board; }
 
+    /// What a rank can count on of the last cache (cache_share.h).
+    void share_cache(size_t share) { mapped_.share_cache(share); }
+
     /// From now on what calls let peers reach moves to huge pages of so many bytes. 0: does not.
     void use_huge_pages(size_t page_bytes) { huge_pages_ = HugePages(page_bytes); }
 

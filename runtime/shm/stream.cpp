@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "cache_share.h"
 #include "dtype.h"
 #include "reduce.h"
 
@@ -17,11 +18,8 @@ namespace {
 
 /// Blocks of one rank that are under way at most: enough that a rank which lost its core does not stop the others.
 constexpr uint64_t kSlots = 4;
-/// Blocks of a ring that somebody may still read while the next is written: those under way, and results of those
-/// before, which are asked after later so that nobody stands by.
-constexpr uint64_t kUnread = kSlots + 1;
-/// Blocks, as long as they can be, that fit into a ring: the unread ones, the next one, and what stays free at the end.
-constexpr size_t kRing = kUnread + 2;
+/// Blocks, as long as they can be, that fit into a ring: those under way, and what stays free at the end.
+constexpr size_t kRing = kSlots + 1;
 /// A rank is at most kSlots blocks, and so kSlots operations, ahead of another.
 constexpr size_t kTags = 8;
 constexpr size_t kLine = 64;
@@ -30,8 +28,6 @@ constexpr size_t kSmallestBlock = 4096;
 /// Where there is hardly any room for shared memory.
 constexpr size_t kLittle = size_t{256} << 10;
 constexpr size_t kSmallestOfLittle = 2048;
-/// Results of this size and more do not stay in a core's cache: write them past it.
-constexpr size_t kStreamBytes = 8U << 20;
 
 constexpr uint64_t less(uint64_t number, uint64_t by) {
     return number - std::min(number, by);
@@ -91,12 +87,14 @@ Area Stream::area(int ranks, size_t budget_per_rank) {
     return {ranks * sizeof(Counters), ring_bytes_for(ranks, budget_per_rank)};
 }
 
-Stream::Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank, Bells *bells)
+Stream::Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank, Bells *bells, size_t cache_share)
     : memory_(memory),
       rank_(rank),
       ranks_(ranks),
       block_bytes_(block_bytes_for(ranks, budget_per_rank)),
       ring_bytes_(ring_bytes_for(ranks, budget_per_rank)),
+      long_bytes_(long_ring(cache_share, ring_bytes_)),
+      past_bytes_(past_cache_from(cache_share)),
       bells_(bells),
       sources_(ranks) {}
 
@@ -104,11 +102,23 @@ Stream::Counters &Stream::counters(int rank) const {
     return reinterpret_cast<Counters *>(memory_)[rank];
 }
 
+/// How far a call goes in the ring before it begins anew. One that goes another way than the last waits, before it
+/// writes anything, until what that and those before wrote is read: their blocks may lie anywhere.
+void Stream::go_round(Call &call) {
+    const size_t round = std::min(ring_bytes_, std::max(long_bytes_, kRing * call.step));
+    if (round != round_) {
+        round_ = round;
+        cursor_ = 0;
+        all_read_ = base_;
+    }
+    call.first = (round_ - cursor_) / call.step;
+}
+
 /// In each rank's ring: what does not fit into its end goes to its beginning.
 size_t Stream::offset(const Call &call, uint64_t block) const {
     if (block < call.first)
         return cursor_ + block * call.step;
-    return (block - call.first) % (ring_bytes_ / call.step) * call.step;
+    return (block - call.first) % (round_ / call.step) * call.step;
 }
 
 std::byte *Stream::place(const Call &call, int rank, uint64_t block) const {
@@ -149,14 +159,14 @@ Status Stream::run(Collective collective, const void *in, void *out, size_t coun
     call.op = op;
     call.root = root;
     call.tag = ++number_ << 32 | signature;
-    call.stream = count * element >= kStreamBytes;
+    call.stream = count * element >= past_bytes_;
     call.stages = collective != Collective::allgather;
     call.shows = collective != Collective::reduce_scatter_block && collective != Collective::alltoall && !is_bcast;
     call.fetches = call.shows && (collective != Collective::reduce || rank_ == root);
     call.part = (call.block * element + kLine - 1) / kLine * kLine;
     const int parts = whole ? 1 : (call.stages ? ranks_ - 1 : 0) + (call.shows ? 1 : 0);
     call.step = call.part * std::max(1, parts);  // a single rank shows nothing
-    call.first = (ring_bytes_ - cursor_) / call.step;
+    go_round(call);
 
     Counters &mine = counters(rank_);
     mine.tags[number_ % kTags].store(call.tag, std::memory_order_relaxed);  // released with the first count
@@ -185,8 +195,8 @@ bool Stream::reached(std::atomic<uint64_t> Counters::*counter, uint64_t number) 
 
 /// Whether nobody needs what was in the place of that block, nor is too far behind.
 bool Stream::free_to_write(uint64_t block) {
-    const uint64_t number = base_ + block;
-    return reached(&Counters::reduced, less(number + 1, kSlots)) && reached(&Counters::fetched, less(number, kUnread));
+    const uint64_t done = std::max(less(base_ + block + 1, kSlots), all_read_);
+    return reached(&Counters::reduced, done) && reached(&Counters::fetched, done);
 }
 
 Status Stream::check_signatures(const Call &call) {
@@ -214,7 +224,7 @@ Status Stream::run_regions(const Call &call, Waiter &waiter) {
         }
         if (next_reduce < call.blocks &&
             (call.stages ? next_reduce < next_stage && reached(&Counters::staged, base_ + next_reduce + 1) : true) &&
-            (!call.shows || reached(&Counters::fetched, less(base_ + next_reduce + 1, kSlots)))) {
+            (call.stages || free_to_write(next_reduce))) {
             if (!checked && call.stages) {
                 FLX_TRY(check_signatures(call));
                 checked = true;

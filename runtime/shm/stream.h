@@ -13,7 +13,8 @@
 /// and the result, lies side by side in its ring, block after block over all operations: memory is used again once the
 /// ring has come round, when all who read what was in it have counted past it. The ring is longer than what is under
 /// way: a line that other cores still have in their caches takes its writer several times as long as one that has left
-/// them.
+/// them. But all ranks' rings together are to stay in the last cache (cache_share.h): where ranks are many, short calls
+/// go round a part of it.
 #pragma once
 
 #include <atomic>
@@ -36,8 +37,10 @@ class Stream {
 
     /// `memory`: bytes(ranks, budget_per_rank) of the segment, zeroed, aligned to a cache line; the same on all ranks,
     /// which are all ranks of the communicator.
-    /// `bells`: of the same ranks, longer-lived; null where nobody sleeps.
-    Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank, Bells *bells = nullptr);
+    /// `bells`: of the same ranks, longer-lived; null where nobody sleeps. `cache_share`: as in cache_share.h, the same
+    /// on all ranks.
+    Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank, Bells *bells = nullptr,
+           size_t cache_share = 0);
 
     /// Whether run() knows it.
     static bool serves(algorithms::Collective collective) {
@@ -59,6 +62,7 @@ class Stream {
     static size_t block_bytes_for(int ranks, size_t budget_per_rank);
     static size_t ring_bytes_for(int ranks, size_t budget_per_rank);
     [[nodiscard]] Counters &counters(int rank) const;
+    void go_round(Call &call);
     [[nodiscard]] size_t offset(const Call &call, uint64_t block) const;
     [[nodiscard]] std::byte *place(const Call &call, int rank, uint64_t block) const;
     [[nodiscard]] std::byte *staged(const Call &call, int rank, uint64_t block, int region) const;
@@ -86,10 +90,14 @@ class Stream {
     int ranks_;
     size_t block_bytes_;
     size_t ring_bytes_;
+    size_t long_bytes_;  ///< of it, where they do for a call's blocks
+    size_t past_bytes_;
     Bells *bells_;
-    size_t cursor_ = 0;    ///< in each rank's ring, of the current operation's first block
-    uint64_t base_ = 0;    ///< blocks of all operations before the current one
-    uint64_t number_ = 0;  ///< of the current operation
+    size_t round_ = 0;       ///< bytes of the ring that the current operation goes round
+    uint64_t all_read_ = 0;  ///< blocks before the first operation that went round as many
+    size_t cursor_ = 0;      ///< in each rank's ring, of the current operation's first block
+    uint64_t base_ = 0;      ///< blocks of all operations before the current one
+    uint64_t number_ = 0;    ///< of the current operation
     int waiting_for_ = -1;
     std::vector<const void *> sources_;
 };

@@ -24,6 +24,7 @@
 
 #include "calls.h"
 #include "ranks.h"
+#include "shm/cache_share.h"
 #include "shm/fused.h"
 #include "shm/segment.h"
 #include "shm/stream.h"
@@ -118,8 +119,8 @@ Caller fused_caller(std::byte *memory, int rank, int ranks, size_t payload, bool
     };
 }
 
-Caller stream_caller(std::byte *memory, int rank, int ranks, size_t budget) {
-    const auto stream = std::make_shared<Stream>(memory, rank, ranks, budget);
+Caller stream_caller(std::byte *memory, int rank, int ranks, size_t budget, size_t cache_share = 0) {
+    const auto stream = std::make_shared<Stream>(memory, rank, ranks, budget, nullptr, cache_share);
     return [stream](const TestCall &call, const TestBuffers &buffers, uint32_t signature, Waiter &waiter) {
         return stream->run(call.collective, buffers.in(), buffers.out(), call.count, call.dtype, call.op, call.root,
                            signature, waiter);
@@ -190,14 +191,63 @@ TEST_P(Shm, FusedRootsDoNotOvertakeReaders) {
 
 TEST_P(Shm, StreamedCallsInRandomOrder) {
     const int ranks = GetParam();
-    // The first gives the smallest blocks there are; with the last, one vector takes a few blocks.
+    // The first gives the smallest blocks there are; with the last, one vector takes a few blocks. And with a small
+    // cache calls go round more or less of the ring, by their blocks.
     for (const size_t budget : {size_t{1}, size_t{200'000}}) {
-        const uint32_t seed = static_cast<uint32_t>(budget % 97);
-        run_random_calls(
-            ranks, seed, 60, 300'000, false,
-            [&](std::byte *memory, int rank) { return stream_caller(memory, rank, ranks, budget); },
-            Stream::bytes(ranks, budget));
+        for (const size_t cache_share : {size_t{0}, size_t{80'000}}) {
+            const uint32_t seed = static_cast<uint32_t>(budget % 97);
+            run_random_calls(
+                ranks, seed, 60, 300'000, false,
+                [&](std::byte *memory, int rank) { return stream_caller(memory, rank, ranks, budget, cache_share); },
+                Stream::bytes(ranks, budget));
+        }
     }
+}
+
+/// Where all rings would take too much of the cache, short calls use the beginning of each, and use it again.
+TEST_P(Shm, ShortStreamsStayInTheCache) {
+    const int ranks = GetParam();
+    constexpr size_t kBudget = size_t{2} << 20;
+    constexpr size_t kShare = size_t{4} << 20;  // an eighth of it for a ring
+    const Area rings = Stream::area(ranks, kBudget);
+    const auto farthest = [&](size_t cache_share) {
+        std::atomic<int> failed{0};
+        std::vector<std::byte> owner(Stream::bytes(ranks, kBudget) + 64);
+        auto *memory = owner.data() + (64 - reinterpret_cast<uintptr_t>(owner.data()) % 64) % 64;
+        run_ranks(ranks, [&](int rank) {
+            const Caller caller = stream_caller(memory, rank, ranks, kBudget, cache_share);
+            TestWatch watch(failed);
+            for (uint32_t number = 0; number < 400; ++number) {
+                const TestCall call{Collective::allreduce, FLX_INT64, FLX_SUM, ranks, 0, 2000, false, number + 1};
+                const TestBuffers buffers(call, rank);
+                Waiter waiter(kYield, watch);
+                const Status status = caller(call, buffers, number, waiter);
+                ASSERT_TRUE(status.ok()) << status.sentence();
+                ASSERT_TRUE(buffers.result() == result_of(call, rank)) << "call " << number;
+            }
+        });
+        const std::byte *ring = memory + rings.offset;
+        size_t used = rings.stride;
+        while (used > 0 && ring[used - 1] == std::byte{0})
+            --used;
+        return used;
+    };
+    if (ranks == 1)
+        return;
+    EXPECT_LE(farthest(kShare), kShare / 8);
+    EXPECT_GT(farthest(kShare), kShare / 16);
+    EXPECT_GT(farthest(0), kBudget / 2);
+}
+
+TEST(CacheShare, WhatGoesPastTheCache) {
+    constexpr size_t kMiB = size_t{1} << 20;
+    EXPECT_EQ(past_cache_from(0), 8 * kMiB) << "not known";
+    EXPECT_EQ(past_cache_from(16 * kMiB), 6 * kMiB);
+    EXPECT_EQ(past_cache_from(150 * kMiB), 8 * kMiB);
+    EXPECT_EQ(past_cache_from(kMiB / 2), kMiB);
+    EXPECT_EQ(long_ring(0, 2 * kMiB), 2 * kMiB);
+    EXPECT_EQ(long_ring(8 * kMiB, 2 * kMiB), kMiB);
+    EXPECT_EQ(long_ring(150 * kMiB, 2 * kMiB), 2 * kMiB);
 }
 
 /// Rank 0 may run far ahead while it only sends; what is behind it must stay as it was until the slowest has read it.
