@@ -369,7 +369,7 @@ void DeviceGroup::count(const Call &call, const Plan &plan, const Cut &cut) {
                 sent = one_hop ? 0 : bytes / peers * (peers - 1);
             break;
         case Kind::reduce:
-            sent = one_hop && rank_ == call.root ? 0 : bytes;
+            sent = (one_hop || plan.flat) && rank_ == call.root ? 0 : bytes;
             break;
     }
     // What is staged reaches every peer.

@@ -102,7 +102,7 @@ struct Piece {
 struct Job {
     Kind kind = Kind::allreduce;
     bool direct = false;  ///< results go straight into `outputs`
-    bool flat = false;    ///< a bcast of which the root gathers all: nobody passes anything on
+    bool flat = false;    ///< a bcast or reduce of which the root gathers all: nobody passes anything on
     int op = 0;           ///< flx_op_t
     int rank = 0;
     int ranks = 1;
@@ -125,7 +125,7 @@ struct Job {
     volatile uint32_t *dead = nullptr;
 
     FLX_HD int owners() const { return flat ? 1 : kind == Kind::bcast || kind == Kind::reduce ? ranks - 1 : ranks; }
-    /// A root that sends everything, or gets everything, owns nothing: its link is full anyway.
+    /// A root that sends everything, or gets everything, owns nothing unless it is flat: its link is full anyway.
     FLX_HD int owner(int part) const {
         return flat ? root : kind == Kind::bcast || kind == Kind::reduce ? (root + 1 + part) % ranks : part;
     }
@@ -156,7 +156,7 @@ struct Job {
     FLX_HD bool scatters(int who) const { return reduces(kind) || (kind == Kind::bcast && !flat && who == root); }
     /// Whether this rank waits for what others gather.
     FLX_HD bool collects() const {
-        return kind != Kind::reduce_scatter_block && (kind != Kind::reduce || rank == root);
+        return kind != Kind::reduce_scatter_block && (kind != Kind::reduce || (rank == root && !flat));
     }
     /// Whether `to` gets what `from` gathered.
     FLX_HD bool gathers(int from, int to) const {
@@ -168,7 +168,7 @@ struct Job {
             case Kind::bcast:
                 return (from == root) == flat && to != root;
             case Kind::reduce:
-                return from != root && to == root;
+                return !flat && from != root && to == root;
             case Kind::reduce_scatter_block:
                 return false;
         }
@@ -260,7 +260,7 @@ FLX_HD void gather(Machine &machine, const Job &job, uint32_t block, uint32_t st
     } else if (piece.bytes != 0) {
         const uint64_t at = job.part_offset(part) + piece.offset;
         const uint64_t home = job.kind == Kind::reduce_scatter_block ? piece.offset : at;
-        const Targets targets{job.kind == Kind::reduce ? nullptr : job.out + home,
+        const Targets targets{job.kind == Kind::reduce && !job.flat ? nullptr : job.out + home,
                               job.direct ? job.outputs : job.windows, job.direct ? at : slot, peers};
         const char *slots = job.windows[job.rank] + job.layout.slot(Stage::scattered, count, block, 0);
         if (reduces(job.kind)) {

@@ -214,7 +214,9 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
         return plan;
     }
     plan.way = Way::tiles;
-    plan.flat = kind == Kind::bcast && outputs.direct && (ranks == 2 || bytes <= kMostFlat);
+    // Between two, no link carries more where the root adds, and nothing is sent back.
+    const bool added_by_root = kind == Kind::reduce && ranks == 2;
+    plan.flat = added_by_root || (kind == Kind::bcast && outputs.direct && (ranks == 2 || bytes <= kMostFlat));
     if (plan.flat)
         plan.part_bytes = round_up(bytes, kLine);
     const uint64_t most_blocks = std::min<uint64_t>(limits.blocks, kMaxBlocks);
@@ -222,7 +224,8 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
     const uint64_t share = round_up(divide_up(plan.part_bytes, blocks), kLine);
     // What goes straight from input to output needs no slots, and so no more than one tile a team. Otherwise tiles are
     // under way while others are reduced, and all teams have equally many.
-    const bool straight = outputs.direct && (kind == Kind::allgather || kind == Kind::alltoall || plan.flat);
+    const bool copies = kind == Kind::allgather || kind == Kind::alltoall || (kind == Kind::bcast && plan.flat);
+    const bool straight = outputs.direct && copies;
     // Two tiles were a quarter slower than one or three (H200, 4 GPUs).
     const bool at_once = reduces(kind) && ranks > 2 && share <= kManyBytes;
     const uint64_t target = std::min(at_once ? share : std::clamp(share / 4, kFewBytes, kManyBytes), layout.slot_bytes);

@@ -393,6 +393,25 @@ TEST(CudaPlan, WaysFollowSizeAndRegistration) {
         << "where the knob says so";
 }
 
+TEST(CudaPlan, TheRootOfAReduceOfTwoAdds) {
+    const Limits limits{1 << 20, 0, 128};
+    for (const int ranks : {2, 4}) {
+        const Plan plan = plan_of(Kind::reduce, 4 << 20, ranks, {}, window_for(256 << 20, ranks), limits);
+        EXPECT_EQ(plan.way, Way::tiles);
+        EXPECT_EQ(plan.flat, ranks == 2) << "among more, the root's link would carry all others' input";
+    }
+    Job job;
+    job.kind = Kind::reduce;
+    job.ranks = 2;
+    job.flat = true;
+    for (job.root = 0; job.root < 2; ++job.root) {
+        EXPECT_EQ(job.owner(0), job.root);
+        for (job.rank = 0; job.rank < 2; ++job.rank)
+            EXPECT_FALSE(job.collects()) << "nobody waits for results";
+        EXPECT_FALSE(job.gathers(1 - job.root, job.root)) << "nothing is sent back";
+    }
+}
+
 TEST(CudaPlan, MultiprocessorsAreSpared) {
     Limits limits{1 << 20, 0, kSpareBlocks};
     limits.spare = true;
