@@ -158,7 +158,7 @@ void SharedHeap::give_back(uint64_t offset, size_t bytes) {
 /// At a multiple of a huge page's size where it is as long.
 Status SharedHeap::map_piece(size_t bytes, uint64_t offset, void *&memory) const {
     const size_t alignment = bytes >= kHuge ? kHuge : page_bytes();
-    const size_t room = bytes + alignment - page_bytes();
+    const size_t room = bytes + alignment;
     void *reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved == MAP_FAILED)
         return fail(FLX_ERR_SYSTEM, "no room for {} bytes of memory: {}", bytes, std::strerror(errno));
