@@ -15,17 +15,21 @@ constexpr uint64_t divide_up(uint64_t number, uint64_t by) {
     return (number + by - 1) / by;
 }
 
-/// From where copy engines were ahead of kernels, on H200s. Among more than two ranks each copy to a peer waits for the
-/// one before, so vectors must be larger.
-uint64_t least_for_engines(Kind kind, uint64_t bytes, int ranks, Outputs outputs) {
+/// From where copy engines were ahead of kernels of up to `blocks` multiprocessors, on H200s: kernels that add as they
+/// go need many. Among more than two ranks each copy to a peer waits for the one before, so vectors must be larger.
+uint64_t least_for_engines(Kind kind, uint64_t bytes, int ranks, Outputs outputs, uint32_t blocks) {
     constexpr uint64_t kNever = UINT64_MAX;
     constexpr uint64_t kEven = 128;
+    constexpr uint32_t kFew = 32;
+    constexpr uint32_t kSome = 64;
     const bool two = ranks == 2;
     switch (kind) {
         case Kind::allgather:
         case Kind::alltoall:
             return (two ? 128 : 256) * kMiB;
         case Kind::allreduce:
+            if (two && blocks <= kSome)
+                return (blocks <= kFew ? 32 : 64) * kMiB;
             if (two)
                 return (outputs.in_place ? 256 : 128) * kMiB;
             if (bytes % (kEven * ranks) != 0 || (outputs.in_place && ranks > 4))
@@ -35,7 +39,7 @@ uint64_t least_for_engines(Kind kind, uint64_t bytes, int ranks, Outputs outputs
             return two ? 64 * kMiB : kNever;
         case Kind::reduce_scatter_block:
             if (two)
-                return 128 * kMiB;
+                return (blocks <= kSome ? 16 : 32) * kMiB;
             return outputs.direct && ranks <= 4 ? 128 * kMiB : kNever;
         case Kind::reduce:
             return kNever;
@@ -54,7 +58,8 @@ bool engines_serve(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const 
         return able && bytes >= limits.engine_bytes;
     const bool one_way = kind == Kind::bcast;
     const bool in_window = kind == Kind::reduce_scatter_block && !outputs.direct;
-    return able && bytes >= least_for_engines(kind, bytes, ranks, outputs) && (outputs.paged || one_way || in_window);
+    return able && bytes >= least_for_engines(kind, bytes, ranks, outputs, limits.blocks) &&
+           (outputs.paged || one_way || in_window);
 }
 
 /// Packets or lines, if they are for this: whether they are.

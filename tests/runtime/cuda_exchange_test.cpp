@@ -393,6 +393,29 @@ TEST(CudaPlan, WaysFollowSizeAndRegistration) {
         << "where the knob says so";
 }
 
+/// Kernels that add as they go need many multiprocessors to keep up with copy engines.
+TEST(CudaPlan, CopyEnginesServeReductionsOfTwoEarlierWhereBlocksAreFew) {
+    const Outputs registered{true, false, true};
+    const auto way = [&](Kind kind, uint64_t mib, uint32_t blocks, Outputs outputs) {
+        return plan_of(kind, mib << 20, 2, outputs, window_for(256 << 20, 2), {1 << 20, 0, blocks}).way;
+    };
+    struct Case {
+        Kind kind;
+        uint32_t blocks;
+        uint64_t least_mib;
+    };
+    for (const auto &[kind, blocks, least_mib] :
+         {Case{Kind::allreduce, 32, 32}, Case{Kind::allreduce, 64, 64}, Case{Kind::allreduce, 128, 128},
+          Case{Kind::reduce_scatter_block, 32, 16}, Case{Kind::reduce_scatter_block, 64, 16},
+          Case{Kind::reduce_scatter_block, 128, 32}}) {
+        EXPECT_EQ(way(kind, least_mib, blocks, registered), Way::engines)
+            << blocks << " blocks, " << least_mib << " MiB";
+        EXPECT_EQ(way(kind, least_mib / 2, blocks, registered), Way::tiles) << blocks << " blocks";
+    }
+    EXPECT_EQ(way(Kind::allreduce, 32, 32, {true, true, true}), Way::engines);
+    EXPECT_EQ(way(Kind::allreduce, 32, 32, {}), Way::tiles) << "peers may not write into this output";
+}
+
 TEST(CudaPlan, TheRootOfAReduceOfTwoAdds) {
     const Limits limits{1 << 20, 0, 128};
     for (const int ranks : {2, 4}) {
