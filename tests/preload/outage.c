@@ -1,5 +1,5 @@
-/// Sums one after another while outage_test.sh cuts every rail between the ranks: `outage FILE` goes on until the file is
-/// there, prints "begun" after the first one, and "right" if all were.
+/// Sums one after another while outage_test.sh cuts every rail between the ranks: `outage FILE` goes on until the file
+/// is there, prints "begun" after the first one, and "right" if all were.
 #include <mpi.h>
 #include <stdio.h>
 #include <unistd.h>
