@@ -103,7 +103,7 @@ Status Communicator::meet_again(const std::string &what) {
         return check_host(what);
     };
     int64_t broke_ns = 0;
-    const Status status = bootstrap_->meet([&]() -> Status {
+    Status status = bootstrap_->meet([&]() -> Status {
         process_->move_others(nullptr);
         if (why.ok()) {
             why = look();
