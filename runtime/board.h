@@ -16,6 +16,10 @@ namespace flx {
 /// In shared memory that was zero.
 class Board {
   public:
+    /// At most so much is written to another rank's memory without looking whether somebody gave up: who did has
+    /// returned, and the memory may be its program's again. What a rank is stopped in the middle of cannot be undone.
+    static constexpr size_t kUnasked = size_t{1} << 20;
+
     /// The first call of any rank counts; later ones do nothing.
     void write(const Status &why) {
         int empty = kEmpty;

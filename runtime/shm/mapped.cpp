@@ -29,7 +29,24 @@ void copy(void *to, const void *from, size_t bytes, bool stream) {
 
 Mapped::Mapped(int rank, int ranks) : rank_(rank), ranks_(ranks), sum_(kSum + kLine), sources_(ranks) {}
 
-void Mapped::run(const PeerCall &call, const std::vector<Buffers> &buffers) {
+/// What stands on the board, if something does.
+Status Mapped::look() const {
+    Status why;
+    if (board_ != nullptr)
+        board_->read(why);
+    return why;
+}
+
+/// To another rank.
+Status Mapped::give(std::byte *to, const std::byte *from, size_t bytes, bool stream) const {
+    for (size_t done = 0; done < bytes; done += Board::kUnasked) {
+        FLX_TRY(look());
+        copy(to + done, from + done, std::min(bytes - done, Board::kUnasked), stream);
+    }
+    return {};
+}
+
+Status Mapped::run(const PeerCall &call, const std::vector<Buffers> &buffers) {
     const size_t bytes = call.count * call.element;
     const bool stream = bytes >= past_bytes_;
     const Extent own = call.block(ranks_, rank_);
@@ -42,15 +59,13 @@ void Mapped::run(const PeerCall &call, const std::vector<Buffers> &buffers) {
     };
     switch (call.collective) {
         case Collective::allreduce:
-            reduce_to_all(call, buffers);
-            return;
+            return reduce_to_all(call, buffers);
         case Collective::reduce:
-            reduce_to_one(call, buffers, own.offset, own.count, buffers[call.root].out + offset, stream);
-            return;
+            return reduce_to_root(call, buffers, stream);
         case Collective::reduce_scatter_block:
         case Collective::reduce_scatter:
             reduce_to_one(call, buffers, own.offset, own.count, call.out, stream);
-            return;
+            return {};
         case Collective::allgather:
         case Collective::allgatherv:
             from_all([&](int rank) {
@@ -59,21 +74,21 @@ void Mapped::run(const PeerCall &call, const std::vector<Buffers> &buffers) {
                 if (to != buffers[rank].in)
                     copy(to, buffers[rank].in, block.count * call.element, stream);
             });
-            return;
+            return {};
         case Collective::alltoall:
             from_all([&](int rank) {
                 const size_t block = bytes / ranks_;
                 copy(call.out + rank * block, buffers[rank].in + rank_ * block, block, stream);
             });
-            return;
+            return {};
         case Collective::gather:
             if (std::byte *to = buffers[call.root].out + offset; to != call.in)
-                copy(to, call.in, part, stream);
-            return;
+                FLX_TRY(give(to, call.in, part, stream));
+            return {};
         case Collective::scatter:
             if (const std::byte *from = buffers[call.root].in + offset; from != call.out)
                 copy(call.out, from, part, stream);
-            return;
+            return {};
         case Collective::bcast: {
             const size_t read = (bytes - bytes / ranks_) / kLine * kLine;
             const std::byte *from = buffers[call.root].out;
@@ -81,11 +96,11 @@ void Mapped::run(const PeerCall &call, const std::vector<Buffers> &buffers) {
                 copy(call.out, from, read, stream);
             else
                 for (int step = 1; step < ranks_; ++step)
-                    copy(buffers[(rank_ + step) % ranks_].out + read, from + read, bytes - read, stream);
-            return;
+                    FLX_TRY(give(buffers[(rank_ + step) % ranks_].out + read, from + read, bytes - read, stream));
+            return {};
         }
         default:  // serves() says so
-            return;
+            return {};
     }
 }
 
@@ -96,14 +111,27 @@ void Mapped::reduce_to_one(const PeerCall &call, const std::vector<Buffers> &buf
     reduce_many(call.dtype, call.op, result, sources_.data(), ranks_, count, call.op == FLX_AVG ? ranks_ : 1, stream);
 }
 
+Status Mapped::reduce_to_root(const PeerCall &call, const std::vector<Buffers> &buffers, bool stream) {
+    const Extent own = call.block(ranks_, rank_);
+    const size_t most = std::max<size_t>(1, Board::kUnasked / call.element);
+    for (size_t done = 0; done < own.count; done += most) {
+        FLX_TRY(look());
+        const size_t first = own.offset + done;
+        reduce_to_one(call, buffers, first, std::min(most, own.count - done),
+                      buffers[call.root].out + first * call.element, stream);
+    }
+    return {};
+}
+
 /// Piece by piece, each read from all inputs before it is written to any output, which may be one of them.
-void Mapped::reduce_to_all(const PeerCall &call, const std::vector<Buffers> &buffers) {
+Status Mapped::reduce_to_all(const PeerCall &call, const std::vector<Buffers> &buffers) {
     const bool stream = call.count * call.element >= past_bytes_;
     const Extent region = call.block(ranks_, rank_);
     const size_t most = std::max<size_t>(1, kSum / call.element);
     sum_.resize(std::max(sum_.size(), call.element + kLine));  // of a type of the program's own
     std::byte *sum = sum_.data() + -reinterpret_cast<uintptr_t>(sum_.data()) % kLine;
     for (size_t done = 0; done < region.count; done += most) {
+        FLX_TRY(look());
         const size_t count = std::min(most, region.count - done);
         const size_t first = region.offset + done;
         const size_t offset = first * call.element;
@@ -114,6 +142,7 @@ void Mapped::reduce_to_all(const PeerCall &call, const std::vector<Buffers> &buf
         for (int step = 1; step < ranks_; ++step)
             copy(buffers[(rank_ + step) % ranks_].out + offset, sum, count * call.element, stream);
     }
+    return {};
 }
 
 }  // namespace flx::shm

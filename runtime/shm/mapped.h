@@ -10,8 +10,10 @@
 #include <cstddef>
 #include <vector>
 
+#include "board.h"
 #include "cache_share.h"
 #include "peer_call.h"
+#include "status.h"
 
 namespace flx::shm {
 
@@ -25,6 +27,8 @@ class Mapped {
     };
 
     Mapped(int rank, int ranks);
+    /// As PeerMemory::obey.
+    void obey(const Board *board) { board_ = board; }
     /// cache_share.h; between two operations.
     void share_cache(size_t share) { past_bytes_ = past_cache_from(share); }
 
@@ -32,16 +36,20 @@ class Mapped {
         return collective != algorithms::Collective::scan && collective != algorithms::Collective::exscan;
     }
     /// This rank's part. All ranks have come, with inputs ready; nothing may be touched until all have returned from
-    /// this. Not for a reduce_scatter(_block) or an alltoall in place.
-    void run(const PeerCall &call, const std::vector<Buffers> &buffers);
+    /// this. Not for a reduce_scatter(_block) or an alltoall in place. Fails only with what stands on the board.
+    Status run(const PeerCall &call, const std::vector<Buffers> &buffers);
 
   private:
-    void reduce_to_all(const PeerCall &call, const std::vector<Buffers> &buffers);
+    [[nodiscard]] Status look() const;
+    Status give(std::byte *to, const std::byte *from, size_t bytes, bool stream) const;
+    Status reduce_to_all(const PeerCall &call, const std::vector<Buffers> &buffers);
+    Status reduce_to_root(const PeerCall &call, const std::vector<Buffers> &buffers, bool stream);
     void reduce_to_one(const PeerCall &call, const std::vector<Buffers> &buffers, size_t first, size_t count,
                        std::byte *result, bool stream);
 
     int rank_;
     int ranks_;
+    const Board *board_ = nullptr;  ///< null: nobody gives up
     size_t past_bytes_ = past_cache_from(0);
     std::vector<std::byte> sum_;  ///< stays in the cache
     std::vector<const void *> sources_;

@@ -116,7 +116,7 @@ Status PeerMemory::write(int rank, uint64_t address, const void *from, size_t by
     for (size_t done = 0; done < bytes;) {
         if (Status why; board_ != nullptr && board_->read(why))
             return why;
-        const size_t piece = std::min(bytes - done, kPieceBytes);
+        const size_t piece = std::min(bytes - done, Board::kUnasked);
         const iovec local{const_cast<std::byte *>(static_cast<const std::byte *>(from)) + done, piece};
         const iovec remote{reinterpret_cast<void *>(address + done), piece};
         const ssize_t put = process_vm_writev(pids_[rank], &local, 1, &remote, 1, 0);
@@ -253,7 +253,7 @@ Status PeerMemory::run(Collective collective, const void *in, void *out, size_t 
     if (served)
         FLX_TRY(map_all(call, signature, fused, waiter, served));
     if (served) {
-        mapped_.run(call, buffers_);
+        FLX_TRY(mapped_.run(call, buffers_));
         ++mapped_calls_;
         return fused.barrier(signature, waiter);
     }

@@ -68,10 +68,11 @@ class PeerMemory {
     /// Operations that were carried out on mapped memory.
     [[nodiscard]] uint64_t mapped_calls() const { return mapped_calls_; }
 
-    /// From now on nothing is written to another rank once something stands on `board`: who gave up has returned, and
-    /// the memory may be its program's again. What a rank is stopped in the middle of, at most kPieceBytes, cannot be
-    /// undone.
-    void obey(const Board *board) { board_ = board; }
+    /// From now on at most Board::kUnasked is written to another rank once something stands on `board`.
+    void obey(const Board *board) {
+        board_ = board;
+        mapped_.obey(board);
+    }
 
     /// What a rank can count on of the last cache (cache_share.h).
     void share_cache(size_t share) { mapped_.share_cache(share); }
@@ -96,8 +97,6 @@ class PeerMemory {
         uint16_t mapped;    ///< all that others touch of it is in its heap
         uint32_t has_heap;  ///< something is, or was
     };
-    /// At most so much is written to another rank without looking whether it still waits.
-    static constexpr size_t kPieceBytes = size_t{1} << 20;
     using Call = PeerCall;
     struct Range {
         uintptr_t begin = 0, end = 0;

@@ -340,6 +340,41 @@ TEST_P(MappedRanks, OneBufferElsewhereAndNoneIsServed) {
     EXPECT_EQ(failed, 0);
 }
 
+/// A rank that was stopped for long goes on after the others gave up and took their buffers back.
+TEST(MappedTest, WritesNothingToRanksThatGaveUp) {
+    constexpr int kRanks = 2;
+    constexpr size_t kCount = 300'000;
+    Board board;
+    board.write(fail(FLX_ERR_PEER, "rank 1 has not answered"));
+    for (const Collective collective :
+         {Collective::allreduce, Collective::reduce, Collective::gather, Collective::bcast}) {
+        std::atomic<int> failed{0};
+        run_group(kRanks, [&](Bootstrap &bootstrap) {
+            Rank mine(bootstrap, failed);
+            mine.peers->obey(&board);
+            Waiter waiter(kYield, mine.watch);
+            std::byte *in = allocate(kCount), *out = allocate(kCount);
+            std::memset(in, 1, kCount);
+            std::memset(out, 77, kCount);
+            bool served = false;
+            const Status status = mine.peers->run(collective, in, out, kCount, FLX_UINT8, FLX_SUM, 0, 5, *mine.fused,
+                                                  waiter, served, {}, false);
+            failed += status.ok() ? 0 : 1;
+            const bool bcast = collective == Collective::bcast;
+            if (!bcast || mine.rank == 0) {
+                EXPECT_EQ(status.sentence(), "rank 1 has not answered") << name_of(collective);
+            }
+            ASSERT_TRUE(bootstrap.barrier().ok());
+            // What the peer would write: of a reduction its half, of a gather its block, of a bcast the root's share.
+            if ((mine.rank == 0) != bcast) {
+                EXPECT_EQ(out[kCount - 1], std::byte{77}) << name_of(collective);
+            }
+            ASSERT_TRUE(bootstrap.barrier().ok());
+            EXPECT_TRUE(heap().free(in).ok() && heap().free(out).ok());
+        });
+    }
+}
+
 /// No room for windows: all ranks learn of it in the same call, which is left to other ways, as are those after it.
 TEST(MappedTest, WithoutRoomForWindowsAllRanksDoWithout) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
