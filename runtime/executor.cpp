@@ -60,6 +60,7 @@ Executor::Executor(int rank, int size, uint32_t comm, std::vector<Link *> links,
       router_(router),
       held_(size),
       sides_(size),
+      owed_(size),
       lanes_(size * links_.size()),
       sources_(size),
       inbox_(inbox) {
@@ -173,13 +174,15 @@ void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, siz
         // A block is cut piece by piece, so that all links go through it from its beginning to its end: ranks that send
         // on what they receive, by vectors of their own, would else wait for the far ends of long slices.
         std::array<Slice, kMaxLinks> slices{};
-        PieceCutter cutter(vector);
+        // What a cell is too coarse for, the next blocks make up: shares of few cells would else be off for ever.
+        PieceCutter cutter(vector, owed_[step.peer]);
         for (uint32_t first = 0, piece = 0; first < cells; first += piece) {
             piece = cells - first < piece_cells + piece_cells / 2 ? cells - first : piece_cells;
             const int count = cutter.next(first, piece, slices);
             for (int s = 0; s < count; ++s)
                 add(slices[s]);
         }
+        owed_[step.peer] = cutter.owed();
     }
     state.cursors = static_cast<uint32_t>(cursors_.size()) - state.first_cursor;
     const uint32_t takers = router_.takers(step.peer, vector_bytes);
@@ -321,7 +324,7 @@ Status Executor::opened() {
 
 Status Executor::step(bool &any_moved) {
     bool moved = false;
-    if (as_planned_ && now_ns() - began_ns_ > kBriefNs)
+    if (as_planned_ && now_ns() - began_ns_ > kPlannedNs)
         as_planned_ = false;
     if (movable_ && !as_planned_)
         look_at_paces();

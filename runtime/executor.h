@@ -103,12 +103,11 @@ class Executor {
 
   private:
     /// Of an operation that should take less than this a link's acknowledgements, which come when processes have a
-    /// core, say less than what many operations before have shown.
+    /// core, say less than what many operations before have shown. It goes as the vectors say until it has taken
+    /// kPlannedNs: a link that has nothing more to do for a moment, since a shaper let its burst pass, would take what
+    /// it can only deliver later.
     static constexpr int64_t kBriefNs = 10'000'000;
-    /// And one that should take less than this goes as the vectors say until it has taken kBriefNs: a link that has
-    /// nothing more to do for a moment, since a shaper let its burst pass, would take what it can only deliver later.
-    /// In longer ones cells that move make up for what is not quite right in a vector.
-    static constexpr int64_t kPlannedNs = 6'000'000;
+    static constexpr int64_t kPlannedNs = 16'000'000;
 
     struct Cursor {  // what is left to send of one slice
         int link;
@@ -239,10 +238,11 @@ class Executor {
     std::vector<uint64_t> bits_;
     std::vector<std::vector<Held>> held_;  // by peer
     uint32_t held_count_ = 0;
-    int64_t stuck_since_ns_ = 0;  // nothing moved; 0: something did
-    bool stuck_ = false;          // for long: what is ready is sent whatever the paces say
-    std::vector<Side> sides_;     // by peer
-    std::vector<Lane> lanes_;     // by peer and link
+    int64_t stuck_since_ns_ = 0;           // nothing moved; 0: something did
+    bool stuck_ = false;                   // for long: what is ready is sent whatever the paces say
+    std::vector<Side> sides_;              // by peer
+    std::vector<PieceCutter::Owed> owed_;  // likewise, from one block to the next
+    std::vector<Lane> lanes_;              // by peer and link
     std::vector<const void *> sources_;
     KeptMemory scratch_memory_;
     std::byte *scratch_ = nullptr;

@@ -90,6 +90,14 @@ int cut(const PartitionVector &vector, uint32_t cells, std::span<Slice, kMaxLink
     return count;
 }
 
+PieceCutter::PieceCutter(const PartitionVector &vector, const Owed &owed) : vector_(vector), owed_(owed) {
+    for (int i = 0; i < kMaxLinks; ++i)
+        if (owed[i] != 0 && (i >= vector.links || vector.weight[i] == 0)) {
+            owed_ = {};
+            return;
+        }
+}
+
 int PieceCutter::next(uint32_t first, uint32_t cells, std::span<Slice, kMaxLinks> slices) {
     // Every link gets the whole cells that it is owed, and those that are left over go to the links that are owed most.
     // What is owed stays within (-1, 1) cells: it sums to 0 after each piece, and only links that are owed something

@@ -50,16 +50,23 @@ struct Slice {
 int cut(const PartitionVector &vector, uint32_t cells, std::span<Slice, kMaxLinks> slices);
 
 /// Cuts a long block piece by piece: what rounding kept from a link in one piece it gets in a later one, so that its
-/// slices of all pieces together are within one cell of its exact share, however short the pieces.
+/// slices of all pieces together are within one cell of its exact share, however short the pieces. What is owed in the
+/// end may be carried on to the next block, so that blocks of few cells keep shares on average.
 class PieceCutter {
   public:
+    /// By link, cells · kWhole; of links that have a share it sums to 0.
+    using Owed = std::array<int64_t, kMaxLinks>;
+
     explicit PieceCutter(const PartitionVector &vector) : vector_(vector) {}
+    /// `owed` is of a vector with the same links, or counts for nothing.
+    PieceCutter(const PartitionVector &vector, const Owed &owed);
     /// The next `cells` cells, which begin at `first`, as cut() does. No allocation.
     int next(uint32_t first, uint32_t cells, std::span<Slice, kMaxLinks> slices);
+    [[nodiscard]] const Owed &owed() const { return owed_; }
 
   private:
     const PartitionVector vector_;
-    std::array<int64_t, kMaxLinks> owed_{};  // cells · kWhole
+    Owed owed_{};
 };
 
 /// Parses `name:share,name:share` (the last `:` separates; shares ≥ 0, any scale, sum > 0) against `links`. Names not

@@ -99,6 +99,32 @@ TEST(Cut, TilesAndStaysWithinOneCell) {
     }
 }
 
+/// As operations follow each other: each by itself is too short for its shares.
+TEST(PieceCutter, KeepsSharesFromOneBlockToTheNext) {
+    const PartitionVector vector = make_partition(std::array{0.57, 0.29, 0.14});
+    PieceCutter::Owed owed{};
+    std::array<uint32_t, kMaxLinks> got{};
+    constexpr uint32_t kBlocks = 100;
+    constexpr uint32_t kCells = 3;
+    std::array<Slice, kMaxLinks> slices{};
+    for (uint32_t block = 0; block < kBlocks; ++block) {
+        PieceCutter cutter(vector, owed);
+        const int count = cutter.next(0, kCells, slices);
+        for (int i = 0; i < count; ++i)
+            got[slices[i].link] += slices[i].count;
+        owed = cutter.owed();
+    }
+    for (int i = 0; i < vector.links; ++i)
+        EXPECT_NEAR(got[i], vector.share(i) * kBlocks * kCells, 1) << i;
+    // A link that has no share any more gets nothing of what it is owed.
+    const PartitionVector without = make_partition(std::array{0.6, 0.4, 0.0});
+    for (uint32_t cells = 1; cells < 10; ++cells) {
+        PieceCutter cutter(without, owed);
+        const int count = cutter.next(0, cells, slices);
+        EXPECT_TRUE(std::none_of(slices.begin(), slices.begin() + count, [](const Slice &s) { return s.link == 2; }));
+    }
+}
+
 TEST(PieceCutter, TilesAndKeepsSharesOverAllPieces) {
     std::mt19937_64 random(3);
     for (int round = 0; round < 2000; ++round) {
