@@ -1,12 +1,14 @@
 /// \file brief_rates.h
 /// Rates of links from brief operations. One of them shows little: a link that is not full lets a burst pass, and
-/// acknowledgements come when processes have a core. But a link that works until the end in many of them has no burst
-/// left and shows its rate, and one that never does could carry more: it is taken to be faster, by quanta, until it
-/// shows. Plain arithmetic on what is observed; docs/controller.md.
+/// acknowledgements come when processes have a core. But where shares stay for a while, buckets run out or fill up, and
+/// then a link that is full works until the end of nearly every operation, and shows its rate, while one that is not is
+/// done long before, and could carry more: it is taken to be faster, by quanta, until it is full. Plain arithmetic on
+/// what is observed; docs/controller.md.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "partition.h"
 
@@ -15,18 +17,20 @@ namespace flx {
 class BriefRates {
   public:
     BriefRates() { forget(); }
-    /// Whether a link that was busy for so long in an operation in which the busiest one was for `most_ns` had nothing
-    /// to do in the end.
-    [[nodiscard]] static bool ended_early(uint64_t busy_ns, uint64_t most_ns) {
-        return static_cast<double>(busy_ns) < kWorked * static_cast<double>(most_ns);
+    /// Whether a link that was busy for so long in an operation had nothing to do in the end of it, or, if `end_ns` is
+    /// that, when the busiest link had.
+    [[nodiscard]] static bool ended_early(uint64_t busy_ns, uint64_t end_ns) {
+        return static_cast<double>(busy_ns) < kWorked * static_cast<double>(end_ns);
     }
-    /// What a link took in an operation, ns per byte.
-    void saw(int link, double cost, bool ended_early);
-    /// The operation took so long. True every few of them, if something was learnt: factor() says what.
-    bool ended(double time_ns);
-    /// By which what is believed of a link, ns per byte, is to be multiplied now.
-    [[nodiscard]] double factor(int link, double believed) const;
-    /// Whether that is because it never worked until the end.
+    /// What a link carried in an operation, what it took for it, ns per byte, and whether it ended before the
+    /// operation: where all do, it is the peers who make it long.
+    void saw(int link, uint64_t bytes, double cost, bool ended_early);
+    /// The operation took so long. True every few of them, if something was learnt: factor() says what. Shares are
+    /// others then, and it takes as long again until something can be learnt. `believed`: ns per byte of each link.
+    bool ended(double time_ns, std::span<const double> believed);
+    /// By which what was believed of a link is to be multiplied now.
+    [[nodiscard]] double factor(int link) const { return links_[link].factor; }
+    /// Whether that is because it was not full.
     [[nodiscard]] bool faster(int link) const { return links_[link].faster; }
     /// Links are others, or what is known of them.
     void forget();
@@ -35,15 +39,23 @@ class BriefRates {
     static constexpr double kWorked = 0.8;
     static constexpr int kMostCosts = 32;
     struct Seen {
-        int early = 0;        // operations in which it ended early
-        int worked = 0;       // and others; the first costs are of them
-        double quantum = 0;   // relative
-        double found = 0;     // what it costs, by the last operations; 0: nothing new
-        bool faster = false;  // it never worked until the end
+        int early = 0;       // operations in which it ended early
+        int worked = 0;      // and others; the first costs are of them
+        double quantum = 0;  // relative
+        double bytes = 0;    // since shares were last changed
+        double proven = 0;   // ns per byte that it did not exceed with all the rest of an operation; 0: not known
+        double factor = 1;
+        bool faster = false;  // it was not full, and another one was
         std::array<float, kMostCosts> costs{};
     };
+    void begin(bool settling);
+    void prove();
+    [[nodiscard]] static double found(Seen &link);
+
+    bool settling_ = false;  // buckets still run out or fill up
     int operations_ = 0;
     double time_ns_ = 0;
+    double all_ns_ = 0;  // since shares were last changed
     std::array<Seen, kMaxLinks> links_{};
 };
 

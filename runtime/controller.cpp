@@ -337,7 +337,6 @@ void Controller::refresh_all() {
 /// After any change of who may carry: finds stand-ins, rebuilds the list of links that are on, and all vectors.
 void Controller::members_changed() {
     offer_.link = -1;
-    brief_rates_.forget();
     if (forced_) {
         std::array<double, kMaxLinks> shares{};
         double sum = 0;
@@ -383,10 +382,19 @@ void Controller::members_changed() {
             link.standing = Standing::on;
         }
     }
+    const auto together = [&] {
+        uint32_t links = 0;
+        for (int k = 0; k < on_count_; ++k)
+            links |= 1U << on_links_[k];
+        return links;
+    };
+    const uint32_t before = together();
     on_count_ = 0;
     for (int k = 0; k < count_; ++k)
         if (on(by_latency_[k]))
             on_links_[on_count_++] = by_latency_[k];
+    if (together() != before)
+        brief_rates_.forget();
     for (ClassState &state : classes_)
         state.costs_known = 0;
     refresh_all();

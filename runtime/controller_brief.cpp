@@ -61,39 +61,49 @@ void Controller::steady(std::span<Lane> lanes) const {
 /// so much slower is believed anyway, and when it returns this is what it returns to.
 void Controller::make_sure(int slot) {
     const auto now_of = [&](int link) { return estimates_[slot][link].own ? estimates_[slot][link].cost : 0; };
-    double common = std::numeric_limits<double>::infinity();
+    double least = std::numeric_limits<double>::infinity();
     for (int i = 0; i < count_; ++i)
         if (links_[i].sure > 0 && now_of(i) > 0)
-            common = std::min(common, now_of(i) / links_[i].sure);
+            least = std::min(least, now_of(i) / links_[i].sure);
+    // All others together say by how much rates changed: one of them alone would pass its noise on, each time further.
+    uint32_t fell = 0;
+    double before = 0;
+    double after = 0;
     for (int i = 0; i < count_; ++i) {
-        LinkState &link = links_[i];
-        if (const double now = now_of(i); now > 0)
-            link.sure = link.sure > 0 && now > kFellFar * common * link.sure ? common * link.sure : now;
+        const LinkState &link = links_[i];
+        if (link.sure <= 0 || now_of(i) <= 0)
+            continue;
+        if (now_of(i) > kFellFar * least * link.sure) {
+            fell |= 1U << i;
+        } else {
+            before += 1 / link.sure;
+            after += 1 / now_of(i);
+        }
+    }
+    for (int i = 0; i < count_; ++i) {
+        if ((fell >> i & 1) != 0)
+            links_[i].sure *= before / after;
+        else if (now_of(i) > 0)
+            links_[i].sure = now_of(i);
     }
 }
 
 /// Learns sure rates from many brief operations. True if vectors may have changed.
 bool Controller::learn_brief(std::span<const LinkSample> samples, uint64_t time_ns, double delay) {
-    uint64_t busiest = 0;
-    int carried = 0;
-    for (const LinkSample &sample : samples) {
-        busiest = std::max(busiest, sample.busy_ns);
-        carried += sample.bytes != 0 ? 1 : 0;
-    }
-    if (carried < 2)
+    if (std::ranges::count_if(samples, [](const LinkSample &sample) { return sample.bytes != 0; }) < 2)
         return false;
     for (size_t i = 0; i < samples.size(); ++i)
         if (links_[i].sure > 0 && shows_rate(samples[i], links_[i].latency))
-            brief_rates_.saw(static_cast<int>(i), cost_of(samples[i], links_[i].latency) / delay,
-                             BriefRates::ended_early(samples[i].busy_ns, busiest));
-    if (!brief_rates_.ended(static_cast<double>(time_ns)))
+            brief_rates_.saw(static_cast<int>(i), samples[i].bytes, cost_of(samples[i], links_[i].latency) / delay,
+                             BriefRates::ended_early(samples[i].busy_ns, time_ns));
+    std::array<double, kMaxLinks> sure{};
+    for (int i = 0; i < count_; ++i)
+        sure[i] = links_[i].sure;
+    if (!brief_rates_.ended(static_cast<double>(time_ns), std::span(sure).first(static_cast<size_t>(count_))))
         return false;
     for (int i = 0; i < count_; ++i) {
-        double &sure = links_[i].sure;
-        if (sure <= 0)
-            continue;
-        const double factor = brief_rates_.factor(i, sure);
-        sure *= factor;
+        const double factor = brief_rates_.factor(i);
+        links_[i].sure *= factor;
         // What is not measured moves along, or it would seem to be slower than it is sure to be.
         if (brief_rates_.faster(i))
             for (auto &estimates : estimates_)

@@ -26,14 +26,14 @@ constexpr size_t kLeastMove = 8 * 1024;
 
 }  // namespace
 
-/// Whether links that deliver as they did before need less than kPlannedNs. Not where some only take what others leave.
+/// Whether links that deliver as they did before need less than kBriefNs. Not where some only take what others leave.
 bool Executor::all_brief() const {
     return std::ranges::all_of(*peers_, [this](int peer) {
         const Side &side = sides_[peer];
         for (uint32_t mask = side.sharing; mask != 0; mask &= mask - 1)
             if (lane(peer, std::countr_zero(mask)).believed <= 0)
                 return false;
-        return static_cast<double>(side.bytes) <= side.believed * static_cast<double>(kPlannedNs);
+        return static_cast<double>(side.bytes) <= side.believed * static_cast<double>(kBriefNs);
     });
 }
 

@@ -119,6 +119,12 @@ struct Shaped {
         return samples;
     }
 
+    /// Buckets fill.
+    void idle(double ns) {
+        for (Rail &rail : rails)
+            rail.tokens = std::min(rail.tokens + rail.rate * ns, rail.rate * bucket_ns);
+    }
+
     void step(Controller &controller, size_t bytes) {
         const PartitionVector used = controller.vector(bytes, 0);
         const auto samples = run(used, bytes);
@@ -367,6 +373,48 @@ TEST(Shaped, BriefOperationsFindOutAProbeThatWasALittleWrong) {
                 EXPECT_LT(errors_over(400, kMiB, controller, shaped).mean, 0.02)
                     << "rail " << rail << " believed to have " << wrong << " of its rate, turns of " << turn << " ms";
             }
+}
+
+/// Two hosts that send to each other at once, as in an allreduce: the operation ends when both have, and what one has
+/// delivered on a rail is acknowledged behind what the other still sends there.
+double throughput_of_two(std::array<Shaped, 2> &hosts, std::array<Controller, 2> &controllers, size_t bytes,
+                         int operations) {
+    double time = 0;
+    for (int op = 0; op < operations; ++op) {
+        std::array<std::vector<LinkSample>, 2> samples;
+        double elapsed = 0;
+        for (size_t host = 0; host < 2; ++host) {
+            samples[host] = hosts[host].run(controllers[host].vector(bytes, 0), bytes);
+            elapsed = std::max(elapsed, hosts[host].elapsed_ns);
+        }
+        for (size_t host = 0; host < 2; ++host) {
+            hosts[host].idle(elapsed - hosts[host].elapsed_ns);
+            std::vector<LinkSample> seen = samples[host];
+            for (size_t i = 0; i < seen.size(); ++i)
+                seen[i].busy_ns = std::max(seen[i].busy_ns, samples[1 - host][i].busy_ns);
+            controllers[host].observe(bytes, 0, seen, static_cast<uint64_t>(elapsed));
+        }
+        time += elapsed;
+    }
+    return static_cast<double>(bytes) * operations / time / hosts[0].sum();
+}
+
+/// Each believes something else of a rail, and the one that gives it less sees it as slow as the other makes it.
+TEST(Shaped, HostsThatBelieveOtherRatesDoNotDriftApart) {
+    for (size_t rail = 0; rail < 3; ++rail)
+        for (const double wrong : {0.85, 1.2}) {
+            std::array<Shaped, 2> hosts{Shaped({800, 400, 200}), Shaped({800, 400, 200})};
+            hosts[1].random.seed(12);
+            std::vector<LinkEstimate> probed = hosts[0].probed();
+            probed[rail].together_bytes_per_ns = probed[rail].bytes_per_ns *= wrong;
+            std::array<Controller, 2> controllers{Controller(probed, between_hosts()),
+                                                  Controller(hosts[1].probed(), between_hosts())};
+            for (Shaped &host : hosts)
+                host.noise = 0.02;
+            throughput_of_two(hosts, controllers, kMiB, 200);
+            EXPECT_GT(throughput_of_two(hosts, controllers, kMiB, 1000), 0.95)
+                << "rail " << rail << " believed to have " << wrong << " of its rate by one of the hosts";
+        }
 }
 
 TEST(Starved, ARailThatSlowsMeanwhileIsFollowed) {
