@@ -121,11 +121,24 @@ Status DeviceGroup::allocate(const Config &config) {
 }
 
 /// A kernel that is loaded at its first launch waits for those that run, which may wait for this very rank.
-Status DeviceGroup::load_kernels() const {
+Status DeviceGroup::load_kernels() {
     const auto load = [](const void *kernel) -> Status {
         cudaFuncAttributes attributes{};
         if (kernel != nullptr)
             FLX_TRY_CUDA(cudaFuncGetAttributes(&attributes, kernel));
+        return {};
+    };
+    limits_.bulk = true;
+    const auto load_bulk = [this](const void *kernel) -> Status {
+        constexpr int kHopper = 90;
+        cudaFuncAttributes attributes{};
+        if (kernel == nullptr)
+            return {};
+        FLX_TRY_CUDA(cudaFuncGetAttributes(&attributes, kernel));
+        limits_.bulk = limits_.bulk && attributes.ptxVersion >= kHopper && attributes.binaryVersion >= kHopper;
+        if (limits_.bulk)
+            FLX_TRY_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              static_cast<int>(bulk_launch().shared_bytes)));
         return {};
     };
     std::vector<Kernels> all{move_kernels()};
@@ -138,6 +151,7 @@ Status DeviceGroup::load_kernels() const {
         FLX_TRY(load(kernels.packets));
         FLX_TRY(load(kernels.lines));
         FLX_TRY(load(kernels.local));
+        FLX_TRY(load_bulk(kernels.bulk));
     }
     FLX_TRY(load(relay_kernel()));
     FLX_TRY(load(chain_kernel()));
@@ -158,6 +172,8 @@ Status DeviceGroup::agree_on(const Config &config) {
         if (all[rank] != all[0])
             return fail(FLX_ERR_CONFIG, "rank 0 has {}, rank {} has {}; these knobs must be equal on all ranks", all[0],
                         rank, all[rank]);
+    FLX_TRY(bootstrap_.allgather_text(limits_.bulk ? "bulk" : "", all));
+    limits_.bulk = std::find(all.begin(), all.end(), "") == all.end();
     if (layout_.slot_bytes == 0 || layout_.line_bytes == 0 || layout_.packet_bytes == 0)
         return fail(FLX_ERR_CONFIG, "FLX_CUDA_STAGING is {} bytes; {} ranks need at least {}",
                     config.size("FLX_CUDA_STAGING"), ranks_, WindowLayout::kHead + layout_.places() * 2048);
@@ -279,9 +295,10 @@ Job DeviceGroup::job_for(const Call &call, const Plan &plan, const std::optional
 }
 
 Status DeviceGroup::launch(const void *kernel, uint32_t blocks, uint32_t threads, const void *argument,
-                           CUstream_st *stream) const {
+                           CUstream_st *stream, uint32_t shared_bytes) const {
     void *arguments[] = {const_cast<void *>(argument)};
-    return check(cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), arguments, 0, stream), "a kernel's launch");
+    return check(cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), arguments, shared_bytes, stream),
+                 "a kernel's launch");
 }
 
 Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> shown) {
@@ -318,6 +335,8 @@ Status DeviceGroup::carry_out(const Call &call, const Plan &plan, const Job &job
             return launch(relay_kernel(), plan.blocks, plan.threads, &job, stream);
         case Way::tiles:
             return launch(kernels.exchange, plan.blocks, plan.threads, &job, stream);
+        case Way::bulk:
+            return launch(kernels.bulk, plan.blocks, bulk_launch().threads, &job, stream, bulk_launch().shared_bytes);
         case Way::chain:
             return launch(chain_kernel(), plan.blocks, plan.threads, &job, stream);
         case Way::engines:
@@ -447,11 +466,15 @@ std::vector<std::string> DeviceGroup::report() const {
         fmt::format("device {}: {}, {} multiprocessors", device_, properties.name, properties.multiProcessorCount),
         fmt::format("window of {:.1f} MiB and mailbox of {:.1f} MiB for peers to write into; {} regions registered",
                     layout_.bytes() / 1048576.0, mailbox_layout_.bytes() / 1048576.0, regions_.size()),
-        fmt::format("packets and lines up to {} B to all peers, tiles above ({} blocks at most), copy engines from {} "
-                    "(registered outputs whose allocations are whole pages of 2 MiB)",
-                    limits_.line_bytes, limits_.blocks,
-                    limits_.engine_bytes == 0 ? "where they were measured to be faster"
-                                              : fmt::format("{} B", limits_.engine_bytes)),
+        fmt::format(
+            "packets and lines up to {} B to all peers, tiles above ({} blocks at most{}), copy engines from {} "
+            "(registered outputs whose allocations are whole pages of 2 MiB)",
+            limits_.line_bytes, limits_.blocks,
+            ranks_ != 2 || limits_.spare ? ""
+            : limits_.bulk               ? "; reductions by bulk copies"
+                                         : "; no bulk copies: not all GPUs, or kernels, are of 9.0 or later",
+            limits_.engine_bytes == 0 ? "where they were measured to be faster"
+                                      : fmt::format("{} B", limits_.engine_bytes)),
         limits_.spare
             ? fmt::format(
                   "multiprocessors are spared: none where nothing is added (copy engines, and streams that wait "

@@ -83,13 +83,13 @@ class DeviceGroup final : public Group {
     template <class AnyMail>
     Status post_as(const void *kernel, std::span<const Message> messages, CUstream_st *stream);
     Status agree_on(const Config &config);
-    Status load_kernels() const;
+    Status load_kernels();
     [[nodiscard]] const SharedMemory *region_of(const Call &call) const;
     Status outputs_of(const Call &call, std::span<const Showing> shown, std::optional<PeerOutputs> &outputs) const;
     [[nodiscard]] Plan plan(const Call &call, const std::optional<PeerOutputs> &outputs) const;
     [[nodiscard]] Job job_for(const Call &call, const Plan &plan, const std::optional<PeerOutputs> &outputs) const;
-    Status launch(const void *kernel, uint32_t blocks, uint32_t threads, const void *argument,
-                  CUstream_st *stream) const;
+    Status launch(const void *kernel, uint32_t blocks, uint32_t threads, const void *argument, CUstream_st *stream,
+                  uint32_t shared_bytes = 0) const;
     Status carry_out(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
     void count(const Call &call, const Plan &plan, const Cut &cut);
 

@@ -2,6 +2,7 @@
 /// From a type and a reduction at run time to kernels.
 #pragma once
 
+#include "bulk.cuh"
 #include "lines.cuh"
 #include "packets.cuh"
 #include "pipeline.cuh"
@@ -12,7 +13,8 @@ template <typename T, typename Op>
 Kernels kernels_for() {
     return {reinterpret_cast<const void *>(&exchange_kernel<T, Op>),
             reinterpret_cast<const void *>(&packets_kernel<T, Op>),
-            reinterpret_cast<const void *>(&lines_kernel<T, Op>), reinterpret_cast<const void *>(&local_kernel<T, Op>)};
+            reinterpret_cast<const void *>(&lines_kernel<T, Op>), reinterpret_cast<const void *>(&local_kernel<T, Op>),
+            reinterpret_cast<const void *>(&bulk_kernel<T, Op>)};
 }
 
 template <typename T>

@@ -17,6 +17,7 @@ struct Kernels {
     const void *lines = nullptr;     ///< lines that carry their own flags (lines.cuh); takes a Job
     const void *local =
         nullptr;  ///< what goes beside copy engines: reduces what they brought, or copies `own`; takes a LocalReduce
+    const void *bulk = nullptr;  ///< tiles between two ranks by bulk copies (bulk.cuh); takes a Job
 };
 
 /// `FLX_AVG` adds. Each of them is one file, since they take the compiler long.
@@ -46,6 +47,13 @@ inline Kernels kernels_of(flx_dtype_t dtype, flx_op_t op) {
             return integer_kernels(dtype, op);
     }
 }
+
+/// Of Kernels::bulk.
+struct BulkLaunch {
+    uint32_t threads;
+    uint32_t shared_bytes;
+};
+BulkLaunch bulk_launch();
 
 /// Those that only move bytes.
 Kernels move_kernels();

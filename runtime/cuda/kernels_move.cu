@@ -1,3 +1,4 @@
+#include "bulk.cuh"
 #include "chain.h"
 #include "kernels.h"
 #include "lines.cuh"
@@ -60,7 +61,12 @@ __global__ void __launch_bounds__(kThreads, 2) chain(const __grid_constant__ Job
 Kernels move_kernels() {
     return {reinterpret_cast<const void *>(&exchange_kernel<uint8_t, Keep>),
             reinterpret_cast<const void *>(&packets_kernel<uint8_t, Keep>),
-            reinterpret_cast<const void *>(&lines_kernel<uint8_t, Keep>), reinterpret_cast<const void *>(&local_copy)};
+            reinterpret_cast<const void *>(&lines_kernel<uint8_t, Keep>), reinterpret_cast<const void *>(&local_copy),
+            nullptr};
+}
+
+BulkLaunch bulk_launch() {
+    return {kBulkThreads, kBulkShared};
 }
 
 const void *relay_kernel() {

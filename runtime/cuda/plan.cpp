@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "bulk.h"
+
 namespace flx::cuda {
 namespace {
 
@@ -135,6 +137,20 @@ void plan_chain(uint64_t bytes, const Limits &limits, Plan &plan) {
     plan.blocks = static_cast<uint32_t>(std::min(teams, divide_up(plan.part_bytes, plan.tile_bytes)));
 }
 
+/// Multiprocessors are spared by kernels that leave shared memory to the program's.
+bool bulk_serves(Kind kind, int ranks, const WindowLayout &layout, const Limits &limits) {
+    return limits.bulk && !limits.spare && reduces(kind) && ranks == 2 && bulk_slots(layout) != 0;
+}
+
+void plan_bulk(Kind kind, uint64_t bytes, const Limits &limits, Plan &plan) {
+    plan.way = Way::bulk;
+    plan.flat = kind == Kind::reduce;
+    plan.part_bytes = kind == Kind::reduce_scatter_block ? bytes / 2 : bytes;
+    plan.tile_bytes = kBulkTile;
+    plan.blocks = static_cast<uint32_t>(
+        std::min<uint64_t>({limits.blocks, kMostBulkBlocks, divide_up(plan.part_bytes, plan.tile_bytes)}));
+}
+
 }  // namespace
 
 std::string_view name_of(Way way) {
@@ -147,6 +163,8 @@ std::string_view name_of(Way way) {
             return "relay";
         case Way::tiles:
             return "tiles";
+        case Way::bulk:
+            return "bulk";
         case Way::chain:
             return "chain";
         case Way::engines:
@@ -216,6 +234,10 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
     if (engines_serve(kind, bytes, ranks, outputs, limits)) {
         plan.way = Way::engines;
         plan.blocks = limits.blocks;
+        return plan;
+    }
+    if (bulk_serves(kind, ranks, layout, limits)) {
+        plan_bulk(kind, bytes, limits, plan);
         return plan;
     }
     plan.way = Way::tiles;

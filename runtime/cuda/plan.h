@@ -22,6 +22,7 @@ enum class Way : uint8_t {
     lines,    ///< the same in lines that carry a flag each (lines.cuh)
     relay,    ///< a bcast in such lines, which others pass on (relay.cuh)
     tiles,    ///< one kernel, teams of blocks and tiles (exchange.h)
+    bulk,     ///< a reduction between two: the same by bulk copies, and nothing is sent back (bulk.h)
     chain,    ///< a bcast in tiles from rank to rank (chain.h)
     engines   ///< copy engines move the data, kernels of one warp set and await flags
 };
@@ -35,6 +36,7 @@ struct Limits {
     uint32_t blocks = 32;              ///< of the largest kernel
     uint64_t chain_bytes = 256 << 20;  ///< least bcast that goes from rank to rank
     bool spare = false;                ///< no kernel where nothing is added, else none of more than `blocks`
+    bool bulk = false;                 ///< GPUs have bulk copies
 };
 
 /// What peers may do with the outputs of all ranks.

@@ -597,6 +597,8 @@ int run(const std::vector<std::string> &given) {
     for (const Setting &setting :
          {Setting{"defaults", "256K", "64M", false, true}, Setting{"tiles", "0", "64M", false, true},
           Setting{"tiles, registered", "0", "64M", true, false},
+          Setting{"slots of few blocks, used again", "0", "64M", false, true, "", "64M", true, "256M", "2"},
+          Setting{"tiles in small windows", "0", "64M", true, true, "", "64M", false, "16M"},
           Setting{"copy engines, registered", "0", "64K", true, false, "", "64M", true},
           Setting{"copy engines and windows that are used again", "0", "64K", true, false, "", "64M", true, "8M"},
           Setting{"lines for all that fit", "64M", "64M", true, false},

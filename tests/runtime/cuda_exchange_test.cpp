@@ -2,12 +2,14 @@
 /// rank, with the very code of the kernels.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
 #include <thread>
 #include <vector>
 
+#include "cuda/bulk.h"
 #include "cuda/chain.h"
 #include "cuda/exchange.h"
 #include "cuda/plan.h"
@@ -94,8 +96,44 @@ class HostTeam {
     const std::atomic<bool> &abort_;
 };
 
+/// As the warps of bulk.cuh: one sends, another one takes. What is taken out of a slot is not added before this rank
+/// has read what it sends from there, as that may be where the result goes.
+void run_bulk(HostTeam &team, const Job &job, uint32_t block) {
+    const uint32_t before = team.count(block);
+    const BulkTeam bulk(job, block, before);
+    std::atomic<uint32_t> read{0};
+    std::thread sender([&] {
+        for (uint32_t step = 0; step < bulk.sends(); ++step) {
+            const Piece piece = bulk.piece(step);
+            const std::vector<char> tile(bulk.sent() + piece.offset, bulk.sent() + piece.offset + piece.bytes);
+            read.store(step + 1, std::memory_order_release);
+            ASSERT_TRUE(team.wait_for(bulk.peer(), Stage::gathered, block, bulk.credit(step)));
+            team.copy(tile.data(), Targets{nullptr, job.windows, bulk.slot(step), 1U << bulk.peer()}, piece.bytes);
+            team.signal_to(bulk.peer(), Stage::scattered, block, bulk.done(step));
+        }
+        if (bulk.sends() == 0)
+            team.signal_to(bulk.peer(), Stage::scattered, block, bulk.end());
+    });
+    for (uint32_t step = 0; step < bulk.takes(); ++step) {
+        const Piece piece = bulk.piece(step);
+        ASSERT_TRUE(team.wait_for(bulk.peer(), Stage::scattered, block, bulk.number(step)));
+        const char *slot = job.windows[job.rank] + bulk.slot(step);
+        const std::vector<char> tile(slot, slot + piece.bytes);
+        team.signal_to(bulk.peer(), Stage::gathered, block, bulk.done(step));
+        while (bulk.sends() != 0 && read.load(std::memory_order_acquire) <= step)
+            std::this_thread::yield();
+        team.reduce(Sources{bulk.own() + piece.offset, tile.data(), 0, job.rank, job.ranks},
+                    Targets{bulk.out() + piece.offset, nullptr, 0, 0}, piece.bytes, job.divisor);
+    }
+    if (bulk.takes() == 0)
+        team.signal_to(bulk.peer(), Stage::gathered, block, bulk.end());
+    ASSERT_TRUE(team.wait_for(bulk.peer(), Stage::scattered, block, bulk.end()));
+    sender.join();
+    team.set_count(block, bulk.end());
+}
+
 struct Ranks {
-    explicit Ranks(int ranks) : layout(window_for(16 << 20, ranks)) {
+    explicit Ranks(int ranks, uint64_t budget = 16 << 20) : layout(window_for(budget, ranks)) {
         for (int rank = 0; rank < ranks; ++rank)
             windows.emplace_back(layout.bytes() + 64);
     }
@@ -112,6 +150,7 @@ struct Case {
     bool direct = false;
     bool in_place = false;
     int root = 0;
+    bool bulk = false;
 };
 
 uint64_t input_bytes(const Case &test, int ranks) {
@@ -152,8 +191,8 @@ std::vector<char> expected(const Case &test, int rank, int ranks, int turn) {
 }
 
 /// Runs operations one after the other, every rank at its own pace, as streams do.
-void run(int ranks, const std::vector<Case> &cases, const Limits &limits, uint64_t tile) {
-    Ranks memory(ranks);
+void run(int ranks, const std::vector<Case> &cases, Limits limits, uint64_t tile, uint64_t budget = 16 << 20) {
+    Ranks memory(ranks, budget);
     std::atomic<bool> abort{false};
     std::vector<std::vector<std::vector<char>>> outputs(cases.size());
     for (size_t c = 0; c < cases.size(); ++c)
@@ -168,9 +207,12 @@ void run(int ranks, const std::vector<Case> &cases, const Limits &limits, uint64
         threads.emplace_back([&, rank] {
             for (size_t c = 0; c < cases.size(); ++c) {
                 const Case &test = cases[c];
-                Plan plan = plan_of(test.kind, test.bytes, ranks, {test.direct, true}, memory.layout, limits);
-                ASSERT_TRUE(plan.way == Way::tiles || plan.way == Way::chain);
-                if (tile != 0)
+                Limits here = limits;
+                here.bulk = test.bulk;
+                Plan plan = plan_of(test.kind, test.bytes, ranks, {test.direct, true}, memory.layout, here);
+                ASSERT_TRUE(plan.way == Way::bulk ||
+                            (!test.bulk && (plan.way == Way::tiles || plan.way == Way::chain)));
+                if (tile != 0 && !test.bulk)
                     plan.tile_bytes = std::min(tile, plan.tile_bytes);
                 Job job;
                 job.kind = test.kind;
@@ -199,7 +241,9 @@ void run(int ranks, const std::vector<Case> &cases, const Limits &limits, uint64
                 for (uint32_t block = 0; block < job.blocks; ++block)
                     teams.emplace_back([&job, &abort, &plan, block] {
                         HostTeam team(job, abort);
-                        if (plan.way == Way::chain)
+                        if (plan.way == Way::bulk)
+                            run_bulk(team, job, block);
+                        else if (plan.way == Way::chain)
                             run_chain(team, job, block);
                         else
                             run_exchange(team, job, block);
@@ -263,6 +307,58 @@ TEST(CudaExchange, ALargeBroadcastGoesFromRankToRankBetweenOthers) {
             cases.push_back({Kind::allgather, uint64_t{5'000} * ranks, root % 2 == 0});
         }
         run(ranks, cases, {0, UINT64_MAX, 2, large}, 64 << 10);
+    }
+}
+
+/// They count in the same words and use the same slots as tiles do.
+TEST(CudaExchange, ReductionsOfTwoByBulkCopiesAreExactBetweenOthers) {
+    std::vector<Case> cases;
+    for (const uint64_t bytes : {uint64_t{6}, uint64_t{2} * kBulkTile, uint64_t{700'002}}) {
+        for (const bool bulk : {true, true, false, true, false}) {
+            const bool in_place = cases.size() % 2 == 0;
+            cases.push_back({Kind::allreduce, bytes, false, in_place, 0, bulk});
+            cases.push_back({Kind::reduce_scatter_block, bytes, false, !in_place, 0, bulk});
+            for (const int root : {0, 1})
+                cases.push_back({Kind::reduce, bytes, false, in_place, root, bulk});
+            cases.push_back({Kind::allgather, bytes, in_place});
+        }
+    }
+    for (const uint32_t blocks : {1U, 3U}) {
+        run(2, cases, {0, UINT64_MAX, blocks}, 0, 64 << 20);
+        std::reverse(cases.begin(), cases.end());
+        run(2, cases, {0, UINT64_MAX, blocks}, 2048, 32 << 20);
+    }
+}
+
+TEST(CudaExchange, SlotsOfBulkCopiesAreTheTeamsOwn) {
+    for (const uint64_t budget : {uint64_t{32} << 20, uint64_t{64} << 20, uint64_t{256} << 20}) {
+        Job job;
+        job.kind = Kind::reduce;
+        job.ranks = 2;
+        job.layout = window_for(budget, 2);
+        job.bytes = job.part_bytes = uint64_t{1} << 30;
+        job.tile_bytes = kBulkTile;
+        job.blocks = kMaxBlocks;
+        const uint32_t slots = bulk_slots(job.layout);
+        ASSERT_GE(slots, kLeastBulkSlots);
+        for (const uint32_t block : {0U, 77U, kMaxBlocks - 1}) {
+            std::vector<uint64_t> places;
+            const BulkTeam bulk(job, block, 0xfffffff8);  // numbers wrap around meanwhile
+            for (uint32_t step = 0; step < slots; ++step) {
+                places.push_back(bulk.slot(step));
+                EXPECT_EQ(bulk.slot(step), bulk.slot(step + slots));
+                bool fits = false;
+                for (const uint32_t place : {0U, 1U}) {
+                    const uint64_t from = job.layout.slot(Stage::scattered, place, block, 0);
+                    fits = fits || (places.back() >= from &&
+                                    places.back() + kBulkSlot <= from + job.layout.ranks * job.layout.slot_bytes);
+                }
+                EXPECT_TRUE(fits) << "slot " << step << " of " << slots;
+            }
+            std::sort(places.begin(), places.end());
+            for (uint32_t i = 1; i < slots; ++i)
+                EXPECT_GE(places[i], places[i - 1] + kBulkSlot);
+        }
     }
 }
 
@@ -414,6 +510,29 @@ TEST(CudaPlan, CopyEnginesServeReductionsOfTwoEarlierWhereBlocksAreFew) {
     }
     EXPECT_EQ(way(Kind::allreduce, 32, 32, {true, true, true}), Way::engines);
     EXPECT_EQ(way(Kind::allreduce, 32, 32, {}), Way::tiles) << "peers may not write into this output";
+}
+
+TEST(CudaPlan, ReductionsOfTwoGoByBulkCopiesWhereGpusHaveThem) {
+    Limits limits{1 << 20, 0, 32};
+    const auto plan = [&](Kind kind, uint64_t bytes, int ranks = 2, uint64_t budget = 256 << 20) {
+        return plan_of(kind, bytes, ranks, {}, window_for(budget, ranks), limits);
+    };
+    EXPECT_EQ(plan(Kind::allreduce, 8 << 20).way, Way::tiles);
+    limits.bulk = true;
+    for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block, Kind::reduce}) {
+        EXPECT_EQ(plan(kind, 8 << 20).way, Way::bulk) << name_of(kind);
+        EXPECT_EQ(plan(kind, 8 << 20).blocks, 32U) << name_of(kind);
+        EXPECT_EQ(plan(kind, 8 << 20, 4).way, Way::tiles) << name_of(kind);
+        EXPECT_EQ(plan(kind, 8 << 20, 2, 16 << 20).way, Way::tiles) << "too few slots";
+    }
+    EXPECT_EQ(plan(Kind::allreduce, 1 << 20).way, Way::lines);
+    EXPECT_EQ(plan(Kind::allgather, 8 << 20).way, Way::tiles) << "nothing is added";
+    EXPECT_EQ(plan(Kind::allreduce, 8 << 20).part_bytes, 8U << 20) << "both add the whole vector";
+    EXPECT_EQ(plan(Kind::reduce_scatter_block, 8 << 20).part_bytes, 4U << 20);
+    limits.line_bytes = 0;
+    EXPECT_EQ(plan(Kind::allreduce, kBulkTile + 1).blocks, 2U) << "no team without work";
+    limits.spare = true;
+    EXPECT_EQ(plan(Kind::allreduce, 8 << 20).way, Way::tiles) << "the program's kernels need shared memory";
 }
 
 TEST(CudaPlan, TheRootOfAReduceOfTwoAdds) {
