@@ -95,6 +95,7 @@ Status DeviceGroup::allocate(const Config &config) {
     limits_.line_bytes = config.size("FLX_CUDA_SMALL");
     limits_.engine_bytes = config.size("FLX_CUDA_ENGINES");
     limits_.blocks = static_cast<uint32_t>(config.integer("FLX_CUDA_BLOCKS"));
+    limits_.bulk = config.text("FLX_CUDA_BULK") == "on";
     limits_.spare = limits_.blocks == 0;
     if (limits_.spare)
         limits_.blocks = kSpareBlocks;
@@ -128,14 +129,13 @@ Status DeviceGroup::load_kernels() {
             FLX_TRY_CUDA(cudaFuncGetAttributes(&attributes, kernel));
         return {};
     };
-    limits_.bulk = true;
     const auto load_bulk = [this](const void *kernel) -> Status {
         constexpr int kHopper = 90;
         cudaFuncAttributes attributes{};
-        if (kernel == nullptr)
+        if (kernel == nullptr || !limits_.bulk)
             return {};
         FLX_TRY_CUDA(cudaFuncGetAttributes(&attributes, kernel));
-        limits_.bulk = limits_.bulk && attributes.ptxVersion >= kHopper && attributes.binaryVersion >= kHopper;
+        limits_.bulk = attributes.ptxVersion >= kHopper && attributes.binaryVersion >= kHopper;
         if (limits_.bulk)
             FLX_TRY_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                               static_cast<int>(bulk_launch().shared_bytes)));
@@ -470,9 +470,7 @@ std::vector<std::string> DeviceGroup::report() const {
             "packets and lines up to {} B to all peers, tiles above ({} blocks at most{}), copy engines from {} "
             "(registered outputs whose allocations are whole pages of 2 MiB)",
             limits_.line_bytes, limits_.blocks,
-            ranks_ != 2 || limits_.spare ? ""
-            : limits_.bulk               ? "; reductions by bulk copies"
-                                         : "; no bulk copies: not all GPUs, or kernels, are of 9.0 or later",
+            limits_.bulk && ranks_ == 2 && !limits_.spare ? "; reductions by bulk copies" : "",
             limits_.engine_bytes == 0 ? "where they were measured to be faster"
                                       : fmt::format("{} B", limits_.engine_bytes)),
         limits_.spare

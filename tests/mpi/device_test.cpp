@@ -593,12 +593,14 @@ int run(const std::vector<std::string> &given) {
         bool large = false;
         const char *staging = "256M";
         const char *blocks = "128";
+        const char *bulk = "off";
     };
     for (const Setting &setting :
          {Setting{"defaults", "256K", "64M", false, true}, Setting{"tiles", "0", "64M", false, true},
           Setting{"tiles, registered", "0", "64M", true, false},
-          Setting{"slots of few blocks, used again", "0", "64M", false, true, "", "64M", true, "256M", "2"},
-          Setting{"tiles in small windows", "0", "64M", true, true, "", "64M", false, "16M"},
+          Setting{"bulk copies", "0", "64M", false, true, "", "64M", true, "256M", "128", "on"},
+          Setting{"bulk copies of few blocks", "0", "64M", false, true, "", "64M", true, "256M", "2", "on"},
+          Setting{"bulk copies in small windows", "0", "64M", true, true, "", "64M", false, "16M", "128", "on"},
           Setting{"copy engines, registered", "0", "64K", true, false, "", "64M", true},
           Setting{"copy engines and windows that are used again", "0", "64K", true, false, "", "64M", true, "8M"},
           Setting{"lines for all that fit", "64M", "64M", true, false},
@@ -616,6 +618,7 @@ int run(const std::vector<std::string> &given) {
         setenv("FLX_CUDA_SMALL", setting.small, 1);
         setenv("FLX_CUDA_ENGINES", setting.engines, 1);
         setenv("FLX_CUDA_BLOCKS", setting.blocks, 1);
+        setenv("FLX_CUDA_BULK", setting.bulk, 1);
         flx_comm_t comm = nullptr;
         must(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "flx_comm_create");
         if (setting.registered)
