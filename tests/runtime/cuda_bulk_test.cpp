@@ -15,9 +15,14 @@
 
 #include "cuda/bulk_roles.h"
 #include "cuda/plan.h"
+#include "exchange_windows.h"
 
 namespace flx::cuda {
 namespace {
+
+using testing::align_up;
+using testing::ExchangeWindows;
+using testing::job_for;
 
 /// As mbarriers: a phase is over when all have arrived and all bytes have come that they expect.
 class HostBarrier {
@@ -224,7 +229,7 @@ void run_block(const Job &job, uint32_t block, CopyEngine &engine) {
     BulkBoard<HostBarrier> board;
     std::vector<Warp> warps(kRoles + kAdders);
     std::vector<char> memory(kBulkShared + kGrain);
-    char *stages = memory.data() + (kGrain - reinterpret_cast<uintptr_t>(memory.data()) % kGrain) % kGrain;
+    char *stages = align_up(memory.data(), kGrain);
     char *pairs = stages + kBulkSending * kBulkSlot;
     HostLane first(engine, warps[0], 0);
     BulkRoles<HostLane>(first, job, team, board).prepare(kAdders, true);
@@ -264,36 +269,12 @@ struct Case {
     uint32_t blocks = 1;
 };
 
-struct Windows {
-    WindowLayout layout = window_for(64 << 20, 2);
-    std::vector<char> of[2] = {std::vector<char>(layout.bytes() + kGrain), std::vector<char>(layout.bytes() + kGrain)};
-
-    char *window(int rank) {
-        return of[rank].data() + (kGrain - reinterpret_cast<uintptr_t>(of[rank].data()) % kGrain) % kGrain;
-    }
-};
-
-Job job_for(const Case &test, int rank, Windows &windows) {
-    const Plan plan = [&] {
-        Limits limits{0, UINT64_MAX, test.blocks};
-        limits.bulk = true;
-        return plan_of(test.kind, test.bytes, 2, {}, windows.layout, limits);
-    }();
+Job job_of(const Case &test, int rank, ExchangeWindows &windows) {
+    Limits limits{0, UINT64_MAX, test.blocks};
+    limits.bulk = true;
+    const Plan plan = plan_of(test.kind, test.bytes, 2, {}, windows.layout, limits);
     EXPECT_EQ(plan.way, Way::bulk);
-    Job job;
-    job.kind = test.kind;
-    job.rank = rank;
-    job.ranks = 2;
-    job.root = test.root;
-    job.flat = plan.flat;
-    job.bytes = test.bytes;
-    job.part_bytes = plan.part_bytes;
-    job.tile_bytes = plan.tile_bytes;
-    job.blocks = plan.blocks;
-    job.layout = windows.layout;
-    for (int peer = 0; peer < 2; ++peer)
-        job.windows[peer] = windows.window(peer);
-    return job;
+    return job_for(test.kind, test.bytes, test.root, rank, plan, windows);
 }
 
 /// One rank's memory for a call: buffers that begin anywhere, between bytes that nobody may write.
@@ -341,7 +322,7 @@ TEST(CudaBulk, EveryReductionIsExactInRankOrder) {
         }
     }
     std::mt19937 random(11);
-    Windows windows;
+    ExchangeWindows windows(2, 64 << 20);
     CopyEngine engine;
     std::vector<std::vector<Buffers>> buffers(2);
     for (size_t c = 0; c < cases.size(); ++c)
@@ -351,7 +332,7 @@ TEST(CudaBulk, EveryReductionIsExactInRankOrder) {
     for (int rank = 0; rank < 2; ++rank) {
         ranks.emplace_back([&, rank] {
             for (size_t c = 0; c < cases.size(); ++c) {
-                Job job = job_for(cases[c], rank, windows);
+                Job job = job_of(cases[c], rank, windows);
                 job.in = buffers[rank][c].at_in();
                 job.out = buffers[rank][c].at_out();
                 std::vector<std::thread> blocks;
@@ -385,11 +366,11 @@ TEST(CudaBulk, EveryReductionIsExactInRankOrder) {
 
 TEST(CudaBulk, AllWaitsEndWhenThePeerIsGivenUp) {
     for (const uint64_t bytes : {uint64_t{100}, uint64_t{2'000'000}}) {
-        Windows windows;
+        ExchangeWindows windows(2, 64 << 20);
         const Case test{Kind::allreduce, bytes};
         std::mt19937 random(3);
         Buffers buffers(test, 0, 0, random);
-        Job job = job_for(test, 0, windows);
+        Job job = job_of(test, 0, windows);
         job.in = buffers.at_in();
         job.out = buffers.at_out();
         {

@@ -13,9 +13,13 @@
 #include "cuda/chain.h"
 #include "cuda/exchange.h"
 #include "cuda/plan.h"
+#include "exchange_windows.h"
 
 namespace flx::cuda {
 namespace {
+
+using testing::ExchangeWindows;
+using testing::job_for;
 
 /// As the blocks of a kernel, in ordinary memory. Adds bytes.
 class HostTeam {
@@ -132,18 +136,6 @@ void run_bulk(HostTeam &team, const Job &job, uint32_t block) {
     team.set_count(block, bulk.end());
 }
 
-struct Ranks {
-    explicit Ranks(int ranks, uint64_t budget = 16 << 20) : layout(window_for(budget, ranks)) {
-        for (int rank = 0; rank < ranks; ++rank)
-            windows.emplace_back(layout.bytes() + 64);
-    }
-    char *window(int rank) {
-        return windows[rank].data() + (64 - reinterpret_cast<uintptr_t>(windows[rank].data()) % 64) % 64;
-    }
-    WindowLayout layout;
-    std::vector<std::vector<char>> windows;
-};
-
 struct Case {
     Kind kind;
     uint64_t bytes;  ///< of the whole vector
@@ -192,7 +184,7 @@ std::vector<char> expected(const Case &test, int rank, int ranks, int turn) {
 
 /// Runs operations one after the other, every rank at its own pace, as streams do.
 void run(int ranks, const std::vector<Case> &cases, Limits limits, uint64_t tile, uint64_t budget = 16 << 20) {
-    Ranks memory(ranks, budget);
+    ExchangeWindows memory(ranks, budget);
     std::atomic<bool> abort{false};
     std::vector<std::vector<std::vector<char>>> outputs(cases.size());
     for (size_t c = 0; c < cases.size(); ++c)
@@ -214,17 +206,8 @@ void run(int ranks, const std::vector<Case> &cases, Limits limits, uint64_t tile
                             (!test.bulk && (plan.way == Way::tiles || plan.way == Way::chain)));
                 if (tile != 0 && !test.bulk)
                     plan.tile_bytes = std::min(tile, plan.tile_bytes);
-                Job job;
-                job.kind = test.kind;
+                Job job = job_for(test.kind, test.bytes, test.root, rank, plan, memory);
                 job.direct = test.direct;
-                job.rank = rank;
-                job.ranks = ranks;
-                job.root = test.root;
-                job.flat = plan.flat;
-                job.bytes = test.bytes;
-                job.part_bytes = plan.part_bytes;
-                job.tile_bytes = plan.tile_bytes;
-                job.layout = memory.layout;
                 job.out = outputs[c][rank].data();
                 job.in = inputs[c][rank].data();
                 if (test.in_place || (test.kind == Kind::bcast && rank == test.root)) {
@@ -232,10 +215,8 @@ void run(int ranks, const std::vector<Case> &cases, Limits limits, uint64_t tile
                     std::memcpy(place, job.in, inputs[c][rank].size());
                     job.in = place;
                 }
-                for (int peer = 0; peer < ranks; ++peer) {
-                    job.windows[peer] = memory.window(peer);
+                for (int peer = 0; peer < ranks; ++peer)
                     job.outputs[peer] = outputs[c][peer].data();
-                }
                 job.blocks = std::min(plan.blocks, job.tiles());
                 std::vector<std::thread> teams;
                 for (uint32_t block = 0; block < job.blocks; ++block)
@@ -363,7 +344,7 @@ TEST(CudaExchange, SlotsOfBulkCopiesAreTheTeamsOwn) {
 }
 
 TEST(CudaExchange, AWaitEndsWhenItIsToldTo) {
-    Ranks memory(2);
+    ExchangeWindows memory(2);
     std::atomic<bool> abort{false};
     std::vector<char> in(1000), out(1000);
     Job job;
@@ -388,7 +369,7 @@ TEST(CudaExchange, AWaitEndsWhenItIsToldTo) {
 
 /// It would put its own data where the peer takes them for those of the operation that was given up.
 TEST(CudaExchange, WhatIsQueuedBehindAnOperationThatWasGivenUpTellsPeersNothing) {
-    Ranks memory(2);
+    ExchangeWindows memory(2);
     const Case test{Kind::reduce_scatter_block, 512};
     const Plan plan = plan_of(test.kind, test.bytes, 2, {}, memory.layout, {1 << 20, 0, 1});
     std::array<uint32_t, 2> dead{};
@@ -396,18 +377,10 @@ TEST(CudaExchange, WhatIsQueuedBehindAnOperationThatWasGivenUpTellsPeersNothing)
     const auto run = [&](int rank, int turn, bool gives_up) {
         const std::vector<char> in = input_of(test, rank, 2, turn);
         const std::atomic<bool> abort{gives_up};
-        Job job;
-        job.kind = test.kind;
-        job.rank = rank;
-        job.ranks = 2;
-        job.bytes = test.bytes;
-        job.part_bytes = plan.part_bytes;
+        Job job = job_for(test.kind, test.bytes, test.root, rank, plan, memory);
         job.tile_bytes = memory.layout.slot_bytes;
-        job.layout = memory.layout;
         job.in = in.data();
         job.out = out.data();
-        for (int peer = 0; peer < 2; ++peer)
-            job.windows[peer] = memory.window(peer);
         job.dead = &dead[rank];
         HostTeam team(job, abort);
         run_exchange(team, job, 0);
