@@ -39,6 +39,14 @@ class Board {
         return true;
     }
 
+    /// What stands on `board`, if that is not null and something does; else success.
+    static Status look(const Board *board) {
+        Status why;
+        if (board != nullptr)
+            board->read(why);
+        return why;
+    }
+
     /// This rank (its index on the host) has given its peers all that they need of it, and goes. Not a death, then,
     /// for those that are not as far yet.
     void leave(size_t local_rank) {

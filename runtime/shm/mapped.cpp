@@ -29,18 +29,10 @@ void copy(void *to, const void *from, size_t bytes, bool stream) {
 
 Mapped::Mapped(int rank, int ranks) : rank_(rank), ranks_(ranks), sum_(kSum + kLine), sources_(ranks) {}
 
-/// What stands on the board, if something does.
-Status Mapped::look() const {
-    Status why;
-    if (board_ != nullptr)
-        board_->read(why);
-    return why;
-}
-
 /// To another rank.
 Status Mapped::give(std::byte *to, const std::byte *from, size_t bytes, bool stream) const {
     for (size_t done = 0; done < bytes; done += Board::kUnasked) {
-        FLX_TRY(look());
+        FLX_TRY(Board::look(board_));
         copy(to + done, from + done, std::min(bytes - done, Board::kUnasked), stream);
     }
     return {};
@@ -115,7 +107,7 @@ Status Mapped::reduce_to_root(const PeerCall &call, const std::vector<Buffers> &
     const Extent own = call.block(ranks_, rank_);
     const size_t most = std::max<size_t>(1, Board::kUnasked / call.element);
     for (size_t done = 0; done < own.count; done += most) {
-        FLX_TRY(look());
+        FLX_TRY(Board::look(board_));
         const size_t first = own.offset + done;
         reduce_to_one(call, buffers, first, std::min(most, own.count - done),
                       buffers[call.root].out + first * call.element, stream);
@@ -131,7 +123,7 @@ Status Mapped::reduce_to_all(const PeerCall &call, const std::vector<Buffers> &b
     sum_.resize(std::max(sum_.size(), call.element + kLine));  // of a type of the program's own
     std::byte *sum = sum_.data() + -reinterpret_cast<uintptr_t>(sum_.data()) % kLine;
     for (size_t done = 0; done < region.count; done += most) {
-        FLX_TRY(look());
+        FLX_TRY(Board::look(board_));
         const size_t count = std::min(most, region.count - done);
         const size_t first = region.offset + done;
         const size_t offset = first * call.element;

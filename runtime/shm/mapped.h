@@ -40,7 +40,6 @@ class Mapped {
     Status run(const PeerCall &call, const std::vector<Buffers> &buffers);
 
   private:
-    [[nodiscard]] Status look() const;
     Status give(std::byte *to, const std::byte *from, size_t bytes, bool stream) const;
     Status reduce_to_all(const PeerCall &call, const std::vector<Buffers> &buffers);
     Status reduce_to_root(const PeerCall &call, const std::vector<Buffers> &buffers, bool stream);

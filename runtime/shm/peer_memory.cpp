@@ -114,8 +114,7 @@ Status PeerMemory::read(int rank, void *to, uint64_t address, size_t bytes) cons
 
 Status PeerMemory::write(int rank, uint64_t address, const void *from, size_t bytes) const {
     for (size_t done = 0; done < bytes;) {
-        if (Status why; board_ != nullptr && board_->read(why))
-            return why;
+        FLX_TRY(Board::look(board_));
         const size_t piece = std::min(bytes - done, Board::kUnasked);
         const iovec local{const_cast<std::byte *>(static_cast<const std::byte *>(from)) + done, piece};
         const iovec remote{reinterpret_cast<void *>(address + done), piece};
