@@ -8,9 +8,9 @@
 /// of slots, which lie where the `scattered` slots of the same team do; they are numbered on from the team's count. So
 /// that waits for the peer's word are off the path, several are under way at a time, and each rank says
 ///   - by `scattered`, up to which number tiles have come to the peer's slots,
-///   - by `gathered`, up to which number it has taken tiles out of its own slots, which may then be written again: tile
-///   c
-///     is not sent before c - slots was taken, and the first ones not before all of earlier operations was.
+///   - by `gathered`, up to which number it has taken tiles out of its own slots, which may then be written again: a
+///     tile is not sent before that of `slots` numbers less was taken, the first ones not before all of earlier
+///     operations was.
 /// Both counts go one further than the last tile, to end(), which is the count afterwards: instead of the last tile's
 /// number end() is told, so that the last but one is never end() - 1. Hence a wait for the number before the count, as
 /// those of exchange.h that come next have it, ends when all was sent and taken, and what follows may write to any slot
