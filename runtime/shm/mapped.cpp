@@ -27,28 +27,60 @@ void copy(void *to, const void *from, size_t bytes, bool stream) {
 
 }  // namespace
 
-Mapped::Mapped(int rank, int ranks) : rank_(rank), ranks_(ranks), sum_(kSum + kLine), sources_(ranks) {}
+Mapped::Mapped(int rank, int ranks) : rank_(rank), ranks_(ranks), sum_(kSum + kLine), sources_(ranks), copies_(rank) {}
 
-/// To another rank.
-Status Mapped::give(std::byte *to, const std::byte *from, size_t bytes, bool stream) const {
-    for (size_t done = 0; done < bytes; done += Board::kUnasked) {
-        FLX_TRY(Board::look(board_));
-        copy(to + done, from + done, std::min(bytes - done, Board::kUnasked), stream);
-    }
-    return {};
-}
-
-Status Mapped::run(const PeerCall &call, const std::vector<Buffers> &buffers) {
+/// This rank's, of a collective that adds nothing.
+void Mapped::plan_copies(const PeerCall &call, const std::vector<Buffers> &buffers) {
     const size_t bytes = call.count * call.element;
-    const bool stream = bytes >= past_bytes_;
     const Extent own = call.block(ranks_, rank_);
     const size_t offset = own.offset * call.element;
     const size_t part = own.count * call.element;
-    // What a rank copies from all others, it begins with its neighbour: no two ranks read the same one at once.
-    const auto from_all = [&](auto &&copy_from) {
-        for (int step = 1; step <= ranks_; ++step)
-            copy_from((rank_ + step) % ranks_);
-    };
+    copies_.clear();
+    switch (call.collective) {
+        case Collective::allgather:
+        case Collective::allgatherv:
+            // What a rank copies from all others, it begins with its neighbour: no two ranks read the same one at once.
+            for (int step = 1; step <= ranks_; ++step) {
+                const int rank = (rank_ + step) % ranks_;
+                const Extent block = call.block(ranks_, rank);
+                copies_.add({call.out + block.offset * call.element, buffers[rank].in, block.count * call.element,
+                             rank_, rank});
+            }
+            break;
+        case Collective::alltoall:
+            for (int step = 1; step <= ranks_; ++step) {
+                const int rank = (rank_ + step) % ranks_;
+                const size_t block = bytes / ranks_;
+                copies_.add({call.out + rank * block, buffers[rank].in + rank_ * block, block, rank_, rank});
+            }
+            break;
+        case Collective::gather:
+            copies_.add({buffers[call.root].out + offset, call.in, part, call.root, rank_});
+            break;
+        case Collective::scatter:
+            copies_.add({call.out, buffers[call.root].in + offset, part, rank_, call.root});
+            break;
+        case Collective::bcast: {
+            const size_t read = (bytes - bytes / ranks_) / kLine * kLine;
+            const std::byte *from = buffers[call.root].out;
+            if (rank_ != call.root) {
+                copies_.add({call.out, from, read, rank_, call.root});
+                break;
+            }
+            for (int step = 1; step < ranks_; ++step) {
+                const int rank = (rank_ + step) % ranks_;
+                copies_.add({buffers[rank].out + read, from + read, bytes - read, rank, rank_});
+            }
+            break;
+        }
+        default:  // serves() says so
+            break;
+    }
+}
+
+Status Mapped::run(const PeerCall &call, const std::vector<Buffers> &buffers, Reach *reach) {
+    const bool stream = call.count * call.element >= past_bytes_;
+    const Extent own = call.block(ranks_, rank_);
     switch (call.collective) {
         case Collective::allreduce:
             return reduce_to_all(call, buffers);
@@ -58,41 +90,9 @@ Status Mapped::run(const PeerCall &call, const std::vector<Buffers> &buffers) {
         case Collective::reduce_scatter:
             reduce_to_one(call, buffers, own.offset, own.count, call.out, stream);
             return {};
-        case Collective::allgather:
-        case Collective::allgatherv:
-            from_all([&](int rank) {
-                const Extent block = call.block(ranks_, rank);
-                std::byte *to = call.out + block.offset * call.element;
-                if (to != buffers[rank].in)
-                    copy(to, buffers[rank].in, block.count * call.element, stream);
-            });
-            return {};
-        case Collective::alltoall:
-            from_all([&](int rank) {
-                const size_t block = bytes / ranks_;
-                copy(call.out + rank * block, buffers[rank].in + rank_ * block, block, stream);
-            });
-            return {};
-        case Collective::gather:
-            if (std::byte *to = buffers[call.root].out + offset; to != call.in)
-                FLX_TRY(give(to, call.in, part, stream));
-            return {};
-        case Collective::scatter:
-            if (const std::byte *from = buffers[call.root].in + offset; from != call.out)
-                copy(call.out, from, part, stream);
-            return {};
-        case Collective::bcast: {
-            const size_t read = (bytes - bytes / ranks_) / kLine * kLine;
-            const std::byte *from = buffers[call.root].out;
-            if (rank_ != call.root)
-                copy(call.out, from, read, stream);
-            else
-                for (int step = 1; step < ranks_; ++step)
-                    FLX_TRY(give(buffers[(rank_ + step) % ranks_].out + read, from + read, bytes - read, stream));
-            return {};
-        }
-        default:  // serves() says so
-            return {};
+        default:
+            plan_copies(call, buffers);
+            return copies_.run(stream, board_, reach);
     }
 }
 

@@ -12,6 +12,7 @@
 
 #include "board.h"
 #include "cache_share.h"
+#include "copies.h"
 #include "peer_call.h"
 #include "status.h"
 
@@ -35,12 +36,20 @@ class Mapped {
     static bool serves(algorithms::Collective collective) {
         return collective != algorithms::Collective::scan && collective != algorithms::Collective::exscan;
     }
+    /// Of those, whether nothing is added.
+    static bool only_copies(algorithms::Collective collective) {
+        using enum algorithms::Collective;
+        return collective == allgather || collective == allgatherv || collective == alltoall || collective == bcast ||
+               collective == gather || collective == scatter;
+    }
     /// This rank's part. All ranks have come, with inputs ready; nothing may be touched until all have returned from
     /// this. Not for a reduce_scatter(_block) or an alltoall in place. Fails only with what stands on the board.
-    Status run(const PeerCall &call, const std::vector<Buffers> &buffers);
+    /// `reach`: to a copy engine, which takes a part of what is only copied; null: the cores do it all.
+    Status run(const PeerCall &call, const std::vector<Buffers> &buffers, Reach *reach = nullptr);
+    [[nodiscard]] const Copies &copies() const { return copies_; }
 
   private:
-    Status give(std::byte *to, const std::byte *from, size_t bytes, bool stream) const;
+    void plan_copies(const PeerCall &call, const std::vector<Buffers> &buffers);
     Status reduce_to_all(const PeerCall &call, const std::vector<Buffers> &buffers);
     Status reduce_to_root(const PeerCall &call, const std::vector<Buffers> &buffers, bool stream);
     void reduce_to_one(const PeerCall &call, const std::vector<Buffers> &buffers, size_t first, size_t count,
@@ -52,6 +61,7 @@ class Mapped {
     size_t past_bytes_ = past_cache_from(0);
     std::vector<std::byte> sum_;  ///< stays in the cache
     std::vector<const void *> sources_;
+    Copies copies_;
 };
 
 }  // namespace flx::shm

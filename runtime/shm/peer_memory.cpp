@@ -12,6 +12,7 @@
 #include "log.h"
 #include "pages.h"
 #include "reduce.h"
+#include "telemetry.h"
 
 namespace flx::shm {
 
@@ -53,6 +54,7 @@ PeerMemory::PeerMemory(int rank, std::vector<int> pids)
       mapped_(rank, ranks_),
       cards_(ranks_),
       buffers_(ranks_),
+      freed_(ranks_),
       window_end_(ranks_),
       block_bytes_(std::clamp(kAllBlocks / ranks_ / kLine * kLine, kSmallestBlock, kLargestBlock)),
       blocks_(ranks_ * block_bytes_ + kLine),
@@ -230,6 +232,8 @@ Status PeerMemory::run(Collective collective, const void *in, void *out, size_t 
               .in_offset = SharedHeap::kNowhere,
               .out_offset = SharedHeap::kNowhere,
               .heap_end = 0,
+              .copying = copying_,
+              .freed = SharedHeap::of_process().freed(),
               .reachable = 0,
               .mapped = 0,
               .has_heap = SharedHeap::of_process().version() != 0};
@@ -246,13 +250,20 @@ Status PeerMemory::run(Collective collective, const void *in, void *out, size_t 
         huge_pages_.used(call.out, shown.out);
     }
     FLX_TRY(fused.allgather(&mine, cards_.data(), sizeof mine, signature, waiter));
+    uint64_t slowest = 0;
+    bool with_engine = false;
+    for (const Card &card : cards_) {
+        slowest = std::max(slowest, card.copying >> 1);
+        with_engine = with_engine || (card.copying & 1) != 0;
+    }
+    engine_use_.took(static_cast<int64_t>(slowest), with_engine);
     constexpr uint32_t kSkipped = 15;
     skips_ = std::ranges::any_of(cards_, [](const Card &card) { return card.has_heap != 0; }) ? 0 : kSkipped;
     served = std::ranges::all_of(cards_, [](const Card &card) { return card.mapped != 0; });
     if (served)
         FLX_TRY(map_all(call, signature, fused, waiter, served));
     if (served) {
-        FLX_TRY(mapped_.run(call, buffers_));
+        FLX_TRY(run_mapped(call));
         ++mapped_calls_;
         return fused.barrier(signature, waiter);
     }
@@ -292,10 +303,26 @@ Status PeerMemory::map_all(const Call &call, uint32_t signature, Fused &fused, W
     }
     for (int rank = 0; rank < ranks_; ++rank) {
         const Card &card = cards_[rank];
+        freed_[rank] = card.freed;
         const auto place = [&](uint64_t offset) { return offset == kNowhere ? nullptr : windows_->at(rank) + offset; };
         buffers_[rank] = rank == rank_ ? Mapped::Buffers{call.in, call.out}
                                        : Mapped::Buffers{place(card.in_offset), place(card.out_offset)};
     }
+    return {};
+}
+
+Status PeerMemory::run_mapped(const Call &call) {
+    const size_t bytes = call.count * call.element;
+    if (!Mapped::only_copies(call.collective) || bytes < EngineUse::kLeast)
+        return mapped_.run(call, buffers_);
+    Reach *reach = nullptr;
+    if (engine_use_.next(call.collective, bytes) && reach_) {
+        reach_->prepare(*windows_, freed_);
+        reach = &*reach_;
+    }
+    const int64_t began = now_ns();
+    FLX_TRY(mapped_.run(call, buffers_, reach));
+    copying_ = static_cast<uint64_t>(now_ns() - began) << 1 | (mapped_.copies().with_engine() ? 1 : 0);
     return {};
 }
 

@@ -16,11 +16,15 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "board.h"
 #include "bootstrap.h"
+#include "engine_reach.h"
+#include "engine_use.h"
 #include "fused.h"
 #include "huge_pages.h"
 #include "mapped.h"
@@ -74,6 +78,13 @@ class PeerMemory {
         mapped_.obey(board);
     }
 
+    /// From now on a copy engine takes a part of large copies between mapped buffers, if there is one (copies.h). The
+    /// rank's own affair: others need not have one.
+    void use_engine(EngineReach::Source source) { reach_.emplace(rank_, ranks_, std::move(source)); }
+    /// Null: none is used. Bytes of calls that one was there for.
+    [[nodiscard]] const EngineReach *engine_reach() const { return reach_ ? &*reach_ : nullptr; }
+    [[nodiscard]] const Copies &copies() const { return mapped_.copies(); }
+
     /// What a rank can count on of the last cache (cache_share.h).
     void share_cache(size_t share) { mapped_.share_cache(share); }
 
@@ -93,9 +104,12 @@ class PeerMemory {
         uint64_t in_offset;   ///< in its heap, SharedHeap::kNowhere if not there
         uint64_t out_offset;  ///< likewise
         uint64_t heap_end;
-        uint16_t reachable;
-        uint16_t mapped;    ///< all that others touch of it is in its heap
-        uint32_t has_heap;  ///< something is, or was
+        uint64_t
+            copying;  ///< what its last copies on mapped memory took in ns, by twice, and whether an engine took part
+        uint32_t freed;  ///< SharedHeap::freed()
+        uint8_t reachable;
+        uint8_t mapped;    ///< all that others touch of it is in its heap
+        uint8_t has_heap;  ///< something is, or was
     };
     using Call = PeerCall;
     struct Range {
@@ -113,6 +127,7 @@ class PeerMemory {
     [[nodiscard]] Touched touched(const Call &call) const;
     [[nodiscard]] uint64_t heap_offset(const void *memory, size_t bytes);
     Status map_all(const Call &call, uint32_t signature, Fused &fused, Waiter &waiter, bool &mapped);
+    Status run_mapped(const Call &call);
     Status carry_out(const Call &call);
     Status reduce_region(const Call &call);
     Status scan(const Call &call);
@@ -134,6 +149,10 @@ class PeerMemory {
     Mapped mapped_;
     std::vector<Card> cards_;
     std::vector<Mapped::Buffers> buffers_;
+    std::optional<EngineReach> reach_;
+    std::vector<uint32_t> freed_;  ///< by rank, of the call
+    EngineUse engine_use_;
+    uint64_t copying_ = 0;  ///< Card::copying
     // By rank, and equal on all ranks, as it changes by what all know.
     std::vector<uint64_t> window_end_;  ///< how much of its heap is mapped
     uint32_t skips_ = 0;

@@ -220,6 +220,7 @@ Status SharedHeap::free(void *memory) {
     const Piece piece = found->second;
     pieces_.erase(found);
     ++version_;
+    ++freed_;
     munmap(memory, piece.bytes);
     if (piece.offset == kNowhere)
         return {};

@@ -4,8 +4,9 @@
 ///
 /// One file for all, so that a piece is known to peers by its offset alone: what was freed and given out again is the
 /// same place of the same mapping, and no peer has to be told. The memory of a freed piece goes back to the system at
-/// once, whoever has it mapped. The file is as long as it can ever be from the beginning and sealed against shrinking:
-/// whatever its owner does, or dies of, a peer that looks at it finds memory, if only zeros.
+/// once, whoever has it mapped; where a copy engine has pinned it (pins.h), with the next call that asks for the
+/// engine. The file is as long as it can ever be from the beginning and sealed against shrinking: whatever its owner
+/// does, or dies of, a peer that looks at it finds memory, if only zeros.
 #pragma once
 
 #include <array>
@@ -62,6 +63,8 @@ class SharedHeap {
     }
     /// Changes with every piece that comes or goes: as long as it does not, place_of answers the same. 0: no piece yet.
     [[nodiscard]] uint64_t version() const { return version_.load(std::memory_order_acquire); }
+    /// How many pieces were given back; wraps around.
+    [[nodiscard]] uint32_t freed() const { return freed_.load(std::memory_order_acquire); }
     /// Beyond all pieces that there ever were.
     [[nodiscard]] uint64_t end() const { return end_.load(std::memory_order_acquire); }
 
@@ -89,6 +92,7 @@ class SharedHeap {
     std::map<uint64_t, uint64_t> unused_;  ///< offsets below end_, with lengths; neighbours are joined
     std::atomic<uint64_t> end_{0};
     std::atomic<uint64_t> version_{0};
+    std::atomic<uint32_t> freed_{0};
 };
 
 }  // namespace flx::shm

@@ -22,11 +22,14 @@ struct Windows::Window {
     size_t reserved_bytes = 0;
     std::byte *base = nullptr;
     size_t bytes = 0;
+    std::mutex mutex;
+    std::unique_ptr<Pins> pins;
 
     Window() = default;
     Window(const Window &) = delete;
     Window &operator=(const Window &) = delete;
     ~Window() {
+        pins.reset();  // before its pages
         if (reserved != nullptr)
             munmap(reserved, reserved_bytes);
     }
@@ -109,6 +112,14 @@ Status Windows::reach(int rank, uint64_t end) {
 
 std::byte *Windows::at(int rank) const {
     return peers_[rank].window ? peers_[rank].window->base : nullptr;
+}
+
+Pins &Windows::pins(int rank, CopyEngine &engine) {
+    Window &window = *peers_[rank].window;
+    const auto guard = lock_counted(window.mutex);
+    if (!window.pins)
+        window.pins = engine.pin(window.base);
+    return *window.pins;
 }
 
 Status Windows::make(Bootstrap &bootstrap, const std::vector<int> &pids, std::unique_ptr<Windows> &result,

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bootstrap.h"
+#include "copy_engine.h"
 #include "shared_heap.h"
 #include "status.h"
 
@@ -30,6 +31,8 @@ class Windows {
     Status reach(int rank, uint64_t end);
     /// Null before the first reach().
     [[nodiscard]] std::byte *at(int rank) const;
+    /// Of what at(rank) shows; made by `engine` if there are none yet. They go with the window.
+    Pins &pins(int rank, CopyEngine &engine);
 
   private:
     struct Window;

@@ -19,6 +19,7 @@
 #include <memory_resource>
 #include <optional>
 
+#include "late_engine.h"
 #include "ranks.h"
 #include "shm/peer_memory.h"
 #include "shm/segment.h"
@@ -317,6 +318,68 @@ TEST_P(MappedRanks, PeersSeeWhatWasGivenOutLast) {
     EXPECT_EQ(failed, 0);
 }
 
+/// Collectives that only copy, again and again on the same memory, which between them goes back and comes again.
+TEST_P(MappedRanks, ACopyEngineTakesItsPart) {
+    const int ranks = GetParam();
+    constexpr size_t kCalls = 14;
+    const size_t words = EngineUse::kLeast / sizeof(uint32_t) / ranks * ranks + 64 * ranks;
+    const size_t block = words / ranks;
+    const int unpinned_before = testing::TestPins::all_unpinned;
+    std::atomic<int> failed{0};
+    std::atomic<uint64_t> by_engines{0};
+    run_group(ranks, [&](Bootstrap &bootstrap) {
+        Rank mine(bootstrap, failed);
+        const auto rank = static_cast<size_t>(bootstrap.rank());
+        mine.peers->use_engine([&](std::string &) { return std::make_unique<testing::LateEngine>(rank, 60, 0); });
+        for (const Collective collective : {Collective::allgather, Collective::alltoall, Collective::bcast,
+                                            Collective::gather, Collective::scatter}) {
+            auto *in = reinterpret_cast<uint32_t *>(allocate(words * sizeof(uint32_t)));
+            auto *out = reinterpret_cast<uint32_t *>(allocate(words * sizeof(uint32_t)));
+            for (size_t call = 0; call < kCalls && failed == 0; ++call) {
+                const auto value = [&](size_t of_rank, size_t at) {
+                    return static_cast<uint32_t>((call * ranks + of_rank) * words + at);
+                };
+                const bool copies_in = collective == Collective::bcast && rank == 0;
+                for (size_t i = 0; i < words; ++i) {
+                    in[i] = value(rank, i);
+                    out[i] = copies_in ? value(0, i) : 0;
+                }
+                Waiter waiter(kYield, mine.watch);
+                bool served = false;
+                const Status status =
+                    mine.peers->run(collective, in, out, words, FLX_UINT32, FLX_SUM, 0, 5, *mine.fused, waiter, served);
+                bool right = status.ok() && served;
+                const auto expected = [&](size_t i) {
+                    switch (collective) {
+                        case Collective::alltoall:
+                            return value(i / block, rank * block + i % block);
+                        case Collective::bcast:
+                            return value(0, i);
+                        case Collective::scatter:
+                            return i < block ? value(0, rank * block + i) : 0;
+                        case Collective::gather:
+                            return rank == 0 ? value(i / block, i % block) : 0;
+                        default:
+                            return value(i / block, i % block);
+                    }
+                };
+                for (size_t i = 0; i < words && right; ++i)
+                    right = out[i] == expected(i);
+                failed += right ? 0 : 1;
+                EXPECT_TRUE(right) << algorithms::name_of(collective) << ", call " << call << ", rank " << rank << ": "
+                                   << status.sentence();
+            }
+            ASSERT_TRUE(bootstrap.barrier().ok());
+            EXPECT_TRUE(heap().free(in).ok() && heap().free(out).ok());
+        }
+        by_engines += mine.peers->copies().engine_bytes();
+        ASSERT_TRUE(bootstrap.barrier().ok());
+    });
+    EXPECT_EQ(failed, 0);
+    EXPECT_GT(by_engines, EngineUse::kLeast / 4);
+    EXPECT_GT(testing::TestPins::all_unpinned, unpinned_before) << "what was given back stayed pinned";
+}
+
 /// One rank's buffer is not in the heap and the kernel is not asked: all ranks leave it to other ways.
 TEST_P(MappedRanks, OneBufferElsewhereAndNoneIsServed) {
     const int ranks = GetParam();
@@ -361,7 +424,8 @@ TEST(MappedTest, WritesNothingToRanksThatGaveUp) {
                                                   waiter, served, {}, false);
             failed += status.ok() ? 0 : 1;
             const bool bcast = collective == Collective::bcast;
-            if (!bcast || mine.rank == 0) {
+            const bool writes = bcast ? mine.rank == 0 : collective != Collective::gather || mine.rank != 0;
+            if (writes) {
                 EXPECT_EQ(status.sentence(), "rank 1 has not answered") << name_of(collective);
             }
             ASSERT_TRUE(bootstrap.barrier().ok());
