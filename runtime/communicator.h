@@ -177,6 +177,10 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] const std::string &why_not_mapped() const {
         return peer_memory_ != nullptr ? peer_memory_->why_not_mapped() : why_no_peer_memory_.not_mapped;
     }
+    /// Null where nothing is mapped, or nobody but the cores may copy it.
+    [[nodiscard]] const shm::PeerMemory *copies_by_engine() const {
+        return peer_memory_ != nullptr && peer_memory_->engine_reach() != nullptr ? peer_memory_.get() : nullptr;
+    }
     [[nodiscard]] int64_t probe_ns() const { return probe_ns_; }
     /// Sentences about rails that divide what carries them.
     [[nodiscard]] const std::vector<std::string> &sharing() const { return sharing_; }
@@ -218,6 +222,7 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] bool fetches() const { return peer_memory_ != nullptr && peer_memory_->by_kernel(); }
     Status find_tree();
     void use_huge_pages();
+    void use_copy_engine();
     Status make_planner(const Communicator *parent);
 
     // GPUs (cuda/communicator_hooks.cpp).

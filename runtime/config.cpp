@@ -25,6 +25,10 @@ constexpr std::array kKnobs = {
          "empty: chosen by cost"},
     Knob{"FLX_CHECK", KnobType::integer, "0", 0, 1, "", "",
          "1: compare the arguments of every call between ranks first, but of those that do not wait"},
+    Knob{
+        "FLX_COPY_ENGINE", KnobType::choice, "auto", 0, 0, "auto|on|off", "",
+        "a GPU's copy engines take a part of large copies between ranks' memory of flx_malloc: auto: where the program "
+        "uses a GPU itself; on: a GPU is opened for that"},
     Knob{"FLX_CUDA_BLOCKS", KnobType::integer, "128", 0, 128, "", "blocks",
          "multiprocessors that the largest kernel of a collective on GPUs takes; 0: none where nothing is added, and "
          "few where something is"},
@@ -46,7 +50,7 @@ constexpr std::array kKnobs = {
     Knob{"FLX_DEADLINE", KnobType::real, "30", 0.1, 86400, "", "seconds",
          "silence of a peer, or no rail to it, is an error after this"},
     Knob{"FLX_FROZEN", KnobType::integer, "0", 0, 1, "", "",
-         "1: keep the first partition vectors and ways through shared memory, do not adapt them"},
+         "1: keep the first partition vectors and ways through shared memory, do not adapt them; the cores alone copy"},
     Knob{"FLX_FUSED_BYTES", KnobType::size, "32K", 0, kMiB, "", "",
          "largest payload that takes the fused shared-memory path"},
     Knob{"FLX_HOST_ID", KnobType::text, "", 0, 0, "", "",

@@ -65,6 +65,19 @@ void report_links(const Communicator &comm, std::vector<std::string> &lines) {
         lines.push_back(fmt::format("  {:<12} off   {}", name, why));
 }
 
+/// `GPU 0 copied 1536 MiB of memory of flx_malloc, the cores 1024 MiB beside it`
+std::string report_copies(const shm::PeerMemory &memory) {
+    constexpr uint64_t kMiB = 1 << 20;
+    const shm::EngineReach &reach = *memory.engine_reach();
+    if (!reach.why_none().empty())
+        return "the cores alone copy memory of flx_malloc: " + reach.why_none();
+    if (reach.engine() == nullptr)
+        return "the cores alone copy memory of flx_malloc: no large copy yet in a program that uses a GPU "
+               "(FLX_COPY_ENGINE)";
+    return fmt::format("{} copied {} MiB of memory of flx_malloc, the cores {} MiB beside it", reach.engine()->name(),
+                       memory.copies().engine_bytes() / kMiB, memory.copies().core_bytes() / kMiB);
+}
+
 void report_shared_memory(const Communicator &comm, std::vector<std::string> &lines) {
     if (!comm.shares_memory() || comm.size() == 1)
         return;
@@ -75,6 +88,8 @@ void report_shared_memory(const Communicator &comm, std::vector<std::string> &li
     const std::string &not_mapped = comm.why_not_mapped();
     lines.push_back(not_mapped.empty() ? "  ranks map each other's memory of flx_malloc"
                                        : "  ranks do not map each other's memory of flx_malloc: " + not_mapped);
+    if (const shm::PeerMemory *copies = comm.copies_by_engine(); copies != nullptr)
+        lines.push_back("  " + report_copies(*copies));
 }
 
 void report_devices(const Communicator &comm, std::vector<std::string> &lines) {

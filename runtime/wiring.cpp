@@ -668,6 +668,7 @@ Status Communicator::connect_rails() {
 Status Communicator::make_planner(const Communicator *parent) {
     FLX_TRY(choose_ways(parent));
     use_huge_pages();
+    use_copy_engine();
     Agreed agreed;
     agreed.size = size_;
     agreed.hosts = hosts_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "communicator.h"
+#include "cuda/host_copies.h"
 #include "log.h"
 #include "places.h"
 #include "shm/trial.h"
@@ -211,6 +212,16 @@ Status Communicator::find_tree() {
     FLX_TRY(bootstrap_->allgather(places.data(), places.size() * sizeof places[0], all.data()));
     fused_->set_tree(shm::Tree(std::span(all).first(places.size())));
     return {};
+}
+
+/// Whether it pays is found out in the program's calls.
+void Communicator::use_copy_engine() {
+    const std::string &mode = config_.text("FLX_COPY_ENGINE");
+    if (peer_memory_ == nullptr || !peer_memory_->maps() || mode == "off" || config_.integer("FLX_FROZEN") != 0)
+        return;
+    peer_memory_->use_engine([this, opens = mode == "on"](std::string &why) {
+        return cuda::host_copies(members_[rank_].local, opens, why);
+    });
 }
 
 /// Not before the ways were tried: what that takes is memory of the moment.

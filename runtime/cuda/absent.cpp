@@ -1,6 +1,7 @@
 // FLX without CUDA: device memory does not exist.
 #include "far_lanes.h"
 #include "group.h"
+#include "host_copies.h"
 
 namespace flx::cuda {
 
@@ -11,6 +12,11 @@ const std::string &why_none() {
 
 bool in_use() {
     return false;
+}
+
+std::unique_ptr<shm::CopyEngine> host_copies(int /*nth*/, bool /*opens*/, std::string &why) {
+    why = why_none();
+    return nullptr;
 }
 
 bool on_device(const void * /*memory*/) {
