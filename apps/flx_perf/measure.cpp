@@ -209,6 +209,12 @@ void Measurer::timed_block(Side side, int64_t count, Times &times) {
     times.calls += count;
 }
 
+void Measurer::warm_up(Side side) {
+    for (int i = 0; i < options_.warmup; ++i) {
+        call(side);
+    }
+}
+
 /// The time of a call as the slowest rank sees it, from as many calls as take `enough_seconds`.
 double Measurer::seconds_of_a_call(Side side, double enough_seconds) {
     for (int64_t count = 1;; count *= 2) {
@@ -329,11 +335,12 @@ Result Measurer::measure(const Shape &shape, const std::function<void(double)> &
     uint64_t checked_peer_wrong = peer ? checked_call(kMpi).wrong : 0;
 
     prepare(job_, pattern_, ++call_);
-    for (int i = 0; i < options_.warmup; ++i) {
-        call(kFlx);
-    }
-    for (int i = 0; peer && i < options_.warmup; ++i) {
-        call(kMpi);
+    const bool back_to_back = options_.seconds > 0;
+    if (!back_to_back) {  // else each right before its time
+        warm_up(kFlx);
+        if (peer) {
+            warm_up(kMpi);
+        }
     }
     std::vector<Side> sides{kFlx};
     if (peer) {
@@ -343,11 +350,12 @@ Result Measurer::measure(const Shape &shape, const std::function<void(double)> &
         sides.push_back(kMemcpy);
     }
 
-    const bool back_to_back = options_.seconds > 0;
     std::vector<Times> times;
     if (back_to_back) {
+        warm_up(kFlx);
         times.push_back(run_back_to_back(kFlx));
         if (peer) {
+            warm_up(kMpi);
             times.push_back(run_back_to_back(kMpi));
         }
         done(1);

@@ -64,6 +64,7 @@ class Measurer {
     double timed_calls(Side side, int64_t count);
     double timed_call(Side side);
     void timed_block(Side side, int64_t count, Times &times);
+    void warm_up(Side side);
     double seconds_of_a_call(Side side, double enough_seconds);
     /// By side; empty for those that are not in `sides`.
     std::vector<Times> run_in_turn(const std::vector<Side> &sides, const std::function<void(double)> &done);
