@@ -9,12 +9,14 @@
 namespace flx::cuda {
 namespace {
 
+constexpr unsigned kVersion = 12000;
+
+/// `version`: whose form of the function it is.
 template <typename Function>
-bool find(const char *name, Function &function) {
-    constexpr unsigned kVersion = 12000;
+bool find(const char *name, Function &function, unsigned version = kVersion) {
     void *address = nullptr;
     cudaDriverEntryPointQueryResult found{};
-    if (cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &found) != cudaSuccess ||
+    if (cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, &found) != cudaSuccess ||
         found != cudaDriverEntryPointSuccess)
         return false;
     function = reinterpret_cast<Function>(address);
@@ -38,6 +40,10 @@ Driver look_for_driver() {
                   find("cuMemMap", driver.map) && find("cuMemUnmap", driver.unmap) &&
                   find("cuMemSetAccess", driver.set_access) && find("cuMemGetAccess", driver.get_access);
     find("cuStreamBatchMemOp", driver.batch_memory);
+    constexpr unsigned kPlainContexts = 4000;
+    if (find("cuCtxCreate", driver.create_context, kPlainContexts) && find("cuCtxDestroy", driver.destroy_context) &&
+        find("cuCtxPopCurrent", driver.pop_context))
+        find("cuCtxPushCurrent", driver.push_context);
     cudaGetLastError();
     return driver;
 }

@@ -18,6 +18,11 @@ struct Driver {
     decltype(&cuPointerGetAttribute) pointer_attribute = nullptr;
     decltype(&cuMemGetAddressRange) address_range = nullptr;
     decltype(&cuDevicePrimaryCtxGetState) context_state = nullptr;
+    // All four, or the last one is null.
+    CUresult (*create_context)(CUcontext *, unsigned, CUdevice) = nullptr;  ///< as in CUDA 4 to 12
+    decltype(&cuCtxDestroy) destroy_context = nullptr;
+    decltype(&cuCtxPopCurrent) pop_context = nullptr;
+    decltype(&cuCtxPushCurrent) push_context = nullptr;
     // Memory mapped by the driver's own functions, as ncclMemAlloc's is. Null in drivers that lack one.
     decltype(&cuMemRetainAllocationHandle) retain = nullptr;
     decltype(&cuMemRelease) release = nullptr;

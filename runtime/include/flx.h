@@ -529,8 +529,8 @@ FLX_API flx_status_t flx_comm_device_algorithm(flx_comm_t comm, const char *coll
                                                const void *recvbuf, const char **name);
 
 /// Counters of the steady state, for tests: what this process has done so far on collective paths. When operations
-/// repeat, only `operations` grows; `locks` too where several threads may call or FLX_PROGRESS_THREAD is on. What UCX
-/// and GPUs do for themselves is not in it.
+/// repeat, only `operations` grows; `locks` too where several threads may call, FLX_PROGRESS_THREAD is on, or copy
+/// engines take part of large copies. What UCX and GPUs do for themselves is not in it.
 typedef struct flx_counters {
     size_t struct_size;
     uint64_t operations;

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kUnit = size_t{256} << 10;
 constexpr size_t kSmallestSlice = size_t{256} << 10;
 /// Of other ranks' memory no more than Board::kUnasked may be on its way to be written.
-constexpr size_t kSliceToOthers = Board::kUnasked;
+constexpr size_t kSliceToOthers = Board::kUnasked - kUnit;
 constexpr double kWeight = 0.25;
 
 void learn(double &known, double seen) {
@@ -178,8 +178,11 @@ Status Copies::by_both(CopyEngine &engine, bool stream, const Board *board, Reac
     const std::vector<Slice> again = std::exchange(under_way_, {});
     if (!status.ok())
         return status;
-    for (const Slice &slice : again)
+    for (const Slice &slice : again) {
+        if (slice.copy.to_rank != rank_)
+            FLX_TRY(Board::look(board));
         copy_bytes(slice.copy, stream);
+    }
     return by_cores(stream, board);
 }
 

@@ -18,13 +18,25 @@ void EngineReach::prepare(Windows &windows, std::vector<uint32_t> &freed) {
 std::byte *EngineReach::place(int rank, const std::byte *at) const {
     if (rank != rank_)
         return const_cast<std::byte *>(at);
-    return windows_->at(rank_) + SharedHeap::of_process().offset_of(at, 1);
+    const auto found = std::ranges::find_if(own_, [&](const SharedHeap::Place &place) { return place.has(at); });
+    return windows_->at(rank_) + found->offset_of(at, 1);
+}
+
+/// In this rank's heap. What was looked up holds until pieces of it come or go.
+uint64_t EngineReach::own_offset(const std::byte *at, size_t bytes) {
+    const uint64_t version = SharedHeap::of_process().version();
+    if (version != own_version_)
+        own_.clear();
+    own_version_ = version;
+    auto found = std::ranges::find_if(own_, [&](const SharedHeap::Place &place) { return place.has(at); });
+    if (found == own_.end())
+        found = own_.insert(own_.end(), SharedHeap::of_process().place_of(at));
+    return found->offset_of(at, bytes);
 }
 
 /// Neighbours become one range: pages are whole.
 bool EngineReach::add(int rank, const std::byte *at, size_t bytes) {
-    const uint64_t begin =
-        rank == rank_ ? SharedHeap::of_process().offset_of(at, bytes) : static_cast<uint64_t>(at - windows_->at(rank));
+    const uint64_t begin = rank == rank_ ? own_offset(at, bytes) : static_cast<uint64_t>(at - windows_->at(rank));
     if (begin == SharedHeap::kNowhere)
         return false;
     for (Pins::Range &known : ranges_[rank]) {
@@ -61,17 +73,23 @@ CopyEngine *EngineReach::hold(const std::vector<Copy> &copies) {
     for (const Copy &copy : copies)
         if (!add(copy.to_rank, copy.to, copy.bytes) || !add(copy.from_rank, copy.from, copy.bytes))
             return nullptr;
-    for (size_t rank = 0; rank < ranges_.size(); ++rank) {
+    // All are asked, so that all are pinned after as many calls, however many ranks there are.
+    bool pinned = true;
+    for (size_t rank = 0; rank < ranges_.size(); ++rank)
+        pinned &= ranges_[rank].empty() ||
+                  windows_->pins(static_cast<int>(rank), *engine_).ask(ranges_[rank], (*freed_)[rank]);
+    for (size_t rank = 0; rank < ranges_.size() && pinned; ++rank) {
         if (ranges_[rank].empty())
             continue;
         Pins &pins = windows_->pins(static_cast<int>(rank), *engine_);
-        if (!pins.hold(ranges_[rank], (*freed_)[rank])) {
-            release();
-            return nullptr;
-        }
-        held_.push_back(&pins);
+        pinned = pins.hold(ranges_[rank], (*freed_)[rank]);
+        if (pinned)
+            held_.push_back(&pins);
     }
-    return engine_.get();
+    if (pinned)
+        return engine_.get();
+    release();
+    return nullptr;
 }
 
 void EngineReach::release() {

@@ -34,6 +34,7 @@ class EngineReach final : public Reach {
     [[nodiscard]] const std::string &why_none() const { return why_none_; }
 
   private:
+    [[nodiscard]] uint64_t own_offset(const std::byte *at, size_t bytes);
     bool add(int rank, const std::byte *at, size_t bytes);
     bool show_own();
 
@@ -45,6 +46,8 @@ class EngineReach final : public Reach {
     const std::vector<uint32_t> *freed_ = nullptr;
     std::vector<std::vector<Pins::Range>> ranges_;  ///< by rank
     std::vector<Pins *> held_;
+    std::vector<SharedHeap::Place> own_;  ///< pieces of this rank's, of which copies are
+    uint64_t own_version_ = 0;            ///< of the heap then
 };
 
 }  // namespace flx::shm

@@ -34,9 +34,10 @@ void EngineUse::took(int64_t ns, bool took_part) {
             return;
         cell->uses = cell->looks = false;
         cell->in_vain = 0;
-        cell->pause = cell->left = kMost;
+        cell->pause = cell->left = std::min(kMost, cell->pause * 8);
         return;
     }
+    cell->in_vain = 0;
     double &known = cell->times[with_ ? 1 : 0];
     if (!cell->looks) {
         known += (time - known) / 4;
@@ -67,7 +68,6 @@ void EngineUse::end_look(Cell &cell) {
     cell.uses = better;
     cell.looks = false;
     cell.left = cell.pause;
-    cell.in_vain = 0;
 }
 
 }  // namespace flx::shm

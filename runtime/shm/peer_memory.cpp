@@ -232,31 +232,34 @@ Status PeerMemory::run(Collective collective, const void *in, void *out, size_t 
               .in_offset = SharedHeap::kNowhere,
               .out_offset = SharedHeap::kNowhere,
               .heap_end = 0,
-              .copying = copying_,
               .freed = SharedHeap::of_process().freed(),
+              .copied_us = copied_us_,
+              .with_engine = with_engine_ ? 1U : 0U,
               .reachable = 0,
               .mapped = 0,
-              .has_heap = SharedHeap::of_process().version() != 0};
+              .has_heap = SharedHeap::of_process().version() != 0 ? 1U : 0U};
     if (windows_ != nullptr && !shown.unsafe && Mapped::serves(collective)) {
         mine.in_offset = shown.in == 0 ? SharedHeap::kNowhere : heap_offset(in, shown.in);
         mine.out_offset = shown.out == 0 ? SharedHeap::kNowhere : heap_offset(out, shown.out);
-        mine.mapped = (shown.in == 0 || mine.in_offset != SharedHeap::kNowhere) &&
-                      (shown.out == 0 || mine.out_offset != SharedHeap::kNowhere);
+        const bool mapped = (shown.in == 0 || mine.in_offset != SharedHeap::kNowhere) &&
+                            (shown.out == 0 || mine.out_offset != SharedHeap::kNowhere);
+        mine.mapped = mapped ? 1 : 0;
         mine.heap_end = SharedHeap::of_process().end();
     }
-    mine.reachable = by_kernel && (mine.mapped != 0 ? by_kernel_ : reachable(call, shown));
+    const bool is_reachable = by_kernel && (mine.mapped != 0 ? by_kernel_ : reachable(call, shown));
+    mine.reachable = is_reachable ? 1 : 0;
     if (mine.reachable != 0 && mine.mapped == 0) {  // where all is mapped, pages do not matter
         huge_pages_.used(call.in, shown.in);
         huge_pages_.used(call.out, shown.out);
     }
     FLX_TRY(fused.allgather(&mine, cards_.data(), sizeof mine, signature, waiter));
-    uint64_t slowest = 0;
+    int64_t slowest_us = 0;
     bool with_engine = false;
     for (const Card &card : cards_) {
-        slowest = std::max(slowest, card.copying >> 1);
-        with_engine = with_engine || (card.copying & 1) != 0;
+        slowest_us = std::max<int64_t>(slowest_us, card.copied_us);
+        with_engine = with_engine || card.with_engine != 0;
     }
-    engine_use_.took(static_cast<int64_t>(slowest), with_engine);
+    engine_use_.took(slowest_us * 1000, with_engine);
     constexpr uint32_t kSkipped = 15;
     skips_ = std::ranges::any_of(cards_, [](const Card &card) { return card.has_heap != 0; }) ? 0 : kSkipped;
     served = std::ranges::all_of(cards_, [](const Card &card) { return card.mapped != 0; });
@@ -303,6 +306,8 @@ Status PeerMemory::map_all(const Call &call, uint32_t signature, Fused &fused, W
     }
     for (int rank = 0; rank < ranks_; ++rank) {
         const Card &card = cards_[rank];
+        if (card.freed != freed_[rank])
+            windows_->given_back(rank, card.freed);
         freed_[rank] = card.freed;
         const auto place = [&](uint64_t offset) { return offset == kNowhere ? nullptr : windows_->at(rank) + offset; };
         buffers_[rank] = rank == rank_ ? Mapped::Buffers{call.in, call.out}
@@ -322,7 +327,8 @@ Status PeerMemory::run_mapped(const Call &call) {
     }
     const int64_t began = now_ns();
     FLX_TRY(mapped_.run(call, buffers_, reach));
-    copying_ = static_cast<uint64_t>(now_ns() - began) << 1 | (mapped_.copies().with_engine() ? 1 : 0);
+    copied_us_ = static_cast<uint32_t>(std::min((now_ns() - began) / 1000, Card::kLongest));
+    with_engine_ = mapped_.copies().with_engine();
     return {};
 }
 

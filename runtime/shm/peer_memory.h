@@ -104,13 +104,15 @@ class PeerMemory {
         uint64_t in_offset;   ///< in its heap, SharedHeap::kNowhere if not there
         uint64_t out_offset;  ///< likewise
         uint64_t heap_end;
-        uint64_t
-            copying;  ///< what its last copies on mapped memory took in ns, by twice, and whether an engine took part
-        uint32_t freed;  ///< SharedHeap::freed()
-        uint8_t reachable;
-        uint8_t mapped;    ///< all that others touch of it is in its heap
-        uint8_t has_heap;  ///< something is, or was
+        uint32_t freed;            ///< SharedHeap::freed()
+        uint32_t copied_us : 24;   ///< what its last copies of EngineUse took; at most kLongest
+        uint32_t with_engine : 1;  ///< in which an engine took part
+        uint32_t reachable : 1;
+        uint32_t mapped : 1;    ///< all that others touch of it is in its heap
+        uint32_t has_heap : 1;  ///< something is, or was
+        static constexpr int64_t kLongest = (1 << 24) - 1;
     };
+    static_assert(sizeof(Card) <= 48);
     using Call = PeerCall;
     struct Range {
         uintptr_t begin = 0, end = 0;
@@ -152,7 +154,8 @@ class PeerMemory {
     std::optional<EngineReach> reach_;
     std::vector<uint32_t> freed_;  ///< by rank, of the call
     EngineUse engine_use_;
-    uint64_t copying_ = 0;  ///< Card::copying
+    uint32_t copied_us_ = 0;    ///< Card::copied_us
+    bool with_engine_ = false;  ///< Card::with_engine
     // By rank, and equal on all ranks, as it changes by what all know.
     std::vector<uint64_t> window_end_;  ///< how much of its heap is mapped
     uint32_t skips_ = 0;

@@ -3,7 +3,7 @@
 ///
 /// Pages that are pinned are those that were there then. What the heap's owner has given back since, and out again, has
 /// others, which the engine would not see; so ranks tell each other how many pieces they have given back, and all pins
-/// on a heap go when that has changed.
+/// on a heap go when that has changed. Thread-safe, as communicators share them.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +29,14 @@ class Pins {
     /// Nobody holds any of it. Who derives from this calls drop() there.
     virtual ~Pins() = default;
 
-    /// True: the engine reaches all of it until release(). `freed`: the pieces that the heap's owner had given back
-    /// when the caller learnt of these ranges. Thread-safe, as communicators share it: while another one holds some of
-    /// it nothing further is pinned.
+    /// Whether all of it is pinned; asked often enough it will be, but for what somebody else holds meanwhile. `freed`:
+    /// the pieces that the heap's owner had given back when the caller learnt of these ranges.
+    bool ask(std::span<const Range> ranges, uint32_t freed);
+    /// True: the engine reaches all of it until release(). Pins nothing.
     bool hold(std::span<const Range> ranges, uint32_t freed);
     void release();
+    /// The owner has given back so many by now: what is pinned goes, unless it is held, or was pinned since.
+    void given_back(uint32_t freed);
 
   protected:
     /// Whole pages, of which none is pinned. False: cannot, nor will it later.
@@ -43,12 +46,13 @@ class Pins {
     void drop();
 
   private:
-    void cover(std::span<const Range> ranges);
-    [[nodiscard]] bool covers(const Range &range) const;
+    void cover(const Range &range);
+    [[nodiscard]] bool covers(std::span<const Range> ranges) const;
+    bool renew(uint32_t freed);
 
     std::mutex mutex_;
     std::vector<Range> pinned_;
-    uint32_t freed_ = 0;
+    uint32_t freed_ = 0;  ///< when the first of these was pinned
     int users_ = 0;
     int asked_ = 0;
     bool refused_ = false;

@@ -4,9 +4,9 @@
 ///
 /// One file for all, so that a piece is known to peers by its offset alone: what was freed and given out again is the
 /// same place of the same mapping, and no peer has to be told. The memory of a freed piece goes back to the system at
-/// once, whoever has it mapped; where a copy engine has pinned it (pins.h), with the next call that asks for the
-/// engine. The file is as long as it can ever be from the beginning and sealed against shrinking: whatever its owner
-/// does, or dies of, a peer that looks at it finds memory, if only zeros.
+/// once, whoever has it mapped; what a copy engine has pinned (pins.h), with the next call on mapped memory. The file
+/// is as long as it can ever be from the beginning and sealed against shrinking: whatever its owner does, or dies of, a
+/// peer that looks at it finds memory, if only zeros.
 #pragma once
 
 #include <array>

@@ -122,6 +122,15 @@ Pins &Windows::pins(int rank, CopyEngine &engine) {
     return *window.pins;
 }
 
+void Windows::given_back(int rank, uint32_t freed) {
+    if (!peers_[rank].window)
+        return;
+    Window &window = *peers_[rank].window;
+    const auto guard = lock_counted(window.mutex);
+    if (window.pins)
+        window.pins->given_back(freed);
+}
+
 Status Windows::make(Bootstrap &bootstrap, const std::vector<int> &pids, std::unique_ptr<Windows> &result,
                      std::string &why) {
     auto windows = std::unique_ptr<Windows>(new Windows);

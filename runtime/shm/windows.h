@@ -33,6 +33,8 @@ class Windows {
     [[nodiscard]] std::byte *at(int rank) const;
     /// Of what at(rank) shows; made by `engine` if there are none yet. They go with the window.
     Pins &pins(int rank, CopyEngine &engine);
+    /// Its owner has given back so many pieces by now (pins.h).
+    void given_back(int rank, uint32_t freed);
 
   private:
     struct Window;

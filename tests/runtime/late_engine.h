@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -56,6 +57,8 @@ class LateEngine : public shm::CopyEngine {
         EXPECT_LE(bytes, kSlice);
         queue_.push_back({to, from, bytes, std::chrono::steady_clock::now() + least_});
         ++begun_;
+        if (at_begin)
+            at_begin(begun_);
         return !fail();
     }
     bool ended(size_t &copies) override {
@@ -81,6 +84,8 @@ class LateEngine : public shm::CopyEngine {
     }
     [[nodiscard]] const std::string &name() const override { return name_; }
 
+    std::function<void(int begun)> at_begin;
+    [[nodiscard]] size_t under_way() const { return queue_.size(); }
     void take_at_least(std::chrono::milliseconds time) { least_ = time; }
     [[nodiscard]] int begun() const { return begun_; }
     [[nodiscard]] int stops() const { return stops_; }
