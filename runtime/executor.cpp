@@ -410,10 +410,7 @@ void Executor::apply(uint32_t index, uint32_t first, uint32_t cells, const std::
     const size_t count = elements(state, first, cells);
     std::byte *to = state.to + offset;
     if (step.kind == StepKind::recv) {
-        if (stream_)
-            copy_streaming(to, data, count * element_bytes_);
-        else
-            std::memcpy(to, data, count * element_bytes_);
+        copy_bytes(to, data, count * element_bytes_, stream_);
     } else {
         const std::byte *from = state.from + offset;
         const std::byte *left = step.received_first ? data : from;

@@ -93,10 +93,7 @@ void copy_streaming(void *dst, const void *src, size_t bytes) {
 
 void copy_own(void *dst, const void *src, size_t bytes) {
     constexpr size_t kLarge = size_t{8} << 20;  // less stays in the last cache, where peers and the program find it
-    if (bytes >= kLarge)
-        copy_streaming(dst, src, bytes);
-    else
-        std::memcpy(dst, src, bytes);
+    copy_bytes(dst, src, bytes, bytes >= kLarge);
 }
 
 const char *reduce_target() {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 
 #include "flx.h"
 
@@ -31,6 +32,14 @@ void divide(flx_dtype_t dtype, void *dst, size_t count, int divisor);
 
 /// memcpy with stores that bypass the cache, for results larger than it. Any alignment.
 void copy_streaming(void *dst, const void *src, size_t bytes);
+
+/// The same, or memcpy unless `stream`.
+inline void copy_bytes(void *dst, const void *src, size_t bytes, bool stream) {
+    if (stream)
+        copy_streaming(dst, src, bytes);
+    else
+        std::memcpy(dst, src, bytes);
+}
 
 /// A rank's own block, from its input to its output: copy_streaming where it is large.
 void copy_own(void *dst, const void *src, size_t bytes);

@@ -78,6 +78,12 @@ const std::string &why_none() {
     return driver().why_none;
 }
 
+bool is_open(int device) {
+    unsigned flags = 0;
+    int active = 0;
+    return driver().context_state(device, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
 bool in_use() {
     static std::atomic<bool> once{false};  // contexts stay
     if (once.load(std::memory_order_relaxed))
@@ -85,9 +91,7 @@ bool in_use() {
     if (!initialised() || !driver().why_none.empty())
         return false;
     for (int device = 0; device < driver().devices; ++device) {
-        unsigned flags = 0;
-        int active = 0;
-        if (driver().context_state(device, &flags, &active) == CUDA_SUCCESS && active != 0) {
+        if (is_open(device)) {
             once.store(true, std::memory_order_relaxed);
             return true;
         }

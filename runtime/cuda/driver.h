@@ -62,6 +62,21 @@ class CurrentDevice {
     int device_ = 0;
 };
 
+/// What is done while it lives is no part of a graph, and forbidden by no capture, of whatever thread.
+class OutsideCaptures {
+  public:
+    OutsideCaptures() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+    ~OutsideCaptures() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+    OutsideCaptures(const OutsideCaptures &) = delete;
+    OutsideCaptures &operator=(const OutsideCaptures &) = delete;
+
+  private:
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+/// Whether the program has opened that GPU in this process (FLX's own contexts aside).
+bool is_open(int device);
+
 /// Identifies an allocation for ever, also among those that had its address before; 0: none.
 unsigned long long allocation_of(const void *memory);
 

@@ -53,20 +53,20 @@ class Context {
 /// graphs that are captured meanwhile, by whatever thread.
 class Aside {
   public:
-    explicit Aside(const Context &context) {
-        driver().push_context(context.get());
-        cudaThreadExchangeStreamCaptureMode(&mode_);
-    }
-    ~Aside() {
-        cudaThreadExchangeStreamCaptureMode(&mode_);
-        CUcontext context = nullptr;
-        driver().pop_context(&context);
-    }
-    Aside(const Aside &) = delete;
-    Aside &operator=(const Aside &) = delete;
+    explicit Aside(const Context &context) : current_(context) {}
 
   private:
-    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+    struct Current {
+        explicit Current(const Context &context) { driver().push_context(context.get()); }
+        ~Current() {
+            CUcontext context = nullptr;
+            driver().pop_context(&context);
+        }
+        Current(const Current &) = delete;
+        Current &operator=(const Current &) = delete;
+    };
+    Current current_;  // first: a thread without a context would be given the program's
+    OutsideCaptures outside_;
 };
 
 /// An answer, not an error that the program should find.
@@ -202,11 +202,6 @@ class HostCopies final : public shm::CopyEngine {
 
 /// The GPU that the program uses: on this thread, else the first that it has opened. -1: none.
 int device_in_use() {
-    const auto is_open = [](int device) {
-        unsigned flags = 0;
-        int active = 0;
-        return driver().context_state(device, &flags, &active) == CUDA_SUCCESS && active != 0;
-    };
     int current = -1;
     if (check(cudaGetDevice(&current), "to name a GPU").ok() && is_open(current))
         return current;

@@ -14,6 +14,7 @@ namespace flx::nccl {
 namespace {
 
 using cuda::CurrentDevice;
+using cuda::OutsideCaptures;
 
 cuda::Kind kind_of(Kind kind) {
     switch (kind) {
@@ -175,12 +176,9 @@ class CudaEngine final : public Engine {
     }
 
     bool has_work(cudaStream_t stream) override {
-        // Another thread may be at a capture that forbids such questions to all.
-        cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-        cudaThreadExchangeStreamCaptureMode(&mode);
+        const OutsideCaptures outside;  // another thread may be at one that forbids such questions to all
         const bool works = cudaStreamQuery(stream) == cudaErrorNotReady;
         cudaGetLastError();
-        cudaThreadExchangeStreamCaptureMode(&mode);
         return works;
     }
 

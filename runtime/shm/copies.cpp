@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "reduce.h"
@@ -22,13 +21,6 @@ constexpr double kWeight = 0.25;
 
 void learn(double &known, double seen) {
     known = known == 0 ? seen : known + kWeight * (seen - known);
-}
-
-void copy_bytes(const Copy &copy, bool stream) {
-    if (stream)
-        copy_streaming(copy.to, copy.from, copy.bytes);
-    else
-        std::memcpy(copy.to, copy.from, copy.bytes);
 }
 
 }  // namespace
@@ -84,13 +76,18 @@ Copy Copies::take_last(size_t most) {
     return taken;
 }
 
+/// What is left of the first copy, or its first `most` bytes.
+Status Copies::copy_first(size_t most, bool stream, const Board *board) {
+    if (copies_[first_].to_rank != rank_)
+        FLX_TRY(Board::look(board));
+    const Copy unit = take_first(most);
+    copy_bytes(unit.to, unit.from, unit.bytes, stream);
+    return {};
+}
+
 Status Copies::by_cores(bool stream, const Board *board) {
-    while (left_ != 0) {
-        const bool others = copies_[first_].to_rank != rank_;
-        if (others)
-            FLX_TRY(Board::look(board));
-        copy_bytes(take_first(others ? Board::kUnasked : SIZE_MAX), stream);
-    }
+    while (left_ != 0)
+        FLX_TRY(copy_first(copies_[first_].to_rank != rank_ ? Board::kUnasked : SIZE_MAX, stream, board));
     return {};
 }
 
@@ -109,7 +106,7 @@ bool Copies::pays(size_t bytes) const {
 }
 
 /// Begins what the engine has room for.
-Status Copies::feed(CopyEngine &engine, const Board *board, const Reach &reach) {
+Status Copies::feed(CopyEngine &engine, const Board *board, Reach &reach) {
     while (left_ != 0 && !failed_ && under_way_.size() < CopyEngine::kSlots) {
         const bool others = copies_[last_ - 1].to_rank != rank_;
         if (others && !under_way_.empty())
@@ -156,17 +153,14 @@ Status Copies::by_both(CopyEngine &engine, bool stream, const Board *board, Reac
     while (status.ok() && !failed_ && (left_ != 0 || !under_way_.empty())) {
         status = feed(engine, board, reach);
         if (left_ != 0 && status.ok()) {
-            const bool others = copies_[first_].to_rank != rank_;
-            if (others)
-                status = Board::look(board);
+            const size_t before = left_;
+            const int64_t began = now_ns();
+            status = copy_first(kUnit, stream, board);
             if (!status.ok())
                 break;
-            const Copy unit = take_first(kUnit);
-            const int64_t before = now_ns();
-            copy_bytes(unit, stream);
             learn(core_rate_,
-                  static_cast<double>(unit.bytes) / static_cast<double>(std::max<int64_t>(1, now_ns() - before)));
-            core_bytes_ += unit.bytes;
+                  static_cast<double>(before - left_) / static_cast<double>(std::max<int64_t>(1, now_ns() - began)));
+            core_bytes_ += before - left_;
         }
         if (!collect(engine) && left_ == 0 && !under_way_.empty())
             sched_yield();
@@ -181,7 +175,7 @@ Status Copies::by_both(CopyEngine &engine, bool stream, const Board *board, Reac
     for (const Slice &slice : again) {
         if (slice.copy.to_rank != rank_)
             FLX_TRY(Board::look(board));
-        copy_bytes(slice.copy, stream);
+        copy_bytes(slice.copy.to, slice.copy.from, slice.copy.bytes, stream);
     }
     return by_cores(stream, board);
 }

@@ -37,7 +37,7 @@ class Reach {
     virtual CopyEngine *hold(const std::vector<Copy> &copies) = 0;
     virtual void release() = 0;
     /// Where memory of a rank's that is held is for the engine.
-    [[nodiscard]] virtual std::byte *place(int rank, const std::byte *at) const = 0;
+    [[nodiscard]] virtual std::byte *place(int rank, const std::byte *at) = 0;
     /// It failed: it is not to be used any more.
     virtual void lost() = 0;
 };
@@ -66,9 +66,10 @@ class Copies {
         bool alone = false;  ///< nothing else was under way
     };
 
+    Status copy_first(size_t most, bool stream, const Board *board);
     Status by_cores(bool stream, const Board *board);
     Status by_both(CopyEngine &engine, bool stream, const Board *board, Reach &reach);
-    Status feed(CopyEngine &engine, const Board *board, const Reach &reach);
+    Status feed(CopyEngine &engine, const Board *board, Reach &reach);
     bool collect(CopyEngine &engine);
     [[nodiscard]] bool pays(size_t bytes) const;
     Copy take_first(size_t most);

@@ -8,30 +8,21 @@
 namespace flx::shm {
 
 EngineReach::EngineReach(int rank, int ranks, Source source)
-    : rank_(rank), source_(std::move(source)), ranges_(ranks) {}
+    : rank_(rank), source_(std::move(source)), ranges_(ranks), pins_(ranks) {}
 
-void EngineReach::prepare(Windows &windows, std::vector<uint32_t> &freed) {
+void EngineReach::prepare(Windows &windows, const std::vector<uint32_t> &freed) {
     windows_ = &windows;
     freed_ = &freed;
 }
 
-std::byte *EngineReach::place(int rank, const std::byte *at) const {
-    if (rank != rank_)
-        return const_cast<std::byte *>(at);
-    const auto found = std::ranges::find_if(own_, [&](const SharedHeap::Place &place) { return place.has(at); });
-    return windows_->at(rank_) + found->offset_of(at, 1);
+std::byte *EngineReach::place(int rank, const std::byte *at) {
+    return rank == rank_ ? windows_->at(rank) + own_offset(at, 1) : const_cast<std::byte *>(at);
 }
 
-/// In this rank's heap. What was looked up holds until pieces of it come or go.
+/// In this rank's heap.
 uint64_t EngineReach::own_offset(const std::byte *at, size_t bytes) {
-    const uint64_t version = SharedHeap::of_process().version();
-    if (version != own_version_)
-        own_.clear();
-    own_version_ = version;
-    auto found = std::ranges::find_if(own_, [&](const SharedHeap::Place &place) { return place.has(at); });
-    if (found == own_.end())
-        found = own_.insert(own_.end(), SharedHeap::of_process().place_of(at));
-    return found->offset_of(at, bytes);
+    bool looked_up = false;
+    return own_[own_.find(at, looked_up)].offset_of(at, bytes);
 }
 
 /// Neighbours become one range: pages are whole.
@@ -73,18 +64,18 @@ CopyEngine *EngineReach::hold(const std::vector<Copy> &copies) {
     for (const Copy &copy : copies)
         if (!add(copy.to_rank, copy.to, copy.bytes) || !add(copy.from_rank, copy.from, copy.bytes))
             return nullptr;
-    // All are asked, so that all are pinned after as many calls, however many ranks there are.
+    // All are asked before one is held, so that all are pinned after as many calls, however many ranks there are.
     bool pinned = true;
-    for (size_t rank = 0; rank < ranges_.size(); ++rank)
-        pinned &= ranges_[rank].empty() ||
-                  windows_->pins(static_cast<int>(rank), *engine_).ask(ranges_[rank], (*freed_)[rank]);
+    for (size_t rank = 0; rank < ranges_.size(); ++rank) {
+        pins_[rank] = ranges_[rank].empty() ? nullptr : &windows_->pins(static_cast<int>(rank), *engine_);
+        pinned &= pins_[rank] == nullptr || pins_[rank]->ask(ranges_[rank], (*freed_)[rank]);
+    }
     for (size_t rank = 0; rank < ranges_.size() && pinned; ++rank) {
-        if (ranges_[rank].empty())
+        if (pins_[rank] == nullptr)
             continue;
-        Pins &pins = windows_->pins(static_cast<int>(rank), *engine_);
-        pinned = pins.hold(ranges_[rank], (*freed_)[rank]);
+        pinned = pins_[rank]->hold(ranges_[rank], (*freed_)[rank]);
         if (pinned)
-            held_.push_back(&pins);
+            held_.push_back(pins_[rank]);
     }
     if (pinned)
         return engine_.get();

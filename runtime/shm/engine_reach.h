@@ -21,11 +21,11 @@ class EngineReach final : public Reach {
     EngineReach(int rank, int ranks, Source source);
 
     /// The next call's: windows that show all that is touched of others, and by rank the pieces given back.
-    void prepare(Windows &windows, std::vector<uint32_t> &freed);
+    void prepare(Windows &windows, const std::vector<uint32_t> &freed);
 
     CopyEngine *hold(const std::vector<Copy> &copies) override;
     void release() override;
-    [[nodiscard]] std::byte *place(int rank, const std::byte *at) const override;
+    [[nodiscard]] std::byte *place(int rank, const std::byte *at) override;
     void lost() override;
 
     /// Null before the first.
@@ -45,9 +45,9 @@ class EngineReach final : public Reach {
     Windows *windows_ = nullptr;
     const std::vector<uint32_t> *freed_ = nullptr;
     std::vector<std::vector<Pins::Range>> ranges_;  ///< by rank
+    std::vector<Pins *> pins_;                      ///< likewise, of the call; null: none is needed
     std::vector<Pins *> held_;
-    std::vector<SharedHeap::Place> own_;  ///< pieces of this rank's, of which copies are
-    uint64_t own_version_ = 0;            ///< of the heap then
+    KnownPlaces own_;  ///< where this rank's buffers are
 };
 
 }  // namespace flx::shm

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "reduce.h"
 
@@ -18,13 +17,6 @@ constexpr size_t kLine = 64;
 /// Of a sum, what is written to one output and stays for the others.
 constexpr size_t kSum = 16 * 1024;
 
-void copy(void *to, const void *from, size_t bytes, bool stream) {
-    if (stream)
-        copy_streaming(to, from, bytes);
-    else
-        std::memcpy(to, from, bytes);
-}
-
 }  // namespace
 
 Mapped::Mapped(int rank, int ranks) : rank_(rank), ranks_(ranks), sum_(kSum + kLine), sources_(ranks), copies_(rank) {}
@@ -35,24 +27,26 @@ void Mapped::plan_copies(const PeerCall &call, const std::vector<Buffers> &buffe
     const Extent own = call.block(ranks_, rank_);
     const size_t offset = own.offset * call.element;
     const size_t part = own.count * call.element;
+    // What a rank copies from all others, it begins with its neighbour: no two ranks read the same one at once.
+    const auto from_all = [&](auto &&add_from) {
+        for (int step = 1; step <= ranks_; ++step)
+            add_from((rank_ + step) % ranks_);
+    };
     copies_.clear();
     switch (call.collective) {
         case Collective::allgather:
         case Collective::allgatherv:
-            // What a rank copies from all others, it begins with its neighbour: no two ranks read the same one at once.
-            for (int step = 1; step <= ranks_; ++step) {
-                const int rank = (rank_ + step) % ranks_;
+            from_all([&](int rank) {
                 const Extent block = call.block(ranks_, rank);
                 copies_.add({call.out + block.offset * call.element, buffers[rank].in, block.count * call.element,
                              rank_, rank});
-            }
+            });
             break;
         case Collective::alltoall:
-            for (int step = 1; step <= ranks_; ++step) {
-                const int rank = (rank_ + step) % ranks_;
+            from_all([&](int rank) {
                 const size_t block = bytes / ranks_;
                 copies_.add({call.out + rank * block, buffers[rank].in + rank_ * block, block, rank_, rank});
-            }
+            });
             break;
         case Collective::gather:
             copies_.add({buffers[call.root].out + offset, call.in, part, call.root, rank_});
@@ -132,7 +126,7 @@ Status Mapped::reduce_to_all(const PeerCall &call, const std::vector<Buffers> &b
         reduce_many(call.dtype, call.op, call.out + offset, sources_.data(), ranks_, count,
                     call.op == FLX_AVG ? ranks_ : 1, stream, sum);
         for (int step = 1; step < ranks_; ++step)
-            copy(buffers[(rank_ + step) % ranks_].out + offset, sum, count * call.element, stream);
+            copy_bytes(buffers[(rank_ + step) % ranks_].out + offset, sum, count * call.element, stream);
     }
     return {};
 }

@@ -189,27 +189,21 @@ void touch(uintptr_t begin, size_t bytes) {
 
 }  // namespace
 
-/// What was looked up holds until pieces of the heap come or go.
 uint64_t PeerMemory::heap_offset(const void *memory, size_t bytes) {
-    SharedHeap &heap = SharedHeap::of_process();
-    const uint64_t version = heap.version();
-    if (version == 0)
+    if (SharedHeap::of_process().version() == 0)
         return SharedHeap::kNowhere;
-    if (version != places_version_)
-        places_.fill({});
-    places_version_ = version;
-    auto *found = std::ranges::find_if(places_, [&](const Known &known) { return known.place.has(memory); });
-    if (found == places_.end()) {
-        found = &places_[next_place_++ % places_.size()];
-        *found = {heap.place_of(memory)};
-    }
-    const uint64_t offset = found->place.offset_of(memory, bytes);
+    bool looked_up = false;
+    const size_t known = places_.find(memory, looked_up);
+    Range &touched = touched_[known];
+    if (looked_up)
+        touched = {};
+    const uint64_t offset = places_[known].offset_of(memory, bytes);
     const auto begin = reinterpret_cast<uintptr_t>(memory);
-    if (offset != SharedHeap::kNowhere && (begin < found->touched.begin || begin + bytes > found->touched.end)) {
+    if (offset != SharedHeap::kNowhere && (begin < touched.begin || begin + bytes > touched.end)) {
         touch(begin, bytes);
-        const bool first = found->touched.end == 0;
-        found->touched.begin = first ? begin : std::min(begin, found->touched.begin);
-        found->touched.end = std::max(begin + bytes, found->touched.end);
+        const bool first = touched.end == 0;
+        touched.begin = first ? begin : std::min(begin, touched.begin);
+        touched.end = std::max(begin + bytes, touched.end);
     }
     return offset;
 }

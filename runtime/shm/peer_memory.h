@@ -160,13 +160,8 @@ class PeerMemory {
     std::vector<uint64_t> window_end_;  ///< how much of its heap is mapped
     uint32_t skips_ = 0;
     uint64_t mapped_calls_ = 0;
-    struct Known {
-        SharedHeap::Place place;
-        Range touched{};  ///< by this rank
-    };
-    std::array<Known, 16> places_{};  ///< where calls' buffers were, in and out of the heap
-    uint64_t places_version_ = 0;     ///< of the heap then
-    size_t next_place_ = 0;
+    KnownPlaces places_;                               ///< where calls' buffers were, in and out of the heap
+    std::array<Range, KnownPlaces::kMost> touched_{};  ///< of each, by this rank
     size_t block_bytes_;
     std::vector<std::byte> blocks_;  ///< one block per rank
     std::vector<const void *> sources_;

@@ -243,4 +243,19 @@ SharedHeap::Place SharedHeap::place_of(const void *memory) {
     return {begin + piece.bytes, next, kNowhere};
 }
 
+size_t KnownPlaces::find(const void *memory, bool &looked_up) {
+    SharedHeap &heap = SharedHeap::of_process();
+    const uint64_t version = heap.version();
+    if (version != version_)
+        places_.fill({});
+    version_ = version;
+    auto *found = std::ranges::find_if(places_, [&](const SharedHeap::Place &place) { return place.has(memory); });
+    looked_up = found == places_.end();
+    if (looked_up) {
+        found = &places_[next_++ % kMost];
+        *found = heap.place_of(memory);
+    }
+    return static_cast<size_t>(found - places_.begin());
+}
+
 }  // namespace flx::shm

@@ -95,4 +95,20 @@ class SharedHeap {
     std::atomic<uint32_t> freed_{0};
 };
 
+/// Places in the process's heap that were looked up before: they hold until pieces of it come or go. Takes no lock for
+/// what it knows. Not thread-safe.
+class KnownPlaces {
+  public:
+    static constexpr size_t kMost = 16;
+
+    /// Which one has it; `looked_up`: just now, instead of another one.
+    size_t find(const void *memory, bool &looked_up);
+    [[nodiscard]] const SharedHeap::Place &operator[](size_t index) const { return places_[index]; }
+
+  private:
+    std::array<SharedHeap::Place, kMost> places_{};
+    uint64_t version_ = 0;  ///< of the heap then
+    size_t next_ = 0;
+};
+
 }  // namespace flx::shm

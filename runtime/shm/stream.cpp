@@ -270,12 +270,8 @@ void Stream::collect(const Call &call, uint64_t block) {
         std::byte *out = call.out + extent.offset * call.element;
         const std::byte *from =
             rank == rank_ ? call.in + extent.offset * call.element : staged(call, rank, block, rank_);
-        if (out == from)
-            continue;
-        if (call.stream)
-            copy_streaming(out, from, extent.count * call.element);
-        else
-            std::memcpy(out, from, extent.count * call.element);
+        if (out != from)
+            copy_bytes(out, from, extent.count * call.element, call.stream);
     }
 }
 
@@ -294,10 +290,8 @@ void Stream::reduce(const Call &call, uint64_t block) {
         const size_t offset = (extent.offset - first.offset) * call.element;  // `in` is this rank's region alone
         std::memcpy(shown, call.in + offset, bytes);
         std::byte *out = call.out + extent.offset * call.element;
-        if (out != call.in + offset && call.stream)
-            copy_streaming(out, shown, bytes);
-        else if (out != call.in + offset)
-            std::memcpy(out, shown, bytes);
+        if (out != call.in + offset)
+            copy_bytes(out, shown, bytes, call.stream);
         return;
     }
     for (int rank = 0; rank < ranks_; ++rank)
@@ -324,10 +318,7 @@ void Stream::fetch(const Call &call, uint64_t block) {
         const int region = (rank_ + step) % ranks_;
         const Extent extent = call.extent(region, ranks_, block);
         std::byte *out = call.out + extent.offset * call.element;
-        if (call.stream)
-            copy_streaming(out, result(call, region, block), extent.count * call.element);
-        else
-            std::memcpy(out, result(call, region, block), extent.count * call.element);
+        copy_bytes(out, result(call, region, block), extent.count * call.element, call.stream);
     }
 }
 
@@ -354,10 +345,7 @@ Status Stream::run_bcast(const Call &call, Waiter &waiter) {
                     "rank {} called another collective, or the same with another count, type or root; all ranks "
                     "must call alike (FLX_CHECK=1 says what differs)",
                     call.root);
-            if (call.stream)
-                copy_streaming(data, place(call, call.root, block), bytes);
-            else
-                std::memcpy(data, place(call, call.root, block), bytes);
+            copy_bytes(data, place(call, call.root, block), bytes, call.stream);
             mine.fetched.store(base_ + block + 1, std::memory_order_release);
             publish(mine.reduced, base_ + block + 1);
         }

@@ -28,7 +28,7 @@ class TestReach : public Reach {
         return engine_;
     }
     void release() override { --holds_; }
-    [[nodiscard]] std::byte *place(int, const std::byte *at) const override { return const_cast<std::byte *>(at); }
+    [[nodiscard]] std::byte *place(int, const std::byte *at) override { return const_cast<std::byte *>(at); }
     void lost() override {
         EXPECT_NE(engine_, nullptr);
         engine_ = nullptr;
