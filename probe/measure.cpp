@@ -20,16 +20,21 @@ namespace {
 enum Kind : uint32_t {
     kPing = 1,  ///< block: the ping's number
     kPong,      ///< block: the ping's number
-    kData,      ///< block: train
+    kData,      ///< block: train; signature: when it was sent, us of the sender's clock
     kLast,      ///< block: train; signature: units in the whole train
-    kReport,    ///< block: train; signature: units that had arrived; cells: at this time after the first one, ns + 1
+    kReport,    ///< block: train, and above kTrainBits what the last chunk waited, in units of kQueueUnit; signature:
+                ///< units that had arrived; cells: at this time after the first one, ns + 1
     kBye        ///< the sender has finished measuring
 };
 
 constexpr size_t kControlBytes = 8;
 constexpr size_t kSourceBytes = 1 << 20;
 constexpr uint32_t kTrains = 2 * kMaxLinks;  ///< train 2·i: link i alone; 2·i + 1: together with the others
-constexpr int64_t kReportEvery = 2'000'000;
+constexpr uint32_t kTrainBits = 8;
+static_assert(kTrains <= 1U << kTrainBits);
+constexpr int64_t kQueueUnit = 10'000;  ///< ns
+constexpr double kPingPart = 0.1;       ///< of a slot
+constexpr int64_t kReportEvery = 500'000;
 
 /// What is sent. Never freed and never written again, since a link may still read it after measure_links returned.
 const std::byte *source() {
@@ -70,6 +75,9 @@ struct Incoming {
     uint64_t reported = 0;
     int64_t reported_ns = 0;
     int64_t last_ns = 0;
+    /// Between the two clocks, of the chunk that came quickest, which did not wait; and of the last one.
+    int32_t least_us = INT32_MAX;
+    int32_t last_us = 0;
     bool due = false;
 };
 
@@ -192,10 +200,12 @@ void Measurer::take_data(size_t index, const Arrival &arrival) {
             train.first_ns = time;
         train.arrived += header.bytes;
         train.last_ns = time;
+        train.last_us = static_cast<int32_t>(static_cast<uint32_t>(time / 1000) - header.signature);
+        train.least_us = std::min(train.least_us, train.last_us);
     }
     train.link = static_cast<int>(index);
     // Reports become rarer in bytes, so that they cost nothing, and stay frequent enough in time to steer a slow link.
-    if (train.arrived > train.reported && (train.arrived * 4 >= train.reported * 5 || train.arrived >= train.total ||
+    if (train.arrived > train.reported && (train.arrived * 8 >= train.reported * 9 || train.arrived >= train.total ||
                                            time - train.reported_ns >= kReportEvery))
         train.due = true;
 }
@@ -217,11 +227,12 @@ void Measurer::take(size_t index, const Arrival &arrival) {
         }
     } else if ((header.phase == kData || header.phase == kLast) && from_previous && header.block < kTrains) {
         take_data(index, arrival);
-    } else if (header.phase == kReport && from_next && header.block / 2 < lanes_.size()) {
-        Lane &reported = lanes_[header.block / 2];
-        auto &train = header.block % 2 == 0 ? reported.alone : reported.together;
-        if (train)
-            train->report(uint64_t{header.signature} * Train::kUnit, int64_t{header.cells} - 1);
+    } else if (const uint32_t id = header.block % (1U << kTrainBits);
+               header.phase == kReport && from_next && id / 2 < lanes_.size()) {
+        Lane &reported = lanes_[id / 2];
+        if (auto &train = id % 2 == 0 ? reported.alone : reported.together)
+            train->report(uint64_t{header.signature} * Train::kUnit, int64_t{header.cells} - 1,
+                          (header.block >> kTrainBits) * kQueueUnit);
     } else if (header.phase == kBye && from_previous) {
         bye_received_ = true;
     }
@@ -240,10 +251,13 @@ bool Measurer::reply() {
         }
     for (uint32_t id = 0; id < kTrains; ++id) {
         Incoming &train = incoming_[id];
-        if (!train.due)
+        // What came last is told though nothing follows: the sender may wait for that.
+        if (!train.due && (train.arrived == train.reported || now() - train.reported_ns < kReportEvery))
             continue;
         const int64_t after = std::min<int64_t>(train.last_ns - train.first_ns, UINT32_MAX - 1);
-        if (taken(send(lanes_[static_cast<size_t>(train.link)], previous_, kReport, id,
+        const int64_t waited = (int64_t{train.last_us} - train.least_us) * 1000 / kQueueUnit;
+        const auto queue = static_cast<uint32_t>(std::min(waited, (int64_t{1} << (32 - kTrainBits)) - 1)) << kTrainBits;
+        if (taken(send(lanes_[static_cast<size_t>(train.link)], previous_, kReport, id | queue,
                        static_cast<uint32_t>(train.arrived / Train::kUnit), static_cast<uint32_t>(after + 1),
                        kControlBytes))) {
             train.due = false;
@@ -295,7 +309,7 @@ bool Measurer::drive_train(Lane &lane, std::optional<Train> &train, uint32_t id)
     const size_t bytes = train->next_chunk(now());
     if (bytes == 0 || lane.failed)
         return false;
-    const SendResult result = send(lane, next_, kData, id, 0, 1, bytes);
+    const SendResult result = send(lane, next_, kData, id, static_cast<uint32_t>(now() / 1000), 1, bytes);
     if (result != SendResult::copied && result != SendResult::in_flight)
         return false;
     train->sent(bytes);
@@ -364,8 +378,9 @@ GroupMeasurement Measurer::run() {
         return moved;
     };
     const auto new_train = [&](const Lane &lane, int64_t end) {
+        const auto least = std::min_element(lane.trips.begin(), lane.trips.end());
         const size_t largest = std::min({lane.link->good_chunk(kSourceBytes), lane.link->max_chunk(), kSourceBytes});
-        return Train(now(), end, lane.link->kind() == LinkKind::rail, largest);
+        return Train(now(), end, lane.link->kind() == LinkKind::rail, largest, least == lane.trips.end() ? 0 : *least);
     };
 
     for (int slot = 0; slot < slots; ++slot) {
@@ -375,10 +390,10 @@ GroupMeasurement Measurer::run() {
             const auto id = static_cast<uint32_t>(2 * slot);
             const size_t enough = lane.trips.size() + static_cast<size_t>(options_.pings);
             loop(
-                at(wake + each * (slot + 0.2)), [&] { return drive_pings(lane) || close_all(); },
+                at(wake + each * (slot + kPingPart)), [&] { return drive_pings(lane) || close_all(); },
                 [&] { return lane.trips.size() >= enough || lane.failed; });
             // Trains start together on all ranks.
-            loop(at(wake + each * (slot + 0.2)), close_all, never);
+            loop(at(wake + each * (slot + kPingPart)), close_all, never);
             lane.alone.emplace(new_train(lane, end));
             loop(
                 end, [&] { return drive_train(lane, lane.alone, id) || close_all(); }, never);

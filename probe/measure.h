@@ -8,9 +8,10 @@
 /// together, a rest to drain. What travels:
 /// - pings and their answers, 8 bytes each: latency is half the least round trip;
 /// - a *train* of data chunks for the length of a slot. The receiver reports now and then how much had arrived when, by
-///   its own clock; the rate is the slope of the later half of that curve, so neither buffers that fill at the sender
-///   nor a shaper's initial burst counts. On a rail, what may be in flight grows with what was reported (as in TCP's
-///   slow start, Jacobson 1988) and shrinks with the time left, so a slow rail is not clogged beyond its slot.
+///   its own clock; the rate is the slope of that curve where chunks waited on their way, else of its later half, so
+///   neither buffers that fill at the sender nor a shaper's initial burst counts. A train says when each chunk was
+///   sent, so that the receiver sees how much longer one took than the quickest one; on a rail that steers it
+///   (train.h), and what may be in flight shrinks with the time left, so a slow rail is not clogged beyond its slot.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct MeasureOptions {
     uint32_t comm = 0;             ///< ChunkHeader::comm of all chunks; their sequence is 0, which no operation uses
     double budget_ms = 150;        ///< for everything; the same on all ranks
     int slots = 0;                 ///< the largest number of links of any rank; 0: as many as given here
-    int pings = 10;                ///< per link; fewer where they would take more than a fifth of the slot
+    int pings = 10;                ///< per link; fewer where they would take more than a tenth of the slot
     std::function<int64_t()> now;  ///< nanoseconds, monotonic; default: steady clock
     /// Called when nothing has moved for `idle_ns`; default: yields, and sleeps a little where that takes long, since
     /// on a busy core a sleeper is back before one who yielded.

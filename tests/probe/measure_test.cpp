@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "fake_link.h"
-#include "train.h"
 
 namespace flx::probe {
 namespace {
@@ -192,48 +191,6 @@ TEST(Measure, NobodyToMeasureWith) {
     const GroupMeasurement far = measure_links(links, 5, -1, options);
     EXPECT_EQ(far.links[0].reason, "does not reach rank 5");
     EXPECT_LT(alone.elapsed_ms + far.elapsed_ms, 50);
-}
-
-TEST(TrainTest, RateIsThatOfTheLaterHalf) {
-    Train train(0, 1'000'000, true, 65536);
-    train.sent(1'000'000);
-    train.report(500'000, 10);  // a burst
-    train.report(600'000, 100'000);
-    train.report(700'000, 200'000);
-    train.report(800'000, 300'000);
-    train.report(900'000, 400'000);
-    EXPECT_NEAR(train.rate(), 1.0, 0.01);
-    train.report(850'000, 500'000);    // goes backwards
-    train.report(2'000'000, 500'000);  // more than was sent
-    EXPECT_EQ(train.total_reported(), 900'000u);
-}
-
-TEST(TrainTest, FlightGrowsWithWhatArrived) {
-    Train train(0, 1'000'000'000, true, 65536);
-    while (const size_t bytes = train.next_chunk(0))
-        train.sent(bytes);
-    EXPECT_EQ(train.total_sent(), Train::kFirstFlight);
-    train.report(Train::kFirstFlight, 1000);
-    while (const size_t bytes = train.next_chunk(1000))
-        train.sent(bytes);
-    EXPECT_EQ(train.total_sent(), 3 * Train::kFirstFlight);
-}
-
-TEST(TrainTest, FlightEndsWithTheTime) {
-    Train train(0, 1'000'000, true, 65536);
-    train.sent(200'000);
-    train.report(100'000, 100'000);
-    train.report(200'000, 200'000);  // 1 byte/ns
-    while (const size_t bytes = train.next_chunk(990'000))
-        train.sent(bytes);
-    EXPECT_LE(train.total_sent(), 210'000u);  // what arrives in the 10 µs that are left
-    EXPECT_EQ(train.next_chunk(1'000'000), 0u);
-}
-
-TEST(TrainTest, UnpacedLinksTakeWhatTheyCan) {
-    Train train(0, 1000, false, 65537);
-    EXPECT_EQ(train.next_chunk(0), 65536u);
-    EXPECT_EQ(train.rate(), 0);
 }
 
 }  // namespace
