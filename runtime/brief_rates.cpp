@@ -11,17 +11,26 @@ constexpr int kLeastCount = 8;     // operations after which shares have settled
 constexpr double kLeastNs = 60e6;  // and their time, in which a shaper's bucket runs out if too much is put on it
 constexpr double kFull = 0.75;     // part of the operations in which a link that is full works until the end
 constexpr double kNotFull = 0.25;  // and at most of those of one that is not
-constexpr double kFirst = 0.03;    // quantum by which a link that is not full is faster, at first
+constexpr double kFirst = 0.012;   // quantum by which a link that is not full is faster, at first
 constexpr double kMost = 0.12;
 constexpr double kLeast = 0.003;
 constexpr double kNear = 0.02;  // quantum of a link that is about as fast as is believed
-constexpr double kGrowNear = 1.15;
+constexpr double kGrowNear = 1.3;
 constexpr double kGrow = 1.5;
+constexpr double kGrowBetter = 2;  // after a change that made operations quicker
 constexpr double kShrink = 0.5;
 constexpr double kSame = 0.01;      // relative difference that is none
 constexpr double kStep = 1.1;       // by which what is believed moves at once
 constexpr double kUnproven = 1.05;  // by which a link is not believed to be slower than it was shown to be
 constexpr double kForget = 1.01;
+constexpr double kAlike = 0.005;    // relative time of operations that is no difference, at least
+constexpr double kSlower = 1.03;    // factor of it with the same shares, for which there must be a reason
+constexpr double kWeight = 0.25;    // of the last round in what operations take with the same shares
+constexpr double kOtherSize = 1.1;  // factor of their bytes, from which times are not compared
+constexpr int kFirstPause = 7;      // rounds in which nothing is changed: at first,
+constexpr int kPause = 2;           // after a change that made no difference,
+constexpr int kMostPause = 15;      // and at most after changes that were mistakes
+constexpr int kSearch = 16;         // rounds without a pause after operations became slower
 constexpr double kFellFar = 4;  // a link that is slowed by so much is expected back, and keeps what is believed of it
 
 }  // namespace
@@ -30,8 +39,13 @@ void BriefRates::forget() {
     for (Seen &link : links_) {
         link.quantum = kFirst;
         link.bytes = link.proven = 0;
+        link.moved = 1;
     }
     all_ns_ = 0;
+    best_ = 0;
+    returning_ = false;
+    pause_ = after_mistake_ = kFirstPause;
+    search_ = 0;
     begin(true);
 }
 
@@ -39,6 +53,7 @@ void BriefRates::begin(bool settling) {
     settling_ = settling;
     operations_ = 0;
     time_ns_ = 0;
+    bytes_ = 0;
     for (Seen &link : links_)
         link.early = link.worked = 0;
 }
@@ -74,16 +89,99 @@ double BriefRates::found(Seen &link) {
     return *middle;
 }
 
-bool BriefRates::ended(double time_ns, std::span<const double> believed) {
+bool BriefRates::ended(double time_ns, uint64_t bytes, std::span<const double> believed) {
     time_ns_ += time_ns;
     all_ns_ += time_ns;
+    bytes_ += static_cast<double>(bytes);
+    if (operations_ < kMostCosts && bytes != 0)
+        costs_[operations_] = static_cast<float>(time_ns / static_cast<double>(bytes));
     if (++operations_ < kLeastCount || time_ns_ < kLeastNs)
         return false;
     if (settling_) {
         begin(false);
         return false;
     }
+    const Judgement found = judge();
+    if (found == Judgement::worse) {
+        prove();
+        go_back();
+        return true;
+    }
+    if (returning_)
+        pause_ = after_mistake_ = std::min(2 * after_mistake_ + 1, kMostPause);
+    returning_ = false;
+    if (found == Judgement::slower)
+        search_ = kSearch;
+    if (found == Judgement::better || search_ > 0)
+        pause_ = after_mistake_ = 0;
+    search_ = std::max(0, search_ - 1);
+    if (pause_ > 0) {
+        --pause_;
+        begin(false);
+        return false;
+    }
     prove();
+    const bool learnt = learn(believed, found == Judgement::better);
+    pause_ = search_ > 0 ? 0 : kPause;
+    begin(learnt);
+    return learnt;
+}
+
+/// What operations took beside what they took with the best shares so far. Worse: shares are others, and that is why.
+/// Slower: they are the same, so it is the links or the peers.
+BriefRates::Judgement BriefRates::judge() {
+    const int known = std::min(operations_, kMostCosts);
+    const auto quantile = [&](int quarter) {
+        const auto place = costs_.begin() + known * quarter / 4;
+        std::nth_element(costs_.begin(), place, costs_.begin() + known);
+        return double{*place};
+    };
+    const double cost = quantile(2);
+    const double spread = quantile(3) - quantile(1);
+    const double bytes = bytes_ / operations_;
+    const bool moved = std::any_of(links_.begin(), links_.end(), [](const Seen &link) { return link.moved != 1; });
+    const auto keep = [&] {
+        best_ = cost;
+        best_bytes_ = bytes;
+        for (Seen &link : links_)
+            link.moved = 1;
+    };
+    if (best_ <= 0 || bytes > kOtherSize * best_bytes_ || best_bytes_ > kOtherSize * bytes) {
+        keep();
+        return Judgement::alike;
+    }
+    const double noise = std::max(kAlike * best_, 2 * spread / std::sqrt(known));
+    if (!moved) {
+        if (cost > kSlower * best_ + noise) {
+            keep();
+            return Judgement::slower;
+        }
+        best_ += kWeight * (cost - best_);
+        return Judgement::alike;
+    }
+    if (cost > best_ + noise)
+        return Judgement::worse;
+    if (cost >= best_ - noise)
+        return Judgement::alike;
+    keep();
+    return Judgement::better;
+}
+
+/// Back to the shares with which operations were quickest.
+void BriefRates::go_back() {
+    for (Seen &link : links_) {
+        link.factor = 1 / link.moved;
+        link.faster = link.moved != 1;
+        if (link.faster)
+            link.quantum = std::max(kLeast, link.quantum * kShrink);
+        link.moved = 1;
+    }
+    returning_ = true;
+    begin(true);
+}
+
+/// From what links did in the operations since shares have settled.
+bool BriefRates::learn(std::span<const double> believed, bool better) {
     bool full = false;
     for (size_t i = 0; i < believed.size(); ++i) {
         Seen &link = links_[i];
@@ -102,12 +200,13 @@ bool BriefRates::ended(double time_ns, std::span<const double> believed) {
     for (size_t i = 0; full && i < believed.size(); ++i) {
         Seen &link = links_[i];
         link.faster = link.early >= kLeastCount / 2 && link.worked <= kNotFull * operations_;
-        if (!link.faster)
-            continue;
-        link.quantum = std::min(kMost, link.quantum * (link.quantum < kNear ? kGrowNear : kGrow));
-        link.factor = 1 / (1 + link.quantum);
+        if (link.faster) {
+            const double grow = better ? kGrowBetter : link.quantum < kNear ? kGrowNear : kGrow;
+            link.quantum = std::min(kMost, link.quantum * grow);
+            link.factor = 1 / (1 + link.quantum);
+        }
+        link.moved *= link.factor;
     }
-    begin(full);
     return full;
 }
 

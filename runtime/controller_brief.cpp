@@ -11,7 +11,7 @@ namespace flx {
 namespace {
 
 // docs/controller.md says why each has its value.
-constexpr double kBriefNs = 10e6;    // operations that should take less are brief
+constexpr double kBriefNs = 20e6;    // operations that should take less are brief
 constexpr double kUnsureSlow = 1.6;  // factors to which what they show of a rate is not believed,
 constexpr double kUnsureFast = 2;    // as bursts make links look faster
 constexpr double kFellFar = 4;       // factor by which a link is slowed that is expected back
@@ -99,7 +99,10 @@ bool Controller::learn_brief(std::span<const LinkSample> samples, uint64_t time_
     std::array<double, kMaxLinks> sure{};
     for (int i = 0; i < count_; ++i)
         sure[i] = links_[i].sure;
-    if (!brief_rates_.ended(static_cast<double>(time_ns), std::span(sure).first(static_cast<size_t>(count_))))
+    uint64_t bytes = 0;
+    for (const LinkSample &sample : samples)
+        bytes += sample.bytes;
+    if (!brief_rates_.ended(static_cast<double>(time_ns), bytes, std::span(sure).first(static_cast<size_t>(count_))))
         return false;
     for (int i = 0; i < count_; ++i) {
         const double factor = brief_rates_.factor(i);

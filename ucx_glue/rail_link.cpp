@@ -51,7 +51,7 @@ size_t RailLink::good_chunk_to(int peer, size_t bytes) const {
     const auto longest = static_cast<double>(max_chunk());
     const double most = std::clamp(rate * kMostNs, std::min<double>(kMaxCellBytes, longest), longest);
     const double least = std::clamp(rate * kLeastNs, kSmallest, static_cast<double>(kMaxCellBytes));
-    return static_cast<size_t>(std::clamp(static_cast<double>(bytes) / 8, std::min(least, most), most));
+    return static_cast<size_t>(std::clamp(static_cast<double>(bytes) / 4, std::min(least, most), most));
 }
 
 Pace RailLink::pace(int peer) const {

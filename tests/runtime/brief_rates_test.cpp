@@ -8,6 +8,9 @@
 namespace flx {
 namespace {
 
+constexpr int kRound = 8;  // operations
+constexpr int kFirstPause = 7;
+constexpr int kMostRounds = 20;
 constexpr double kOperationNs = 10e6;
 
 /// One link in operations that are all alike.
@@ -18,34 +21,36 @@ struct Link {
     double bytes = 1e6;  // that it carries in each
 };
 
-/// Whether something was learnt from so many operations.
+/// Rounds until something is learnt, -1 if that takes more than `most`.
 template <size_t kLinks>
-bool run(BriefRates &rates, const std::array<Link, kLinks> &links, int operations) {
+int run(BriefRates &rates, const std::array<Link, kLinks> &links, int most = kMostRounds, double time_ns = kOperationNs,
+        uint64_t bytes = 1 << 20) {
     std::array<double, kLinks> believed{};
     for (size_t i = 0; i < kLinks; ++i)
         believed[i] = links[i].believed;
-    bool learnt = false;
-    for (int op = 0; op < operations; ++op) {
+    for (int op = 1; op <= most * kRound; ++op) {
         for (size_t i = 0; i < kLinks; ++i)
             rates.saw(static_cast<int>(i), static_cast<uint64_t>(links[i].bytes), links[i].cost, links[i].early);
-        learnt = rates.ended(kOperationNs, believed);
-        if (learnt)
-            return true;
+        if (rates.ended(time_ns, bytes, believed)) {
+            EXPECT_EQ(op % kRound, 0);
+            return op / kRound;
+        }
     }
-    return learnt;
+    return -1;
 }
+
+const std::array kSecondNotFull{Link{10, 10, false}, Link{20, 3, true}};
 
 TEST(BriefRates, NothingIsLearntBeforeSharesHaveSettled) {
     BriefRates rates;
     const std::array links{Link{10, 11, false}, Link{20, 3, true}};
-    EXPECT_FALSE(run(rates, links, 15));
-    EXPECT_TRUE(run(rates, links, 1));
-    EXPECT_FALSE(run(rates, links, 15)) << "shares are others now";
+    EXPECT_EQ(run(rates, links), 1 + kFirstPause + 1);
+    EXPECT_EQ(run(rates, links, 2), -1) << "shares are others now";
 }
 
 TEST(BriefRates, AFullLinkShowsItsRateAndOthersMayBeFaster) {
     BriefRates rates;
-    EXPECT_TRUE(run(rates, std::array{Link{10, 10.4, false}, Link{20, 3, true}}, 16));
+    EXPECT_GT(run(rates, std::array{Link{10, 10.4, false}, Link{20, 3, true}}), 0);
     EXPECT_NEAR(rates.factor(0), 1.04, 1e-6);
     EXPECT_FALSE(rates.faster(0));
     EXPECT_LT(rates.factor(1), 1);
@@ -57,24 +62,62 @@ TEST(BriefRates, QuantaShrinkWhereALinkIsFullAndGrowWhereItNeverIs) {
     BriefRates rates;
     double first = 0;
     for (int round = 0; round < 4; ++round) {
-        EXPECT_TRUE(run(rates, std::array{Link{10, 10, false}, Link{20, 3, true}}, 16));
+        EXPECT_GT(run(rates, kSecondNotFull), 0);
         EXPECT_LT(rates.factor(1), first == 0 ? 1 : first);
         first = rates.factor(1);
     }
     for (int round = 0; round < 6; ++round)
-        EXPECT_TRUE(run(rates, std::array{Link{10, 10, false}, Link{20, 20, false}}, 16));
-    EXPECT_TRUE(run(rates, std::array{Link{10, 10, false}, Link{20, 3, true}}, 16));
+        EXPECT_GT(run(rates, std::array{Link{10, 10, false}, Link{20, 20, false}}), 0);
+    EXPECT_GT(run(rates, kSecondNotFull), 0);
     EXPECT_GT(rates.factor(1), 0.99);
+}
+
+TEST(BriefRates, AChangeThatMadeOperationsLongerIsTakenBack) {
+    BriefRates rates;
+    ASSERT_GT(run(rates, kSecondNotFull), 0);
+    const double first = rates.factor(1);
+    ASSERT_GT(run(rates, kSecondNotFull), 0);  // no difference
+    const double both = first * rates.factor(1);
+    ASSERT_EQ(run(rates, kSecondNotFull, kMostRounds, 1.02 * kOperationNs), 2);
+    EXPECT_NEAR(rates.factor(1), 1 / both, 1e-9);
+    EXPECT_TRUE(rates.faster(1));
+    EXPECT_EQ(rates.factor(0), 1);
+    // And not tried again for a while, then by less.
+    EXPECT_GT(run(rates, kSecondNotFull, 40), kFirstPause);
+    EXPECT_GT(rates.factor(1), first);
+}
+
+TEST(BriefRates, AfterAChangeThatMadeThemQuickerALargerOneFollowsAtOnce) {
+    BriefRates rates;
+    ASSERT_GT(run(rates, kSecondNotFull), 0);
+    const double first = rates.factor(1);
+    ASSERT_EQ(run(rates, kSecondNotFull, kMostRounds, 0.98 * kOperationNs), 2);
+    EXPECT_NEAR(1 / rates.factor(1) - 1, 2 * (1 / first - 1), 1e-9);
+}
+
+TEST(BriefRates, WhereOperationsBecomeSlowerThereIsNoPause) {
+    BriefRates rates;
+    EXPECT_EQ(run(rates, kSecondNotFull, 4), -1);
+    EXPECT_EQ(run(rates, kSecondNotFull, kMostRounds, 2 * kOperationNs), 1);
+    for (int round = 0; round < 4; ++round)
+        EXPECT_EQ(run(rates, kSecondNotFull, kMostRounds, 2 * kOperationNs), 2);
+}
+
+TEST(BriefRates, OperationsOfOtherSizesAreNotCompared) {
+    BriefRates rates;
+    ASSERT_GT(run(rates, kSecondNotFull), 0);
+    EXPECT_GT(run(rates, kSecondNotFull, kMostRounds, kOperationNs, 1 << 18), 0);
+    EXPECT_LT(rates.factor(1), 1) << "nothing was taken back";
 }
 
 TEST(BriefRates, WhereAllLinksEndEarlyItIsThePeers) {
     BriefRates rates;
-    EXPECT_FALSE(run(rates, std::array{Link{10, 4, true}, Link{20, 3, true}}, 100));
+    EXPECT_EQ(run(rates, std::array{Link{10, 4, true}, Link{20, 3, true}}), -1);
 }
 
 TEST(BriefRates, ALinkThatLetsABurstPassUntilTheEndIsLittleFaster) {
     BriefRates rates;
-    EXPECT_TRUE(run(rates, std::array{Link{10, 5, false}, Link{20, 20, false}}, 16));
+    EXPECT_GT(run(rates, std::array{Link{10, 5, false}, Link{20, 20, false}}), 0);
     EXPECT_GT(rates.factor(0), 0.95);
     EXPECT_LT(rates.factor(0), 1);
 }
@@ -82,16 +125,16 @@ TEST(BriefRates, ALinkThatLetsABurstPassUntilTheEndIsLittleFaster) {
 /// Acknowledgements that wait behind what the peer sends make a link seem slow.
 TEST(BriefRates, WhatALinkDeliveredItCan) {
     BriefRates rates;
-    EXPECT_TRUE(run(rates, std::array{Link{10, 10, false}, Link{20, 20, false, 0.5e6}}, 16));
-    EXPECT_TRUE(run(rates, std::array{Link{10, 10, false}, Link{20.5, 30, false, 0.4e6}}, 16));
-    EXPECT_NEAR(rates.factor(1), 1.05 * 1.01 * 20 / 20.5, 1e-3);
-    EXPECT_TRUE(run(rates, std::array{Link{10, 10, false}, Link{22, 30, false, 0.4e6}}, 16));
+    EXPECT_GT(run(rates, std::array{Link{10, 10, false}, Link{20, 20, false, 0.5e6}}), 0);
+    EXPECT_GT(run(rates, std::array{Link{10, 10, false}, Link{20, 30, false, 0.4e6}}), 0);
+    EXPECT_NEAR(rates.factor(1), 1.05 * 1.01, 1e-2);
+    EXPECT_GT(run(rates, std::array{Link{10, 10, false}, Link{22, 30, false, 0.4e6}}), 0);
     EXPECT_EQ(rates.factor(1), 1);
 }
 
 TEST(BriefRates, ALinkThatFellFarKeepsWhatIsBelievedOfIt) {
     BriefRates rates;
-    EXPECT_FALSE(run(rates, std::array{Link{10, 80, false}, Link{20, 3, true}}, 100)) << "and makes no other faster";
+    EXPECT_EQ(run(rates, std::array{Link{10, 80, false}, Link{20, 3, true}}), -1) << "and makes no other faster";
 }
 
 }  // namespace
