@@ -378,6 +378,7 @@ void Communicator::learn(const Pending &pending, int64_t elapsed_ns) {
 void Communicator::report_change(Route &route, size_t bytes) {
     constexpr double kMuch = 0.1;
     constexpr double kLeastFactor = 1.5;
+    constexpr double kLeastMove = 1.1;
     if (!log().should_log(spdlog::level::warn))
         return;
     Told &told = route.told[size_class(bytes)];
@@ -392,8 +393,9 @@ void Communicator::report_change(Route &route, size_t bytes) {
         const double rate = route.controller->rate(link);
         const double factor = told.rate[link] > 0 && rate > 0 ? rate / told.rate[link] : 1;
         much = much || std::abs(now - before) > kMuch;
-        // Of a link that slowed down the others' shares tell nothing new.
-        if ((factor < 1 / kLeastFactor && now < before) || (factor > kLeastFactor && now > before)) {
+        // Of a link that slowed down the others' shares tell nothing new; nor does a rate that moves no share.
+        if ((factor < 1 / kLeastFactor && now < before / kLeastMove) ||
+            (factor > kLeastFactor && now > before * kLeastMove)) {
             much = true;
             log().log(factor < 0.5 ? spdlog::level::warn : spdlog::level::info,
                       "{} to host {} {} {:.0f} Mbit/s: share {:.2f} -> {:.2f}",

@@ -12,8 +12,7 @@ namespace {
 
 // docs/controller.md says why each has its value.
 constexpr double kBriefNs = 20e6;    // operations that should take less are brief
-constexpr double kUnsureSlow = 1.6;  // factors to which what they show of a rate is not believed,
-constexpr double kUnsureFast = 2;    // as bursts make links look faster
+constexpr double kUnsureSlow = 1.6;  // factor to which what they show of a slower rate is not believed
 constexpr double kFellFar = 4;       // factor by which a link is slowed that is expected back
 
 }  // namespace
@@ -40,18 +39,18 @@ void Controller::steady(std::span<Lane> lanes) const {
             ratio[known++] = links_[lane.link].sure * lane.rate;
     if (known < 2)
         return;
-    // All may be slower alike, as where several routes share them.
+    // All may be slower alike, as where several routes share them; faster is what a burst looks like.
     std::array<double, kMaxLinks> sorted = ratio;
     std::nth_element(sorted.begin(), sorted.begin() + known / 2, sorted.begin() + known);
-    const double common = sorted[known / 2];
+    const double common = std::min(1.0, sorted[known / 2]);
     for (Lane &lane : lanes) {
         const double sure = links_[lane.link].sure;
         if (sure <= 0)
             continue;
-        const double off = sure * lane.rate / common;
+        const double off = std::min(1.0, sure * lane.rate / common);
         // Continuous: between a factor and its square ever more of it is believed.
-        const double beyond = off > 1 ? std::max(1.0, off / kUnsureFast) : std::min(1.0, off * kUnsureSlow);
-        const double counts = off > 1 ? std::min(off, beyond * beyond) : std::max(off, beyond * beyond);
+        const double beyond = std::min(1.0, off * kUnsureSlow);
+        const double counts = std::max(off, beyond * beyond);
         lane.rate = common / sure * counts;
         lane.cost = 1 / lane.rate;
     }
