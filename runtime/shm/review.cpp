@@ -101,10 +101,10 @@ std::optional<Review::Look> Review::next(Collective collective, size_t bytes, co
     collective_ = collective;
     size_index_ = *index;
     bytes_ = bytes;
-    const int calls = calls_of(collective);
+    const int calls = calls_of(collective, *index);
     way_ = way_of(cell.ways, cell.call / calls);
-    ends_ = !one_way(collective) || (cell.call + 1) % calls == 0;
-    return Look{way_, !one_way(collective) || cell.call % calls == 0, ends_};
+    ends_ = !overlap(collective, *index) || (cell.call + 1) % calls == 0;
+    return Look{way_, !overlap(collective, *index) || cell.call % calls == 0, ends_};
 }
 
 bool Review::check_due(Cell &cell, size_t size_index, const Times &known, Way now) {
@@ -126,7 +126,7 @@ bool Review::took(int64_t ns) {
     double &time = cell.times[static_cast<size_t>(way_)];
     time = std::min(time, cell.run_ns / cell.run_bytes);
     cell.run_ns = cell.run_bytes = 0;
-    return cell.call == calls_of(collective_) * std::popcount(cell.ways);
+    return cell.call == calls_of(collective_, size_index_) * std::popcount(cell.ways);
 }
 
 bool Review::judge(Ways &ways) {
@@ -155,8 +155,8 @@ bool Review::judge(Ways &ways) {
         const double time = slowest[static_cast<size_t>(way)];
         if ((cell.ways & bit(way)) == 0)
             continue;
-        cell.calls += calls_of(collective_);
-        cell.taken += calls_of(collective_) * time;
+        cell.calls += calls_of(collective_, size_index_);
+        cell.taken += calls_of(collective_, size_index_) * time;
         ways.set_time(collective_, size_index_, way, time);
         if (time <= kFar * least)
             near |= bit(way);

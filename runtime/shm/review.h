@@ -1,7 +1,7 @@
 /// \file review.h
 /// Looks again at which way through shared memory serves a collective, with calls of the program itself: which is best
 /// depends on caches, on cores that are near or far from each other, and on neighbours, all of which change after the
-/// trial (trial.h). Where data flows one way calls overlap: there some in a row are timed together. Plain logic: who
+/// trial (trial.h). Where data flows one way short calls overlap: there some in a row are timed together. Plain logic: who
 /// times the calls and carries the times between ranks is the communicator.
 #pragma once
 
@@ -49,9 +49,14 @@ class Review {
     static constexpr int kRoundsToChange = 6;
     /// Of one way: the first finds caches as another way left them.
     static constexpr int kCalls = 2;
-    static constexpr int kCallsOneWay = 8;  ///< timed together
-    [[nodiscard]] static constexpr int calls_of(algorithms::Collective collective) {
-        return one_way(collective) ? kCallsOneWay : kCalls;
+    static constexpr int kCallsOverlapping = 8;  ///< timed together
+    /// From so many bytes on that they overlap is little of what calls take, and each that goes a bad way is dear.
+    static constexpr size_t kLong = size_t{4} << 20;
+    [[nodiscard]] static constexpr bool overlap(algorithms::Collective collective, size_t size_index) {
+        return one_way(collective) && Ways::kSizes[size_index] < kLong;
+    }
+    [[nodiscard]] static constexpr int calls_of(algorithms::Collective collective, size_t size_index) {
+        return overlap(collective, size_index) ? kCallsOverlapping : kCalls;
     }
 
     /// Of a collective and a size.

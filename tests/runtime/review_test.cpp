@@ -246,6 +246,23 @@ TEST(Review, TimesCallsThatOverlapTogether) {
     }
 }
 
+/// A program may have only some calls of many megabytes: few of them go a way that takes three times as long.
+TEST(Review, FewLongCallsGoABadWay) {
+    constexpr size_t kLarge = size_t{32} << 20;
+    for (const Collective collective : {Collective::bcast, Collective::allgather}) {
+        Job job(2);
+        int bad = 0;
+        for (int call = 0; call < 100; ++call) {
+            Way way{};
+            job.call([](Way asked, int) { return of(asked, 9e9, 6e6, 19e6); }, way, collective, kLarge);
+            bad += way == Way::streamed ? 0 : 1;
+        }
+        EXPECT_GT(job.ways[0].times(collective, *Ways::size_index(kLarge))[static_cast<size_t>(Way::fetched)], 0);
+        EXPECT_LE(bad, 4 + 2) << "before the look, and in it";
+        EXPECT_EQ(job.unpaired, 0);
+    }
+}
+
 /// Each collective and size has looks of its own, whatever is called in between.
 TEST(Review, CellsDoNotDisturbEachOther) {
     Job job(3);
