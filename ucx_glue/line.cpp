@@ -50,7 +50,10 @@ Line::Line(RailSpec spec, uint32_t index, uint64_t uid, const RailOptions &optio
       failover_(failover),
       local_(ipv4_of(spec_.device)) {}
 
-Line::~Line() = default;
+Line::~Line() {
+    // Until they are flushed, rails take what comes, and ask the line whose it is.
+    rails_.clear();
+}
 
 Status Line::open() {
     return open_incarnation();

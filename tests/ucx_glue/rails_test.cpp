@@ -138,6 +138,31 @@ TEST_P(RailsOver, RandomChunksInBothDirections) {
     }));
 }
 
+/// What it owes is sent first, and meanwhile chunks may come of a communicator that is gone.
+TEST_P(RailsOver, WhatComesWhileItClosesIsDropped) {
+    Pair pair(GetParam());
+    ASSERT_TRUE(pair.open()) << pair.a->problems()[0].second;
+    pair.connect();
+    auto a = pair.link_a(3);
+    auto b = pair.link_b(3);
+    std::vector<std::byte> data(100);
+    ASSERT_EQ(a->send(1, header_of(3, 0, data.size()), data.data()), SendResult::copied);
+    Arrival arrival;
+    ASSERT_TRUE(wait_for([&] {
+        a->progress();
+        b->progress();
+        return b->receive(0, arrival);
+    }));
+    b->release(arrival);
+    EXPECT_FALSE(pair.b->flushed()) << "its acknowledgement may wait for a chunk to ride on";
+    b.reset();
+    for (uint32_t block = 1; block < 10; ++block)
+        ASSERT_EQ(a->send(1, header_of(3, block, data.size()), data.data()), SendResult::copied);
+    for (int turn = 0; turn < 100; ++turn)
+        a->progress();
+    pair.b.reset();
+}
+
 TEST_P(RailsOver, SmallWindowIsRespectedAndNeverStalls) {
     RailOptions options;
     options.window_bytes = 64 << 10;  // smaller than a chunk: one at a time
