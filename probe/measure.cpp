@@ -75,9 +75,9 @@ struct Incoming {
     uint64_t reported = 0;
     int64_t reported_ns = 0;
     int64_t last_ns = 0;
-    /// Between the two clocks, of the chunk that came quickest, which did not wait; and of the last one.
-    int32_t least_us = INT32_MAX;
-    int32_t last_us = 0;
+    uint32_t between_us = 0;  ///< the two clocks, as the first chunk shows them
+    int32_t least_us = 0;     ///< beside that, of the chunk that came quickest, which did not wait,
+    int32_t last_us = 0;      ///< and of the last one
     bool due = false;
 };
 
@@ -196,11 +196,14 @@ void Measurer::take_data(size_t index, const Arrival &arrival) {
     } else {
         // A collective reads what it receives, so that belongs to the time that is measured.
         std::memcpy(sink_.data(), arrival.data, std::min<size_t>(header.bytes, sink_.size()));
-        if (train.arrived == 0)
+        const uint32_t between_us = static_cast<uint32_t>(time / 1000) - header.signature;
+        if (train.arrived == 0) {
             train.first_ns = time;
+            train.between_us = between_us;
+        }
         train.arrived += header.bytes;
         train.last_ns = time;
-        train.last_us = static_cast<int32_t>(static_cast<uint32_t>(time / 1000) - header.signature);
+        train.last_us = static_cast<int32_t>(between_us - train.between_us);
         train.least_us = std::min(train.least_us, train.last_us);
     }
     train.link = static_cast<int>(index);
@@ -378,7 +381,9 @@ GroupMeasurement Measurer::run() {
         return moved;
     };
     const auto new_train = [&](const Lane &lane, int64_t end) {
-        const auto least = std::min_element(lane.trips.begin(), lane.trips.end());
+        // The first trip made the connection.
+        const auto least =
+            lane.trips.size() < 2 ? lane.trips.end() : std::min_element(lane.trips.begin() + 1, lane.trips.end());
         const size_t largest = std::min({lane.link->good_chunk(kSourceBytes), lane.link->max_chunk(), kSourceBytes});
         return Train(now(), end, lane.link->kind() == LinkKind::rail, largest, least == lane.trips.end() ? 0 : *least);
     };

@@ -9,7 +9,8 @@ constexpr size_t kSmallestChunk = 4096;
 constexpr double kChunkNs = 0.5e6;        ///< of a link's time, in one chunk
 constexpr double kRecentNs = 3e6;         ///< what a rate is seen over
 constexpr double kLeastNs = 1e6;          ///< least time that it is seen over, where there is no more
-constexpr double kGrowth = 0.3;           ///< of what arrived, that may be in flight at first
+constexpr double kGrowth = 0.3;           ///< of what arrived, that may be in flight at first,
+constexpr double kGrowthFar = 2;          ///< and where the way is long beside a queue
 constexpr int64_t kWaitedNs = 1'000'000;  ///< a queue that is none of a scheduler's
 constexpr double kQueueNs = 2e6;          ///< the queue that there shall be
 constexpr double kFastest = 2.5;          ///< of the rate, while there is no queue
@@ -44,7 +45,7 @@ size_t Train::next_chunk(int64_t now) {
     if (!waited_) {
         credited_ns_ = now;
         // What is in flight when a burst ends becomes a queue, so growth is slow but for a long way.
-        const double window = std::max(reported * kGrowth, 2 * recent * static_cast<double>(round_trip_ns_));
+        const double window = reported * (round_trip_ns_ > kWaitedNs ? kGrowthFar : kGrowth);
         return in_flight <= std::max<double>(kFirstFlight, window) ? wish : 0;
     }
     const double queue = static_cast<double>(queue_ns_) / kQueueNs;
@@ -65,7 +66,7 @@ void Train::sent(size_t bytes) {
 void Train::report(uint64_t bytes, int64_t time_ns, int64_t queue_ns) {
     if (bytes > sent_ || (!curve_.empty() && (bytes <= curve_.back().bytes || time_ns < curve_.back().time_ns)))
         return;
-    if (!curve_.empty() && queue_ns_ >= kBacklogged && queue_ns >= kBacklogged) {
+    if (paced_ && !curve_.empty() && queue_ns_ >= kBacklogged && queue_ns >= kBacklogged) {
         backlogged_ns_ += time_ns - curve_.back().time_ns;
         backlogged_bytes_ += bytes - curve_.back().bytes;
     }

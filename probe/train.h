@@ -3,9 +3,10 @@
 ///
 /// A link shows its rate while something waits for it: before that a shaper's burst passes, or the sender's own start.
 /// So a train first grows until its chunks begin to wait, and then sends as fast as they arrive, a little faster while
-/// the queue is short and slower while it is long, so that it stays at about two milliseconds (a set point for the
-/// delay as in LEDBAT, RFC 6817). Acknowledged windows would not do: what comes back waits behind the data of the other
-/// direction, and where both directions bound what is unacknowledged, one fills its queue and the other one starves.
+/// the queue is short and slower while it is long, so that it stays at about two milliseconds, or what kFirstFlight
+/// takes (a set point for the delay as in LEDBAT, RFC 6817). Acknowledged windows would not do: what comes back waits
+/// behind the data of the other direction, and where both directions bound what is unacknowledged, one fills its queue
+/// and the other one starves.
 #pragma once
 
 #include <cstddef>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace flx {
 namespace {
@@ -39,7 +40,7 @@ void BriefRates::forget() {
     for (Seen &link : links_) {
         link.quantum = kFirst;
         link.bytes = link.proven = 0;
-        link.moved = 1;
+        link.moved = link.moved_unmeasured = 1;
     }
     all_ns_ = 0;
     best_ = 0;
@@ -93,7 +94,7 @@ bool BriefRates::ended(double time_ns, uint64_t bytes, std::span<const double> b
     time_ns_ += time_ns;
     all_ns_ += time_ns;
     bytes_ += static_cast<double>(bytes);
-    if (operations_ < kMostCosts && bytes != 0)
+    if (operations_ < kMostCosts)
         costs_[operations_] = static_cast<float>(time_ns / static_cast<double>(bytes));
     if (++operations_ < kLeastCount || time_ns_ < kLeastNs)
         return false;
@@ -144,7 +145,7 @@ BriefRates::Judgement BriefRates::judge() {
         best_ = cost;
         best_bytes_ = bytes;
         for (Seen &link : links_)
-            link.moved = 1;
+            link.moved = link.moved_unmeasured = 1;
     };
     if (best_ <= 0 || bytes > kOtherSize * best_bytes_ || best_bytes_ > kOtherSize * bytes) {
         keep();
@@ -170,11 +171,10 @@ BriefRates::Judgement BriefRates::judge() {
 /// Back to the shares with which operations were quickest.
 void BriefRates::go_back() {
     for (Seen &link : links_) {
-        link.factor = 1 / link.moved;
-        link.faster = link.moved != 1;
-        if (link.faster)
+        if (link.moved != 1)
             link.quantum = std::max(kLeast, link.quantum * kShrink);
-        link.moved = 1;
+        link.factor = 1 / std::exchange(link.moved, 1);
+        link.unmeasured = 1 / std::exchange(link.moved_unmeasured, 1);
     }
     returning_ = true;
     begin(true);
@@ -185,8 +185,7 @@ bool BriefRates::learn(std::span<const double> believed, bool better) {
     bool full = false;
     for (size_t i = 0; i < believed.size(); ++i) {
         Seen &link = links_[i];
-        link.factor = 1;
-        link.faster = false;
+        link.factor = link.unmeasured = 1;
         const double off = link.worked >= kFull * operations_ && believed[i] > 0 ? found(link) / believed[i] : 0;
         if (off <= 0 || off > kFellFar)
             continue;
@@ -199,13 +198,13 @@ bool BriefRates::learn(std::span<const double> believed, bool better) {
     }
     for (size_t i = 0; full && i < believed.size(); ++i) {
         Seen &link = links_[i];
-        link.faster = link.early >= kLeastCount / 2 && link.worked <= kNotFull * operations_;
-        if (link.faster) {
+        if (link.early >= kLeastCount / 2 && link.worked <= kNotFull * operations_) {
             const double grow = better ? kGrowBetter : link.quantum < kNear ? kGrowNear : kGrow;
             link.quantum = std::min(kMost, link.quantum * grow);
-            link.factor = 1 / (1 + link.quantum);
+            link.factor = link.unmeasured = 1 / (1 + link.quantum);
         }
         link.moved *= link.factor;
+        link.moved_unmeasured *= link.unmeasured;
     }
     return full;
 }

@@ -32,8 +32,9 @@ class BriefRates {
     bool ended(double time_ns, uint64_t bytes, std::span<const double> believed);
     /// By which what was believed of a link is to be multiplied now.
     [[nodiscard]] double factor(int link) const { return links_[link].factor; }
-    /// Whether that is because it was not full, or because it was a mistake to believe that.
-    [[nodiscard]] bool faster(int link) const { return links_[link].faster; }
+    /// By which what is believed of it elsewhere is, since it cannot be measured: it was not full, or it was a mistake
+    /// to believe that.
+    [[nodiscard]] double unmeasured(int link) const { return links_[link].unmeasured; }
     /// Links are others, or what is known of them.
     void forget();
 
@@ -48,8 +49,9 @@ class BriefRates {
         double bytes = 0;    // since shares were last changed
         double proven = 0;   // ns per byte that it did not exceed with all the rest of an operation; 0: not known
         double factor = 1;
-        bool faster = false;  // it was not full, and another one was
-        double moved = 1;     // the product of its factors since the best shares
+        double unmeasured = 1;
+        double moved = 1;  // the products of these two since the best shares
+        double moved_unmeasured = 1;
         Costs costs{};
     };
     enum class Judgement : uint8_t { better, alike, worse, slower };

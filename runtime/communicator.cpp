@@ -393,9 +393,11 @@ void Communicator::report_change(Route &route, size_t bytes) {
         const double rate = route.controller->rate(link);
         const double factor = told.rate[link] > 0 && rate > 0 ? rate / told.rate[link] : 1;
         much = much || std::abs(now - before) > kMuch;
-        // Of a link that slowed down the others' shares tell nothing new; nor does a rate that moves no share.
-        if ((factor < 1 / kLeastFactor && now < before / kLeastMove) ||
-            (factor > kLeastFactor && now > before * kLeastMove)) {
+        // Of a link that slowed down the others' shares tell nothing new; nor does a rate that moves no share. That of
+        // one with nearly all moves little where the others' together move much.
+        const bool less = now < before / kLeastMove || 1 - now > (1 - before) * kLeastMove;
+        const bool more = now > before * kLeastMove || 1 - now < (1 - before) / kLeastMove;
+        if ((factor < 1 / kLeastFactor && less) || (factor > kLeastFactor && more)) {
             much = true;
             log().log(factor < 0.5 ? spdlog::level::warn : spdlog::level::info,
                       "{} to host {} {} {:.0f} Mbit/s: share {:.2f} -> {:.2f}",

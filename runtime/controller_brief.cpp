@@ -104,12 +104,10 @@ bool Controller::learn_brief(std::span<const LinkSample> samples, uint64_t time_
     if (!brief_rates_.ended(static_cast<double>(time_ns), bytes, std::span(sure).first(static_cast<size_t>(count_))))
         return false;
     for (int i = 0; i < count_; ++i) {
-        const double factor = brief_rates_.factor(i);
-        links_[i].sure *= factor;
+        links_[i].sure *= brief_rates_.factor(i);
         // What is not measured moves along, or it would seem to be slower than it is sure to be.
-        if (brief_rates_.faster(i))
-            for (auto &estimates : estimates_)
-                estimates[i].cost *= factor;
+        for (auto &estimates : estimates_)
+            estimates[i].cost *= brief_rates_.unmeasured(i);
     }
     refresh_all();
     return true;

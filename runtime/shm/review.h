@@ -1,8 +1,8 @@
 /// \file review.h
 /// Looks again at which way through shared memory serves a collective, with calls of the program itself: which is best
 /// depends on caches, on cores that are near or far from each other, and on neighbours, all of which change after the
-/// trial (trial.h). Where data flows one way short calls overlap: there some in a row are timed together. Plain logic: who
-/// times the calls and carries the times between ranks is the communicator.
+/// trial (trial.h). Where data flows one way short calls overlap: there some in a row are timed together. Plain logic:
+/// who times the calls and carries the times between ranks is the communicator.
 #pragma once
 
 #include <array>

@@ -52,10 +52,10 @@ TEST(BriefRates, AFullLinkShowsItsRateAndOthersMayBeFaster) {
     BriefRates rates;
     EXPECT_GT(run(rates, std::array{Link{10, 10.4, false}, Link{20, 3, true}}), 0);
     EXPECT_NEAR(rates.factor(0), 1.04, 1e-6);
-    EXPECT_FALSE(rates.faster(0));
+    EXPECT_EQ(rates.unmeasured(0), 1);
     EXPECT_LT(rates.factor(1), 1);
     EXPECT_GT(rates.factor(1), 0.9) << "a quantum, not what a burst seems to show";
-    EXPECT_TRUE(rates.faster(1));
+    EXPECT_EQ(rates.unmeasured(1), rates.factor(1));
 }
 
 TEST(BriefRates, QuantaShrinkWhereALinkIsFullAndGrowWhereItNeverIs) {
@@ -80,11 +80,21 @@ TEST(BriefRates, AChangeThatMadeOperationsLongerIsTakenBack) {
     const double both = first * rates.factor(1);
     ASSERT_EQ(run(rates, kSecondNotFull, kMostRounds, 1.02 * kOperationNs), 2);
     EXPECT_NEAR(rates.factor(1), 1 / both, 1e-9);
-    EXPECT_TRUE(rates.faster(1));
+    EXPECT_NEAR(rates.unmeasured(1), 1 / both, 1e-9);
     EXPECT_EQ(rates.factor(0), 1);
     // And not tried again for a while, then by less.
     EXPECT_GT(run(rates, kSecondNotFull, 40), kFirstPause);
     EXPECT_GT(rates.factor(1), first);
+}
+
+TEST(BriefRates, OnlyWhatWasMovedUnmeasuredIsTakenBackSo) {
+    BriefRates rates;
+    ASSERT_GT(run(rates, std::array{Link{10, 10.4, false}, Link{20, 3, true}}), 0);
+    const double second = rates.factor(1);
+    ASSERT_GT(run(rates, kSecondNotFull, kMostRounds, 1.02 * kOperationNs), 0);
+    EXPECT_NEAR(rates.factor(0), 1 / 1.04, 1e-6);
+    EXPECT_EQ(rates.unmeasured(0), 1) << "its samples show it";
+    EXPECT_NEAR(rates.unmeasured(1), 1 / second, 1e-9);
 }
 
 TEST(BriefRates, AfterAChangeThatMadeThemQuickerALargerOneFollowsAtOnce) {
