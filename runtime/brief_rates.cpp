@@ -82,12 +82,11 @@ void BriefRates::saw(int link, uint64_t bytes, double cost, bool ended_early) {
         seen.costs[seen.worked - 1] = static_cast<float>(cost);
 }
 
-/// What a link that was full costs: the median.
-double BriefRates::found(Seen &link) {
-    const int known = std::min(link.worked, kMostCosts);
-    const auto middle = link.costs.begin() + known / 2;
-    std::nth_element(link.costs.begin(), middle, link.costs.begin() + known);
-    return *middle;
+/// Of the first `known` of `costs`, which it reorders; the second quarter ends at the median.
+double BriefRates::quarter(Costs &costs, int known, int number) {
+    const auto place = costs.begin() + known * number / 4;
+    std::nth_element(costs.begin(), place, costs.begin() + known);
+    return *place;
 }
 
 bool BriefRates::ended(double time_ns, uint64_t bytes, std::span<const double> believed) {
@@ -132,13 +131,8 @@ bool BriefRates::ended(double time_ns, uint64_t bytes, std::span<const double> b
 /// Slower: they are the same, so it is the links or the peers.
 BriefRates::Judgement BriefRates::judge() {
     const int known = std::min(operations_, kMostCosts);
-    const auto quantile = [&](int quarter) {
-        const auto place = costs_.begin() + known * quarter / 4;
-        std::nth_element(costs_.begin(), place, costs_.begin() + known);
-        return double{*place};
-    };
-    const double cost = quantile(2);
-    const double spread = quantile(3) - quantile(1);
+    const double cost = quarter(costs_, known, 2);
+    const double spread = quarter(costs_, known, 3) - quarter(costs_, known, 1);
     const double bytes = bytes_ / operations_;
     const bool moved = std::any_of(links_.begin(), links_.end(), [](const Seen &link) { return link.moved != 1; });
     const auto keep = [&] {
@@ -186,7 +180,8 @@ bool BriefRates::learn(std::span<const double> believed, bool better) {
     for (size_t i = 0; i < believed.size(); ++i) {
         Seen &link = links_[i];
         link.factor = link.unmeasured = 1;
-        const double off = link.worked >= kFull * operations_ && believed[i] > 0 ? found(link) / believed[i] : 0;
+        const bool worked = link.worked >= kFull * operations_ && believed[i] > 0;
+        const double off = worked ? quarter(link.costs, std::min(link.worked, kMostCosts), 2) / believed[i] : 0;
         if (off <= 0 || off > kFellFar)
             continue;
         full = true;

@@ -61,7 +61,7 @@ class BriefRates {
     Judgement judge();
     void go_back();
     bool learn(std::span<const double> believed, bool better);
-    [[nodiscard]] static double found(Seen &link);
+    [[nodiscard]] static double quarter(Costs &costs, int known, int number);
 
     bool settling_ = false;  // buckets still run out or fill up
     int operations_ = 0;
