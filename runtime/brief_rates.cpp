@@ -110,8 +110,11 @@ bool BriefRates::ended(double time_ns, uint64_t bytes, std::span<const double> b
     if (returning_)
         pause_ = after_mistake_ = std::min(2 * after_mistake_ + 1, kMostPause);
     returning_ = false;
-    if (found == Judgement::slower)
+    if (found == Judgement::slower) {
         search_ = kSearch;
+        for (Seen &link : links_)
+            link.proven = link.bytes = 0;  // what it delivered before, it may not deliver now
+    }
     if (found == Judgement::better || search_ > 0)
         pause_ = after_mistake_ = 0;
     search_ = std::max(0, search_ - 1);

@@ -606,7 +606,8 @@ bool Controller::observe(size_t bytes, int phase, std::span<const LinkSample> sa
         return false;
     // Phases of one operation have the same samples, which count once.
     if (brief && index < kSizeClasses && offered < 0 && trial_.link < 0)
-        learnt = learn_brief(samples.first(static_cast<size_t>(count)), elapsed_ns > 0 ? elapsed_ns : busiest, delay);
+        learnt =
+            learn_brief(index, samples.first(static_cast<size_t>(count)), elapsed_ns > 0 ? elapsed_ns : busiest, delay);
     if (offered >= 0)
         return finish_offer(slot, offered < count ? samples[offered] : LinkSample{});
     if (probe_wrong_)

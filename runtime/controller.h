@@ -174,8 +174,9 @@ class Controller {
 
     void choose_links(std::span<const LinkEstimate> links);
     [[nodiscard]] bool is_brief(int slot, double bytes) const;
+    [[nodiscard]] std::array<double, kMaxLinks> trusted_parts(int index) const;
     void make_sure(int slot);
-    bool learn_brief(std::span<const LinkSample> samples, uint64_t time_ns, double delay);
+    bool learn_brief(int index, std::span<const LinkSample> samples, uint64_t time_ns, double delay);
     void steady(std::span<Lane> lanes) const;
     int lanes(int index, int extra, std::array<Lane, kMaxLinks> &out) const;
     double finish_time(int index, int extra) const;

@@ -56,6 +56,21 @@ void Controller::steady(std::span<Lane> lanes) const {
     }
 }
 
+/// What part of its sure rate each link is used with for a brief operation, beside the one that is used with most.
+std::array<double, kMaxLinks> Controller::trusted_parts(int index) const {
+    std::array<Lane, kMaxLinks> active;
+    const auto used = std::span(active).first(static_cast<size_t>(lanes(index, -1, active)));
+    std::array<double, kMaxLinks> part;
+    part.fill(1);
+    double most = 0;
+    for (const Lane &lane : used)
+        most = std::max(most, lane.rate * links_[lane.link].sure);
+    for (const Lane &lane : used)
+        if (links_[lane.link].sure > 0)
+            part[lane.link] = lane.rate * links_[lane.link].sure / most;
+    return part;
+}
+
 /// Takes over what long operations show. A link that fell far behind the others keeps what it had beside them: what is
 /// so much slower is believed anyway, and when it returns this is what it returns to.
 void Controller::make_sure(int slot) {
@@ -88,7 +103,7 @@ void Controller::make_sure(int slot) {
 }
 
 /// Learns sure rates from many brief operations. True if vectors may have changed.
-bool Controller::learn_brief(std::span<const LinkSample> samples, uint64_t time_ns, double delay) {
+bool Controller::learn_brief(int index, std::span<const LinkSample> samples, uint64_t time_ns, double delay) {
     if (std::ranges::count_if(samples, [](const LinkSample &sample) { return sample.bytes != 0; }) < 2)
         return false;
     for (size_t i = 0; i < samples.size(); ++i)
@@ -103,8 +118,12 @@ bool Controller::learn_brief(std::span<const LinkSample> samples, uint64_t time_
         bytes += sample.bytes;
     if (!brief_rates_.ended(static_cast<double>(time_ns), bytes, std::span(sure).first(static_cast<size_t>(count_))))
         return false;
+    const auto trusted = trusted_parts(index);
     for (int i = 0; i < count_; ++i) {
-        links_[i].sure *= brief_rates_.factor(i);
+        const double factor = brief_rates_.factor(i);
+        // Slower than brief operations let it be used already: a small step towards that would let it be used more.
+        const bool doubted = factor > 1 && trusted[i] > 1 / (kUnsureSlow * kUnsureSlow);
+        links_[i].sure *= doubted ? std::max(factor, 1 / trusted[i]) : factor;
         // What is not measured moves along, or it would seem to be slower than it is sure to be.
         for (auto &estimates : estimates_)
             estimates[i].cost *= brief_rates_.unmeasured(i);

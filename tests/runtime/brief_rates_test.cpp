@@ -115,6 +115,16 @@ TEST(BriefRates, WhereOperationsBecomeSlowerThereIsNoPause) {
         EXPECT_EQ(run(rates, kSecondNotFull, kMostRounds, 2 * kOperationNs), 2);
 }
 
+TEST(BriefRates, WhereOperationsBecomeSlowerALinkMayDeliverLessThanItDid) {
+    BriefRates rates;
+    const std::array slower{Link{10, 15, false}, Link{20, 3, true}};
+    ASSERT_GT(run(rates, kSecondNotFull), 0);
+    ASSERT_EQ(run(rates, slower, kMostRounds, 1.5 * kOperationNs), 2);  // the change is to blame
+    ASSERT_EQ(run(rates, slower, kMostRounds, 1.5 * kOperationNs), 2);  // it was not
+    ASSERT_EQ(run(rates, slower, kMostRounds, 1.5 * kOperationNs), 2);
+    EXPECT_NEAR(rates.factor(0), 1.1, 1e-6);
+}
+
 TEST(BriefRates, OperationsOfOtherSizesAreNotCompared) {
     BriefRates rates;
     ASSERT_GT(run(rates, kSecondNotFull), 0);

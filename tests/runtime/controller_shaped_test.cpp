@@ -210,6 +210,19 @@ TEST(Shaped, ARailFallsToAnEighthAndReturns) {
             }
 }
 
+TEST(Shaped, ARailThatFallsToHalfIsFollowedInBriefOperations) {
+    for (size_t slowed = 0; slowed < 3; ++slowed)
+        for (const double part : {0.4, 0.5, 0.6}) {
+            Shaped shaped({800, 400, 200});
+            shaped.noise = 0.05;
+            Controller controller(shaped.probed(), between_hosts());
+            shaped.throughput(controller, kMiB, 200);
+            shaped.rails[slowed].rate *= part;
+            shaped.throughput(controller, kMiB, 150);
+            EXPECT_GT(shaped.throughput(controller, kMiB, 50), 0.9) << "rail " << slowed << " to " << part;
+        }
+}
+
 TEST(Shaped, AWrongProbeIsFoundOutSoon) {
     // On a busy machine a probe may have seen next to nothing of a rail, which then has no share to show itself with.
     for (size_t wrong = 0; wrong < 3; ++wrong) {
