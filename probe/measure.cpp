@@ -98,6 +98,12 @@ struct Lane {
     bool together_closed = false;
     std::vector<uint32_t> pongs;  ///< to send
     size_t cursor = 0;
+
+    /// The least of the trips after the first one, which made the connection; 0: there was none. What made others
+    /// longer was a core or a queue, and is no property of the link.
+    [[nodiscard]] int64_t least_trip() const {
+        return trips.size() < 2 ? 0 : *std::min_element(trips.begin() + 1, trips.end());
+    }
 };
 
 class Measurer {
@@ -381,11 +387,8 @@ GroupMeasurement Measurer::run() {
         return moved;
     };
     const auto new_train = [&](const Lane &lane, int64_t end) {
-        // The first trip made the connection.
-        const auto least =
-            lane.trips.size() < 2 ? lane.trips.end() : std::min_element(lane.trips.begin() + 1, lane.trips.end());
         const size_t largest = std::min({lane.link->good_chunk(kSourceBytes), lane.link->max_chunk(), kSourceBytes});
-        return Train(now(), end, lane.link->kind() == LinkKind::rail, largest, least == lane.trips.end() ? 0 : *least);
+        return Train(now(), end, lane.link->kind() == LinkKind::rail, largest, lane.least_trip());
     };
 
     for (int slot = 0; slot < slots; ++slot) {
@@ -447,11 +450,9 @@ GroupMeasurement Measurer::result(int64_t start) const {
     int measured = 0;
     for (const Lane &lane : lanes_) {
         LinkMeasurement link;
-        // The first trip made the connection.
-        std::vector<int64_t> trips(lane.trips.begin() + (lane.trips.size() > 1 ? 1 : 0), lane.trips.end());
-        // The least: what made others longer was a core or a queue, and is no property of the link.
-        if (!trips.empty())
-            link.latency_ns = static_cast<double>(*std::min_element(trips.begin(), trips.end())) / 2;
+        // Better the first trip than none.
+        if (!lane.trips.empty())
+            link.latency_ns = static_cast<double>(lane.trips.size() == 1 ? lane.trips[0] : lane.least_trip()) / 2;
         link.bytes_per_ns = lane.alone ? lane.alone->rate() : 0;
         link.together_bytes_per_ns = lane.together ? lane.together->rate() : 0;
         link.bytes =
