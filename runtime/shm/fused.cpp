@@ -129,31 +129,33 @@ size_t Fused::in_ring(uint64_t number, size_t bytes) const {
     return kStep * number % (ring_bytes_ / place_bytes(bytes)) * place_bytes(bytes);
 }
 
-/// By page of this rank's ring: who showed something there last.
-std::span<uint64_t> Fused::shown_in_ring(size_t bytes) {
-    return std::span(shown_in_ring_).subspan(in_ring(number_, bytes) / kPageBytes, place_bytes(bytes) / kPageBytes);
+/// By page of this rank's ring, where its input of this operation lies: who showed something there last.
+std::span<uint64_t> Fused::shown_in_ring() {
+    return std::span(shown_in_ring_)
+        .subspan(in_ring(number_, own_bytes_) / kPageBytes, place_bytes(own_bytes_) / kPageBytes);
 }
 
 Fused::Done &Fused::done(int rank) const {
     return reinterpret_cast<Done *>(memory_ + ranks_ * kBoards * sizeof(Board))[rank];
 }
 
-/// The last operation that used what an input of `bytes` will be shown in.
-uint64_t Fused::shown_before(size_t bytes) {
+/// The last operation that used what this one's input will be shown in.
+uint64_t Fused::shown_before() {
     uint64_t last = shown_in_[number_ % kBoards];
-    if (bytes > kPageBytes)
-        last = std::max(last, std::ranges::max(shown_in_ring(bytes)));
-    else if (bytes > kShortBytes)
+    if (own_bytes_ > kPageBytes)
+        last = std::max(last, std::ranges::max(shown_in_ring()));
+    else if (own_bytes_ > kShortBytes)
         last = std::max(last, shown_page_[number_ % kPayloads]);
-    else if (bytes > kInlineBytes)
+    else if (own_bytes_ > kInlineBytes)
         last = std::max(last, shown_short_[number_ % kShorts]);
     return last;
 }
 
-Status Fused::begin(size_t bytes, Waiter &waiter) {
+Status Fused::begin(size_t own_bytes, size_t longest_bytes, Waiter &waiter) {
     ++number_;
-    ring_ = ring_of(bytes);
-    const uint64_t needed = shown_before(bytes);
+    own_bytes_ = own_bytes;
+    ring_ = ring_of(longest_bytes);
+    const uint64_t needed = shown_before();
     if (read_through_ >= needed)
         return {};
     // Operations in which data flows one way (bcast, reduce) tell the sender nothing of its readers: ask them.
@@ -172,21 +174,21 @@ Status Fused::begin(size_t bytes, Waiter &waiter) {
     return {};
 }
 
-void Fused::show(const void *data, size_t bytes, uint32_t signature) {
-    if (bytes != 0)
-        std::memcpy(shown(rank_, bytes), data, bytes);
-    show_written(bytes, signature);
+void Fused::show(const void *data, uint32_t signature) {
+    if (own_bytes_ != 0)
+        std::memcpy(own_place(), data, own_bytes_);
+    show_written(signature);
 }
 
 /// What lies in its place already.
-void Fused::show_written(size_t bytes, uint32_t signature) {
+void Fused::show_written(uint32_t signature) {
     Board &mine = board(rank_, number_);
     shown_in_[number_ % kBoards] = number_;
-    if (bytes > kPageBytes)
-        std::ranges::fill(shown_in_ring(bytes), number_);
-    else if (bytes > kShortBytes)
+    if (own_bytes_ > kPageBytes)
+        std::ranges::fill(shown_in_ring(), number_);
+    else if (own_bytes_ > kShortBytes)
         shown_page_[number_ % kPayloads] = number_;
-    else if (bytes > kInlineBytes)
+    else if (own_bytes_ > kInlineBytes)
         shown_short_[number_ % kShorts] = number_;
     mine.signature = signature;
     mine.number.store(number_, std::memory_order_release);
@@ -312,7 +314,7 @@ Status Fused::allreduce(const void *in, void *out, size_t count, flx_dtype_t dty
     if (bytes >= two_steps_.allreduce && bytes != 0)
         return allreduce_in_two(in, out, count, dtype, op, signature, waiter);
     FLX_TRY(begin(bytes, waiter));
-    show(in, bytes, signature);
+    show(in, signature);
     prepare_next(bytes);
     FLX_TRY(await_all(signature, waiter));
     FLX_TRY(reduce_shown(out, in, 0, bytes, count, dtype, op));
@@ -331,7 +333,7 @@ Status Fused::hand_on(void *buffer, size_t bytes, int root, uint32_t signature, 
     for (int hop = 0; hop < tree_.hops(); ++hop) {
         FLX_TRY(begin(bytes, waiter));
         if (hop > mine.hop && tree_.hands_on(hop, rank_, root))
-            show(buffer, bytes, signature);
+            show(buffer, signature);
         if (hop == mine.hop) {
             FLX_TRY(await(mine.from, signature, waiter));
             if (bytes != 0)
@@ -356,7 +358,7 @@ Status Fused::allreduce_in_two(const void *in, void *out, size_t count, flx_dtyp
 
     const uint64_t before = number_;
     FLX_TRY(begin(bytes, waiter));
-    show(in, bytes, signature);
+    show(in, signature);
     int mine = -1;
     for (int part = 0; part < parts && mine < 0; ++part)
         mine = tree_.worker(part, parts) == rank_ ? part : -1;
@@ -372,9 +374,9 @@ Status Fused::allreduce_in_two(const void *in, void *out, size_t count, flx_dtyp
         read_through_ = std::max(read_through_, before);
         return {};
     }
-    FLX_TRY(begin(length(0), waiter));
+    FLX_TRY(begin(mine >= 0 ? length(mine) : 0, length(0), waiter));
     if (mine >= 0)
-        show(place(mine), length(mine), signature);
+        show(place(mine), signature);
     for (int part = 0; part < parts; ++part) {
         if (part == mine)
             continue;
@@ -391,7 +393,7 @@ Status Fused::reduce(const void *in, void *out, size_t count, flx_dtype_t dtype,
     const size_t bytes = count * size_of(dtype);
     FLX_TRY(begin(bytes, waiter));
     if (rank_ != root) {
-        show(in, bytes, signature);
+        show(in, signature);
         prepare_later(bytes);
         end(false);
         return {};
@@ -407,7 +409,7 @@ Status Fused::reduce_scatter_block(const void *in, void *out, size_t count, flx_
                                    uint32_t signature, Waiter &waiter) {
     const size_t block = count * size_of(dtype);
     FLX_TRY(begin(block * ranks_, waiter));
-    show(in, block * ranks_, signature);
+    show(in, signature);
     prepare_next(block * ranks_);
     FLX_TRY(await_all(signature, waiter));
     // In place, `out` is block 0 of `in`: the own contribution is block rank_, which for rank 0 is the same memory and
@@ -437,7 +439,7 @@ Status Fused::allgather(const void *in, void *out, size_t block_bytes, uint32_t 
             return allgather_in_two(in, out, block_bytes, ranks_a_part, signature, waiter);
     }
     FLX_TRY(begin(block_bytes, waiter));
-    show(in, block_bytes, signature);
+    show(in, signature);
     prepare_next(block_bytes);
     FLX_TRY(collect(out, in, block_bytes, signature, waiter));
     end(true);
@@ -460,7 +462,7 @@ Status Fused::allgather_in_two(const void *in, void *out, size_t block_bytes, in
 
     const uint64_t before = number_;
     FLX_TRY(begin(block_bytes, waiter));
-    show(in, block_bytes, signature);
+    show(in, signature);
     if (place(rank_) != in)
         std::memcpy(place(rank_), in, block_bytes);
     for (const int rank : mine) {
@@ -471,7 +473,7 @@ Status Fused::allgather_in_two(const void *in, void *out, size_t block_bytes, in
     }
     end(false);
 
-    FLX_TRY(begin(longest, waiter));
+    FLX_TRY(begin(mine.size() * block_bytes, longest, waiter));
     if (!mine.empty())
         show_blocks(to, mine, block_bytes, signature);
     for (const std::vector<int> &theirs : tree_.nests()) {
@@ -489,14 +491,13 @@ Status Fused::allgather_in_two(const void *in, void *out, size_t block_bytes, in
 
 /// Side by side in what this rank shows.
 void Fused::show_blocks(const std::byte *from, std::span<const int> ranks, size_t block_bytes, uint32_t signature) {
-    const size_t bytes = ranks.size() * block_bytes;
-    std::byte *memory = shown(rank_, bytes);
+    std::byte *memory = own_place();
     for (size_t done = 0; done < ranks.size();) {
         const size_t run = run_of(ranks.subspan(done));
         std::memcpy(memory + done * block_bytes, from + ranks[done] * block_bytes, run * block_bytes);
         done += run;
     }
-    show_written(bytes, signature);
+    show_written(signature);
 }
 
 void Fused::take_blocks(std::byte *to, std::span<const int> ranks, size_t block_bytes) const {
@@ -518,7 +519,7 @@ Status Fused::reduce_scatter(const void *in, void *out, const size_t *counts, fl
     }
     const size_t bytes = all * size_of(dtype);
     FLX_TRY(begin(bytes, waiter));
-    show(in, bytes, signature);
+    show(in, signature);
     FLX_TRY(await_all(signature, waiter));
     FLX_TRY(reduce_shown(out, shown(rank_, bytes), before * size_of(dtype), bytes, counts[rank_], dtype, op));
     end(true);
@@ -529,7 +530,7 @@ Status Fused::scan(bool exclusive, const void *in, void *out, size_t count, flx_
                    uint32_t signature, Waiter &waiter) {
     const size_t bytes = count * size_of(dtype);
     FLX_TRY(begin(bytes, waiter));
-    show(in, bytes, signature);
+    show(in, signature);
     prepare_later(bytes);
     for (int rank = 0; rank < rank_; ++rank) {
         FLX_TRY(await(rank, signature, waiter));
@@ -556,9 +557,8 @@ Status Fused::allgatherv(const void *in, void *out, const size_t *counts, const 
     size_t longest = 0;
     for (int rank = 0; rank < ranks_; ++rank)
         longest = std::max(longest, counts[rank] * element);
-    // All alike, as the ring of payloads that a rank uses must be what its readers expect.
-    FLX_TRY(begin(longest, waiter));
-    show(in, counts[rank_] * element, signature);
+    FLX_TRY(begin(counts[rank_] * element, longest, waiter));
+    show(in, signature);
     auto *to = static_cast<std::byte *>(out);
     const auto place = [&](int rank) { return to + displacements[rank] * element; };
     if (counts[rank_] != 0 && place(rank_) != in)
@@ -576,7 +576,7 @@ Status Fused::allgatherv(const void *in, void *out, const size_t *counts, const 
 Status Fused::gather(const void *in, void *out, size_t block_bytes, int root, uint32_t signature, Waiter &waiter) {
     FLX_TRY(begin(block_bytes, waiter));
     if (rank_ != root) {
-        show(in, block_bytes, signature);
+        show(in, signature);
         prepare_later(block_bytes);
         end(false);
         return {};
@@ -599,7 +599,7 @@ Status Fused::scatter(const void *in, void *out, size_t block_bytes, int root, u
             std::memcpy(place, from, before);
             std::memcpy(place + before, from + before + block_bytes, bytes - before);
         }
-        show_written(bytes, signature);
+        show_written(signature);
         prepare_later(bytes);
         if (from + before != out)
             std::memcpy(out, from + before, block_bytes);
@@ -615,7 +615,7 @@ Status Fused::scatter(const void *in, void *out, size_t block_bytes, int root, u
 
 Status Fused::alltoall(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter) {
     FLX_TRY(begin(block_bytes * ranks_, waiter));
-    show(in, block_bytes * ranks_, signature);
+    show(in, signature);
     auto *to = static_cast<std::byte *>(out);
     if (in != out)
         std::memcpy(to + rank_ * block_bytes, static_cast<const std::byte *>(in) + rank_ * block_bytes, block_bytes);
@@ -635,7 +635,7 @@ Status Fused::bcast(void *buffer, size_t bytes, int root, uint32_t signature, Wa
         return hand_on(buffer, bytes, root, signature, waiter);
     FLX_TRY(begin(bytes, waiter));
     if (rank_ == root) {
-        show(buffer, bytes, signature);
+        show(buffer, signature);
         prepare_later(bytes);
     } else {
         FLX_TRY(await(root, signature, waiter));
@@ -651,7 +651,7 @@ Status Fused::barrier(uint32_t signature, Waiter &waiter) {
     if (two_steps_.barrier)
         return barrier_by_tree(signature, waiter);
     FLX_TRY(begin(0, waiter));
-    show(nullptr, 0, signature);
+    show_written(signature);
     FLX_TRY(await_all(signature, waiter));
     end(true);
     return {};
@@ -664,7 +664,7 @@ Status Fused::barrier_by_tree(uint32_t signature, Waiter &waiter) {
     for (int hop = tree_.hops() - 1; hop >= 0; --hop) {
         FLX_TRY(begin(0, waiter));
         if (hop == arrives)
-            show(nullptr, 0, signature);
+            show_written(signature);
         for (int rank = 0; hop > arrives && rank < ranks_; ++rank) {
             const Tree::Arrival theirs = tree_.arrival(rank, 0);
             if (theirs.hop == hop && theirs.from == rank_)

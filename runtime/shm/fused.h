@@ -87,13 +87,18 @@ class Fused {
     /// In the current one.
     [[nodiscard]] std::byte *shown(int rank, size_t bytes) const { return place_of(rank, number_, bytes); }
     [[nodiscard]] Done &done(int rank) const;
-    /// Begins operation ++number_, in which this rank shows `bytes`: waits until all have read what was in their place.
-    Status begin(size_t bytes, Waiter &waiter);
+    /// Begins operation ++number_, in which this rank may show `own_bytes`: waits until all have read what was in their
+    /// place. What it shows is just that long, as it would lie in a place that was not waited for otherwise.
+    /// `longest_bytes`, of any rank's input, is equal on all ranks: the shortest ring that one uses tells how soon its
+    /// readers say that they have read.
+    Status begin(size_t own_bytes, size_t longest_bytes, Waiter &waiter);
+    Status begin(size_t bytes, Waiter &waiter) { return begin(bytes, bytes, waiter); }
+    [[nodiscard]] std::byte *own_place() const { return shown(rank_, own_bytes_); }
     [[nodiscard]] size_t in_ring(uint64_t number, size_t bytes) const;
-    [[nodiscard]] std::span<uint64_t> shown_in_ring(size_t bytes);
-    [[nodiscard]] uint64_t shown_before(size_t bytes);
-    void show(const void *data, size_t bytes, uint32_t signature);
-    void show_written(size_t bytes, uint32_t signature);
+    [[nodiscard]] std::span<uint64_t> shown_in_ring();
+    [[nodiscard]] uint64_t shown_before();
+    void show(const void *data, uint32_t signature);
+    void show_written(uint32_t signature);
     void prepare_next(size_t bytes) const;
     void prepare_later(size_t bytes);
     void fetch_ahead(int rank, size_t bytes);
@@ -125,6 +130,7 @@ class Fused {
     size_t ring_bytes_;
     Bells *bells_;
     uint64_t number_ = 0;        ///< of the current operation
+    size_t own_bytes_ = 0;       ///< what this rank may show in it
     uint64_t read_through_ = 0;  ///< all ranks are known to have ended operations up to this one
     uint64_t ring_ = 0;          ///< how many operations the current one's kind of memory holds
     uint64_t told_ = 0;          ///< this rank has said that it ended operations up to this one

@@ -304,6 +304,43 @@ TEST(FusedRings, RootGoesOnWhileReadersAreAway) {
     }
 }
 
+/// A root that is ahead shows a ragged call's input where nobody reads any more, however long the other ranks' inputs
+/// are.
+TEST(FusedRings, RaggedInputsWaitForTheirOwnPlaces) {
+    constexpr size_t kPayload = 40'000;
+    std::atomic<int> failed{1};  // ends waits at once
+    TestWatch watch(failed);
+    const WaitPolicy impatient{.spins = 0, .check_ns = 0};
+    std::vector<std::byte> memory_owner(Fused::bytes(2, kPayload) + 64);
+    auto *memory = memory_owner.data() + (64 - reinterpret_cast<uintptr_t>(memory_owner.data()) % 64) % 64;
+    std::vector<std::byte> read(kPayload), all(2 * kPayload);
+    const std::vector<std::byte> first(kPayload, std::byte{1}), later(kPayload, std::byte{2});
+    for (const size_t own : {100, 200, 1000, 6000}) {
+        for (const size_t longest : {200, 1000, 6000, 12'000, 40'000}) {
+            for (int calls_between = 0; calls_between < 70; ++calls_between) {
+                std::ranges::fill(memory_owner, std::byte{0});
+                Fused root(memory, 0, 2, kPayload), reader(memory, 1, 2, kPayload);
+                read = first;
+                bool shown = true;
+                for (int call = 0; call <= calls_between && shown; ++call) {
+                    Waiter waiter(impatient, watch);
+                    shown = root.bcast(read.data(), call == 0 ? own : 8, 0, 7, waiter).ok();
+                }
+                const std::array<size_t, 2> counts = {own, longest}, places = {0, kPayload};
+                Waiter waiter(impatient, watch);
+                // The reader's input has not come, so this does not end.
+                ASSERT_FALSE(
+                    shown &&
+                    root.allgatherv(later.data(), all.data(), counts.data(), places.data(), 1, 7, waiter).ok());
+                std::ranges::fill(read, std::byte{0});
+                ASSERT_TRUE(reader.bcast(read.data(), own, 0, 7, waiter).ok());
+                ASSERT_TRUE(std::equal(first.begin(), first.begin() + own, read.begin()))
+                    << own << " of " << longest << " B after " << calls_between << " calls";
+            }
+        }
+    }
+}
+
 /// So large that results are written past the cache, over blocks that wrap hundreds of times.
 TEST_P(Shm, StreamedLargeVector) {
     const int ranks = GetParam();
