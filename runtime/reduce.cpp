@@ -7,6 +7,7 @@
 
 #include "reduce_other.h"
 #include "reduce_table.h"
+#include "scratch.h"
 
 namespace flx {
 namespace {
@@ -47,7 +48,8 @@ void fold(flx_dtype_t dtype, flx_op_t op, void *dst, const void *const *sources,
     constexpr size_t kRunBytes = 16384;
     const size_t size = size_of(dtype);
     const size_t run = kRunBytes / size;
-    alignas(64) thread_local std::byte sum[kRunBytes];
+    struct Sum;
+    std::byte *const sum = scratch<Sum, kRunBytes>();
     for (size_t at = 0; at < count; at += run) {
         const size_t here = std::min(run, count - at);
         const auto source = [&](int i) { return static_cast<const std::byte *>(sources[i]) + at * size; };

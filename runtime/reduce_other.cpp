@@ -7,6 +7,7 @@
 
 #include "custom.h"
 #include "dtype.h"
+#include "scratch.h"
 
 namespace flx {
 namespace {
@@ -72,8 +73,9 @@ void located(flx_op_t op, void *dst, const void *a, const void *b, size_t count)
 /// it writes over its second operand, and neither operand may be written here unless it is `dst`.
 void by_function(const CustomOp &custom, flx_dtype_t dtype, void *dst, const void *a, const void *b, size_t count) {
     constexpr size_t kBuffer = 16384;
-    alignas(64) thread_local std::byte first[kBuffer];
-    alignas(64) thread_local std::byte second[kBuffer];
+    struct Operands;
+    std::byte *const first = scratch<Operands, 2 * kBuffer>();
+    std::byte *const second = first + kBuffer;
     const size_t size = size_of(dtype);
     const size_t run = kBuffer / size;
     const auto *left = static_cast<const std::byte *>(a);
