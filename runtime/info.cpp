@@ -179,7 +179,7 @@ void report_algorithms(const Communicator *comm, std::vector<std::string> &lines
 
 void report_knobs(const Config &config, std::vector<std::string> &lines) {
     for (const Knob &knob : knobs()) {
-        const std::string &text = config.text(knob.name);
+        const std::string &text = config.value(knob.name);
         lines.push_back(fmt::format("  {:<18} {:<10} {:<14} {}", knob.name, text.empty() ? "-" : text,
                                     config.origin(knob.name), knob.doc));
     }

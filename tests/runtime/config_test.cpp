@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "info.h"
+
 namespace flx {
 namespace {
 
@@ -157,6 +159,29 @@ TEST(Knobs, AreWellFormed) {
         EXPECT_FALSE(knob.doc.empty());
         EXPECT_TRUE(config.set(knob.name, knob.fallback, "default").ok()) << knob.name;
     }
+}
+
+/// What flx_info prints without a communicator. Values that are asked for by a wrong type are found where assertions
+/// are on, as in builds with AddressSanitizer.
+TEST_F(Environment, ReportNamesEveryKnob) {
+    set("FLX_DEADLINE", "2.5");
+    set("FLX_SHM_BYTES", "3M");
+    std::vector<std::string> lines;
+    (void)report(nullptr, lines);  // what it says of the machine may be incomplete
+    const auto section = std::find(lines.begin(), lines.end(), "[knobs]");
+    ASSERT_NE(section, lines.end());
+    for (const Knob &knob : knobs())
+        EXPECT_TRUE(std::any_of(section, lines.end(), [&](const std::string &line) {
+            return line.starts_with("  " + std::string(knob.name) + " ");
+        })) << knob.name;
+    const auto has = [&](std::string_view name, std::string_view value) {
+        return std::any_of(section, lines.end(), [&](const std::string &line) {
+            return line.find(name) != std::string::npos && line.find(value) != std::string::npos &&
+                   line.find("environment") != std::string::npos;
+        });
+    };
+    EXPECT_TRUE(has("FLX_DEADLINE", " 2.5 "));
+    EXPECT_TRUE(has("FLX_SHM_BYTES", " 3M "));
 }
 
 TEST(ParseSize, Sizes) {
