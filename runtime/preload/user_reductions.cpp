@@ -35,7 +35,8 @@ Spread spread_of(const UserReduction &reduction, int count) {
     const MPI_Aint low = std::min<MPI_Aint>(last, 0) + reduction.lowest;
     const MPI_Aint high = std::max<MPI_Aint>(last, 0) + reduction.lowest + reduction.span;
     Spread spread;
-    spread.first = low >= 0 ? 0 : (-low + kAlignment - 1) / kAlignment * kAlignment;
+    // Downwards where the type has absolute addresses (MPI_BOTTOM).
+    spread.first = low >= 0 ? -(low / kAlignment * kAlignment) : (-low + kAlignment - 1) / kAlignment * kAlignment;
     spread.bytes = static_cast<size_t>(std::max<MPI_Aint>(spread.first + high, 1));
     return spread;
 }
