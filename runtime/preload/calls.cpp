@@ -1,13 +1,16 @@
 #include "calls.h"
 
+#include <fmt/format.h>
+
+#include <cctype>
 #include <utility>
 
 namespace flx::preload {
 
-Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, Reason objection)
-    : how_(how), comm_(comm) {
+Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, Objection objection)
+    : how_(how), collective_(collective), comm_(comm) {
     Library &library = Library::instance();
-    Reason why = objection;
+    Reason why = objection.why;
     if (why == Reason::none && comm == MPI_COMM_NULL)
         why = Reason::invalid;
     if (!library.chosen(collective))
@@ -17,14 +20,18 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, R
     if (why == Reason::none)
         group_ =
             how.form == Form::persistent ? library.group_of_its_own(comm, why) : library.group_of(comm, how.form, why);
+    else if (why == Reason::invalid && objection.error != MPI_SUCCESS && library.serves(comm, how.form))
+        error_ = objection.error;
     statistics().count(collective, how.form, why, bytes);
     if (group_ == nullptr)
         return;
     if (how.form == Form::blocking && group_->size == library.world_size())
         statistics().count_size(collective, bytes);
-    // Before the communicator is occupied, since others may wait for what is under way on it.
+    // Before the communicator is occupied, since others may wait for what is under way on it. All ranks tidy before the
+    // same call: calls that a rank began and then took no part in do not count.
     constexpr uint64_t kCallsPerTidying = 1024;
-    if (how.form == Form::blocking && ++group_->calls % kCallsPerTidying == 0)
+    if (how.form == Form::blocking && (group_->calls + 1) % kCallsPerTidying == 0 &&
+        std::exchange(group_->tidied, group_->calls) != group_->calls)
         library.tidy(comm, *group_);
     if (how.form != Form::blocking) {
         operation_ = std::make_unique<Operation>();
@@ -46,6 +53,26 @@ size_t *Call::numbers(int lists) {
     return group_->numbers.data();
 }
 
+int Call::refuse(int error) {
+    // The handler's own message would not name the call.
+    MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+    if (PMPI_Comm_get_errhandler(comm_, &handler) == MPI_SUCCESS) {
+        if (handler == MPI_ERRORS_ARE_FATAL) {
+            int rank = 0;
+            PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+            std::string name(kCollectives[static_cast<size_t>(collective_)]);
+            if (how_.form == Form::nonblocking)
+                name.insert(0, 1, 'i');
+            name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
+            fmt::print(stderr, "flx_mpi: rank {} called MPI_{}{} with arguments that MPI does not allow\n", rank, name,
+                       how_.form == Form::persistent ? "_init" : "");
+        }
+        PMPI_Errhandler_free(&handler);
+    }
+    PMPI_Comm_call_errhandler(comm_, error);
+    return error;
+}
+
 int Call::hand_out(flx_status_t status) {
     if (status != FLX_SUCCESS)
         return finish(status, *group_, comm_);
@@ -65,14 +92,14 @@ int size_of(MPI_Comm comm) {
     return size;
 }
 
-Reason check_root(int root, MPI_Comm comm) {
+Objection check_root(int root, MPI_Comm comm) {
     if (comm == MPI_COMM_NULL)
-        return Reason::invalid;
+        return {Reason::invalid};
     int inter = 0;
     PMPI_Comm_test_inter(comm, &inter);
     if (inter != 0)
-        return Reason::intercommunicator;
-    return root >= 0 && root < size_of(comm) ? Reason::none : Reason::invalid;
+        return {Reason::intercommunicator};
+    return wrong(root >= 0 && root < size_of(comm) ? MPI_SUCCESS : MPI_ERR_ROOT);
 }
 
 }  // namespace flx::preload

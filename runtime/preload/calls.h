@@ -3,7 +3,10 @@
 /// to PMPI_, and returns MPI's code. The names that programs call, of C and of Fortran, lead here.
 ///
 /// Which way a call goes depends on what all ranks know alike: reductions name the same type and reduction everywhere;
-/// calls that move data are served whatever their types, which may differ between ranks, since the bytes do not.
+/// calls that move data are served whatever their types, which may differ between ranks, since the bytes do not. What
+/// one rank alone may have wrong decides nothing about the way: that rank's error handler gets what MPI gives, and it
+/// takes part in neither, or in FLX's call with the length that all ranks name (docs/preload.md, "How a call is
+/// routed").
 #pragma once
 
 #include <mpi.h>
@@ -65,12 +68,22 @@ int scatter(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sen
 int scatterv(const How &how, const void *sendbuf, const int *sendcounts, const int *displs, MPI_Datatype sendtype,
              void *recvbuf, int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm);
 
+/// What speaks against FLX as far as the arguments say.
+struct Objection {
+    Reason why = Reason::none;
+    int error = MPI_SUCCESS;  ///< where `why` is `invalid`: MPI's class for what is wrong on this rank
+};
+
+/// MPI_SUCCESS is no objection.
+inline Objection wrong(int error) {
+    return error == MPI_SUCCESS ? Objection{} : Objection{Reason::invalid, error};
+}
+
 /// One call on its way: finds out whether FLX serves it, counts it, and holds the communicator while it begins or, if
 /// it blocks, while it runs.
 class Call {
   public:
-    /// `objection`: what already speaks against FLX.
-    Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, Reason objection);
+    Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, Objection objection);
     ~Call();
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;
@@ -89,35 +102,46 @@ class Call {
                   std::type_identity_t<flx_status_t (*)(P..., flx_request_t *)> persistent,
                   std::type_identity_t<P>... arguments) {
         if (how_.form == Form::blocking) {
-            const int code = finish(blocking(arguments...), *group_, comm_);
-            return code == MPI_SUCCESS ? staging_.write(comm_) : code;
+            const flx_status_t status = blocking(arguments...);
+            if (status == FLX_SUCCESS) [[likely]] {
+                ++group_->calls;
+                const int code = staging_.write(comm_);
+                return code == MPI_SUCCESS && staging_.late_error != MPI_SUCCESS ? refuse(staging_.late_error) : code;
+            }
+            return finish(status, *group_, comm_);
         }
         const auto function = how_.form == Form::nonblocking ? nonblocking : persistent;
         return hand_out(function(arguments..., &operation_->request));
     }
     [[nodiscard]] flx_comm_t flx() const { return group_->flx; }
+    /// This rank's arguments are wrong, and it takes no further part: its error handler gets `error`, the call returns
+    /// it.
+    int refuse(int error);
+    /// What FLX does not serve: the call goes to MPI, or is refused.
+    template <typename... P>
+    int pass_on(int (*blocking)(P...), std::type_identity_t<int (*)(P..., MPI_Request *)> nonblocking,
+                std::type_identity_t<int (*)(P..., MPI_Info, MPI_Request *)> persistent,
+                std::type_identity_t<P>... arguments) {
+        if (error_ != MPI_SUCCESS)
+            return refuse(error_);
+        if (how_.form == Form::blocking)
+            return blocking(arguments...);
+        return how_.form == Form::nonblocking ? nonblocking(arguments..., how_.request)
+                                              : persistent(arguments..., how_.info, how_.request);
+    }
 
   private:
     int hand_out(flx_status_t status);
 
     const How &how_;
+    Collective collective_;
     MPI_Comm comm_;
+    int error_ = MPI_SUCCESS;  ///< that this rank's arguments are, where FLX serves the others
     Group *group_ = nullptr;
     std::optional<Occupied> occupied_;
     Staging staging_;                       ///< of one that blocks
     std::unique_ptr<Operation> operation_;  ///< of one that does not
 };
-
-/// The call goes to MPI.
-template <typename... P>
-int pass_on(const How &how, int (*blocking)(P...), std::type_identity_t<int (*)(P..., MPI_Request *)> nonblocking,
-            std::type_identity_t<int (*)(P..., MPI_Info, MPI_Request *)> persistent,
-            std::type_identity_t<P>... arguments) {
-    if (how.form == Form::blocking)
-        return blocking(arguments...);
-    return how.form == Form::nonblocking ? nonblocking(arguments..., how.request)
-                                         : persistent(arguments..., how.info, how.request);
-}
 
 #ifdef OMPI_HAVE_MPI_EXT_PCOLLREQ
 #define FLX_MPI_FORMS(NAME, SMALL) PMPI_##NAME, PMPI_I##SMALL, PMPIX_##NAME##_init
@@ -128,8 +152,8 @@ int pass_on(const How &how, int (*blocking)(P...), std::type_identity_t<int (*)(
 
 /// Ranks of `comm`; 0 where it is null or an intercommunicator.
 int size_of(MPI_Comm comm);
-/// What speaks against a root or a count, as far as that is not MPI's business.
-Reason check_root(int root, MPI_Comm comm);
+/// What speaks against a root.
+Objection check_root(int root, MPI_Comm comm);
 
 /// Runs a call; no exception (memory, say) leaves the library.
 template <typename Body>

@@ -132,7 +132,8 @@ void Library::begin() {
     begun_ = true;
 }
 
-Group *Library::group_of(MPI_Comm comm, Form form, Reason &why) {
+/// Null: `why` says why.
+Group *Library::find_or_attach(MPI_Comm comm, Reason &why) {
     if (!begun_ || over_) {
         why = Reason::over;
         return nullptr;
@@ -143,7 +144,22 @@ Group *Library::group_of(MPI_Comm comm, Form form, Reason &why) {
         why = Reason::invalid;
         return nullptr;
     }
-    Group *group = found != 0 ? static_cast<Group *>(value) : attach(comm);
+    return found != 0 ? static_cast<Group *>(value) : attach(comm);
+}
+
+bool Library::serves(MPI_Comm comm, Form form) {
+    Reason why = Reason::none;
+    if (form != Form::blocking && !has_requests_)
+        return false;
+    const Group *group = find_or_attach(comm, why);
+    return group != nullptr &&
+           (group->flx != nullptr || (group->why_not == Reason::not_yet && form != Form::nonblocking));
+}
+
+Group *Library::group_of(MPI_Comm comm, Form form, Reason &why) {
+    Group *group = find_or_attach(comm, why);
+    if (group == nullptr)
+        return nullptr;
     if (group->why_not == Reason::not_yet && form != Form::nonblocking) {
         make_group(comm, *group);
         const std::lock_guard guard(mutex_);

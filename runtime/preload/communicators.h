@@ -26,8 +26,9 @@ struct Group {
     uint64_t id = 0;
     std::vector<int> members;  ///< ranks in MPI_COMM_WORLD
     bool broken = false;
-    uint64_t calls = 0;  ///< served, of those that block
-    std::mutex mutex;    ///< held during a call: under MPI_THREAD_MULTIPLE others may follow from other threads
+    uint64_t calls = 0;   ///< that this rank took part in, of those that block
+    uint64_t tidied = 0;  ///< `calls` when it tidied up last
+    std::mutex mutex;     ///< held during a call: under MPI_THREAD_MULTIPLE others may follow from other threads
     std::atomic<const void *> holder{nullptr};  ///< the thread that holds it
     std::vector<size_t> numbers;                ///< counts and displacements of the current call
 };
@@ -94,6 +95,9 @@ class Library {
     /// ranks decide alike, as they make the collective calls on a communicator in one order.
     Group *group_of(MPI_Comm comm, Form form, Reason &why);
 
+    /// Whether group_of() would serve such a call, as far as this rank knows; nothing is made.
+    bool serves(MPI_Comm comm, Form form);
+
     /// The same for one persistent operation alone, since MPI lets programs start such in an order of their own on each
     /// rank. Always made, collectively; dismiss() ends it.
     Group *group_of_its_own(MPI_Comm comm, Reason &why);
@@ -117,6 +121,7 @@ class Library {
     Library() = default;
 
     void end();
+    Group *find_or_attach(MPI_Comm comm, Reason &why);
     Group *attach(MPI_Comm comm);
     void make_group(MPI_Comm comm, Group &group);
     void free_surplus(MPI_Comm comm, const Group &group);

@@ -12,20 +12,27 @@ namespace {
 struct Arguments {
     Reduction reduction;
     size_t bytes = 0;  ///< of `count` elements
-    Reason objection = Reason::none;
+    Objection objection;
 };
 
-Arguments judge(const void *recvbuf, int count, MPI_Datatype type, MPI_Op op) {
+/// `in_place_error`: MPI's class where `recvbuf` is MPI_IN_PLACE.
+Arguments judge(const void *recvbuf, int count, MPI_Datatype type, MPI_Op op, int in_place_error = MPI_ERR_ARG) {
     Arguments arguments;
     arguments.reduction = reduction_of(type, op);
-    if (count < 0 || type == MPI_DATATYPE_NULL || op == MPI_OP_NULL || recvbuf == MPI_IN_PLACE)
-        arguments.objection = Reason::invalid;
+    if (op == MPI_OP_NULL)
+        arguments.objection = wrong(MPI_ERR_OP);
+    else if (type == MPI_DATATYPE_NULL)
+        arguments.objection = wrong(MPI_ERR_TYPE);
+    else if (recvbuf == MPI_IN_PLACE)
+        arguments.objection = wrong(in_place_error);
+    else if (count < 0)
+        arguments.objection = wrong(MPI_ERR_COUNT);
     else if (count == 0)
-        arguments.objection = Reason::empty;
+        arguments.objection.why = Reason::empty;
     else if (!arguments.reduction.known)
-        arguments.objection = Reason::reduction;
+        arguments.objection.why = Reason::reduction;
     else if (arguments.reduction.user != nullptr && !Library::instance().calls_functions())
-        arguments.objection = Reason::foreign_thread;
+        arguments.objection.why = Reason::foreign_thread;
     else
         arguments.bytes = static_cast<size_t>(count) * arguments.reduction.size;
     return arguments;
@@ -44,7 +51,8 @@ Buffers take(Call &call, const Reduction &reduction, const void *sendbuf, size_t
     Buffers buffers;
     Staging &staging = call.staging();
     staging.reduction = reduction.user;
-    const bool in_place = sendbuf == MPI_IN_PLACE || sendbuf == recvbuf;
+    // Without output `recvbuf` means nothing, and MPI_BOTTOM is null too.
+    const bool in_place = sendbuf == MPI_IN_PLACE || (sendbuf == recvbuf && out_count != 0);
     buffers.code = staging.out.take(recvbuf, in_place ? std::max(in_count, out_count) : out_count, reduction.layout,
                                     in_place || partly, MPI_COMM_SELF);
     buffers.out = staging.out.data();
@@ -52,7 +60,8 @@ Buffers take(Call &call, const Reduction &reduction, const void *sendbuf, size_t
         return buffers;
     buffers.code = staging.in.take(sendbuf, in_count, reduction.layout, true, MPI_COMM_SELF);
     if (buffers.code == MPI_SUCCESS)
-        buffers.code = staging.in.keep_apart(buffers.out, out_count * reduction.layout.size);
+        buffers.code =
+            staging.in.keep_apart({static_cast<std::byte *>(buffers.out), out_count * reduction.layout.size});
     buffers.in = staging.in.data();
     return buffers;
 }
@@ -67,10 +76,13 @@ Buffers take(Call &call, const Reduction &reduction, const void *sendbuf, size_t
 
 int allreduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op,
               MPI_Comm comm) {
-    const auto [reduction, bytes, objection] = judge(recvbuf, count, type, op);
+    auto [reduction, bytes, objection] = judge(recvbuf, count, type, op, MPI_ERR_BUFFER);
+    // One element Open MPI takes from where it goes, and so do programs.
+    if (objection.why == Reason::none && sendbuf == recvbuf && sendbuf != MPI_BOTTOM && count > 1)
+        objection = wrong(MPI_ERR_BUFFER);
     Call call(how, Collective::allreduce, comm, bytes, objection);
     if (!call.served())
-        return pass_on(how, FLX_MPI_FORMS(Allreduce, allreduce), sendbuf, recvbuf, count, type, op, comm);
+        return call.pass_on(FLX_MPI_FORMS(Allreduce, allreduce), sendbuf, recvbuf, count, type, op, comm);
     TAKE(buffers, count, recvbuf, count);
     return call.carry_out(FLX_FORMS(allreduce), buffers.in, buffers.out, count, reduction.dtype, reduction.op,
                           call.flx());
@@ -78,13 +90,20 @@ int allreduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI
 
 int reduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, int root,
            MPI_Comm comm) {
-    // Elsewhere than at the root `recvbuf` means nothing.
-    const auto [reduction, bytes, objection] = judge(nullptr, count, type, op);
-    const Reason wrong_root = check_root(root, comm);
-    Call call(how, Collective::reduce, comm, bytes, wrong_root != Reason::none ? wrong_root : objection);
+    const Objection wrong_root = check_root(root, comm);
+    int rank = -1;
+    if (wrong_root.why == Reason::none)
+        PMPI_Comm_rank(comm, &rank);
+    // Elsewhere than at the root `recvbuf` means nothing, and `sendbuf` is a buffer.
+    auto [reduction, bytes, objection] = judge(rank == root ? recvbuf : sendbuf, count, type, op);
+    if (wrong_root.why != Reason::none)
+        objection = wrong_root;
+    else if (objection.why == Reason::none && rank == root && sendbuf == recvbuf)
+        objection = wrong(MPI_ERR_ARG);
+    Call call(how, Collective::reduce, comm, bytes, objection);
     if (!call.served())
-        return pass_on(how, FLX_MPI_FORMS(Reduce, reduce), sendbuf, recvbuf, count, type, op, root, comm);
-    const bool at_root = call.rank() == root;
+        return call.pass_on(FLX_MPI_FORMS(Reduce, reduce), sendbuf, recvbuf, count, type, op, root, comm);
+    const bool at_root = rank == root;
     TAKE(buffers, count, at_root ? recvbuf : nullptr, at_root ? count : 0);
     return call.carry_out(FLX_FORMS(reduce), buffers.in, buffers.out, count, reduction.dtype, reduction.op, root,
                           call.flx());
@@ -97,8 +116,8 @@ int reduce_scatter_block(const How &how, const void *sendbuf, void *recvbuf, int
     const size_t bytes = block * ranks;
     Call call(how, Collective::reduce_scatter_block, comm, bytes, objection);
     if (!call.served())
-        return pass_on(how, FLX_MPI_FORMS(Reduce_scatter_block, reduce_scatter_block), sendbuf, recvbuf, recvcount,
-                       type, op, comm);
+        return call.pass_on(FLX_MPI_FORMS(Reduce_scatter_block, reduce_scatter_block), sendbuf, recvbuf, recvcount,
+                            type, op, comm);
     TAKE(buffers, recvcount * ranks, recvbuf, recvcount);
     return call.carry_out(FLX_FORMS(reduce_scatter_block), buffers.in, buffers.out, recvcount, reduction.dtype,
                           reduction.op, call.flx());
@@ -118,12 +137,12 @@ int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, const int
     Arguments arguments = judge(recvbuf, total == 0 ? 0 : 1, type, op);
     const Reduction &reduction = arguments.reduction;
     const size_t bytes = static_cast<size_t>(total) * reduction.size;
-    if (!valid)
-        arguments.objection = Reason::invalid;
+    if (!valid && arguments.objection.why != Reason::invalid)
+        arguments.objection = wrong(MPI_ERR_COUNT);
     Call call(how, Collective::reduce_scatter, comm, bytes, arguments.objection);
     if (!call.served())
-        return pass_on(how, FLX_MPI_FORMS(Reduce_scatter, reduce_scatter), sendbuf, recvbuf, recvcounts, type, op,
-                       comm);
+        return call.pass_on(FLX_MPI_FORMS(Reduce_scatter, reduce_scatter), sendbuf, recvbuf, recvcounts, type, op,
+                            comm);
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): without counts it is not served
     TAKE(buffers, static_cast<size_t>(total), recvbuf, recvcounts[call.rank()]);
     if (equal)
@@ -139,7 +158,7 @@ int scan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Data
     const auto [reduction, bytes, objection] = judge(recvbuf, count, type, op);
     Call call(how, Collective::scan, comm, bytes, objection);
     if (!call.served())
-        return pass_on(how, FLX_MPI_FORMS(Scan, scan), sendbuf, recvbuf, count, type, op, comm);
+        return call.pass_on(FLX_MPI_FORMS(Scan, scan), sendbuf, recvbuf, count, type, op, comm);
     TAKE(buffers, count, recvbuf, count);
     return call.carry_out(FLX_FORMS(scan), buffers.in, buffers.out, count, reduction.dtype, reduction.op, call.flx());
 }
@@ -148,15 +167,15 @@ int exscan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Da
     const auto [reduction, bytes, objection] = judge(recvbuf, count, type, op);
     Call call(how, Collective::exscan, comm, bytes, objection);
     if (!call.served())
-        return pass_on(how, FLX_MPI_FORMS(Exscan, exscan), sendbuf, recvbuf, count, type, op, comm);
+        return call.pass_on(FLX_MPI_FORMS(Exscan, exscan), sendbuf, recvbuf, count, type, op, comm);
     TAKE(buffers, count, recvbuf, count, true);
     return call.carry_out(FLX_FORMS(exscan), buffers.in, buffers.out, count, reduction.dtype, reduction.op, call.flx());
 }
 
 int barrier(const How &how, MPI_Comm comm) {
-    Call call(how, Collective::barrier, comm, 0, Reason::none);
+    Call call(how, Collective::barrier, comm, 0, {});
     if (!call.served())
-        return pass_on(how, FLX_MPI_FORMS(Barrier, barrier), comm);
+        return call.pass_on(FLX_MPI_FORMS(Barrier, barrier), comm);
     return call.carry_out(FLX_FORMS(barrier), call.flx());
 }
 

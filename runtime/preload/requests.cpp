@@ -198,6 +198,8 @@ bool Requests::is_done(Operation &operation, int &code, bool &looked) {
 void Requests::complete(Operation *operation, int code) {
     if (code == MPI_SUCCESS)
         code = operation->staging.write(MPI_COMM_WORLD);
+    if (code == MPI_SUCCESS)
+        code = operation->staging.late_error;
     operation->code = code;
     if (!operation->persistent) {
         PMPI_Grequest_complete(operation->handle);  // and it may be gone

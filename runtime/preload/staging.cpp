@@ -94,11 +94,9 @@ int Packed::take(const void *buffer, size_t count, const Layout &layout, bool fi
     return fill(comm);
 }
 
-int Packed::keep_apart(const void *other, size_t bytes) {
-    const auto *a = static_cast<const std::byte *>(data_);
-    const auto *b = static_cast<const std::byte *>(other);
+int Packed::keep_apart(const Span &other) {
     const size_t mine = count_ * layout_.size;
-    if (mine == 0 || bytes == 0 || a + mine <= b || b + bytes <= a)
+    if (data_ != buffer_ || !other.overlaps({static_cast<const std::byte *>(data_), mine}))
         return MPI_SUCCESS;
     if (!aside_.make(mine))
         return no_memory(MPI_COMM_SELF);
@@ -106,18 +104,51 @@ int Packed::keep_apart(const void *other, size_t bytes) {
     return fill(MPI_COMM_SELF);
 }
 
+int Packed::take_otherwise(const void *buffer, size_t count, const Layout &layout, bool filled, size_t ranks,
+                           size_t length, MPI_Comm comm) {
+    layout_ = layout;
+    // Whole elements: of a part of one MPI_Unpack could not say where it ends.
+    count_ = layout.size == 0 ? 0 : std::min(count, length / layout.size);
+    stride_ = static_cast<MPI_Aint>(count) * layout.extent;
+    filled_ = filled;
+    buffer_ = const_cast<void *>(buffer);
+    blocks_ = ranks;
+    block_ = length;
+    if (!aside_.make(ranks * length))
+        return no_memory(comm);
+    data_ = aside_.data();
+    std::memset(data_, 0, ranks * length);
+    return fill(comm);
+}
+
 int Packed::fill(MPI_Comm comm) {
-    return filled_ && data_ != buffer_ ? pack(buffer_, count_, layout_, aside_.data(), comm) : MPI_SUCCESS;
+    if (!filled_ || data_ == buffer_)
+        return MPI_SUCCESS;
+    for (size_t i = 0; i < blocks_; ++i) {
+        const auto *from = static_cast<const std::byte *>(buffer_) + static_cast<MPI_Aint>(i) * stride_;
+        if (const int code = pack(from, count_, layout_, aside_.data() + i * block_, comm); code != MPI_SUCCESS)
+            return code;
+    }
+    return MPI_SUCCESS;
 }
 
 int Packed::deliver(MPI_Comm comm) const {
-    return data_ != buffer_ ? unpack(aside_.data(), buffer_, count_, layout_, comm) : MPI_SUCCESS;
+    if (data_ == buffer_)
+        return MPI_SUCCESS;
+    for (size_t i = 0; i < blocks_; ++i) {
+        auto *to = static_cast<std::byte *>(buffer_) + static_cast<MPI_Aint>(i) * stride_;
+        if (const int code = unpack(aside_.data() + i * block_, to, count_, layout_, comm); code != MPI_SUCCESS)
+            return code;
+    }
+    return MPI_SUCCESS;
 }
 
-int PackedBlocks::take(std::vector<Block> blocks, bool filled, size_t *sizes, size_t *displacements, MPI_Comm comm) {
+int PackedBlocks::take(std::vector<Block> blocks, bool filled, size_t *sizes, size_t *displacements, MPI_Comm comm,
+                       const Span &other) {
     bool dense = true;
     size_t total = 0;
     std::byte *first = nullptr;
+    std::byte *last = nullptr;
     for (size_t i = 0; i < blocks.size(); ++i) {
         sizes[i] = blocks[i].count * blocks[i].layout.size;
         displacements[i] = total;
@@ -125,8 +156,11 @@ int PackedBlocks::take(std::vector<Block> blocks, bool filled, size_t *sizes, si
         dense = dense && (blocks[i].layout.dense || sizes[i] == 0);
         if (sizes[i] != 0 && (first == nullptr || blocks[i].begin < first))
             first = blocks[i].begin;
+        if (sizes[i] != 0 && (last == nullptr || blocks[i].begin + sizes[i] > last))
+            last = blocks[i].begin + sizes[i];
     }
-    if (dense) {
+    bytes_ = static_cast<size_t>(last - first);
+    if (dense && !other.overlaps({first, bytes_})) {
         // Displacements of MPI may be negative, those of FLX are not: they are counted from the lowest block.
         for (size_t i = 0; i < blocks.size(); ++i)
             displacements[i] = sizes[i] == 0 ? 0 : static_cast<size_t>(blocks[i].begin - first);
@@ -136,6 +170,7 @@ int PackedBlocks::take(std::vector<Block> blocks, bool filled, size_t *sizes, si
     if (!aside_.make(total))
         return no_memory(comm);
     data_ = aside_.data();
+    bytes_ = total;
     blocks_ = std::move(blocks);
     filled_ = filled;
     return fill(comm);

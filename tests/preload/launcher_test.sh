@@ -1,7 +1,7 @@
 #!/bin/bash
-# What users get wrong with flx-run and FLX_MPI, and what they choose: launcher_test.sh FLX_RUN COLLECTIVES INITIATION
+# What users get wrong with flx-run and FLX_MPI, and what they choose: launcher_test.sh FLX_RUN COLLECTIVES INITIATION WRONG
 set -u
-flx_run=$1 program=$2 initiation=$3
+flx_run=$1 program=$2 initiation=$3 wrong=$4
 failures=0
 try() { # NAME CODE PATTERN COMMAND…: the exit code (nonzero: any) and a pattern in what is said
     local name=$1 wanted=$2 pattern=$3 said code
@@ -29,6 +29,9 @@ try "not blocking, at first" 0 'non-blocking barrier .* not blocking, before FLX
     "${mpi[@]}" "$flx_run" --stats "$initiation"
 try "one rank" 0 'one rank' "$flx_run" --stats "$program" 1 20
 try "a program that is not MPI's" 0 '^hello$' "$flx_run" -- echo hello
+try "arguments that are wrong on one rank" 1 'rank 1 called MPI_Gather with arguments that MPI does not allow' \
+    "${mpi[@]}" "$flx_run" -- "$wrong" fatal
+try "the error that MPI gives for them" 1 'MPI_ERR_COUNT' "${mpi[@]}" "$flx_run" -- "$wrong" fatal
 try "no program" 2 'flx-run \[OPTIONS\]' "$flx_run"
 try "an unknown option" 2 '--stats, --library' "$flx_run" --stat "$program"
 [ $failures = 0 ]
