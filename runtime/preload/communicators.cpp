@@ -62,21 +62,6 @@ void close(Group *group) {
         flx_comm_free(&group->flx);
 }
 
-/// Programs make communicators by the dozen, and wait while FLX measures for each that has other ranks. On one host,
-/// where links do not differ much, they are not kept waiting for long.
-void measure_shortly_on_one_host(const Config &config) {
-    MPI_Comm host = MPI_COMM_NULL;
-    int here = 0;
-    int all = 0;
-    if (PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host) != MPI_SUCCESS)
-        return;
-    PMPI_Comm_size(host, &here);
-    PMPI_Comm_size(MPI_COMM_WORLD, &all);
-    PMPI_Comm_free(&host);
-    if (here == all && config.origin("FLX_PROBE_MS") == "default")
-        setenv("FLX_PROBE_MS", "40", 0);  // in MPI_Init, before there are threads
-}
-
 }  // namespace
 
 Library &Library::instance() {
@@ -121,7 +106,6 @@ void Library::begin() {
     if (all[0] != mine[0] || all[1] != mine[1])
         give_up(fmt::format("FLX_MPI is \"{}\" here and something else on another rank; it must be the same on all",
                             config.text("FLX_MPI")));
-    measure_shortly_on_one_host(config);
 
     int keyval = MPI_KEYVAL_INVALID;
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &keyval, this);

@@ -28,6 +28,10 @@ try "the chosen ones are served" 0 'barrier +[1-9]' "${mpi[@]}" "$flx_run" --onl
 try "not blocking, at first" 0 'non-blocking barrier .* not blocking, before FLX served a blocking call on the communicator' \
     "${mpi[@]}" "$flx_run" --stats "$initiation"
 try "one rank" 0 'one rank' "$flx_run" --stats "$program" 1 20
+try "links are measured briefly on one host" 0 '^for 40 ms$' "${mpi[@]}" "$flx_run" -- sh -c 'echo "for $FLX_PROBE_MS ms"'
+try "or as long as the user says" 0 '^for 77 ms$' env FLX_PROBE_MS=77 "${mpi[@]}" "$flx_run" -- sh -c 'echo "for $FLX_PROBE_MS ms"'
+try "and as ever on several" 0 '^for  ms$' env OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 "$flx_run" -- \
+    sh -c 'echo "for $FLX_PROBE_MS ms"'
 try "a program that is not MPI's" 0 '^hello$' "$flx_run" -- echo hello
 try "arguments that are wrong on one rank" 1 'rank 1 called MPI_Gather with arguments that MPI does not allow' \
     "${mpi[@]}" "$flx_run" -- "$wrong" fatal
