@@ -90,7 +90,7 @@ bool Communicator::may_be_mapped(const Operation &operation) {
 
 Status Communicator::carry_out_by(const Call &call) {
     const Operation &operation = call.operation;
-    Waiter waiter(wait_policy_, *this);
+    Waiter waiter(brief_wait_policy(), *this);
     if (way_ == Way::fused)
         return run_fused(call, waiter);
     const bool by_kernel = way_ == Way::fetched;
@@ -117,7 +117,7 @@ Status Communicator::carry_timed(const Call &call, const shm::Review::Look &look
     // Not the call's: a rank that takes these steps for the call, or the other way round, is to find a mismatch.
     const uint32_t signature = ~call.operation.signature;
     const Way way = std::exchange(way_, Way::fused);  // which is asked whom it waits for
-    Waiter waiter(wait_policy_, *this);
+    Waiter waiter(brief_wait_policy(), *this);
     if (look.begins)
         FLX_TRY(fused_->barrier(signature, waiter));
     const int64_t began = now_ns();

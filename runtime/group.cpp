@@ -296,11 +296,11 @@ Status Communicator::issue_message(bool sends, void *memory, size_t bytes, int p
 /// How often a call looks for what peers send before it leaves that to an executor.
 int Communicator::turns_at_once() const {
     constexpr int kYields = 16;
-    return wait_policy_.spins > 0 ? wait_policy_.spins : kYields;
+    return brief_wait_policy().spins > 0 ? brief_wait_policy().spins : kYields;
 }
 
 void Communicator::pause_at_once() const {
-    if (wait_policy_.spins > 0)
+    if (brief_wait_policy().spins > 0)
         cpu_relax();
     else
         sched_yield();

@@ -579,9 +579,9 @@ Status Communicator::wait(Pending &waited) {
     Status status;
     {
         Inside inside(*this, &waited.operation);
-        // Not for small ones: who yields to a program that never sleeps gets the core back after some ms.
+        // Small ones do not yield to a program that never sleeps, and gives the core back after some ms.
         const bool brief = waited.operation.count * size_of(waited.operation.dtype) < kSideBySideBytes;
-        Waiter waiter(brief ? wait_policy_ : wait_policy(), *this);
+        Waiter waiter(brief ? brief_wait_policy() : wait_policy(), *this);
         status = attempt([&]() -> Status {
             while (!waited.done) {
                 bool moved = false;

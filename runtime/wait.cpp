@@ -32,6 +32,7 @@ Status Waiter::pause_long() {
     if (turn == 1) {
         began_ns_ = 0;
         sleep_ns_ = policy_.sleep_ns;
+        watch_.outlasted();
     }
     if (armed_) {  // and what is awaited was still not there
         armed_ = false;

@@ -33,6 +33,8 @@ class Watch {
     virtual ~Watch() = default;
     /// Lets the program's own traffic move. Called often.
     virtual void progress() = 0;
+    /// The wait has lasted for longer than it may spin. Called once, before its first yield.
+    virtual void outlasted() {}
     /// Called every few milliseconds of a long wait, `waited_ns` after its beginning: may the wait go on?
     virtual Status check(int64_t waited_ns) = 0;
     /// Prepares to be woken by what is awaited; false where nothing wakes. Then the wait looks once more whether it has

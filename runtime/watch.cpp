@@ -27,10 +27,16 @@ void nap(int64_t ns) {
 
 }  // namespace
 
-/// Where rails are used a turn takes microseconds: who spins for some thousand of them, on a core that others want,
-/// keeps them from what this rank waits for. Beside that it costs nothing to ask.
+/// For what takes long over rails: there it costs nothing to ask first, and a moment's yield to whoever it is is worth
+/// more than to spin.
 const WaitPolicy &Communicator::wait_policy() const {
-    return rails_ != nullptr && shares_core() ? shared_policy_ : wait_policy_;
+    return rails_ != nullptr && core_use() != CoreUse::alone ? shared_policy_ : brief_wait_policy();
+}
+
+/// A wait has lasted for longer than it may spin: the next ones begin to yield at once where that lets others go on
+/// with what they wait for. Who never waits for so long does not ask.
+void Communicator::outlasted() {
+    yields_at_once_ = core_use() == CoreUse::in_turns;
 }
 
 void Communicator::progress() {

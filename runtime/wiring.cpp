@@ -96,6 +96,10 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     FLX_TRY(stage([&] { return comm->connect_rails(); }));
     FLX_TRY(comm->settle_probing());
     comm->leave_idle_rails();
+    // Where rails are looked at, too, a turn of a wait takes a microsecond or two instead of a pause.
+    constexpr int kPausesPerTurn = 32;
+    if (comm->rails_ != nullptr && comm->wait_policy_.spins > 0)
+        comm->wait_policy_.spins = std::max(1, comm->wait_policy_.spins / kPausesPerTurn);
     if (comm->rails_ == nullptr && comm->hosts_ == 1 && comm->channel() != nullptr)
         comm->eager_ = std::make_unique<Eager>(comm->id_, *comm->channel(), 0, *comm->inbox_, comm->size_);
     if (devices)

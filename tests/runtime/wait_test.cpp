@@ -15,7 +15,9 @@ struct Log final : Watch {
             return fail(FLX_ERR_PEER, "rank 3 died");
         return {};
     }
+    void outlasted() override { ++outlasts; }
     int progressed = 0;
+    int outlasts = 0;
     int fail_at = 0;
     std::vector<int64_t> waits;
 };
@@ -27,10 +29,23 @@ TEST(Waiter, SpinsBeforeItDoesAnythingElse) {
     for (int i = 0; i < 1000; ++i)
         ASSERT_TRUE(waiter.pause().ok());
     EXPECT_EQ(log.progressed, 0);
+    EXPECT_EQ(log.outlasts, 0);
     for (int i = 0; i < 160; ++i)
         ASSERT_TRUE(waiter.pause().ok());
     EXPECT_EQ(log.progressed, 10);
     EXPECT_EQ(log.waits.size(), 10U);
+    EXPECT_EQ(log.outlasts, 1);
+}
+
+TEST(Waiter, SaysThatItOutlastedWhereItMayNotSpin) {
+    const WaitPolicy policy{.spins = 0};
+    Log log;
+    Waiter waiter(policy, log);
+    ASSERT_TRUE(waiter.pause().ok());
+    EXPECT_EQ(log.outlasts, 1);
+    waiter.moved();
+    ASSERT_TRUE(waiter.pause().ok());
+    EXPECT_EQ(log.outlasts, 2);
 }
 
 TEST(Waiter, StartsAgainWhenSomethingMoved) {
