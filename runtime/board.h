@@ -1,10 +1,11 @@
 /// \file board.h
 /// A line in the communicator's segment on which the first rank to fail says why, for the other ranks of the host, and
-/// where ranks say that they left in good order.
+/// where ranks say that they left in good order, or that they wait outside of FLX (outside_waits.h).
 #pragma once
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -58,6 +59,12 @@ class Board {
                (left_[local_rank / 64].load(std::memory_order_acquire) >> local_rank % 64 & 1) != 0;
     }
 
+    /// For OutsideWaits. Of two ranks that add at once one may be lost, which is not the only one that comes.
+    void add_outside_turn() {
+        outside_turns_.store(outside_turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
+    [[nodiscard]] uint64_t outside_turns() const { return outside_turns_.load(std::memory_order_relaxed); }
+
   private:
     static constexpr size_t kWords = 16;
     enum : int { kEmpty, kWriting, kWritten };
@@ -65,7 +72,10 @@ class Board {
     flx_status_t code_ = FLX_SUCCESS;
     char text_[504] = {};
     std::atomic<uint64_t> left_[kWords] = {};
+    std::atomic<uint64_t> outside_turns_{0};
+    std::byte lines_[120] = {};  ///< what is written often has a pair of lines to itself
 };
-static_assert(sizeof(Board) == 640);
+// A multiple of 128 bytes: what follows in the segment lies in pairs of lines that cores fetch together.
+static_assert(sizeof(Board) == 768);
 
 }  // namespace flx

@@ -4,9 +4,75 @@
 
 #include <climits>
 #include <cstdlib>
+#include <mutex>
+
+#include "open_pal.h"
+#include "outside_waits.h"
 
 namespace flx {
 namespace {
+
+/// Has MPI tell when this process waits in it, as long as there is one of these: Open MPI calls a function that is
+/// registered so at each turn of its waits, in whichever thread. With another MPI it does nothing.
+class TurnsOfMpi {
+  public:
+    TurnsOfMpi() {
+        const std::lock_guard lock(mutex());
+        if (users()++ == 0)
+            call("opal_progress_register");
+    }
+    ~TurnsOfMpi() {
+        const std::lock_guard lock(mutex());
+        int finalized = 0;
+        PMPI_Finalized(&finalized);
+        if (--users() == 0 && !finalized)
+            call("opal_progress_unregister");
+    }
+    TurnsOfMpi(const TurnsOfMpi &) = delete;
+    TurnsOfMpi &operator=(const TurnsOfMpi &) = delete;
+
+    /// FLX looks at MPI from within a wait of its own, which is no turn of a wait in MPI.
+    static void look(MPI_Comm comm) {
+        static const auto progress = reinterpret_cast<void (*)()>(open_pal("opal_progress"));
+        looks_ = true;
+        if (progress != nullptr) {
+            progress();
+        } else {  // which looks for a message first: that takes longer
+            int flag = 0;
+            PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &flag, MPI_STATUS_IGNORE);
+        }
+        looks_ = false;
+    }
+
+  private:
+    static void call(const char *name) {
+        if (const auto function = reinterpret_cast<int (*)(int (*)())>(open_pal(name)); function != nullptr)
+            function(note);
+    }
+    static std::mutex &mutex() {
+        static std::mutex mutex;
+        return mutex;
+    }
+    static int &users() {
+        static int users = 0;
+        return users;
+    }
+    /// Noting takes about as long as a turn.
+    static int note() {
+        constexpr int kTurnsPerNote = 64;
+        if (!looks_ && ++turns_ >= kTurnsPerNote) {
+            turns_ = 0;
+            OutsideWaits::of_process().note();
+        }
+        return 0;  // nothing that MPI waits for
+    }
+
+    static thread_local bool looks_;
+    static thread_local int turns_;
+};
+
+thread_local bool TurnsOfMpi::looks_ = false;
+thread_local int TurnsOfMpi::turns_ = 0;
 
 Status check(int code, const char *call) {
     if (code == MPI_SUCCESS)
@@ -61,10 +127,7 @@ class MpiBootstrap final : public Bootstrap {
         left_ = left_ || !status.ok();
         return status;
     }
-    void progress() override {
-        int flag = 0;
-        PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE);
-    }
+    void progress() override { TurnsOfMpi::look(comm_); }
     [[nodiscard]] int ranks_on_host() const override {
         for (const char *name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})
             if (const char *text = std::getenv(name); text != nullptr)
@@ -89,6 +152,7 @@ class MpiBootstrap final : public Bootstrap {
     int rank_ = 0;
     int size_ = 1;
     bool left_ = false;  ///< a meeting
+    TurnsOfMpi turns_;
 };
 
 }  // namespace

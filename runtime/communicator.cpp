@@ -7,6 +7,7 @@
 
 #include "dtype.h"
 #include "log.h"
+#include "outside_waits.h"
 #include "telemetry.h"
 
 namespace flx {
@@ -536,6 +537,8 @@ Communicator::~Communicator() {
     if (thread_)
         thread_->remove(*this);
     process_->remove(*this);
+    if (board_ != nullptr)
+        OutsideWaits::of_process().remove(*board_);
     lent_.clear();
     devices_.reset();
     links_.clear();

@@ -256,6 +256,8 @@ class Communicator final : private Router, private Watch {
     }
     void outlasted() override;
     void progress() override;
+    void progress_outside() override;
+    bool awaited_outside(int64_t now) override;
     Status check(int64_t waited_ns) override;
     bool arm() override;
     void disarm() override;

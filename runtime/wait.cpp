@@ -23,11 +23,15 @@ Status Waiter::nap() {
             return {};
         looked_ns_ = now;
     }
-    return look_up();
+    return look_up(true);
 }
 
+/// The first turns are for what comes at once. After that each turn looks at the program's traffic, for which a rank
+/// may wait that is not in FLX, as often as MPI would itself.
 Status Waiter::pause_long() {
-    constexpr int kTurnsPerProgress = 16;
+    constexpr int kFirstTurns = 15;
+    constexpr int kTurnsPerRound = 16;
+    constexpr int kTurnsPerYield = 8;  // where the core is this rank's
     const int turn = turns_ - policy_.spins;
     if (turn == 1) {
         began_ns_ = 0;
@@ -39,20 +43,27 @@ Status Waiter::pause_long() {
         watch_.sleep(sleep_ns_);
         sleep_ns_ = std::min(2 * sleep_ns_, policy_.most_sleep_ns);
         --turns_;
-        return look_up();
+        return look_up(true);
     }
-    sched_yield();
-    if (turn % kTurnsPerProgress != 0)
+    if (turn <= kFirstTurns) {
+        sched_yield();
         return {};
-    if (began_ns_ != 0 && now_ns() - began_ns_ > policy_.sleep_after_ns) {
-        --turns_;  // Asleep, every turn is worth a look at the program's traffic.
+    }
+    if (began_ns_ != 0 && seen_ns_ - began_ns_ > policy_.sleep_after_ns && !watch_.awaited_outside(seen_ns_)) {
+        --turns_;
         armed_ = watch_.arm();
         if (armed_)
             return {};
         const timespec nap{0, policy_.sleep_ns};
         nanosleep(&nap, nullptr);
+        return look_up(true);
     }
-    return look_up();
+    if (policy_.spins == 0 || turn % kTurnsPerYield == 0)
+        sched_yield();
+    const bool all = turn == kFirstTurns + 1;
+    if (turn == kFirstTurns + kTurnsPerRound)
+        turns_ -= kTurnsPerRound;
+    return look_up(all);
 }
 
 void Waiter::disarm() {
@@ -60,10 +71,15 @@ void Waiter::disarm() {
     watch_.disarm();
 }
 
-/// Lets the program's traffic move, and asks now and then whether the wait may go on.
-Status Waiter::look_up() {
-    watch_.progress();
+/// Lets the program's traffic move, and `all` else, and asks now and then whether the wait may go on.
+Status Waiter::look_up(bool all) {
+    constexpr int kLooks = 8;  // where the core is this rank's: MPI itself would do nothing else
+    if (all)
+        watch_.progress();
+    for (int look = 0; !all && look < (policy_.spins > 0 ? kLooks : 1); ++look)
+        watch_.progress_outside();
     const int64_t now = now_ns();
+    seen_ns_ = now;
     if (began_ns_ == 0) {
         began_ns_ = now;
         checked_ns_ = now;

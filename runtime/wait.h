@@ -1,6 +1,7 @@
 /// \file wait.h
 /// How a rank waits: it spins for a moment where it has a core to itself, then yields, then sleeps, until it is woken
 /// where it waits for ranks of its own host; and it looks up now and then whether what it waits for can still come.
+/// The program's own traffic moves all the while, and nobody sleeps while a rank may wait for that.
 #pragma once
 
 #include <sched.h>
@@ -31,8 +32,12 @@ class Watch {
     Watch(const Watch &) = delete;
     Watch &operator=(const Watch &) = delete;
     virtual ~Watch() = default;
-    /// Lets the program's own traffic move. Called often.
+    /// Lets the program's own traffic move, and whatever else the process has under way. Called often.
     virtual void progress() = 0;
+    /// Only the former, once or several times at every turn of a wait that has lasted for a while.
+    virtual void progress_outside() { progress(); }
+    /// Whether ranks wait for the program's own traffic, as of `now`: they need this one awake.
+    virtual bool awaited_outside(int64_t /*now*/) { return false; }
     /// The wait has lasted for longer than it may spin. Called once, before its first yield.
     virtual void outlasted() {}
     /// Called every few milliseconds of a long wait, `waited_ns` after its beginning: may the wait go on?
@@ -95,7 +100,7 @@ class Waiter {
     Status pause_long();
     void disarm();
     Status nap();
-    Status look_up();
+    Status look_up(bool all);
 
     const WaitPolicy &policy_;
     Watch &watch_;
@@ -104,6 +109,7 @@ class Waiter {
     int64_t sleep_ns_ = 0;  ///< the next sleep, where something wakes
     int64_t began_ns_ = 0;
     int64_t checked_ns_ = 0;
+    int64_t seen_ns_ = 0;    ///< the time of the last look
     int64_t looked_ns_ = 0;  ///< after the last nap that something ended
 };
 

@@ -9,6 +9,7 @@
 #include "communicator.h"
 #include "core_share.h"
 #include "log.h"
+#include "outside_waits.h"
 #include "telemetry.h"
 
 namespace flx {
@@ -39,9 +40,17 @@ void Communicator::outlasted() {
     yields_at_once_ = core_use() == CoreUse::in_turns;
 }
 
-void Communicator::progress() {
+void Communicator::progress_outside() {
     if (!in_thread_)  // which never calls MPI
         bootstrap_->progress();
+}
+
+bool Communicator::awaited_outside(int64_t now) {
+    return OutsideWaits::of_process().seen(now);
+}
+
+void Communicator::progress() {
+    progress_outside();
     if (rails_ != nullptr)
         rails_->progress();
     if (!thread_)  // which moves them all

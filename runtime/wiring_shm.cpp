@@ -6,6 +6,7 @@
 #include "communicator.h"
 #include "cuda/host_copies.h"
 #include "log.h"
+#include "outside_waits.h"
 #include "places.h"
 #include "shm/trial.h"
 #include "topology.h"
@@ -75,6 +76,7 @@ Status Communicator::make_shared_memory() {
             wanted, ranks_here_, 2 * budget);
     std::byte *memory = segment_->base();
     board_ = reinterpret_cast<Board *>(memory);
+    OutsideWaits::of_process().add(*board_);
     memory += sizeof(Board);
     if (ledger_bytes != 0)
         ledger_ = memory;

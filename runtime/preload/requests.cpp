@@ -1,10 +1,10 @@
 #include "requests.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <string_view>
 #include <utility>
+
+#include "open_pal.h"
 
 namespace flx::preload {
 namespace {
@@ -42,14 +42,6 @@ int forget(void *state) {
 /// MPI has no cancelling of collectives: it goes on.
 int cancel(void *, int) {
     return MPI_SUCCESS;
-}
-
-void *open_pal(const char *name) {
-    void *found = dlsym(RTLD_DEFAULT, name);
-    if (found == nullptr)
-        if (void *library = dlopen("libopen-pal.so.40", RTLD_LAZY | RTLD_NOLOAD); library != nullptr)
-            found = dlsym(library, name);
-    return found;
 }
 
 }  // namespace

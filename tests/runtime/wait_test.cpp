@@ -15,9 +15,11 @@ struct Log final : Watch {
             return fail(FLX_ERR_PEER, "rank 3 died");
         return {};
     }
+    bool awaited_outside(int64_t /*now*/) override { return awaited; }
     void outlasted() override { ++outlasts; }
     int progressed = 0;
     int outlasts = 0;
+    bool awaited = false;
     int fail_at = 0;
     std::vector<int64_t> waits;
 };
@@ -30,10 +32,13 @@ TEST(Waiter, SpinsBeforeItDoesAnythingElse) {
         ASSERT_TRUE(waiter.pause().ok());
     EXPECT_EQ(log.progressed, 0);
     EXPECT_EQ(log.outlasts, 0);
-    for (int i = 0; i < 160; ++i)
+    for (int i = 0; i < 15; ++i)
         ASSERT_TRUE(waiter.pause().ok());
-    EXPECT_EQ(log.progressed, 10);
-    EXPECT_EQ(log.waits.size(), 10U);
+    EXPECT_EQ(log.progressed, 0);
+    for (int i = 0; i < 100; ++i)
+        ASSERT_TRUE(waiter.pause().ok());
+    EXPECT_GE(log.progressed, 100) << "the program's traffic moves at each turn";
+    EXPECT_EQ(log.waits.size(), 100U);
     EXPECT_EQ(log.outlasts, 1);
 }
 
@@ -46,6 +51,22 @@ TEST(Waiter, SaysThatItOutlastedWhereItMayNotSpin) {
     waiter.moved();
     ASSERT_TRUE(waiter.pause().ok());
     EXPECT_EQ(log.outlasts, 2);
+}
+
+/// Whoever waits for the program's own traffic needs a rank that is awake.
+TEST(Waiter, StaysAwakeWhileItIsAwaitedOutside) {
+    const WaitPolicy policy{.spins = 0, .sleep_after_ns = 100'000, .sleep_ns = 10'000'000};
+    Log log;
+    log.awaited = true;
+    Waiter waiter(policy, log);
+    for (const int64_t end = now_ns() + 20'000'000; now_ns() < end;)
+        ASSERT_TRUE(waiter.pause().ok());
+    EXPECT_GT(log.progressed, 20) << "asleep it would have looked twice";
+    log.awaited = false;
+    const int64_t before = now_ns();
+    for (int i = 0; i < 2; ++i)
+        ASSERT_TRUE(waiter.pause().ok());
+    EXPECT_GE(now_ns() - before, 2 * policy.sleep_ns);
 }
 
 TEST(Waiter, StartsAgainWhenSomethingMoved) {
@@ -79,7 +100,7 @@ TEST(Waiter, PassesOnWhatCheckSays) {
     EXPECT_EQ(status.code(), FLX_ERR_PEER);
     EXPECT_EQ(status.sentence(), "rank 3 died");
     EXPECT_EQ(log.waits.size(), 3U);
-    EXPECT_EQ(pauses, 48);
+    EXPECT_EQ(pauses, 18);
 }
 
 TEST(Waiter, ChecksAtItsIntervalAndSleepsWhenItWaitsLong) {
