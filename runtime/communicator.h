@@ -251,9 +251,8 @@ class Communicator final : private Router, private Watch {
 
     // Watch (watch.cpp).
     [[nodiscard]] const WaitPolicy &wait_policy() const;
-    [[nodiscard]] const WaitPolicy &brief_wait_policy() const {
-        return yields_at_once_ ? shared_policy_ : wait_policy_;
-    }
+    [[nodiscard]] const WaitPolicy &brief_wait_policy() const { return *brief_policy_; }
+    void make_brief_policies();
     void outlasted() override;
     void progress() override;
     void progress_outside() override;
@@ -435,8 +434,9 @@ class Communicator final : private Router, private Watch {
     std::array<Decided, static_cast<size_t>(algorithms::Collective::reduce_scatter) + 1> decided_;
     WaitPolicy wait_policy_;
     WaitPolicy shared_policy_;     ///< the same where others want this thread's core
-    bool yields_at_once_ = false;  ///< since others who want it give it back in a moment
-    bool woken_ = false;           ///< what comes from other hosts, which is all that can come, ends a sleep
+    WaitPolicy contested_policy_;  ///< for what is brief, where they keep it for long
+    const WaitPolicy *brief_policy_ = &wait_policy_;
+    bool woken_ = false;  ///< what comes from other hosts, which is all that can come, ends a sleep
     uint64_t sequence_ = 0;
     MessageCounts message_counts_{0};
     std::vector<Link *> executor_links_;

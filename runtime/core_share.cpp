@@ -53,10 +53,8 @@ void CoreShare::add(int64_t ran_ns, int64_t waited_ns, int64_t turns) {
     }
     const double part = static_cast<double>(waited) / static_cast<double>(ran + waited);
     calm_ = part < kCalm ? calm_ + 1 : 0;
-    if (part > kShared)
-        use_ = waited < kMomentNs * more_turns ? CoreUse::in_turns : CoreUse::contested;
-    else if (calm_ >= kCalmStretches)
-        use_ = CoreUse::alone;
+    shared_ = part > kShared || (shared_ && calm_ < kCalmStretches);
+    in_turns_ = part > (in_turns_ ? kShared : kInTurns) && waited < kMomentNs * more_turns;
 }
 
 CoreUse core_use() {

@@ -25,19 +25,24 @@ class CoreShare {
     /// often it was given one. Judged over stretches in which it wanted to run for kStretchNs, what it slept left out.
     void add(int64_t ran_ns, int64_t waited_ns, int64_t turns);
     /// Not alone from the first stretch in which it waited for more than kShared of the time that it wanted to run,
-    /// until kCalmStretches in a row in which it waited for less than kCalm. In turns where it waited for less than
-    /// kMomentNs each time.
-    [[nodiscard]] CoreUse use() const { return use_; }
+    /// until kCalmStretches in a row in which it waited for less than kCalm. In turns from one in which it waited for
+    /// more than kInTurns, and for less than kMomentNs each time, to one in which it waited for less than kShared, or
+    /// longer each time: who yields at every wait, and should not, loses more than who does not, and should.
+    [[nodiscard]] CoreUse use() const {
+        return !shared_ ? CoreUse::alone : in_turns_ ? CoreUse::in_turns : CoreUse::contested;
+    }
 
     static constexpr int64_t kStretchNs = 20'000'000;
     static constexpr double kShared = 1.0 / 16;
+    static constexpr double kInTurns = 1.0 / 4;
     static constexpr double kCalm = 1.0 / 64;
     static constexpr int kCalmStretches = 16;
-    static constexpr int64_t kMomentNs = 500'000;  ///< schedulers let run who computes for 0.7 ms at least
+    static constexpr int64_t kMomentNs = 1'000'000;  ///< schedulers let who computes run for longer, mostly
 
   private:
     bool begun_ = false;
-    CoreUse use_ = CoreUse::alone;
+    bool shared_ = false;
+    bool in_turns_ = false;
     int calm_ = 0;
     int64_t ran_ns_ = 0;
     int64_t waited_ns_ = 0;

@@ -58,7 +58,7 @@ Status Waiter::pause_long() {
         nanosleep(&nap, nullptr);
         return look_up(true);
     }
-    if (policy_.spins == 0 || turn % kTurnsPerYield == 0)
+    if (!policy_.alone || turn % kTurnsPerYield == 0)
         sched_yield();
     const bool all = turn == kFirstTurns + 1;
     if (turn == kFirstTurns + kTurnsPerRound)
@@ -76,7 +76,7 @@ Status Waiter::look_up(bool all) {
     constexpr int kLooks = 8;  // where the core is this rank's: MPI itself would do nothing else
     if (all)
         watch_.progress();
-    for (int look = 0; !all && look < (policy_.spins > 0 ? kLooks : 1); ++look)
+    for (int look = 0; !all && look < (policy_.alone ? kLooks : 1); ++look)
         watch_.progress_outside();
     const int64_t now = now_ns();
     seen_ns_ = now;

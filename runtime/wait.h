@@ -52,7 +52,8 @@ class Watch {
 };
 
 struct WaitPolicy {
-    int spins = 2000;  ///< pauses before the first yield; 0 where ranks share cores
+    int spins = 2000;   ///< pauses before the first yield; 0 where ranks share cores
+    bool alone = true;  ///< on its core, as far as is known
     int64_t sleep_after_ns = 5'000'000;
     int64_t sleep_ns = 50'000;        ///< at first
     int64_t most_sleep_ns = 500'000;  ///< where something wakes; the program's own traffic waits for so long, too

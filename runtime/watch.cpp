@@ -34,10 +34,26 @@ const WaitPolicy &Communicator::wait_policy() const {
     return rails_ != nullptr && core_use() != CoreUse::alone ? shared_policy_ : brief_wait_policy();
 }
 
-/// A wait has lasted for longer than it may spin: the next ones begin to yield at once where that lets others go on
-/// with what they wait for. Who never waits for so long does not ask.
+/// Others that want the core may be those that this rank waits for. To who gives it back in a moment it yields at once.
+/// To who keeps it, it does not yield where a wait is over soon, as it would get the core back after milliseconds.
+void Communicator::make_brief_policies() {
+    // Where rails are looked at, too, a turn of a wait takes a microsecond or more instead of a pause.
+    constexpr int kPausesPerTurn = 64;
+    constexpr int kPart = 4;
+    if (rails_ != nullptr && wait_policy_.spins > 0)
+        wait_policy_.spins = std::max(1, wait_policy_.spins / kPausesPerTurn);
+    contested_policy_ = shared_policy_;
+    contested_policy_.spins = wait_policy_.spins / kPart;
+}
+
+/// A wait has lasted for longer than it may spin: whether others want the core is asked for the next ones. Who never
+/// waits for so long does not ask. On one host waits are so short that to yield to a neighbour's noise costs more than
+/// to spin.
 void Communicator::outlasted() {
-    yields_at_once_ = core_use() == CoreUse::in_turns;
+    const CoreUse use = core_use();
+    brief_policy_ = use == CoreUse::in_turns                         ? &shared_policy_
+                    : use == CoreUse::contested && rails_ != nullptr ? &contested_policy_
+                                                                     : &wait_policy_;
 }
 
 void Communicator::progress_outside() {

@@ -96,10 +96,7 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     FLX_TRY(stage([&] { return comm->connect_rails(); }));
     FLX_TRY(comm->settle_probing());
     comm->leave_idle_rails();
-    // Where rails are looked at, too, a turn of a wait takes a microsecond or two instead of a pause.
-    constexpr int kPausesPerTurn = 32;
-    if (comm->rails_ != nullptr && comm->wait_policy_.spins > 0)
-        comm->wait_policy_.spins = std::max(1, comm->wait_policy_.spins / kPausesPerTurn);
+    comm->make_brief_policies();
     if (comm->rails_ == nullptr && comm->hosts_ == 1 && comm->channel() != nullptr)
         comm->eager_ = std::make_unique<Eager>(comm->id_, *comm->channel(), 0, *comm->inbox_, comm->size_);
     if (devices)
@@ -155,6 +152,7 @@ Status Communicator::meet() {
             policy.spins = static_cast<int>(spin_us * kPausesPerUs);
         else if (crowded)
             policy.spins = 0;
+        policy.alone = policy.spins > 0 && !crowded;
         policy.sleep_after_ns = kNsPerUs * (sleep_us >= 0 ? sleep_us : crowded ? kCrowdedSleepAfterUs : kSleepAfterUs);
     };
     set(wait_policy_, crowded());

@@ -1,5 +1,5 @@
-/// Hosts that share cores, as containers do, and do not know it: each believes that its two ranks have a core each. They
-/// are to find out that others want the core, and yield it: a small collective then takes about as long as with
+/// Hosts that share cores, as containers do, and do not know it: each believes that its two ranks have a core each.
+/// They are to find out that others want the core, and yield it: a small collective then takes about as long as with
 /// FLX_SPIN_US=0.
 #include <flx.h>
 #include <gtest/gtest.h>
@@ -57,6 +57,7 @@ struct Calls {
 
 TEST(SharedCores, SmallCallsDoNotSpinWhileOthersWantTheCore) {
     constexpr int kTurns = 8;
+    constexpr int kLeastTurns = 3;
     constexpr int kCalls = 100;
     constexpr double kMost = 3;
     share_two_cores();
@@ -65,7 +66,11 @@ TEST(SharedCores, SmallCallsDoNotSpinWhileOthersWantTheCore) {
     setenv("FLX_SPIN_US", "0", 1);
     Calls told{Comm::world(), "with FLX_SPIN_US=0"};
     ASSERT_TRUE(found.comm && told.comm);
-    for (int turn = 0; turn < kTurns; ++turn)
+    const auto alike = [&] {
+        return found.allreduce_us < kMost * told.allreduce_us && found.alltoall_us < kMost * told.alltoall_us;
+    };
+    // The least of each, as others may want the cores, too.
+    for (int turn = 0; turn < kTurns && (turn < kLeastTurns || !flx::test::everywhere(alike())); ++turn)
         for (Calls *calls : {&found, &told})
             calls->run(kCalls);
     for (const Calls *calls : {&found, &told})

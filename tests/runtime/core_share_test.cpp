@@ -85,10 +85,16 @@ TEST(CoreShare, TellsWhoGivesTheCoreBackFromWhoKeepsIt) {
     EXPECT_EQ(totals.share.use(), CoreUse::contested);
     totals.pass(10 * kMs, 10 * kMs, 1000);
     EXPECT_EQ(totals.share.use(), CoreUse::in_turns);
-    totals.pass(20 * kMs, 0, 1000);  // nobody for a moment, which does not say who comes back
+    totals.pass(18 * kMs, 2 * kMs, 1000);
     EXPECT_EQ(totals.share.use(), CoreUse::in_turns);
     totals.pass(10 * kMs, 10 * kMs, 5);
     EXPECT_EQ(totals.share.use(), CoreUse::contested);
+    totals.pass(18 * kMs, 2 * kMs, 1000);
+    EXPECT_EQ(totals.share.use(), CoreUse::contested) << "a neighbour's noise";
+    totals.pass(10 * kMs, 10 * kMs, 1000);
+    EXPECT_EQ(totals.share.use(), CoreUse::in_turns);
+    totals.pass(20 * kMs, 0, 1000);
+    EXPECT_EQ(totals.share.use(), CoreUse::contested) << "whoever they were, they are gone";
 }
 
 /// An hour without a call is one stretch, not many.
@@ -96,7 +102,7 @@ TEST(CoreShare, ALongComputationIsOneStretch) {
     Totals totals;
     totals.pass(10 * kMs, 10 * kMs, 1000);
     totals.pass(3'600'000 * kMs, 0);
-    EXPECT_EQ(totals.share.use(), CoreUse::in_turns);
+    EXPECT_EQ(totals.share.use(), CoreUse::contested);
     for (int i = 0; i < CoreShare::kCalmStretches; ++i)
         totals.pass(20 * kMs, 0);
     EXPECT_EQ(totals.share.use(), CoreUse::alone);
