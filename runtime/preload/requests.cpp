@@ -81,11 +81,13 @@ int Requests::hand_out(std::unique_ptr<Operation> operation, MPI_Request *handle
     int code = MPI_SUCCESS;
     if (operation->persistent) {
         const std::lock_guard guard(mutex_);
-        int *upper = nullptr;
-        int found = 0;
-        PMPI_Comm_get_attr(self_, MPI_TAG_UB, &upper, &found);
-        // As many tags as MPI has: one that comes again is free by then.
-        operation->tag = next_tag_ = found != 0 && next_tag_ < *upper ? next_tag_ + 1 : 1;
+        // A tag of its own, of those that every MPI has: what ends one operation must not end another.
+        constexpr int kTags = 32767;
+        const auto has_it = [this](const auto &other) { return other.second->tag == next_tag_; };
+        do
+            next_tag_ = next_tag_ % kTags + 1;
+        while (std::any_of(persistent_.begin(), persistent_.end(), has_it));
+        operation->tag = next_tag_;
         code = PMPI_Recv_init(nullptr, 0, MPI_BYTE, 0, operation->tag, self_, &operation->handle);
         if (code == MPI_SUCCESS) {
             *handle = operation->handle;

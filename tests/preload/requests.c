@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // After mpi.h, on which it depends.
 #include <mpi-ext.h>
@@ -241,6 +242,33 @@ static void persistent(int rounds) {
     }
 }
 
+/// What has ended ends nothing else: rank 0 waits for a broadcast that its root begins late, and has begun others that
+/// end before.
+static void persistent_in_another_order(void) {
+    enum { kOthers = 3 };
+    int late = -1;
+    int others[kOthers] = {0};
+    MPI_Request requests[1 + kOthers];
+    MPIX_Bcast_init(&late, 1, MPI_INT, ranks - 1, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
+    for (int i = 0; i < kOthers; ++i)
+        MPIX_Bcast_init(&others[i], 1, MPI_INT, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1 + i]);
+    for (int round = 0; round < 5; ++round) {
+        late = rank == ranks - 1 ? 100 + round : -1;
+        for (int i = 0; i < kOthers; ++i)
+            others[i] = rank == 0 ? 10 * round + i : -1;
+        if (rank == ranks - 1)
+            usleep(20000);
+        MPI_Startall(1 + kOthers, requests);
+        MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+        expect(late == 100 + round, "a persistent broadcast is done before its root began it");
+        MPI_Waitall(kOthers, &requests[1], MPI_STATUSES_IGNORE);
+        for (int i = 0; i < kOthers; ++i)
+            expect(others[i] == 10 * round + i, "a persistent broadcast beside a late one is wrong");
+    }
+    for (int i = 0; i <= kOthers; ++i)
+        MPI_Request_free(&requests[i]);
+}
+
 /// What a request that is not persistent says of itself, and one that is given up before its operation ends.
 static void odds(void) {
     MPI_Request request;
@@ -307,6 +335,7 @@ int main(int argc, char **argv) {
     } else {
         in_flight(0, MPI_COMM_WORLD, rounds);
         persistent(rounds);
+        persistent_in_another_order();
     }
     int all = 0;
     MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
