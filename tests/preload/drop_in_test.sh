@@ -6,14 +6,16 @@
 set -u
 flx_run=$1 ranks=$2 how=$3 served=$4
 shift 4
+limit=240
+[ "${FLX_TEST_FULL:-}" != 1 ] || limit=7000
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [[ $ranks = *@* ]]; then
     hosts=${ranks#*@} ranks=${ranks%@*}
     rails=$(dirname "$(readlink -f "$0")")/../../ci/rails
-    mpi=(timeout 240 "$rails" once "$hosts" 800,400 -n "$ranks" --per-host $((ranks / hosts)) --)
+    mpi=(timeout $limit "$rails" once "$hosts" 800,400 -n "$ranks" --per-host $((ranks / hosts)) --)
 else
-    mpi=(timeout 240 mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$ranks")
+    mpi=(timeout $limit mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$ranks")
 fi
 
 "${mpi[@]}" "$flx_run" --stats -- "$@" >"$work/with" 2>"$work/stats"
