@@ -14,6 +14,7 @@
 #include "log.h"
 #include "network.h"
 #include "packed.h"
+#include "rail_wiring.h"
 #include "telemetry.h"
 
 namespace flx {
@@ -335,8 +336,12 @@ Status Communicator::exchange_links() {
     FLX_TRY(bootstrap_->allgather(&mine, sizeof mine, have_.data()));
     for (int peer = 0; peer < size_; ++peer) {
         bool reached = peer == rank_;
-        for (size_t l = 0; l < links_.size(); ++l)
+        for (size_t l = 0; l < links_.size(); ++l) {
             reached = reached || reaches(l, peer);
+            Link *link = links_[l].link.get();
+            if (link != nullptr && link->kind() == LinkKind::rail && peer != rank_ && (have_[peer] >> l & 1) == 0)
+                ucx::part(*link, peer);
+        }
         if (!reached) {
             std::string reasons;
             for (const LinkSlot &slot : links_)
@@ -586,9 +591,7 @@ Status Communicator::exchange_routes() {
             if (link == nullptr || link->kind() != LinkKind::rail || routes_[host].peers.empty())
                 continue;
             rails = rails || (routes_[host].links >> l & 1) != 0;
-            if (std::all_of(routes_[host].peers.begin(), routes_[host].peers.end(),
-                            [&](int peer) { return reaches(l, peer); }))
-                others |= 1U << l;
+            others |= 1U << l;
         }
         mine[host] |= rails ? others : 0;
     }
@@ -596,8 +599,9 @@ Status Communicator::exchange_routes() {
     FLX_TRY(bootstrap_->allgather(mine.data(), mine.size() * sizeof(uint32_t), all.data()));
     incoming_.assign(size_, 0);
     for (int peer = 0; peer < size_; ++peer)
-        if (peer != rank_)
-            incoming_[peer] = all[peer * mine.size() + host_];
+        for (uint32_t mask = peer != rank_ ? all[peer * mine.size() + host_] : 0; mask != 0; mask &= mask - 1)
+            if (const int link = std::countr_zero(mask); reaches(link, peer))
+                incoming_[peer] |= 1U << link;
     return {};
 }
 
@@ -637,7 +641,7 @@ Status Communicator::connect_rails() {
         for (uint32_t mask = outgoing | incoming_[peer]; mask != 0; mask &= mask - 1) {
             const int index = std::countr_zero(mask);
             Link *link = links_[index].link.get();
-            if (link->kind() == LinkKind::rail && link->state(peer) == LinkState::up)
+            if (reaches(index, peer) && link->kind() == LinkKind::rail && link->state(peer) == LinkState::up)
                 open.push_back({link, peer});  // both ways, as acknowledgements go back
         }
     }

@@ -6,6 +6,7 @@
 #include "line.h"
 #include "log.h"
 #include "rail_link.h"
+#include "reach.h"
 
 namespace flx::ucx {
 
@@ -32,6 +33,7 @@ Failover::Failover(uint64_t uid, const RailOptions &options)
     : uid_(uid),
       timeout_ns_(static_cast<int64_t>(options.timeout_s * 1e9)),
       paths_(options.paths),
+      reach_(std::make_unique<Reach>()),
       relay_(*this, uid, options) {
     failed_.reserve(16);
 }
@@ -40,6 +42,7 @@ Failover::~Failover() = default;
 
 void Failover::add(Line &line) {
     lines_.push_back(&line);
+    reach_->add(line);
 }
 
 void Failover::add(Target &target) {
@@ -70,7 +73,7 @@ void Failover::bury() {
             lose(*target, fmt::format("UCX: {}", reason(peer.failure)), now);
         else if (current && target->standing == Standing::probation)
             give_up(*target, now);
-        target->moved += surrender(peer);
+        surrender(peer);
         if (peer.rail->clings(peer)) {
             log().debug("{}: UCX still holds chunks for process {}", target->line->spec().name, target->process);
             dying_.push_back(&peer);
@@ -79,53 +82,72 @@ void Failover::bury() {
     pump();
 }
 
-size_t Failover::surrender(Peer &peer) {
-    size_t count = 0;
+void Failover::surrender(Peer &peer) {
     std::deque<Resend> &queue = partner(peer.target->process).queue;
     for (Resend resend; peer.rail->surrender(peer, resend);) {
         if (resend.home == nullptr && resend.copy == nullptr)
             continue;  // its communicator is gone, and its memory with it
         if (resend.copy != nullptr)
             resend.source = nullptr;
+        resend.lost = peer.target;
         queue.push_back(std::move(resend));
         ++waiting_;
-        ++count;
+        ++counters_.resent;
     }
-    counters_.resent += count;
     std::stable_sort(queue.begin(), queue.end(),
                      [](const Resend &a, const Resend &b) { return a.header.sequence < b.header.sequence; });
-    return count;
 }
 
-/// Sends again what waits, each time on the line with the least under way of those that are up. Windows do not count:
-/// they may be full of chunks of the next operation, which the receiver keeps until it has what is sent again here.
-/// What a connection had taken is a window's worth at most.
+/// Sends again what waits, each communicator's chunks in their order: one that finds no way keeps back those behind it,
+/// and nobody else's.
 void Failover::pump() {
+    std::vector<uint32_t> stuck;  // communicators
     for (size_t process = 0; process < partners_.size(); ++process) {
-        Partner &partner = partners_[process];
-        while (!partner.queue.empty()) {
-            Resend &resend = partner.queue.front();
-            bool sent = false;
-            std::vector<Target *> &targets = partner.targets;
-            std::sort(targets.begin(), targets.end(), [](const Target *a, const Target *b) {
-                return a->peer->unacknowledged_bytes < b->peer->unacknowledged_bytes;
-            });
-            for (size_t i = 0; i < targets.size() && !sent; ++i) {
-                const Target &target = *targets[i];
-                RailLink *link = target.line->link(resend.header.comm);
-                // Where its communicator has no link, the peer has none to take it from either.
-                const bool usable = target.standing == Standing::up &&
-                                    (link == nullptr ? resend.home == nullptr : link->serves(target));
-                sent = usable && target.peer->rail->resend(*target.peer, link, resend);
+        std::deque<Resend> &queue = partners_[process].queue;
+        stuck.clear();
+        for (auto next = queue.begin(); next != queue.end();) {
+            const uint32_t comm = next->header.comm;
+            if (std::find(stuck.begin(), stuck.end(), comm) != stuck.end()) {
+                ++next;
+            } else if (resend(static_cast<int>(process), *next)) {
+                next = queue.erase(next);
+                --waiting_;
+            } else {
+                stuck.push_back(comm);
+                ++next;
             }
-            if (!sent && relay_.carries(static_cast<int>(process)))
-                sent = relay_.resend(static_cast<int>(process), resend);
-            if (!sent)
-                break;
-            partner.queue.pop_front();
-            --waiting_;
         }
     }
+}
+
+/// On the line with the least under way of those that are up. Windows do not count: they may be full of chunks of the
+/// next operation, which the receiver keeps until it has what is sent again here. What a connection had taken is a
+/// window's worth at most.
+bool Failover::resend(int process, Resend &resend) {
+    const uint32_t comm = resend.header.comm;
+    Target *const lost = resend.lost;
+    Target *best = nullptr;
+    for (Target *target : partner(process).targets)
+        if (target->standing == Standing::up && target->peer->failure == UCS_OK && reach_->may_use(*target, comm) &&
+            (best == nullptr || target->peer->unacknowledged_bytes < best->peer->unacknowledged_bytes))
+            best = target;
+    std::string taker;
+    if (best != nullptr && best->peer->rail->resend(*best->peer, best->line->link(comm), resend))
+        taker = "over " + best->line->spec().name;
+    else if (best == nullptr && relays(comm, process) && relay_.resend(process, resend))
+        taker = "through " + partner(relay_.via(comm, process)).name;
+    if (!taker.empty() && lost != nullptr)
+        ++lost->moved[taker];
+    return !taker.empty();
+}
+
+size_t Failover::waiting(uint32_t comm, int process) const {
+    const std::deque<Resend> &queue = partner(process).queue;
+    return std::count_if(queue.begin(), queue.end(), [&](const Resend &each) { return each.header.comm == comm; });
+}
+
+bool Failover::relays(uint32_t comm, int process) {
+    return !reach_->direct(comm, process) && relay_.carries(comm, process);
 }
 
 void Failover::adopt(RailLink &link) {
@@ -174,7 +196,7 @@ void Failover::tick(int64_t now) {
     const bool absent = now - ticked_ns_ > kAbsentNs;
     ticked_ns_ = now;
     std::erase_if(dying_, [&](Peer *peer) {
-        peer->target->moved += surrender(*peer);
+        surrender(*peer);
         return !peer->rail->clings(*peer);
     });
     size_t troubled = 0;
@@ -252,7 +274,7 @@ void Failover::lose(Target &target, std::string why, int64_t now) {
     target.why = std::move(why);
     target.lost_ns = target.since_ns = now;
     target.told_ns = 0;
-    target.moved = 0;
+    target.moved.clear();
     target.next_offer_ns = now;
     target.answers_when_lost = target.path >= 0 && paths_ != nullptr ? paths_->path_report(target.path).answers : 0;
     target.to_report = !target.gone;
@@ -261,46 +283,45 @@ void Failover::lose(Target &target, std::string why, int64_t now) {
     target.peer->rail->fail_peer(*target.peer, UCS_ERR_CANCELED);
 }
 
+/// Says what became of the chunks that the line had taken, not what might.
 void Failover::report_loss(Target &target) {
     target.to_report = false;
-    std::vector<std::string> others;
-    for (const Target *other : partner(target.process).targets)
-        if (other->standing == Standing::up)
-            others.push_back(other->line->spec().name);
-    std::sort(others.begin(), others.end());
-    const std::string moved =
-        target.moved == 0 ? "no chunk was under way"
-        : relay_.carries(target.process)
-            ? fmt::format("{} chunks re-sent through {}", target.moved, partner(relay_.via(target.process)).name)
-        : others.empty() ? fmt::format("{} chunks wait for a rail", target.moved)
-                         : fmt::format("{} chunks re-sent over {}", target.moved, fmt::join(others, ", "));
-    log().warn("{} to {} lost ({}), {}", target.line->spec().name, partner(target.process).name, target.why, moved);
+    const Partner &to = partner(target.process);
+    std::vector<std::string> parts;
+    for (const auto &[taker, chunks] : target.moved)
+        parts.push_back(fmt::format("{} chunks re-sent {}", chunks, taker));
+    const auto waiting =
+        std::count_if(to.queue.begin(), to.queue.end(), [&](const Resend &each) { return each.lost == &target; });
+    if (waiting != 0)
+        parts.push_back(fmt::format("{} chunks wait for a rail", waiting));
+    if (parts.empty())
+        parts.emplace_back("no chunk was under way");
+    log().warn("{} to {} lost ({}), {}", target.line->spec().name, to.name, target.why, fmt::join(parts, ", "));
 }
 
-Status Failover::error(const Target &target, int rank, int64_t deadline_ns) const {
-    if (target.standing == Standing::up)
+Status Failover::error(uint32_t comm, const Target &target, int rank, int64_t deadline_ns) {
+    if (target.standing == Standing::up || reach_->direct(comm, target.process) || relay_.carries(comm, target.process))
         return {};
-    const std::vector<Target *> &targets = partner(target.process).targets;
-    if (relay_.carries(target.process))
-        return {};
-    int64_t last = relay_.carried_ns(target.process);
-    for (const Target *other : targets) {
-        if (other->standing == Standing::up)
-            return {};
-        last = std::max(last, other->lost_ns);
-    }
-    if (paths_ != nullptr && !target.gone && now_ns() - last < deadline_ns)
-        return {};
+    const Partner &to = partner(target.process);
+    int64_t last = relay_.carried_ns(comm, target.process);
     std::vector<std::string> reasons;
-    for (const Target *other : targets)
-        reasons.push_back(fmt::format("{} ({})", other->line->spec().name, other->why));
+    reach_->each(comm, target.process, [&](const Target &lost) {
+        last = std::max(last, lost.lost_ns);
+        reasons.push_back(fmt::format("{} ({})", lost.line->spec().name, lost.why));
+    });
+    const bool mends = paths_ != nullptr && !target.gone;
+    if (mends && (now_ns() - last < deadline_ns || relay_.seeks(comm, target.process)))
+        return {};
+    std::string others;
+    for (const Target *other : to.targets)
+        if (other->standing == Standing::up)
+            others += fmt::format("; {} works, but is not among this communicator's links", other->line->spec().name);
     std::sort(reasons.begin(), reasons.end());
     size_t bytes = 0;
-    for (const Resend &resend : partner(target.process).queue)
-        bytes += resend.header.bytes;
-    const std::string &name = partner(target.process).name;
-    return fail(FLX_ERR_LINK, "rank {}{} is out of reach: every rail to it is lost: {}; {} B wait to be sent again",
-                rank, name.empty() ? "" : " on " + name, fmt::join(reasons, ", "), bytes);
+    for (const Resend &resend : to.queue)
+        bytes += resend.header.comm == comm ? resend.header.bytes : 0;
+    return fail(FLX_ERR_LINK, "rank {}{} is out of reach: every rail to it is lost: {}{}; {} B wait to be sent again",
+                rank, to.name.empty() ? "" : " on " + to.name, fmt::join(reasons, ", "), others, bytes);
 }
 
 }  // namespace flx::ucx

@@ -32,6 +32,7 @@ namespace flx::ucx {
 
 class Line;
 class RailLink;
+class Reach;
 struct Outgoing;
 struct Peer;
 struct Target;
@@ -44,6 +45,7 @@ struct Resend {
     ChunkHeader header{};
     const void *source = nullptr;       ///< the caller's memory,
     std::unique_ptr<std::byte[]> copy;  ///< or the rail's own
+    Target *lost = nullptr;             ///< whose connection it was; null: none had it
 };
 
 class Failover {
@@ -75,20 +77,28 @@ class Failover {
     /// The same from the guard thread, which comes seldom.
     void guard_turn();
 
-    /// Whether chunks wait to be sent again to this process: new ones must not overtake them for ever.
-    [[nodiscard]] bool blocked(int process) const { return waiting_ != 0 && !partner(process).queue.empty(); }
+    /// Whether chunks of the communicator wait to be sent again to this process: new ones must not overtake them for
+    /// ever.
+    [[nodiscard]] bool blocked(uint32_t comm, int process) const {
+        return waiting_ != 0 && waiting(comm, process) != 0;
+    }
     /// `link` was made: what came for it before, over whatever line.
     void adopt(RailLink &link);
     /// `link` goes: what it holds in the caller's memory must not be sent any more.
     void forget(RailLink &link);
-    /// Success while anything reaches the process, or may soon: until nothing has for `deadline_ns`.
-    [[nodiscard]] Status error(const Target &target, int rank, int64_t deadline_ns) const;
+    /// Whether chunks of the communicator for this process, to which it has lost a line, get there by another process.
+    [[nodiscard]] bool relays(uint32_t comm, int process);
+    /// Success while anything of the communicator's reaches the process, or may soon: until nothing has for
+    /// `deadline_ns`.
+    [[nodiscard]] Status error(uint32_t comm, const Target &target, int rank, int64_t deadline_ns);
     /// Whether something has to be moved although nobody calls: a line is lost, chunks wait.
     [[nodiscard]] bool restless() const {
         return troubled_ != 0 || waiting_ != 0 || !failed_.empty() || relay_.restless();
     }
     [[nodiscard]] Relay &relay() { return relay_; }
     [[nodiscard]] const Relay &relay() const { return relay_; }
+    [[nodiscard]] Reach &reach() { return *reach_; }
+    [[nodiscard]] const Reach &reach() const { return *reach_; }
     [[nodiscard]] const FailoverCounters &counters() const { return counters_; }
     /// No more mending: the process ends. Tells the peers.
     void close();
@@ -109,9 +119,11 @@ class Failover {
     // failover.cpp
     Partner &partner(int process) { return partners_[static_cast<size_t>(process)]; }
     [[nodiscard]] const Partner &partner(int process) const { return partners_[static_cast<size_t>(process)]; }
+    [[nodiscard]] size_t waiting(uint32_t comm, int process) const;
     void bury();
-    size_t surrender(Peer &peer);
+    void surrender(Peer &peer);
     void pump();
+    bool resend(int process, Resend &resend);
     void look();
     void tick(int64_t now);
     void watch(Target &target, int64_t now);
@@ -132,6 +144,7 @@ class Failover {
     const uint64_t uid_;
     const int64_t timeout_ns_;
     Paths *const paths_;
+    const std::unique_ptr<Reach> reach_;
     Relay relay_;
     std::vector<Line *> lines_;
     std::deque<Partner> partners_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rail_link.h"
+#include "reach.h"
 
 namespace flx::ucx {
 
@@ -116,7 +117,7 @@ Target *Line::target(int process) const {
 
 void Line::attach(RailLink &link) {
     links_[link.comm_id()] = &link;
-    closed_.erase(link.comm_id());
+    failover_.reach().attached(link);
     failover_.adopt(link);
 }
 
@@ -127,7 +128,7 @@ void Line::adopt(RailLink &link) {
 
 void Line::detach(RailLink &link) {
     links_.erase(link.comm_id());
-    closed_.insert(link.comm_id());
+    failover_.reach().detached(link);
     const auto drain = [&] {
         while (Outgoing *chunk = link.take_finished())
             chunk->peer->rail->collected(chunk);

@@ -6,13 +6,13 @@
 /// To be used with the gate held, as rails are.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "failover.h"
-#include "id_ranges.h"
 #include "rail.h"
 
 namespace flx::ucx {
@@ -47,8 +47,8 @@ struct Target {
     int64_t count_asked_ns = 0;
 
     // Recovery: Failover::mend.
-    std::string why;   ///< it was lost
-    size_t moved = 0;  ///< chunks that went elsewhere
+    std::string why;                      ///< it was lost
+    std::map<std::string, size_t> moved;  ///< chunks that it had taken, by what has taken them since
     bool to_report = false;
     int64_t lost_ns = 0;
     int64_t told_ns = 0;
@@ -82,13 +82,12 @@ class Line {
     [[nodiscard]] const std::vector<std::unique_ptr<Target>> &targets() const { return by_process_; }
 
     void attach(RailLink &link);
-    /// What came for `link`, relayed, before it was made.
+    /// What came for the communicator of `link` before it was made.
     void adopt(RailLink &link);
     void detach(RailLink &link);
     /// All incarnations let go of `link`, which may be of another line whose chunks were sent again here.
     void let_go(RailLink &link);
     [[nodiscard]] RailLink *link(uint32_t comm) const;
-    [[nodiscard]] bool closed(uint32_t comm) const { return closed_.contains(comm); }
     /// Whether a communicator uses the line to this process.
     [[nodiscard]] bool wanted(const Target &target) const;
 
@@ -125,7 +124,6 @@ class Line {
     int64_t opened_ns_ = 0;
     std::vector<std::unique_ptr<Target>> by_process_;
     std::unordered_map<uint32_t, RailLink *> links_;
-    IdRanges closed_;  // communicators whose link is gone
     bool drops_ = false;
 };
 

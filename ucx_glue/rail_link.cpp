@@ -32,6 +32,18 @@ bool RailLink::reaches(int peer) const {
     return peer >= 0 && static_cast<size_t>(peer) < sides_.size() && sides_[peer].target != nullptr;
 }
 
+/// What may be sent again must not go where nobody looks for it.
+void RailLink::part(int peer) {
+    auto lock = line_->lock();
+    if (!reaches(peer))
+        return;
+    Side &side = sides_[peer];
+    while (Inbound *chunk = side.inbox.take_first())
+        chunk->peer->rail->release(chunk);
+    rank_of_process_[side.target->process] = -1;
+    side.target = nullptr;
+}
+
 size_t RailLink::good_chunk(size_t bytes) const {
     // Eight chunks keep sender, wire and receiver at work at once; below 32 KiB what a message costs begins to show.
     size_t eighth = (bytes / 8 + 4095) / 4096 * 4096;
@@ -85,9 +97,9 @@ SendResult RailLink::send(int peer, const ChunkHeader &header, const void *data)
     Target &target = *sides_[peer].target;
     Failover &failover = line_->failover();
     const bool up = target.standing == Standing::up;
-    if (!up && !failover.relay().carries(target.process))
+    if (!up && !failover.relays(comm_id_, target.process))
         return SendResult::failed;
-    if (failover.blocked(target.process))
+    if (failover.blocked(comm_id_, target.process))
         return SendResult::busy;
     if (!up)
         return failover.relay().send(target.process, *this, peer, header, data);
@@ -198,7 +210,7 @@ LinkCounters RailLink::counters(int peer) const {
 LinkState RailLink::state(int peer) const {
     auto lock = line_->lock();
     const Target &target = *sides_[peer].target;
-    const bool carries = target.standing == Standing::up || line_->failover().relay().carries(target.process);
+    const bool carries = target.standing == Standing::up || line_->failover().relays(comm_id_, target.process);
     return carries ? LinkState::up : LinkState::lost;
 }
 
@@ -206,7 +218,7 @@ Status RailLink::error(int peer) const {
     auto lock = line_->lock();
     if (!reaches(peer))
         return fail(FLX_ERR_LINK, "rail {} does not reach rank {}", name(), peer);
-    return line_->failover().error(*sides_[peer].target, peer, deadline_ns_);
+    return line_->failover().error(comm_id_, *sides_[peer].target, peer, deadline_ns_);
 }
 
 int RailLink::rank_of(const Peer &peer) const {

@@ -19,6 +19,8 @@ class RailLink final : public Link {
     [[nodiscard]] const std::string &name() const override { return line_->spec().name; }
     [[nodiscard]] LinkKind kind() const override { return LinkKind::rail; }
     [[nodiscard]] bool reaches(int peer) const override;
+    /// See rail_wiring.h.
+    void part(int peer);
     [[nodiscard]] size_t max_chunk() const override { return line_->options().chunk_bytes; }
     [[nodiscard]] size_t good_chunk(size_t bytes) const override;
     [[nodiscard]] size_t good_chunk_to(int peer, size_t bytes) const override;

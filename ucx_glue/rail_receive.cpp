@@ -4,6 +4,7 @@
 
 #include "line.h"
 #include "rail_link.h"
+#include "reach.h"
 
 namespace flx::ucx {
 
@@ -65,7 +66,7 @@ ucs_status_t Rail::chunk_handler(void *rail, const void *header, size_t header_b
     ++peer.received;
     self.acknowledged(peer, wire.riding, wire.acks);
 
-    if (self.line_.closed(wire.header.comm)) {
+    if (self.line_.failover().reach().gone(wire.header.comm)) {
         self.owe(peer, wire.number, wire.header.bytes, wire.prompt != 0);
         return UCS_OK;
     }
@@ -143,8 +144,7 @@ void Rail::release_stale() {
 void Rail::attach(RailLink &link) {
     for (Inbound *chunk = orphans_.first(); chunk != nullptr;) {
         Inbound *next = chunk->next;
-        const bool here = link.belongs_to(line_) || chunk->peer->relayed;
-        if (here && chunk->header.comm == link.comm_id() && link.rank_of(*chunk->peer) >= 0) {
+        if (chunk->header.comm == link.comm_id() && landing(*chunk) != nullptr) {
             orphans_.remove(chunk);
             deliver(chunk);
         }
@@ -157,7 +157,7 @@ void Rail::release(Inbound *chunk) {
     if (chunk->handed)
         --peer.handed;
     if (peer.relayed) {
-        line_.failover().relay().owe(peer.uid, chunk->number);
+        line_.failover().relay().owe(peer.uid, chunk->header.comm, chunk->number);
         free_inbound(chunk);
         return;
     }
@@ -353,8 +353,8 @@ ucs_status_t Rail::relay_handler(void *rail, const void *header, size_t header_b
 
 void Rail::take_relayed(const RelayWire &wire, const void *data, size_t bytes) {
     Relay &relay = line_.failover().relay();
-    if (relay.closed(wire)) {
-        relay.owe(wire.from, wire.number);
+    if (line_.failover().reach().gone(wire.header.comm)) {
+        relay.owe(wire.from, wire.header.comm, wire.number);
         return;
     }
     std::unique_ptr<Peer> &peer = origins_[wire.from];
@@ -388,15 +388,14 @@ void Rail::take_relayed(const RelayWire &wire, const void *data, size_t bytes) {
     deliver(chunk);
 }
 
-/// The link that takes a chunk; null: it was not made yet.
+/// The link that takes a chunk; null: it was not made yet. A chunk may come by a line on which its communicator has no
+/// link here, as links are dropped by each rank.
 RailLink *Rail::landing(const Inbound &chunk) const {
-    if (!chunk.peer->relayed)
-        return line_.link(chunk.header.comm);
-    RelayWire wire{};
-    wire.from = chunk.peer->uid;
-    wire.line = chunk.line;
-    wire.header = chunk.header;
-    return line_.failover().relay().landing(wire);
+    const Peer &peer = *chunk.peer;
+    RailLink *link = peer.relayed ? nullptr : line_.link(chunk.header.comm);
+    if (link != nullptr && link->serves(peer.process))
+        return link;
+    return line_.failover().reach().landing(chunk.header.comm, peer.process, peer.relayed ? chunk.line : line_.index());
 }
 
 bool Rail::send_relay(Peer &peer, const RelayWire &wire, std::vector<std::byte> &payload, size_t counted) {

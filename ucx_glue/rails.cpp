@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rail_link.h"
+#include "rail_wiring.h"
 
 namespace flx::ucx {
 
@@ -69,6 +70,21 @@ class RailsOverUcx final : public Rails {
     Status connect(int rail, int process, uint64_t peer_uid, const std::string &address) override {
         const std::lock_guard guard(gate_);
         return lines_[rail]->connect(process, peer_uid, address);
+    }
+
+    [[nodiscard]] bool knows(int rail, int process) const {
+        const std::lock_guard guard(gate_);
+        return lines_[rail]->target(process) != nullptr;
+    }
+
+    [[nodiscard]] size_t connections_to_make() const {
+        const std::lock_guard guard(gate_);
+        size_t count = 0;
+        for (const auto &line : lines())
+            for (const auto &target : line->targets())
+                if (target != nullptr && line->spec().tls == "tcp" && target->peer->endpoint == nullptr)
+                    count += kConnections;
+        return count;
     }
 
     void name(int process, const std::string &text) override {
@@ -189,6 +205,18 @@ std::unique_ptr<Rails> Rails::open(std::span<const RailSpec> specs, uint64_t uid
     auto rails = std::make_unique<RailsOverUcx>(uid, options);
     rails->add(specs);
     return rails;
+}
+
+size_t connections_to_make(const Rails &rails) {
+    return static_cast<const RailsOverUcx &>(rails).connections_to_make();
+}
+
+bool knows(const Rails &rails, int rail, int process) {
+    return static_cast<const RailsOverUcx &>(rails).knows(rail, process);
+}
+
+void part(Link &link, int peer) {
+    static_cast<RailLink &>(link).part(peer);
 }
 
 std::string version() {

@@ -115,7 +115,7 @@ void Failover::heed(uint64_t uid, const std::string &text) {
         if (word.address_bytes != sizeof about)
             return;
         std::memcpy(&about, text.data() + sizeof word, sizeof about);
-        relay_.heed(uid, word.kind, word.value, about, word.epoch);
+        relay_.heed(uid, word.kind, word.from_line, word.value, about, word.epoch);
         return;
     }
     for (const Partner &partner : partners_) {

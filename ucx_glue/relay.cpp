@@ -7,6 +7,7 @@
 #include "line.h"
 #include "log.h"
 #include "rail_link.h"
+#include "reach.h"
 
 namespace flx::ucx {
 
@@ -22,6 +23,10 @@ constexpr int64_t kPatienceNs = 1000 * kMs;
 constexpr int64_t kMostPatienceNs = 2000 * kMs;
 constexpr int64_t kAvoidNs = 5000 * kMs;
 constexpr int64_t kHurriedNs = 200 * kMs;
+/// Somebody who waits asks all the time. So long one who was looked for may take to be found.
+constexpr int64_t kWantedNs = 2000 * kMs;
+constexpr int64_t kSeekNs = 1000 * kMs;
+constexpr uint32_t kNoComm = 0;
 constexpr size_t kAcksAtOnce = 1024;
 
 }  // namespace
@@ -41,21 +46,41 @@ Relay::Way &Relay::way(int process) {
     return ways_[static_cast<size_t>(process)];
 }
 
-bool Relay::carries(int process) const {
-    return static_cast<size_t>(process) < ways_.size() && ways_[static_cast<size_t>(process)].carries;
+const Relay::Detour *Relay::find(uint32_t comm, int process) const {
+    if (static_cast<size_t>(process) >= ways_.size())
+        return nullptr;
+    const auto &detours = ways_[static_cast<size_t>(process)].detours;
+    const auto found = detours.find(comm);
+    return found == detours.end() ? nullptr : &found->second;
 }
 
-int64_t Relay::carried_ns(int process) const {
-    return static_cast<size_t>(process) < ways_.size() ? ways_[static_cast<size_t>(process)].carried_ns : 0;
+bool Relay::carries(uint32_t comm, int process) {
+    Detour &detour = way(process).detours[comm];
+    const int64_t now = now_ns();
+    if (now - detour.wanted_ns > kWantedNs)
+        detour.began_ns = now;
+    detour.wanted_ns = now;
+    return detour.carries;
+}
+
+int Relay::via(uint32_t comm, int process) const {
+    const Detour *detour = find(comm, process);
+    return detour == nullptr ? -1 : detour->via;
+}
+
+int64_t Relay::carried_ns(uint32_t comm, int process) const {
+    const Detour *detour = find(comm, process);
+    return detour == nullptr ? 0 : detour->carried_ns;
+}
+
+bool Relay::seeks(uint32_t comm, int process) const {
+    const Detour *detour = find(comm, process);
+    return detour != nullptr && now_ns() - detour->began_ns < kSeekNs;
 }
 
 bool Relay::vouched(int process, int64_t now) const {
     return static_cast<size_t>(process) < ways_.size() && ways_[static_cast<size_t>(process)].vouched_ns != 0 &&
            now - ways_[static_cast<size_t>(process)].vouched_ns < kValidNs;
-}
-
-size_t Relay::bytes(int process) const {
-    return static_cast<size_t>(process) < ways_.size() ? ways_[static_cast<size_t>(process)].bytes : 0;
 }
 
 int Relay::process_of(uint64_t uid) const {
@@ -69,21 +94,24 @@ bool Relay::hurried() const {
     return active_ && now_ns() - moved_ns_ < kHurriedNs;
 }
 
-bool Relay::has_line(int process) const {
+/// Whether the communicator has a line to the process, which need not be of it.
+bool Relay::has_line(uint32_t comm, int process) const {
     const auto &targets = failover_.partner(process).targets;
-    return std::any_of(targets.begin(), targets.end(),
-                       [](const Target *target) { return target->standing == Standing::up; });
+    return std::any_of(targets.begin(), targets.end(), [&](const Target *target) {
+        return target->standing == Standing::up && failover_.reach().may_leave(*target->line, comm);
+    });
 }
 
-/// The line to a process with the least under way of those whose path answers: nobody counts what is relayed, so that a
-/// line which carries nothing else would not be found lost. Null: none.
-Target *Relay::live(int process, int64_t now) const {
+/// Of those lines the one with the least under way whose path answers: nobody counts what is relayed, so that a line
+/// which carries nothing else would not be found lost. Null: none.
+Target *Relay::live(uint32_t comm, int process, int64_t now) const {
     Target *best = nullptr;
     if (process < 0 || static_cast<size_t>(process) >= failover_.partners_.size())
         return best;
     const Paths &paths = *failover_.paths_;
     for (Target *target : failover_.partner(process).targets) {
-        if (target->standing != Standing::up || target->gone || target->peer->failure != UCS_OK)
+        if (target->standing != Standing::up || target->gone || target->peer->failure != UCS_OK ||
+            !failover_.reach().may_leave(*target->line, comm))
             continue;
         const int64_t answered =
             target->path >= 0 ? paths.path_report(target->path).answered_ns : paths.process_answered_ns(target->uid);
@@ -109,28 +137,27 @@ void Relay::ask_lines(int process) const {
 
 // Of the origin.
 
-bool Relay::has_room(const Way &to, size_t bytes) {
-    const auto word =
-        std::find_if(to.words.begin(), to.words.end(), [&](const Word &each) { return each.process == to.via; });
-    return to.under_way.empty() || (word != to.words.end() && to.bytes + bytes <= word->grant);
+bool Relay::has_room(const Detour &detour, size_t bytes) {
+    const auto word = std::find_if(detour.words.begin(), detour.words.end(),
+                                   [&](const Word &each) { return each.process == detour.via; });
+    return detour.chunks == 0 || (word != detour.words.end() && detour.bytes + bytes <= word->grant);
 }
 
 SendResult Relay::send(int process, RailLink &link, int rank, const ChunkHeader &header, const void *data) {
-    const Way &to = way(process);
-    if (!has_room(to, header.bytes))
+    if (!has_room(way(process).detours[header.comm], header.bytes))
         return SendResult::busy;
     link.went_astray();
-    start(process, {&link, rank, header, data, nullptr});
+    start(process, {&link, rank, header, data, nullptr, nullptr});
     return SendResult::in_flight;
 }
 
 /// What is older than something under way goes past a full window: the receiver may hold all of that until it has this.
 bool Relay::resend(int process, Resend &resend) {
-    const Way &to = way(process);
+    Way &to = way(process);
     const bool older = std::any_of(to.under_way.begin(), to.under_way.end(), [&](const auto &entry) {
-        return resend.header.sequence < entry.second.header.sequence;
+        return resend.header.comm == entry.second.header.comm && resend.header.sequence < entry.second.header.sequence;
     });
-    if (!has_room(to, resend.header.bytes) && !older)
+    if (!has_room(to.detours[resend.header.comm], resend.header.bytes) && !older)
         return false;
     start(process, std::move(resend));
     return true;
@@ -138,11 +165,13 @@ bool Relay::resend(int process, Resend &resend) {
 
 void Relay::start(int process, Resend &&resend) {
     Way &to = way(process);
-    if (to.under_way.empty()) {
-        to.moved_ns = now_ns();
-        to.patience_ns = kPatienceNs;
+    Detour &detour = to.detours[resend.header.comm];
+    if (detour.chunks == 0) {
+        detour.moved_ns = now_ns();
+        detour.patience_ns = kPatienceNs;
     }
-    to.bytes += resend.header.bytes;
+    ++detour.chunks;
+    detour.bytes += resend.header.bytes;
     const uint32_t number = to.next_number++;
     const auto entry = to.under_way.emplace(number, std::move(resend)).first;
     active_ = true;
@@ -152,6 +181,7 @@ void Relay::start(int process, Resend &&resend) {
 /// What finds no line now is sent again later, as what is lost on the way.
 void Relay::transmit(int process, uint32_t number, const Resend &resend) {
     const Way &to = way(process);
+    const uint32_t comm = resend.header.comm;
     RelayWire wire{};
     wire.from = uid_;
     wire.to = failover_.partner(process).targets.front()->uid;
@@ -167,13 +197,13 @@ void Relay::transmit(int process, uint32_t number, const Resend &resend) {
     // A copy, so that acknowledgements alone decide when the caller has its memory back.
     std::vector<std::byte> payload(resend.header.bytes);
     std::memcpy(payload.data(), source, payload.size());
-    post(to.via, wire, payload, 0);
+    post(via(comm, process), wire, payload, 0);
 }
 
 /// Takes `payload` if it was sent.
 bool Relay::post(int via, RelayWire wire, std::vector<std::byte> &payload, size_t counted) {
     wire.hop = uid_;
-    const Target *target = live(via, moved_ns_ = now_ns());
+    const Target *target = live(wire.header.comm, via, moved_ns_ = now_ns());
     return target != nullptr && target->peer->rail->send_relay(*target->peer, wire, payload, counted);
 }
 
@@ -182,8 +212,7 @@ void Relay::acknowledged(const RelayWire &wire, const void *numbers, size_t byte
     if (process < 0)
         return;
     Way &from = way(process);
-    moved_ns_ = from.moved_ns = now_ns();
-    from.patience_ns = kPatienceNs;
+    moved_ns_ = now_ns();
     for (size_t at = 0; at + sizeof(uint32_t) <= bytes; at += sizeof(uint32_t)) {
         uint32_t number = 0;
         std::memcpy(&number, static_cast<const std::byte *>(numbers) + at, sizeof number);
@@ -191,7 +220,11 @@ void Relay::acknowledged(const RelayWire &wire, const void *numbers, size_t byte
         if (found == from.under_way.end())
             continue;
         const Resend &resend = found->second;
-        from.bytes -= resend.header.bytes;
+        Detour &detour = from.detours[resend.header.comm];
+        detour.moved_ns = moved_ns_;
+        detour.patience_ns = kPatienceNs;
+        --detour.chunks;
+        detour.bytes -= resend.header.bytes;
         if (resend.home != nullptr)
             resend.home->relayed(resend.header, resend.rank, resend.copy == nullptr);
         from.under_way.erase(found);
@@ -207,7 +240,9 @@ void Relay::forget(RailLink &link) {
             if (resend.home == &link)
                 resend.home = nullptr;
             if (resend.home == nullptr && resend.copy == nullptr) {
-                to.bytes -= resend.header.bytes;
+                Detour &detour = to.detours[resend.header.comm];
+                --detour.chunks;
+                detour.bytes -= resend.header.bytes;
                 entry = to.under_way.erase(entry);
             } else {
                 ++entry;
@@ -217,15 +252,20 @@ void Relay::forget(RailLink &link) {
 }
 
 /// No relay is left: the chunks wait for a line, or for another relay.
-void Relay::give_back(int process) {
+void Relay::give_back(uint32_t comm, int process, Detour &detour) {
     Way &to = way(process);
     std::deque<Resend> &queue = failover_.partner(process).queue;
-    for (auto &entry : to.under_way) {
-        queue.push_back(std::move(entry.second));
+    for (auto entry = to.under_way.begin(); entry != to.under_way.end();) {
+        if (entry->second.header.comm != comm) {
+            ++entry;
+            continue;
+        }
+        queue.push_back(std::move(entry->second));
         ++failover_.waiting_;
+        entry = to.under_way.erase(entry);
     }
-    to.under_way.clear();
-    to.bytes = 0;
+    detour.chunks = 0;
+    detour.bytes = 0;
     std::stable_sort(queue.begin(), queue.end(),
                      [](const Resend &a, const Resend &b) { return a.header.sequence < b.header.sequence; });
 }
@@ -247,9 +287,9 @@ void Relay::forward(const RelayWire &wire, const void *data, size_t bytes) {
     stirred_ = active_ = true;
 }
 
-/// An equal part for each pair that asked lately.
-size_t Relay::grant_to(uint64_t from, uint64_t to, int64_t now) {
-    granted_[{from, to}] = now;
+/// An equal part for each pair of each communicator that asked lately.
+size_t Relay::grant_to(uint64_t from, uint64_t to, uint32_t comm, int64_t now) {
+    granted_[{from, to, comm}] = now;
     std::erase_if(granted_, [&](const auto &entry) { return now - entry.second > 2 * kValidNs; });
     return std::min(window_, room_for_chunks() / granted_.size());
 }
@@ -261,7 +301,8 @@ bool Relay::take(const RelayWire &wire) {
     if (process < 0)
         return false;
     Way &from = way(process);
-    from.back = process_of(wire.hop);
+    Answer &answer = from.answers[wire.header.comm];
+    answer.back = process_of(wire.hop);
     from.base = std::max(from.base, wire.base);
     from.taken.erase(from.taken.begin(), from.taken.lower_bound(from.base));
     const int64_t now = moved_ns_ = now_ns();
@@ -273,39 +314,20 @@ bool Relay::take(const RelayWire &wire) {
         return false;
     const auto [number, fresh] = from.taken.try_emplace(wire.number, false);
     if (!fresh && number->second) {
-        from.owed.push_back(wire.number);  // the acknowledgement was lost
+        answer.owed.push_back(wire.number);  // the acknowledgement was lost
         stirred_ = true;
     }
     return fresh;
 }
 
-RailLink *Relay::landing(const RelayWire &wire) const {
-    const int process = process_of(wire.from);
-    RailLink *any = nullptr;
-    for (const Line *line : failover_.lines_) {
-        RailLink *link = line->link(wire.header.comm);
-        if (link == nullptr || !link->serves(process))
-            continue;
-        any = link;
-        if (line->index() == wire.line)
-            return link;
-    }
-    return any;
-}
-
-bool Relay::closed(const RelayWire &wire) const {
-    return std::any_of(failover_.lines_.begin(), failover_.lines_.end(),
-                       [&](const Line *line) { return line->closed(wire.header.comm); });
-}
-
-void Relay::owe(uint64_t uid, uint32_t number) {
+void Relay::owe(uint64_t uid, uint32_t comm, uint32_t number) {
     const int process = process_of(uid);
     if (process < 0)
         return;
     Way &from = way(process);
     if (const auto found = from.taken.find(number); found != from.taken.end())
         found->second = true;
-    from.owed.push_back(number);
+    from.answers[comm].owed.push_back(number);
     stirred_ = true;
 }
 
@@ -320,32 +342,35 @@ void Relay::act() {
             let_go(bytes);  // lost: the origin sends it again
     }
     for (size_t process = 0; process < ways_.size(); ++process) {
-        Way &from = ways_[process];
-        while (!from.owed.empty()) {
-            const size_t count = std::min(from.owed.size(), kAcksAtOnce);
-            std::vector<std::byte> payload(count * sizeof(uint32_t));
-            std::memcpy(payload.data(), from.owed.data() + (from.owed.size() - count), payload.size());
-            from.owed.resize(from.owed.size() - count);
-            RelayWire wire{};
-            wire.from = uid_;
-            wire.to = failover_.partner(static_cast<int>(process)).targets.front()->uid;
-            wire.kind = RelayWire::kAcks;
-            if (!post(from.back, wire, payload, 0) && !post(from.via, wire, payload, 0))
-                from.owed.clear();  // the chunks will come again
+        for (auto &[comm, answer] : ways_[process].answers) {
+            while (!answer.owed.empty()) {
+                const size_t count = std::min(answer.owed.size(), kAcksAtOnce);
+                std::vector<std::byte> payload(count * sizeof(uint32_t));
+                std::memcpy(payload.data(), answer.owed.data() + (answer.owed.size() - count), payload.size());
+                answer.owed.resize(answer.owed.size() - count);
+                RelayWire wire{};
+                wire.from = uid_;
+                wire.to = failover_.partner(static_cast<int>(process)).targets.front()->uid;
+                wire.kind = RelayWire::kAcks;
+                wire.header.comm = comm;
+                if (!post(answer.back, wire, payload, 0) &&
+                    !post(via(comm, static_cast<int>(process)), wire, payload, 0))
+                    answer.owed.clear();  // the chunks will come again
+            }
         }
     }
 }
 
 // Who reaches whom.
 
-void Relay::tell(int process, uint32_t kind, uint32_t value, uint64_t about, uint32_t age_ms) const {
-    const ucx::Word word{kind, 0, 0, age_ms, value, sizeof about};
+void Relay::tell(int process, uint32_t kind, uint32_t comm, uint32_t value, uint64_t about, uint32_t age_ms) const {
+    const ucx::Word word{kind, comm, 0, age_ms, value, sizeof about};
     std::string text(reinterpret_cast<const char *>(&word), sizeof word);
     text.append(reinterpret_cast<const char *>(&about), sizeof about);
     failover_.paths_->tell(failover_.partner(process).targets.front()->uid, -1, text.data(), text.size());
 }
 
-void Relay::heed(uint64_t uid, uint32_t kind, uint32_t value, uint64_t about, uint32_t age_ms) {
+void Relay::heed(uint64_t uid, uint32_t kind, uint32_t comm, uint32_t value, uint64_t about, uint32_t age_ms) {
     const int asker = process_of(uid);
     const int process = process_of(about);
     const int64_t now = now_ns();
@@ -355,16 +380,16 @@ void Relay::heed(uint64_t uid, uint32_t kind, uint32_t value, uint64_t about, ui
     if (kind == kAskReachWord) {
         ask_lines(process);
         ask_lines(asker);
-        const bool carries = live(process, now) != nullptr;
+        const bool carries = live(comm, process, now) != nullptr;
         const int64_t answered = paths.process_answered_ns(about);
         uint32_t said = answered != 0 && now - answered < kValidNs ? 1 : 0;
         if (carries && most_bytes_ != 0) {
-            said = 1 + static_cast<uint32_t>(std::min<size_t>(grant_to(uid, about, now), UINT32_MAX - 1));
+            said = 1 + static_cast<uint32_t>(std::min<size_t>(grant_to(uid, about, comm, now), UINT32_MAX - 1));
             active_ = true;
             active_until_ns_ = now + kValidNs;
-            tell(process, kRelayedWord, 0, uid);
+            tell(process, kRelayedWord, comm, 0, uid);
         }
-        tell(asker, kReachWord, said, about, static_cast<uint32_t>((now - answered) / kMs));
+        tell(asker, kReachWord, comm, said, about, static_cast<uint32_t>((now - answered) / kMs));
     } else if (kind == kReachWord && value != 0) {
         Way &to = way(process);
         // It must have been heard there after it fell silent here: one that was stopped is silent everywhere.
@@ -373,10 +398,13 @@ void Relay::heed(uint64_t uid, uint32_t kind, uint32_t value, uint64_t about, ui
             to.vouched_ns = now;
             paths.vouch(about);
         }
-        auto word =
-            std::find_if(to.words.begin(), to.words.end(), [&](const Word &other) { return other.process == asker; });
-        if (word == to.words.end())
-            word = to.words.insert(to.words.end(), Word{asker, 0, 0, 0});
+        const auto detour = to.detours.find(comm);
+        if (detour == to.detours.end())
+            return;
+        std::vector<Word> &words = detour->second.words;
+        auto word = std::find_if(words.begin(), words.end(), [&](const Word &other) { return other.process == asker; });
+        if (word == words.end())
+            word = words.insert(words.end(), Word{asker, 0, 0, 0});
         word->said_ns = now;
         word->grant = value - 1;
     } else if (kind == kRelayedWord) {
@@ -387,31 +415,29 @@ void Relay::heed(uint64_t uid, uint32_t kind, uint32_t value, uint64_t about, ui
     }
 }
 
-void Relay::ask(int process, int64_t now) {
-    Way &to = way(process);
-    if (now - to.asked_ns < kAskGapNs)
+void Relay::ask(uint32_t comm, int process, int64_t &asked_ns, int64_t now) {
+    if (now - asked_ns < kAskGapNs)
         return;
-    to.asked_ns = now;
+    asked_ns = now;
     const uint64_t about = failover_.partner(process).targets.front()->uid;
     for (size_t other = 0; other < failover_.partners_.size(); ++other)
-        if (static_cast<int>(other) != process && has_line(static_cast<int>(other))) {
+        if (static_cast<int>(other) != process && has_line(comm, static_cast<int>(other))) {
             ask_lines(static_cast<int>(other));
-            tell(static_cast<int>(other), kAskReachWord, 0, about);
+            tell(static_cast<int>(other), kAskReachWord, comm, 0, about);
         }
 }
 
 /// Stays with a relay while it does.
-void Relay::choose(int process, int64_t now) {
-    Way &to = way(process);
+void Relay::choose(uint32_t comm, Detour &detour, int64_t now) const {
     const auto good = [&](const Word &word) {
         return word.grant != 0 && now - word.said_ns < kValidNs && now >= word.avoid_until_ns &&
-               live(word.process, now) != nullptr;
+               live(comm, word.process, now) != nullptr;
     };
-    const auto current = [&](const Word &word) { return word.process == to.via && good(word); };
-    if (std::any_of(to.words.begin(), to.words.end(), current))
+    const auto current = [&](const Word &word) { return word.process == detour.via && good(word); };
+    if (std::any_of(detour.words.begin(), detour.words.end(), current))
         return;
-    const auto best = std::find_if(to.words.begin(), to.words.end(), good);
-    to.via = best == to.words.end() ? -1 : best->process;
+    const auto best = std::find_if(detour.words.begin(), detour.words.end(), good);
+    detour.via = best == detour.words.end() ? -1 : best->process;
 }
 
 void Relay::tick(int64_t now) {
@@ -423,54 +449,82 @@ void Relay::tick(int64_t now) {
 
 void Relay::tick(int process, int64_t now) {
     const Failover::Partner &partner = failover_.partner(process);
-    const bool wanted = std::any_of(partner.targets.begin(), partner.targets.end(), [](const Target *target) {
-        return !target->gone && target->line->wanted(*target);
-    });
-    const bool direct = has_line(process);
-    const bool silent = failover_.paths_->process_silent_ns(partner.targets.front()->uid) >= timeout_ns_;
-    if (wanted && (!direct || silent))
-        ask(process, now);
+    // A process that answers nowhere may be heard by others.
+    if (failover_.paths_->process_silent_ns(partner.targets.front()->uid) >= timeout_ns_ &&
+        std::any_of(partner.targets.begin(), partner.targets.end(),
+                    [](const Target *target) { return !target->gone && target->line->wanted(*target); }))
+        ask(kNoComm, process, way(process).asked_ns, now);
     if (static_cast<size_t>(process) >= ways_.size())
         return;
-    Way &to = way(process);
-    const int before = to.via;
-    if (wanted && !direct)
-        choose(process, now);
-    const bool carries = wanted && !direct && to.via >= 0;
-    const bool began = carries && (!to.carries || to.via != before);
-    const bool ended = to.carries && !carries;
-    to.carries = carries;
-    if (began) {
-        for (Target *target : partner.targets)
-            if (target->to_report)
-                failover_.report_loss(*target);
-        log().warn("{}: every rail is lost, relaying through {}", partner.name, failover_.partner(to.via).name);
-    } else if (ended) {
-        log().warn("{}: no longer relaying{}", partner.name,
-                   direct        ? ", a rail is back"
-                   : before >= 0 ? " through " + failover_.partner(before).name + ", which does not reach it any more"
-                                 : "");
+    auto &detours = way(process).detours;
+    for (auto entry = detours.begin(); entry != detours.end();) {
+        Detour &detour = entry->second;
+        tick(entry->first, process, detour, now);
+        const bool over = !detour.carries && detour.chunks == 0 && now - detour.wanted_ns > kWantedNs;
+        entry = over ? detours.erase(entry) : std::next(entry);
     }
+}
+
+void Relay::tick(uint32_t comm, int process, Detour &detour, int64_t now) {
+    bool wanted = false;
+    if (detour.chunks != 0 || now - detour.wanted_ns < kWantedNs)
+        failover_.reach().each(comm, process, [&](const Target &target) { wanted = wanted || !target.gone; });
+    const bool direct = failover_.reach().direct(comm, process);
+    const int before = detour.via;
+    if (wanted && !direct) {
+        active_ = true;
+        ask(comm, process, detour.asked_ns, now);
+        choose(comm, detour, now);
+    }
+    const bool carries = wanted && !direct && detour.via >= 0;
+    const bool changed = carries != detour.carries || (carries && detour.via != before);
     if (carries)
-        to.carried_ns = now;
+        detour.carried_ns = now;
     else
-        to.via = -1;
-    if (to.under_way.empty())
+        detour.via = -1;
+    detour.carries = carries;
+    if (changed) {
+        if (carries && failover_.waiting_ != 0)
+            failover_.pump();
+        say(process, detour, before, direct);
+    }
+    if (detour.chunks == 0)
         return;
     active_ = true;
     if (!carries) {
-        give_back(process);
-    } else if (to.via != before || now - to.moved_ns > to.patience_ns) {
-        const bool waited = to.via == before;
-        to.moved_ns = now;
+        give_back(comm, process, detour);
+    } else if (detour.via != before || now - detour.moved_ns > detour.patience_ns) {
+        const bool waited = detour.via == before;
+        detour.moved_ns = now;
         if (waited) {
-            to.patience_ns = std::min(2 * to.patience_ns, kMostPatienceNs);
-            for (Word &word : to.words)
-                if (word.process == to.via)
-                    word.avoid_until_ns = to.words.size() > 1 ? now + kAvoidNs : 0;
+            detour.patience_ns = std::min(2 * detour.patience_ns, kMostPatienceNs);
+            for (Word &word : detour.words)
+                if (word.process == detour.via)
+                    word.avoid_until_ns = detour.words.size() > 1 ? now + kAvoidNs : 0;
         }
-        for (const auto &[number, resend] : to.under_way)
-            transmit(process, number, resend);
+        for (const auto &[number, resend] : way(process).under_way)
+            if (resend.header.comm == comm)
+                transmit(process, number, resend);
+    }
+}
+
+/// Once for all communicators that are in the same case.
+void Relay::say(int process, const Detour &detour, int before, bool direct) const {
+    const Failover::Partner &partner = failover_.partner(process);
+    const int via = detour.carries ? detour.via : before;
+    for (const auto &[comm, other] : ways_[static_cast<size_t>(process)].detours)
+        if (&other != &detour && other.carries && other.via == via)
+            return;
+    if (detour.carries) {
+        for (Target *target : partner.targets)
+            if (target->to_report)
+                failover_.report_loss(*target);
+        log().warn("{}: every rail in use is lost, relaying through {}", partner.name, failover_.partner(via).name);
+    } else {
+        log().warn("{}: no longer relaying{}", partner.name,
+                   direct     ? ", a rail is back"
+                   : via >= 0 ? " through " + failover_.partner(via).name + ", which does not reach it any more"
+                              : "");
     }
 }
 

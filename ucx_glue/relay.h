@@ -1,9 +1,12 @@
 /// \file relay.h
-/// Chunks through a third process, while every line to their receiver is lost and another process reaches both.
+/// Chunks through a third process, while every line that their communicator may use to their receiver is lost and
+/// another process reaches both.
 ///
-/// *Who reaches whom* is asked by words (Paths::tell), ten times a second while it matters. The answer also vouches for
-/// the process that was asked about, so that one which only others reach is not taken for dead; and it grants a window:
-/// what the relaying process keeps in memory for others is at most RailOptions::relay_bytes.
+/// *Who reaches whom* is asked by words (Paths::tell), ten times a second while it matters, for each communicator that
+/// wants to know: a relaying process that is of the communicator sends on over its lines only (reach.h), any other over
+/// whatever it has. The answer also vouches for the process that was asked about, so that one which only others reach
+/// is not taken for dead; and it grants a window: what the relaying process keeps in memory for others is at most
+/// RailOptions::relay_bytes.
 ///
 /// *End to end.* The relaying process knows nothing of a chunk but where it goes, and may lose it. The origin keeps the
 /// chunk until the receiver's FLX has acknowledged it by the same way, sends it again under the same number where
@@ -18,7 +21,7 @@
 #include <deque>
 #include <map>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "link.h"
@@ -39,20 +42,21 @@ class Relay {
     Relay(const Relay &) = delete;
     Relay &operator=(const Relay &) = delete;
 
-    /// Whether chunks for this process go through another one now.
-    [[nodiscard]] bool carries(int process) const;
+    /// Whether chunks of the communicator for this process go through another one now. Who asks wants that: one that
+    /// can is looked for while somebody asks.
+    [[nodiscard]] bool carries(uint32_t comm, int process);
     /// Where carries().
-    [[nodiscard]] int via(int process) const { return ways_[static_cast<size_t>(process)].via; }
+    [[nodiscard]] int via(uint32_t comm, int process) const;
     /// CLOCK_MONOTONIC until when it did; 0: never.
-    [[nodiscard]] int64_t carried_ns(int process) const;
+    [[nodiscard]] int64_t carried_ns(uint32_t comm, int process) const;
+    /// Whether nobody was looked for until a moment ago, so that answers may be under way.
+    [[nodiscard]] bool seeks(uint32_t comm, int process) const;
     /// Whether others said lately that the process answers them.
     [[nodiscard]] bool vouched(int process, int64_t now) const;
     /// As Link::send. The chunk counts for `link` as one that went astray.
     SendResult send(int process, RailLink &link, int rank, const ChunkHeader &header, const void *data);
     /// A chunk that a line lost. True if taken.
     bool resend(int process, Resend &resend);
-    /// Bytes that are under way to the process.
-    [[nodiscard]] size_t bytes(int process) const;
     void forget(RailLink &link);
 
     // Of the rails' message handlers.
@@ -60,13 +64,9 @@ class Relay {
     void acknowledged(const RelayWire &wire, const void *numbers, size_t bytes);
     /// Whether a chunk is to be taken: not so if it was.
     bool take(const RelayWire &wire);
-    /// The link that takes it; null: none yet.
-    [[nodiscard]] RailLink *landing(const RelayWire &wire) const;
-    /// Whether its communicator is gone.
-    [[nodiscard]] bool closed(const RelayWire &wire) const;
     [[nodiscard]] int process_of(uint64_t uid) const;
     /// The executor has released it.
-    void owe(uint64_t uid, uint32_t number);
+    void owe(uint64_t uid, uint32_t comm, uint32_t number);
     /// UCX has let go of so many bytes that were forwarded.
     void let_go(size_t bytes) { kept_bytes_ -= bytes; }
 
@@ -75,7 +75,8 @@ class Relay {
             act();
     }
     void tick(int64_t now);
-    void heed(uint64_t uid, uint32_t kind, uint32_t value, uint64_t about, uint32_t age_ms);
+    /// `comm`: for which communicator; 0: for none.
+    void heed(uint64_t uid, uint32_t kind, uint32_t comm, uint32_t value, uint64_t about, uint32_t age_ms);
     /// Something has to be moved although nobody calls; and soon.
     [[nodiscard]] bool restless() const { return active_; }
     [[nodiscard]] bool hurried() const;
@@ -83,31 +84,42 @@ class Relay {
     [[nodiscard]] bool flushed() const { return !stirred_; }
 
   private:
-    /// What another process said of the one that a Way leads to.
+    /// What another process said of the one that a Detour leads to.
     struct Word {
         int process = -1;
         int64_t said_ns = 0;
         size_t grant = 0;
         int64_t avoid_until_ns = 0;
     };
-    /// To one process.
-    struct Way {
+    /// Of one communicator to one process.
+    struct Detour {
         std::vector<Word> words;
         int via = -1;
         bool carries = false;
         int64_t carried_ns = 0;
+        int64_t began_ns = 0;   // looking for one
+        int64_t wanted_ns = 0;  // when somebody asked last
+        int64_t asked_ns = 0;
+        size_t chunks = 0;  // under way
+        size_t bytes = 0;
+        int64_t moved_ns = 0;
+        int64_t patience_ns = 0;
+    };
+    /// What a communicator's chunks from one process are answered with.
+    struct Answer {
+        int back = -1;  // what came last came through this process
+        std::vector<uint32_t> owed;
+    };
+    /// To one process, and from it.
+    struct Way {
+        std::map<uint32_t, Detour> detours;  // by communicator
         int64_t asked_ns = 0;
         int64_t vouched_ns = 0;
         std::map<uint32_t, Resend> under_way;  // by number
-        size_t bytes = 0;
         uint32_t next_number = 1;
-        int64_t moved_ns = 0;
-        int64_t patience_ns = 0;
-        // From it.
-        int back = -1;                   // what came last came through this process
-        std::map<uint32_t, bool> taken;  // numbers; true: released
-        uint32_t base = 0;               // all below are done at the origin
-        std::vector<uint32_t> owed;
+        std::map<uint32_t, Answer> answers;  // by communicator
+        std::map<uint32_t, bool> taken;      // numbers; true: released
+        uint32_t base = 0;                   // all below are done at the origin
     };
     struct Forward {
         RelayWire wire;
@@ -115,21 +127,24 @@ class Relay {
     };
 
     Way &way(int process);
-    [[nodiscard]] static bool has_room(const Way &to, size_t bytes);
+    [[nodiscard]] const Detour *find(uint32_t comm, int process) const;
+    [[nodiscard]] static bool has_room(const Detour &detour, size_t bytes);
     void start(int process, Resend &&resend);
     void transmit(int process, uint32_t number, const Resend &resend);
     bool post(int via, RelayWire wire, std::vector<std::byte> &payload, size_t counted);
-    [[nodiscard]] bool has_line(int process) const;
-    [[nodiscard]] Target *live(int process, int64_t now) const;
+    [[nodiscard]] bool has_line(uint32_t comm, int process) const;
+    [[nodiscard]] Target *live(uint32_t comm, int process, int64_t now) const;
     void ask_lines(int process) const;
     [[nodiscard]] size_t room_for_chunks() const { return most_bytes_ - most_bytes_ / 8; }
-    [[nodiscard]] size_t grant_to(uint64_t from, uint64_t to, int64_t now);
+    [[nodiscard]] size_t grant_to(uint64_t from, uint64_t to, uint32_t comm, int64_t now);
     void act();
     void tick(int process, int64_t now);
-    void choose(int process, int64_t now);
-    void ask(int process, int64_t now);
-    void give_back(int process);
-    void tell(int process, uint32_t kind, uint32_t value, uint64_t about, uint32_t age_ms = 0) const;
+    void tick(uint32_t comm, int process, Detour &detour, int64_t now);
+    void say(int process, const Detour &detour, int before, bool direct) const;
+    void choose(uint32_t comm, Detour &detour, int64_t now) const;
+    void ask(uint32_t comm, int process, int64_t &asked_ns, int64_t now);
+    void give_back(uint32_t comm, int process, Detour &detour);
+    void tell(int process, uint32_t kind, uint32_t comm, uint32_t value, uint64_t about, uint32_t age_ms = 0) const;
 
     Failover &failover_;
     const uint64_t uid_;
@@ -138,8 +153,8 @@ class Relay {
     const int64_t timeout_ns_;
     std::deque<Way> ways_;  // by process
     std::deque<Forward> forwards_;
-    std::map<std::pair<uint64_t, uint64_t>, int64_t> granted_;  // when last
-    size_t kept_bytes_ = 0;                                     // for others
+    std::map<std::tuple<uint64_t, uint64_t, uint32_t>, int64_t> granted_;  // when last
+    size_t kept_bytes_ = 0;                                                // for others
     bool stirred_ = false;
     bool active_ = false;
     int64_t active_until_ns_ = 0;

@@ -425,6 +425,88 @@ TEST_F(Failing, WithEveryLineLostForTheDeadlineItIsAnErrorThatNamesThem) {
     EXPECT_TRUE(links_a_[1]->error(1).ok()) << "one line is back";
 }
 
+TEST_F(Failing, ALineThatIsNotACommunicatorsIsNothingToIt) {
+    start(2, 1);
+    // FLX_LINKS of communicator 1 leaves line 1 out; communicator 2 has both.
+    links_a_[1].reset();
+    links_b_[1].reset();
+    links_a_.resize(1);
+    links_b_.resize(1);
+    std::vector<std::unique_ptr<Link>> other_a;
+    std::vector<std::unique_ptr<Link>> other_b;
+    for (int line = 0; line < 2; ++line) {
+        other_a.push_back(a_->link(line, 2, {-1, 1}, 1));
+        other_b.push_back(b_->link(line, 2, {0, -1}, 1));
+    }
+    std::vector<std::byte> theirs(60000, std::byte{7});
+    int came = 0;
+    int completed = 0;
+    const auto both = [&] {
+        step();
+        a_->progress();
+        b_->progress();
+        for (auto &link : other_a) {
+            Completion completion;
+            while (link->completed(completion))
+                ++completed;
+        }
+        for (auto &link : other_b)
+            for (Arrival arrival; link->receive(0, arrival); ++came)
+                link->release(arrival);
+    };
+    const auto send_theirs = [&](int line, uint32_t block) {
+        ChunkHeader header = header_of(1, block, theirs.size());
+        header.comm = 2;
+        return other_a[line]->send(1, header, theirs.data()) == SendResult::in_flight;
+    };
+    swallow(0, true);
+    for (uint32_t block = 0; block < 3; ++block) {
+        ASSERT_TRUE(send(0, block, 60000));
+        ASSERT_TRUE(send_theirs(0, block));
+    }
+    EXPECT_TRUE(wait_for([&] {
+        both();
+        return completed == 3;
+    })) << "chunks of a communicator with another line wait behind those of one without";
+    EXPECT_EQ(came, 3);
+    EXPECT_TRUE(send_theirs(1, 3)) << "it is kept from its line by the other one's chunks";
+    EXPECT_TRUE(wait_for([&] {
+        both();
+        return completed == 4 && !links_a_[0]->error(1).ok();
+    })) << "no error though its only line is lost";
+    EXPECT_TRUE(wait_for([&] {
+        both();
+        return !links_b_[0]->error(0).ok();
+    })) << "nor where nothing waits to be sent";
+    EXPECT_TRUE(other_a[0]->error(1).ok()) << other_a[0]->error(1).sentence();
+    const std::string sentence = links_a_[0]->error(1).sentence();
+    for (const char *part : {"rank 1", "line0 (no answer", "line1 works, but is not among", "180000 B"})
+        EXPECT_NE(sentence.find(part), std::string::npos) << sentence;
+    EXPECT_EQ(seen_.size(), 0U);
+    swallow(0, false);
+    EXPECT_TRUE(wait_for([&] {
+        both();
+        return idle();
+    }));
+    EXPECT_EQ(seen_.size(), 3U);
+}
+
+TEST_F(Failing, AChunkFindsItsCommunicatorWhateverLineItCameBy) {
+    start();
+    links_b_[1].reset();  // B alone has dropped it, and A does not know yet
+    links_b_.resize(1);
+    const std::unique_ptr<Link> other = b_->link(1, 2, {0, -1}, 30);
+    for (uint32_t block = 0; block < 4; ++block)
+        ASSERT_TRUE(send(1, block, 60000));
+    EXPECT_TRUE(wait_for([&] {
+        other->progress();
+        step();
+        return idle();
+    }));
+    EXPECT_EQ(a_->failover_counters().losses, 0U);
+    EXPECT_EQ(seen_.size(), 4U) << "acknowledged, and thrown away";
+}
+
 TEST_F(Failing, ALinkThatGoesTakesItsChunksAlong) {
     start();
     swallow(0, true);

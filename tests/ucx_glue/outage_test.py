@@ -4,7 +4,8 @@
     outage_test.py BED OUTAGE_RANKS SCENARIO HOSTS
 
 BED is ci/rails. SCENARIO: `outages` (a slow rail, a cut, a silent loss, all come back), `probing` (the same while the communicator is made), `alone` (every rail to one host is gone, for
-good), `impatient` (the same, with a deadline that is the communicator's own), `relay` (every rail between two hosts is gone, but both reach the third), `storm` (cuts, losses and returns at random; longer with FLX_TEST_FULL=1).
+good), `impatient` (the same, with a deadline that is the communicator's own), `relay` (every rail between two hosts is gone, but both reach the third), `subset` (FLX_LINKS leaves out a rail that works: with 2 hosts, those that it names are lost
+one by one; with 3, they are lost between two hosts), `directions` (silent losses of one direction alone), `storm` (cuts, losses and returns at random; longer with FLX_TEST_FULL=1).
 """
 import os
 import pathlib
@@ -21,10 +22,10 @@ BYTES = 2 << 20
 
 
 class Bed:
-    def __init__(self, script, hosts, options=()):
+    def __init__(self, script, hosts, options=(), rates=RATES):
         self.script = script
         self.name = f"outage{os.getpid()}"
-        made = subprocess.run([script, "--bed", self.name, "create", "--owner", str(os.getpid()), *options, str(hosts), RATES],
+        made = subprocess.run([script, "--bed", self.name, "create", "--owner", str(os.getpid()), *options, str(hosts), rates],
                               capture_output=True, text=True)
         if made.returncode == 77:
             print(made.stderr.strip().replace("ci/rails: ", ""))
@@ -91,12 +92,21 @@ class Run:
     def count(self, *texts):
         return sum(all(text in line for text in texts) for line in self.lines)
 
-    def wait_until_said(self, *texts, limit=40):
-        """Whether a line with all of `texts` came within so many seconds."""
+    def wait_for_operation(self, began, limit=40):
+        """Whether one ended after `began` within so many seconds from now."""
         end = time.time() + limit
-        while self.count(*texts) == 0 and time.time() < end and self.process.poll() is None:
+        while time.time() < end and self.process.poll() is None:
+            if any(float(op[1]) + float(op[2]) > began for op in self.starting("op")):
+                return True
             time.sleep(0.02)
-        return self.count(*texts) != 0
+        return False
+
+    def wait_until_said(self, *texts, limit=40, times=1):
+        """Whether `times` lines with all of `texts` came within so many seconds."""
+        end = time.time() + limit
+        while self.count(*texts) < times and time.time() < end and self.process.poll() is None:
+            time.sleep(0.02)
+        return self.count(*texts) >= times
 
 
 def outages(bed, program, hosts):
@@ -133,6 +143,32 @@ def outages(bed, program, hosts):
         if not finished:
             run.fail("no operation ended while a rail was gone")
     print("longest operation: %.2f s" % max(float(op[2]) for op in run.starting("op")))
+
+
+def directions(bed, program, hosts):
+    """One direction of a rail swallows everything while the other works: chunks vanish and nobody misses them, or all
+    arrive and no acknowledgement does. Each in turn, for the process that mends a connection and for the one that
+    follows."""
+    folder = tempfile.TemporaryDirectory(dir=pathlib.Path(program).parent)  # one that all hosts see
+    enough = pathlib.Path(folder.name) / "enough"
+    run = Run(bed, hosts, program, 150, {}, until=enough)
+    run.wait_for("begin")
+    for rail, host, direction in ((1, 2, "in"), (2, 1, "in"), (1, 2, "out"), (3, 1, "out")):
+        lost, back = (run.count(f"rail{rail} to", text) for text in (" lost (", "is back"))
+        began = time.time()
+        bed("blackhole", rail, host, direction)
+        if not run.wait_until_said(f"rail{rail} to", " lost (", times=lost + hosts):
+            run.fail(f"rail{rail} was not lost at both ends, though nothing gets {direction} at host {host}")
+        took = time.time() - began
+        if not run.wait_for_operation(began=time.time() + 0.2):
+            run.fail(f"no operation ended while nothing got {direction} at host {host} on rail{rail}")
+        bed("unblackhole", rail, host)
+        if not run.wait_until_said(f"rail{rail} to", "is back", times=back + hosts):
+            run.fail(f"rail{rail} did not come back")
+        print(f"rail{rail}, nothing {direction} at host {host}: lost at both ends after {took:.1f} s")
+    enough.touch()
+    run.end(120)
+    run.expect_right(hosts)
 
 
 def probing(bed, program, hosts):
@@ -203,6 +239,66 @@ def relay(bed, program, hosts):
     print("longest operation: %.2f s" % max(float(op[2]) for op in run.starting("op")))
 
 
+def payload(bed, rail):
+    """MiB that all hosts have sent over the rail."""
+    rows = subprocess.run([bed.script, "--bed", bed.name, "stats"], capture_output=True, text=True, check=True).stdout
+    return sum(int(row.split(",")[2]) for row in rows.split()[1:] if row.split(",")[1] == str(rail)) / (1 << 20)
+
+
+def subset(bed, program, hosts):
+    if not bed.managed:
+        print("skipped: the bed has no network beside the rails")
+        sys.exit(77)
+    deadline = 3
+    if hosts == 3:
+        folder = tempfile.TemporaryDirectory(dir=pathlib.Path(program).parent)  # one that all hosts see
+        enough = pathlib.Path(folder.name) / "enough"
+        run = Run(bed, hosts, program, 150, {"FLX_LINKS": "rail1,rail2,rail3"}, until=enough)
+        run.wait_for("begin")
+        time.sleep(1)
+        bed("blackhole", 3)
+        began = time.time()
+        if not run.wait_until_said("relaying through h2"):
+            run.fail("nobody relays, though no rail in FLX_LINKS is left between two hosts")
+        time.sleep(1)
+        if not run.wait_for_operation(began=time.time()):
+            run.fail("no operation ended while others relayed")
+        bed("unblackhole", 3)
+        if not run.wait_until_said("rail3", "is back") or not run.wait_until_said("no longer relaying"):
+            run.fail("rail3 did not come back")
+        time.sleep(1)
+        enough.touch()
+        run.end(60)
+        run.expect_right(hosts)
+        left_out = 4
+    else:
+        run = Run(bed, hosts, program, 60, {"FLX_LINKS": "rail1,rail2", "FLX_DEADLINE": str(deadline)})
+        run.wait_for("begin")
+        time.sleep(1)
+        bed("blackhole", 1, 2)
+        if not run.wait_until_said("rail1 to", "lost") or run.wait_until_said("re-sent over rail3", limit=0.5):
+            run.fail("what rail1 had taken did not go over rail2")
+        if not run.wait_for_operation(began=time.time()):
+            run.fail("no operation ended while rail1 was gone")
+        bed("cut", 2, 1)
+        began = time.time()
+        run.end(60)
+        errors = run.starting("error")
+        if len(errors) != hosts:
+            run.fail(f"{len(errors)} of {hosts} ranks have an error")
+        for error in errors:
+            for part in ("rail1 (", "rail2 (", "rail3 works, but is not among"):
+                if part not in " ".join(error) and "gave up" not in error:
+                    run.fail(f"an error does not say \"{part}\"")
+        took = max(float(error[2]) for error in errors) - began
+        print("error after %.1f s: %s" % (took, " ".join(errors[0][3:])))
+        if took > deadline + 2:  # one of them for a busy machine
+            run.fail(f"error after {took:.1f} s")
+        left_out = 3
+    if payload(bed, left_out) > payload(bed, 1) / 20:  # processes ask each other over all of them whether they live
+        run.fail(f"{payload(bed, left_out):.1f} MiB went over rail{left_out}, which FLX_LINKS leaves out")
+
+
 def storm(bed, program, hosts):
     full = os.environ.get("FLX_TEST_FULL") == "1"
     seconds = 120 if full else 12
@@ -237,10 +333,11 @@ def storm(bed, program, hosts):
 
 def main():
     script, program, scenario, hosts = sys.argv[1:5]
-    # With `relay` each pair of hosts has a rail of its own.
-    bed = Bed(script, int(hosts), ["--only", "1:1,2", "--only", "2:2,3", "--only", "3:1,3"] if scenario == "relay" else [])
+    # With `relay`, and `subset` of three, each pair of hosts has a rail of its own.
+    pairs = ["--only", "1:1,2", "--only", "2:2,3", "--only", "3:1,3"] if scenario == "relay" or (scenario, hosts) == ("subset", "3") else []
+    bed = Bed(script, int(hosts), pairs, RATES + ",400" if (scenario, hosts) == ("subset", "3") else RATES)
     try:
-        {"outages": outages, "probing": probing, "alone": alone, "impatient": impatient, "relay": relay, "storm": storm}[scenario](bed, program, int(hosts))
+        {"outages": outages, "probing": probing, "alone": alone, "impatient": impatient, "relay": relay, "subset": subset, "directions": directions, "storm": storm}[scenario](bed, program, int(hosts))
     finally:
         bed.destroy()
 

@@ -26,6 +26,7 @@ constexpr int kA = 0;
 constexpr int kB = 1;
 constexpr int kC = 2;
 constexpr size_t kBytes = 60000;
+constexpr int kExtra = 3;  // a line that pairs do not have
 
 /// Of process `index`.
 uint64_t uid_of(int index) {
@@ -142,7 +143,7 @@ class Relaying : public ::testing::Test {
     /// One communicator with everything, ranks in order.
     void start(double deadline_s = 30, size_t relay_bytes = 16 << 20) {
         std::vector<RailSpec> specs;
-        for (int i = 0; i < 3; ++i)
+        for (int i = 0; i < 4; ++i)
             specs.push_back({"line" + std::to_string(i), "lo", "tcp", false});
         RailOptions options;
         options.timeout_s = 0.1;
@@ -163,6 +164,12 @@ class Relaying : public ::testing::Test {
                 links_[self][line] = rails_[self]->link(line, 1, processes, deadline_s);
             }
         }
+    }
+
+    /// A and B have one more line, which communicator 1 does not use.
+    void join_extra() {
+        for (const auto &[self, other] : {std::pair(kA, kB), std::pair(kB, kA)})
+            ASSERT_TRUE(rails_[self]->connect(kExtra, other, uid_of(other), rails_[other]->address(kExtra)).ok());
     }
 
     void swallow(int line, bool on) {
@@ -393,6 +400,58 @@ TEST_F(Relaying, AProcessThatGivesNoMemoryRelaysNothing) {
     EXPECT_TRUE(until([&] { return !link(kA, kB).error(kB).ok(); }));
     EXPECT_GT(paths_[kA].vouched, 0);
     EXPECT_EQ(seen_.size(), 0U);
+}
+
+TEST_F(Relaying, AlsoWhereALinkOfTheCommunicatorWentBefore) {
+    start();
+    for (auto &rails : rails_)
+        rails->link(kExtra, 1, std::vector<int>(3, -1), 30).reset();
+    swallow(line_of(kA, kB), true);
+    for (uint32_t block = 0; block < 6; ++block)
+        ASSERT_TRUE(send(kA, kB, block));
+    EXPECT_TRUE(until([&] { return sources_.empty(); }));
+    for (uint32_t block = 0; block < 6; ++block)
+        EXPECT_EQ((seen_[{kA, block}]), 1) << "block " << block << " was acknowledged and thrown away";
+}
+
+TEST_F(Relaying, ALineThatIsNotTheCommunicatorsDoesNotStandInForARelay) {
+    start();
+    join_extra();
+    // Another communicator uses it, and needs no relay.
+    std::vector<std::unique_ptr<Link>> theirs_a;
+    for (const int line : {line_of(kA, kB), kExtra})
+        theirs_a.push_back(rails_[kA]->link(line, 2, {-1, kB, -1}, 30));
+    const std::unique_ptr<Link> theirs_b = rails_[kB]->link(kExtra, 2, {kA, -1, -1}, 30);
+    swallow(line_of(kA, kB), true);
+    uint32_t block = 0;
+    for (; block < 6; ++block)
+        ASSERT_TRUE(send(kA, kB, block));
+    EXPECT_TRUE(until([&] { return sources_.empty(); })) << "nobody relays";
+    for (; block < 40; ++block)
+        ASSERT_TRUE(until([&] { return send(kA, kB, block); }));
+    EXPECT_TRUE(until([&] { return sources_.empty(); }));
+    for (uint32_t i = 0; i < block; ++i)
+        EXPECT_EQ((seen_[{kA, i}]), 1) << "block " << i;
+    EXPECT_GE(rails_[kC]->failover_counters().relayed, block);
+    EXPECT_EQ(link(kA, kB).state(kB), LinkState::up);
+    EXPECT_EQ(theirs_a[0]->state(kB), LinkState::lost) << "what its other link carries is not relayed";
+    EXPECT_EQ(theirs_a[1]->state(kB), LinkState::up);
+}
+
+TEST_F(Relaying, ARelayOfTheCommunicatorKeepsToItsLines) {
+    start(0.5);
+    // C reaches B by a line that communicator 1 does not use, and by no other.
+    for (const auto &[self, other] : {std::pair(kC, kB), std::pair(kB, kC)})
+        ASSERT_TRUE(rails_[self]->connect(kExtra, other, uid_of(other), rails_[other]->address(kExtra)).ok());
+    rails_[kC]->drop_arrivals(line_of(kB, kC), true);
+    rails_[kB]->drop_arrivals(line_of(kB, kC), true);
+    links_[kC][line_of(kB, kC)]->state(kB);
+    ASSERT_TRUE(send(kC, kB, 0));
+    EXPECT_TRUE(until([&] { return link(kC, kB).state(kB) == LinkState::lost; }));
+    swallow(line_of(kA, kB), true);
+    ASSERT_TRUE(send(kA, kB, 0));
+    EXPECT_TRUE(until([&] { return !link(kA, kB).error(kB).ok(); })) << "it waits for a relay that may not";
+    EXPECT_EQ(rails_[kC]->failover_counters().relayed, 0U);
 }
 
 }  // namespace
