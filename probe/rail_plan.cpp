@@ -8,6 +8,8 @@
 #include <optional>
 #include <sstream>
 
+#include "loose_ends.h"
+
 namespace flx::probe {
 namespace {
 
@@ -161,6 +163,12 @@ std::vector<Pick> pick_rails(const HostDevices &host, const std::vector<Entry> &
     return picks;
 }
 
+bool has_identity(const std::vector<Pick> &picks, const std::string &identity) {
+    return std::any_of(picks.begin(), picks.end(), [&](const Pick &pick) {
+        return pick.why_not.empty() && !pick.local && pick.rail.identity == identity;
+    });
+}
+
 /// Whether rail `mine` of one host and a rail of another host are ends of one rail. `clash`: they would be, but both
 /// have the same address.
 bool connects(const Pick &mine, const std::vector<Pick> &theirs, bool &clash) {
@@ -255,6 +263,109 @@ Status plan_rails(std::span<const HostDevices> hosts, size_t self, const std::st
             plan.left_off.emplace_back(pick.rail.name, why);
     }
     return {};
+}
+
+std::vector<LooseEnd> loose_ends(std::span<const HostDevices> hosts, size_t self, const std::string &selection) {
+    std::vector<LooseEnd> ends;
+    std::vector<Entry> entries;
+    if (self >= hosts.size() || (!selection.empty() && !parse_selection(selection, entries).ok()))
+        return ends;
+    std::vector<std::vector<Pick>> picks;
+    for (const HostDevices &host : hosts)
+        picks.push_back(pick_rails(host, entries));
+    for (const Pick &pick : picks[self]) {
+        if (!pick.why_not.empty() || pick.local || pick.address.empty() || pick.rail.tls != "tcp")
+            continue;
+        const bool everywhere = std::all_of(
+            picks.begin(), picks.end(), [&](const auto &theirs) { return has_identity(theirs, pick.rail.identity); });
+        if (everywhere)
+            continue;
+        ends.push_back({pick.rail, pick.address});
+        ends.back().rail.reaches.assign(hosts.size(), false);
+        ends.back().rail.reaches[self] = hosts[self].ranks > 1;
+    }
+    return ends;
+}
+
+std::vector<std::string> join_ends(std::span<const OfferedEnd> ends, const Reached &reached) {
+    struct Group {
+        std::vector<size_t> ends;
+        std::string identity;
+    };
+    std::vector<Group> groups;  // of one network each
+    for (size_t end = 0; end < ends.size(); ++end) {
+        auto group = std::find_if(groups.begin(), groups.end(),
+                                  [&](const Group &other) { return other.identity == ends[end].identity; });
+        if (group == groups.end())
+            group = groups.insert(groups.end(), Group{{}, ends[end].identity});
+        group->ends.push_back(end);
+    }
+    std::vector<Group> rails;
+    for (Group &group : groups) {
+        Group *best = nullptr;
+        size_t most = 0;
+        for (Group &rail : rails) {
+            size_t ways = 0;  // twice as many, and one for the name
+            bool meets = false;
+            for (const size_t a : rail.ends)
+                for (const size_t b : group.ends) {
+                    ways += reached[a][b] && reached[b][a] ? 2 : 0;
+                    meets = meets || ends[a].host == ends[b].host;
+                }
+            if (ways == 0 || meets)
+                continue;
+            ways += ends[rail.ends.front()].name == ends[group.ends.front()].name ? 1 : 0;
+            if (ways > most) {
+                best = &rail;
+                most = ways;
+            }
+        }
+        if (best != nullptr)
+            best->ends.insert(best->ends.end(), group.ends.begin(), group.ends.end());
+        else
+            rails.push_back(std::move(group));
+    }
+    std::vector<std::string> identities(ends.size());
+    for (const Group &rail : rails)
+        for (const size_t end : rail.ends)
+            identities[end] = rail.identity;
+    return identities;
+}
+
+void join_rails(size_t self, std::span<const LooseEnd> own, std::span<const OfferedEnd> ends, const Reached &reached,
+                std::span<const std::string> why, size_t max_rails, RailPlan &plan) {
+    const std::vector<std::string> identities = join_ends(ends, reached);
+    for (size_t end = 0; end < ends.size(); ++end) {
+        if (ends[end].host != self)
+            continue;
+        const auto loose = std::find_if(own.begin(), own.end(),
+                                        [&](const LooseEnd &each) { return each.rail.name == ends[end].name; });
+        if (loose == own.end())
+            continue;
+        auto rail = std::find_if(plan.rails.begin(), plan.rails.end(),
+                                 [&](const RailCandidate &known) { return known.name == ends[end].name; });
+        const auto off = std::find_if(plan.left_off.begin(), plan.left_off.end(),
+                                      [&](const auto &known) { return known.first == ends[end].name; });
+        std::vector<bool> reaches(loose->rail.reaches.size());
+        for (size_t other = 0; other < ends.size(); ++other)
+            if (ends[other].host != self && identities[other] == identities[end] && reached[end][other] &&
+                reached[other][end])
+                reaches[ends[other].host] = true;
+        const bool joined = std::find(reaches.begin(), reaches.end(), true) != reaches.end();
+        if (rail == plan.rails.end() && joined && plan.rails.size() < max_rails) {
+            rail = plan.rails.insert(plan.rails.end(), loose->rail);
+            if (off != plan.left_off.end())
+                plan.left_off.erase(off);
+        } else if (rail == plan.rails.end() && off != plan.left_off.end() && !why[end].empty()) {
+            off->second += "; " + why[end];
+        }
+        if (rail == plan.rails.end())
+            continue;
+        rail->identity = identities[end];
+        for (size_t host = 0; host < reaches.size(); ++host)
+            if (reaches[host])
+                rail->reaches[host] = true;
+    }
 }
 
 std::string to_text(const HostDevices &host) {

@@ -16,6 +16,7 @@
 #include "packed.h"
 #include "rail_wiring.h"
 #include "telemetry.h"
+#include "wiring_routes.h"
 
 namespace flx {
 
@@ -223,6 +224,7 @@ Status Communicator::make_rails() {
         return {};
     std::vector<int> host_of_rank;
     probe::RailPlan plan;
+    std::vector<probe::LooseEnd> loose;
     const auto plan_rails = [&]() -> Status {
         std::vector<probe::HostDevices> by_rank(size_);
         for (int rank = 0; rank < size_; ++rank)
@@ -232,9 +234,10 @@ Status Communicator::make_rails() {
         const std::string &selection = config_.text("FLX_RAILS");
         if (selection == "none")
             return {};
+        loose = probe::loose_ends(hosts, host_of_rank[rank_], selection == "auto" ? "" : selection);
         return probe::plan_rails(hosts, host_of_rank[rank_], selection == "auto" ? "" : selection, kMaxLinks - 1, plan);
     };
-    FLX_TRY(agree(*bootstrap_, plan_rails()));
+    FLX_TRY(join_networks(*bootstrap_, plan_rails(), host_of_rank, loose, kMaxLinks - 1, plan));
     left_off_ = plan.left_off;
     if (!plan.rails.empty())
         rails_ = process_->open_rails(plan);

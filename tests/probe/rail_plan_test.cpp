@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "loose_ends.h"
+
 namespace flx::probe {
 namespace {
 
@@ -266,6 +268,102 @@ TEST(GroupHosts, InOrderOfLowestRank) {
     EXPECT_EQ(hosts[0].devices.size(), 1u);
     EXPECT_EQ(hosts[1].ranks, 1);
     EXPECT_EQ(host_of_rank, (std::vector<int>{0, 1, 0, 0}));
+}
+
+/// Ends of three hosts, `reached` by what `way` says.
+struct Ends {
+    std::vector<OfferedEnd> list;
+    Reached reached;
+
+    template <typename Way>
+    Ends(std::vector<OfferedEnd> ends, Way &&way)
+        : list(std::move(ends)), reached(list.size(), std::vector<bool>(list.size())) {
+        for (size_t a = 0; a < list.size(); ++a)
+            for (size_t b = 0; b < list.size(); ++b)
+                reached[a][b] = list[a].host != list[b].host && way(list[a], list[b]);
+    }
+};
+
+TEST(RailPlan, NetworksThatRoutersJoinAreOneRail) {
+    // A network a host, and one that two of them share.
+    const std::vector<HostDevices> hosts{
+        {"a", 1, {ethernet("eth0", "10.1.1.2"), ethernet("eth1", "10.2.0.1")}},
+        {"b", 1, {ethernet("eth0", "10.1.2.2"), ethernet("eth1", "10.2.0.2")}},
+        {"c", 1, {ethernet("eth0", "10.1.3.2"), ethernet("docker0", "172.17.0.1", 16)}}};
+    std::vector<OfferedEnd> ends;
+    std::vector<RailPlan> plans;
+    for (size_t host = 0; host < hosts.size(); ++host) {
+        plans.push_back(plan_of(hosts, host));
+        for (const LooseEnd &end : loose_ends(hosts, host, ""))
+            ends.push_back({host, end.rail.name, end.rail.identity, end.address, 1});
+    }
+    ASSERT_EQ(ends.size(), 6u);
+    const Ends all(ends, [](const OfferedEnd &a, const OfferedEnd &b) { return a.name == "eth0" && b.name == "eth0"; });
+    const std::vector<std::string> why(ends.size(), "no route by it to 10.1.1.2");
+    for (size_t host = 0; host < hosts.size(); ++host)
+        join_rails(host, loose_ends(hosts, host, ""), all.list, all.reached, why, 15, plans[host]);
+    for (const RailPlan &plan : plans) {
+        ASSERT_NE(find(plan, "eth0"), nullptr);
+        EXPECT_EQ(find(plan, "eth0")->identity, "tcp 10.1.1.0/24");
+        EXPECT_EQ(reason(plan, "eth0"), "(not left off)");
+    }
+    EXPECT_EQ(find(plans[0], "eth0")->reaches, (Reaches{false, true, true}));
+    EXPECT_EQ(find(plans[2], "eth0")->reaches, (Reaches{true, true, false}));
+    EXPECT_EQ(find(plans[0], "eth1")->reaches, (Reaches{false, true, false})) << "as it was";
+    EXPECT_EQ(reason(plans[2], "docker0"),
+              "no other host is on its network (tcp 172.17.0.0/16); no route by it to 10.1.1.2");
+}
+
+TEST(RailPlan, HostsOfOneNetworkAreNoLooseEnds) {
+    const std::vector<HostDevices> hosts{
+        {"a", 2, {ethernet("e0", "10.0.0.1"), ethernet("e1", "10.0.1.1"), loopback()}},
+        {"b", 2, {ethernet("e0", "10.0.0.2"), ethernet("e1", "10.0.1.2"), loopback()}}};
+    EXPECT_TRUE(loose_ends(hosts, 0, "").empty());
+    EXPECT_TRUE(loose_ends(std::span(hosts).first(1), 0, "").empty());
+    // A bridge that every host has for itself, with one address.
+    const NetworkDevice bridge = ethernet("docker0", "172.17.0.1", 16);
+    const std::vector<HostDevices> bridged{{"a", 1, {ethernet("e0", "10.0.0.1"), bridge}},
+                                           {"b", 1, {ethernet("e0", "10.0.0.2"), bridge}}};
+    EXPECT_TRUE(loose_ends(bridged, 0, "").empty());
+}
+
+TEST(RailPlan, OfSeveralWaysTheEqualNameIsTaken) {
+    // Every end reaches every other one: still a host has one end on a rail.
+    const Ends all({{0, "e0", "n00", "1", 1},
+                    {0, "e1", "n01", "2", 1},
+                    {1, "e1", "n11", "3", 1},
+                    {1, "e0", "n10", "4", 1},
+                    {2, "e1", "n21", "5", 1}},
+                   [](const OfferedEnd &, const OfferedEnd &) { return true; });
+    EXPECT_EQ(join_ends(all.list, all.reached), (std::vector<std::string>{"n00", "n01", "n01", "n00", "n01"}));
+}
+
+TEST(RailPlan, OneWayIsNoRail) {
+    const Ends all({{0, "e0", "n0", "1", 1}, {1, "e0", "n1", "2", 1}},
+                   [](const OfferedEnd &a, const OfferedEnd &) { return a.host == 0; });
+    EXPECT_EQ(join_ends(all.list, all.reached), (std::vector<std::string>{"n0", "n1"}));
+}
+
+TEST(RailPlan, AHostFurtherAwayJoinsThoseOfOneNetwork) {
+    const std::vector<HostDevices> hosts{{"a", 1, {ethernet("eth0", "10.1.1.2")}},
+                                         {"b", 1, {ethernet("eth0", "10.1.1.3")}},
+                                         {"c", 1, {ethernet("net", "10.1.2.2")}}};
+    std::vector<OfferedEnd> ends;
+    std::vector<RailPlan> plans;
+    for (size_t host = 0; host < hosts.size(); ++host) {
+        plans.push_back(plan_of(hosts, host));
+        for (const LooseEnd &end : loose_ends(hosts, host, ""))
+            ends.push_back({host, end.rail.name, end.rail.identity, end.address, 1});
+    }
+    // The router knows b only.
+    const Ends all(ends, [](const OfferedEnd &a, const OfferedEnd &b) { return a.host + b.host == 3; });
+    for (size_t host = 0; host < hosts.size(); ++host)
+        join_rails(host, loose_ends(hosts, host, ""), all.list, all.reached, std::vector<std::string>(ends.size()), 15,
+                   plans[host]);
+    EXPECT_EQ(find(plans[0], "eth0")->reaches, (Reaches{false, true, false}));
+    EXPECT_EQ(find(plans[1], "eth0")->reaches, (Reaches{true, false, true}));
+    EXPECT_EQ(find(plans[2], "net")->reaches, (Reaches{false, true, false}));
+    EXPECT_EQ(find(plans[2], "net")->identity, find(plans[0], "eth0")->identity);
 }
 
 }  // namespace

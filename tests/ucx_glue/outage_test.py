@@ -5,7 +5,7 @@
 
 BED is ci/rails. SCENARIO: `outages` (a slow rail, a cut, a silent loss, all come back), `probing` (the same while the communicator is made), `alone` (every rail to one host is gone, for
 good), `impatient` (the same, with a deadline that is the communicator's own), `relay` (every rail between two hosts is gone, but both reach the third), `subset` (FLX_LINKS leaves out a rail that works: with 2 hosts, those that it names are lost
-one by one; with 3, they are lost between two hosts), `directions` (silent losses of one direction alone), `storm` (cuts, losses and returns at random; longer with FLX_TEST_FULL=1).
+one by one; with 3, they are lost between two hosts), `directions` (silent losses of one direction alone), `routed` (rails of networks that a router joins), `storm` (cuts, losses and returns at random; longer with FLX_TEST_FULL=1).
 """
 import os
 import pathlib
@@ -171,6 +171,39 @@ def directions(bed, program, hosts):
     run.expect_right(hosts)
 
 
+def routed(bed, program, hosts):
+    """Each host has networks of its own, which a router joins."""
+    if not bed.managed:
+        print("skipped: the bed has no network beside the rails")
+        sys.exit(77)
+    folder = tempfile.TemporaryDirectory(dir=pathlib.Path(program).parent)  # one that all hosts see
+    enough = pathlib.Path(folder.name) / "enough"
+    run = Run(bed, hosts, program, 150, {}, until=enough)
+    run.wait_for("begin")
+    if not run.wait_for_operation(began=time.time() + 0.5):
+        run.fail("no operation ended")
+    for rail in range(1, RAILS + 1):
+        if payload(bed, rail) < 1:
+            run.fail(f"rail{rail} carries nothing, though routers join its networks")
+    bed("cut", 1, 2)
+    if not run.wait_until_said("rail1 to", " lost (") or not run.wait_for_operation(began=time.time() + 0.5):
+        run.fail("operations do not go on without rail1")
+    bed("restore", 1, 2)
+    if not run.wait_until_said("rail1 to", "is back"):
+        run.fail("rail1 did not come back")
+    enough.touch()
+    run.end(120)
+    run.expect_right(hosts)
+    # Where one host has no route, nobody's device is used, and all say why.
+    bed("exec", 1, "ip", "route", "del", "10.101.0.0/16")
+    info = pathlib.Path(program).parent / "flx_info"
+    said = subprocess.run([bed.script, "--bed", bed.name, "mpirun", "-n", str(hosts), "--mgmt", "--", str(info)],
+                          capture_output=True, text=True, timeout=100).stdout
+    for text in ("rail2        on", "no other host is on its network (tcp 10.101.1.0/24); no route by it to 10.101.2.2"):
+        if text not in said:
+            run.fail(f"flx_info does not say \"{text}\":\n{said}")
+
+
 def probing(bed, program, hosts):
     """A rail goes while the communicator is made, and comes back much later."""
     for do, delay in (("cut", 0.05), ("blackhole", 0.2), ("cut", 0.6), ("blackhole", 1.0)):
@@ -334,10 +367,12 @@ def storm(bed, program, hosts):
 def main():
     script, program, scenario, hosts = sys.argv[1:5]
     # With `relay`, and `subset` of three, each pair of hosts has a rail of its own.
-    pairs = ["--only", "1:1,2", "--only", "2:2,3", "--only", "3:1,3"] if scenario == "relay" or (scenario, hosts) == ("subset", "3") else []
-    bed = Bed(script, int(hosts), pairs, RATES + ",400" if (scenario, hosts) == ("subset", "3") else RATES)
+    options = ["--only", "1:1,2", "--only", "2:2,3", "--only", "3:1,3"] if scenario == "relay" or (scenario, hosts) == ("subset", "3") else []
+    if scenario == "routed":
+        options = [word for rail in range(1, RAILS + 1) for word in ("--routed", str(rail))]
+    bed = Bed(script, int(hosts), options, RATES + ",400" if (scenario, hosts) == ("subset", "3") else RATES)
     try:
-        {"outages": outages, "probing": probing, "alone": alone, "impatient": impatient, "relay": relay, "subset": subset, "directions": directions, "storm": storm}[scenario](bed, program, int(hosts))
+        {"outages": outages, "probing": probing, "alone": alone, "impatient": impatient, "relay": relay, "subset": subset, "directions": directions, "routed": routed, "storm": storm}[scenario](bed, program, int(hosts))
     finally:
         bed.destroy()
 
