@@ -10,6 +10,7 @@
 
 #include "communicator.h"
 #include "cpus.h"
+#include "descriptors.h"
 #include "introduction.h"
 #include "log.h"
 #include "network.h"
@@ -38,6 +39,39 @@ std::vector<std::string> split_names(const std::string &list) {
 template <typename Range>
 std::string join(const Range &names) {
     return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// Rails for whose connections a rank has no descriptors are left off on all, before a connection fails that a peer
+/// waits for: in `left_off`, with the reason. `said`: by rank, what it has and may open; `names`: of the rails, by
+/// identity.
+template <typename Describe>
+void leave_costly_rails(const std::vector<json> &said, Describe &&describe, std::map<std::string, std::string> &names,
+                        std::vector<std::pair<std::string, std::string>> &left_off) {
+    for (size_t rank = 0; rank < said.size(); ++rank) {
+        const json &rails = said[rank]["rails"];
+        const auto spare = said[rank]["spare"].get<size_t>();
+        const auto needs = [&](const auto &name) {
+            const auto rail = rails.find(name.first);
+            return rail == rails.end() ? size_t{0} : rail->at("connections").template get<size_t>();
+        };
+        size_t needed = 0;
+        for (const auto &name : names)
+            needed += needs(name);
+        const size_t all = needed;
+        while (needed > spare) {
+            const auto last =
+                std::find_if(names.rbegin(), names.rend(), [&](const auto &name) { return needs(name) != 0; });
+            left_off.emplace_back(
+                last->second,
+                fmt::format(
+                    "too few descriptors: over all rails, {} may make {} connections to its peers; {} are open and "
+                    "{} kept back of {} at a time (raise `ulimit -Hn`, or name fewer rails in FLX_RAILS)",
+                    describe(static_cast<int>(rank)), all, said[rank]["open"].get<size_t>(), Descriptors::kReserve,
+                    said[rank]["allowed"].get<size_t>()));
+            needed -= needs(*last);
+            names.erase(std::next(last).base());
+        }
+    }
 }
 
 /// On a machine without a free core a probe of some ms may see next to nothing of a rail, thousands of times its rate
@@ -246,6 +280,10 @@ Status Communicator::make_rails() {
     ucx::Rails *rails = rails_;
     std::map<std::string, int> rail_of_identity;
     json mine = json::object();
+    size_t wanted = rails != nullptr ? ucx::connections_to_make(*rails) : 0;
+    const size_t known = wanted;
+    // Within a host rails carry nothing then, and are connected to two neighbours at most, to be measured.
+    const bool by_memory = links_[0].link != nullptr && forced_shares().empty() && config_.text("FLX_LINKS") == "auto";
     for (int rail = 0; rails != nullptr && rail < rails->count(); ++rail) {
         const auto candidate = std::find_if(plan.rails.begin(), plan.rails.end(), [&](const probe::RailCandidate &c) {
             const ucx::RailSpec &spec = rails->spec(rail);
@@ -254,16 +292,37 @@ Status Communicator::make_rails() {
         if (candidate == plan.rails.end())
             continue;
         rail_of_identity[candidate->identity] = rail;
-        mine[candidate->identity] = {{"name", candidate->name}, {"address", binary(rails->address(rail))}};
+        size_t connections = 0;
+        for (int peer = 0; peer < size_ && candidate->tls == "tcp"; ++peer)
+            if (peer != rank_ && candidate->reaches[host_of_rank[peer]] &&
+                !(by_memory && members_[peer].host == host_) && !ucx::knows(*rails, rail, members_[peer].process))
+                connections += ucx::kConnections;
+        wanted += connections;
+        mine[candidate->identity] = {
+            {"name", candidate->name}, {"address", binary(rails->address(rail))}, {"connections", connections}};
     }
+    const Descriptors own = descriptors(wanted);
+    const json said = {{"rails", mine},
+                       {"spare", own.spare() - std::min(own.spare(), known)},
+                       {"open", own.open},
+                       {"allowed", own.allowed}};
     std::vector<std::string> all;
-    FLX_TRY(bootstrap_->allgather_text(pack(mine), all));
+    FLX_TRY(bootstrap_->allgather_text(pack(said), all));
     std::vector<json> addresses(size_);
     std::map<std::string, std::string> names;  // by identity, as the lowest rank that has it calls it
     for (int rank = 0; rank < size_; ++rank) {
         FLX_TRY(unpack(all[rank], rank, addresses[rank]));
-        for (const auto &[identity, rail] : addresses[rank].items())
+        for (const auto &[identity, rail] : addresses[rank]["rails"].items())
             names.try_emplace(identity, rail["name"]);
+    }
+    const size_t before = left_off_.size();
+    leave_costly_rails(
+        addresses, [&](int rank) { return describe(rank); }, names, left_off_);
+    for (size_t i = before; i < left_off_.size() && rank_ == 0; ++i)
+        log().warn("{} is not used: {}", left_off_[i].first, left_off_[i].second);
+    for (json &theirs : addresses) {
+        json rails = std::move(theirs["rails"]);
+        theirs = std::move(rails);
     }
     for (const auto &entry : names) {
         const std::string &identity = entry.first;
