@@ -71,7 +71,7 @@ class Failover {
         if (!proven_.empty())
             prove_all();
         relay_.turn();
-        if (paths_ != nullptr && (++turns_ % kTurnsPerLook == 0 || paths_->has_words()))
+        if (paths_ != nullptr && ((++turns_ % kTurnsPerLook == 0 && due()) || paths_->has_words()))
             look();
     }
     /// The same from the guard thread, which comes seldom.
@@ -109,7 +109,7 @@ class Failover {
 
   private:
     friend class Relay;
-    static constexpr uint32_t kTurnsPerLook = 64;
+    static constexpr uint32_t kTurnsPerLook = 4;
     struct Partner {
         std::vector<Target *> targets;
         std::deque<Resend> queue;
@@ -124,6 +124,7 @@ class Failover {
     void surrender(Peer &peer);
     void pump();
     bool resend(int process, Resend &resend);
+    [[nodiscard]] bool due() const;
     void look();
     void tick(int64_t now);
     void watch(Target &target, int64_t now);

@@ -180,15 +180,16 @@ bool RailLink::ended(const Inbound &chunk) const {
 
 void RailLink::tell(int peer, uint16_t links) {
     auto lock = line_->lock();
-    if (Peer *connection = sides_[peer].target->peer; connection != nullptr)
-        connection->credit = comm_id_ << 16 | links;
+    const Target *target = sides_[peer].target;
+    if (target != nullptr && target->peer != nullptr)
+        target->peer->credit = comm_id_ << 16 | links;
 }
 
 /// What another communicator of the same two processes was told last says nothing of this one's links.
 uint16_t RailLink::told(int peer) const {
     auto lock = line_->lock();
-    const Peer *connection = sides_[peer].target->peer;
-    const uint32_t credit = connection != nullptr ? connection->told : 0;
+    const Target *target = sides_[peer].target;
+    const uint32_t credit = target != nullptr && target->peer != nullptr ? target->peer->told : 0;
     return (credit ^ comm_id_ << 16) >> 16 == 0 ? static_cast<uint16_t>(credit) : 0;
 }
 
