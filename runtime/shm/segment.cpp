@@ -88,8 +88,8 @@ Status no_room(int fd, size_t bytes, int code) {
     fstatvfs(fd, &space);
     return fail(
         FLX_ERR_SYSTEM,
-        "no room for a shared-memory segment of {} bytes: {} ({} bytes are free in /dev/shm; FLX_SHM_BYTES makes "
-        "it smaller)",
+        "no room for a shared-memory segment of {} bytes: {} ({} bytes are free in /dev/shm; for containers --shm-size "
+        "gives more)",
         bytes, std::strerror(code), static_cast<size_t>(space.f_bavail) * space.f_frsize);
 }
 
