@@ -86,8 +86,14 @@ flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *config, flx_
             FLX_TRY(flx::Config::from_environment(knobs));
             FLX_TRY(override_knobs(config, knobs));
             FLX_TRY(read_rules(knobs));
-            const bool threads = flx::mpi_allows_threads() || knobs.text("FLX_PROGRESS_THREAD") == "on";
-            return flx::Process::shared(threads, process);
+            const bool program_threads = flx::mpi_allows_threads();
+            const bool own_thread = knobs.text("FLX_PROGRESS_THREAD") == "on";
+            FLX_TRY(flx::Process::shared(program_threads || own_thread, !program_threads, process));
+            if (own_thread && !process->threads())
+                return fail(FLX_ERR_CONFIG,
+                            "FLX_PROGRESS_THREAD is on, but was not when the process made its first communicator; it "
+                            "must be set before that, or after all communicators were freed");
+            return {};
         }));
         return make_comm(std::move(process), std::move(bootstrap), std::move(knobs), nullptr, comm);
     });
@@ -99,7 +105,7 @@ flx_status_t flx_comm_dup(flx_comm_t comm, flx_comm_t *dup) {
         FLX_TRY(need(dup, "dup"));
         *dup = nullptr;
         std::unique_ptr<flx::Bootstrap> bootstrap;
-        FLX_TRY(comm->impl->meet_again("flx_comm_dup"));
+        FLX_TRY(comm->impl->meet_again(flx::CallKind::duplicated));
         FLX_TRY(comm->impl->bootstrap().dup(bootstrap));
         return make_comm(comm->impl->process(), std::move(bootstrap), comm->impl->config(), comm->impl.get(), dup);
     });
@@ -111,7 +117,7 @@ flx_status_t flx_comm_split(flx_comm_t comm, int color, int key, flx_comm_t *spl
         FLX_TRY(need(split, "split"));
         *split = nullptr;
         std::unique_ptr<flx::Bootstrap> bootstrap;
-        FLX_TRY(comm->impl->meet_again("flx_comm_split"));
+        FLX_TRY(comm->impl->meet_again(flx::CallKind::split));
         FLX_TRY(comm->impl->bootstrap().split(color, key, bootstrap));
         if (!bootstrap)
             return {};

@@ -20,6 +20,8 @@ class Board {
     /// At most so much is written to another rank's memory without looking whether somebody gave up: who did has
     /// returned, and the memory may be its program's again. What a rank is stopped in the middle of cannot be undone.
     static constexpr size_t kUnasked = size_t{1} << 20;
+    /// Ranks of a host at most.
+    static constexpr size_t kRanks = 4096;
 
     /// The first call of any rank counts; later ones do nothing.
     void write(const Status &why) {
@@ -51,11 +53,11 @@ class Board {
     /// This rank (its index on the host) has given its peers all that they need of it, and goes. Not a death, then,
     /// for those that are not as far yet.
     void leave(size_t local_rank) {
-        if (local_rank < 64 * kWords)
+        if (local_rank < kRanks)
             left_[local_rank / 64].fetch_or(uint64_t{1} << local_rank % 64, std::memory_order_release);
     }
     [[nodiscard]] bool has_left(size_t local_rank) const {
-        return local_rank < 64 * kWords &&
+        return local_rank < kRanks &&
                (left_[local_rank / 64].load(std::memory_order_acquire) >> local_rank % 64 & 1) != 0;
     }
 
@@ -66,7 +68,7 @@ class Board {
     [[nodiscard]] uint64_t outside_turns() const { return outside_turns_.load(std::memory_order_relaxed); }
 
   private:
-    static constexpr size_t kWords = 16;
+    static constexpr size_t kWords = kRanks / 64;
     enum : int { kEmpty, kWriting, kWritten };
     std::atomic<int> state_{kEmpty};
     flx_status_t code_ = FLX_SUCCESS;
@@ -76,6 +78,6 @@ class Board {
     std::byte lines_[120] = {};  ///< what is written often has a pair of lines to itself
 };
 // A multiple of 128 bytes: what follows in the segment lies in pairs of lines that cores fetch together.
-static_assert(sizeof(Board) == 768);
+static_assert(sizeof(Board) == 1152);
 
 }  // namespace flx

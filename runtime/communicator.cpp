@@ -30,10 +30,10 @@ uint32_t sign(const Words &words, uint32_t start = 0) {
 }
 
 /// What FLX_CHECK compares.
-struct CallRecord {
+struct CheckedCall {
     uint64_t count, dtype, op;
     int32_t collective, root;
-    friend bool operator==(const CallRecord &, const CallRecord &) = default;
+    friend bool operator==(const CheckedCall &, const CheckedCall &) = default;
 };
 
 template <typename Handle>
@@ -42,7 +42,7 @@ std::string name_of_agreed(uint64_t agreed) {
                               : std::string(name_of(static_cast<Handle>(agreed)));
 }
 
-std::string to_string(const CallRecord &call) {
+std::string to_string(const CheckedCall &call) {
     return fmt::format("{}(count {}, {}, {}, root {})", algorithms::name_of(static_cast<Collective>(call.collective)),
                        call.count, name_of_agreed<flx_dtype_t>(call.dtype), name_of_agreed<flx_op_t>(call.op),
                        call.root);
@@ -54,12 +54,16 @@ Status Communicator::why_broken() const {
     return fail(FLX_ERR_COMM, "the communicator is broken: {}", broken_.sentence());
 }
 
-uint32_t Communicator::signature_of(const Call &call, const Choice &choice) const {
+uint32_t Communicator::signature_of(const Call &call, const Choice &choice, CallKind kind) const {
     const Operation &operation = call.operation;
-    const uint32_t hash = sign(std::array<uint64_t, 7>{
-        static_cast<uint64_t>(operation.collective), operation.count, agreed(operation.dtype), agreed(operation.op),
-        static_cast<uint64_t>(operation.root), static_cast<uint64_t>(choice.way),
-        choice.algorithm == nullptr ? 0 : static_cast<uint64_t>(choice.algorithm - algorithms::all().data()) + 1});
+    // Messages are of bytes, in numbers that each pair of ranks agrees on.
+    const bool messages = choice.way == Way::exchanged;
+    const uint32_t hash = sign(std::array<uint64_t, 8>{
+        static_cast<uint64_t>(operation.collective),
+        messages ? operation.count * size_of(operation.dtype) : operation.count, messages ? 0 : agreed(operation.dtype),
+        agreed(operation.op), static_cast<uint64_t>(operation.root), static_cast<uint64_t>(choice.way),
+        choice.algorithm == nullptr ? 0 : static_cast<uint64_t>(choice.algorithm - algorithms::all().data()) + 1,
+        static_cast<uint64_t>(kind)});
     if (choice.way == Way::exchanged || call.blocks.counts == nullptr)  // or counts are not all ranks' knowledge
         return hash;
     return sign(std::span(call.blocks.counts, static_cast<size_t>(size_)), hash);
@@ -68,9 +72,8 @@ uint32_t Communicator::signature_of(const Call &call, const Choice &choice) cons
 /// By shared memory as a whole.
 Status Communicator::carry_out(Call &call, const Decided &decided, const shm::Review::Look *look) {
     Operation &operation = call.operation;
-    operation.signature = decided.signature;
+    operation.signature = decided.signature ^ calls_.before();
     shared_sent_ += decided.shown;
-    process_->liveness().in_call(true);
     inside_ = true;
     current_ = &operation;
     way_ = decided.choice.way;
@@ -79,7 +82,8 @@ Status Communicator::carry_out(Call &call, const Decided &decided, const shm::Re
         status = investigate(std::move(status));
     current_ = nullptr;
     inside_ = false;
-    process_->liveness().in_call(false);
+    if (told_blocked_) [[unlikely]]
+        leave_blocked();
     return status.ok() ? status : break_off(std::move(status));
 }
 
@@ -235,17 +239,17 @@ uint64_t Communicator::shown_bytes(const Call &call, Way way) const {
 
 /// Every rank learns every rank's arguments before anything else is sent.
 Status Communicator::compare_calls(const Operation &operation) {
-    const CallRecord mine{operation.count, agreed(operation.dtype), agreed(operation.op),
-                          static_cast<int32_t>(operation.collective), operation.root};
-    std::vector<CallRecord> all(size_);
+    const CheckedCall mine{operation.count, agreed(operation.dtype), agreed(operation.op),
+                           static_cast<int32_t>(operation.collective), operation.root};
+    std::vector<CheckedCall> all(size_);
     Call call;
     Operation &exchange = call.operation;
     exchange.collective = Collective::allgather;
     exchange.in = &mine;
     exchange.out = all.data();
-    exchange.count = sizeof(CallRecord) * size_;
+    exchange.count = sizeof(CheckedCall) * size_;
     exchange.dtype = FLX_UINT8;
-    FLX_TRY(run_now(call));
+    FLX_TRY(run_now(call, decide(call)));
     for (int peer = 0; peer < size_; ++peer)
         if (!(all[peer] == mine))
             return break_off(fail(FLX_ERR_MISMATCH, "rank {} called {}, rank {} called {}; all ranks must call alike",
@@ -515,7 +519,8 @@ void Communicator::close() {
     barrier.count = 1;
     barrier.dtype = FLX_UINT8;
     barrier.op = FLX_MAX;
-    if (!drain().ok() || !run_now(call).ok())
+    note_call(CallKind::freed);
+    if (!drain().ok() || !run_now(call, decide(call)).ok())
         return;
     close_devices();
     constexpr int64_t kPatienceNs = 1'000'000'000;
@@ -539,6 +544,8 @@ Communicator::~Communicator() {
     process_->remove(*this);
     if (board_ != nullptr)
         OutsideWaits::of_process().remove(*board_);
+    if (id_ != 0)
+        process_->liveness().say_of(id_, nullptr);
     lent_.clear();
     devices_.reset();
     links_.clear();

@@ -14,6 +14,7 @@
 
 #include "board.h"
 #include "bootstrap.h"
+#include "call_log.h"
 #include "controller.h"
 #include "cpus.h"
 #include "cuda/group.h"
@@ -82,6 +83,7 @@ class Communicator final : private Router, private Watch {
                        const Communicator *parent, std::unique_ptr<Communicator> &result, bool devices = true);
     ~Communicator() override;
 
+    [[nodiscard]] uint32_t id() const { return id_; }
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] Bootstrap &bootstrap() { return *bootstrap_; }
@@ -99,9 +101,9 @@ class Communicator final : private Router, private Watch {
     Status poke(const Pending *waited, bool &moved);
     /// The same for a message to or from `peer`, which is another rank.
     Status issue_message(bool sends, void *memory, size_t bytes, int peer, Pending *&result);
-    /// Collective, before `what`: returns when all ranks are there, or with the reason if the communicator breaks
-    /// first.
-    Status meet_again(const std::string &what);
+    /// Collective, before a communicator is made of this one: returns when all ranks are there, or with the reason if
+    /// the communicator breaks first.
+    Status meet_again(CallKind what);
     /// Calls against other threads that move what is under way: the progress thread, or one that waits elsewhere. A
     /// program of one thread has neither. For those who look at counters, shares and ways, too.
     [[nodiscard]] std::unique_lock<std::recursive_mutex> guard() {
@@ -266,6 +268,8 @@ class Communicator final : private Router, private Watch {
     /// `what`: during which; empty: the operation that is under way.
     Status check_host(const std::string &what = {});
     void list_awaited();
+    void look_while_testing(bool moved);
+    [[nodiscard]] int64_t ask_after_ns() const;
     Status hear();
     PeerReport ask(int rank);
     /// Whether a rank of this host has closed the communicator: it owes nothing, and may be gone.
@@ -277,6 +281,26 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] std::string describe(int rank) const;
     [[nodiscard]] Status why_broken() const;
     [[nodiscard]] std::string describe_operation() const;
+
+    // Calls that do not match (matching.cpp).
+    void note_call(CallKind what);
+    void note_done(const Pending &pending);
+    [[nodiscard]] uint64_t asked_call() const;
+    [[nodiscard]] uint64_t blocked_call() const;
+    void tell_blocked();
+    void leave_blocked();
+    Status check_calls(int peer);
+    Status check_given(const Awaited &awaited);
+    Status check_crossed(int peer, const CallAnswer &theirs, uint64_t times);
+    [[nodiscard]] Status mismatch(int peer, const Contradiction &found);
+    [[nodiscard]] Status name_mismatch(Status status);
+    [[nodiscard]] int name(int rank) const { return names_.empty() ? rank : names_[static_cast<size_t>(rank)]; }
+    [[nodiscard]] std::string what_it_does(int peer) const;
+    struct Seen {
+        std::array<uint64_t, 4> facts{};
+        uint64_t times = 0;  ///< that the peer had said something by then
+    };
+    static bool seen_again(Seen &before, const Seen &now);
 
     // Lending (communicator.cpp).
     [[nodiscard]] bool begins_on_own_rail(int peer, size_t bytes) const;
@@ -298,8 +322,6 @@ class Communicator final : private Router, private Watch {
     struct WakeThread;
     [[nodiscard]] Call scaled(const Call &call, Pending &memory);
     [[nodiscard]] Status check_outside() const;
-    Status prelude(const Call &call, bool waits, bool &done);
-    Status run_now(const Call &call);
     Status add_to_group(const Call &call);
     [[nodiscard]] Choice choose(const Call &call, bool steps) const;
     /// All that follows from what a call's peers know as well.
@@ -311,11 +333,14 @@ class Communicator final : private Router, private Watch {
         uint32_t signature = 0;
         Choice choice;
         uint64_t shown = 0;  ///< bytes that this rank shows others in shared memory
+        CallRecord record;
     };
-    [[nodiscard]] Decided decide(const Call &call, const Choice &choice) const;
+    Status prelude(const Call &call, CallKind kind, bool &done, const Decided *&decided);
+    Status run_now(const Call &call, const Decided &decided);
+    [[nodiscard]] Decided decide(const Call &call, const Choice &choice, CallKind kind = CallKind::blocking) const;
     const Decided &decide(const Call &call);
     void forget_decided() { decided_.fill({}); }
-    [[nodiscard]] uint32_t signature_of(const Call &call, const Choice &choice) const;
+    [[nodiscard]] uint32_t signature_of(const Call &call, const Choice &choice, CallKind kind) const;
     Pending &acquire();
     Status prepare(Pending &pending, const Call &call, const Decided &decided);
     void submit(Pending &pending);
@@ -432,6 +457,7 @@ class Communicator final : private Router, private Watch {
     std::unique_ptr<Planner> planner_;
     /// By collective, the last call's: programs call the same again and again.
     std::array<Decided, static_cast<size_t>(algorithms::Collective::reduce_scatter) + 1> decided_;
+    Decided decided_once_;  ///< of the last call that is not kept there
     WaitPolicy wait_policy_;
     WaitPolicy shared_policy_;     ///< the same where others want this thread's core
     WaitPolicy contested_policy_;  ///< for what is brief, where they keep it for long
@@ -467,8 +493,17 @@ class Communicator final : private Router, private Watch {
 
     uint64_t shared_sent_ = 0;  ///< bytes that fused and streamed operations showed
 
+    CallLog calls_;
+
     // Of the current wait.
     const Operation *current_ = nullptr;
+    uint64_t waits_for_ = 0;     ///< the call that what goes over links must complete first; 0: it waits for several
+    bool told_blocked_ = false;  ///< the process says that it is blocked here
+    std::vector<Seen> crossed_;  ///< by peer: where it was seen to wait for this rank,
+    std::vector<Seen> given_;    ///< and to have given all that it has; twice, the second for what is received
+    bool named_ = false;         ///< an error says which calls do not match
+    uint32_t tests_ = 0;         ///< in a row that found nothing
+    int64_t tests_since_ns_ = 0;
     Way way_ = Way::scheduled;
     bool warned_ = false;
     bool told_ = false;  ///< a peer said that the communicator is broken

@@ -96,11 +96,12 @@ Status Communicator::begin_sums(std::vector<Pending *> &begun) {
         }
         call = scaled(call, pending);
         bool done = false;
-        FLX_TRY(prelude(call, true, done));
+        const Decided *decided = nullptr;
+        FLX_TRY(prelude(call, CallKind::grouped, done, decided));
         if (done)
             pending.operation = call.operation;
         else
-            FLX_TRY(prepare(pending, call, decide(call, choose(call, true))));
+            FLX_TRY(prepare(pending, call, *decided));
         pending.done = done;
         if (!done)
             submit(pending);
@@ -335,8 +336,10 @@ bool Communicator::carry_rooted(const Call &call, uint32_t &steps) {
         return all;
     };
     for_each_rooted(call, rank_, size_, carry);
-    if (all)
+    if (all) {
         inbox_->begins(++sequence_);
+        calls_.note_done(calls_.count());
+    }
     return all;
 }
 
@@ -356,6 +359,7 @@ bool Communicator::carry_at_once(Pending &pending, bool waits) {
     inbox_->begins(pending.operation.sequence);
     for (const int peer : exchange.peers())
         inbox_->receives(peer, exchange.last_received(peer));
+    note_done(pending);
     return true;
 }
 

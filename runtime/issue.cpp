@@ -74,7 +74,6 @@ class Communicator::Inside {
   public:
     Inside(Communicator &comm, const Operation *waited) : comm_(comm) {
         comm_.inside_ = true;
-        comm_.process_->liveness().in_call(true);
         comm_.current_ = waited;
         comm_.way_ = Way::scheduled;
         if (comm_.rails_ != nullptr)
@@ -86,8 +85,10 @@ class Communicator::Inside {
     ~Inside() {
         leave_rails();
         comm_.current_ = nullptr;
-        comm_.process_->liveness().in_call(false);
+        comm_.waits_for_ = 0;
         comm_.inside_ = false;
+        if (comm_.told_blocked_) [[unlikely]]
+            comm_.leave_blocked();
         comm_.busy_.store(!comm_.queue_.empty() || !comm_.running_.empty(), std::memory_order_relaxed);
         if (comm_.learns_ && !comm_.running_.empty())
             comm_.left_ns_ = now_ns();
@@ -129,8 +130,9 @@ Status Communicator::run(const Call &call) {
     if (group_ != nullptr)
         return add_to_group(call);
     bool done = false;
-    FLX_TRY(prelude(call, true, done));
-    return done ? Status() : run_now(call);
+    const Decided *decided = nullptr;
+    FLX_TRY(prelude(call, CallKind::blocking, done, decided));
+    return done ? Status() : run_now(call, *decided);
 }
 
 /// Lets the thread go on, where there is one, as soon as the call has left something under way.
@@ -144,34 +146,36 @@ struct Communicator::WakeThread {
     }
 };
 
-Status Communicator::run_now(const Call &call) {
-    Decided decided = decide(call);
-    Choice &choice = decided.choice;
-    if (by_shared_memory(choice)) {
+Status Communicator::run_now(const Call &call, const Decided &decided) {
+    std::optional<Decided> instead;
+    if (by_shared_memory(decided.choice)) {
         FLX_TRY(drain());
         Call given = call;
         Operation &operation = given.operation;
         std::optional<shm::Review::Look> look;
-        if (choice.by_table && review_ != nullptr)
+        if (decided.choice.by_table && review_ != nullptr)
             look = review_->next(operation.collective, operation.count * size_of(operation.dtype), ways_);
         if (look) {
+            Choice choice = decided.choice;
             choice.way = way_of(look->way);
-            decided = decide(call, choice);
+            instead = decide(call, choice);
         }
-        if (choice.way == Way::fetched && operation.collective == Collective::alltoall &&
+        const Decided &now = instead ? *instead : decided;
+        const uint64_t shown = now.shown;
+        if (now.choice.way == Way::fetched && operation.collective == Collective::alltoall &&
             operation.in == operation.out) {
             const size_t bytes = operation.count * size_of(operation.dtype);
             Pending &memory = acquire();
             operation.in = std::memcpy(memory.aside(bytes), operation.in, bytes);
-            Status status = carry_out(given, decided, look ? &*look : nullptr);
+            Status status = carry_out(given, now, look ? &*look : nullptr);
             recycle(memory);
             return status;
         }
-        Status status = carry_out(given, decided, look ? &*look : nullptr);
+        Status status = carry_out(given, now, look ? &*look : nullptr);
         if (!std::exchange(left_to_steps_, false))
             return status;
-        shared_sent_ -= decided.shown;
-        decided = decide(call, choose(call, true));
+        shared_sent_ -= shown;
+        instead = decide(call, choose(call, true));
     }
     uint32_t carried = 0;
     const bool rooted =
@@ -179,7 +183,7 @@ Status Communicator::run_now(const Call &call) {
     if (rooted && carry_rooted(call, carried))
         return {};
     Pending &pending = acquire();
-    Status status = prepare(pending, call, decided);
+    Status status = prepare(pending, call, instead ? *instead : decided);
     for (uint32_t step = 0; step < carried && status.ok(); ++step)
         pending.exchange.mark_done(step);
     if (status.ok() && !carry_at_once(pending, true)) {
@@ -198,9 +202,10 @@ Status Communicator::issue(const Call &given, Pending *&result) {
     bool done = false;
     Pending &pending = acquire();
     const Call call = scaled(given, pending);
-    Status status = prelude(call, false, done);
+    const Decided *decided = nullptr;
+    Status status = prelude(call, CallKind::non_blocking, done, decided);
     if (status.ok() && !done)
-        status = prepare(pending, call, decide(call, choose(call, true)));
+        status = prepare(pending, call, *decided);
     if (!status.ok() || done || carry_at_once(pending, false)) {
         recycle(pending);
         return status;
@@ -232,6 +237,11 @@ Status Communicator::add_to_group(const Call &call) {
         grouped_.push_back(call);
         return {};
     }
+    if (size_ > 1) {
+        calls_.note(decide(call, choose(call, true), CallKind::grouped).record);
+        group_->last_call = calls_.count();
+        group_->call = group_->call != 0 ? group_->call : group_->last_call;
+    }
     add_messages(*group_, call, ++sequence_);
     return {};
 }
@@ -243,9 +253,39 @@ bool Communicator::completed(Pending &pending, bool &moved) {
         return true;
     (void)poke(&pending, moved);  // an error is the operation's status
     // Who tests in a loop must not keep a peer waiting that waits on another communicator first.
-    if (!pending.done && !thread_ && ++looks_ % kLooksPerProgress == 0)
+    if (pending.done)
+        return true;
+    if (!thread_ && ++looks_ % kLooksPerProgress == 0)
         process_->move_others(this);
+    look_while_testing(moved);
     return pending.done;
+}
+
+/// A program may ask for ever whether an operation is complete: it shall hear, too, if it cannot be.
+void Communicator::look_while_testing(bool moved) {
+    constexpr uint32_t kTestsPerLook = 16;
+    constexpr int64_t kLookNs = 100'000'000;
+    if (moved) {
+        tests_ = 0;
+        return;
+    }
+    if (++tests_ % kTestsPerLook != 0)
+        return;
+    const int64_t now = now_ns();
+    if (tests_ == kTestsPerLook)
+        tests_since_ns_ = now;
+    if (now - looked_ns_ < kLookNs || inside_ || !broken_.ok() || (queue_.empty() && running_.empty()))
+        return;
+    Status status;
+    {
+        const Inside inside(*this, running_.empty() ? nullptr : &running_.front()->operation);
+        warned_ = true;  // nobody waits
+        status = attempt([&] { return check(now - tests_since_ns_); });
+        if (!status.ok())
+            status = investigate(std::move(status));
+    }
+    if (!status.ok())
+        (void)break_off(std::move(status));
 }
 
 bool Communicator::move_in_thread() {
@@ -264,8 +304,8 @@ bool Communicator::move_in_thread() {
     return moved;
 }
 
-/// What comes before any operation. `done`: nothing is left to do. `waits`: the call may wait for the other ranks.
-Status Communicator::prelude(const Call &call, bool waits, bool &done) {
+/// What comes before any operation. `done`: nothing is left to do.
+Status Communicator::prelude(const Call &call, CallKind kind, bool &done, const Decided *&decided) {
     FLX_TRY(usable());
     FLX_TRY(check_outside());
     if (group_ != nullptr)
@@ -277,8 +317,14 @@ Status Communicator::prelude(const Call &call, bool waits, bool &done) {
         done = true;
         return {};
     }
-    if (check_ && waits)
+    if (kind != CallKind::blocking)
+        decided_once_ = decide(call, choose(call, true), kind);
+    decided = kind == CallKind::blocking ? &decide(call) : &decided_once_;
+    calls_.note(decided->record);
+    if (check_ && kind != CallKind::non_blocking) {  // which must not wait
         FLX_TRY(compare_calls(call.operation));
+        decided = kind == CallKind::blocking ? &decide(call) : decided;  // the comparison is a call, too
+    }
     // Where counts are each pair's own, the others cannot know that this rank has nothing.
     done = call.operation.count == 0 && algorithms::scheduled_as(call.operation.collective).has_value();
     done = done || (call.operation.count == 0 && call.operation.collective == Collective::alltoall);
@@ -295,12 +341,23 @@ Choice Communicator::choose(const Call &call, bool steps) const {
     return planner_->choose(call.operation.collective, call.operation.count * size_of(call.operation.dtype), needs);
 }
 
-Communicator::Decided Communicator::decide(const Call &call, const Choice &choice) const {
+Communicator::Decided Communicator::decide(const Call &call, const Choice &choice, CallKind kind) const {
     const Operation &operation = call.operation;
-    Decided decided{
-        operation.count, operation.dtype, operation.op, operation.root, signature_of(call, choice), choice, 0};
-    if (by_shared_memory(choice))
-        decided.shown = shown_bytes(call, choice.way);
+    Decided decided{.count = operation.count,
+                    .dtype = operation.dtype,
+                    .op = operation.op,
+                    .root = operation.root,
+                    .signature = signature_of(call, choice, kind),
+                    .choice = choice,
+                    .shown = by_shared_memory(choice) ? shown_bytes(call, choice.way) : 0,
+                    .record = {}};
+    decided.record.bytes = operation.count * size_of(operation.dtype);
+    decided.record.signature = decided.signature;
+    decided.record.root = operation.root;
+    decided.record.dtype = is_custom(operation.dtype) ? CallRecord::kCustom : static_cast<uint16_t>(operation.dtype);
+    decided.record.op = is_custom(operation.op) ? CallRecord::kCustom : static_cast<uint16_t>(operation.op);
+    decided.record.collective = operation.collective;
+    decided.record.kind = kind;
     return decided;
 }
 
@@ -344,7 +401,8 @@ Status Communicator::prepare(Pending &pending, const Call &call, const Decided &
     pending.choice = choice;
     pending.blocks = call.blocks;
     pending.bytes = call.operation.count * size_of(call.operation.dtype);
-    pending.operation.signature = decided.signature;
+    pending.operation.signature = decided.signature ^ calls_.before();
+    pending.call = pending.last_call = calls_.count();
     Operation &operation = pending.operation;
     if (choice.way == Way::scheduled)
         pending.plan = &planner_->plan(operation.collective, choice, operation.root);
@@ -481,6 +539,8 @@ void Communicator::complete(size_t index) {
         end_lending();
     idle_executors_.push_back(pending.executor);
     pending.executor = nullptr;
+    if (pending.plan == nullptr)
+        note_done(pending);
     say_ended(pending);
     if (pending.copy_bytes != 0)
         std::memcpy(pending.copy_to, pending.copy_from, pending.copy_bytes);
@@ -579,6 +639,7 @@ Status Communicator::wait(Pending &waited) {
     Status status;
     {
         Inside inside(*this, &waited.operation);
+        waits_for_ = waited.call;
         // Small ones do not yield to a program that never sleeps, and gives the core back after some ms.
         const bool brief = waited.operation.count * size_of(waited.operation.dtype) < kSideBySideBytes;
         Waiter waiter(brief ? brief_wait_policy() : wait_policy(), *this);

@@ -24,7 +24,6 @@
 
 #include "liveness_wire.h"
 #include "own_thread.h"
-#include "tally.h"
 
 namespace flx {
 namespace {
@@ -75,13 +74,13 @@ struct Peer {
     uint64_t secret = 0;
     std::vector<Path> paths;
     uint64_t answers = 0;
-    int64_t answered_ns = 0;  // the last, path answers included
-    bool waits = false;       // a question was sent since the last answer
-    int64_t asked_ns = 0;     // when the last question was sent; 0: never
-    int64_t silence_ns = 0;   // of the questions before the last one
-    uint32_t asked_comm = 0;  // of the last question
-    uint32_t next_comm = 0;   // of a question that the rate limit held back, if about another communicator
-    int64_t waiting_ns = 0;
+    int64_t answered_ns = 0;   // the last, path answers included
+    bool waits = false;        // a question was sent since the last answer
+    int64_t asked_ns = 0;      // when the last question was sent; 0: never
+    int64_t silence_ns = 0;    // of the questions before the last one
+    uint32_t asked_comm = 0;   // of the last question
+    uint32_t next_comm = 0;    // of a question that the rate limit held back, if about another communicator,
+    uint64_t next_number = 0;  // and its number
 
     [[nodiscard]] int64_t silent(int64_t now) const {
         return waits ? silence_ns + std::min(now - asked_ns, kSilencePerQuestion) : 0;
@@ -184,7 +183,8 @@ class UdpLiveness final : public Liveness {
         return {};
     }
 
-    void ask(uint64_t uid, uint32_t comm) override {
+    using Liveness::ask;
+    void ask(uint64_t uid, uint32_t comm, uint64_t number) override {
         const int64_t now = now_ns();
         const std::lock_guard lock(mutex_);
         const auto found = peers_.find(uid);
@@ -192,13 +192,17 @@ class UdpLiveness final : public Liveness {
             return;
         Peer &peer = found->second;
         if (peer.asked_ns != 0 && now - peer.asked_ns < kQuestionGap) {
-            if (comm != peer.asked_comm)
+            if (comm != peer.asked_comm) {
                 peer.next_comm = comm;
+                peer.next_number = number;
+            }
             return;
         }
         // Two threads that wait on two communicators must not shut each other's question out.
-        if (peer.next_comm != 0 && peer.next_comm != peer.asked_comm)
+        if (peer.next_comm != 0 && peer.next_comm != peer.asked_comm) {
             comm = peer.next_comm;
+            number = peer.next_number;
+        }
         peer.next_comm = 0;
         peer.asked_comm = comm;
         peer.silence_ns = peer.silent(now);
@@ -211,6 +215,7 @@ class UdpLiveness final : public Liveness {
         question.to = uid;
         question.kind = Kind::kQuestion;
         question.comm = comm;
+        question.number = number;
         send_all(question, peer);
     }
 
@@ -221,7 +226,24 @@ class UdpLiveness final : public Liveness {
         if (found == peers_.end())
             return {};
         const Peer &peer = found->second;
-        return {peer.answers, peer.silent(now), peer.waiting_ns, peer.refused()};
+        return {peer.answers, peer.silent(now), peer.refused()};
+    }
+
+    void say_of(uint32_t comm, Say say) override {
+        const std::lock_guard lock(mutex_);
+        if (say)
+            spoken_of_[comm].say = std::move(say);
+        else
+            spoken_of_.erase(comm);
+    }
+
+    [[nodiscard]] Said said(uint64_t uid, uint32_t comm) const override {
+        const std::lock_guard lock(mutex_);
+        const auto found = spoken_of_.find(comm);
+        if (found == spoken_of_.end())
+            return {};
+        const auto peer = found->second.said.find(uid);
+        return peer == found->second.said.end() ? Said() : peer->second;
     }
 
     void declare_broken(uint32_t comm, const Status &why, std::span<const uint64_t> peers) override {
@@ -536,24 +558,23 @@ class UdpLiveness final : public Liveness {
         answer.to = question.from;
         answer.kind = Kind::kAnswer;
         answer.path = question.path;
-        answer.waiting_ns = waiting();
         if (question.comm != 0) {
             const std::lock_guard lock(mutex_);
             put_broken(question.comm, answer);
+            if (answer.comm == 0)
+                put_said(question, answer);
         }
         send(answer, to);
     }
 
-    /// How long this process has been inside one call, as far as questions found it there. Responder thread only.
-    int64_t waiting() {
-        const int64_t now = now_ns();
-        const uint64_t calls = calls_.sum();
-        if (calls != calls_seen_) {
-            calls_seen_ = calls;
-            calls_since_ns_ = now;
-        }
-        const bool inside = calls % kChange != 0;
-        return inside ? std::max<int64_t>(now - calls_since_ns_, 1) : 0;
+    void put_said(const Datagram &question, Datagram &answer) const {
+        const auto found = spoken_of_.find(question.comm);
+        if (found == spoken_of_.end())
+            return;
+        answer.comm = question.comm;
+        static_assert(kSaidBytes == liveness::kTextBytes);
+        const std::span bytes = std::as_writable_bytes(std::span(answer.why));
+        answer.why_bytes = static_cast<uint32_t>(found->second.say(question.number, bytes));
     }
 
     /// An answer or a notice.
@@ -570,7 +591,11 @@ class UdpLiveness final : public Liveness {
         peer.answered_ns = now_ns();
         peer.waits = false;
         peer.silence_ns = 0;
-        peer.waiting_ns = answer.waiting_ns;
+        if (const auto of = spoken_of_.find(answer.comm); answer.code == FLX_SUCCESS && of != spoken_of_.end()) {
+            Said &said = of->second.said[answer.from];
+            said.bytes.assign(answer.why.data(), answer.why_bytes);
+            ++said.times;
+        }
         for (Path &path : peer.paths)
             path.refused = false;
         peer.paths[answer.path].proven = true;
@@ -620,14 +645,16 @@ class UdpLiveness final : public Liveness {
     const Descriptor socket_;
     const Descriptor wake_;
 
-    uint64_t calls_seen_ = 0;
-    int64_t calls_since_ns_ = 0;
-
     mutable std::mutex mutex_;
     std::unordered_map<uint64_t, Peer> peers_;
     BrokenList broken_;  // that this process declared
     BrokenList told_;    // that peers declared
     std::atomic<bool> any_told_{false};
+    struct SpokenOf {
+        Say say;
+        std::unordered_map<uint64_t, Said> said;  // by peer
+    };
+    std::unordered_map<uint32_t, SpokenOf> spoken_of_;  // by communicator
     std::vector<Route> routes_;
     std::deque<std::pair<uint64_t, std::string>> words_;
     std::atomic<bool> has_words_{false};

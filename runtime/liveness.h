@@ -8,25 +8,24 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 
 #include "paths.h"
 #include "status.h"
-#include "tally.h"
 
 namespace flx {
 
 /// What a peer last said of itself.
 struct PeerReport {
-    uint64_t answers = 0;    ///< that came since add_peer
-    int64_t silent_ns = 0;   ///< since the first unanswered question; 0: none. A gap between questions adds 1 s at
-                             ///< most, so that neither hours without asking nor being stopped oneself count
-    int64_t waiting_ns = 0;  ///< it has been inside one FLX call for at least so long: since the first question that
-                             ///< found it in this call (0: outside)
-    bool refused = false;    ///< its port is closed (ICMP) and it has not answered since: the process is gone
+    uint64_t answers = 0;   ///< that came since add_peer
+    int64_t silent_ns = 0;  ///< since the first unanswered question; 0: none. A gap between questions adds 1 s at
+                            ///< most, so that neither hours without asking nor being stopped oneself count
+    bool refused = false;   ///< its port is closed (ICMP) and it has not answered since: the process is gone
 };
 
 class Liveness : public Paths {
@@ -41,23 +40,30 @@ class Liveness : public Paths {
     /// is. FLX_ERR_ARGUMENT: not an address; FLX_ERR_SYSTEM: none that could be asked.
     virtual Status add_peer(uint64_t uid, const std::string &address) = 0;
 
-    /// Sends a question about communicator `comm` (0: none) to the peer's addresses. Never blocks. Rate-limited to one
-    /// in 50 ms per peer, so that waiting loops may call it at will. Thread-safe.
-    virtual void ask(uint64_t uid, uint32_t comm) = 0;
+    /// Sends a question about communicator `comm` (0: none), and about its call `number`, to the peer's addresses.
+    /// Never blocks. Rate-limited to one in 50 ms per peer, so that waiting loops may call it at will. Thread-safe.
+    virtual void ask(uint64_t uid, uint32_t comm, uint64_t number) = 0;
+    void ask(uint64_t uid, uint32_t comm) { ask(uid, comm, 0); }
     [[nodiscard]] virtual PeerReport report(uint64_t uid) const = 0;
 
-    /// This process enters (`inside`) or leaves an FLX call. Wait-free, a few nanoseconds; from any thread, nesting.
-    void in_call(bool inside) { calls_.add(inside ? kChange + 1 : kChange - 1); }
+    /// What is said of a communicator when a peer asks about its call `number`: written to `said`, of which there are
+    /// kSaidBytes; returns how many. In the responder's thread, so it must not wait for one that may be in a call.
+    using Say = std::function<size_t(uint64_t number, std::span<std::byte> said)>;
+    static constexpr size_t kSaidBytes = 512;
+    /// From now on answers about `comm` have it with them. Null: no more, and it does not run any more on return.
+    virtual void say_of(uint32_t comm, Say say) = 0;
+    struct Said {
+        std::string bytes;   ///< empty: nothing yet
+        uint64_t times = 0;  ///< how often the peer has said something
+    };
+    /// What the peer said last of `comm`, of which this process has something to say, too.
+    [[nodiscard]] virtual Said said(uint64_t uid, uint32_t comm) const = 0;
+
     /// This process declares a communicator broken: answers about it say so from now on, for as long as the process
     /// runs, and `peers` (uids) are told at once. The first call about a communicator counts.
     virtual void declare_broken(uint32_t comm, const Status &why, std::span<const uint64_t> peers) = 0;
     /// Whether a peer said, asked or not, that `comm` is broken; `why` gets its code and sentence.
     virtual bool told_broken(uint32_t comm, Status &why) const = 0;
-
-  protected:
-    /// The low bits of `calls_` count the threads inside a call, the others its changes.
-    static constexpr uint64_t kChange = 1 << 16;
-    Tally calls_;
 };
 
 }  // namespace flx

@@ -15,7 +15,7 @@
 namespace flx::liveness {
 
 inline constexpr uint64_t kMagic = 0x464C584C49564531;  // "FLXLIVE1"
-inline constexpr size_t kWhyBytes = 256;
+inline constexpr size_t kWhyBytes = 480;
 inline constexpr size_t kTextBytes = 512;
 
 /// Path questions go over one path, and so does the answer; a word is for the rails (Paths::tell).
@@ -31,12 +31,12 @@ struct Datagram {
     Kind kind = Kind::kQuestion;
     uint32_t path = 0;       ///< which of the receiver's addresses was asked, or over which of the sender's paths; the
                              ///< answer repeats it
-    uint32_t comm = 0;       ///< question: about which communicator; answer: that one if it is broken, else 0; notice:
-                             ///< one that is broken
-    uint32_t code = 0;       ///< flx_status_t that broke it
-    uint32_t why_bytes = 0;  ///< of the sentence, or of the word
+    uint32_t comm = 0;       ///< question: about which communicator; answer: that one if it is broken, or something is
+                             ///< said of it; notice: one that is broken
+    uint32_t code = 0;       ///< flx_status_t that broke it; 0: `why` is what is said of it
+    uint32_t why_bytes = 0;  ///< of the sentence, of what is said, or of the word
     uint32_t reserved = 0;
-    int64_t waiting_ns = 0;  ///< answer: PeerReport::waiting_ns
+    uint64_t number = 0;  ///< question: of the call that is asked about
     std::array<char, kTextBytes> why{};
 };
 inline constexpr size_t kHeaderBytes = offsetof(Datagram, why);

@@ -30,6 +30,7 @@ void Pending::clear() {
     executor = nullptr;
     bytes = 0;
     first_sequence = 0;
+    call = last_call = 0;
     alone = true;
     done = false;
     if (!status.ok())

@@ -25,6 +25,8 @@ struct Pending {
     Executor *executor = nullptr;  ///< while it runs
     size_t bytes = 0;              ///< of the whole vector
     uint64_t first_sequence = 0;   ///< of a group: operation.sequence is its last one's
+    uint64_t call = 0;             ///< number in the call log, of a group its first; 0: messages alone
+    uint64_t last_call = 0;        ///< of a group
     bool alone = true;             ///< no other operation ran meanwhile, and this rank was there all the time
     bool done = false;
     Status status;

@@ -46,6 +46,7 @@ struct Only {
 Status Process::make(bool threads, std::shared_ptr<Process> &result) {
     auto process = std::shared_ptr<Process>(new Process);
     process->threads_ = threads;
+    process->alone_ = !threads;
     FLX_TRY(Config::from_environment(process->config_));
     uint64_t secret = 0;
     FLX_TRY(random_number(process->uid_));
@@ -64,13 +65,14 @@ Status Process::make(bool threads, std::shared_ptr<Process> &result) {
     return {};
 }
 
-Status Process::shared(bool threads, std::shared_ptr<Process> &result) {
+Status Process::shared(bool threads, bool alone, std::shared_ptr<Process> &result) {
     Only &only = Only::object();
     const std::lock_guard guard(only.mutex);
     result = only.process.lock();
     if (result)
         return {};
     FLX_TRY(make(threads, result));
+    result->alone_ = alone;
     only.process = result;
     return {};
 }
@@ -162,6 +164,12 @@ void Process::move_others(const Communicator *comm) {
     for (Communicator *other : communicators_)
         if (other != comm && other->busy())
             other->move_in_thread();
+}
+
+Communicator *Process::find(uint32_t comm) {
+    const List list(*this);
+    const auto found = std::ranges::find_if(communicators_, [&](const Communicator *one) { return one->id() == comm; });
+    return !list.mine() || found == communicators_.end() ? nullptr : *found;
 }
 
 int Process::ranks_here(int ranks) {

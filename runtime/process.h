@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "call_log.h"
 #include "config.h"
 #include "guard.h"
 #include "liveness.h"
@@ -26,8 +27,9 @@ class Communicator;
 class Process {
   public:
     /// The process's one object: made by the first communicator, gone with the last. `threads`: communicators may be
-    /// used from several threads at once. Thread-safe.
-    static Status shared(bool threads, std::shared_ptr<Process> &result);
+    /// used from several threads at once, FLX's own among them; `alone`: the program calls from one at a time.
+    /// Thread-safe.
+    static Status shared(bool threads, bool alone, std::shared_ptr<Process> &result);
     /// That object where there is one. Thread-safe.
     static std::shared_ptr<Process> existing();
     /// One of its own, for ranks that are threads.
@@ -69,6 +71,12 @@ class Process {
     void move_others(const Communicator *comm);
     /// Whether another thread may move a communicator while its own is not in it.
     [[nodiscard]] bool threads() const { return threads_; }
+    /// Whether no thread of the program makes a call while another is in one.
+    [[nodiscard]] bool alone() const { return alone_; }
+    /// The communicator with this id, where it is found at once; null: it is not, or somebody moves them.
+    Communicator *find(uint32_t comm);
+    /// In which call this process waits for long.
+    [[nodiscard]] BlockedCall &blocked_call() { return blocked_call_; }
 
     /// `ranks` of the program are on this host, as far as a communicator or the launcher knows. The most so far.
     int ranks_here(int ranks);
@@ -97,6 +105,8 @@ class Process {
     Config config_;
     uint64_t uid_ = 0;
     bool threads_ = false;
+    bool alone_ = true;
+    BlockedCall blocked_call_;
     std::string memory_host_;
     std::string network_host_;
     std::string hostname_;

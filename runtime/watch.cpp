@@ -114,14 +114,19 @@ Status Communicator::check_host(const std::string &what) {
 
 /// One that gave up does not come, and is not waited for. Who hears of it while others may just have come waits a
 /// little, so that all pass or none.
-Status Communicator::meet_again(const std::string &what) {
+Status Communicator::meet_again(CallKind what) {
     constexpr int64_t kGraceNs = 1'000'000'000;
     FLX_TRY(usable());
+    {
+        const auto lock = guard();
+        note_call(what);
+    }
     Status why;
     if (told_broken(why)) {
         give_up(why);
         return why;
     }
+    const int64_t began_ns = now_ns();
     int64_t looked_ns = 0;
     const auto look = [&]() -> Status {
         FLX_TRY(usable());
@@ -131,7 +136,23 @@ Status Communicator::meet_again(const std::string &what) {
         if (now_ns() - looked_ns < kLookNs)
             return {};
         looked_ns = now_ns();
-        return check_host(what);
+        FLX_TRY(check_host(to_string(*calls_.read(calls_.count()))));
+        if (looked_ns - began_ns < ask_after_ns())
+            return {};
+        const auto lock = guard();
+        way_ = Way::scheduled;
+        waits_for_ = calls_.count();
+        tell_blocked();
+        for (int peer = 0; peer < size_; ++peer) {
+            if (peer == rank_)
+                continue;
+            ask(peer);
+            if (Status status = check_calls(peer); !status.ok()) {
+                give_up(status);  // at once, as others wait for it elsewhere
+                return status;
+            }
+        }
+        return {};
     };
     int64_t broke_ns = 0;
     Status status = bootstrap_->meet([&]() -> Status {
@@ -142,6 +163,12 @@ Status Communicator::meet_again(const std::string &what) {
         }
         return now_ns() - broke_ns > kGraceNs ? why : Status();
     });
+    {
+        const auto lock = guard();
+        waits_for_ = 0;
+        if (told_blocked_)
+            leave_blocked();
+    }
     if (!status.ok())
         give_up(status);
     return status;
@@ -171,6 +198,8 @@ Status Communicator::check(int64_t waited_ns) {
         if (peer != rank_)
             awaited_.push_back({peer, false, 0});
     bool answering = true;
+    if (!settling && waited_ns > ask_after_ns())
+        tell_blocked();
     for (const Awaited &awaited : awaited_)
         if (awaited.peer >= 0)
             FLX_TRY(check_peer(awaited, waited_ns, answering));
@@ -179,8 +208,9 @@ Status Communicator::check(int64_t waited_ns) {
     warned_ = warned_ && late;
     if (!warned_ && answering && !settling && late) {
         warned_ = true;
-        log().warn("{} waits for {} since {:.0f} s: it runs, but is late", describe_operation(),
-                   describe(awaited_.front().peer), waited_ns / kNsPerSecond);
+        const int peer = awaited_.front().peer;
+        log().warn("{} waits for {} since {:.0f} s: it runs, but is late{}", describe_operation(), describe(peer),
+                   waited_ns / kNsPerSecond, what_it_does(peer));
     }
     return {};
 }
@@ -190,10 +220,14 @@ bool Communicator::has_left(int rank) const {
     return board_ != nullptr && members_[rank].host == host_ && board_->has_left(members_[rank].local);
 }
 
+/// A rank that waits for less asks nobody anything.
+int64_t Communicator::ask_after_ns() const {
+    return std::min(kAskAfterNs, static_cast<int64_t>(deadline_s_ * kNsPerSecond) / 4);
+}
+
 Status Communicator::check_peer(const Awaited &awaited, int64_t waited_ns, bool &answering) {
     const auto deadline_ns = static_cast<int64_t>(deadline_s_ * kNsPerSecond);
-    const int64_t ask_after_ns = std::min(kAskAfterNs, deadline_ns / 4);
-    if (waited_ns < ask_after_ns || has_left(awaited.peer))
+    if (waited_ns < ask_after_ns() || has_left(awaited.peer))
         return {};
     const PeerReport report = ask(awaited.peer);
     answering = answering && report.answers != 0 && report.silent_ns < kLookNs;
@@ -205,14 +239,15 @@ Status Communicator::check_peer(const Awaited &awaited, int64_t waited_ns, bool 
     };
     if (report.refused)
         return died(awaited.peer, what());
-    if (report.silent_ns > deadline_ns - ask_after_ns)
+    if (report.silent_ns > deadline_ns - ask_after_ns())
         return silent(awaited.peer, report, what());
-    return {};
+    FLX_TRY(check_calls(awaited.peer));
+    return check_given(awaited);
 }
 
 PeerReport Communicator::ask(int rank) {
     Liveness &liveness = process_->liveness();
-    liveness.ask(members_[rank].uid, id_);
+    liveness.ask(members_[rank].uid, id_, asked_call());
     return liveness.report(members_[rank].uid);
 }
 
@@ -227,6 +262,8 @@ Status Communicator::investigate(Status status) {
     // A peer that gave up may have freed what this rank was reading or writing there: why it did is the reason.
     if (status.code() == FLX_ERR_SYSTEM)
         FLX_TRY(hear());
+    if (status.code() == FLX_ERR_MISMATCH && !told_ && !named_)
+        return name_mismatch(std::move(status));
     if (status.code() != FLX_ERR_LINK)
         return status;
     const auto deadline_ns = static_cast<int64_t>(deadline_s_ * kNsPerSecond);

@@ -618,6 +618,11 @@ Status Communicator::make_routes() {
     for (const LinkSlot &slot : links_)
         executor_links_.push_back(slot.link.get());
     awaited_.reserve(2 * static_cast<size_t>(size_));  // a long wait looks at them, and is part of the steady state
+    crossed_.resize(static_cast<size_t>(size_));
+    given_.resize(2 * static_cast<size_t>(size_));
+    process_->liveness().say_of(id_, [this](uint64_t number, std::span<std::byte> said) {
+        return write_answer(calls_, process_->blocked_call().get(), number, said);
+    });
     message_counts_ = MessageCounts(size_);
     inbox_ = std::make_unique<Inbox>(size_);
     constexpr size_t kUsual = 16;  // under way; more is possible, and counted as an allocation

@@ -22,6 +22,9 @@ Status Communicator::make_shared_memory() {
     }
     if (ranks_here_ == 1)
         return {};
+    if (static_cast<size_t>(ranks_here_) > Board::kRanks)
+        return fail(FLX_ERR_UNSUPPORTED, "{} ranks of a communicator are on {}; at most {} can be on one host",
+                    ranks_here_, members_[rank_].hostname, Board::kRanks);
     // Half for what all ranks of one host do together, half for channels between pairs. Containers often have a small
     // /dev/shm: then less, down to what still works.
     const size_t wanted = config_.size("FLX_SHM_BYTES");

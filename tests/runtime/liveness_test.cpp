@@ -134,7 +134,6 @@ TEST(Liveness, TwoAnswerEachOther) {
     EXPECT_TRUE(ask_until(*b, 1, 0, answered));
     const PeerReport report = a->report(2);
     EXPECT_FALSE(report.refused);
-    EXPECT_EQ(report.waiting_ns, 0);
     Status why;
     EXPECT_FALSE(a->told_broken(1, why));
     // Not asking is not silence.
@@ -297,8 +296,6 @@ TEST(Liveness, IdleSendsNothingAndQuestionsAreRateLimited) {
     Listener listener;
     const auto a = start(1);
     ASSERT_TRUE(a->add_peer(2, listener.address()).ok());
-    a->in_call(true);
-    a->in_call(false);
     std::this_thread::sleep_for(milliseconds(300));
     EXPECT_EQ(listener.drain(), 0);
 
@@ -316,24 +313,44 @@ TEST(Liveness, IdleSendsNothingAndQuestionsAreRateLimited) {
     EXPECT_LE(received, elapsed / 50 + 1);
 }
 
-TEST(Liveness, TellsHowLongItIsInsideACall) {
+TEST(Liveness, AnswersHaveWhatIsSaidOfACommunicator) {
     const auto a = start(1), b = start(2);
     ASSERT_TRUE(a->add_peer(2, b->address()).ok());
-    ASSERT_TRUE(ask_until(*a, 2, 0, answered));
-    EXPECT_EQ(a->report(2).waiting_ns, 0);
+    const auto says = [](const std::string &word) {
+        return [word](uint64_t number, std::span<std::byte> said) {
+            const std::string text = word + std::to_string(number);
+            std::memcpy(said.data(), text.data(), text.size());
+            return text.size();
+        };
+    };
+    b->say_of(7, says("seven "));
+    const auto ask = [&](uint32_t comm, uint64_t number) {
+        const uint64_t before = a->report(2).answers;
+        const auto end = steady_clock::now() + milliseconds(5000);
+        while (a->report(2).answers == before && steady_clock::now() < end) {
+            a->ask(2, comm, number);
+            std::this_thread::sleep_for(milliseconds(1));
+        }
+        return a->said(2, comm).bytes;
+    };
+    EXPECT_EQ(ask(7, 3), "") << "nobody here wants to hear of it";
+    a->say_of(7, says(""));
+    EXPECT_EQ(ask(7, 1'000'000'000'000), "seven 1000000000000");
+    EXPECT_EQ(ask(8, 3), "");
+    EXPECT_EQ(a->said(2, 7).bytes, "seven 1000000000000") << "the last word";
+    EXPECT_GE(a->said(2, 7).times, 1U);
+    Status why;
+    EXPECT_FALSE(a->told_broken(7, why));
 
-    const auto entered = steady_clock::now();
-    b->in_call(true);
-    EXPECT_TRUE(ask_until(*a, 2, 0, [](const PeerReport &report) { return report.waiting_ns > 200 * kMs; }));
-    const int64_t inside = (steady_clock::now() - entered) / std::chrono::nanoseconds(1);
-    EXPECT_LE(a->report(2).waiting_ns, inside);
-
-    // Another call: the time starts again.
-    b->in_call(false);
-    b->in_call(true);
-    EXPECT_TRUE(ask_until(*a, 2, 0, [](const PeerReport &r) { return r.waiting_ns > 0 && r.waiting_ns < 150 * kMs; }));
-    b->in_call(false);
-    EXPECT_TRUE(ask_until(*a, 2, 0, [](const PeerReport &report) { return report.waiting_ns == 0; }));
+    b->say_of(7, nullptr);
+    EXPECT_EQ(ask(7, 4), "seven 1000000000000");
+    b->say_of(7, says("seven "));
+    EXPECT_EQ(ask(7, 5), "seven 5");
+    b->declare_broken(7, Status(FLX_ERR_PEER, "because"), {});
+    EXPECT_EQ(ask(7, 6), "seven 5");
+    EXPECT_TRUE(a->told_broken(7, why));
+    a->say_of(7, nullptr);
+    EXPECT_EQ(a->said(2, 7).bytes, "");
 }
 
 /// No signal handler of the program may run in the responder thread.
@@ -378,13 +395,13 @@ TEST(Liveness, ThreadsMayUseItTogether) {
     for (uint32_t t = 0; t < 3; ++t) {
         threads.emplace_back([&, t] {
             for (uint32_t i = 0; i < 100; ++i) {
-                a->in_call(true);
+                a->say_of(t + 1, [](uint64_t, std::span<std::byte>) { return size_t{0}; });
                 a->ask(2, t + 1);
                 b->ask(1, t + 1);
                 if (i == 50)
                     a->declare_broken(t + 1, Status(FLX_ERR_PEER, "because"), std::array<uint64_t, 1>{2});
                 EXPECT_FALSE(b->report(1).refused);
-                a->in_call(false);
+                a->say_of(t + 1, nullptr);
                 std::this_thread::sleep_for(milliseconds(1));
             }
         });
