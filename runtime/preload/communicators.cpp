@@ -89,15 +89,15 @@ void Library::begin() {
     std::array<uint32_t, 4> all{};
     MPI_Request request = MPI_REQUEST_NULL;
     PMPI_Iallreduce(mine.data(), all.data(), mine.size(), MPI_UINT32_T, MPI_BOR, MPI_COMM_WORLD, &request);
-    constexpr double kPatienceS = 10;
+    // All ranks leave MPI's own initialisation together, so one that does not come has no such library in front of MPI.
+    const double patience_s = config.real("FLX_DEADLINE");
     const double began = PMPI_Wtime();
-    bool warned = false;
     for (int done = 0; PMPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0;) {
-        if (!warned && PMPI_Wtime() - began > kPatienceS) {
-            fmt::print(stderr,
-                       "flx_mpi: waits in MPI_Init for ranks of MPI_COMM_WORLD; were all started by flx-run?\n");
-            warned = true;
-        }
+        if (PMPI_Wtime() - began > patience_s)
+            give_up(fmt::format(
+                "some ranks of MPI_COMM_WORLD run without FLX, or have not come through MPI_Init within FLX_DEADLINE "
+                "({} s) of this one; flx-run must start all of them: mpirun -n N flx-run PROGRAM",
+                patience_s));
         if (PMPI_Wtime() - began > 0.001)
             usleep(100);
     }

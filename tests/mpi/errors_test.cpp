@@ -264,6 +264,22 @@ TEST(Knobs, ThatAreUnknownOrWrong) {
     EXPECT_TRUE(creation_refused(&config, FLX_ERR_CONFIG, {"FLX_ALGORITHM", "\"ring\""}));
 }
 
+/// A thread beside the program's must find locks in what is the process's.
+TEST(Knobs, ThatComeTooLate) {
+    if (const char *set = std::getenv("FLX_PROGRESS_THREAD"); set != nullptr && std::strcmp(set, "on") == 0)
+        GTEST_SKIP() << "skipped: it was set in time";
+    Comm first = Comm::world();
+    ASSERT_TRUE(first);
+    {
+        const Variable variable("FLX_PROGRESS_THREAD", "on");
+        EXPECT_TRUE(creation_refused(nullptr, FLX_ERR_CONFIG, {"FLX_PROGRESS_THREAD", "first communicator"}));
+    }
+    ASSERT_TRUE(everywhere(true));
+    first = Comm();
+    const Variable variable("FLX_PROGRESS_THREAD", "on");
+    EXPECT_TRUE(Comm::world());
+}
+
 /// A knob that is wrong on one rank only is an error on all.
 TEST(Knobs, ThatAreWrongOnOneRank) {
     if (world_size() < 2)

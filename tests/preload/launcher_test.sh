@@ -23,6 +23,10 @@ try "an unknown knob" 1 'FLX_STAT is not a knob of FLX; did you mean FLX_STATS' 
 try "ranks that choose otherwise" 1 'must be the same on all' \
     mpirun --allow-run-as-root --oversubscribe -n 1 "$flx_run" --only bcast "$program" 1 5 \
     : -n 1 "$flx_run" --only barrier "$program" 1 5
+began=$SECONDS
+try "only some ranks" 1 'rank 0: some ranks of MPI_COMM_WORLD run without FLX, .* flx-run must start all of them' \
+    mpirun --allow-run-as-root --oversubscribe -x FLX_DEADLINE=2 -n 1 "$flx_run" "$program" 1 5 : -n 1 "$program" 1 5
+[ $((SECONDS - began)) -lt 40 ] || { echo "FAILED: only some ranks: after $((SECONDS - began)) s"; failures=$((failures + 1)); }
 try "some collectives" 0 'allreduce +0 .*not in FLX_MPI' "${mpi[@]}" "$flx_run" --only bcast,barrier --stats "$program" 1 60
 try "the chosen ones are served" 0 'barrier +[1-9]' "${mpi[@]}" "$flx_run" --only bcast,barrier --stats "$program" 1 60
 try "not blocking, at first" 0 'non-blocking barrier .* not blocking, before FLX served a blocking call on the communicator' \

@@ -61,6 +61,9 @@ TEST(Board, RanksLeaveOneByOne) {
     EXPECT_FALSE(memory.board().has_left(4));
     EXPECT_FALSE(memory.board().has_left(63));
     EXPECT_EQ(text_of(memory.board()), "");
+    memory.board().leave(Board::kRanks - 1);
+    EXPECT_TRUE(memory.board().has_left(Board::kRanks - 1));
+    EXPECT_FALSE(memory.board().has_left(Board::kRanks - 2));
     memory.board().leave(1 << 20);
     EXPECT_FALSE(memory.board().has_left(1 << 20));
 }
@@ -68,7 +71,7 @@ TEST(Board, RanksLeaveOneByOne) {
 TEST(Board, CutsWhatDoesNotFitBesideThoseWhoLeft) {
     Memory memory;
     put(memory.board(), std::string(3 * sizeof(Board), 'x'));
-    for (size_t rank = 0; rank < 1024; ++rank)
+    for (size_t rank = 0; rank < Board::kRanks; ++rank)
         EXPECT_FALSE(memory.board().has_left(rank)) << rank;
 }
 
