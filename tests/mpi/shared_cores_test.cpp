@@ -56,9 +56,9 @@ struct Calls {
 };
 
 TEST(SharedCores, SmallCallsDoNotSpinWhileOthersWantTheCore) {
-    constexpr int kTurns = 8;
+    constexpr int kTurns = 30;
     constexpr int kLeastTurns = 3;
-    constexpr int kCalls = 100;
+    constexpr int kCalls = 20;
     constexpr double kMost = 3;
     share_two_cores();
     setenv("FLX_PROBE_MS", "50", 1);
