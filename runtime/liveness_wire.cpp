@@ -10,18 +10,18 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <sstream>
+
+#include "boot_id.h"
 
 namespace flx::liveness {
 namespace {
 
 /// Two processes share a loopback interface if kernel and network namespace are the same.
 uint64_t local_host() {
-    std::string id;
-    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+    std::string id = boot_id();
     struct stat network {};
     if (stat("/proc/self/ns/net", &network) == 0)
         id += fmt::format(" {}", network.st_ino);

@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <thread>
 
+#include "boot_id.h"
 #include "communicator.h"
 #include "log.h"
 #include "shm/segment.h"
@@ -25,11 +25,9 @@ Status random_number(uint64_t &number) {
 }
 
 std::string network_identity() {
-    std::string boot;
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
     struct stat space {};
     stat("/proc/self/ns/net", &space);
-    return fmt::format("{}:{}", boot, space.st_ino);
+    return fmt::format("{}:{}", boot_id(), space.st_ino);
 }
 
 struct Only {

@@ -11,12 +11,12 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <mutex>
 #include <string_view>
 
+#include "boot_id.h"
 #include "telemetry.h"
 
 #ifndef MADV_POPULATE_WRITE  // Linux 5.14
@@ -254,12 +254,10 @@ bool Segment::alive(int local_rank) const {
 }
 
 Status host_identity(std::string &identity) {
-    std::string boot;
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
     struct stat shm {};
     if (stat("/dev/shm", &shm) != 0)
         return fail(FLX_ERR_SYSTEM, "/dev/shm cannot be used: {}", std::strerror(errno));
-    identity = fmt::format("{}:{}", boot, shm.st_dev);
+    identity = fmt::format("{}:{}", boot_id(), shm.st_dev);
     return {};
 }
 
