@@ -81,20 +81,27 @@ std::string key_of(std::initializer_list<std::string_view> parts) {
 Status Rendezvous::attend(const std::string &key, std::shared_ptr<Rendezvous> &result) {
     std::shared_ptr<Rendezvous> made(new Rendezvous);
     made->name_ = "/flx-nccl-" + key;  // names of FLX that nobody has locked are swept away (shm/segment.cpp)
-    made->fd_ = shm_open(made->name_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (made->fd_ < 0)
+    made->file_.take([&] { return shm_open(made->name_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600); });
+    if (made->file_.get() < 0)
         return system_error("opening", made->name_);
     struct stat found {};
-    if (fstat(made->fd_, &found) != 0 || found.st_uid != geteuid())
+    if (fstat(made->file_.get(), &found) != 0 || found.st_uid != geteuid())
         return fail(FLX_ERR_SYSTEM, "shared memory {} is another user's", made->name_);
     struct flock use = lock_of(F_RDLCK, 0);
-    if (fcntl(made->fd_, F_OFD_SETLK, &use) != 0)
+    if (fcntl(made->file_.get(), F_OFD_SETLK, &use) != 0)
         return system_error("locking", made->name_);
-    if (const int error = posix_fallocate(made->fd_, 0, sizeof(Memory)); error != 0) {
+    if (const int error = posix_fallocate(made->file_.get(), 0, sizeof(Memory)); error != 0) {
         errno = error;
         return system_error("making room", made->name_);
     }
-    void *memory = mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED, made->fd_, 0);
+    // Through a description of its own: forked children keep the mapping, and would keep the locks with it. The name is
+    // there until all ranks have come.
+    const int own = shm_open(made->name_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct stat mapped {};
+    const bool same = own >= 0 && fstat(own, &mapped) == 0 && mapped.st_ino == found.st_ino;
+    void *memory = same ? mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED, own, 0) : MAP_FAILED;
+    if (own >= 0)
+        close(own);
     if (memory == MAP_FAILED)
         return system_error("mapping", made->name_);
     made->memory_ = static_cast<Memory *>(memory);
@@ -108,15 +115,13 @@ Rendezvous::~Rendezvous() {
     remove_name();
     if (memory_ != nullptr)
         munmap(memory_, sizeof(Memory));
-    if (fd_ >= 0)
-        close(fd_);
 }
 
 /// A later communicator may have the same name, with NCCL_COMM_ID: it goes only while it is this one's.
 void Rendezvous::remove_name() {
     struct stat mine {};
     struct stat named {};
-    if (!name_.empty() && fstat(fd_, &mine) == 0 && stat(("/dev/shm" + name_).c_str(), &named) == 0 &&
+    if (!name_.empty() && fstat(file_.get(), &mine) == 0 && stat(("/dev/shm" + name_).c_str(), &named) == 0 &&
         mine.st_ino == named.st_ino)
         shm_unlink(name_.c_str());
     name_.clear();
@@ -132,7 +137,7 @@ Status Rendezvous::bind(int rank, int ranks) {
     rank_ = rank;
     ranks_ = ranks;
     struct flock lock = lock_of(F_WRLCK, 1 + rank);
-    if (fcntl(fd_, F_OFD_SETLK, &lock) != 0)
+    if (fcntl(file_.get(), F_OFD_SETLK, &lock) != 0)
         return system_error("locking", name_);
     memory_->bound.fetch_or(1U << rank, std::memory_order_acq_rel);
     return {};
@@ -146,7 +151,7 @@ AgreementBoard &Rendezvous::outputs_board() {
 }
 
 void Rendezvous::leave() {
-    if (memory_ != nullptr && rank_ >= 0)
+    if (memory_ != nullptr && rank_ >= 0 && file_.get() >= 0)  // not a forked child
         memory_->left.fetch_or(1U << rank_, std::memory_order_acq_rel);
 }
 
@@ -158,7 +163,7 @@ Status Rendezvous::look(int64_t waited_ns, int awaited) const {
         return fail(FLX_ERR_PEER, "rank {} has given up its communicator", awaited);
     if ((memory_->bound.load(std::memory_order_acquire) >> awaited & 1) != 0) {
         struct flock lock = lock_of(F_WRLCK, 1 + awaited);
-        if (fcntl(fd_, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK)
+        if (fcntl(file_.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK)
             return fail(FLX_ERR_PEER, "rank {} died", awaited);
     }
     if (static_cast<double>(waited_ns) > patience_s_ * 1e9)

@@ -13,6 +13,7 @@
 
 #include "agreement.h"
 #include "bootstrap.h"
+#include "own_descriptor.h"
 #include "status.h"
 
 namespace flx::nccl {
@@ -51,7 +52,7 @@ class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
     void remove_name();
 
     std::string name_;
-    int fd_ = -1;
+    OwnDescriptor file_;
     Memory *memory_ = nullptr;
     int rank_ = -1;
     int ranks_ = 0;

@@ -94,20 +94,20 @@ Status no_room(int fd, size_t bytes, int code) {
 }
 
 /// Creates the segment under a fresh random name, without memory.
-Status create(size_t bytes, std::string &name, int &fd) {
+Status create(size_t bytes, std::string &name, OwnDescriptor &owned) {
     sweep();
     uint64_t random[2];
     if (getrandom(random, sizeof random, 0) != sizeof random)
         return fail(FLX_ERR_SYSTEM, "getrandom failed: {}", std::strerror(errno));
     name = fmt::format("{}{:016x}{:016x}", kPrefix, random[0], random[1]);
-    fd = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    owned.take([&] { return shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600); });
+    const int fd = owned.get();
     if (fd < 0)
         return system_error("creation", name);
     struct flock lock = byte_lock(0);
     if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
         Status status = system_error("locking", name);
-        close(fd);
-        fd = -1;
+        owned.close();
         shm_unlink(name.c_str());
         return status;
     }
@@ -116,8 +116,7 @@ Status create(size_t bytes, std::string &name, int &fd) {
     if (code == 0)
         return {};
     Status status = no_room(fd, bytes, code);
-    close(fd);
-    fd = -1;
+    owned.close();
     shm_unlink(name.c_str());
     return status;
 }
@@ -167,7 +166,7 @@ Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &r
     std::string name;
     Status status;
     if (local.rank() == 0)
-        status = create(bytes, name, segment->lock_fd_);
+        status = create(bytes, name, segment->lock_);
     if (!status.ok())
         name.clear();  // so that the others pass this rank's reason on, rather than look for what is not there
     std::vector<std::string> names;
@@ -175,12 +174,12 @@ Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &r
     const bool created = local.rank() == 0 && status.ok();
     name = names[0];
     if (!name.empty() && !created) {
-        segment->lock_fd_ = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
-        if (segment->lock_fd_ < 0)
+        segment->lock_.take([&] { return shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600); });
+        if (segment->lock_.get() < 0)
             status = system_error("opening", name);
     }
     if (!name.empty() && status.ok())
-        status = reserve(segment->lock_fd_, bytes, parts_of(local.rank(), local.size(), bytes, areas));
+        status = reserve(segment->lock_.get(), bytes, parts_of(local.rank(), local.size(), bytes, areas));
     if (!name.empty() && status.ok()) {
         const std::lock_guard guard(mutex);
         segment->mapping_ = mappings[name].lock();
@@ -202,7 +201,7 @@ Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &r
             }
         }
         struct flock lock = byte_lock(local.rank());
-        if (status.ok() && fcntl(segment->lock_fd_, F_OFD_SETLK, &lock) != 0)
+        if (status.ok() && fcntl(segment->lock_.get(), F_OFD_SETLK, &lock) != 0)
             status = system_error("locking", name);
     }
     // All have it or have failed; then the name goes, and all learn of each other's failure.
@@ -234,10 +233,7 @@ size_t Segment::room() {
     return static_cast<size_t>(space.f_bavail) * space.f_frsize;
 }
 
-Segment::~Segment() {
-    if (lock_fd_ >= 0)
-        close(lock_fd_);
-}
+Segment::~Segment() = default;
 
 std::byte *Segment::base() const {
     return mapping_->base;
@@ -248,7 +244,7 @@ size_t Segment::bytes() const {
 
 bool Segment::alive(int local_rank) const {
     struct flock lock = byte_lock(local_rank);
-    if (fcntl(lock_fd_, F_OFD_GETLK, &lock) != 0)
+    if (fcntl(lock_.get(), F_OFD_GETLK, &lock) != 0)
         return true;
     return lock.l_type != F_UNLCK;
 }

@@ -1,6 +1,6 @@
 /// \file segment.h
 /// A shared-memory segment of the ranks of one host, without a name once all of them have it: nothing is left behind
-/// however they end. Also tells which of them still run.
+/// however they end. Also tells which of them still run, whatever children they have forked.
 #pragma once
 
 #include <cassert>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bootstrap.h"
+#include "own_descriptor.h"
 #include "status.h"
 
 namespace flx::shm {
@@ -62,7 +63,7 @@ class Segment {
     struct Mapping;
     Segment() = default;
     std::shared_ptr<Mapping> mapping_;
-    int lock_fd_ = -1;
+    OwnDescriptor lock_;
 };
 
 /// What identifies the memory that ranks can share: kernel and /dev/shm instance. Equal texts can share.

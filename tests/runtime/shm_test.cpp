@@ -1,6 +1,7 @@
 /// Collectives and the link of one host, with ranks as threads: fused and streamed calls in random order against a
 /// serial reference, rings that wrap, and segments that leave nothing behind.
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -17,6 +18,8 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
+#include <optional>
 #include <set>
 #include <span>
 #include <sstream>
@@ -551,6 +554,37 @@ TEST(Segment, IsReservedWholeByAllTogether) {
     EXPECT_EQ(reserved, kBytes);
 }
 
+/// A child that was forked, and did not start a program, has what its parent had; its parent's lock must not be in it.
+TEST(Segment, AForkedChildDoesNotKeepItsParentAlive) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    pid_t child = -1;
+    run_group(2, [&](Bootstrap &bootstrap) {
+        std::unique_ptr<Segment> segment;
+        ASSERT_TRUE(Segment::make(bootstrap, 4096, segment).ok());
+        ASSERT_TRUE(bootstrap.barrier().ok());
+        if (bootstrap.rank() == 1) {
+            child = fork();
+            if (child == 0) {
+                close(ends[1]);
+                char byte;
+                static_cast<void>(read(ends[0], &byte, 1));  // until the parent closes its end
+                _exit(0);
+            }
+            segment.reset();
+        }
+        ASSERT_TRUE(bootstrap.barrier().ok());
+        if (bootstrap.rank() == 0) {
+            EXPECT_FALSE(segment->alive(1));
+        }
+        ASSERT_TRUE(bootstrap.barrier().ok());
+    });
+    EXPECT_EQ(waitpid(child, nullptr, WNOHANG), 0) << "it lives";
+    close(ends[0]);
+    close(ends[1]);
+    EXPECT_EQ(waitpid(child, nullptr, 0), child);
+}
+
 TEST(Segment, TakesAwayNamesThatWereLeft) {
     const std::string mine = fmt::format("test-{}-", getpid());
     constexpr time_t kOldS = 100;
@@ -574,9 +608,29 @@ TEST(Segment, TakesAwayNamesThatWereLeft) {
     EXPECT_EQ(unlink(link.c_str()), 0) << "no segment";
 }
 
-/// While a segment has a name, nobody but its user can open it.
+/// Whether `tries`, as a user without rights, succeeds; nothing: this user cannot become one.
+std::optional<bool> as_nobody(const std::function<bool()> &tries) {
+    constexpr uid_t kNobody = 65534;
+    constexpr int kCannot = 100;
+    const pid_t child = fork();
+    if (child == 0) {
+        if (geteuid() != 0 || setgroups(0, nullptr) != 0 || setgid(kNobody) != 0 || setuid(kNobody) != 0)
+            _exit(kCannot);
+        _exit(tries() ? 1 : 0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) == kCannot)
+        return std::nullopt;
+    return WEXITSTATUS(status) != 0;
+}
+
+/// While a segment has a name, nobody but its user can open it, and afterwards nobody finds it.
 TEST(Segment, IsItsUsersAlone) {
     std::set<std::string> seen;
+    std::optional<bool> opened;
+    const pid_t owner = getpid();
+    const auto opens = [](const std::string &path, int flags) { return open(path.c_str(), flags | O_CLOEXEC) >= 0; };
     mode_t modes = 0;
     // Looks between making and opening: rank 1 comes to the exchange of names after it has looked.
     class Looking final : public Bootstrap {
@@ -609,7 +663,13 @@ TEST(Segment, IsItsUsersAlone) {
                 struct stat found {};
                 if (before.count(name) == 0 && name.find("test") == std::string::npos &&
                     stat(name.c_str(), &found) == 0) {
-                    seen.insert(name);
+                    if (seen.insert(name).second && seen.size() == 1)
+                        opened = as_nobody([&] {
+                            return opens(name, O_RDWR) || opens(name, O_RDONLY) || unlink(name.c_str()) == 0 ||
+                                   opens(fmt::format("/proc/{}/mem", owner), O_RDONLY) ||
+                                   opens(fmt::format("/proc/{}/maps", owner), O_RDONLY) ||
+                                   opens(fmt::format("/proc/{}/fd", owner), O_RDONLY | O_DIRECTORY);
+                        });
                     modes |= found.st_mode & 0777;
                 }
             }
@@ -619,6 +679,9 @@ TEST(Segment, IsItsUsersAlone) {
     });
     EXPECT_FALSE(seen.empty());
     EXPECT_EQ(modes, mode_t{0600});
+    EXPECT_NE(opened, true) << "by another user";
+    if (!opened)
+        std::cout << "only root can try as somebody else\n";
     for (const std::string &name : seen)
         EXPECT_EQ(std::filesystem::path(name).filename().string().size(), std::string("flx-").size() + 32)
             << "128 bits";
