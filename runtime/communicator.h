@@ -172,6 +172,8 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] double last_share(int link) const;
     /// Reports of devices that carry nothing: (name, why).
     [[nodiscard]] const std::vector<std::pair<std::string, std::string>> &left_off() const { return left_off_; }
+    /// How hosts are asked whether their ranks live where it is not by datagram: a sentence each.
+    [[nodiscard]] const std::vector<std::string> &liveness_notes() const { return liveness_notes_; }
     /// Whether all ranks share one memory.
     [[nodiscard]] bool shares_memory() const { return fused_ != nullptr; }
     /// Why ranks do not reach each other's buffers by the kernel, and do not map those of flx_malloc; empty if they do.
@@ -197,8 +199,11 @@ class Communicator final : private Router, private Watch {
     [[nodiscard]] std::string forced_shares() const;
     Status meet();
     [[nodiscard]] bool crowded() const;
-    Status note_members(const std::vector<std::string> &all, const Introduction &mine);
+    Status note_members(const std::vector<std::string> &all, const Introduction &mine,
+                        std::vector<std::string> &responders);
     Status take_id();
+    Status meet_responders(std::vector<std::string> &addresses);
+    void settle_liveness();
     Status make_shared_memory();
     [[nodiscard]] size_t shared_cache() const;
     Status make_rails();
@@ -428,6 +433,8 @@ class Communicator final : private Router, private Watch {
     PartitionVector own_vector_;   ///< all on the own rail
     bool opens_exchange_ = false;  ///< an exchange is being started
     std::vector<std::pair<std::string, std::string>> left_off_;
+    std::vector<int> tried_;  ///< ranks that were asked whether they live: one of each other host
+    std::vector<std::string> liveness_notes_;
     int64_t probe_ns_ = 0;
     std::vector<std::string> sharing_;
 

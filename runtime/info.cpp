@@ -59,6 +59,8 @@ void report_links(const Communicator &comm, std::vector<std::string> &lines) {
     if (counters.relayed != 0)
         lines.push_back(fmt::format("  relayed for others: {} messages, at most {} B at a time", counters.relayed,
                                     counters.relayed_most_bytes));
+    for (const std::string &sentence : comm.liveness_notes())
+        lines.push_back("  liveness: " + sentence);
     for (const std::string &sentence : comm.sharing())
         lines.push_back("  " + sentence);
     for (const auto &[name, why] : comm.left_off())

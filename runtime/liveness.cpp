@@ -1,159 +1,94 @@
 #include "liveness.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <linux/errqueue.h>
 #include <net/if.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <system_error>
 #include <thread>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
-#include "liveness_wire.h"
+#include "liveness_peer.h"
 #include "own_thread.h"
 
 namespace flx {
 namespace {
 
+using liveness::Address;
+using liveness::BrokenList;
 using liveness::Datagram;
+using liveness::Door;
 using liveness::Kind;
+using liveness::Origin;
+using liveness::Path;
+using liveness::Peer;
 using liveness::Place;
+using liveness::Route;
+using liveness::Session;
+using liveness::Stream;
 
-constexpr int64_t kQuestionGap = 50'000'000;  // ns between two questions to a peer
-/// The most that one gap between questions adds to a peer's silence. A process that did not ask, or that was stopped
-/// itself, did not listen either.
-constexpr int64_t kSilencePerQuestion = 1'000'000'000;
-/// The same of a path, which is asked more often.
-constexpr int64_t kPathSilencePerQuestion = 50'000'000;
-constexpr size_t kBrokenKept = 1024;
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kQuestionGap = 50 * kMs;  // between two questions to a peer
 /// Words that nobody took: a peer repeats what matters.
 constexpr size_t kWordsKept = 1024;
+
+/// A peer that is silent so long is asked over a stream as well, of which a new one is tried so often.
+constexpr int64_t kStreamAfter = 200 * kMs;
+constexpr int64_t kStreamGap = 500 * kMs;
+/// A stream on which no peer has said anything goes after so long.
+constexpr int64_t kUnprovenNs = 3000 * kMs;
+/// Strangers may connect, too; the oldest of those that have not shown who they are makes room.
+constexpr size_t kMostUnproven = 32;
+constexpr size_t kMostStreams = 192;
+/// Addresses: enough for any host, and descriptors for what else there is.
+constexpr size_t kMostDoors = 32;
+/// Datagrams and messages that are taken before another socket has its turn.
+constexpr int kTurn = 64;
 
 int64_t now_ns() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
 }
 
-/// Closes when it goes.
-class Descriptor {
+class Responder final : public Liveness {
   public:
-    explicit Descriptor(int fd = -1) : fd_(fd) {}
-    Descriptor(const Descriptor &) = delete;
-    Descriptor &operator=(const Descriptor &) = delete;
-    ~Descriptor() {
-        if (fd_ >= 0)
-            close(fd_);
-    }
-    [[nodiscard]] int get() const { return fd_; }
+    explicit Responder(uint64_t uid) : uid_(uid), process_(getpid()) {}
 
-  private:
-    int fd_;
-};
-
-struct Path {
-    uint32_t address;      // IPv4, network byte order
-    bool proven = false;   // the peer answered a question that was sent here
-    bool refused = false;  // and now its port is closed there
-};
-
-struct Peer {
-    uint16_t port = 0;
-    uint64_t secret = 0;
-    std::vector<Path> paths;
-    uint64_t answers = 0;
-    int64_t answered_ns = 0;   // the last, path answers included
-    bool waits = false;        // a question was sent since the last answer
-    int64_t asked_ns = 0;      // when the last question was sent; 0: never
-    int64_t silence_ns = 0;    // of the questions before the last one
-    uint32_t asked_comm = 0;   // of the last question
-    uint32_t next_comm = 0;    // of a question that the rate limit held back, if about another communicator,
-    uint64_t next_number = 0;  // and its number
-
-    [[nodiscard]] int64_t silent(int64_t now) const {
-        return waits ? silence_ns + std::min(now - asked_ns, kSilencePerQuestion) : 0;
-    }
-    /// A closed port counts where it is surely the peer's: an address at which it answered, or the loopback interface
-    /// that both share; or else when every address says so.
-    [[nodiscard]] bool refused() const {
-        const auto certain = [](const Path &path) {
-            return path.refused && (path.proven || liveness::is_loopback(path.address));
-        };
-        return std::any_of(paths.begin(), paths.end(), certain) ||
-               std::all_of(paths.begin(), paths.end(), [](const Path &path) { return path.refused; });
-    }
-};
-
-/// From one device of this host to one address of a peer.
-struct Route {
-    uint64_t uid = 0;
-    uint32_t device = 0;  // index; 0: as the system routes
-    uint32_t local = 0;
-    uint32_t remote = 0;
-    PathReport report;
-    int64_t asked_ns = 0;  // the last question
-    int64_t silence_ns = 0;
-
-    [[nodiscard]] int64_t silent(int64_t now) const {
-        return report.unanswered != 0 ? silence_ns + std::min(now - asked_ns, kPathSilencePerQuestion) : 0;
-    }
-};
-
-/// Communicators that are broken, the latest kBrokenKept. The first word on each counts.
-class BrokenList {
-  public:
-    void add(uint32_t comm, flx_status_t code, std::string why) {
-        if (find(comm) != nullptr)
-            return;
-        if (list_.size() == kBrokenKept)
-            list_.pop_front();
-        list_.emplace_back(comm, Status(code, std::move(why)));
-    }
-    [[nodiscard]] const Status *find(uint32_t comm) const {
-        const auto found = std::find_if(list_.begin(), list_.end(), [&](const auto &b) { return b.first == comm; });
-        return found == list_.end() ? nullptr : &found->second;
-    }
-
-  private:
-    std::deque<std::pair<uint32_t, Status>> list_;
-};
-
-class UdpLiveness final : public Liveness {
-  public:
-    UdpLiveness(uint64_t secret, uint64_t uid, int socket, int wake, uint16_t port)
-        : secret_(secret),
-          uid_(uid),
-          process_(getpid()),
-          place_(liveness::local_place(port, secret)),
-          socket_(socket),
-          wake_(wake) {}
-
-    ~UdpLiveness() override {
+    ~Responder() override {
         if (!thread_.joinable())
             return;
         if (getpid() != process_) {  // a forked child, which has a copy of this object but not the thread
             thread_.detach();
             return;
         }
-        const uint64_t one = 1;
-        while (write(wake_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
-        }
+        ending_.store(true, std::memory_order_release);
+        wake();
         thread_.join();
     }
 
-    Status start_thread() {
+    Status open() {
+        FLX_TRY(liveness::Identity::make(identity_));
+        place_ = liveness::local_place(identity_.key());
+        if (const Status status = add_door(liveness::loopback_address()); !status.ok()) {
+            add_network();  // a network namespace whose loopback interface is down
+            if (doors_.empty())
+                return status;
+        }
+        wake_.take([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+        if (wake_.get() < 0)
+            return fail(FLX_ERR_SYSTEM, "cannot open an event descriptor for liveness: {}", std::strerror(errno));
         try {
             thread_ = own_thread([this] { respond(); });
         } catch (const std::system_error &error) {
@@ -162,23 +97,36 @@ class UdpLiveness final : public Liveness {
         return {};
     }
 
-    [[nodiscard]] std::string address() const override { return liveness::to_text(place_); }
+    void open_network() override {
+        {
+            const std::lock_guard lock(mutex_);
+            add_network();
+        }
+        wake();  // to listen there, too
+    }
+
+    [[nodiscard]] std::string address() const override {
+        const std::lock_guard lock(mutex_);
+        return liveness::to_text(place_);
+    }
 
     Status add_peer(uint64_t uid, const std::string &address) override {
         const std::optional<Place> place = liveness::parse_place(address);
         if (!place)
-            return fail(FLX_ERR_ARGUMENT, "liveness address \"{}\" is not \"host port secret address…\"", address);
+            return fail(FLX_ERR_ARGUMENT, "liveness address \"{}\" is not \"host key address:port…\"", address);
         Peer peer;
-        peer.port = place->port;
-        peer.secret = place->secret;
-        for (const uint32_t usable : liveness::usable_addresses(place_, *place))
+        peer.host = place->host;
+        peer.key = place->key;
+        peer.listens = place->addresses;
+        const std::lock_guard lock(mutex_);
+        for (const Address &usable : liveness::usable_addresses(place_, *place))
             peer.paths.push_back(Path{usable});
         if (peer.paths.empty()) {
             return fail(FLX_ERR_SYSTEM,
-                        "no IPv4 address of a peer can be asked whether it lives: it has {}, this process {}",
+                        "no address of a peer can be asked whether it lives: it has {}, this process {}",
                         liveness::addresses_of(*place), liveness::addresses_of(place_));
         }
-        const std::lock_guard lock(mutex_);
+        uids_.emplace(liveness::name_of(place->key), uid);
         peers_.emplace(uid, std::move(peer));
         return {};
     }
@@ -205,18 +153,16 @@ class UdpLiveness final : public Liveness {
         }
         peer.next_comm = 0;
         peer.asked_comm = comm;
+        peer.asked_number = number;
         peer.silence_ns = peer.silent(now);
         peer.asked_ns = now;
         peer.waits = true;
-        Datagram question;
-        question.secret = peer.secret;
-        question.reply = secret_;
-        question.from = uid_;
-        question.to = uid;
-        question.kind = Kind::kQuestion;
-        question.comm = comm;
-        question.number = number;
-        send_all(question, peer);
+        send_all(question(comm, number), peer);
+        if (peer.silence_ns >= kStreamAfter && peer.stream == nullptr && now - peer.stream_tried_ns >= kStreamGap) {
+            peer.stream_tried_ns = now;
+            wanting_.push_back(uid);
+            wake();
+        }
     }
 
     [[nodiscard]] PeerReport report(uint64_t uid) const override {
@@ -226,7 +172,7 @@ class UdpLiveness final : public Liveness {
         if (found == peers_.end())
             return {};
         const Peer &peer = found->second;
-        return {peer.answers, peer.silent(now), peer.refused()};
+        return {peer.answers, peer.silent(now), refused(peer)};
     }
 
     void say_of(uint32_t comm, Say say) override {
@@ -246,21 +192,24 @@ class UdpLiveness final : public Liveness {
         return peer == found->second.said.end() ? Said() : peer->second;
     }
 
+    [[nodiscard]] Asked asked(uint64_t uid) const override {
+        const std::lock_guard lock(mutex_);
+        const auto found = peers_.find(uid);
+        if (found == peers_.end())
+            return Asked::unanswered;
+        const Peer &peer = found->second;
+        return peer.by_datagram != 0 ? Asked::by_datagram : peer.by_stream != 0 ? Asked::by_stream : Asked::unanswered;
+    }
+
     void declare_broken(uint32_t comm, const Status &why, std::span<const uint64_t> peers) override {
         const std::lock_guard lock(mutex_);
         broken_.add(comm, why.code(), why.sentence().substr(0, liveness::kWhyBytes));
         Datagram notice;
-        notice.from = uid_;
         notice.kind = Kind::kNotice;
         put_broken(comm, notice);
-        for (const uint64_t uid : peers) {
-            const auto found = peers_.find(uid);
-            if (found == peers_.end())
-                continue;
-            notice.secret = found->second.secret;
-            notice.to = uid;
-            send_all(notice, found->second);
-        }
+        for (const uint64_t uid : peers)
+            if (const auto found = peers_.find(uid); found != peers_.end())
+                send_all(notice, found->second);
     }
 
     bool told_broken(uint32_t comm, Status &why) const override {
@@ -275,11 +224,21 @@ class UdpLiveness final : public Liveness {
 
     int add_path(uint64_t uid, const std::string &device, uint32_t local, uint32_t remote) override {
         const std::lock_guard lock(mutex_);
+        const auto peer = peers_.find(uid);
+        const auto door = door_at(liveness::ipv4_address(local));
+        if (peer == peers_.end() || door == nullptr)
+            return -1;
+        const std::vector<Address> &listens = peer->second.listens;
+        const auto there = std::find_if(listens.begin(), listens.end(), [&](const Address &address) {
+            return liveness::same_host(address, liveness::ipv4_address(remote));
+        });
+        if (there == listens.end())
+            return -1;
         Route route;
         route.uid = uid;
         route.device = if_nametoindex(device.c_str());
-        route.local = local;
-        route.remote = remote;
+        route.door = door;
+        route.remote = *there;
         routes_.push_back(route);
         return static_cast<int>(routes_.size()) - 1;
     }
@@ -295,13 +254,9 @@ class UdpLiveness final : public Liveness {
         route.asked_ns = now;
         ++route.report.unanswered;
         Datagram question;
-        question.secret = found->second.secret;
-        question.reply = secret_;
-        question.from = uid_;
-        question.to = route.uid;
         question.kind = Kind::kPathQuestion;
         question.path = static_cast<uint32_t>(path);
-        send_from(question, to_peer(found->second, route.remote), route.device, route.local);
+        send_by(question, found->second, *route.door, route.remote, route.device);
     }
 
     [[nodiscard]] PathReport path_report(int path) const override {
@@ -336,15 +291,17 @@ class UdpLiveness final : public Liveness {
 
     [[nodiscard]] bool process_gone(uint64_t uid) const override { return report(uid).refused; }
 
+    [[nodiscard]] bool knows(uint64_t uid) const override {
+        const std::lock_guard lock(mutex_);
+        return peers_.find(uid) != peers_.end();
+    }
+
     void tell(uint64_t uid, int path, const void *word, size_t bytes) override {
         const std::lock_guard lock(mutex_);
         const auto found = peers_.find(uid);
         if (found == peers_.end() || bytes > kWordBytes)
             return;
         Datagram datagram;
-        datagram.secret = found->second.secret;
-        datagram.from = uid_;
-        datagram.to = uid;
         datagram.kind = Kind::kWord;
         datagram.why_bytes = static_cast<uint32_t>(bytes);
         std::memcpy(datagram.why.data(), word, bytes);
@@ -353,7 +310,7 @@ class UdpLiveness final : public Liveness {
             return;
         }
         const Route &route = routes_[static_cast<size_t>(path)];
-        send_from(datagram, to_peer(found->second, route.remote), route.device, route.local);
+        send_by(datagram, found->second, *route.door, route.remote, route.device);
     }
 
     bool hear(uint64_t &uid, std::string &word) override {
@@ -375,20 +332,105 @@ class UdpLiveness final : public Liveness {
     }
 
   private:
-    static sockaddr_in to_peer(const Peer &peer, uint32_t address) {
-        sockaddr_in to{};
-        to.sin_family = AF_INET;
-        to.sin_port = htons(peer.port);
-        to.sin_addr.s_addr = address;
-        return to;
+    static Datagram question(uint32_t comm, uint64_t number) {
+        Datagram question;
+        question.kind = Kind::kQuestion;
+        question.comm = comm;
+        question.number = number;
+        return question;
+    }
+
+    Status add_door(const Address &at) {
+        std::unique_ptr<Door> door;
+        FLX_TRY(Door::open(at, door));
+        std::vector<Address> &told = place_.addresses;
+        const bool loops_last = !told.empty() && liveness::is_loopback(told.back());
+        told.insert(told.end() - (loops_last ? 1 : 0), door->address());
+        doors_.push_back(std::move(door));
+        return {};
+    }
+
+    void add_network() {
+        for (const Address &address : liveness::network_addresses())
+            if (doors_.size() < kMostDoors && door_at(address) == nullptr)
+                static_cast<void>(add_door(address));  // one that cannot be bound is going, or not there yet
+    }
+
+    [[nodiscard]] const Door *door_at(const Address &local) const {
+        const auto found = std::find_if(doors_.begin(), doors_.end(),
+                                        [&](const auto &door) { return liveness::same_host(door->address(), local); });
+        return found == doors_.end() ? nullptr : found->get();
+    }
+
+    void wake() const {
+        const uint64_t one = 1;
+        while (write(wake_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
+        }
+    }
+
+    /// Null: the peer's key is none.
+    Session *session(Peer &peer) const {
+        if (peer.session == nullptr) {
+            auto made = std::make_unique<Session>();
+            if (!identity_.meet(peer.key, *made))
+                return nullptr;
+            peer.session = std::move(made);
+        }
+        return peer.session.get();
+    }
+
+    /// `datagram` for a peer with a session, in a place that lasts until the next is sealed. Each is sealed anew: one
+    /// that came before is not heard.
+    std::span<const std::byte> seal(const Datagram &datagram, Peer &peer) {
+        return std::span(sealed_).first(liveness::encode(datagram, *peer.session, sealed_));
     }
 
     /// To every address of the peer.
-    void send_all(Datagram &datagram, const Peer &peer) const {
-        for (uint32_t path = 0; path < peer.paths.size(); ++path) {
-            datagram.path = path;
-            send(datagram, to_peer(peer, peer.paths[path].address));
+    void send_all(Datagram datagram, Peer &peer) {
+        for (uint32_t index = 0; index < peer.paths.size() && session(peer) != nullptr; ++index) {
+            Path &path = peer.paths[index];
+            datagram.path = index;
+            if (path.door == nullptr) {
+                const std::optional<Address> source = liveness::source_towards(path.address);
+                path.door = source ? door_at(*source) : nullptr;
+            }
+            if (path.door != nullptr && !path.door->send(seal(datagram, peer), path.address))
+                path.door = nullptr;  // routes may have changed
         }
+        if (peer.stream != nullptr)  // then there is a session
+            peer.stream->send(seal(datagram, peer));
+    }
+
+    void send_by(const Datagram &datagram, Peer &peer, const Door &door, const Address &to, uint32_t device) {
+        if (session(peer) != nullptr)
+            door.send_by(seal(datagram, peer), to, device);
+    }
+
+    /// Back the way that it came.
+    void reply(const Datagram &datagram, Peer &peer, const Origin &origin) {
+        if (origin.stream != nullptr)
+            origin.stream->send(seal(datagram, peer));
+        else
+            origin.door->send(seal(datagram, peer), origin.came.from);
+    }
+
+    using Proof = std::tuple<uint64_t, std::array<uint8_t, 16>, bool>;
+    [[nodiscard]] bool is_proven(const Peer &peer, const Path &path, bool by_stream) const {
+        return proven_.find(Proof(peer.host, path.address.host, by_stream)) != proven_.end();
+    }
+
+    /// A closed port counts where it is surely the peer's: at an address where its host answered in the same way, or on
+    /// the loopback interface that both share; or else when every address says so to datagrams and to connections (a
+    /// firewall's word is the same).
+    [[nodiscard]] bool refused(const Peer &peer) const {
+        const auto certain = [&](const Path &path) {
+            const bool loops = liveness::is_loopback(path.address);
+            return (path.refused && (loops || is_proven(peer, path, false))) ||
+                   (path.refused_stream && (loops || is_proven(peer, path, true)));
+        };
+        return std::any_of(peer.paths.begin(), peer.paths.end(), certain) ||
+               std::all_of(peer.paths.begin(), peer.paths.end(),
+                           [](const Path &path) { return path.refused && path.refused_stream; });
     }
 
     /// Writes what this process declared of `comm`, if anything, into `datagram`.
@@ -410,161 +452,152 @@ class UdpLiveness final : public Liveness {
         any_told_.store(true, std::memory_order_release);
     }
 
-    /// Never blocks; a datagram that the system refuses is lost, as any may be.
-    void send(const Datagram &datagram, const sockaddr_in &to) const {
-        // An error that an earlier datagram met is reported here, and this one is not sent.
-        for (int attempt = 0; attempt < 4; ++attempt) {
-            if (sendto(socket_.get(), &datagram, liveness::kHeaderBytes + datagram.why_bytes,
-                       MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr *>(&to), sizeof(to)) >= 0 ||
-                errno == EAGAIN)
-                return;
-        }
-    }
-
-    /// By one device of this host and from its address. Never blocks; a device that is down is a datagram lost.
-    void send_from(const Datagram &datagram, const sockaddr_in &to, uint32_t device, uint32_t local) const {
-        iovec vector{const_cast<Datagram *>(&datagram), liveness::kHeaderBytes + datagram.why_bytes};
-        alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(in_pktinfo))> control{};
-        msghdr message{};
-        message.msg_name = const_cast<sockaddr_in *>(&to);
-        message.msg_namelen = sizeof(to);
-        message.msg_iov = &vector;
-        message.msg_iovlen = 1;
-        message.msg_control = control.data();
-        message.msg_controllen = control.size();
-        cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = IPPROTO_IP;
-        header->cmsg_type = IP_PKTINFO;
-        header->cmsg_len = CMSG_LEN(sizeof(in_pktinfo));
-        in_pktinfo info{};
-        info.ipi_ifindex = static_cast<int>(device);
-        info.ipi_spec_dst.s_addr = local;
-        std::memcpy(CMSG_DATA(header), &info, sizeof(info));
-        for (int attempt = 0; attempt < 4; ++attempt)
-            if (sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno == EAGAIN)
-                return;
-    }
-
-    /// The thread: sleeps until a datagram, an error of one, or the end.
+    /// The thread: sleeps until a message, an error of one, or the end.
     void respond() {
         pthread_setname_np(pthread_self(), "flx-liveness");
-        for (;;) {
-            pollfd events[2] = {{socket_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
-            if (poll(events, 2, -1) < 0)
+        std::vector<pollfd> events;
+        std::vector<const Door *> doors;
+        std::vector<Stream *> streams;
+        while (!ending_.load(std::memory_order_acquire)) {
+            const int patience_ms = list_events(events, doors, streams);
+            if (poll(events.data(), events.size(), patience_ms) < 0)
                 continue;
-            if (events[1].revents != 0)
+            uint64_t count = 0;
+            if (events[0].revents != 0 && read(wake_.get(), &count, sizeof count) < 0 && errno != EAGAIN)
+                continue;
+            size_t next = 1;
+            for (const Door *door : doors) {
+                if (events[next].revents & POLLERR)
+                    read_errors(*door);
+                if (events[next++].revents != 0)
+                    read_datagrams(*door);
+                if (events[next++].revents != 0)
+                    take_connections(*door);
+            }
+            for (Stream *stream : streams)
+                move(*stream, events[next++].revents);
+            const std::lock_guard lock(mutex_);
+            begin_streams();
+            end_streams();
+        }
+    }
+
+    /// What to poll: the wake-up, two of each door, the streams. How long, in ms.
+    int list_events(std::vector<pollfd> &events, std::vector<const Door *> &doors, std::vector<Stream *> &streams) {
+        constexpr int kUnprovenPatienceMs = 250;
+        events.assign(1, {wake_.get(), POLLIN, 0});
+        doors.clear();
+        streams.clear();
+        const std::lock_guard lock(mutex_);
+        for (const auto &door : doors_) {
+            doors.push_back(door.get());
+            events.push_back({door->datagrams(), POLLIN, 0});
+            events.push_back({door->connections(), POLLIN, 0});
+        }
+        int patience_ms = -1;
+        for (const auto &stream : streams_) {
+            streams.push_back(stream.get());
+            const bool connecting = stream->state() == Stream::State::connecting;
+            const int wanted = (connecting ? 0 : POLLIN) | (stream->wants_room() ? POLLOUT : 0);
+            events.push_back({stream->descriptor(), static_cast<short>(wanted), 0});
+            if (!stream->proven)
+                patience_ms = kUnprovenPatienceMs;
+        }
+        return patience_ms;
+    }
+
+    void read_datagrams(const Door &door) {
+        std::array<std::byte, liveness::kMostBytes + 1> bytes;  // one more, to tell what is too long
+        Origin origin{&door, {}, nullptr};
+        for (int i = 0; i < kTurn; ++i) {
+            const ssize_t received = door.receive(bytes, origin.came);
+            if (received == -1)
                 return;
-            if (events[0].revents & POLLERR)
-                read_errors();
-            read_datagrams();
+            const std::lock_guard lock(mutex_);
+            if (received >= 0)
+                take(std::span(bytes).first(static_cast<size_t>(received)), origin);
         }
     }
 
-    void read_datagrams() {
-        std::array<std::byte, sizeof(Datagram) + 1> bytes;  // one more, to tell what is too long
-        for (;;) {
-            sockaddr_in from{};
-            in_pktinfo came{};
-            const ssize_t received = receive(bytes, from, came);
-            if (received < 0) {
-                if (errno == EAGAIN || errno == EWOULDBLOCK)
-                    return;
-                continue;  // an error that an earlier datagram met; reading clears it
-            }
-            const auto datagram = liveness::parse(std::span(bytes).first(static_cast<size_t>(received)), secret_);
-            if (!datagram || datagram->to != uid_)
-                continue;
-            switch (datagram->kind) {
-                case Kind::kQuestion:
-                    answer(*datagram, from);
-                    break;
-                case Kind::kPathQuestion:
-                    answer_path(*datagram, from, came);
-                    break;
-                case Kind::kPathAnswer:
-                    take_path_answer(*datagram);
-                    break;
-                case Kind::kWord:
-                    keep_word(*datagram);
-                    break;
-                default:
-                    take_word(*datagram);
-                    break;
-            }
+    /// Any message, of whomever, with the lock held. Nothing is kept of one that no peer sealed. False: it is such a
+    /// one.
+    bool take(std::span<const std::byte> sealed, const Origin &origin) {
+        const std::optional<uint64_t> name = liveness::sender_of(sealed);
+        if (!name)
+            return false;
+        const auto uid = uids_.find(*name);
+        if (uid == uids_.end())
+            return false;
+        Peer &peer = peers_.at(uid->second);
+        Session *const keys = session(peer);
+        const std::optional<Datagram> datagram = keys == nullptr ? std::nullopt : liveness::decode(sealed, *keys);
+        if (!datagram)
+            return false;
+        if (origin.stream != nullptr)
+            prove(*origin.stream, uid->second, peer);
+        switch (datagram->kind) {
+            case Kind::kQuestion:
+                answer(*datagram, peer, origin);
+                break;
+            case Kind::kPathQuestion:
+                answer_path(*datagram, peer, origin);
+                break;
+            case Kind::kPathAnswer:
+                take_path_answer(*datagram, uid->second, peer);
+                break;
+            case Kind::kWord:
+                keep_word(*datagram, uid->second);
+                break;
+            default:
+                take_word(*datagram, uid->second, peer, origin);
+                break;
         }
-    }
-
-    /// One datagram, who sent it, and by which device and to which address it came.
-    ssize_t receive(std::span<std::byte> bytes, sockaddr_in &from, in_pktinfo &came) const {
-        iovec vector{bytes.data(), bytes.size()};
-        alignas(cmsghdr) std::array<std::byte, 256> control;
-        msghdr message{};
-        message.msg_name = &from;
-        message.msg_namelen = sizeof(from);
-        message.msg_iov = &vector;
-        message.msg_iovlen = 1;
-        message.msg_control = control.data();
-        message.msg_controllen = control.size();
-        const ssize_t received = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
-        if (received < 0)
-            return received;
-        for (cmsghdr *header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header))
-            if (header->cmsg_level == IPPROTO_IP && header->cmsg_type == IP_PKTINFO)
-                std::memcpy(&came, CMSG_DATA(header), sizeof(came));
-        return received;
+        return true;
     }
 
     /// Back the way that it came. What came from this host itself was seen on the loopback device, whoever sent it.
-    void answer_path(const Datagram &question, const sockaddr_in &to, const in_pktinfo &came) const {
+    void answer_path(const Datagram &question, Peer &peer, const Origin &origin) {
+        if (origin.door == nullptr || !liveness::is_ipv4(origin.came.from))
+            return;
         Datagram answer;
-        answer.secret = question.reply;
-        answer.from = uid_;
-        answer.to = question.from;
         answer.kind = Kind::kPathAnswer;
         answer.path = question.path;
-        const bool own = liveness::is_loopback(came.ipi_addr.s_addr) || came.ipi_ifindex == 1;
-        send_from(answer, to, own ? 0 : static_cast<uint32_t>(came.ipi_ifindex), came.ipi_addr.s_addr);
+        const bool own = liveness::is_loopback(origin.door->address()) || origin.came.device == 1;
+        send_by(answer, peer, *origin.door, origin.came.from, own ? 0 : origin.came.device);
     }
 
-    void take_path_answer(const Datagram &answer) {
+    void take_path_answer(const Datagram &answer, uint64_t uid, Peer &peer) {
         const int64_t now = now_ns();
-        const std::lock_guard lock(mutex_);
-        if (answer.path >= routes_.size() || routes_[answer.path].uid != answer.from)
+        if (answer.path >= routes_.size() || routes_[answer.path].uid != uid)
             return;
         Route &route = routes_[answer.path];
         ++route.report.answers;
         route.report.unanswered = 0;
         route.report.answered_ns = now;
         route.silence_ns = 0;
-        if (const auto found = peers_.find(answer.from); found != peers_.end())
-            found->second.answered_ns = now;
+        peer.answered_ns = now;
     }
 
-    void keep_word(const Datagram &word) {
-        const std::lock_guard lock(mutex_);
-        if (peers_.find(word.from) == peers_.end() || words_.size() == kWordsKept)
+    void keep_word(const Datagram &word, uint64_t uid) {
+        if (words_.size() == kWordsKept)
             return;
-        words_.emplace_back(word.from, std::string(word.why.data(), word.why_bytes));
+        words_.emplace_back(uid, std::string(word.why.data(), word.why_bytes));
         has_words_.store(true, std::memory_order_release);
         if (on_word_)
             on_word_();
     }
 
     /// To where the question came from, so that the answer takes a way that works.
-    void answer(const Datagram &question, const sockaddr_in &to) {
+    void answer(const Datagram &question, Peer &peer, const Origin &origin) {
         Datagram answer;
-        answer.secret = question.reply;
-        answer.from = uid_;
-        answer.to = question.from;
         answer.kind = Kind::kAnswer;
         answer.path = question.path;
         if (question.comm != 0) {
-            const std::lock_guard lock(mutex_);
             put_broken(question.comm, answer);
             if (answer.comm == 0)
                 put_said(question, answer);
         }
-        send(answer, to);
+        reply(answer, peer, origin);
     }
 
     void put_said(const Datagram &question, Datagram &answer) const {
@@ -578,77 +611,152 @@ class UdpLiveness final : public Liveness {
     }
 
     /// An answer or a notice.
-    void take_word(const Datagram &answer) {
-        const std::lock_guard lock(mutex_);
-        const auto found = peers_.find(answer.from);
-        if (found == peers_.end())
-            return;
+    void take_word(const Datagram &answer, uint64_t uid, Peer &peer, const Origin &origin) {
         take_broken(answer);
-        Peer &peer = found->second;
-        if (answer.kind != Kind::kAnswer || answer.path >= peer.paths.size())
+        if (answer.kind != Kind::kAnswer || (origin.stream == nullptr && answer.path >= peer.paths.size()))
             return;
         ++peer.answers;
-        peer.answered_ns = now_ns();
+        ++(origin.stream != nullptr ? peer.by_stream : peer.by_datagram);
+        if (origin.stream == nullptr) {
+            peer.answered_ns = now_ns();
+            proven_.emplace(peer.host, peer.paths[answer.path].address.host, false);
+        }
         peer.waits = false;
         peer.silence_ns = 0;
         if (const auto of = spoken_of_.find(answer.comm); answer.code == FLX_SUCCESS && of != spoken_of_.end()) {
-            Said &said = of->second.said[answer.from];
+            Said &said = of->second.said[uid];
             said.bytes.assign(answer.why.data(), answer.why_bytes);
             ++said.times;
         }
         for (Path &path : peer.paths)
-            path.refused = false;
-        peer.paths[answer.path].proven = true;
+            path.refused = path.refused_stream = false;
     }
 
     /// Takes ICMP errors from the socket's queue: which peer's port is closed.
-    void read_errors() {
-        for (;;) {
-            std::array<std::byte, 8> payload;
-            alignas(cmsghdr) std::array<std::byte, 512> control;
-            sockaddr_in to{};  // where the datagram went
-            iovec vector{payload.data(), payload.size()};
-            msghdr message{};
-            message.msg_name = &to;
-            message.msg_namelen = sizeof(to);
-            message.msg_iov = &vector;
-            message.msg_iovlen = 1;
-            message.msg_control = control.data();
-            message.msg_controllen = control.size();
-            if (recvmsg(socket_.get(), &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0)
+    void read_errors(const Door &door) {
+        Address to;
+        while (door.next_refused(to)) {
+            const std::lock_guard lock(mutex_);
+            for (auto &[uid, peer] : peers_)
+                for (Path &path : peer.paths)
+                    path.refused |= path.address == to;
+        }
+    }
+
+    void take_connections(const Door &door) {
+        for (int i = 0; i < kTurn; ++i) {
+            auto stream = std::make_unique<Stream>(door.connections());
+            if (stream->ended())
                 return;
-            for (cmsghdr *header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-                if (header->cmsg_level != IPPROTO_IP || header->cmsg_type != IP_RECVERR)
-                    continue;
-                sock_extended_err error;
-                std::memcpy(&error, CMSG_DATA(header), sizeof(error));
-                if (error.ee_origin == SO_EE_ORIGIN_ICMP && error.ee_errno == ECONNREFUSED)
-                    note_refusal(to);
+            stream->since_ns = stream->used_ns = now_ns();
+            const std::lock_guard lock(mutex_);
+            const auto stranger = [](const auto &each) { return each->peer == 0 && !each->ended(); };
+            if (static_cast<size_t>(std::count_if(streams_.begin(), streams_.end(), stranger)) >= kMostUnproven)
+                drop(std::find_if(streams_.begin(), streams_.end(), stranger)->get());
+            streams_.push_back(std::move(stream));
+        }
+    }
+
+    void move(Stream &stream, short events) {
+        const std::lock_guard lock(mutex_);
+        if (events == 0 || stream.ended())
+            return;
+        if (stream.state() == Stream::State::connecting) {
+            stream.settle();
+            Peer &peer = peers_.at(stream.peer);
+            if (stream.state() == Stream::State::open)
+                stream.send(seal(question(peer.asked_comm, peer.asked_number), peer));
+            for (Path &path : peer.paths)
+                path.refused_stream |= stream.refused() && path.address == stream.to();
+            return;
+        }
+        if (events & POLLOUT)
+            stream.flush();
+        if ((events & ~POLLOUT) == 0 || stream.ended())
+            return;
+        Origin origin;
+        origin.stream = &stream;
+        stream.fill();
+        for (std::span<const std::byte> sealed = stream.next(); !sealed.empty(); sealed = stream.next())
+            if (!take(sealed, origin))
+                stream.end();
+    }
+
+    /// The peer has said something on it.
+    void prove(Stream &stream, uint64_t uid, Peer &peer) {
+        const bool made_here = stream.to().port != 0;
+        if (made_here && !stream.proven)
+            proven_.emplace(peer.host, stream.to().host, true);
+        stream.proven = true;
+        stream.peer = uid;
+        stream.used_ns = now_ns();
+        if (peer.stream == nullptr)
+            peer.stream = &stream;
+        else if (peer.stream != &stream && made_here)
+            stream.end();  // of those that were tried at once the first serves
+    }
+
+    /// Connects to all addresses of those whom datagrams do not reach.
+    void begin_streams() {
+        for (const uint64_t uid : std::exchange(wanting_, {})) {
+            Peer &peer = peers_.at(uid);
+            if (peer.stream != nullptr || session(peer) == nullptr)
+                continue;
+            for (Path &path : peer.paths) {
+                auto stream = std::make_unique<Stream>(path.address, uid);
+                stream->since_ns = stream->used_ns = now_ns();
+                path.refused_stream |= stream->refused();
+                if (stream->state() == Stream::State::open)
+                    stream->send(seal(question(peer.asked_comm, peer.asked_number), peer));
+                if (!stream->ended())
+                    streams_.push_back(std::move(stream));
             }
         }
     }
 
-    void note_refusal(const sockaddr_in &to) {
-        const std::lock_guard lock(mutex_);
-        for (auto &[uid, peer] : peers_) {
-            if (htons(peer.port) != to.sin_port)
-                continue;
-            for (Path &path : peer.paths)
-                path.refused |= path.address == to.sin_addr.s_addr;
-        }
+    /// Nothing refers to it any more; it goes with end_streams().
+    void drop(Stream *stream) {
+        stream->end();
+        if (const auto found = peers_.find(stream->peer); found != peers_.end() && found->second.stream == stream)
+            found->second.stream = nullptr;
     }
 
-    const uint64_t secret_;
+    void end_streams() {
+        const int64_t now = now_ns();
+        size_t living = 0;
+        Stream *idle = nullptr;
+        for (const auto &stream : streams_) {
+            if (!stream->proven && now - stream->since_ns > kUnprovenNs)
+                stream->end();
+            living += stream->ended() ? 0 : 1;
+            if (!stream->ended() && (idle == nullptr || stream->used_ns < idle->used_ns))
+                idle = stream.get();
+        }
+        if (living > kMostStreams)
+            idle->end();
+        for (const auto &stream : streams_)
+            if (stream->ended())
+                drop(stream.get());
+        std::erase_if(streams_, [](const auto &stream) { return stream->ended(); });
+    }
+
     const uint64_t uid_;
     const pid_t process_;
-    const Place place_;
-    const Descriptor socket_;
-    const Descriptor wake_;
+    liveness::Identity identity_;
+    OwnDescriptor wake_;
+    std::atomic<bool> ending_{false};
 
-    mutable std::mutex mutex_;
+    mutable std::mutex mutex_;  // of what follows
+    Place place_;
+    std::vector<std::unique_ptr<Door>> doors_;      // the thread polls them; none goes
+    std::vector<std::unique_ptr<Stream>> streams_;  // the thread alone adds and removes
+    std::array<std::byte, liveness::kMostBytes> sealed_;
     std::unordered_map<uint64_t, Peer> peers_;
-    BrokenList broken_;  // that this process declared
-    BrokenList told_;    // that peers declared
+    std::vector<uint64_t> wanting_;                // peers to connect to
+    std::unordered_map<uint64_t, uint64_t> uids_;  // by the name in a seal
+    std::set<Proof> proven_;  // addresses of hosts at which somebody answered, and whether by stream
+    BrokenList broken_;       // that this process declared
+    BrokenList told_;         // that peers declared
     std::atomic<bool> any_told_{false};
     struct SpokenOf {
         Say say;
@@ -665,31 +773,9 @@ class UdpLiveness final : public Liveness {
 
 }  // namespace
 
-Status Liveness::start(uint64_t secret, uint64_t uid, std::unique_ptr<Liveness> &result) {
-    const int udp = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (udp < 0)
-        return fail(FLX_ERR_SYSTEM, "cannot open a UDP socket for liveness: {}", std::strerror(errno));
-    const int on = 1;
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
-    any.sin_addr.s_addr = htonl(INADDR_ANY);
-    socklen_t length = sizeof(any);
-    if (setsockopt(udp, IPPROTO_IP, IP_RECVERR, &on, sizeof(on)) != 0 ||
-        setsockopt(udp, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on)) != 0 ||
-        bind(udp, reinterpret_cast<sockaddr *>(&any), length) != 0 ||
-        getsockname(udp, reinterpret_cast<sockaddr *>(&any), &length) != 0) {
-        const int error = errno;
-        close(udp);
-        return fail(FLX_ERR_SYSTEM, "cannot bind a UDP port for liveness: {}", std::strerror(error));
-    }
-    const int wake = eventfd(0, EFD_CLOEXEC);
-    if (wake < 0) {
-        const int error = errno;
-        close(udp);
-        return fail(FLX_ERR_SYSTEM, "cannot open an event descriptor for liveness: {}", std::strerror(error));
-    }
-    auto liveness = std::make_unique<UdpLiveness>(secret, uid, udp, wake, ntohs(any.sin_port));
-    FLX_TRY(liveness->start_thread());
+Status Liveness::start(uint64_t uid, std::unique_ptr<Liveness> &result) {
+    auto liveness = std::make_unique<Responder>(uid);
+    FLX_TRY(liveness->open());
     result = std::move(liveness);
     return {};
 }

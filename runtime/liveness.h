@@ -1,10 +1,11 @@
 /// \file liveness.h
 /// Whether a process runs: the word of a responder thread in it, never a guess from its silence on a link.
 ///
-/// Each process has one UDP socket and one thread that sleeps in it and answers questions, so an idle job sends nothing
-/// and a program that computes for an hour without calling FLX still answers. A process that was stopped or killed does
-/// not. A process has a secret of its own, which its peers learn with its address; datagrams without it are ignored, so
-/// neither strangers nor a process that got a dead one's port or pid can speak for it.
+/// Each process has one thread that sleeps and answers questions, so an idle job sends nothing and a program that
+/// computes for an hour without calling FLX still answers. A process that was stopped or killed does not. Questions are
+/// datagrams; where these do not come through, a TCP connection to the peer's responder carries them. All are sealed
+/// with keys that each two processes have for themselves (liveness_seal.h), so neither strangers nor a process that got
+/// a dead one's port or pid can speak for it, and what a stranger sends leaves nothing behind.
 #pragma once
 
 #include <chrono>
@@ -25,19 +26,26 @@ struct PeerReport {
     uint64_t answers = 0;   ///< that came since add_peer
     int64_t silent_ns = 0;  ///< since the first unanswered question; 0: none. A gap between questions adds 1 s at
                             ///< most, so that neither hours without asking nor being stopped oneself count
-    bool refused = false;   ///< its port is closed (ICMP) and it has not answered since: the process is gone
+    bool refused = false;   ///< its port is closed and it has not answered since: the process is gone
 };
+
+/// How a peer has answered so far.
+enum class Asked : uint8_t { unanswered, by_datagram, by_stream };
 
 class Liveness : public Paths {
   public:
-    /// Opens the socket and starts the thread. `secret`: this process's own, hard to guess.
-    static Status start(uint64_t secret, uint64_t uid, std::unique_ptr<Liveness> &result);
+    /// Listens on the loopback interface, which is all that ranks of one host need, and starts the thread.
+    static Status start(uint64_t uid, std::unique_ptr<Liveness> &result);
 
-    /// For peers: this host's addresses (all interfaces that are up), the port and the secret.
+    /// Listens at the addresses of this host's interfaces that are up, too, for peers on other hosts. Before address()
+    /// is told to them. Again: at those that are new.
+    virtual void open_network() = 0;
+    /// For peers: at which addresses and ports this process listens, and its public key.
     [[nodiscard]] virtual std::string address() const = 0;
     /// A peer by its uid. Addresses that cannot be reached are harmless; all of them are asked, except those that mean
-    /// this host here (loopback of another host, a bridge's address that both have). A uid that is known stays as it
-    /// is. FLX_ERR_ARGUMENT: not an address; FLX_ERR_SYSTEM: none that could be asked.
+    /// this host here (loopback of another host, a bridge's address that both have); loopback alone where both share
+    /// it. A uid that is known stays as it is. FLX_ERR_ARGUMENT: not an address; FLX_ERR_SYSTEM: none that could be
+    /// asked.
     virtual Status add_peer(uint64_t uid, const std::string &address) = 0;
 
     /// Sends a question about communicator `comm` (0: none), and about its call `number`, to the peer's addresses.
@@ -45,6 +53,8 @@ class Liveness : public Paths {
     virtual void ask(uint64_t uid, uint32_t comm, uint64_t number) = 0;
     void ask(uint64_t uid, uint32_t comm) { ask(uid, comm, 0); }
     [[nodiscard]] virtual PeerReport report(uint64_t uid) const = 0;
+    /// By datagram, if it ever did.
+    [[nodiscard]] virtual Asked asked(uint64_t uid) const = 0;
 
     /// What is said of a communicator when a peer asks about its call `number`: written to `said`, of which there are
     /// kSaidBytes; returns how many. In the responder's thread, so it must not wait for one that may be in a call.

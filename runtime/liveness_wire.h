@@ -1,8 +1,13 @@
 /// \file liveness_wire.h
-/// The datagrams of liveness questions and answers, and the text form of a process's addresses. Private to liveness.
+/// What liveness datagrams say, and the text form of a process's addresses. Private to liveness. How they are sealed is
+/// liveness_seal.h's.
 #pragma once
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -12,22 +17,20 @@
 #include <type_traits>
 #include <vector>
 
+#include "liveness_seal.h"
+
 namespace flx::liveness {
 
-inline constexpr uint64_t kMagic = 0x464C584C49564531;  // "FLXLIVE1"
 inline constexpr size_t kWhyBytes = 480;
 inline constexpr size_t kTextBytes = 512;
 
 /// Path questions go over one path, and so does the answer; a word is for the rails (Paths::tell).
 enum class Kind : uint32_t { kQuestion = 1, kAnswer = 2, kNotice = 3, kPathQuestion = 4, kPathAnswer = 5, kWord = 6 };
 
-/// Host byte order: a job's processes run on machines of one kind. Sent up to the end of the sentence.
+/// Host byte order: a job's processes run on machines of one kind. Sent up to the end of the sentence. Who sent it and
+/// to whom is the seal's word. All ranks run one version of FLX (introduction.h), so fields may be added at will; the
+/// seal's magic number then changes.
 struct Datagram {
-    uint64_t magic = kMagic;
-    uint64_t secret = 0;  ///< the receiver's
-    uint64_t reply = 0;   ///< question: the sender's, which the answer must carry
-    uint64_t from = 0;    ///< uid of the sender
-    uint64_t to = 0;      ///< uid of the receiver
     Kind kind = Kind::kQuestion;
     uint32_t path = 0;       ///< which of the receiver's addresses was asked, or over which of the sender's paths; the
                              ///< answer repeats it
@@ -40,29 +43,54 @@ struct Datagram {
     std::array<char, kTextBytes> why{};
 };
 inline constexpr size_t kHeaderBytes = offsetof(Datagram, why);
-static_assert(std::is_trivially_copyable_v<Datagram> && sizeof(Datagram) == 72 + kTextBytes);
+static_assert(std::is_trivially_copyable_v<Datagram> && sizeof(Datagram) == kHeaderBytes + kTextBytes);
+inline constexpr size_t kMostBytes = sizeof(Datagram) + kSealBytes;
 
-/// Nothing unless the bytes are a whole datagram with this secret.
-std::optional<Datagram> parse(std::span<const std::byte> bytes, uint64_t secret);
+/// The sealed form, in `out` (kMostBytes); its length.
+size_t encode(const Datagram &datagram, Session &session, std::span<std::byte> out);
+/// Nothing unless the bytes are a whole datagram that the session's peer sealed and that did not come before.
+std::optional<Datagram> decode(std::span<const std::byte> bytes, Session &session);
 
-/// Where a process listens. Text: `host port secret address address …`, e.g. `1f0a77c2 40123 9e3c 10.0.0.7 127.0.0.1`.
+/// An IPv4 or IPv6 address with a port. IPv4 as ::ffff:a.b.c.d.
+struct Address {
+    std::array<uint8_t, 16> host{};
+    uint16_t port = 0;  ///< host byte order
+    auto operator<=>(const Address &) const = default;
+};
+/// `address` in network byte order.
+Address ipv4_address(uint32_t address, uint16_t port = 0);
+/// The other way round; 0: it is none.
+uint32_t ipv4_of(const Address &address);
+[[nodiscard]] bool is_ipv4(const Address &address);
+[[nodiscard]] bool is_loopback(const Address &address);
+[[nodiscard]] bool same_host(const Address &a, const Address &b);
+socklen_t to_socket_address(const Address &address, sockaddr_storage &out);
+Address from_socket_address(const sockaddr_storage &address);
+std::string to_text(const Address &address);  ///< `10.0.0.7:40123`, `[fd00::7]:40123`
+std::optional<Address> parse_address(const std::string &text);
+
+/// Where a process listens. Text: `host key address address …`, e.g. `1f0a77c2 9e3c… 10.0.0.7:40123 127.0.0.1:40124`.
 struct Place {
-    uint64_t host = 0;                ///< the same for two processes if they share a loopback interface
-    uint16_t port = 0;                ///< host byte order
-    std::vector<uint32_t> addresses;  ///< IPv4, network byte order; loopback last
-    uint64_t secret = 0;              ///< for datagrams to it
+    uint64_t host = 0;               ///< the same for two processes if they share a loopback interface
+    PublicKey key{};                 ///< with which datagrams to it are sealed
+    std::vector<Address> addresses;  ///< loopback last
 };
 
-/// This process's, with the addresses of all interfaces that are up.
-Place local_place(uint16_t port, uint64_t secret);
+/// This process's, without addresses.
+Place local_place(const PublicKey &key);
+/// Addresses, without ports, of this host's interfaces that are up, but for loopback and those that mean nothing
+/// without their interface (fe80::).
+std::vector<Address> network_addresses();
+/// 127.0.0.1, or ::1 where there is no such address.
+Address loopback_address();
 std::string to_text(const Place &place);
-/// For people, who must not see the secret.
+/// For people, without the key.
 std::string addresses_of(const Place &place);
-/// Nothing if there is no host, port or secret; words that are not IPv4 addresses are skipped.
+/// Nothing if there is no host or key; words that are no addresses are skipped.
 std::optional<Place> parse_place(std::string_view text);
-/// Those of `peer`'s addresses at which `self` can only meet the peer: where the two share no loopback interface, not
-/// loopback, and not an address that `self` has too (a bridge's default address is the same on many hosts).
-std::vector<uint32_t> usable_addresses(const Place &self, const Place &peer);
-bool is_loopback(uint32_t address);
+/// Those of `peer`'s addresses at which `self` can only meet the peer. Where the two share a loopback interface that
+/// alone, if the peer listens there; else not loopback, and not an address that `self` has too (a bridge's default
+/// address is the same on many hosts).
+std::vector<Address> usable_addresses(const Place &self, const Place &peer);
 
 }  // namespace flx::liveness

@@ -29,8 +29,12 @@ class Paths {
     Paths &operator=(const Paths &) = delete;
     virtual ~Paths() = default;
 
+    /// Whether the process is one of those that this one was told of: others have no business here.
+    [[nodiscard]] virtual bool knows(uint64_t /*uid*/) const { return true; }
+
     /// The path to the process `uid`, a known peer, that leaves by network device `device` from its IPv4 address
-    /// `local` to the peer's address `remote` (network byte order). Paths are kept for the process's life.
+    /// `local` to the peer's address `remote` (network byte order). Paths are kept for the process's life. -1: one of
+    /// the two does not listen there.
     virtual int add_path(uint64_t uid, const std::string &device, uint32_t local, uint32_t remote) = 0;
     /// Asks over this path alone; the peer's responder answers over it.
     virtual void ask_path(int path) = 0;
@@ -38,7 +42,8 @@ class Paths {
 
     /// Asks the process at all its addresses.
     virtual void ask_process(uint64_t uid) = 0;
-    /// CLOCK_MONOTONIC of the last answer over any path or address; 0: none.
+    /// CLOCK_MONOTONIC of the last datagram that answered, over any path or address; 0: none. What comes otherwise says
+    /// nothing of paths: where datagrams do not come through, none is silent for being lost.
     [[nodiscard]] virtual int64_t process_answered_ns(uint64_t uid) const = 0;
     /// Another process that reaches it heard it lately: it is not silent.
     virtual void vouch(uint64_t uid) = 0;

@@ -46,9 +46,7 @@ Status Process::make(bool threads, std::shared_ptr<Process> &result) {
     process->threads_ = threads;
     process->alone_ = !threads;
     FLX_TRY(Config::from_environment(process->config_));
-    uint64_t secret = 0;
     FLX_TRY(random_number(process->uid_));
-    FLX_TRY(random_number(secret));
     char name[256] = {};
     gethostname(name, sizeof name - 1);
     process->hostname_ = name;
@@ -58,7 +56,7 @@ Status Process::make(bool threads, std::shared_ptr<Process> &result) {
         process->memory_host_ = forced;
         process->hostname_ = forced;
     }
-    FLX_TRY(Liveness::start(secret, process->uid_, process->liveness_));
+    FLX_TRY(Liveness::start(process->uid_, process->liveness_));
     result = std::move(process);
     return {};
 }

@@ -131,6 +131,7 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     FLX_TRY(stage([&] { return comm->make_planner(parent); }));
     FLX_TRY(stage([&] { return comm->connect_rails(); }));
     FLX_TRY(comm->settle_probing());
+    comm->settle_liveness();
     comm->leave_idle_rails();
     comm->make_brief_policies();
     if (comm->rails_ == nullptr && comm->hosts_ == 1 && comm->channel() != nullptr)
@@ -171,7 +172,9 @@ Status Communicator::meet() {
                             probe::affinity_mask(),  agreed_knobs()};
     std::vector<std::string> all;
     FLX_TRY(bootstrap_->allgather_text(to_text(mine), all));
-    FLX_TRY(agree(*bootstrap_, note_members(all, mine)));
+    std::vector<std::string> responders(size_);
+    FLX_TRY(agree(*bootstrap_, note_members(all, mine, responders)));
+    FLX_TRY(meet_responders(responders));
     FLX_TRY(take_id());
     configure_log(config_.text("FLX_LOG"), rank_);
 
@@ -207,7 +210,8 @@ bool Communicator::crowded() const {
 }
 
 /// What each rank said of itself when they met.
-Status Communicator::note_members(const std::vector<std::string> &all, const Introduction &mine) {
+Status Communicator::note_members(const std::vector<std::string> &all, const Introduction &mine,
+                                  std::vector<std::string> &responders) {
     std::map<std::string, int> hosts;
     std::vector<int> on_host;
     members_.resize(size_);
@@ -225,14 +229,86 @@ Status Communicator::note_members(const std::vector<std::string> &all, const Int
         member.local = on_host[member.host]++;
         member.process = process_->index_of(member.uid);
         device_texts_[rank] = std::move(theirs.devices);
-        if (rank != rank_)
-            FLX_TRY(process_->liveness().add_peer(member.uid, theirs.liveness));
+        responders[rank] = std::move(theirs.liveness);
     }
     hosts_ = static_cast<int>(hosts.size());
     host_ = members_[rank_].host;
     most_per_host_ = *std::max_element(on_host.begin(), on_host.end());
     ranks_here_ = on_host[host_];
     return {};
+}
+
+/// Each rank learns where the others' responders are. Those of one host listen on its loopback interface alone. One
+/// rank of each other host is asked at once, so that it is known early whether it can be.
+Status Communicator::meet_responders(std::vector<std::string> &addresses) {
+    Liveness &liveness = process_->liveness();
+    const auto find_hosts = [&](bool &apart) -> Status {
+        apart = hosts_ > 1;
+        std::string first;
+        for (int rank = 0; rank < size_ && size_ > 1; ++rank) {
+            probe::HostDevices devices;
+            FLX_TRY(probe::parse_host_devices(device_texts_[rank], devices));
+            apart = apart || (rank != 0 && devices.host != first);
+            first = devices.host;
+        }
+        return {};
+    };
+    bool apart = false;
+    FLX_TRY(agree(*bootstrap_, find_hosts(apart)));
+    if (apart) {
+        liveness.open_network();
+        FLX_TRY(bootstrap_->allgather_text(liveness.address(), addresses));
+    }
+    const auto add_all = [&]() -> Status {
+        for (int rank = 0; rank < size_; ++rank)
+            if (rank != rank_)
+                FLX_TRY(liveness.add_peer(members_[rank].uid, addresses[rank]));
+        return {};
+    };
+    FLX_TRY(agree(*bootstrap_, add_all()));
+    std::vector<int> of_host(hosts_);
+    for (const Member &member : members_)
+        ++of_host[member.host];
+    for (int rank = 0; rank < size_; ++rank) {
+        const Member &member = members_[rank];
+        if (member.host == host_ || member.local != members_[rank_].local % of_host[member.host])
+            continue;
+        tried_.push_back(rank);
+        liveness.ask(member.uid, 0);
+    }
+    return {};
+}
+
+/// By now those that were asked have answered, where datagrams come through. Where they do not, this takes as long as a
+/// connection does.
+void Communicator::settle_liveness() {
+    constexpr int64_t kPatienceNs = 1'500'000'000;
+    constexpr timespec kNap{0, 200'000};
+    const Liveness &liveness = process_->liveness();
+    const int64_t end = now_ns() + kPatienceNs;
+    for (const int rank : tried_) {
+        const Member &member = members_[rank];
+        while (liveness.asked(member.uid) == Asked::unanswered && now_ns() < end) {
+            process_->liveness().ask(member.uid, 0);
+            nanosleep(&kNap, nullptr);
+        }
+        switch (liveness.asked(member.uid)) {
+            case Asked::by_datagram:
+                continue;
+            case Asked::by_stream:
+                liveness_notes_.push_back(fmt::format("TCP to {}: datagrams do not arrive", member.hostname));
+                break;
+            case Asked::unanswered:
+                liveness_notes_.push_back(fmt::format(
+                    "none to {}: neither datagrams nor TCP connections arrive, so a rank there that is late "
+                    "by more than FLX_DEADLINE is taken for dead",
+                    member.hostname));
+                log().warn("liveness: {}", liveness_notes_.back());
+                continue;
+        }
+        log().info("liveness: {}", liveness_notes_.back());
+    }
+    tried_.clear();
 }
 
 /// An id that is unique in every member's process, also where several threads make communicators at once.
