@@ -229,6 +229,7 @@ class Rail {
 
     // rail_receive.cpp
     Peer &peer_by_uid(uint64_t uid);
+    Peer *sender(uint64_t uid);
     bool take_payload(Inbound &chunk, const ChunkWire &wire, void *data, size_t bytes, bool persistent);
     void deliver(Inbound *chunk);
     void release_stale();

@@ -16,6 +16,8 @@ constexpr size_t kLazyAcks = 32;
 constexpr size_t kLazyBytes = 32 << 10;
 /// While chunks are held, acknowledgements wait until there are so many bytes of them: a slow rail's window is small.
 constexpr size_t kAckBytes = 64 << 10;
+/// Of a packed remote key. UCX's are some ten to a hundred bytes a transport.
+constexpr size_t kMostKeyBytes = 4096;
 
 }  // namespace
 
@@ -32,6 +34,14 @@ Peer &Rail::peer_by_uid(uint64_t uid) {
     }
     last_peer_ = peer;
     return *peer;
+}
+
+/// Null: no process that this one was told of. Whoever else connects to a rail is not heard, and leaves nothing behind.
+Peer *Rail::sender(uint64_t uid) {
+    const bool known = (last_peer_ != nullptr && last_peer_->uid == uid) || by_uid_.find(uid) != by_uid_.end();
+    if (!known && options_.paths != nullptr && !options_.paths->knows(uid))
+        return nullptr;
+    return &peer_by_uid(uid);
 }
 
 /// What a message's header says; false: it is no such header, or not to be heard.
@@ -61,7 +71,10 @@ ucs_status_t Rail::chunk_handler(void *rail, const void *header, size_t header_b
     if (wire.acks > kRidingAcks || header_bytes != kChunkWireBytes + 4 * wire.acks ||
         (wire.slot == kNoSlot && bytes != wire.header.bytes))
         return UCS_OK;
-    Peer &peer = self.peer_by_uid(wire.uid);
+    Peer *const known = self.sender(wire.uid);
+    if (known == nullptr)
+        return UCS_OK;
+    Peer &peer = *known;
     ++peer.heard;
     ++peer.received;
     self.acknowledged(peer, wire.riding, wire.acks);
@@ -272,10 +285,12 @@ ucs_status_t Rail::ack_handler(void *rail, const void *header, size_t header_byt
         return UCS_OK;
     uint32_t numbers[kAcksPerMessage];
     std::memcpy(numbers, data, bytes);
-    Peer &peer = self.peer_by_uid(wire.uid);
-    ++peer.heard;
-    peer.told = wire.credit;
-    self.acknowledged(peer, numbers, wire.count);
+    Peer *const peer = self.sender(wire.uid);
+    if (peer == nullptr)
+        return UCS_OK;
+    ++peer->heard;
+    peer->told = wire.credit;
+    self.acknowledged(*peer, numbers, wire.count);
     return UCS_OK;
 }
 
@@ -285,9 +300,11 @@ ucs_status_t Rail::ring_request_handler(void *rail, const void *header, size_t h
     RingRequestWire wire;
     if (!self.read(header, header_bytes, wire))
         return UCS_OK;
-    Peer &peer = self.peer_by_uid(wire.uid);
-    peer.wants_ring = true;
-    self.defer(peer);
+    Peer *const peer = self.sender(wire.uid);
+    if (peer == nullptr)
+        return UCS_OK;
+    peer->wants_ring = true;
+    self.defer(*peer);
     return UCS_OK;
 }
 
@@ -297,11 +314,13 @@ ucs_status_t Rail::ring_grant_handler(void *rail, const void *header, size_t hea
     RingGrantWire wire;
     if (!self.read(header, header_bytes, wire))
         return UCS_OK;
-    Peer &peer = self.peer_by_uid(wire.uid);
-    peer.grant = wire;
-    peer.grant_key.assign(static_cast<const char *>(data), bytes);
-    peer.has_grant = true;
-    self.defer(peer);
+    Peer *const peer = self.sender(wire.uid);
+    if (peer == nullptr || bytes > kMostKeyBytes)
+        return UCS_OK;
+    peer->grant = wire;
+    peer->grant_key.assign(static_cast<const char *>(data), bytes);
+    peer->has_grant = true;
+    self.defer(*peer);
     return UCS_OK;
 }
 
@@ -313,13 +332,15 @@ ucs_status_t Rail::echo_handler(void *rail, const void *header, size_t header_by
         return UCS_OK;
     if (wire.bytes != bytes || wire.bytes > kMostEcho)
         return UCS_OK;
-    Peer &peer = self.peer_by_uid(wire.uid);
-    ++peer.heard;
+    Peer *const peer = self.sender(wire.uid);
+    if (peer == nullptr)
+        return UCS_OK;
+    ++peer->heard;
     if (wire.back != 0) {
-        self.line_.failover().echoed(peer, wire.bytes);
+        self.line_.failover().echoed(*peer, wire.bytes);
     } else {
-        peer.echo = wire.bytes;
-        self.defer(peer);
+        peer->echo = wire.bytes;
+        self.defer(*peer);
     }
     return UCS_OK;
 }
@@ -330,7 +351,8 @@ ucs_status_t Rail::up_handler(void *rail, const void *header, size_t header_byte
     RingRequestWire wire;
     if (!self.read(header, header_bytes, wire))
         return UCS_OK;
-    self.line_.failover().told_up(self.peer_by_uid(wire.uid));
+    if (Peer *const peer = self.sender(wire.uid); peer != nullptr)
+        self.line_.failover().told_up(*peer);
     return UCS_OK;
 }
 
@@ -340,8 +362,11 @@ ucs_status_t Rail::relay_handler(void *rail, const void *header, size_t header_b
     RelayWire wire;
     if (!self.read(header, header_bytes, wire))
         return UCS_OK;
+    Peer *const hop = self.sender(wire.hop);
+    if (hop == nullptr)
+        return UCS_OK;
     Relay &relay = self.line_.failover().relay();
-    ++self.peer_by_uid(wire.hop).heard;
+    ++hop->heard;
     if (wire.to != self.uid_)
         relay.forward(wire, data, bytes);
     else if (wire.kind == RelayWire::kAcks)
