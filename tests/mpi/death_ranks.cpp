@@ -5,9 +5,10 @@
 ///
 /// WHAT: `allreduce`; `ring` (each rank sends to the next and receives from the one before); `to`, `from` (all others
 /// send to the victim, or receive from it).
-/// EVENT: `kill` (SIGKILL), `stop` (SIGSTOP; SIGCONT once another rank has its error), `pause` (SIGSTOP, SIGCONT after
-/// 700 ms), `late` (the victim sleeps for 2.5 s between two calls). HOSTS: into how many hosts FLX is to split the
-/// ranks. All are on one machine, so their clocks agree.
+/// EVENT: `kill` (SIGKILL), `orphan` (the same, but a child that the victim has forked lives on), `forks` (the victim
+/// forks a child that ends, as a program does), `stop` (SIGSTOP; SIGCONT once another rank has its error), `pause`
+/// (SIGSTOP, SIGCONT after 700 ms), `late` (the victim sleeps for 2.5 s between two calls). HOSTS: into how many hosts
+/// FLX is to split the ranks. All are on one machine, so their clocks agree.
 #include <flx.h>
 #include <mpi.h>
 #include <signal.h>
@@ -53,14 +54,38 @@ struct Setting {
     std::vector<long> pids;
 };
 
-/// Done by the victim itself (kill), else by the rank after it.
+/// Whether the victim itself does it; else the rank after it.
+bool by_victim(const std::string &event) {
+    return event == "kill" || event == "orphan" || event == "forks";
+}
+
+/// A child that does nothing for so long that everybody has given up by then, and keeps nobody waiting.
+void leave_orphan() {
+    constexpr int kSeconds = 6;
+    if (fork() != 0)
+        return;
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+        close(fd);
+    alarm(kSeconds);
+    for (;;)
+        pause();
+}
+
+/// Done by the victim itself or the rank after it.
 void cause(const Setting &setting) {
     std::this_thread::sleep_for(setting.after);
     const auto pid = static_cast<pid_t>(setting.pids[setting.victim]);
     char text[64];
     std::snprintf(text, sizeof text, "event\t%.6f", seconds());
     say(text);
-    kill(pid, setting.event == "kill" ? SIGKILL : SIGSTOP);
+    if (setting.event == "orphan")
+        leave_orphan();
+    if (setting.event == "forks") {
+        if (fork() == 0)
+            exit(0);  // with all that runs at the end of a program
+        return;
+    }
+    kill(pid, by_victim(setting.event) ? SIGKILL : SIGSTOP);
     if (setting.event == "pause") {
         std::this_thread::sleep_for(kPause);
         kill(pid, SIGCONT);
@@ -173,7 +198,7 @@ int main(int argc, char **argv) {
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    const int actor = setting.event == "kill" ? setting.victim : (setting.victim + 1) % setting.size;
+    const int actor = by_victim(setting.event) ? setting.victim : (setting.victim + 1) % setting.size;
     std::thread act;
     if (setting.rank == actor && setting.event != "late")
         act = std::thread([&] { cause(setting); });

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Ranks die, are stopped or are late in the middle of collectives; what the others make of it.
 
-    death_test.py MPIEXEC DEATH_RANKS [--seeds N] [--only TEXT]
+    death_test.py MPIEXEC DEATH_RANKS NO_DATAGRAMS [--seeds N] [--only TEXT]
 
 After a death or a stop longer than the deadline: every other rank gets FLX_ERR_PEER whose sentence names the victim, in
-time, then FLX_ERR_COMM, can free the communicator, and nothing is left in /dev/shm. After a short stop, or while a rank
-is late: no error, no wrong element, and for the late rank one warning.
+time, then FLX_ERR_COMM, can free the communicator, and nothing is left in /dev/shm. After a short stop, a fork, or while
+a rank is late: no error, no wrong element, and for the late rank one warning. The same where datagrams do not come
+through ("blocked": NO_DATAGRAMS is preloaded).
 """
 import argparse
 import os
@@ -20,6 +21,9 @@ import time
 ERR_PEER, ERR_COMM = 6, 7
 DEADLINE = 2.0
 LATE_WARNING = 0.5
+DEADLINE_OF_LATE = 0.8  # the rank is late by three times that
+KILLED = ("kill", "orphan")
+UNHARMED = ("pause", "late", "forks")
 LIMIT = 20.0  # s for one run, beyond which it hangs
 
 
@@ -30,7 +34,7 @@ def segments():
 def run(options, ranks, arguments, environment):
     """The lines that were printed, and whether all ranks that should have given a verdict did."""
     event, victim = arguments[0], int(arguments[1])
-    wanted = ranks - (1 if event == "kill" else 0)
+    wanted = ranks - (1 if event in KILLED else 0)
     command = [options.mpiexec, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--enable-recovery",
                "-n", str(ranks), options.program, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
@@ -50,7 +54,7 @@ def run(options, ranks, arguments, environment):
             lines.append(line.decode(errors="replace"))
             verdicts += lines[-1].startswith("verdict\t")
     try:
-        if verdicts == wanted and event in ("pause", "late"):
+        if verdicts == wanted and event in UNHARMED:
             process.wait(10)  # these finalize MPI
         else:
             process.send_signal(signal.SIGTERM)
@@ -76,7 +80,7 @@ def judge(event, victim, ranks, hosts, lines):
             verdicts[int(rank)] = rest
     host_of = lambda rank: rank * hosts // ranks
     for rank in range(ranks):
-        if rank == victim and event == "kill":
+        if rank == victim and event in KILLED:
             continue
         if rank not in verdicts:
             wrong.append(f"rank {rank} hangs")
@@ -88,7 +92,7 @@ def judge(event, victim, ranks, hosts, lines):
             wrong.append(f"rank {rank}: flx_comm_free gives {freed}")
         if float(free_s) > 2:
             wrong.append(f"rank {rank}: flx_comm_free took {free_s} s")
-        if event in ("pause", "late"):
+        if event in UNHARMED:
             if int(status):
                 wrong.append(f"rank {rank}: status {status}: {sentence}")
             continue
@@ -105,7 +109,7 @@ def judge(event, victim, ranks, hosts, lines):
         times.append(float(when) - began)
         near = host_of(rank) == host_of(victim)
         # Half a second for a machine that has more ranks than cores.
-        allowed = 1.0 if event == "kill" and near else DEADLINE + 0.5
+        allowed = 1.0 if event == "orphan" or (event == "kill" and near) else DEADLINE + 0.5
         if times[-1] > allowed:
             wrong.append(f"rank {rank}: {times[-1]:.2f} s until the error; {allowed} are allowed")
     if event == "late":
@@ -119,6 +123,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("mpiexec")
     parser.add_argument("program")
+    parser.add_argument("no_datagrams")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only", default="")
     parser.add_argument("--verbose", action="store_true")
@@ -136,27 +141,35 @@ def main():
     cases.append(("kill", 4, 1, 8 << 20, "shared"))  # an allreduce in memory that ranks have mapped
     # Messages that are fetched from where they lie: it is their sender that dies, their receiver, or one that is both.
     cases += [("kill", 2, 1, 4 << 20, "from"), ("kill", 2, 1, 4 << 20, "to"), ("kill", 3, 1, 1 << 20, "ring")]
+    cases += [("orphan", 4, 1, 32, "allreduce"), ("orphan", 4, 2, 1 << 20, "allreduce"),
+              ("forks", 3, 2, 1 << 20, "allreduce")]
+    cases = [(*case, False) for case in cases]
+    cases += [("late", 2, 2, 32, "allreduce", True), ("kill", 4, 2, 1 << 20, "allreduce", True)]
     if options.seeds > 1:
-        cases += [("kill", 3, 1, 4 << 20, "from"), ("kill", 3, 1, 4 << 20, "to"), ("kill", 2, 1, 64 << 10, "from"),
+        more = [("kill", 3, 1, 4 << 20, "from"), ("kill", 3, 1, 4 << 20, "to"), ("kill", 2, 1, 64 << 10, "from"),
                   ("kill", 2, 1, 64 << 10, "to"), ("stop", 3, 1, 4 << 20, "from"), ("stop", 3, 1, 4 << 20, "to"),
                   ("pause", 3, 1, 4 << 20, "ring")]
+        cases += [(*case, False) for case in more]
 
     environment = {"FLX_DEADLINE": str(DEADLINE), "FLX_LATE_WARNING": str(LATE_WARNING), "FLX_PROBE_MS": "20",
                    "FLX_RAILS": "tcp/lo", "FLX_LINKS": "auto", "OMPI_MCA_btl_base_warn_component_unused": "0"}
     failed = 0
     for seed in range(1, options.seeds + 1):
         chance = random.Random(seed)
-        for event, ranks, hosts, size, what in cases:
+        for event, ranks, hosts, size, what, blocked in cases:
             victim, after = chance.randrange(ranks), chance.randrange(20, 500)
             name = f"{event} rank {victim} of {ranks} on {hosts} hosts, {what} {size} B, after {after} ms, seed {seed}"
+            name += ", datagrams blocked" if blocked else ""
             if options.only not in name:
                 continue
             before = segments()
             # The late rank is late by more than the deadline: that alone must not matter.
-            deadline = {"FLX_DEADLINE": "1"} if event == "late" else {}
+            special = {"FLX_DEADLINE": str(DEADLINE_OF_LATE)} if event == "late" else {}
+            if blocked:
+                special["LD_PRELOAD"] = os.path.abspath(options.no_datagrams)
             began = time.monotonic()
             lines = run(options, ranks, [event, str(victim), str(after), str(size), str(hosts), what],
-                        {**environment, **deadline})
+                        {**environment, **special})
             wrong, times = judge(event, victim, ranks, hosts, lines)
             for _ in range(20):  # other programs' segments have a name for a moment
                 if not segments() - before:
