@@ -384,7 +384,7 @@ void Communicator::report_change(Route &route, size_t bytes) {
     constexpr double kMuch = 0.1;
     constexpr double kLeastFactor = 1.5;
     constexpr double kLeastMove = 1.1;
-    if (!log().should_log(spdlog::level::warn))
+    if (!log().shows(LogLevel::warn))
         return;
     Told &told = route.told[size_class(bytes)];
     const PartitionVector &vector = route.controller->vector(bytes, 0);
@@ -404,10 +404,10 @@ void Communicator::report_change(Route &route, size_t bytes) {
         const bool more = now > before * kLeastMove || 1 - now < (1 - before) / kLeastMove;
         if ((factor < 1 / kLeastFactor && less) || (factor > kLeastFactor && more)) {
             much = true;
-            log().log(factor < 0.5 ? spdlog::level::warn : spdlog::level::info,
-                      "{} to host {} {} {:.0f} Mbit/s: share {:.2f} -> {:.2f}",
-                      links_[link].link->kind() == LinkKind::rail ? "rail " + links_[link].name : links_[link].name,
-                      host, factor < 1 ? "slowed to" : "now carries", 8e3 * rate, before, now);
+            log().write(factor < 0.5 ? LogLevel::warn : LogLevel::info,
+                        "{} to host {} {} {:.0f} Mbit/s: share {:.2f} -> {:.2f}",
+                        links_[link].link->kind() == LinkKind::rail ? "rail " + links_[link].name : links_[link].name,
+                        host, factor < 1 ? "slowed to" : "now carries", 8e3 * rate, before, now);
         }
     }
     if (!much)
@@ -415,7 +415,7 @@ void Communicator::report_change(Route &route, size_t bytes) {
     told.vector = vector;
     for (uint32_t mask = route.links; mask != 0; mask &= mask - 1)
         told.rate[std::countr_zero(mask)] = route.controller->rate(std::countr_zero(mask));
-    if (!log().should_log(spdlog::level::info))
+    if (!log().shows(LogLevel::info))
         return;
     std::vector<std::string> names;
     for (const LinkSlot &slot : links_)

@@ -12,9 +12,7 @@ struct Descriptors {
 
     /// Left to the program, and to connections of which both ends make one at once.
     static constexpr size_t kReserve = 32;
-    [[nodiscard]] size_t spare() const {
-        return allowed > open + kReserve ? allowed - open - kReserve : 0;
-    }
+    [[nodiscard]] size_t spare() const { return allowed > open + kReserve ? allowed - open - kReserve : 0; }
 };
 
 /// Of this process. Where fewer than `wanted` are to spare, its soft limit (`ulimit -Sn`) is raised to the hard one

@@ -2,13 +2,49 @@
 /// One logger, to stderr, level by FLX_LOG (error, warn, info, debug). Each line names the rank.
 #pragma once
 
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
+
+#include <string_view>
 
 namespace flx {
 
-/// The process's logger: lines such as `flx warning rank 3: …`. Thread-safe. Lives until the process ends, so that
-/// destructors of static objects may log. It is FLX's own: spdlog's global registry stays the program's.
-spdlog::logger &log();
+enum class LogLevel { debug, info, warn, error };
+
+/// Lines such as `flx warning rank 3: …`. Thread-safe. Files that log see no more of the library behind it than this:
+/// its templates would be compiled again in each of them.
+class Log {
+  public:
+    template <typename... Args>
+    void write(LogLevel level, fmt::format_string<Args...> format, Args &&...args) const {
+        write_line(level, format, fmt::make_format_args(args...));
+    }
+    template <typename... Args>
+    void debug(fmt::format_string<Args...> format, Args &&...args) const {
+        write_line(LogLevel::debug, format, fmt::make_format_args(args...));
+    }
+    template <typename... Args>
+    void info(fmt::format_string<Args...> format, Args &&...args) const {
+        write_line(LogLevel::info, format, fmt::make_format_args(args...));
+    }
+    template <typename... Args>
+    void warn(fmt::format_string<Args...> format, Args &&...args) const {
+        write_line(LogLevel::warn, format, fmt::make_format_args(args...));
+    }
+    template <typename... Args>
+    void error(fmt::format_string<Args...> format, Args &&...args) const {
+        write_line(LogLevel::error, format, fmt::make_format_args(args...));
+    }
+    /// For what is costly to put into words.
+    [[nodiscard]] bool shows(LogLevel level) const;
+
+  private:
+    void write_line(LogLevel level, fmt::string_view format, fmt::format_args args) const;
+};
+
+/// The process's logger. It works until the process ends, so that destructors of static objects may log.
+inline Log log() {
+    return {};
+}
 /// Sets level (a value of FLX_LOG) and the rank shown. Called when the first communicator is made. Thread-safe.
 void configure_log(std::string_view level, int rank);
 

@@ -2,7 +2,7 @@
 /// Errors as values. Whoever detects an error makes the sentence and logs it once; callers pass it on.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 #include <string>

@@ -1,5 +1,6 @@
 /// How a communicator comes to be: ranks meet, share memory and rails, measure what they have, and agree on what to
 /// use.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>

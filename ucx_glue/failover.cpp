@@ -1,5 +1,6 @@
 #include "failover.h"
 
+#include <fmt/format.h>
 #include <time.h>
 
 #include <algorithm>

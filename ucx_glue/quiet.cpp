@@ -15,7 +15,7 @@ ucs_log_func_rc_t take_line(const char * /*file*/, unsigned /*line*/, const char
                             const ucs_log_component_config_t * /*component*/, const char *format, va_list arguments) {
     if (!Quiet::active() || level == UCS_LOG_LEVEL_FATAL)
         return UCS_LOG_FUNC_RC_CONTINUE;
-    if (log().should_log(spdlog::level::debug)) {
+    if (log().shows(LogLevel::debug)) {
         char text[512];
         va_list copy;
         va_copy(copy, arguments);
