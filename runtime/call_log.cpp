@@ -68,18 +68,28 @@ std::string to_string(const CallRecord &call) {
     return text;
 }
 
+void CallLog::add_record(const Words &words) {
+    last_ = words;
+    record_ = (record_ + 1) % kKept;
+    for (size_t i = 0; i < words.size(); ++i)
+        records_[record_][i].store(words[i], std::memory_order_release);
+}
+
+/// The writer may be at it. It writes the slot of the call after the last one, and that one's record, before it counts
+/// it: so the oldest call whose slot may be another one's by now is count + 1 - kKept, as counted after it was read.
 std::optional<CallRecord> CallLog::read(uint64_t number) const {
-    if (number == 0)
+    if (number == 0 || number > count())
         return std::nullopt;
-    const auto &slot = slots_[number % kKept];
+    const uint64_t slot = slots_[number % kKept].load(std::memory_order_acquire);
     Words words;
-    const uint64_t last = slot[kLast].load(std::memory_order_acquire);
-    for (size_t i = 0; i < kLast; ++i)
-        words[i] = slot[i].load(std::memory_order_acquire);
-    words[kLast] = slot[kLast].load(std::memory_order_relaxed);
-    const auto call = std::bit_cast<CallRecord>(words);
-    if (last == 0 || words[kLast] != last || call.number != static_cast<uint32_t>(number))
+    for (size_t i = 0; i < words.size(); ++i)
+        words[i] = records_[slot & kRecordMask][i].load(std::memory_order_acquire);
+    if (number + kKept <= count() + 1)
         return std::nullopt;
+    auto call = std::bit_cast<CallRecord>(words);
+    call.history = static_cast<uint32_t>(slot >> kHistoryShift);
+    call.number = static_cast<uint32_t>(number);
+    call.done = (slot & kDone) != 0 ? 1 : 0;
     return call;
 }
 
@@ -103,6 +113,7 @@ size_t write_answer(const CallLog &log, const BlockedIn &blocked, uint64_t asked
     CallAnswer answer;
     answer.asked = asked;
     answer.count = log.count();
+    answer.meeting = log.meeting_word();
     answer.blocked = blocked;
     size_t calls = 0;
     for (uint64_t number = std::min(asked, answer.count); number != 0 && calls < CallAnswer::kRecords; --number) {

@@ -23,7 +23,9 @@
 
 namespace flx {
 
-/// How it was called. Those after `grouped` are functions that all ranks must call together, too.
+/// How it was called. Those after `grouped` are functions that all ranks must call together, too. `duplicated` and
+/// `split` are not in the log: whoever stands between the program and FLX calls them when it likes, so their place
+/// among the program's calls may differ between ranks.
 enum class CallKind : uint8_t { blocking, non_blocking, grouped, freed, duplicated, split };
 
 /// One call, as other ranks are told of it.
@@ -38,7 +40,7 @@ struct CallRecord {
     algorithms::Collective collective = algorithms::Collective::barrier;
     CallKind kind = CallKind::blocking;
     uint8_t done = 0;  ///< this rank has all that it needs, and has given all that others need (alltoallv and the like)
-    uint8_t always = 1;  ///< so that no call is all zeros
+    uint8_t reserved = 0;
 
     static constexpr uint16_t kCustom = 0xFFFF;
 };
@@ -47,56 +49,40 @@ static_assert(sizeof(CallRecord) == 32);
 /// `allreduce of 8 B (f32, sum)`, `non-blocking bcast of 32 MiB (u8) from rank 0`, `flx_comm_free`
 std::string to_string(const CallRecord &call);
 
-/// Written by one thread at a time, read by any.
+/// Written by one thread at a time, read by any. Programs call the same again and again, so what a call is stands in a
+/// table, and the log of calls has one word for each.
 class CallLog {
-  private:
-    using Words = std::array<uint64_t, sizeof(CallRecord) / sizeof(uint64_t)>;
-    static constexpr size_t kLast = std::tuple_size_v<Words> - 1;  ///< the word that has the number in it
-    static constexpr size_t kHistory = offsetof(CallRecord, history) / sizeof(uint64_t);
-    /// The bits of a word that one member takes.
-    struct Part {
-        uint32_t history = 0;
-        uint32_t number = 0;
-        uint8_t done = 0;
-    };
-    static constexpr uint64_t word(size_t which, const Part &part) {
-        CallRecord call;
-        call.history = part.history;
-        call.number = part.number;
-        call.done = part.done;
-        call.collective = algorithms::Collective{};
-        call.always = 0;
-        return std::bit_cast<Words>(call)[which];
-    }
-
   public:
     /// The last ones that are kept. A rank is so far ahead of another at most where data flows one way.
     static constexpr size_t kKept = 128;
 
-    /// The next call, without history and number. A few nanoseconds.
+    /// The next call, without history and number. Two stores where it is the same as the one before.
     void note(const CallRecord &call) {
         const uint64_t number = count_.load(std::memory_order_relaxed) + 1;
         before_ = history_;
         history_ = (history_ ^ call.signature) * 0x9E3779B1U;
         history_ ^= history_ >> 15;
-        // The last word is zero while others are written, so whoever reads it before and after them knows.
-        auto words = std::bit_cast<Words>(call);
-        words[kHistory] |= word(kHistory, {.history = history_});
-        words[kLast] |= word(kLast, {.number = static_cast<uint32_t>(number)});
-        auto &slot = slots_[number % kKept];
-        slot[kLast].store(0, std::memory_order_relaxed);
-        for (size_t i = 0; i < kLast; ++i)
-            slot[i].store(words[i], std::memory_order_release);
-        slot[kLast].store(words[kLast], std::memory_order_release);
+        if (const auto words = std::bit_cast<Words>(call); words != last_) [[unlikely]]
+            add_record(words);
+        slots_[number % kKept].store(uint64_t{history_} << kHistoryShift | record_, std::memory_order_release);
         count_.store(number, std::memory_order_release);
     }
     /// Sets `done` of a call that is still kept.
     void note_done(uint64_t number) {
-        constexpr uint64_t kDone = word(kLast, {.done = 1});
-        std::atomic<uint64_t> &last = slots_[number % kKept][kLast];
+        std::atomic<uint64_t> &slot = slots_[number % kKept];
         if (count() < number + kKept)
-            last.store(last.load(std::memory_order_relaxed) | kDone, std::memory_order_release);
+            slot.store(slot.load(std::memory_order_relaxed) | kDone, std::memory_order_release);
     }
+    /// The rank waits for all others in `what`, which is no call with a number; null: no more.
+    void meet(const CallKind *what) {
+        meeting_.store(what == nullptr ? 0 : 1 + static_cast<uint32_t>(*what), std::memory_order_release);
+    }
+    static std::optional<CallKind> meeting_of(uint32_t word) {
+        if (word == 0 || word > 1 + static_cast<uint32_t>(CallKind::split))
+            return std::nullopt;
+        return static_cast<CallKind>(word - 1);
+    }
+    [[nodiscard]] uint32_t meeting_word() const { return meeting_.load(std::memory_order_acquire); }
     /// How many calls there were: the number of the last one.
     [[nodiscard]] uint64_t count() const { return count_.load(std::memory_order_acquire); }
     /// Of all calls before the last one: with it in their signatures, calls match only if those before them did.
@@ -105,10 +91,23 @@ class CallLog {
     [[nodiscard]] std::optional<CallRecord> read(uint64_t number) const;
 
   private:
+    using Words = std::array<uint64_t, sizeof(CallRecord) / sizeof(uint64_t)>;
+    // A slot: history, whether it is done, which record.
+    static constexpr int kHistoryShift = 32;
+    static constexpr uint64_t kDone = uint64_t{1} << 31;
+    static constexpr uint64_t kRecordMask = kDone - 1;
+
+    void add_record(const Words &words);
+
     std::atomic<uint64_t> count_{0};
+    std::atomic<uint32_t> meeting_{0};
     uint32_t history_ = 0;
     uint32_t before_ = 0;
-    std::array<std::array<std::atomic<uint64_t>, std::tuple_size_v<Words>>, kKept> slots_{};
+    Words last_{};         ///< the record of the last call,
+    uint64_t record_ = 0;  ///< and where it is
+    std::array<std::atomic<uint64_t>, kKept> slots_{};
+    /// Each call adds one at most, so those of the calls that are kept are there.
+    std::array<std::array<std::atomic<uint64_t>, std::tuple_size_v<Words>>, kKept> records_{};
 };
 
 /// The call in which a process waits, where it cannot return before that call is complete.
@@ -136,8 +135,9 @@ class BlockedCall {
 /// up to the last record that there is, in host byte order.
 struct CallAnswer {
     uint64_t asked = 0;
-    uint64_t count = 0;  ///< of its calls on the communicator
-    BlockedIn blocked;   ///< on any communicator of the process
+    uint64_t count = 0;    ///< of its calls on the communicator
+    uint64_t meeting = 0;  ///< as CallLog::meeting_word()
+    BlockedIn blocked;     ///< on any communicator of the process
     /// Call `asked`, or the last one if there are fewer, and those before it.
     static constexpr size_t kRecords = 12;
     std::array<CallRecord, kRecords> calls{};

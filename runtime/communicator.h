@@ -296,6 +296,7 @@ class Communicator final : private Router, private Watch {
     void leave_blocked();
     Status check_calls(int peer);
     Status check_given(const Awaited &awaited);
+    Status check_meeting(int peer, const CallAnswer &theirs, uint64_t times);
     Status check_crossed(int peer, const CallAnswer &theirs, uint64_t times);
     [[nodiscard]] Status mismatch(int peer, const Contradiction &found);
     [[nodiscard]] Status name_mismatch(Status status);

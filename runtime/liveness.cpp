@@ -390,15 +390,32 @@ class Responder final : public Liveness {
         for (uint32_t index = 0; index < peer.paths.size() && session(peer) != nullptr; ++index) {
             Path &path = peer.paths[index];
             datagram.path = index;
-            if (path.door == nullptr) {
-                const std::optional<Address> source = liveness::source_towards(path.address);
-                path.door = source ? door_at(*source) : nullptr;
-            }
-            if (path.door != nullptr && !path.door->send(seal(datagram, peer), path.address))
+            if (path.door == nullptr)
+                path.door = door_towards(path.address);
+            // A question that is not sent counts as unanswered, so any door is better than none.
+            const Door *const door = path.door != nullptr ? path.door : any_door(path.address);
+            if (door != nullptr && !door->send(seal(datagram, peer), path.address))
                 path.door = nullptr;  // routes may have changed
         }
         if (peer.stream != nullptr)  // then there is a session
             peer.stream->send(seal(datagram, peer));
+    }
+
+    /// From which the system sends there. To look it up takes a descriptor, which a process may not have; null then,
+    /// and where the system sends from an address that is newer than the doors.
+    [[nodiscard]] const Door *door_towards(const Address &to) const {
+        if (liveness::is_loopback(to))
+            return door_at(to);
+        const std::optional<Address> source = liveness::source_towards(to);
+        return source ? door_at(*source) : nullptr;
+    }
+    [[nodiscard]] const Door *any_door(const Address &to) const {
+        const auto fits = [&](const auto &door) {
+            return liveness::is_ipv4(door->address()) == liveness::is_ipv4(to) &&
+                   liveness::is_loopback(door->address()) == liveness::is_loopback(to);
+        };
+        const auto found = std::find_if(doors_.begin(), doors_.end(), fits);
+        return found == doors_.end() ? nullptr : found->get();
     }
 
     void send_by(const Datagram &datagram, Peer &peer, const Door &door, const Address &to, uint32_t device) {
@@ -485,6 +502,8 @@ class Responder final : public Liveness {
     /// What to poll: the wake-up, two of each door, the streams. How long, in ms.
     int list_events(std::vector<pollfd> &events, std::vector<const Door *> &doors, std::vector<Stream *> &streams) {
         constexpr int kUnprovenPatienceMs = 250;
+        constexpr int kFullPatienceMs = 100;
+        const bool full = full_since_ns_ != 0 && now_ns() - full_since_ns_ < kFullPatienceMs * 1'000'000LL;
         events.assign(1, {wake_.get(), POLLIN, 0});
         doors.clear();
         streams.clear();
@@ -492,15 +511,15 @@ class Responder final : public Liveness {
         for (const auto &door : doors_) {
             doors.push_back(door.get());
             events.push_back({door->datagrams(), POLLIN, 0});
-            events.push_back({door->connections(), POLLIN, 0});
+            events.push_back({full ? -1 : door->connections(), POLLIN, 0});
         }
-        int patience_ms = -1;
+        int patience_ms = full ? kFullPatienceMs : -1;
         for (const auto &stream : streams_) {
             streams.push_back(stream.get());
             const bool connecting = stream->state() == Stream::State::connecting;
             const int wanted = (connecting ? 0 : POLLIN) | (stream->wants_room() ? POLLOUT : 0);
             events.push_back({stream->descriptor(), static_cast<short>(wanted), 0});
-            if (!stream->proven)
+            if (!stream->proven && !full)
                 patience_ms = kUnprovenPatienceMs;
         }
         return patience_ms;
@@ -645,9 +664,14 @@ class Responder final : public Liveness {
 
     void take_connections(const Door &door) {
         for (int i = 0; i < kTurn; ++i) {
+            errno = 0;
             auto stream = std::make_unique<Stream>(door.connections());
-            if (stream->ended())
+            if (stream->ended()) {
+                // It stays in the queue, which would wake this thread at once again, for ever.
+                if (errno == EMFILE || errno == ENFILE)
+                    full_since_ns_ = now_ns();
                 return;
+            }
             stream->since_ns = stream->used_ns = now_ns();
             const std::lock_guard lock(mutex_);
             const auto stranger = [](const auto &each) { return each->peer == 0 && !each->ended(); };
@@ -745,6 +769,7 @@ class Responder final : public Liveness {
     liveness::Identity identity_;
     OwnDescriptor wake_;
     std::atomic<bool> ending_{false};
+    int64_t full_since_ns_ = 0;  ///< there was no descriptor for a connection; the thread's alone
 
     mutable std::mutex mutex_;  // of what follows
     Place place_;

@@ -1,9 +1,9 @@
 /// Calls that do not match: what a rank that waits for long learns from those that it waits for (call_log.h), and when
 /// that contradicts. A rank that has not made a call yet is late, however long, and never a contradiction by itself.
 ///
-/// Three things are: another call of the same number; a peer that is done with a call of which this rank still waits
-/// for something; and one that cannot make its call before this rank makes one on another communicator, which waits
-/// here.
+/// Four things are: another call of the same number; a peer that is done with a call of which this rank still waits for
+/// something; one that waits to duplicate or split the communicator, for this rank, which waits in a call for it; and
+/// one that cannot make its call before this rank makes one on another communicator, which waits here.
 #include <time.h>
 
 #include "communicator.h"
@@ -78,7 +78,26 @@ Status Communicator::check_calls(int peer) {
         return {};
     if (const std::optional<Contradiction> found = contradiction(calls_, theirs, *calls))
         return mismatch(peer, *found);
+    FLX_TRY(check_meeting(peer, theirs, said.times));
     return check_crossed(peer, theirs, said.times);
+}
+
+/// Neither can go on: the peer's meeting needs this rank, and this rank's call needs the peer.
+Status Communicator::check_meeting(int peer, const CallAnswer &theirs, uint64_t times) {
+    const std::optional<CallKind> what = CallLog::meeting_of(static_cast<uint32_t>(theirs.meeting));
+    const uint64_t number = blocked_call();
+    if (!what || calls_.meeting_word() != 0 || number == 0 || theirs.count >= number)
+        return {};
+    const std::optional<CallRecord> call = calls_.read(number);
+    if (!call || !needs(*call, rank_, peer) ||
+        !seen_again(crossed_[static_cast<size_t>(peer)], {{number, id_, theirs.count, theirs.meeting}, times}))
+        return {};
+    CallRecord meeting;
+    meeting.kind = *what;
+    named_ = true;
+    return fail(FLX_ERR_MISMATCH,
+                "calls do not match: rank {} is in call {} of communicator {}, {}; rank {} in {} of it, after call {}",
+                name(rank_), number, id_, to_string(*call), name(peer), to_string(meeting), theirs.count);
 }
 
 /// Whether it was so before, and the peer has been asked since.
@@ -148,7 +167,7 @@ Status Communicator::check_crossed(int peer, const CallAnswer &theirs, uint64_t 
 
 /// Chunks and boards tell that a call is not this rank's, not which it is: its rank does, within a moment.
 Status Communicator::name_mismatch(Status status) {
-    constexpr int64_t kPatienceNs = 400'000'000;
+    constexpr int64_t kPatienceNs = 1'500'000'000;
     constexpr timespec kNap{0, 2'000'000};
     std::vector<uint64_t> before(static_cast<size_t>(size_));
     for (int peer = 0; peer < size_; ++peer)

@@ -61,8 +61,8 @@ Status Waiter::pause_long() {
     if (!policy_.alone || turn % kTurnsPerYield == 0)
         sched_yield();
     const bool all = turn == kFirstTurns + 1;
-    if (turn == kFirstTurns + kTurnsPerRound)
-        turns_ -= kTurnsPerRound;
+    if (turn >= kFirstTurns + kTurnsPerRound)
+        turns_ = policy_.spins + kFirstTurns;
     return look_up(all);
 }
 

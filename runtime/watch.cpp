@@ -117,10 +117,14 @@ Status Communicator::check_host(const std::string &what) {
 Status Communicator::meet_again(CallKind what) {
     constexpr int64_t kGraceNs = 1'000'000'000;
     FLX_TRY(usable());
-    {
-        const auto lock = guard();
-        note_call(what);
-    }
+    CallRecord meeting;
+    meeting.kind = what;
+    struct Meets {
+        CallLog &log;
+        ~Meets() { log.meet(nullptr); }
+    };
+    const Meets meets{calls_};
+    calls_.meet(&what);
     Status why;
     if (told_broken(why)) {
         give_up(why);
@@ -136,13 +140,12 @@ Status Communicator::meet_again(CallKind what) {
         if (now_ns() - looked_ns < kLookNs)
             return {};
         looked_ns = now_ns();
-        FLX_TRY(check_host(to_string(*calls_.read(calls_.count()))));
+        FLX_TRY(check_host(to_string(meeting)));
         if (looked_ns - began_ns < ask_after_ns())
             return {};
         const auto lock = guard();
         way_ = Way::scheduled;
-        waits_for_ = calls_.count();
-        tell_blocked();
+        process_->blocked_call().set({id_, process_->alone() ? 1U : 0U, calls_.count() + 1, meeting});
         for (int peer = 0; peer < size_; ++peer) {
             if (peer == rank_)
                 continue;
@@ -163,12 +166,7 @@ Status Communicator::meet_again(CallKind what) {
         }
         return now_ns() - broke_ns > kGraceNs ? why : Status();
     });
-    {
-        const auto lock = guard();
-        waits_for_ = 0;
-        if (told_blocked_)
-            leave_blocked();
-    }
+    process_->blocked_call().clear(id_);
     if (!status.ok())
         give_up(status);
     return status;

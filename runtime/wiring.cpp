@@ -42,6 +42,9 @@ std::string join(const Range &names) {
     return fmt::format("{}", fmt::join(names, ", "));
 }
 
+/// Communicators of up to so many ranks make all connections at once; in larger ones few of them are ever used.
+constexpr int kConnectedAtOnce = 64;
+
 /// Rails for whose connections a rank has no descriptors are left off on all, before a connection fails that a peer
 /// waits for: in `left_off`, with the reason. `said`: by rank, what it has and may open; `names`: of the rails, by
 /// identity.
@@ -393,8 +396,14 @@ Status Communicator::make_rails() {
             names.try_emplace(identity, rail["name"]);
     }
     const size_t before = left_off_.size();
-    leave_costly_rails(
-        addresses, [&](int rank) { return describe(rank); }, names, left_off_);
+    if (size_ <= kConnectedAtOnce)
+        leave_costly_rails(
+            addresses, [&](int rank) { return describe(rank); }, names, left_off_);
+    else if (wanted > own.spare())
+        log().warn(
+            "connections to all peers over all rails would take {} descriptors, and {} are left of {}: should "
+            "connections fail, raise `ulimit -Hn`, or name fewer rails in FLX_RAILS",
+            wanted, own.spare(), own.allowed);
     for (size_t i = before; i < left_off_.size() && rank_ == 0; ++i)
         log().warn("{} is not used: {}", left_off_[i].first, left_off_[i].second);
     for (json &theirs : addresses) {
@@ -765,9 +774,8 @@ void Communicator::leave_idle_rails() {
 /// 0, which no operation has, goes to each peer on each rail and is acknowledged. In large communicators, where a rank
 /// talks to few of its peers, connections are made when they are first used.
 Status Communicator::connect_rails() {
-    constexpr int kMostRanks = 64;
     constexpr int64_t kPatienceNs = 2'000'000'000;
-    if (rails_ == nullptr || size_ > kMostRanks)
+    if (rails_ == nullptr || size_ > kConnectedAtOnce)
         return {};
     const uint8_t payload = 0;
     ChunkHeader header{};

@@ -1,7 +1,7 @@
 #!/bin/bash
 # What ci/test makes of results: count_test.sh PROJECT_FOLDER
-# With a build and tests that are only heard of: `good` passes, `shaky` fails beside others and passes alone, `missing`
-# is skipped. The real ci/test counts.
+# With a build and tests that are only heard of: `good` passes, `shaky1` and so on fail beside others and pass alone,
+# `missing` is skipped. The real ci/test counts.
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -12,40 +12,54 @@ for script in ci/setup ci/rails ci/tidy bin/clang-format bin/git bin/cmake; do
 done
 cat >"$work/bin/ctest" <<'CTEST'
 #!/bin/bash
-again=
+again= cases= list=
 while [ $# != 0 ]; do
     case $1 in
     --test-dir) folder=$2; shift ;;
     --output-junit) file=$2; shift ;;
-    -R) again=-again ;;
+    -R) again=1 ;;
     esac
     shift
 done
-case $(basename "$folder")$again in
-release)
-    shaky='<testcase name="shaky" status="fail"><failure message="no"/></testcase>'
-    mkdir -p "$folder/Testing/Temporary"
-    echo 2:shaky >"$folder/Testing/Temporary/LastTestsFailed.log" ;;
-*) shaky='<testcase name="shaky" status="run"/>' ;;
-esac
+preset=$(basename "$folder")
+for ((i = 1; i <= $([ "$preset" = "$SHAKY_PRESET" ] && echo "$SHAKY" || echo 0); i++)); do
+    if [ -n "$again" ]; then
+        cases+="<testcase name='shaky$i' status='run'/>"
+    else
+        cases+="<testcase name='shaky$i' status='fail'><failure message='no'/><system-out>trouble $i</system-out></testcase>"
+        list+="$i:shaky$i"$'\n'
+    fi
+done
+mkdir -p "$folder/Testing/Temporary"
+[ -z "$list" ] || printf %s "$list" >"$folder/Testing/Temporary/LastTestsFailed.log"
 others='<testcase name="good" status="run"/><testcase name="missing" status="notrun"><skipped message="why"/></testcase>'
-echo "<testsuite>$shaky$others</testsuite>" >"$file"
-[ "${shaky#*failure}" = "$shaky" ]
+echo "<testsuite>$cases$others</testsuite>" >"$file"
+[ -z "$list" ]
 CTEST
 chmod +x "$work"/ci/* "$work"/bin/*
 failures=0
-expect() { # WHAT-THE-LAST-LINE-IS CODE ci/test's options…
-    local line=$1 code=$2 said
-    shift 2
+expect() { # HOW-MANY-SHAKY PRESET WHAT-THE-LAST-LINE-IS CODE ci/test's options…
+    local line=$3 code=$4 said i
+    export SHAKY=$1 SHAKY_PRESET=$2
+    shift 4
     said=$(PATH=$work/bin:$PATH "$work/ci/test" "$@" 2>&1)
-    local got=$?
-    [ $got = "$code" ] && [ "$(tail -1 <<<"$said")" = "$line" ] &&
-        grep -q '^only alone, after it had failed beside others: shaky$' <<<"$said" &&
-        grep -q '^1 passed only alone' <<<"$said" && return
-    echo "FAILED: ci/test $*: code $got"
-    tail -5 <<<"$said"
+    local got=$? alone=$work/build/test-results/alone wrong=
+    [ $got = "$code" ] && [ "$(tail -1 <<<"$said")" = "$line" ] || wrong="code $got"
+    for ((i = 1; i <= SHAKY; i++)); do
+        if [ $SHAKY_PRESET = release ]; then
+            grep -q "^passed only alone: shaky$i " <<<"$said" && grep -qx "trouble $i" "$alone/shaky$i.log" || wrong+=" shaky$i"
+        else
+            [ ! -e "$alone/shaky$i.log" ] && grep -q "^failed: shaky$i$" <<<"$said" || wrong+=" shaky$i"
+        fi
+    done
+    [ -n "$wrong" ] || return
+    echo "FAILED: $SHAKY of $SHAKY_PRESET, ci/test $*: $wrong"
+    tail -8 <<<"$said"
     failures=1
 }
-expect '6 passed, 0 failed, 3 skipped' 0
-expect '5 passed, 1 failed, 3 skipped' 1 --full
+expect 0 release '3 passed, 0 failed, 3 skipped' 0
+expect 2 release '5 passed, 0 failed, 3 skipped' 0
+expect 3 release '6 passed, 1 failed, 3 skipped' 1
+expect 1 release '4 passed, 1 failed, 3 skipped' 1 --full
+expect 1 asan '3 passed, 1 failed, 3 skipped' 1
 exit $failures

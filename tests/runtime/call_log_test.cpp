@@ -37,9 +37,9 @@ TEST(CallLog, KeepsTheLastCalls) {
     for (uint32_t i = 1; i <= 300; ++i)
         log.note(record(i));
     EXPECT_EQ(log.count(), 300U);
-    EXPECT_FALSE(log.read(300 - CallLog::kKept));
+    EXPECT_FALSE(log.read(301 - CallLog::kKept)) << "the next call's slot";
     EXPECT_FALSE(log.read(301));
-    for (uint64_t number = 301 - CallLog::kKept; number <= 300; ++number) {
+    for (uint64_t number = 302 - CallLog::kKept; number <= 300; ++number) {
         const auto call = log.read(number);
         ASSERT_TRUE(call);
         EXPECT_EQ(call->signature, number);
