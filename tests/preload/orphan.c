@@ -1,5 +1,6 @@
-/* Knows nothing of FLX. The last rank forks a child and is killed; the child lives on. How long the others take to notice,
- * in a call that they wait in: `noticed after 0.31 s: …`. While the child passed for its parent they would wait, for a day. */
+/* Knows nothing of FLX. The last rank forks a child and is killed; the child lives on. How long the others take to
+ * notice, in a call that they wait in: `noticed after 0.31 s: …`. While the child passed for its parent they would
+ * wait, for a day. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
