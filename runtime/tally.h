@@ -44,9 +44,9 @@ class Tally {
 
     static constexpr size_t kNone = kShared + 1;
     struct Owner;
-    // Apart from its owner, so that to look at it needs no check; at a fixed distance from the thread's own memory,
-    // where eight bytes are also left for a library that is loaded later.
-    [[gnu::tls_model("initial-exec")]] static constinit thread_local size_t place_;
+    // Apart from its owner, so that to look at it needs no check. Not at a fixed distance from the thread's own memory:
+    // CUDA's runtime has a page for each thread, for which a library that is loaded late finds no room there.
+    static constinit thread_local size_t place_;
 
     std::array<Count, kOwn + 1> counts_;
 };
