@@ -379,7 +379,7 @@ ucs_status_t Rail::relay_handler(void *rail, const void *header, size_t header_b
 void Rail::take_relayed(const RelayWire &wire, const void *data, size_t bytes) {
     Relay &relay = line_.failover().relay();
     if (line_.failover().reach().gone(wire.header.comm)) {
-        relay.owe(wire.from, wire.header.comm, wire.number);
+        relay.refuse(wire);
         return;
     }
     std::unique_ptr<Peer> &peer = origins_[wire.from];

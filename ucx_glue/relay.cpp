@@ -331,6 +331,15 @@ void Relay::owe(uint64_t uid, uint32_t comm, uint32_t number) {
     stirred_ = true;
 }
 
+void Relay::refuse(const RelayWire &wire) {
+    const int process = process_of(wire.from);
+    if (process < 0)
+        return;
+    // Where nothing of the communicator came before, this is the first that is heard of the way back.
+    way(process).answers[wire.header.comm].back = process_of(wire.hop);
+    owe(wire.from, wire.header.comm, wire.number);
+}
+
 /// Sends on what came, and acknowledgements.
 void Relay::act() {
     stirred_ = false;
@@ -358,6 +367,7 @@ void Relay::act() {
                     answer.owed.clear();  // the chunks will come again
             }
         }
+        std::erase_if(ways_[process].answers, [&](const auto &entry) { return failover_.reach().gone(entry.first); });
     }
 }
 

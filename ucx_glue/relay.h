@@ -67,6 +67,8 @@ class Relay {
     [[nodiscard]] int process_of(uint64_t uid) const;
     /// The executor has released it.
     void owe(uint64_t uid, uint32_t comm, uint32_t number);
+    /// A chunk of a communicator that is closed here: nobody will take it, and its origin need not send it again.
+    void refuse(const RelayWire &wire);
     /// UCX has let go of so many bytes that were forwarded.
     void let_go(size_t bytes) { kept_bytes_ -= bytes; }
 

@@ -414,6 +414,17 @@ TEST_F(Relaying, AlsoWhereALinkOfTheCommunicatorWentBefore) {
         EXPECT_EQ((seen_[{kA, block}]), 1) << "block " << block << " was acknowledged and thrown away";
 }
 
+TEST_F(Relaying, WhatComesForACommunicatorThatIsClosedIsAcknowledged) {
+    start(2);
+    swallow(line_of(kA, kB), true);
+    for (auto &link : links_[kB])
+        link.reset();
+    for (uint32_t block = 0; block < 3; ++block)
+        ASSERT_TRUE(send(kA, kB, block));
+    EXPECT_TRUE(until([&] { return sources_.empty(); }, 5s)) << link(kA, kB).error(kB).sentence();
+    EXPECT_EQ(seen_.size(), 0U);
+}
+
 TEST_F(Relaying, ALineThatIsNotTheCommunicatorsDoesNotStandInForARelay) {
     start();
     join_extra();
