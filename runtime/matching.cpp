@@ -41,6 +41,8 @@ uint64_t Communicator::blocked_call() const {
 }
 
 void Communicator::tell_blocked() {
+    if (calls_.meeting_word() != 0)
+        return;  // it is blocked in a meeting, which moves calls that do not block, and says so itself
     const uint64_t number = blocked_call();
     const std::optional<CallRecord> call = calls_.read(number);
     if (!call)
