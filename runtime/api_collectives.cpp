@@ -378,7 +378,9 @@ namespace {
 Status submit(flx_comm_t comm, const Call &call) {
     const Operation &operation = call.operation;
     const void *memory = operation.out != nullptr ? operation.out : operation.in;
-    if (!flx::cuda::on_device(memory))
+    // Of nothing, ranks may pass any address: all must go the same way.
+    const bool empty = operation.count == 0 && operation.collective != Collective::alltoallv;
+    if (empty || !flx::cuda::on_device(memory))
         return comm->impl->run(call);
     if (operation.collective == Collective::alltoallv && !call.in_place)
         return comm->impl->post_on_device(messages_of(call, comm->impl->size()), nullptr, true, true);
