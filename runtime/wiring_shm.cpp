@@ -115,8 +115,6 @@ size_t Communicator::shared_cache() const {
 void Communicator::leave_shared_memory() {
     fused_.reset();
     stream_.reset();
-    if (peer_memory_ != nullptr)
-        peer_memory_->obey(board_);
     if (channel() != nullptr)
         channel()->fetch_through(nullptr);
     peer_memory_.reset();
@@ -156,8 +154,10 @@ Status Communicator::choose_ways(const Communicator *parent) {
     for (const Member &member : members_)
         pids.push_back(member.pid);
     FLX_TRY(shm::PeerMemory::make(*bootstrap_, std::move(pids), peer_memory_, why_no_peer_memory_));
-    if (peer_memory_ != nullptr)
+    if (peer_memory_ != nullptr) {
+        peer_memory_->obey(board_);
         peer_memory_->share_cache(cache_share_);
+    }
     if (channel() != nullptr)
         channel()->fetch_through(fetches() ? peer_memory_.get() : nullptr);
     if (!fetches())
