@@ -3,7 +3,7 @@
 /// have when a rank sends one message at a time, and whole messages: for small ones.
 #include <bit>
 
-#include "builder.h"
+#include "algorithms/builder.h"
 
 namespace flx::algorithms {
 namespace {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "registry.h"
+#include "algorithms/registry.h"
 
 namespace flx::algorithms {
 

@@ -1,7 +1,7 @@
 /// \file direct.cpp
 /// Every rank talks to every other: one hop, or two where a result must come back. Reductions happen in one place, in
 /// rank order. Sends start at the successor, so that not all ranks aim at one target at a time.
-#include "builder.h"
+#include "algorithms/builder.h"
 
 namespace flx::algorithms {
 namespace {

@@ -3,7 +3,7 @@
 /// it sends and receives each half about once, as a rank of a ring does, but in a logarithmic number of hops.
 #include <bit>
 
-#include "builder.h"
+#include "algorithms/builder.h"
 
 namespace flx::algorithms {
 namespace {

@@ -1,4 +1,4 @@
-#include "expression.h"
+#include "algorithms/expression.h"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 ///
 /// exscan is the scan of what the predecessors hold: every rank first sends its input to its successor (phase 0), and
 /// ranks 1 … size - 1 scan that. Only then, in place, is a rank's own input overwritten.
-#include "builder.h"
+#include "algorithms/builder.h"
 
 namespace flx::algorithms {
 namespace {

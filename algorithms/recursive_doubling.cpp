@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "builder.h"
+#include "algorithms/builder.h"
 
 namespace flx::algorithms {
 namespace {

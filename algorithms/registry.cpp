@@ -1,8 +1,8 @@
-#include "registry.h"
+#include "algorithms/registry.h"
 
 #include <array>
 
-#include "builder.h"
+#include "algorithms/builder.h"
 
 namespace flx::algorithms {
 namespace {

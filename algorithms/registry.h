@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "schedule.h"
+#include "algorithms/schedule.h"
 
 namespace flx::algorithms {
 

@@ -1,4 +1,4 @@
-#include "resend.h"
+#include "algorithms/resend.h"
 
 #include <fmt/format.h>
 

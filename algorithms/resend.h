@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "simulation.h"
+#include "algorithms/simulation.h"
 
 namespace flx::algorithms {
 

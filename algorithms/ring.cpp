@@ -1,7 +1,7 @@
 /// \file ring.cpp
 /// Ring and chain: each rank receives from its predecessor and sends to its successor, so each link carries the least
 /// that it can, in as many hops as there are ranks.
-#include "builder.h"
+#include "algorithms/builder.h"
 
 namespace flx::algorithms {
 namespace {

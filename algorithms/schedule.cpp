@@ -1,4 +1,4 @@
-#include "schedule.h"
+#include "algorithms/schedule.h"
 
 #include <cassert>
 

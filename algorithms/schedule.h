@@ -29,7 +29,7 @@ namespace flx::algorithms {
 /// than the root have no input, and a reduce's no output. Of gather only the root has an output, of
 /// scatter only the root has an input. What follows exscan has no schedules of its own: allgatherv and reduce_scatter
 /// run those of allgather and reduce_scatter_block with blocks of given lengths; the messages of the others have
-/// lengths of their own and depend on nothing (runtime/exchange.h).
+/// lengths of their own and depend on nothing (runtime/execute/exchange.h).
 enum class Collective : uint8_t {
     allreduce,
     reduce_scatter_block,

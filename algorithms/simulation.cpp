@@ -1,4 +1,4 @@
-#include "simulation.h"
+#include "algorithms/simulation.h"
 
 #include <fmt/format.h>
 

@@ -1,18 +1,19 @@
 /// \file simulation.h
 /// Private to the verifier: executes the schedules of all ranks on symbolic memory, with random interleaving.
 ///
-/// How links are modelled (runtime/link.h): each ordered pair of ranks has one to three lanes, each a FIFO that holds
-/// at most `Trial::window` chunks until the receiver has consumed all their cells. The sender cuts each step's cells at
-/// random among the lanes, as a partition vector of its own would. On each lane a step's cells go out in ascending
-/// order; where no rank gathers, some seeds send them in any order. A chunk is either copied (its send is done at once)
-/// or in flight (done when the chunk was consumed whole; until a cell was consumed, its source must not be written).
+/// How links are modelled (runtime/link/link.h): each ordered pair of ranks has one to three lanes, each a FIFO that
+/// holds at most `Trial::window` chunks until the receiver has consumed all their cells. The sender cuts each step's
+/// cells at random among the lanes, as a partition vector of its own would. On each lane a step's cells go out in
+/// ascending order; where no rank gathers, some seeds send them in any order. A chunk is either copied (its send is
+/// done at once) or in flight (done when the chunk was consumed whole; until a cell was consumed, its source must not
+/// be written).
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "expression.h"
-#include "verifier.h"
+#include "algorithms/expression.h"
+#include "algorithms/verifier.h"
 
 namespace flx::algorithms {
 

@@ -1,4 +1,4 @@
-#include "verifier.h"
+#include "algorithms/verifier.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <numeric>
 #include <tuple>
 
-#include "expression.h"
-#include "resend.h"
-#include "simulation.h"
+#include "algorithms/expression.h"
+#include "algorithms/resend.h"
+#include "algorithms/simulation.h"
 
 namespace flx::algorithms {
 namespace {

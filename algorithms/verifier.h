@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "registry.h"
+#include "algorithms/registry.h"
 
 namespace flx::algorithms {
 

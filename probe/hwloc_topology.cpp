@@ -1,4 +1,4 @@
-#include "hwloc_topology.h"
+#include "probe/hwloc_topology.h"
 
 #include <cerrno>
 #include <cstring>

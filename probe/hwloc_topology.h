@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "status.h"
+#include "runtime/base/status.h"
 
 namespace flx::probe {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "rail_plan.h"
+#include "probe/rail_plan.h"
 
 namespace flx::probe {
 

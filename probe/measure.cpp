@@ -1,4 +1,4 @@
-#include "measure.h"
+#include "probe/measure.h"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -10,7 +10,7 @@
 #include <cstring>
 #include <optional>
 
-#include "train.h"
+#include "probe/train.h"
 
 namespace flx::probe {
 namespace {

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "link.h"
+#include "runtime/link/link.h"
 
 namespace flx::probe {
 

@@ -1,4 +1,4 @@
-#include "network.h"
+#include "probe/network.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

@@ -1,11 +1,11 @@
-#include "places.h"
+#include "probe/places.h"
 
 #include <hwloc/glibc-sched.h>
 #include <unistd.h>
 
 #include <memory>
 
-#include "hwloc_topology.h"
+#include "probe/hwloc_topology.h"
 
 namespace flx::probe {
 namespace {

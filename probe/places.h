@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "status.h"
+#include "runtime/base/status.h"
 
 namespace flx::probe {
 

@@ -1,4 +1,4 @@
-#include "rail_plan.h"
+#include "probe/rail_plan.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <optional>
 #include <sstream>
 
-#include "loose_ends.h"
+#include "probe/loose_ends.h"
 
 namespace flx::probe {
 namespace {

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "network.h"
-#include "status.h"
+#include "probe/network.h"
+#include "runtime/base/status.h"
 
 namespace flx::probe {
 

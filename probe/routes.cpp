@@ -1,4 +1,4 @@
-#include "routes.h"
+#include "probe/routes.h"
 
 #include <fmt/format.h>
 #include <netdb.h>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "status.h"
+#include "runtime/base/status.h"
 
 namespace flx::probe {
 

@@ -1,4 +1,4 @@
-#include "topology.h"
+#include "probe/topology.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "cpus.h"
-#include "hwloc_topology.h"
+#include "probe/cpus.h"
+#include "probe/hwloc_topology.h"
 
 namespace flx::probe {
 namespace {

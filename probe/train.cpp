@@ -1,4 +1,4 @@
-#include "train.h"
+#include "probe/train.h"
 
 #include <algorithm>
 

@@ -1,13 +1,13 @@
-#include "context.h"
+#include "ucx_glue/context.h"
 
 #include <net/if.h>
 
 #include <utility>
 #include <vector>
 
-#include "log.h"
-#include "quiet.h"
-#include "telemetry.h"
+#include "runtime/base/log.h"
+#include "runtime/base/telemetry.h"
+#include "ucx_glue/quiet.h"
 
 namespace flx::ucx {
 

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "rails.h"
+#include "ucx_glue/rails.h"
 
 namespace flx::ucx {
 

@@ -1,4 +1,4 @@
-#include "failover.h"
+#include "ucx_glue/failover.h"
 
 #include <fmt/format.h>
 #include <time.h>
@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "line.h"
-#include "log.h"
-#include "rail_link.h"
-#include "reach.h"
+#include "runtime/base/log.h"
+#include "ucx_glue/line.h"
+#include "ucx_glue/rail_link.h"
+#include "ucx_glue/reach.h"
 
 namespace flx::ucx {
 

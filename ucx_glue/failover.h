@@ -23,10 +23,10 @@
 #include <string>
 #include <vector>
 
-#include "link.h"
-#include "rails.h"
-#include "relay.h"
-#include "status.h"
+#include "runtime/base/status.h"
+#include "runtime/link/link.h"
+#include "ucx_glue/rails.h"
+#include "ucx_glue/relay.h"
 
 namespace flx::ucx {
 

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <mutex>
 
-#include "telemetry.h"
+#include "runtime/base/telemetry.h"
 
 namespace flx::ucx {
 

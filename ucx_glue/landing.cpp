@@ -1,9 +1,9 @@
-#include "landing.h"
+#include "ucx_glue/landing.h"
 
 #include <utility>
 
-#include "context.h"
-#include "telemetry.h"
+#include "runtime/base/telemetry.h"
+#include "ucx_glue/context.h"
 
 namespace flx::ucx {
 

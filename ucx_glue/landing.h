@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "status.h"
+#include "runtime/base/status.h"
 
 namespace flx::ucx {
 

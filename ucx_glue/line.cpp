@@ -1,4 +1,4 @@
-#include "line.h"
+#include "ucx_glue/line.h"
 
 #include <ifaddrs.h>
 #include <netinet/in.h>
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "rail_link.h"
-#include "reach.h"
+#include "ucx_glue/rail_link.h"
+#include "ucx_glue/reach.h"
 
 namespace flx::ucx {
 

@@ -12,8 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "failover.h"
-#include "rail.h"
+#include "ucx_glue/failover.h"
+#include "ucx_glue/rail.h"
 
 namespace flx::ucx {
 

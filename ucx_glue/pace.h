@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "link.h"
+#include "runtime/link/link.h"
 
 namespace flx::ucx {
 

@@ -1,4 +1,4 @@
-#include "quiet.h"
+#include "ucx_glue/quiet.h"
 
 #include <ucs/debug/log_def.h>
 
@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <mutex>
 
-#include "log.h"
+#include "runtime/base/log.h"
 
 namespace flx::ucx {
 namespace {

@@ -1,12 +1,12 @@
-#include "rail.h"
+#include "ucx_glue/rail.h"
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
-#include "line.h"
-#include "quiet.h"
-#include "rail_link.h"
+#include "ucx_glue/line.h"
+#include "ucx_glue/quiet.h"
+#include "ucx_glue/rail_link.h"
 
 namespace flx::ucx {
 

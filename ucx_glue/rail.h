@@ -13,12 +13,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "context.h"
-#include "gate.h"
-#include "landing.h"
-#include "pool.h"
-#include "rails.h"
-#include "wire.h"
+#include "ucx_glue/context.h"
+#include "ucx_glue/gate.h"
+#include "ucx_glue/landing.h"
+#include "ucx_glue/pool.h"
+#include "ucx_glue/rails.h"
+#include "ucx_glue/wire.h"
 
 namespace flx::ucx {
 

@@ -1,4 +1,4 @@
-#include "rail_link.h"
+#include "ucx_glue/rail_link.h"
 
 #include <algorithm>
 #include <utility>

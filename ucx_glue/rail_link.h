@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "line.h"
-#include "pace.h"
+#include "ucx_glue/line.h"
+#include "ucx_glue/pace.h"
 
 namespace flx::ucx {
 

@@ -2,9 +2,9 @@
 #include <cstddef>
 #include <cstring>
 
-#include "line.h"
-#include "rail_link.h"
-#include "reach.h"
+#include "ucx_glue/line.h"
+#include "ucx_glue/rail_link.h"
+#include "ucx_glue/reach.h"
 
 namespace flx::ucx {
 

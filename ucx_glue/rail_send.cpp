@@ -2,8 +2,8 @@
 #include <chrono>
 #include <cstring>
 
-#include "line.h"
-#include "rail_link.h"
+#include "ucx_glue/line.h"
+#include "ucx_glue/rail_link.h"
 
 namespace flx::ucx {
 

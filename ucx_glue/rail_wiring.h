@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
-#include "link.h"
-#include "rails.h"
+#include "runtime/link/link.h"
+#include "ucx_glue/rails.h"
 
 namespace flx::ucx {
 

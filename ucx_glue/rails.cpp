@@ -1,4 +1,4 @@
-#include "rails.h"
+#include "ucx_glue/rails.h"
 
 #include <poll.h>
 
@@ -8,8 +8,8 @@
 #include <mutex>
 #include <utility>
 
-#include "rail_link.h"
-#include "rail_wiring.h"
+#include "ucx_glue/rail_link.h"
+#include "ucx_glue/rail_wiring.h"
 
 namespace flx::ucx {
 

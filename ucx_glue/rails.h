@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "link.h"
-#include "paths.h"
-#include "status.h"
+#include "runtime/base/status.h"
+#include "runtime/link/link.h"
+#include "runtime/link/paths.h"
 
 namespace flx::ucx {
 

@@ -1,4 +1,4 @@
-#include "reach.h"
+#include "ucx_glue/reach.h"
 
 namespace flx::ucx {
 

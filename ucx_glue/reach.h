@@ -10,9 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "id_ranges.h"
-#include "line.h"
-#include "rail_link.h"
+#include "ucx_glue/id_ranges.h"
+#include "ucx_glue/line.h"
+#include "ucx_glue/rail_link.h"
 
 namespace flx::ucx {
 

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <utility>
 
-#include "failover.h"
-#include "line.h"
-#include "log.h"
-#include "rail_link.h"
+#include "runtime/base/log.h"
+#include "ucx_glue/failover.h"
+#include "ucx_glue/line.h"
+#include "ucx_glue/rail_link.h"
 
 namespace flx::ucx {
 

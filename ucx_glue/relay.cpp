@@ -1,13 +1,13 @@
-#include "relay.h"
+#include "ucx_glue/relay.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "failover.h"
-#include "line.h"
-#include "log.h"
-#include "rail_link.h"
-#include "reach.h"
+#include "runtime/base/log.h"
+#include "ucx_glue/failover.h"
+#include "ucx_glue/line.h"
+#include "ucx_glue/rail_link.h"
+#include "ucx_glue/reach.h"
 
 namespace flx::ucx {
 

@@ -24,8 +24,8 @@
 #include <tuple>
 #include <vector>
 
-#include "link.h"
-#include "wire.h"
+#include "runtime/link/link.h"
+#include "ucx_glue/wire.h"
 
 namespace flx::ucx {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "link.h"
+#include "runtime/link/link.h"
 
 namespace flx::ucx {
 

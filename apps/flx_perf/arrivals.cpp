@@ -1,4 +1,4 @@
-#include "arrivals.h"
+#include "apps/flx_perf/arrivals.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <numeric>
 #include <random>
 
-#include "timing.h"
+#include "apps/flx_perf/timing.h"
 
 namespace flx::perf {
 namespace {

@@ -1,11 +1,11 @@
-#include "beside.h"
+#include "apps/flx_perf/beside.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "timing.h"
+#include "apps/flx_perf/timing.h"
 
 namespace flx::perf {
 namespace {

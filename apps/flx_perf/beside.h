@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "machine.h"
-#include "options.h"
+#include "apps/flx_perf/machine.h"
+#include "apps/flx_perf/options.h"
 
 namespace flx::perf {
 

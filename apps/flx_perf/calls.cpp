@@ -1,4 +1,4 @@
-#include "calls.h"
+#include "apps/flx_perf/calls.h"
 
 #include <algorithm>
 #include <climits>

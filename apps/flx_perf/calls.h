@@ -2,7 +2,7 @@
 /// The same job as one blocking call of FLX and as one of MPI.
 #pragma once
 
-#include "collectives.h"
+#include "apps/flx_perf/collectives.h"
 
 namespace flx::perf {
 

@@ -1,4 +1,4 @@
-#include "collectives.h"
+#include "apps/flx_perf/collectives.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

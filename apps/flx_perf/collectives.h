@@ -3,6 +3,8 @@
 /// (nccl-tests, doc/PERFORMANCE.md). Pure functions; nothing here calls FLX or MPI.
 #pragma once
 
+#include <flx.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -10,8 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "flx.h"
-#include "traffic.h"
+#include "apps/flx_perf/traffic.h"
 
 namespace flx::perf {
 

@@ -1,4 +1,4 @@
-#include "copies.h"
+#include "apps/flx_perf/copies.h"
 
 #include <cuda_runtime_api.h>
 

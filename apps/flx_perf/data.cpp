@@ -1,4 +1,4 @@
-#include "data.h"
+#include "apps/flx_perf/data.h"
 
 #include <algorithm>
 #include <bit>

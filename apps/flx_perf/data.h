@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "collectives.h"
+#include "apps/flx_perf/collectives.h"
 
 namespace flx::perf {
 

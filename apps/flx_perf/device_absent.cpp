@@ -1,4 +1,4 @@
-#include "device_measure.h"
+#include "apps/flx_perf/device_measure.h"
 
 namespace flx::perf {
 

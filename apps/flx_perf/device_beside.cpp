@@ -1,11 +1,11 @@
-#include "device_beside.h"
+#include "apps/flx_perf/device_beside.h"
 
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "beside.h"
+#include "apps/flx_perf/beside.h"
 
 namespace flx::perf {
 namespace {

@@ -1,6 +1,6 @@
 #include <type_traits>
 
-#include "device_data.h"
+#include "apps/flx_perf/device_data.h"
 
 namespace flx::perf {
 namespace {

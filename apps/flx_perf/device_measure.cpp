@@ -1,4 +1,4 @@
-#include "device_measure.h"
+#include "apps/flx_perf/device_measure.h"
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -8,13 +8,13 @@
 #include <cstdlib>
 #include <type_traits>
 
-#include "copies.h"
-#include "data.h"
-#include "device_beside.h"
-#include "device_data.h"
-#include "nccl.h"
-#include "product.h"
-#include "timing.h"
+#include "apps/flx_perf/copies.h"
+#include "apps/flx_perf/data.h"
+#include "apps/flx_perf/device_beside.h"
+#include "apps/flx_perf/device_data.h"
+#include "apps/flx_perf/nccl.h"
+#include "apps/flx_perf/product.h"
+#include "apps/flx_perf/timing.h"
 
 namespace flx::perf {
 namespace {

@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
-#include "beside.h"
-#include "links.h"
-#include "load.h"
-#include "report.h"
+#include "apps/flx_perf/beside.h"
+#include "apps/flx_perf/links.h"
+#include "apps/flx_perf/load.h"
+#include "apps/flx_perf/report.h"
 
 namespace flx::perf {
 

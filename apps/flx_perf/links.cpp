@@ -1,4 +1,4 @@
-#include "links.h"
+#include "apps/flx_perf/links.h"
 
 #include <algorithm>
 #include <cstring>

@@ -2,11 +2,11 @@
 /// What the links of a communicator counted, by names that all ranks agree on.
 #pragma once
 
+#include <flx.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include "flx.h"
 
 namespace flx::perf {
 

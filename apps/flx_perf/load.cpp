@@ -1,11 +1,11 @@
-#include "load.h"
+#include "apps/flx_perf/load.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "timing.h"
+#include "apps/flx_perf/timing.h"
 
 namespace flx::perf {
 namespace {

@@ -1,4 +1,4 @@
-#include "machine.h"
+#include "apps/flx_perf/machine.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

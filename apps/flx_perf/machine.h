@@ -2,10 +2,10 @@
 /// What the figures were measured on, and which settings were not the defaults.
 #pragma once
 
+#include <flx.h>
+
 #include <string>
 #include <vector>
-
-#include "flx.h"
 
 namespace flx::perf {
 

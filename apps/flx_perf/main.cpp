@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "../common/progress.h"
-#include "device_measure.h"
-#include "measure.h"
-#include "overlap_measure.h"
-#include "replay.h"
+#include "apps/common/progress.h"
+#include "apps/flx_perf/device_measure.h"
+#include "apps/flx_perf/measure.h"
+#include "apps/flx_perf/overlap_measure.h"
+#include "apps/flx_perf/replay.h"
 
 namespace flx::perf {
 namespace {

@@ -1,4 +1,4 @@
-#include "measure.h"
+#include "apps/flx_perf/measure.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "calls.h"
-#include "meet.h"
+#include "apps/flx_perf/calls.h"
+#include "apps/flx_perf/meet.h"
 
 namespace flx::perf {
 namespace {

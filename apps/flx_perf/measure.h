@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "data.h"
-#include "links.h"
-#include "report.h"
+#include "apps/flx_perf/data.h"
+#include "apps/flx_perf/links.h"
+#include "apps/flx_perf/report.h"
 
 namespace flx::perf {
 

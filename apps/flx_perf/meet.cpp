@@ -1,4 +1,4 @@
-#include "meet.h"
+#include "apps/flx_perf/meet.h"
 
 #include <chrono>
 #include <thread>

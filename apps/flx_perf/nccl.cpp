@@ -1,4 +1,4 @@
-#include "nccl.h"
+#include "apps/flx_perf/nccl.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

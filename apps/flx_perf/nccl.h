@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "collectives.h"
+#include "apps/flx_perf/collectives.h"
 
 struct CUstream_st;
 

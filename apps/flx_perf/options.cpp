@@ -1,4 +1,4 @@
-#include "options.h"
+#include "apps/flx_perf/options.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <charconv>
 #include <limits>
 
-#include "overlap.h"
-#include "timing.h"
+#include "apps/flx_perf/overlap.h"
+#include "apps/flx_perf/timing.h"
 
 namespace flx::perf {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives.h"
+#include "apps/flx_perf/collectives.h"
 
 namespace flx::perf {
 

@@ -1,4 +1,4 @@
-#include "overlap.h"
+#include "apps/flx_perf/overlap.h"
 
 #include <fmt/format.h>
 

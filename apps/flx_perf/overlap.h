@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "machine.h"
-#include "options.h"
-#include "timing.h"
+#include "apps/flx_perf/machine.h"
+#include "apps/flx_perf/options.h"
+#include "apps/flx_perf/timing.h"
 
 namespace flx::perf {
 

@@ -1,11 +1,11 @@
-#include "overlap_measure.h"
+#include "apps/flx_perf/overlap_measure.h"
 
 #include <algorithm>
 #include <chrono>
 #include <optional>
 
-#include "calls.h"
-#include "data.h"
+#include "apps/flx_perf/calls.h"
+#include "apps/flx_perf/data.h"
 
 namespace flx::perf {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "overlap.h"
+#include "apps/flx_perf/overlap.h"
 
 namespace flx::perf {
 

@@ -1,4 +1,4 @@
-#include "product.h"
+#include "apps/flx_perf/product.h"
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "device_data.h"
+#include "apps/flx_perf/device_data.h"
 
 namespace flx::perf {
 namespace {

@@ -1,4 +1,4 @@
-#include "replay.h"
+#include "apps/flx_perf/replay.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,7 +7,7 @@
 #include <optional>
 #include <thread>
 
-#include "meet.h"
+#include "apps/flx_perf/meet.h"
 
 namespace flx::perf {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <mpi.h>
 
-#include "arrivals.h"
+#include "apps/flx_perf/arrivals.h"
 
 namespace flx::perf {
 

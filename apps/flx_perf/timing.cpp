@@ -1,4 +1,4 @@
-#include "timing.h"
+#include "apps/flx_perf/timing.h"
 
 #include <algorithm>
 #include <cmath>

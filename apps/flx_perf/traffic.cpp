@@ -1,4 +1,4 @@
-#include "traffic.h"
+#include "apps/flx_perf/traffic.h"
 
 #include <algorithm>
 #include <charconv>

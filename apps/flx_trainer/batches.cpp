@@ -1,9 +1,9 @@
-#include "batches.h"
+#include "apps/flx_trainer/batches.h"
 
 #include <algorithm>
 #include <array>
 
-#include "random.h"
+#include "apps/flx_trainer/random.h"
 
 namespace flx::trainer {
 namespace {

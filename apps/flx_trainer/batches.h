@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "idx.h"
+#include "apps/flx_trainer/idx.h"
 
 namespace flx::trainer {
 

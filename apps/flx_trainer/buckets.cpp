@@ -1,4 +1,4 @@
-#include "buckets.h"
+#include "apps/flx_trainer/buckets.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "exchange.h"
+#include "apps/flx_trainer/exchange.h"
 
 #include <fmt/format.h>
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "buckets.h"
+#include "apps/flx_trainer/buckets.h"
 
 namespace flx::trainer {
 

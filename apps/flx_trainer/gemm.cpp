@@ -1,10 +1,10 @@
-#include "gemm.h"
+#include "apps/flx_trainer/gemm.h"
 
 #include <algorithm>
 
 // Highway compiles the code between the marks once per instruction set and picks one when the program runs.
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "gemm.cpp"
+#define HWY_TARGET_INCLUDE "apps/flx_trainer/gemm.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target.h.
 #include <hwy/aligned_allocator.h>

@@ -1,4 +1,4 @@
-#include "idx.h"
+#include "apps/flx_trainer/idx.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

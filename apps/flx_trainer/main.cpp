@@ -7,10 +7,10 @@
 #include <cstdio>
 #include <string>
 
-#include "idx.h"
-#include "options.h"
-#include "report.h"
-#include "training.h"
+#include "apps/flx_trainer/idx.h"
+#include "apps/flx_trainer/options.h"
+#include "apps/flx_trainer/report.h"
+#include "apps/flx_trainer/training.h"
 
 namespace {
 

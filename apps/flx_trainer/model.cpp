@@ -1,10 +1,10 @@
-#include "model.h"
+#include "apps/flx_trainer/model.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "gemm.h"
-#include "random.h"
+#include "apps/flx_trainer/gemm.h"
+#include "apps/flx_trainer/random.h"
 
 namespace flx::trainer {
 

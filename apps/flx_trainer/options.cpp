@@ -1,4 +1,4 @@
-#include "options.h"
+#include "apps/flx_trainer/options.h"
 
 #include <CLI/CLI.hpp>
 #include <iostream>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "exchange.h"
+#include "apps/flx_trainer/exchange.h"
 
 namespace flx::trainer {
 

@@ -1,4 +1,4 @@
-#include "report.h"
+#include "apps/flx_trainer/report.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

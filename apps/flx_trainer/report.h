@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "options.h"
-#include "training.h"
+#include "apps/flx_trainer/options.h"
+#include "apps/flx_trainer/training.h"
 
 namespace flx::trainer {
 

@@ -1,4 +1,4 @@
-#include "training.h"
+#include "apps/flx_trainer/training.h"
 
 #include <fmt/format.h>
 #include <fmt/os.h>
@@ -13,9 +13,9 @@
 #include <optional>
 #include <system_error>
 
-#include "batches.h"
-#include "model.h"
-#include "progress.h"
+#include "apps/common/progress.h"
+#include "apps/flx_trainer/batches.h"
+#include "apps/flx_trainer/model.h"
 
 namespace flx::trainer {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "idx.h"
-#include "options.h"
+#include "apps/flx_trainer/idx.h"
+#include "apps/flx_trainer/options.h"
 
 namespace flx::trainer {
 

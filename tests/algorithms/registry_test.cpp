@@ -1,4 +1,4 @@
-#include "registry.h"
+#include "algorithms/registry.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "builder.h"
-#include "verifier.h"
+#include "algorithms/builder.h"
+#include "algorithms/verifier.h"
 
 namespace flx::algorithms {
 namespace {

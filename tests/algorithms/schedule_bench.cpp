@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "registry.h"
+#include "algorithms/registry.h"
 
 namespace {
 

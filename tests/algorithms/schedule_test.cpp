@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "verifier.h"
+#include "algorithms/verifier.h"
 
 namespace flx::algorithms {
 namespace {

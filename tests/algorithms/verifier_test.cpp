@@ -1,5 +1,5 @@
 /// Schedules that are broken on purpose: the verifier must say so, or its silence elsewhere would mean nothing.
-#include "verifier.h"
+#include "algorithms/verifier.h"
 
 #include <gtest/gtest.h>
 

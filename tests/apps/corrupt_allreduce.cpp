@@ -2,8 +2,7 @@
 // programs notice.
 
 #include <dlfcn.h>
-
-#include "flx.h"
+#include <flx.h>
 
 extern "C" FLX_API flx_status_t flx_allreduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
                                               flx_op_t op, flx_comm_t comm) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "arrivals.h"
+#include "apps/flx_perf/arrivals.h"
 
 namespace flx::perf {
 namespace {

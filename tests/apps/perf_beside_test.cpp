@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "beside.h"
+#include "apps/flx_perf/beside.h"
 
 namespace flx::perf {
 namespace {

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-#include "data.h"
+#include "apps/flx_perf/data.h"
 
 namespace flx::perf {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "load.h"
+#include "apps/flx_perf/load.h"
 
 namespace flx::perf {
 namespace {

@@ -7,7 +7,7 @@
 #include <functional>
 #include <numeric>
 
-#include "options.h"
+#include "apps/flx_perf/options.h"
 
 namespace flx::perf {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "report.h"
+#include "apps/flx_perf/report.h"
 
 namespace flx::perf {
 namespace {

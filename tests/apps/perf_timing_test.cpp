@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "timing.h"
+#include "apps/flx_perf/timing.h"
 
 namespace flx::perf {
 namespace {

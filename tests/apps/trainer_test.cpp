@@ -13,12 +13,12 @@
 #include <tuple>
 #include <vector>
 
-#include "batches.h"
-#include "buckets.h"
-#include "gemm.h"
-#include "idx.h"
-#include "model.h"
-#include "random.h"
+#include "apps/flx_trainer/batches.h"
+#include "apps/flx_trainer/buckets.h"
+#include "apps/flx_trainer/gemm.h"
+#include "apps/flx_trainer/idx.h"
+#include "apps/flx_trainer/model.h"
+#include "apps/flx_trainer/random.h"
 
 namespace flx::trainer {
 namespace {

@@ -1,5 +1,6 @@
 /// Random programs in which ranks run many operations ahead of others, by FLX's own interface: ahead/plan.h says what
 /// is in them, ahead/runner.h how they are carried out. `--help` lists options.
+#include <flx.h>
 #include <mpi.h>
 
 #include <array>
@@ -7,8 +8,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "ahead/runner.h"
-#include "flx.h"
+#include "tests/mpi/ahead/runner.h"
 
 namespace flx::test::ahead {
 namespace {

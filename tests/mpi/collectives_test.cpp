@@ -3,8 +3,8 @@
 #include <array>
 #include <cstring>
 
-#include "pairwise.h"
-#include "reference.h"
+#include "tests/mpi/pairwise.h"
+#include "tests/mpi/reference.h"
 
 namespace flx::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <array>
 #include <vector>
 
-#include "harness.h"
+#include "tests/mpi/harness.h"
 
 namespace flx::test {
 namespace {

@@ -3,6 +3,7 @@
 /// one calls FLX, or two that each have two such communicators, or two of which one completes what the other began.
 /// Meanwhile a further thread makes and frees communicators. With `single` MPI allows one thread, and there is one.
 /// Within a host or, with `hosts`, between hosts.
+#include <flx.h>
 #include <mpi.h>
 #include <unistd.h>
 
@@ -12,8 +13,6 @@
 #include <string>
 #include <thread>
 #include <vector>
-
-#include "flx.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "device_program.h"
+#include "tests/mpi/device_program.h"
 
 namespace {
 

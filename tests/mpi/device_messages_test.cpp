@@ -2,13 +2,14 @@
 /// alltoallv, eager, in graphs and blocking, beside collectives, every byte checked. `mismatch`: ranks that name
 /// different sizes get an error that says so. `hosts`, as the first argument: every rank is told to be on a host of its
 /// own. Skips without a GPU.
+#include <flx.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "device_program.h"
-#include "flx.h"
+#include "tests/mpi/device_program.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "flx.h"
+#include "runtime/include/flx.h"
 
 namespace flx::test {
 

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "api.h"
-#include "copies.h"
-#include "device_program.h"
-#include "dtype.h"
-#include "flx.h"
-#include "reduce.h"
+#include "apps/flx_perf/copies.h"
+#include "runtime/api/api.h"
+#include "runtime/elements/dtype.h"
+#include "runtime/elements/reduce.h"
+#include "runtime/include/flx.h"
+#include "tests/mpi/device_program.h"
 
 namespace {
 

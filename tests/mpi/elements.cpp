@@ -1,10 +1,10 @@
-#include "elements.h"
+#include "tests/mpi/elements.h"
 
 #include <bit>
 #include <cmath>
 #include <cstring>
 
-#include "harness.h"
+#include "tests/mpi/harness.h"
 
 namespace flx::test {
 namespace {

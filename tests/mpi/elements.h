@@ -3,12 +3,12 @@
 /// are small enough that no type rounds.
 #pragma once
 
+#include <flx.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include "flx.h"
 
 namespace flx::test {
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <numeric>
 
-#include "reference.h"
+#include "tests/mpi/reference.h"
 
 namespace flx::test {
 namespace {

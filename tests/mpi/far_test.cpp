@@ -15,10 +15,10 @@
 #include <thread>
 #include <vector>
 
-#include "api.h"
-#include "calls.h"
-#include "far_host.h"
-#include "host_stream.h"
+#include "runtime/api/api.h"
+#include "runtime/communicator/far_host.h"
+#include "tests/runtime/cuda/far/host_stream.h"
+#include "tests/runtime/plan/calls.h"
 
 namespace {
 

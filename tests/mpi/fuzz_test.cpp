@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <memory>
 
-#include "harness.h"
-#include "job.h"
+#include "tests/mpi/harness.h"
+#include "tests/mpi/job.h"
 
 namespace flx::test {
 namespace {

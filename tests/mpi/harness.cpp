@@ -1,4 +1,4 @@
-#include "harness.h"
+#include "tests/mpi/harness.h"
 
 #include <unistd.h>
 

@@ -6,6 +6,7 @@
 /// (repeated where there are more ranks): ranks of different numbers share no memory.
 #pragma once
 
+#include <flx.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -13,8 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "flx.h"
-#include "random.h"
+#include "tests/mpi/random.h"
 
 namespace flx::test {
 

@@ -1,4 +1,4 @@
-#include "job.h"
+#include "tests/mpi/job.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "harness.h"
+#include "tests/mpi/harness.h"
 
 namespace flx::test {
 namespace {

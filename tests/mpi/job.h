@@ -2,14 +2,14 @@
 /// One call of a collective, of any type, reduction and way of calling, with its buffers and what must come out of it.
 #pragma once
 
+#include <flx.h>
 #include <mpi.h>
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
-#include "elements.h"
-#include "flx.h"
+#include "tests/mpi/elements.h"
 
 namespace flx::test {
 

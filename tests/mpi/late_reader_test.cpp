@@ -1,6 +1,7 @@
 /// A reader that is late for a broadcast whose root goes on: through further broadcasts, of which it needs to know
 /// nothing, to an allgatherv in which the root shows less than others do. What the late reader has not read yet must
 /// stay. `late_reader_test ROUNDS`.
+#include <flx.h>
 #include <mpi.h>
 #include <unistd.h>
 
@@ -10,8 +11,6 @@
 #include <cstdlib>
 #include <numeric>
 #include <vector>
-
-#include "flx.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstring>
 
-#include "reference.h"
+#include "tests/mpi/reference.h"
 
 namespace flx::test {
 namespace {

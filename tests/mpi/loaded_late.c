@@ -2,12 +2,11 @@
  *   loaded_late LIBFLX [ANOTHER LIBRARY TO LOAD]...
  * It has threads by then and has loaded other libraries, which took of the room that threads' blocks have left. */
 #include <dlfcn.h>
+#include <flx.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "flx.h"
 
 static int rank;
 

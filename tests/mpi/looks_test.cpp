@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <string>
 
-#include "harness.h"
-#include "job.h"
+#include "tests/mpi/harness.h"
+#include "tests/mpi/job.h"
 
 namespace flx::test {
 namespace {

@@ -3,6 +3,7 @@
 /// spent waiting. Arguments: `late` for what must not be named; `crossed` for waits on two communicators, which only a
 /// program of one thread is told of; `half` leaves out every second case; `hosts` puts the two halves of the ranks on
 /// two hosts.
+#include <flx.h>
 #include <fmt/format.h>
 #include <mpi.h>
 #include <unistd.h>
@@ -16,8 +17,6 @@
 #include <string>
 #include <thread>
 #include <vector>
-
-#include "flx.h"
 
 namespace {
 

@@ -1,8 +1,8 @@
-#include "pairwise.h"
+#include "tests/mpi/pairwise.h"
 
 #include <cstddef>
 
-#include "harness.h"
+#include "tests/mpi/harness.h"
 
 namespace flx::test {
 namespace {

@@ -3,7 +3,7 @@
 #include <array>
 #include <vector>
 
-#include "harness.h"
+#include "tests/mpi/harness.h"
 
 namespace flx::test {
 namespace {

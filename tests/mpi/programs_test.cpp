@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "reference.h"
+#include "tests/mpi/reference.h"
 
 namespace flx::test {
 namespace {

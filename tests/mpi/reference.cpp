@@ -1,4 +1,4 @@
-#include "reference.h"
+#include "tests/mpi/reference.h"
 
 #include <algorithm>
 #include <array>

@@ -12,7 +12,7 @@
 #include <limits>
 #include <vector>
 
-#include "harness.h"
+#include "tests/mpi/harness.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "reference.h"
+#include "tests/mpi/reference.h"
 
 namespace {
 

@@ -1,5 +1,6 @@
 /// Two threads of every rank, each with communicators of its own: they make them at the same time, in orders that
 /// differ between ranks, and call at the same time. Over the rails and, with `hosts`, over rails alone.
+#include <flx.h>
 #include <mpi.h>
 
 #include <atomic>
@@ -8,8 +9,6 @@
 #include <string>
 #include <thread>
 #include <vector>
-
-#include "flx.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "harness.h"
+#include "tests/mpi/harness.h"
 
 namespace {
 

@@ -10,9 +10,9 @@
 #include <thread>
 #include <utility>
 
-#include "harness.h"
-#include "job.h"
-#include "pairwise.h"
+#include "tests/mpi/harness.h"
+#include "tests/mpi/job.h"
+#include "tests/mpi/pairwise.h"
 
 namespace flx::test {
 namespace {

@@ -1,10 +1,10 @@
-#include "measure.h"
+#include "probe/measure.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 
-#include "fake_link.h"
+#include "tests/probe/fake_link.h"
 
 namespace flx::probe {
 namespace {

@@ -1,4 +1,4 @@
-#include "network.h"
+#include "probe/network.h"
 
 #include <gtest/gtest.h>
 

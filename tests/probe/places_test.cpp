@@ -1,4 +1,4 @@
-#include "places.h"
+#include "probe/places.h"
 
 #include <gtest/gtest.h>
 

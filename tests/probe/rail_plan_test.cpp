@@ -1,8 +1,8 @@
-#include "rail_plan.h"
+#include "probe/rail_plan.h"
 
 #include <gtest/gtest.h>
 
-#include "loose_ends.h"
+#include "probe/loose_ends.h"
 
 namespace flx::probe {
 namespace {

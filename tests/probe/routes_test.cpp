@@ -1,4 +1,4 @@
-#include "routes.h"
+#include "probe/routes.h"
 
 #include <gtest/gtest.h>
 

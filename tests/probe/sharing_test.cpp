@@ -1,4 +1,4 @@
-#include "sharing.h"
+#include "probe/sharing.h"
 
 #include <gtest/gtest.h>
 

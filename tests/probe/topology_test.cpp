@@ -1,4 +1,4 @@
-#include "topology.h"
+#include "probe/topology.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cpus.h"
+#include "probe/cpus.h"
 
 namespace flx::probe {
 namespace {

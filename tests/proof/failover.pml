@@ -25,10 +25,10 @@
  * Which code a part stands for:
  *
  *   Chunk, send        Rail::send, Rail::resend (ucx_glue/rail_send.cpp), Failover::pump (ucx_glue/failover.cpp)
- *   take_copy          Rail::send, `copied` (ucx_glue/rail_send.cpp), Executor::advance_send (runtime/executor.cpp)
- *   use                Executor::accept, consume, apply, advance_gather (runtime/executor.cpp); of operations that ended,
+ *   take_copy          Rail::send, `copied` (ucx_glue/rail_send.cpp), Executor::advance_send (runtime/execute/executor.cpp)
+ *   use                Executor::accept, consume, apply, advance_gather (runtime/execute/executor.cpp); of operations that ended,
  *                      Rail::deliver and RailLink::ended (ucx_glue/rail_receive.cpp, rail_link.cpp)
- *   set_aside          Executor::set_aside, Inbox::set_aside_if_stuck (runtime/executor.cpp, inbox.cpp)
+ *   set_aside          Executor::set_aside, Inbox::set_aside_if_stuck (runtime/execute/executor.cpp, inbox.cpp)
  *   ACK                Rail::release, owe, send_acks, take_riding_acks (ucx_glue/rail_receive.cpp)
  *   ack_arrived        Rail::acknowledged (ucx_glue/rail_send.cpp): by the number of one transmission, with a generation
  *                      in it, in the incarnation's own pool, so it can name no other; one that was given up names nothing
@@ -36,8 +36,8 @@
  *   lose               Failover::watch, lose, bury, and surrender, which takes the chunks back (ucx_glue/failover.cpp)
  *   next incarnation   Failover::offer and heed_offer, Line::fresh (ucx_glue/rebuild.cpp, line.cpp)
  *   probation          Failover::prove, back, give_up (ucx_glue/rebuild.cpp)
- *   enter, Rank        Executor::prepare and run: open_steps_ (runtime/executor.cpp)
- *   serves             the guard thread (runtime/guard.cpp), Failover::guard_turn
+ *   enter, Rank        Executor::prepare and run: open_steps_ (runtime/execute/executor.cpp)
+ *   serves             the guard thread (runtime/process/guard.cpp), Failover::guard_turn
  *   stopped            the world
  *
  * Mistakes that SPIN must find, each by a -D flag: see check.py and the word MISTAKE below.
@@ -70,7 +70,7 @@
 #define CHUNKS       (OPERATIONS * BLOCKS * HOPS)
 #define INCARNATIONS (STOPS + SUSPICIONS + 1)
 
-/* A chunk's identity (ChunkHeader in runtime/link.h): operation, phase and block, cells. */
+/* A chunk's identity (ChunkHeader in runtime/link/link.h): operation, phase and block, cells. */
 #define operation_of(c) ((c) / (BLOCKS * HOPS))
 #define block_of(c)     (((c) / HOPS) % BLOCKS)
 #define hop_of(c)       ((c) % HOPS)
@@ -100,7 +100,7 @@ byte chunk[CHUNKS];
 byte copy[CHUNKS];      /* 0: not copied */
 byte sent_on[CHUNKS];
 byte sent_in[CHUNKS];
-bool used[CHUNKS];      /* by the receiver: Cells of the receiving step (runtime/cells.h) */
+bool used[CHUNKS];      /* by the receiver: Cells of the receiving step (runtime/execute/cells.h) */
 byte aside[CHUNKS];     /* the receiver's copy of it, which it has acknowledged and not used (Executor::Held::aside); 0: none */
 
 /* Where one transmission of a chunk is, by rail and incarnation: a rail never carries a chunk twice in one incarnation.
@@ -114,7 +114,7 @@ bool early[CHUNKS * RAILS * INCARNATIONS];
 #endif
 #define at(c, l, i)     (((c) * RAILS + (l)) * INCARNATIONS + (i))
 
-/* The rail between rank p and rank p+1, as each of them sees it (Peer of a rail; LinkState in runtime/link.h). Side 0 is
+/* The rail between rank p and rank p+1, as each of them sees it (Peer of a rail; LinkState in runtime/link/link.h). Side 0 is
  * rank p, which sends; side 1 is rank p+1, which receives and acknowledges. */
 #define UP        0
 #define LOST      1

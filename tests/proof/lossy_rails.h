@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "link.h"
-#include "trace.h"
+#include "runtime/link/link.h"
+#include "runtime/link/trace.h"
 
 namespace flx::testing {
 

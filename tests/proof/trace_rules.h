@@ -1,6 +1,6 @@
 /// \file trace_rules.h
-/// The rules of failover.pml, for traces of real executors: replays what all ranks recorded (runtime/trace.h) as one
-/// run of the protocol, and refuses what the model does not allow. Of the model's parts:
+/// The rules of failover.pml, for traces of real executors: replays what all ranks recorded (runtime/link/trace.h) as
+/// one run of the protocol, and refuses what the model does not allow. Of the model's parts:
 ///
 /// | failover.pml                                  | here                                                       |
 /// |-----------------------------------------------|------------------------------------------------------------|
@@ -27,7 +27,7 @@
 #include <utility>
 #include <vector>
 
-#include "trace.h"
+#include "runtime/link/trace.h"
 
 namespace flx::testing {
 

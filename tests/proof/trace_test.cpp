@@ -6,13 +6,13 @@
 #include <functional>
 #include <thread>
 
-#include "calls.h"
-#include "executor.h"
-#include "fake_fabric.h"
-#include "lone_executor.h"
-#include "lossy_rails.h"
-#include "ranks.h"
-#include "trace_rules.h"
+#include "runtime/execute/executor.h"
+#include "tests/proof/lossy_rails.h"
+#include "tests/proof/trace_rules.h"
+#include "tests/runtime/execute/fake_fabric.h"
+#include "tests/runtime/execute/lone_executor.h"
+#include "tests/runtime/link/ranks.h"
+#include "tests/runtime/plan/calls.h"
 
 namespace flx {
 namespace {

@@ -12,10 +12,10 @@
 #include <set>
 #include <thread>
 
-#include "guard.h"
-#include "rails.h"
-#include "telemetry.h"
-#include "traffic.h"
+#include "runtime/base/telemetry.h"
+#include "runtime/process/guard.h"
+#include "tests/ucx_glue/traffic.h"
+#include "ucx_glue/rails.h"
 
 namespace flx::ucx {
 namespace {

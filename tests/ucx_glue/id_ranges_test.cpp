@@ -1,4 +1,4 @@
-#include "id_ranges.h"
+#include "ucx_glue/id_ranges.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,6 @@
 ///     making             before the communicator is made
 ///     begin T            op START DURATION INDEX   (each operation)    end OPERATIONS WRONG
 /// and any rank `error RANK T SENTENCE`.
-#include <flx.h>
 #include <mpi.h>
 #include <unistd.h>
 
@@ -19,6 +18,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "runtime/include/flx.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <functional>
 
-#include "rails.h"
+#include "ucx_glue/rails.h"
 
 namespace flx::ucx {
 namespace {

@@ -11,8 +11,8 @@
 #include <fstream>
 #include <memory>
 
-#include "rails.h"
-#include "traffic.h"
+#include "tests/ucx_glue/traffic.h"
+#include "ucx_glue/rails.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "rails.h"
+#include "ucx_glue/rails.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -11,7 +11,7 @@
 #include <new>
 #include <thread>
 
-#include "traffic.h"
+#include "tests/ucx_glue/traffic.h"
 
 namespace {
 std::atomic<uint64_t> allocations;

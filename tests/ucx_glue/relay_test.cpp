@@ -12,10 +12,10 @@
 #include <mutex>
 #include <set>
 
-#include "guard.h"
-#include "rails.h"
-#include "telemetry.h"
-#include "traffic.h"
+#include "runtime/base/telemetry.h"
+#include "runtime/process/guard.h"
+#include "tests/ucx_glue/traffic.h"
+#include "ucx_glue/rails.h"
 
 namespace flx::ucx {
 namespace {

@@ -17,12 +17,12 @@
 #include <random>
 #include <vector>
 
-#include "context.h"
-#include "paths.h"
-#include "quiet.h"
-#include "rails.h"
-#include "traffic.h"
-#include "wire.h"
+#include "runtime/link/paths.h"
+#include "tests/ucx_glue/traffic.h"
+#include "ucx_glue/context.h"
+#include "ucx_glue/quiet.h"
+#include "ucx_glue/rails.h"
+#include "ucx_glue/wire.h"
 
 namespace flx::ucx {
 namespace {

@@ -1,4 +1,4 @@
-#include "call.h"
+#include "tests/mpi/ahead/call.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "random.h"
+#include "tests/mpi/random.h"
 
 namespace flx::test::ahead {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "plan.h"
+#include "tests/mpi/ahead/plan.h"
 
 namespace flx::test::ahead {
 

@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
-#include "call.h"
-#include "plan.h"
+#include "tests/mpi/ahead/call.h"
+#include "tests/mpi/ahead/plan.h"
 
 namespace flx::test::ahead {
 

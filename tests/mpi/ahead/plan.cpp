@@ -1,4 +1,4 @@
-#include "plan.h"
+#include "tests/mpi/ahead/plan.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <array>
 #include <numeric>
 
-#include "random.h"
+#include "tests/mpi/random.h"
 
 namespace flx::test::ahead {
 namespace {
@@ -20,11 +20,11 @@ constexpr std::array kReductionNames = {"sum", "min", "max", "bxor", "avg", "com
 constexpr std::array kManners = {"blocking", "non-blocking", "persistent", "grouped"};
 
 /// Fused operations show up to so many bytes with a rank's board, in a short place, in a page, and more in a ring
-/// (runtime/shm/fused.cpp).
+/// (runtime/shm/ways/fused.cpp).
 constexpr std::array<size_t, 5> kPlaces = {1, 112, 256, 4096, 12000};
 /// Other lengths at which FLX goes another way. Of messages: in a short slot, on the spot, exposed, longer than a slot
-/// (runtime/shm/channel.cpp, runtime/eager.h). Of vectors: where the nearest of the sizes for which ways were tried
-/// changes (runtime/shm/ways.h), FLX_FUSED_BYTES, and where ranks show each other where shared buffers lie.
+/// (runtime/shm/ways/channel.cpp, runtime/execute/eager.h). Of vectors: where the nearest of the sizes for which ways
+/// were tried changes (runtime/plan/ways.h), FLX_FUSED_BYTES, and where ranks show each other where shared buffers lie.
 constexpr std::array<size_t, 11> kEdges = {8, 64, 80, 2048, 8192, 11585, 16384, 23170, 32768, 46340, 65536};
 
 /// Draws the operations of one episode.

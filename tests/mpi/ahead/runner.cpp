@@ -1,4 +1,4 @@
-#include "runner.h"
+#include "tests/mpi/ahead/runner.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "random.h"
+#include "tests/mpi/random.h"
 
 namespace flx::test::ahead {
 namespace {

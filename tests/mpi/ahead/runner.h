@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "engine.h"
-#include "random.h"
+#include "tests/mpi/ahead/engine.h"
+#include "tests/mpi/random.h"
 
 namespace flx::test::ahead {
 

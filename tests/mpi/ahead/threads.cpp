@@ -13,7 +13,7 @@
 #include <string_view>
 #include <thread>
 
-#include "runner.h"
+#include "tests/mpi/ahead/runner.h"
 
 extern char **environ;
 

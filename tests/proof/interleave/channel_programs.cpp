@@ -5,12 +5,12 @@
 #include <deque>
 #include <memory>
 
-#include "channel.h"
-#include "programs.h"
+#include "runtime/shm/ways/channel.h"
+#include "tests/proof/interleave/programs.h"
 
 namespace flx::shm {
 
-// In place of runtime/shm/peer_memory.cpp: what the kernel copies lies in the arena, too.
+// In place of runtime/shm/ways/peer_memory.cpp: what the kernel copies lies in the arena, too.
 Status PeerMemory::read(int, void *to, uint64_t address, size_t bytes) const {
     std::memcpy(to, reinterpret_cast<const void *>(address), bytes);
     return {};

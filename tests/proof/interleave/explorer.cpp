@@ -1,4 +1,4 @@
-#include "explorer.h"
+#include "tests/proof/interleave/explorer.h"
 
 #include <fmt/format.h>
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "shadow.h"
+#include "tests/proof/interleave/shadow.h"
 
 namespace flx::interleave {
 namespace {

@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "mistake.h"
-#include "programs.h"
+#include "tests/proof/interleave/mistake.h"
+#include "tests/proof/interleave/programs.h"
 
 namespace {
 

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <memory>
 
-#include "fused.h"
-#include "programs.h"
+#include "runtime/shm/ways/fused.h"
+#include "tests/proof/interleave/programs.h"
 
 namespace flx::interleave {
 namespace {

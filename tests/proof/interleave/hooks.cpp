@@ -3,8 +3,8 @@
 #include <atomic>
 #include <cstring>
 
-#include "explorer.h"
-#include "wait.h"
+#include "runtime/base/wait.h"
+#include "tests/proof/interleave/explorer.h"
 
 namespace {
 
@@ -141,7 +141,7 @@ void flx_interleave_moved() {
 
 namespace flx {
 
-/// In place of runtime/wait.cpp, for waits whose policy is not to spin: time passes when others do something.
+/// In place of runtime/base/wait.cpp, for waits whose policy is not to spin: time passes when others do something.
 Status Waiter::pause_long() {
     interleave::pause();
     return {};

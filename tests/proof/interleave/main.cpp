@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "programs.h"
+#include "tests/proof/interleave/programs.h"
 
 namespace {
 

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <memory>
 
-#include "fused.h"
-#include "mapped.h"
-#include "programs.h"
+#include "runtime/shm/copies/mapped.h"
+#include "runtime/shm/ways/fused.h"
+#include "tests/proof/interleave/programs.h"
 
 namespace flx::interleave {
 namespace {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Copies sources of runtime/ and runtime/shm for the proof, with rings so short that a few operations go round them, and, where
-asked for, with mistakes that can be switched on one by one.
+"""Copies sources of runtime/ for the proof, with rings so short that a few operations go round them, and, where asked
+for, with mistakes that can be switched on one by one.
 
-    prepare.py [--mistakes] RUNTIME_FOLDER TARGET_FOLDER
+    prepare.py [--mistakes] PROJECT_FOLDER TARGET_FOLDER
 
 Every text that is to be replaced must be there exactly once: who changes such a line changes it here, too.
 """
@@ -16,6 +16,14 @@ from mistakes import MISTAKES
 # Where a wait's turn ends.
 HOOKS = [('    void moved() {\n', '    void moved() {\n        ::flx_interleave_moved();\n'),
          ('namespace flx {\n\ninline void cpu_relax', 'void flx_interleave_moved();\n\nnamespace flx {\n\ninline void cpu_relax')]
+FOLDERS = {
+    'channel.cpp': 'runtime/shm/ways',
+    'copies.cpp': 'runtime/shm/copies',
+    'fused.cpp': 'runtime/shm/ways',
+    'mapped.cpp': 'runtime/shm/copies',
+    'ring.h': 'runtime/shm/memory',
+    'stream.cpp': 'runtime/shm/ways',
+}
 # What is made small. The proportions stay: places at least twice as many as what is told at once, looks ahead shorter
 # than rings.
 SIZES = {
@@ -50,25 +58,25 @@ def replace(text, old, new, where):
     return text.replace(old, new)
 
 
-def copy(source, target, changes):
-    text = source.read_text()
+def copy(project, folder, name, target, changes):
+    text = (project / folder / name).read_text()
     for old, new in changes:
-        text = replace(text, old, new, source.name)
-    target.mkdir(parents=True, exist_ok=True)
-    (target / source.name).write_text(text)
+        text = replace(text, old, new, name)
+    (target / folder).mkdir(parents=True, exist_ok=True)
+    (target / folder / name).write_text(text)
 
 
 def main():
     with_mistakes = sys.argv[1] == '--mistakes'
-    runtime, target = (pathlib.Path(name) for name in sys.argv[-2:])
-    copy(runtime / 'wait.h', target, HOOKS)
-    for name in sorted({'copies.cpp', 'mapped.cpp'} | set(SIZES) | {file for _, _, file, _, _ in MISTAKES}):
+    project, target = (pathlib.Path(name) for name in sys.argv[-2:])
+    copy(project, 'runtime/base', 'wait.h', target, HOOKS)
+    for name, folder in FOLDERS.items():
         changes = list(SIZES.get(name, []))
         for number, (_, _, file, old, new) in enumerate(MISTAKES, 1):
             if with_mistakes and file == name:
                 condition = f'::flx::interleave::mistake({number})'
                 changes.append((old, f'{{ if ({condition}) {{ {new} }} else {{ {old} }} }}'))
-        copy(runtime / 'shm' / name, target, changes)
+        copy(project, folder, name, target, changes)
     if with_mistakes:
         rows = ''.join(f'    {{{json.dumps(what)}, {json.dumps(families)}}},\n' for what, families, *_ in MISTAKES)
         (target / 'mistakes_table.h').write_text(f'constexpr Mistake kMistakes[] = {{\n{rows}}};\n')

@@ -1,4 +1,4 @@
-#include "programs.h"
+#include "tests/proof/interleave/programs.h"
 
 namespace flx::interleave {
 

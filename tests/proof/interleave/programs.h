@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "explorer.h"
-#include "wait.h"
+#include "runtime/base/wait.h"
+#include "tests/proof/interleave/explorer.h"
 
 namespace flx::interleave {
 

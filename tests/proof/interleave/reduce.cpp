@@ -1,9 +1,9 @@
-/// Sums of bytes in place of runtime/reduce.cpp: what is proved does not depend on how elements are added.
-#include "reduce.h"
+/// Sums of bytes in place of runtime/elements/reduce.cpp: what is proved does not depend on how elements are added.
+#include "runtime/elements/reduce.h"
 
 #include <vector>
 
-#include "custom.h"
+#include "runtime/elements/custom.h"
 
 namespace flx {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "explorer.h"
+#include "tests/proof/interleave/explorer.h"
 
 namespace flx::interleave {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include "programs.h"
-#include "stream.h"
+#include "runtime/shm/ways/stream.h"
+#include "tests/proof/interleave/programs.h"
 
 namespace flx::interleave {
 namespace {

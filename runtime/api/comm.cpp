@@ -1,0 +1,156 @@
+/// The public functions that make and free communicators.
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "runtime/api/api.h"
+#include "runtime/base/sized.h"
+#include "runtime/plan/rules.h"
+#include "runtime/process/bootstrap_mpi.h"
+
+using flx::fail;
+using flx::Status;
+using namespace flx::api;
+
+namespace {
+
+/// Knobs of the environment, overridden by what the caller set.
+Status override_knobs(const flx_config_t *given, flx::Config &config) {
+    if (given == nullptr)
+        return {};
+    if (!flx::is_size_of<flx_config_t>(given->struct_size, offsetof(flx_config_t, partition)))
+        return fail(FLX_ERR_ARGUMENT, "config->struct_size is {}; FLX_CONFIG_INIT sets it to {}", given->struct_size,
+                    sizeof(flx_config_t));
+    flx_config_t overrides{};
+    if (!flx::read_sized(given, given->struct_size, overrides))
+        return fail(FLX_ERR_ARGUMENT,
+                    "config->struct_size is {}; FLX_CONFIG_INIT sets it to {} in version {}.{}.{}, which is loaded and "
+                    "does not know what is set beyond",
+                    given->struct_size, sizeof(flx_config_t), FLX_VERSION_MAJOR, FLX_VERSION_MINOR, FLX_VERSION_PATCH);
+    const auto set = [&](const char *knob, const std::string &value) {
+        return config.set(knob, value, "flx_config_t");
+    };
+    if (overrides.partition != nullptr)
+        FLX_TRY(set("FLX_PARTITION", overrides.partition));
+    if (overrides.links != nullptr)
+        FLX_TRY(set("FLX_LINKS", overrides.links));
+    if (overrides.algorithm != nullptr)
+        FLX_TRY(set("FLX_ALGORITHM", overrides.algorithm));
+    if (overrides.deadline_s != 0)
+        FLX_TRY(set("FLX_DEADLINE", fmt::format("{}", overrides.deadline_s)));
+    if (overrides.check != 0)
+        FLX_TRY(set("FLX_CHECK", fmt::format("{}", overrides.check)));
+    if (overrides.strict != 0)
+        FLX_TRY(set("FLX_STRICT", fmt::format("{}", overrides.strict)));
+    return {};
+}
+
+/// Ranks compare and keep the rules themselves, wherever each of them read them.
+Status read_rules(flx::Config &config) {
+    const std::string text = config.text("FLX_ALGORITHM");
+    std::string rules;
+    FLX_TRY(flx::read_rule_files(text, rules));
+    return rules == text ? Status() : config.set("FLX_ALGORITHM", rules, config.origin("FLX_ALGORITHM"));
+}
+
+/// What to do until all ranks make the communicator: one may wait first for what is under way on another.
+std::function<Status()> moving(flx::Process *process) {
+    return [process] {
+        if (process != nullptr)
+            process->move_others(nullptr);
+        return Status();
+    };
+}
+
+Status make_comm(std::shared_ptr<flx::Process> process, std::unique_ptr<flx::Bootstrap> bootstrap, flx::Config config,
+                 const flx::Communicator *parent, flx_comm_t *comm) {
+    auto made = std::make_unique<flx_comm>();
+    FLX_TRY(flx::Communicator::make(std::move(process), std::move(bootstrap), std::move(config), parent, made->impl));
+    *comm = made.release();
+    return {};
+}
+
+}  // namespace
+
+flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *config, flx_comm_t *comm) {
+    return guarded([&]() -> Status {
+        FLX_TRY(need(comm, "comm"));
+        *comm = nullptr;
+        std::unique_ptr<flx::Bootstrap> bootstrap;
+        const std::shared_ptr<flx::Process> existing = flx::Process::existing();
+        FLX_TRY(flx::make_mpi_bootstrap(mpi_comm, moving(existing.get()), bootstrap));
+        // A rank whose knobs are wrong must not leave the others waiting for it.
+        std::shared_ptr<flx::Process> process;
+        flx::Config knobs;
+        FLX_TRY(flx::agree_on(*bootstrap, [&]() -> Status {
+            FLX_TRY(flx::Config::from_environment(knobs));
+            FLX_TRY(override_knobs(config, knobs));
+            FLX_TRY(read_rules(knobs));
+            const bool program_threads = flx::mpi_allows_threads();
+            const bool own_thread = knobs.text("FLX_PROGRESS_THREAD") == "on";
+            FLX_TRY(flx::Process::shared(program_threads || own_thread, !program_threads, process));
+            if (own_thread && !process->threads())
+                return fail(FLX_ERR_CONFIG,
+                            "FLX_PROGRESS_THREAD is on, but was not when the process made its first communicator; it "
+                            "must be set before that, or after all communicators were freed");
+            return {};
+        }));
+        return make_comm(std::move(process), std::move(bootstrap), std::move(knobs), nullptr, comm);
+    });
+}
+
+flx_status_t flx_comm_dup(flx_comm_t comm, flx_comm_t *dup) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        FLX_TRY(need(dup, "dup"));
+        *dup = nullptr;
+        std::unique_ptr<flx::Bootstrap> bootstrap;
+        FLX_TRY(comm->impl->meet_again(flx::CallKind::duplicated));
+        FLX_TRY(comm->impl->bootstrap().dup(bootstrap));
+        return make_comm(comm->impl->process(), std::move(bootstrap), comm->impl->config(), comm->impl.get(), dup);
+    });
+}
+
+flx_status_t flx_comm_split(flx_comm_t comm, int color, int key, flx_comm_t *split) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        FLX_TRY(need(split, "split"));
+        *split = nullptr;
+        std::unique_ptr<flx::Bootstrap> bootstrap;
+        FLX_TRY(comm->impl->meet_again(flx::CallKind::split));
+        FLX_TRY(comm->impl->bootstrap().split(color, key, bootstrap));
+        if (!bootstrap)
+            return {};
+        return make_comm(comm->impl->process(), std::move(bootstrap), comm->impl->config(), nullptr, split);
+    });
+}
+
+flx_status_t flx_comm_free(flx_comm_t *comm) {
+    return guarded([&]() -> Status {
+        if (comm == nullptr || *comm == nullptr)
+            return check_comm(nullptr);
+        release_requests(**comm);
+        (*comm)->impl->close();
+        delete *comm;
+        *comm = nullptr;
+        return {};
+    });
+}
+
+flx_status_t flx_comm_rank(flx_comm_t comm, int *rank) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        FLX_TRY(need(rank, "rank"));
+        *rank = comm->impl->rank();
+        return {};
+    });
+}
+
+flx_status_t flx_comm_size(flx_comm_t comm, int *size) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        FLX_TRY(need(size, "size"));
+        *size = comm->impl->size();
+        return {};
+    });
+}

@@ -1,0 +1,217 @@
+#include "runtime/api/report.h"
+
+#include <algorithm>
+#include <bit>
+#include <string_view>
+
+#include "probe/network.h"
+#include "probe/topology.h"
+#include "runtime/base/config.h"
+#include "runtime/elements/reduce.h"
+
+namespace flx {
+namespace {
+
+void indent(std::vector<std::string> &lines, const std::vector<std::string> &more) {
+    for (const std::string &line : more)
+        lines.push_back("  " + line);
+}
+
+Status report_machine(std::vector<std::string> &lines) {
+    probe::Topology topology;
+    FLX_TRY(probe::read_topology(topology));
+    indent(lines, probe::describe(topology));
+    std::vector<probe::NetworkDevice> devices;
+    FLX_TRY(probe::network_devices(devices));
+    for (const probe::NetworkDevice &device : devices)
+        indent(lines, probe::describe(device));
+    lines.push_back(fmt::format("  reductions use {}", reduce_target()));
+    return {};
+}
+
+std::string size_text(size_t bytes) {
+    constexpr size_t kKiB = 1024;
+    if (bytes >= kKiB * kKiB)
+        return fmt::format("{:.4g} MiB", static_cast<double>(bytes) / (kKiB * kKiB));
+    return bytes >= kKiB ? fmt::format("{:.4g} KiB", static_cast<double>(bytes) / kKiB) : fmt::format("{} B", bytes);
+}
+
+std::string describe(const LinkMeasured &measured, const char *where) {
+    if (!measured.done || measured.bytes_per_ns == 0)
+        return {};
+    return fmt::format("  {} {:.1f} us, {:.3f} GB/s alone, {:.3f} with the others", where, measured.latency_ns / 1e3,
+                       measured.bytes_per_ns, measured.together_bytes_per_ns);
+}
+
+void report_links(const Communicator &comm, std::vector<std::string> &lines) {
+    lines.emplace_back("[links]");
+    lines.push_back(fmt::format("  as rank {} of {} on {} host(s) sees them; probed in {:.0f} ms", comm.rank(),
+                                comm.size(), comm.hosts(), comm.probe_ns() / 1e6));
+    for (const LinkSlot &slot : comm.links()) {
+        lines.push_back(fmt::format("  {:<12} {:<4}{}{}{}", slot.name, slot.why_off.empty() ? "on" : "off",
+                                    describe(slot.near, "near"), describe(slot.far, "far"),
+                                    slot.why_off.empty() ? "" : "  " + slot.why_off));
+    }
+    const ucx::FailoverCounters counters = comm.process()->failover_counters();
+    if (counters.losses != 0)
+        lines.push_back(fmt::format("  rails of this process: lost {} times, {} chunks sent again, back {} times",
+                                    counters.losses, counters.resent, counters.returns));
+    if (counters.relayed != 0)
+        lines.push_back(fmt::format("  relayed for others: {} messages, at most {} B at a time", counters.relayed,
+                                    counters.relayed_most_bytes));
+    for (const std::string &sentence : comm.liveness_notes())
+        lines.push_back("  liveness: " + sentence);
+    for (const std::string &sentence : comm.sharing())
+        lines.push_back("  " + sentence);
+    for (const auto &[name, why] : comm.left_off())
+        lines.push_back(fmt::format("  {:<12} off   {}", name, why));
+}
+
+/// `GPU 0 copied 1536 MiB of memory of flx_malloc, the cores 1024 MiB beside it`
+std::string report_copies(const shm::PeerMemory &memory) {
+    constexpr uint64_t kMiB = 1 << 20;
+    const shm::EngineReach &reach = *memory.engine_reach();
+    if (!reach.why_none().empty())
+        return "the cores alone copy memory of flx_malloc: " + reach.why_none();
+    if (reach.engine() == nullptr)
+        return "the cores alone copy memory of flx_malloc: no large copy yet in a program that uses a GPU "
+               "(FLX_COPY_ENGINE)";
+    return fmt::format("{} copied {} MiB of memory of flx_malloc, the cores {} MiB beside it", reach.engine()->name(),
+                       memory.copies().engine_bytes() / kMiB, memory.copies().core_bytes() / kMiB);
+}
+
+void report_shared_memory(const Communicator &comm, std::vector<std::string> &lines) {
+    if (!comm.shares_memory() || comm.size() == 1)
+        return;
+    lines.emplace_back("[shared memory]");
+    const std::string &not_by_kernel = comm.why_not_by_kernel();
+    lines.push_back(not_by_kernel.empty() ? "  ranks reach each other's buffers through the kernel"
+                                          : "  ranks do not reach each other's buffers: " + not_by_kernel);
+    const std::string &not_mapped = comm.why_not_mapped();
+    lines.push_back(not_mapped.empty() ? "  ranks map each other's memory of flx_malloc"
+                                       : "  ranks do not map each other's memory of flx_malloc: " + not_mapped);
+    if (const shm::PeerMemory *copies = comm.copies_by_engine(); copies != nullptr)
+        lines.push_back("  " + report_copies(*copies));
+}
+
+void report_devices(const Communicator &comm, std::vector<std::string> &lines) {
+    lines.emplace_back("[gpus]");
+    if (comm.devices() == nullptr) {
+        const std::string &why = cuda::why_none();
+        lines.push_back(fmt::format("  not used: {}", why.empty() ? "no collective on GPU memory was called" : why));
+        if (comm.hosts() > 1)
+            lines.push_back(
+                fmt::format("  between hosts GPU memory goes through pinned host memory (FLX_CUDA_PINNED={}) and the "
+                            "links above, within them by NVLink where hosts have as many ranks (FLX_CUDA_TIERS={})",
+                            comm.config().value("FLX_CUDA_PINNED"), comm.config().value("FLX_CUDA_TIERS")));
+        return;
+    }
+    indent(lines, comm.devices()->report());
+}
+
+/// `fused to 22 KiB, fetched to 24 MiB, then streamed`, whatever the choice comes from.
+std::string by_size(const Communicator &comm, algorithms::Collective collective, bool steps) {
+    // Sizes are looked at in steps of a sixteenth of their power of two, and where the answer differs, in between.
+    constexpr size_t kMost = size_t{1} << 40;
+    constexpr size_t kParts = 16;
+    std::string text;
+    const auto name = [&](size_t bytes) {
+        return std::string_view(comm.choose(collective, bytes, {.steps = steps}).name());
+    };
+    size_t at = 0;
+    std::string_view now = name(at);
+    for (size_t next = 1; next <= kMost; next += std::max<size_t>(1, std::bit_floor(next) / kParts)) {
+        while (name(next) != now) {
+            size_t beyond = next;
+            while (beyond - at > 1) {
+                const size_t middle = at + (beyond - at) / 2;
+                (name(middle) == now ? at : beyond) = middle;
+            }
+            const bool rule = beyond % 1024 == 0;  // whose sizes end before TO
+            text += fmt::format("{} {} {}, ", now, rule ? "below" : "to", size_text(rule ? beyond : at));
+            at = beyond;
+            now = name(at);
+        }
+        at = next;
+    }
+    return text.empty() ? std::string(now) : fmt::format("{}then {}", text, now);
+}
+
+void report_choices(const Communicator &comm, std::vector<std::string> &lines) {
+    lines.push_back(
+        fmt::format("  here, {} ranks on {} host(s), by bytes of the whole vector:", comm.size(), comm.hosts()));
+    for (int c = 0; c <= static_cast<int>(algorithms::Collective::reduce_scatter); ++c) {
+        const auto collective = static_cast<algorithms::Collective>(c);
+        const std::string blocking = by_size(comm, collective, false);
+        const std::string steps = by_size(comm, collective, true);
+        lines.push_back(fmt::format("  {:<20} {}{}", algorithms::name_of(collective), blocking,
+                                    blocking == steps ? "" : "; non-blocking: " + steps));
+    }
+    if (const shm::Review *review = comm.review(); review != nullptr)
+        lines.push_back(fmt::format("  ways through shared memory were looked at again {} times, which changed {}",
+                                    review->looks(), review->changes()));
+}
+
+void report_algorithms(const Communicator *comm, std::vector<std::string> &lines) {
+    lines.emplace_back("[algorithms]");
+    lines.push_back(
+        fmt::format("  {:<20} one host, small: every rank reads every rank's input in shared memory", "fused"));
+    lines.push_back(fmt::format(
+        "  {:<20} one host, large: blocks of all regions staged, reduced and fetched in the cache", "streamed"));
+    lines.push_back(fmt::format(
+        "  {:<20} one host, middle: ranks read and write each other's buffers through the kernel", "fetched"));
+    lines.push_back(
+        fmt::format("  {:<20} alltoall between hosts, alltoallv, gatherv, scatterv, send and recv: a message per pair "
+                    "of ranks, all at "
+                    "once",
+                    "exchange"));
+    for (const algorithms::Algorithm &algorithm : algorithms::all()) {
+        std::string served;
+        for (int c = 0; c < algorithms::kCollectives; ++c) {
+            const auto collective = static_cast<algorithms::Collective>(c);
+            if (algorithm.serves(collective, 2))
+                served += fmt::format("{}{}", served.empty() ? "" : ", ", algorithms::name_of(collective));
+        }
+        lines.push_back(
+            fmt::format("  {:<20} {}: {} ({})", algorithm.name, served, algorithm.description, algorithm.source));
+    }
+    if (comm != nullptr && comm->size() > 1)
+        report_choices(*comm, lines);
+}
+
+void report_knobs(const Config &config, std::vector<std::string> &lines) {
+    for (const Knob &knob : knobs()) {
+        const std::string &text = config.value(knob.name);
+        lines.push_back(fmt::format("  {:<18} {:<10} {:<14} {}", knob.name, text.empty() ? "-" : text,
+                                    config.origin(knob.name), knob.doc));
+    }
+}
+
+}  // namespace
+
+Status report(const Communicator *comm, std::vector<std::string> &lines) {
+    lines.emplace_back("[machine]");
+    Status status = report_machine(lines);
+    if (!status.ok())
+        lines.push_back("  not known: " + status.sentence());
+    if (comm != nullptr) {
+        report_links(*comm, lines);
+        report_shared_memory(*comm, lines);
+        report_devices(*comm, lines);
+    }
+    report_algorithms(comm, lines);
+    lines.emplace_back("[knobs]");
+    if (comm != nullptr) {
+        report_knobs(comm->config(), lines);
+        return status;
+    }
+    Config environment;
+    std::vector<Status> wrong;
+    Config::from_environment(environment, wrong);
+    for (const Status &each : wrong)
+        lines.push_back("  wrong: " + each.sentence());
+    report_knobs(environment, lines);
+    return status.ok() && !wrong.empty() ? wrong.front() : status;
+}
+
+}  // namespace flx

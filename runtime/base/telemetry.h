@@ -1,0 +1,43 @@
+/// \file telemetry.h
+/// Process-wide counters of what the paths of collectives do besides moving data. Zero growth in the steady state.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+#include <mutex>
+
+#include "runtime/base/tally.h"
+
+namespace flx {
+
+struct Telemetry {
+    Tally operations;
+    std::atomic<uint64_t> allocations{0};    ///< growth of a buffer, table or pool
+    std::atomic<uint64_t> registrations{0};  ///< of memory with a device, and mappings of what other ranks have
+    Tally locks;                             ///< mutexes taken, by lock_counted()
+
+    static void count(Tally &counter) { counter.add(1); }
+    static void count(std::atomic<uint64_t> &counter) { counter.fetch_add(1, std::memory_order_relaxed); }
+};
+
+inline Telemetry &telemetry() {
+    static Telemetry instance;
+    return instance;
+}
+
+/// Takes a mutex on the path of an operation, and counts that.
+template <typename Mutex>
+[[nodiscard]] std::unique_lock<Mutex> lock_counted(Mutex &mutex) {
+    Telemetry::count(telemetry().locks);
+    return std::unique_lock<Mutex>(mutex);
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+inline int64_t now_ns() {
+    timespec time{};
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
+}
+
+}  // namespace flx

@@ -1,0 +1,259 @@
+/// The part of a communicator that has to do with GPUs: when they are opened, and whether its ranks are there.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <vector>
+
+#include "runtime/base/log.h"
+#include "runtime/communicator/communicator.h"
+#include "runtime/communicator/far_host.h"
+#include "runtime/cuda/protocol/plan.h"
+#include "runtime/link/board.h"
+#include "runtime/shares/partition.h"
+
+namespace flx {
+namespace cuda {
+
+bool serves(algorithms::Collective collective) {
+    using enum algorithms::Collective;
+    return collective == allreduce || collective == reduce_scatter_block || collective == allgather ||
+           collective == reduce || collective == alltoall || collective == bcast;
+}
+
+Kind kind_of(algorithms::Collective collective) {
+    switch (collective) {
+        case algorithms::Collective::allreduce:
+            return Kind::allreduce;
+        case algorithms::Collective::reduce_scatter_block:
+            return Kind::reduce_scatter_block;
+        case algorithms::Collective::allgather:
+            return Kind::allgather;
+        case algorithms::Collective::reduce:
+            return Kind::reduce;
+        case algorithms::Collective::alltoall:
+            return Kind::alltoall;
+        default:
+            return Kind::bcast;
+    }
+}
+
+}  // namespace cuda
+
+namespace {
+
+/// Equal for ranks that are threads of one process, whose GPUs reach each other without handles, and for no others. The
+/// communicator's process does not tell: such ranks have one each.
+uint64_t system_process() {
+    static const uint64_t random = [] {
+        std::random_device device;
+        return uint64_t{device()} << 32 | device();
+    }();
+    return random ^ static_cast<uint64_t>(getpid());  // a forked one is another
+}
+
+}  // namespace
+
+class Communicator::DeviceHealth final : public cuda::Health {
+  public:
+    explicit DeviceHealth(Communicator &comm) : comm_(comm) {}
+
+    Status look(int awaited) override { return comm_.look_at_ranks(awaited); }
+    void progress() override { comm_.progress(); }
+
+  private:
+    Communicator &comm_;
+};
+
+/// Reads only what does not change, or is made for several threads.
+Status Communicator::look_at_ranks(int awaited) {
+    Status why;
+    if (told_broken(why))
+        return why;
+    for (int peer = 0; peer < size_; ++peer)
+        if (peer != rank_ && members_[peer].host == host_ && segment_ && !segment_->alive(members_[peer].local))
+            return fail(FLX_ERR_PEER, "{} died while GPUs of its communicator were in use", describe(peer));
+    if (awaited < 0 || awaited >= size_ || awaited == rank_)
+        return {};
+    // A kernel of this rank waits: its peer may compute, but its process answers, unless it was stopped.
+    const PeerReport report = ask(awaited);
+    if (static_cast<double>(report.silent_ns) > deadline_s_ * 1e9)
+        return silent(awaited, report, "a collective on GPUs");
+    return {};
+}
+
+/// Empty: `tiers` are what they are. Equal on all ranks.
+std::string Communicator::why_no_tiers(cuda::Tiers &tiers) const {
+    if (config_.text("FLX_CUDA_TIERS") == "off")
+        return "FLX_CUDA_TIERS is off";
+    if (config_.integer("FLX_STRICT") != 0)
+        return "FLX_STRICT is 1: sums are added in rank order";
+    std::vector<int> hosts;
+    for (const Member &member : members_)
+        hosts.push_back(member.host);
+    return cuda::find_tiers(hosts, rank_, tiers);
+}
+
+/// Collective.
+Status Communicator::open_devices() {
+    if (device_health_ == nullptr)
+        device_health_ = std::make_unique<DeviceHealth>(*this);
+    if (hosts_ != 1) {
+        Status status;
+        if (!cuda::why_none().empty())
+            status = fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", cuda::why_none());
+        FLX_TRY(agree(*bootstrap_, std::move(status)));
+        cuda::Tiers tiers;
+        const std::string why_flat = why_no_tiers(tiers);
+        std::unique_ptr<cuda::FarHost> host;
+        FLX_TRY(FarCommunicator::make(*this, *device_health_, tiers, host));
+        return cuda::Group::make_far(*bootstrap_, config_, system_process(), tiers, why_flat, std::move(host),
+                                     *device_health_, devices_);
+    }
+    return cuda::Group::make(*bootstrap_, config_, system_process(), *device_health_, devices_);
+}
+
+/// Collective, when a communicator is made: not later, if it can be now, since a first call may be in a capture.
+Status Communicator::open_devices_in_use() {
+    if (size_ == 1 || (hosts_ == 1 && size_ > cuda::kMaxRanks))
+        return {};
+    const bool pins = hosts_ == 1 || config_.size("FLX_CUDA_PINNED") != 0;
+    const uint8_t mine = cuda::in_use() && pins ? 1 : 0;
+    std::vector<uint8_t> all(size_);
+    FLX_TRY(bootstrap_->allgather(&mine, sizeof mine, all.data()));
+    if (std::any_of(all.begin(), all.end(), [](uint8_t used) { return used == 0; }))
+        return {};
+    // The program may not want collectives on its GPUs: a call that does will try again and say why it cannot.
+    if (const Status status = open_devices(); !status.ok())
+        log().info("no collectives on GPUs: {}", status.sentence());
+    return {};
+}
+
+/// FLX_PARTITION without the links between GPUs, which are no business of host memory.
+std::string Communicator::forced_shares() const {
+    const std::array<std::string, 2> gpu_links{cuda::kNvlink, cuda::kPcie};
+    return split_partition(config_.text("FLX_PARTITION"), gpu_links).rest;
+}
+
+void Communicator::close_devices() {
+    if (devices_ != nullptr)
+        devices_->close();
+    devices_.reset();
+}
+
+Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,
+                                   std::span<const cuda::Showing> shown) {
+    FLX_TRY(usable());
+    if (!cuda::why_none().empty())
+        return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", cuda::why_none());
+    if (group_ != nullptr)
+        return fail(FLX_ERR_UNSUPPORTED, "{} on GPU memory in a group: there only messages between GPUs can be in one",
+                    cuda::name_of(call.kind));
+    Telemetry::count(telemetry().operations);
+    if (size_ == 1)
+        return cuda::copy_alone(call, stream, blocking);
+    if (devices_ == nullptr && !blocking && hosts_ != 1 && cuda::captures(stream))
+        return fail(FLX_ERR_UNSUPPORTED,
+                    "a first collective on GPU memory between hosts cannot be called while a graph "
+                    "is captured, nor can others be captured");
+    if (devices_ == nullptr)
+        FLX_TRY(open_devices());
+    return settle_device(blocking ? devices_->run(call) : devices_->enqueue(call, stream, shown));
+}
+
+/// Puts it on its stream.
+Status Communicator::begin_mail(const DeviceMail &mail) {
+    if (mail.messages.empty())
+        return {};
+    Telemetry::count(telemetry().operations);
+    Status status;
+    if (size_ == 1) {
+        std::vector<cuda::OwnMessage> own;
+        FLX_TRY(cuda::own_messages(mail.messages, rank_, own));
+        status = cuda::copy_own(own, mail.stream);
+    } else {
+        status = devices_->post(mail.messages, mail.blocking ? devices_->stream() : mail.stream);
+    }
+    return settle_device(std::move(status));
+}
+
+Status Communicator::end_mail(const DeviceMail &mail) {
+    if (mail.messages.empty() || !mail.blocking)
+        return {};
+    return settle_device(size_ == 1 ? cuda::await(mail.stream) : devices_->finish());
+}
+
+/// After a peer is gone, or a message was not what its receiver expects, nothing meets any more.
+Status Communicator::settle_device(Status status) {
+    const bool broken = status.code() == FLX_ERR_PEER || status.code() == FLX_ERR_SYSTEM ||
+                        (status.code() == FLX_ERR_MISMATCH && devices_ != nullptr && devices_->failed());
+    if (broken)
+        give_up(status);  // what is under way on host memory will not end either
+    return status;
+}
+
+Status Communicator::post_on_device(std::span<const cuda::Message> messages, CUstream_st *stream, bool blocking,
+                                    bool all_call) {
+    FLX_TRY(usable());
+    if (!cuda::why_none().empty())
+        return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", cuda::why_none());
+    if (size_ > 1 && devices_ == nullptr && all_call)
+        FLX_TRY(open_devices());
+    if (size_ > 1 && devices_ == nullptr)
+        return fail(FLX_ERR_UNSUPPORTED,
+                    "this communicator has not opened its GPUs; it does where CUDA is in use on all ranks when it is "
+                    "made, and in the first collective on GPU memory");
+    if (group_ == nullptr) {
+        const DeviceMail mail{{messages.begin(), messages.end()}, stream, blocking};
+        FLX_TRY(begin_mail(mail));
+        return end_mail(mail);
+    }
+    DeviceMail &mail = grouped_mail_;
+    if (!mail.messages.empty() && (mail.stream != stream || mail.blocking != blocking))
+        return fail(FLX_ERR_UNSUPPORTED, "messages between GPUs on several streams in a group; one is served");
+    mail.stream = stream;
+    mail.blocking = blocking;
+    mail.messages.insert(mail.messages.end(), messages.begin(), messages.end());
+    return {};
+}
+
+Status Communicator::device_way(const std::string &collective, size_t bytes, const void *recvbuf,
+                                const char *&name) const {
+    if (size_ > 1 && devices_ == nullptr)
+        return fail(FLX_ERR_UNSUPPORTED, "no collective on GPU memory was called yet");
+    for (int kind = 0; kind < cuda::kKinds; ++kind) {
+        cuda::Call call{
+            static_cast<cuda::Kind>(kind), nullptr, const_cast<void *>(recvbuf), bytes, FLX_UINT8, FLX_SUM, 0};
+        if (name_of(call.kind) == collective) {
+            name = size_ == 1 ? "copy" : devices_->way(call);
+            return {};
+        }
+    }
+    return fail(FLX_ERR_ARGUMENT, "collective \"{}\" is not known on GPU memory", collective);
+}
+
+Status Communicator::register_memory(void *memory, size_t bytes) {
+    FLX_TRY(usable());
+    if (size_ == 1)
+        return {};
+    if (devices_ == nullptr)
+        FLX_TRY(open_devices());
+    if (memory == nullptr || bytes == 0)
+        return agree(*bootstrap_, fail(FLX_ERR_ARGUMENT,
+                                       "memory to register is {}; device memory of at least a byte is "
+                                       "needed",
+                                       memory == nullptr ? "null" : "empty"));
+    return devices_->add_memory(memory, bytes);
+}
+
+Status Communicator::deregister_memory(void *memory) {
+    FLX_TRY(usable());
+    if (size_ == 1)
+        return {};
+    if (devices_ == nullptr)
+        return fail(FLX_ERR_ARGUMENT, "no memory is registered");
+    return devices_->remove_memory(memory);
+}
+
+}  // namespace flx

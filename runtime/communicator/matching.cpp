@@ -1,0 +1,208 @@
+/// Calls that do not match: what a rank that waits for long learns from those that it waits for (call_log.h), and when
+/// that contradicts. A rank that has not made a call yet is late, however long, and never a contradiction by itself.
+///
+/// Four things are: another call of the same number; a peer that is done with a call of which this rank still waits for
+/// something; one that waits to duplicate or split the communicator, for this rank, which waits in a call for it; and
+/// one that cannot make its call before this rank makes one on another communicator, which waits here.
+#include <time.h>
+
+#include "runtime/base/telemetry.h"
+#include "runtime/communicator/communicator.h"
+
+namespace flx {
+
+/// One that is no operation.
+void Communicator::note_call(CallKind what) {
+    CallRecord call;
+    call.kind = what;
+    call.signature = 0x9E3779B9U * (static_cast<uint32_t>(what) + 1);
+    calls_.note(call);
+}
+
+/// Of what was carried as messages; by other ways no rank needs to know.
+void Communicator::note_done(const Pending &pending) {
+    for (uint64_t number = pending.call; number != 0 && number <= pending.last_call; ++number)
+        calls_.note_done(number);
+}
+
+/// Which call peers are asked about: an answer has those before it, too, so the oldest that is under way is among them.
+uint64_t Communicator::asked_call() const {
+    uint64_t oldest = calls_.count();
+    for (const auto *list : {&running_, &queue_})
+        for (const Pending *pending : *list)
+            if (pending->call != 0)
+                oldest = std::min(oldest, pending->call);
+    return std::min(calls_.count(), oldest + CallAnswer::kRecords - 1);
+}
+
+/// The call that must complete before this rank can do anything else; 0: none, or one that has no number.
+uint64_t Communicator::blocked_call() const {
+    return by_links() ? waits_for_ : calls_.count();
+}
+
+void Communicator::tell_blocked() {
+    if (calls_.meeting_word() != 0)
+        return;  // it is blocked in a meeting, which moves calls that do not block, and says so itself
+    const uint64_t number = blocked_call();
+    const std::optional<CallRecord> call = calls_.read(number);
+    if (!call)
+        return;
+    process_->blocked_call().set({id_, process_->alone() ? 1U : 0U, number, *call});
+    told_blocked_ = true;
+}
+
+void Communicator::leave_blocked() {
+    process_->blocked_call().clear(id_);
+    told_blocked_ = false;
+}
+
+Status Communicator::mismatch(int peer, const Contradiction &found) {
+    named_ = true;
+    if (found.earlier)
+        return fail(FLX_ERR_MISMATCH,
+                    "calls do not match: rank {} and rank {} have not made the same calls on communicator {} before "
+                    "call {}, {}",
+                    name(rank_), name(peer), id_, found.number, to_string(found.own));
+    const std::string own = to_string(found.own);
+    const std::string theirs = to_string(found.theirs);
+    return fail(FLX_ERR_MISMATCH,
+                "calls do not match: rank {} is in call {} of communicator {}, {}; rank {} in call {}, {}{}",
+                name(rank_), found.number, id_, own, name(peer), found.number, theirs,
+                own == theirs ? "; counts of some rank, or types or reductions of the program's own, differ" : "");
+}
+
+/// What `peer` has said since it was asked.
+Status Communicator::check_calls(int peer) {
+    const Liveness::Said said = process_->liveness().said(members_[peer].uid, id_);
+    CallAnswer theirs;
+    const std::optional<size_t> calls = read_answer(said.bytes, theirs);
+    if (!calls)
+        return {};
+    if (const std::optional<Contradiction> found = contradiction(calls_, theirs, *calls))
+        return mismatch(peer, *found);
+    FLX_TRY(check_meeting(peer, theirs, said.times));
+    return check_crossed(peer, theirs, said.times);
+}
+
+/// Neither can go on: the peer's meeting needs this rank, and this rank's call needs the peer.
+Status Communicator::check_meeting(int peer, const CallAnswer &theirs, uint64_t times) {
+    const std::optional<CallKind> what = CallLog::meeting_of(static_cast<uint32_t>(theirs.meeting));
+    const uint64_t number = blocked_call();
+    if (!what || calls_.meeting_word() != 0 || number == 0 || theirs.count >= number)
+        return {};
+    const std::optional<CallRecord> call = calls_.read(number);
+    if (!call || !needs(*call, rank_, peer) ||
+        !seen_again(crossed_[static_cast<size_t>(peer)], {{number, id_, theirs.count, theirs.meeting}, times}))
+        return {};
+    CallRecord meeting;
+    meeting.kind = *what;
+    named_ = true;
+    return fail(FLX_ERR_MISMATCH,
+                "calls do not match: rank {} is in call {} of communicator {}, {}; rank {} in {} of it, after call {}",
+                name(rank_), number, id_, to_string(*call), name(peer), to_string(meeting), theirs.count);
+}
+
+/// Whether it was so before, and the peer has been asked since.
+bool Communicator::seen_again(Seen &before, const Seen &now) {
+    if (before.facts == now.facts && before.times != 0)
+        return now.times > before.times;
+    before = now;
+    return false;
+}
+
+/// Messages may be missing though the calls match: counts of both sides differ. Where rails carry them, one that has
+/// arrived may be acknowledged late.
+Status Communicator::check_given(const Awaited &awaited) {
+    if (!by_links() || running_.size() != 1 || !queue_.empty() || (!awaited.receiving && rails_ != nullptr))
+        return {};
+    const Pending &pending = *running_.front();
+    const uint64_t number = pending.call;
+    if (pending.plan != nullptr || number == 0 || pending.last_call != number)
+        return {};
+    const Liveness::Said said = process_->liveness().said(members_[awaited.peer].uid, id_);
+    CallAnswer theirs;
+    const std::optional<size_t> calls = read_answer(said.bytes, theirs);
+    const uint64_t newest = std::min(theirs.asked, theirs.count);
+    if (!calls || number > newest || newest - number >= *calls || theirs.calls[newest - number].done == 0)
+        return {};
+    if (theirs.calls[newest - number].kind == CallKind::grouped)  // beside sends and receives, which match by pairs
+        return {};
+    const size_t place = 2 * static_cast<size_t>(awaited.peer) + (awaited.receiving ? 1 : 0);
+    const std::optional<CallRecord> own = calls_.read(number);
+    if (!own || !seen_again(given_[place], {{number, awaited.bytes, newest, 0}, said.times}))
+        return {};
+    named_ = true;
+    return fail(FLX_ERR_MISMATCH,
+                "calls do not match: rank {} is in call {} of communicator {}, {}, which is complete on rank {} though "
+                "{} B {} it are missing; the counts of both sides must agree",
+                name(rank_), number, id_, to_string(*own), name(awaited.peer), awaited.bytes,
+                awaited.receiving ? "from" : "for");
+}
+
+/// The peer waits on another communicator for a call that this rank has not made, and cannot make, as it waits here for
+/// one that the peer has not made. Only where programs call from one thread: another one might make that call.
+Status Communicator::check_crossed(int peer, const CallAnswer &theirs, uint64_t times) {
+    const uint64_t number = blocked_call();
+    const BlockedIn &there = theirs.blocked;
+    if (number == 0 || theirs.count >= number || there.comm == 0 || there.comm == id_ || there.alone == 0 ||
+        !process_->alone())
+        return {};
+    const std::optional<CallRecord> call = calls_.read(number);
+    Communicator *const other = process_->find(there.comm);
+    if (!call || other == nullptr || other->inside_ || other->calls_.count() >= there.number)
+        return {};
+    const auto member = std::ranges::find(other->members_, members_[peer].uid, &Member::uid);
+    if (member == other->members_.end() || !needs(*call, rank_, peer) ||
+        !needs(there.call, static_cast<int>(member - other->members_.begin()), other->rank_))
+        return {};
+    if (!seen_again(crossed_[static_cast<size_t>(peer)], {{number, there.comm, there.number, 0}, times}))
+        return {};
+    named_ = true;
+    Status status =
+        fail(FLX_ERR_MISMATCH,
+             "calls on two communicators cross: rank {} is in call {} of communicator {}, {}, and waits "
+             "for rank {} there, which waits for it in call {} of communicator {}, {}",
+             name(rank_), number, id_, to_string(*call), name(peer), there.number, there.comm, to_string(there.call));
+    other->give_up(status);
+    return status;
+}
+
+/// Chunks and boards tell that a call is not this rank's, not which it is: its rank does, within a moment.
+Status Communicator::name_mismatch(Status status) {
+    constexpr int64_t kPatienceNs = 1'500'000'000;
+    constexpr timespec kNap{0, 2'000'000};
+    std::vector<uint64_t> before(static_cast<size_t>(size_));
+    for (int peer = 0; peer < size_; ++peer)
+        before[static_cast<size_t>(peer)] = process_->liveness().said(members_[peer].uid, id_).times;
+    const int64_t began = now_ns();
+    for (bool all = false; !all && now_ns() - began < kPatienceNs;) {
+        FLX_TRY(hear());
+        all = true;
+        for (int peer = 0; peer < size_; ++peer) {
+            if (peer == rank_)
+                continue;
+            ask(peer);
+            FLX_TRY(check_calls(peer));
+            all = all && process_->liveness().said(members_[peer].uid, id_).times > before[static_cast<size_t>(peer)];
+        }
+        nanosleep(&kNap, nullptr);
+    }
+    return status;
+}
+
+/// For a warning: how far a late peer is.
+std::string Communicator::what_it_does(int peer) const {
+    const Liveness::Said said = process_->liveness().said(members_[peer].uid, id_);
+    CallAnswer theirs;
+    if (!read_answer(said.bytes, theirs))
+        return {};
+    std::string text;
+    if (theirs.count < calls_.count())
+        text = fmt::format("; it has made {} calls here, this rank {}", theirs.count, calls_.count());
+    if (theirs.blocked.comm != 0 && theirs.blocked.comm != id_)
+        text += fmt::format("; it waits in call {} of communicator {}, {}", theirs.blocked.number, theirs.blocked.comm,
+                            to_string(theirs.blocked.call));
+    return text;
+}
+
+}  // namespace flx

@@ -1,0 +1,328 @@
+/// The communicator as a Watch: what a wait looks at besides the links. Who died, who is stopped, who is merely late.
+///
+/// All ranks shall name the rank that died first, not one that gave up because of it. So whoever gives up first writes
+/// on the board of its host and tells the ranks of other hosts; and whoever finds a rank gone looks there again before
+/// it says so.
+#include <time.h>
+
+#include "runtime/base/core_share.h"
+#include "runtime/base/log.h"
+#include "runtime/base/telemetry.h"
+#include "runtime/communicator/communicator.h"
+#include "runtime/link/board.h"
+#include "runtime/process/outside_waits.h"
+
+namespace flx {
+namespace {
+
+constexpr int64_t kLookNs = 100'000'000;
+constexpr int64_t kAskAfterNs = 250'000'000;
+/// A notice that was sent before a process ended is there after this.
+constexpr int64_t kNoticeNs = 20'000'000;
+constexpr double kNsPerSecond = 1e9;
+
+void nap(int64_t ns) {
+    const timespec time{0, ns};
+    nanosleep(&time, nullptr);
+}
+
+}  // namespace
+
+/// For what takes long over rails: there it costs nothing to ask first, and a moment's yield to whoever it is is worth
+/// more than to spin.
+const WaitPolicy &Communicator::wait_policy() const {
+    return rails_ != nullptr && core_use() != CoreUse::alone ? shared_policy_ : brief_wait_policy();
+}
+
+/// Others that want the core may be those that this rank waits for. To who gives it back in a moment it yields at once.
+/// To who keeps it, it does not yield where a wait is over soon, as it would get the core back after milliseconds.
+void Communicator::make_brief_policies() {
+    // Where rails are looked at, too, a turn of a wait takes a microsecond or more instead of a pause.
+    constexpr int kPausesPerTurn = 64;
+    constexpr int kPart = 4;
+    if (rails_ != nullptr && wait_policy_.spins > 0)
+        wait_policy_.spins = std::max(1, wait_policy_.spins / kPausesPerTurn);
+    contested_policy_ = shared_policy_;
+    contested_policy_.spins = wait_policy_.spins / kPart;
+}
+
+/// A wait has lasted for longer than it may spin: whether others want the core is asked for the next ones. Who never
+/// waits for so long does not ask. On one host waits are so short that to yield to a neighbour's noise costs more than
+/// to spin.
+void Communicator::outlasted() {
+    const CoreUse use = core_use();
+    brief_policy_ = use == CoreUse::in_turns                         ? &shared_policy_
+                    : use == CoreUse::contested && rails_ != nullptr ? &contested_policy_
+                                                                     : &wait_policy_;
+}
+
+void Communicator::progress_outside() {
+    if (!in_thread_)  // which never calls MPI
+        bootstrap_->progress();
+}
+
+bool Communicator::awaited_outside(int64_t now) {
+    return OutsideWaits::of_process().seen(now);
+}
+
+void Communicator::progress() {
+    progress_outside();
+    if (rails_ != nullptr)
+        rails_->progress();
+    if (!thread_)  // which moves them all
+        process_->move_others(this);
+}
+
+/// What ranks of this host have to say wakes nobody, and the program's own traffic wants to be looked at.
+bool Communicator::doze() {
+    constexpr int64_t kMostNs = 500'000;
+    if (rails_ == nullptr || !rails_->doze(ranks_here_ > 1 ? wait_policy_.sleep_ns : kMostNs))
+        return woken_ = false;
+    woken_ = ranks_here_ == 1;
+    return true;
+}
+
+std::string Communicator::describe(int rank) const {
+    return fmt::format("rank {} (pid {} on {})", names_.empty() ? rank : names_[rank], members_[rank].pid,
+                       members_[rank].hostname);
+}
+
+/// What a rank that gave up has said, if one did.
+Status Communicator::hear() {
+    Status why;
+    told_ = told_broken(why);
+    return why;
+}
+
+bool Communicator::told_broken(Status &why) const {
+    return (board_ != nullptr && board_->read(why)) || process_->liveness().told_broken(id_, why);
+}
+
+Status Communicator::died(int rank, const std::string &what) {
+    nap(kNoticeNs);
+    FLX_TRY(hear());
+    return fail(FLX_ERR_PEER, "{} died during {}", describe(rank), what);
+}
+
+/// A death on this host is an error wherever the dead rank stands in the schedule: nobody can finish without it.
+Status Communicator::check_host(const std::string &what) {
+    for (int peer = 0; segment_ && peer < size_; ++peer)
+        if (peer != rank_ && members_[peer].host == host_ && !segment_->alive(members_[peer].local) && !has_left(peer))
+            return died(peer, what.empty() ? describe_operation() : what);
+    return {};
+}
+
+/// One that gave up does not come, and is not waited for. Who hears of it while others may just have come waits a
+/// little, so that all pass or none.
+Status Communicator::meet_again(CallKind what) {
+    constexpr int64_t kGraceNs = 1'000'000'000;
+    FLX_TRY(usable());
+    CallRecord meeting;
+    meeting.kind = what;
+    struct Meets {
+        CallLog &log;
+        ~Meets() { log.meet(nullptr); }
+    };
+    const Meets meets{calls_};
+    calls_.meet(&what);
+    Status why;
+    if (told_broken(why)) {
+        give_up(why);
+        return why;
+    }
+    const int64_t began_ns = now_ns();
+    int64_t looked_ns = 0;
+    const auto look = [&]() -> Status {
+        FLX_TRY(usable());
+        Status told;
+        if (told_broken(told))
+            return told;
+        if (now_ns() - looked_ns < kLookNs)
+            return {};
+        looked_ns = now_ns();
+        FLX_TRY(check_host(to_string(meeting)));
+        if (looked_ns - began_ns < ask_after_ns())
+            return {};
+        const auto lock = guard();
+        way_ = Way::scheduled;
+        process_->blocked_call().set({id_, process_->alone() ? 1U : 0U, calls_.count() + 1, meeting});
+        for (int peer = 0; peer < size_; ++peer) {
+            if (peer == rank_)
+                continue;
+            ask(peer);
+            if (Status status = check_calls(peer); !status.ok()) {
+                give_up(status);  // at once, as others wait for it elsewhere
+                return status;
+            }
+        }
+        return {};
+    };
+    int64_t broke_ns = 0;
+    Status status = bootstrap_->meet([&]() -> Status {
+        process_->move_others(nullptr);
+        if (why.ok()) {
+            why = look();
+            broke_ns = now_ns();
+        }
+        return now_ns() - broke_ns > kGraceNs ? why : Status();
+    });
+    process_->blocked_call().clear(id_);
+    if (!status.ok())
+        give_up(status);
+    return status;
+}
+
+/// Whom what is under way needs. Where a call waits for an operation that has not begun, it needs those before it.
+void Communicator::list_awaited() {
+    awaited_.clear();
+    for (const Pending *pending : running_)
+        if (pending->executor != nullptr)
+            pending->executor->awaited(awaited_);
+}
+
+Status Communicator::check(int64_t waited_ns) {
+    FLX_TRY(hear());
+    const int64_t now = now_ns();
+    if (now - looked_ns_ < kLookNs)
+        return {};
+    looked_ns_ = now;
+    FLX_TRY(check_host());
+    if (!by_links())
+        awaited_.assign(1, Awaited{way_ == Way::streamed ? stream_->waiting_for() : fused_->waiting_for(), true, 0});
+    else
+        list_awaited();
+    const bool settling = awaited_.empty();
+    for (int peer = 0; settling && peer < size_; ++peer)
+        if (peer != rank_)
+            awaited_.push_back({peer, false, 0});
+    bool answering = true;
+    if (!settling && waited_ns > ask_after_ns())
+        tell_blocked();
+    for (const Awaited &awaited : awaited_)
+        if (awaited.peer >= 0)
+            FLX_TRY(check_peer(awaited, waited_ns, answering));
+    // A wait may be made of several calls, each of which looks for a moment.
+    const bool late = waited_ns > late_warning_s_ * kNsPerSecond;
+    warned_ = warned_ && late;
+    if (!warned_ && answering && !settling && late) {
+        warned_ = true;
+        const int peer = awaited_.front().peer;
+        log().warn("{} waits for {} since {:.0f} s: it runs, but is late{}", describe_operation(), describe(peer),
+                   waited_ns / kNsPerSecond, what_it_does(peer));
+    }
+    return {};
+}
+
+/// Ranks leave the closing barrier one after the other: what the last ones need of the first is on its way to them.
+bool Communicator::has_left(int rank) const {
+    return board_ != nullptr && members_[rank].host == host_ && board_->has_left(members_[rank].local);
+}
+
+/// A rank that waits for less asks nobody anything.
+int64_t Communicator::ask_after_ns() const {
+    return std::min(kAskAfterNs, static_cast<int64_t>(deadline_s_ * kNsPerSecond) / 4);
+}
+
+Status Communicator::check_peer(const Awaited &awaited, int64_t waited_ns, bool &answering) {
+    const auto deadline_ns = static_cast<int64_t>(deadline_s_ * kNsPerSecond);
+    if (waited_ns < ask_after_ns() || has_left(awaited.peer))
+        return {};
+    const PeerReport report = ask(awaited.peer);
+    answering = answering && report.answers != 0 && report.silent_ns < kLookNs;
+    const auto what = [&] {
+        if (!by_links())
+            return describe_operation();
+        return fmt::format("{} ({} {} B)", describe_operation(), awaited.receiving ? "missing" : "unacknowledged",
+                           awaited.bytes);
+    };
+    if (report.refused)
+        return died(awaited.peer, what());
+    if (report.silent_ns > deadline_ns - ask_after_ns())
+        return silent(awaited.peer, report, what());
+    FLX_TRY(check_calls(awaited.peer));
+    return check_given(awaited);
+}
+
+PeerReport Communicator::ask(int rank) {
+    Liveness &liveness = process_->liveness();
+    liveness.ask(members_[rank].uid, id_, asked_call());
+    return liveness.report(members_[rank].uid);
+}
+
+Status Communicator::silent(int rank, const PeerReport &report, const std::string &what) const {
+    return fail(FLX_ERR_PEER, "{} has not answered for {:.1f} s (stopped, or its host is unreachable) during {}",
+                describe(rank), report.silent_ns / kNsPerSecond, what);
+}
+
+/// A link that fails may be a peer that died, or one that gave up and closed its end: asks all before it is called the
+/// link's error. Takes until all have answered, at most the deadline.
+Status Communicator::investigate(Status status) {
+    // A peer that gave up may have freed what this rank was reading or writing there: why it did is the reason.
+    if (status.code() == FLX_ERR_SYSTEM)
+        FLX_TRY(hear());
+    if (status.code() == FLX_ERR_MISMATCH && !told_ && !named_)
+        return name_mismatch(std::move(status));
+    if (status.code() != FLX_ERR_LINK)
+        return status;
+    const auto deadline_ns = static_cast<int64_t>(deadline_s_ * kNsPerSecond);
+    std::vector<uint64_t> answers(size_);
+    for (int peer = 0; peer < size_; ++peer)
+        answers[peer] = process_->liveness().report(members_[peer].uid).answers;
+    // An answer that was under way before the peer died says nothing: two are wanted.
+    constexpr uint64_t kAnswers = 2;
+    for (;;) {
+        FLX_TRY(hear());
+        FLX_TRY(check_host());
+        bool all = true;
+        for (int peer = 0; peer < size_; ++peer) {
+            if (peer == rank_ || has_left(peer))
+                continue;
+            const PeerReport report = ask(peer);
+            if (report.refused)
+                return died(peer, fmt::format("{} ({})", describe_operation(), status.sentence()));
+            if (report.silent_ns > deadline_ns)
+                return silent(peer, report, describe_operation());
+            all = all && report.answers - answers[peer] >= kAnswers;
+        }
+        if (all)
+            return status;
+        progress();
+        nap(kNoticeNs);
+    }
+}
+
+std::string Communicator::describe_operation() const {
+    if (current_ == nullptr)
+        return "no operation";
+    if (current_->sequence == 0)
+        return fmt::format("{} of communicator {}", algorithms::name_of(current_->collective), id_);
+    return fmt::format("{} #{} of communicator {}", algorithms::name_of(current_->collective), current_->sequence, id_);
+}
+
+Status Communicator::declare_broken(Status status) {
+    broken_ = status;
+    log().error("{}", status.sentence());
+    // Sentences about peers and calls hold for everyone; others are this rank's own trouble.
+    const bool common = status.code() == FLX_ERR_PEER || status.code() == FLX_ERR_MISMATCH;
+    const Status shared =
+        common || told_ ? status
+                        : Status(status.code(), fmt::format("{} gave up: {}", describe(rank_), status.sentence()));
+    if (board_ != nullptr)
+        board_->write(shared);
+    std::vector<uint64_t> peers;
+    for (int peer = 0; peer < size_ && !told_; ++peer)
+        if (peer != rank_)
+            peers.push_back(members_[peer].uid);
+    process_->liveness().declare_broken(id_, shared, peers);
+    lent_.clear();
+    // The caller may free its buffers now: what is under way from them on a rail must end first.
+    for (LinkSlot &slot : links_) {
+        if (slot.link && slot.link->kind() == LinkKind::rail) {
+            slot.link.reset();
+            slot.why_off = "the communicator is broken";
+        }
+    }
+    return status;
+}
+
+}  // namespace flx

@@ -1,0 +1,255 @@
+/// What a communicator's links deliver, alone and together, measured when it is made.
+#include <algorithm>
+#include <bit>
+
+#include "probe/measure.h"
+#include "probe/sharing.h"
+#include "runtime/base/log.h"
+#include "runtime/base/telemetry.h"
+#include "runtime/communicator/communicator.h"
+
+namespace flx {
+namespace {
+
+/// Whatever disturbs a measurement makes it worse.
+void keep_better(LinkMeasured &best, const LinkMeasured &found) {
+    if (!found.done)
+        return;
+    if (!best.done)
+        best = found;
+    best.latency_ns = std::min(best.latency_ns, found.latency_ns);
+    best.bytes_per_ns = std::max(best.bytes_per_ns, found.bytes_per_ns);
+    best.together_bytes_per_ns = std::max(best.together_bytes_per_ns, found.together_bytes_per_ns);
+}
+
+}  // namespace
+
+/// Loads the links towards the next rank on this host, then on the next host, and agrees on what was found.
+Status Communicator::measure(const Communicator *parent) {
+    if (size_ == 1)
+        return {};
+    const auto same = [](const LinkSlot &a, const LinkSlot &b) { return a.identity == b.identity; };
+    if (parent != nullptr &&
+        std::equal(links_.begin(), links_.end(), parent->links_.begin(), parent->links_.end(), same)) {
+        for (size_t l = 0; l < links_.size(); ++l) {
+            links_[l].near = parent->links_[l].near;
+            links_[l].far = parent->links_[l].far;
+        }
+        sharing_ = parent->sharing_;
+        return {};
+    }
+    const int64_t budget_ms = config_.integer("FLX_PROBE_MS");
+    if (budget_ms == 0) {
+        // Nothing is known: shared memory within a host, all rails alike between hosts.
+        for (LinkSlot &slot : links_) {
+            slot.far.done = true;
+            slot.near.done = links_[0].link == nullptr || slot.link == links_[0].link;
+        }
+        return {};
+    }
+    const int64_t began = now_ns();
+    std::vector<std::vector<int>> on_host(hosts_);
+    for (int rank = 0; rank < size_; ++rank)
+        on_host[members_[rank].host].push_back(rank);
+    const auto least = std::min_element(on_host.begin(), on_host.end(),
+                                        [](const auto &a, const auto &b) { return a.size() < b.size(); });
+    const int local = members_[rank_].local;
+    const bool both = most_per_host_ > 1 && hosts_ > 1;
+    std::array<LinkMeasured, 2 * kMaxLinks> mine{};
+    if (most_per_host_ > 1) {
+        const std::vector<int> &ring = on_host[host_];
+        const bool alone = ring.size() == 1;
+        // Within a host all links live on the same cores, and whatever else runs there disturbs: twice, the better
+        // counts.
+        for (int round = 0; round < 2; ++round) {
+            std::array<LinkMeasured, kMaxLinks> found{};
+            FLX_TRY(measure_ring(alone ? -1 : ring[(local + 1) % ring.size()],
+                                 alone ? -1 : ring[(local + ring.size() - 1) % ring.size()],
+                                 budget_ms / (both ? 4.0 : 2.0), found));
+            for (size_t l = 0; l < found.size(); ++l) {
+                keep_better(mine[l], found[l]);
+                if (l < links_.size() && links_[l].link && mine[l].done)
+                    links_[l].why_off.clear();  // of the other round
+            }
+        }
+    }
+    if (hosts_ > 1) {
+        const bool idle = local >= static_cast<int>(least->size());
+        FLX_TRY(measure_ring(idle ? -1 : on_host[(host_ + 1) % hosts_][local],
+                             idle ? -1 : on_host[(host_ + hosts_ - 1) % hosts_][local], budget_ms / (both ? 2.0 : 1.0),
+                             std::span(mine).last<kMaxLinks>()));
+    }
+    std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> all(size_);
+    FLX_TRY(bootstrap_->allgather(mine.data(), sizeof mine, all.data()));
+    for (size_t l = 0; l < links_.size(); ++l) {
+        links_[l].near = mean_of(all, l);
+        links_[l].far =
+            mine[kMaxLinks + l].done ? among(all, kMaxLinks + l, mine[kMaxLinks + l]) : mean_of(all, kMaxLinks + l);
+        links_[l].near.small_ns = small_ns(all, l);
+        links_[l].far.small_ns = small_ns(all, kMaxLinks + l);
+    }
+    probe_ns_ = now_ns() - began;
+    log().info("probed {} links in {:.0f} ms", links_.size(), probe_ns_ / 1e6);
+    find_sharing(all);
+    return {};
+}
+
+Status Communicator::measure_ring(int next, int previous, double budget_ms, std::span<LinkMeasured, kMaxLinks> found) {
+    std::vector<Link *> links;
+    std::vector<size_t> index;
+    for (size_t l = 0; l < links_.size(); ++l) {
+        Link *link = links_[l].link.get();
+        if ((next >= 0 && reaches(l, next)) || (previous >= 0 && reaches(l, previous))) {
+            links.push_back(link);
+            index.push_back(l);
+        }
+    }
+    const auto count = static_cast<int32_t>(links.size());
+    std::vector<int32_t> counts(size_);
+    FLX_TRY(bootstrap_->allgather(&count, sizeof count, counts.data()));
+    probe::MeasureOptions options;
+    options.comm = id_;
+    options.slots = *std::max_element(counts.begin(), counts.end());
+    // A link that has nobody to be compared with is measured for reports only.
+    options.budget_ms = options.slots > 1 ? budget_ms : std::min(budget_ms, 20.0);
+    if (options.slots == 0)
+        return {};
+    FLX_TRY(bootstrap_->barrier());
+    const probe::GroupMeasurement result = probe::measure_links(links, next, previous, options);
+    FLX_TRY(bootstrap_->barrier());
+    for (size_t i = 0; i < index.size() && next >= 0; ++i) {
+        const probe::LinkMeasurement &measured = result.links[i];
+        found[index[i]] = {measured.usable, measured.latency_ns, measured.bytes_per_ns, measured.together_bytes_per_ns};
+        if (!measured.usable)
+            links_[index[i]].why_off = measured.reason;
+    }
+    return {};
+}
+
+/// A host's rails that divide a wire, a card or cores, where all its ranks that measured found so. Their shares follow
+/// from the rates together; that is only said.
+void Communicator::find_sharing(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all) {
+    for (int host = 0; host < hosts_ && hosts_ > 1; ++host) {
+        uint32_t shared = ~0U;
+        int first = -1;
+        for (int rank = 0; rank < size_; ++rank) {
+            const LinkMeasured *far = all[rank].data() + kMaxLinks;
+            if (members_[rank].host != host || std::none_of(far, far + kMaxLinks, [](auto &link) { return link.done; }))
+                continue;
+            std::array<probe::Rates, kMaxLinks> rates{};
+            for (size_t l = 0; l < links_.size(); ++l)
+                rates[l] = {far[l].bytes_per_ns, far[l].together_bytes_per_ns};
+            shared &= probe::links_that_share(rates);
+            first = first < 0 ? rank : first;
+        }
+        if (first < 0 || std::popcount(shared) < 2)
+            continue;
+        std::string names;
+        double together = 0;
+        double alone = 0;
+        for (uint32_t mask = shared; mask != 0; mask &= mask - 1) {
+            const int link = std::countr_zero(mask);
+            const LinkMeasured &far = all[first][kMaxLinks + link];
+            const char *between = (mask & (mask - 1)) == 0 ? " and " : ", ";
+            names += (names.empty() ? "" : between) + links_[link].name;
+            alone = std::max(alone, far.bytes_per_ns);
+            together += far.together_bytes_per_ns;
+        }
+        sharing_.push_back(
+            fmt::format("rails {} of host {} share a wire, a card or cores: {:.3f} GB/s alone, {:.3f} together", names,
+                        members_[first].hostname, alone, together));
+        if (rank_ == 0)
+            log().info("{}", sharing_.back());
+    }
+}
+
+/// Of what each rank measured in one place: the mean, since a rank that lost its core for a moment saw little.
+LinkMeasured Communicator::mean_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place) {
+    LinkMeasured mean;
+    double ranks = 0;
+    for (const auto &rank : all) {
+        const LinkMeasured &one = rank[place];
+        if (!one.done)
+            continue;
+        ++ranks;
+        mean.latency_ns += one.latency_ns;
+        mean.bytes_per_ns += one.bytes_per_ns;
+        mean.together_bytes_per_ns += one.together_bytes_per_ns;
+    }
+    if (ranks == 0)
+        return mean;
+    return {true, mean.latency_ns / ranks, mean.bytes_per_ns / ranks, mean.together_bytes_per_ns / ranks};
+}
+
+/// What is believed of a rail of this rank at first: the median of what all ranks found of that rail. A probe of some
+/// ms is off by a fifth on a machine that is a little busy, and where one rank's shares are off all wait for it.
+LinkMeasured Communicator::among(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place,
+                                 const LinkMeasured &own) {
+    constexpr double kAlike = 1.5;
+    std::vector<double> values;
+    const auto median = [&](double LinkMeasured::*what) {
+        values.clear();
+        for (const auto &rank : all)
+            if (rank[place].done && rank[place].*what > 0)
+                values.push_back(rank[place].*what);
+        if (values.empty())
+            return own.*what;
+        std::sort(values.begin(), values.end());
+        return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+    };
+    const auto measured = std::ranges::count_if(all, [&](const auto &rank) { return rank[place].done; });
+    const double alone = median(&LinkMeasured::bytes_per_ns);
+    const double together = median(&LinkMeasured::together_bytes_per_ns);
+    LinkMeasured result = own;
+    for (const auto &rank : all)
+        if (rank[place].done && rank[place].latency_ns > 0)
+            result.latency_ns = std::min(result.latency_ns, rank[place].latency_ns);
+    // No burst lasts for all of a probe: one that is much faster is so. One that looks much slower may be, or its rank
+    // had no core; of two that differ so who is right cannot be told.
+    const bool faster = own.bytes_per_ns > kAlike * alone && own.together_bytes_per_ns > kAlike * together;
+    const bool slower = own.bytes_per_ns * kAlike < alone && own.together_bytes_per_ns * kAlike < together;
+    if (faster || (slower && measured < 3))
+        return result;
+    result.bytes_per_ns = alone;
+    result.together_bytes_per_ns = together;
+    return result;
+}
+
+/// What a chunk of 4 KiB takes, by the best that any rank measured: what disturbs makes a link look slower, never
+/// faster, and all ranks shall find the same.
+double Communicator::small_ns(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place) {
+    constexpr double kBytes = 4096;
+    constexpr double kUnknown = 1e12;
+    double latency = kUnknown;
+    double rate = 0;
+    for (const auto &rank : all) {
+        const LinkMeasured &one = rank[place];
+        if (!one.done)
+            continue;
+        latency = std::min(latency, one.latency_ns);
+        rate = std::max({rate, one.bytes_per_ns, one.together_bytes_per_ns});
+    }
+    return rate > 0 ? latency + kBytes / rate : kUnknown;
+}
+
+/// Waits, not long, until nothing that probing sent is under way on any rank: links that no operation uses are not
+/// looked at any more, and what came when its receiver had seen enough would fill room that the first messages need.
+Status Communicator::settle_probing() {
+    constexpr int kRounds = 40;
+    constexpr int64_t kRoundNs = 2'000'000;
+    std::vector<uint8_t> all(size_);
+    for (int round = 0; size_ > 1 && round < kRounds; ++round) {
+        const int64_t end = now_ns() + kRoundNs;
+        do {
+            drop_strays();
+            sched_yield();
+        } while (!settled() && now_ns() < end);
+        const uint8_t open = settled() ? 0 : 1;
+        FLX_TRY(bootstrap_->allgather(&open, sizeof open, all.data()));
+        if (std::find(all.begin(), all.end(), 1) == all.end())
+            break;
+    }
+    return {};
+}
+
+}  // namespace flx

@@ -1,0 +1,66 @@
+// FLX without CUDA: device memory does not exist.
+#include "runtime/cuda/far/far_lanes.h"
+#include "runtime/cuda/memory/host_copies.h"
+#include "runtime/cuda/near/group.h"
+
+namespace flx::cuda {
+
+const std::string &why_none() {
+    static const std::string why = "FLX was built without CUDA";
+    return why;
+}
+
+bool in_use() {
+    return false;
+}
+
+std::unique_ptr<shm::CopyEngine> host_copies(int /*nth*/, bool /*opens*/, std::string &why) {
+    why = why_none();
+    return nullptr;
+}
+
+bool on_device(const void * /*memory*/) {
+    return false;
+}
+
+Status copy_alone(const Call & /*call*/, CUstream_st * /*stream*/, bool /*blocking*/) {
+    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+}
+
+Status copy_own(std::span<const OwnMessage> /*messages*/, CUstream_st * /*stream*/) {
+    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+}
+
+Status await(CUstream_st * /*stream*/) {
+    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+}
+
+Status Group::make(Bootstrap & /*bootstrap*/, const Config & /*config*/, uint64_t /*process*/, Health & /*health*/,
+                   std::unique_ptr<Group> & /*result*/) {
+    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+}
+
+bool captures(CUstream_st * /*stream*/) {
+    return false;
+}
+
+Status Group::make_far(Bootstrap & /*bootstrap*/, const Config & /*config*/, uint64_t /*process*/,
+                       const Tiers & /*tiers*/, const std::string & /*why_flat*/, std::unique_ptr<FarHost> /*host*/,
+                       Health & /*health*/, std::unique_ptr<Group> & /*result*/) {
+    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+}
+
+OpenedMemory &OpenedMemory::operator=(OpenedMemory &&other) noexcept {
+    base_ = std::exchange(other.base_, nullptr);
+    return *this;
+}
+
+Status OpenedMemory::open(const MemoryOffer & /*offer*/, uint64_t /*process*/, int /*device*/) {
+    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+}
+
+void OpenedMemory::close() {
+    base_ = nullptr;
+}
+
+}  // namespace flx::cuda

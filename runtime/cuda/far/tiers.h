@@ -1,0 +1,70 @@
+/// \file tiers.h
+/// Collectives on GPU memory of ranks on several hosts, in two tiers: *near*, among the ranks of a host, by NVLink, and
+/// *across*, among the ranks that have the same place on every host, through host memory and rails. What goes between
+/// hosts is then cut among the ranks of a host instead of being every rank's. Plain functions of what is equal on all
+/// ranks: who is near whom, and the steps that a call is made of.
+///
+/// - allreduce: near reduce-scatter into staging, across allreduce of the own part, near allgather;
+/// - reduce-scatter: near reduce-scatter of each host's blocks into staging, across reduce-scatter;
+/// - allgather: across into place, then a near allgather of each host's blocks;
+/// - bcast: near on the root's host, across a part each, near allgather on the other hosts;
+/// - reduce: near to the root's place on each host, across among the ranks of that place.
+/// Parts are equal; the few elements that are left over belong to the last place. Averages add, and divide once, when
+/// all has been added. Between the tiers an 8- or 16-bit float is rounded, so there are as many roundings as in a ring
+/// of as many hosts and one more. Bits depend on sizes, ranks, hosts and staging alone.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/cuda/near/group.h"
+
+namespace flx::cuda {
+
+/// As one rank sees them. Ranks lie host by host: rank = host * near + place.
+struct Tiers {
+    int hosts = 1;
+    int near = 1;  ///< ranks of each host
+    int host = 0;  ///< this rank's
+    int place = 0;
+
+    [[nodiscard]] int ranks() const { return hosts * near; }
+};
+
+/// `host_of`: by rank, numbered in order of their lowest ranks. Why they make no tiers; empty: they do.
+std::string find_tiers(std::span<const int> host_of, int rank, Tiers &tiers);
+
+/// What a call does in one tier, or moves on this GPU before.
+struct TierStep {
+    enum class Where : uint8_t {
+        near,    ///< `call` among the ranks of this host, by place
+        across,  ///< `call` among the ranks of this place, by host
+        pack     ///< `rows` of `bytes` each, `pitch` bytes apart, are put side by side
+    };
+    Where where = Where::near;
+    Call call;
+    uint64_t apart = 0;  ///< across: elements from block to block in this GPU's memory; 0: they lie side by side
+    const char *from = nullptr;
+    char *to = nullptr;
+    uint64_t bytes = 0;
+    uint64_t pitch = 0;
+    uint64_t rows = 0;
+};
+
+/// Bytes of staging from which on every call can be made.
+uint64_t least_tier_staging(const Tiers &tiers);
+/// `staging`: `staging_bytes` of this GPU's memory, aligned to 128 bytes, used by one call after the other. Not for
+/// alltoall, nor for a count of 0. Ranks of a host have the same near steps in the same order, those of a place the
+/// same across.
+void tier_steps(const Call &call, const Tiers &tiers, char *staging, uint64_t staging_bytes,
+                std::vector<TierStep> &steps);
+
+/// Bytes of the least vector that two tiers carry, unless all are to go so. `shared`: several ranks have one GPU, where
+/// their kernels take turns of some ms.
+uint64_t least_for_tiers(bool shared);
+/// Differs, as good as always, for calls that do not belong together.
+uint64_t signature_of(const Call &call);
+
+}  // namespace flx::cuda

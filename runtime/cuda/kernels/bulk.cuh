@@ -1,0 +1,211 @@
+/// \file bulk.cuh
+/// Reductions between two ranks by bulk copies (bulk.h, bulk_roles.h), as the blocks of a kernel.
+#pragma once
+
+#include "runtime/cuda/protocol/bulk_roles.h"
+#include "runtime/cuda/kernels/team.cuh"
+
+namespace flx::cuda {
+
+inline constexpr uint32_t kBulkRoles = 4;
+inline constexpr uint32_t kBulkAdders = 8;
+inline constexpr uint32_t kBulkThreads = (kBulkRoles + kBulkAdders) * 32;
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+class BulkLane {
+  public:
+    using Barrier = uint64_t;
+    using Waiting = Patience;
+    static constexpr uint32_t kLanes = 32;
+
+    [[nodiscard]] __device__ __forceinline__ uint32_t lane() const { return threadIdx.x % kLanes; }
+    __device__ __forceinline__ void sync_warp() const { __syncwarp(); }
+    [[nodiscard]] __device__ __forceinline__ bool all(bool yes) const { return __all_sync(~0U, yes ? 1 : 0) != 0; }
+
+    // Words and barriers of the block.
+    [[nodiscard]] __device__ __forceinline__ uint32_t look(const uint32_t &word) const {
+        uint32_t value;
+        asm volatile("ld.acquire.cta.shared::cta.u32 %0, [%1];" : "=r"(value) : "r"(shared(&word)) : "memory");
+        return value;
+    }
+    __device__ __forceinline__ void post(uint32_t &word, uint32_t value) const {
+        asm volatile("st.release.cta.shared::cta.u32 [%0], %1;" ::"r"(shared(&word)), "r"(value) : "memory");
+    }
+    __device__ __forceinline__ void make(uint64_t &barrier, uint32_t arrivals) const {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared(&barrier)), "r"(arrivals) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __device__ __forceinline__ void arrive(uint64_t &barrier) const {
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared(&barrier)) : "memory");
+    }
+    [[nodiscard]] __device__ __forceinline__ bool passed(uint64_t &barrier, uint32_t round) const {
+        uint32_t passed;
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(passed)
+                     : "r"(shared(&barrier)), "r"(round & 1)
+                     : "memory");
+        return passed != 0;
+    }
+
+    // Flags between GPUs.
+    __device__ __forceinline__ void tell(uint32_t *flag, uint32_t value) const { store_release(flag, value); }
+    [[nodiscard]] __device__ __forceinline__ uint32_t hear(const uint32_t *flag) const { return load_acquire(flag); }
+
+    // Bulk copies. What they read or write is in order with ordinary reads and writes from here on.
+    __device__ __forceinline__ void join_proxies() const { asm volatile("fence.proxy.async;" ::: "memory"); }
+    __device__ __forceinline__ void load(char *to, const char *from, uint32_t bytes, uint64_t &barrier) const {
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared(&barrier)), "r"(bytes)
+                     : "memory");
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared(to)),
+            "l"(from), "r"(bytes), "r"(shared(&barrier))
+            : "memory");
+    }
+    __device__ __forceinline__ void store(char *to, const char *from, uint32_t bytes) const {
+        asm volatile(
+            "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\ncp.async.bulk.commit_group;" ::"l"(to),
+            "r"(shared(from)), "r"(bytes)
+            : "memory");
+    }
+    /// Until no more than so many stores have not arrived.
+    template <uint32_t kMost>
+    __device__ __forceinline__ void await_stores() const {
+        asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kMost) : "memory");
+    }
+
+  private:
+    static __device__ __forceinline__ uint32_t shared(const void *at) {
+        return static_cast<uint32_t>(__cvta_generic_to_shared(at));
+    }
+};
+
+/// 16 bytes of shared memory from anywhere.
+__device__ __forceinline__ uint4 load_any(const char *from) {
+    const auto at = reinterpret_cast<uint64_t>(from);
+    const auto *words = reinterpret_cast<const uint32_t *>(at / 4 * 4);
+    const auto bits = static_cast<uint32_t>(at % 4 * 8);
+    uint32_t word[5];
+#pragma unroll
+    for (int i = 0; i < 5; ++i)
+        word[i] = words[i];
+    return make_uint4(__funnelshift_r(word[0], word[1], bits), __funnelshift_r(word[1], word[2], bits),
+                      __funnelshift_r(word[2], word[3], bits), __funnelshift_r(word[3], word[4], bits));
+}
+
+/// A lane of the warps that add.
+template <typename T, typename Op>
+class BulkAdder {
+  public:
+    static constexpr int kElements = sizeof(uint4) / sizeof(T);
+    static constexpr uint32_t kLanes = kBulkAdders * 32;
+
+    __device__ BulkAdder(const Job &job, uint32_t lane) : op_(job.op), divisor_(job.divisor), lane_(lane) {}
+
+    __device__ void add(const char *first, const char *second, char *out, uint64_t bytes) const {
+        const auto all =
+            reinterpret_cast<uint64_t>(first) | reinterpret_cast<uint64_t>(second) | reinterpret_cast<uint64_t>(out);
+        const auto packs = static_cast<uint32_t>((bytes + sizeof(uint4) - 1) / sizeof(uint4));
+        const auto whole = aligned(all, sizeof(uint4)) ? static_cast<uint32_t>(bytes / sizeof(uint4)) : 0;
+        for (uint32_t at = lane_; at < whole; at += kLanes * kUnroll)
+            add_packs(reinterpret_cast<const uint4 *>(first) + at, reinterpret_cast<const uint4 *>(second) + at,
+                      reinterpret_cast<uint4 *>(out) + at, whole - at);
+        for (uint32_t pack = whole + lane_; pack < packs; pack += kLanes) {
+            const uint64_t at = pack * sizeof(uint4);
+            const uint4 sum = added(load_any(first + at), load_any(second + at));
+            const auto *element = reinterpret_cast<const T *>(&sum);
+#pragma unroll
+            for (int e = 0; e < kElements; ++e)
+                if (at + e * sizeof(T) < bytes)
+                    store_bytes(out + at + e * sizeof(T), element[e]);
+        }
+    }
+
+  private:
+    static constexpr uint32_t kUnroll = sizeof(T) >= 4 ? 4 : sizeof(T);
+
+    __device__ __forceinline__ uint4 added(uint4 first, uint4 second) const {
+        struct Pack {
+            T element[kElements];
+        };
+        Pack pack = bits_as<Pack>(first);
+        WideOf<T> sum[kElements];
+        WideOf<T> value[kElements];
+        widen_all(pack.element, sum);
+        pack = bits_as<Pack>(second);
+        widen_all(pack.element, value);
+#pragma unroll
+        for (int e = 0; e < kElements; ++e)
+            sum[e] = op_.apply(sum[e], value[e]);
+        narrow_all<T>(sum, pack.element, divisor_);
+        return bits_as<uint4>(pack);
+    }
+
+    __device__ __forceinline__ void add_packs(const uint4 *first, const uint4 *second, uint4 *out,
+                                              uint32_t left) const {
+        uint4 one[kUnroll];
+        uint4 other[kUnroll];
+#pragma unroll
+        for (uint32_t u = 0; u < kUnroll; ++u) {
+            if (u * kLanes < left) {
+                one[u] = first[u * kLanes];
+                other[u] = second[u * kLanes];
+            }
+        }
+#pragma unroll
+        for (uint32_t u = 0; u < kUnroll; ++u)
+            if (u * kLanes < left)
+                out[u * kLanes] = added(one[u], other[u]);
+    }
+
+    Op op_;
+    int divisor_;
+    uint32_t lane_;
+};
+
+template <typename T, typename Op>
+__global__ void __launch_bounds__(kBulkThreads, 1) bulk_kernel(const __grid_constant__ Job job) {
+    extern __shared__ __align__(128) char bulk_stages[];
+    __shared__ BulkBoard<uint64_t> board;
+    const uint32_t block = blockIdx.x;
+    auto *count = reinterpret_cast<uint32_t *>(job.windows[job.rank] + WindowLayout::count(block));
+    const BulkTeam team(job, block, *count);
+    BulkLane lane;
+    BulkRoles<BulkLane> roles(lane, job, team, board);
+    if (threadIdx.x == 0)
+        roles.prepare(kBulkAdders, *job.dead == 0);
+    __syncthreads();
+    if (board.over != 0)
+        return;
+    char *pairs = bulk_stages + kBulkSending * kBulkSlot;
+    switch (threadIdx.x / BulkLane::kLanes) {
+        case 0:
+            roles.send(bulk_stages);
+            break;
+        case 1:
+            roles.take(pairs);
+            break;
+        case 2:
+            roles.tell(block);
+            break;
+        case 3:
+            roles.hear(block);
+            break;
+        default:
+            const uint32_t adder = threadIdx.x - kBulkRoles * BulkLane::kLanes;
+            roles.add(BulkAdder<T, Op>(job, adder), adder == 0, pairs);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && board.over == 0)
+        *count = team.end();
+}
+
+#else
+
+/// Older GPUs have no bulk copies: it is not launched there.
+template <typename T, typename Op>
+__global__ void __launch_bounds__(kBulkThreads, 1) bulk_kernel(const __grid_constant__ Job /*job*/) {}
+
+#endif
+
+}  // namespace flx::cuda

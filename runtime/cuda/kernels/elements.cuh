@@ -1,0 +1,200 @@
+/// \file elements.cuh
+/// Element types on the GPU: how they are widened, combined, divided and rounded. Same rules, and the same bits, as
+/// `runtime/elements/reduce.h`.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "runtime/include/flx.h"
+
+namespace flx::cuda {
+
+/// An 8-bit float. `kSums`: it is added, and becomes the largest number where the sum is infinite.
+template <__nv_fp8_interpretation_t kFormat, bool kSums>
+struct Float8 {
+    __nv_fp8_storage_t bits;
+
+    static __device__ __forceinline__ float2 widened(__nv_fp8x2_storage_t two) {
+        return __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(two, kFormat)));
+    }
+    static __device__ __forceinline__ __nv_fp8x2_storage_t rounded(float2 two) {
+        __nv_fp8x2_storage_t bits = __nv_cvt_float2_to_fp8x2(two, __NV_SATFINITE, kFormat);
+        if constexpr (kKeepsInfinities)
+            bits = static_cast<__nv_fp8x2_storage_t>(bits + (isinf(two.x) ? 1 : 0) + (isinf(two.y) ? 0x100 : 0));
+        return bits;
+    }
+
+  private:
+    /// Minima and maxima do; their bits come after those of the largest number. e4m3 has none.
+    static constexpr bool kKeepsInfinities = !kSums && kFormat == __NV_E5M2;
+};
+template <typename T>
+inline constexpr bool is_float8 = false;
+template <__nv_fp8_interpretation_t kFormat, bool kSums>
+inline constexpr bool is_float8<Float8<kFormat, kSums>> = true;
+
+/// 8- and 16-bit floats are added in f32 and rounded once.
+template <typename T>
+struct Wide {
+    using Type = T;
+};
+template <>
+struct Wide<__half> {
+    using Type = float;
+};
+template <>
+struct Wide<__nv_bfloat16> {
+    using Type = float;
+};
+template <__nv_fp8_interpretation_t kFormat, bool kSums>
+struct Wide<Float8<kFormat, kSums>> {
+    using Type = float;
+};
+template <typename T>
+using WideOf = typename Wide<T>::Type;
+
+template <typename T>
+__device__ __forceinline__ WideOf<T> widen(T value) {
+    if constexpr (std::is_same_v<T, __half>)
+        return __half2float(value);
+    else if constexpr (std::is_same_v<T, __nv_bfloat16>)
+        return __bfloat162float(value);
+    else if constexpr (is_float8<T>)
+        return T::widened(value.bits).x;
+    else
+        return value;
+}
+
+template <typename To, typename From>
+__device__ __forceinline__ To bits_as(From from) {
+    static_assert(sizeof(To) == sizeof(From));
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+
+/// Divides (averages), rounds, and makes every NaN the canonical one: GPUs make others than CPUs do.
+template <typename T>
+__device__ __forceinline__ T narrow(WideOf<T> value, int divisor) {
+    if constexpr (std::is_integral_v<T>) {
+        return divisor == 1 ? value : static_cast<T>(value / static_cast<T>(divisor));
+    } else {
+        if (divisor != 1)
+            value = value / static_cast<WideOf<T>>(divisor);
+        const bool nan = value != value;
+        if constexpr (is_float8<T>)
+            return T{static_cast<__nv_fp8_storage_t>(
+                T::rounded(make_float2(value, 0)))};  // a NaN to the canonical one, 0x7F
+        else if constexpr (std::is_same_v<T, __half>)
+            return nan ? bits_as<__half>(uint16_t{0x7e00}) : __float2half_rn(value);
+        else if constexpr (std::is_same_v<T, __nv_bfloat16>)
+            return nan ? bits_as<__nv_bfloat16>(uint16_t{0x7fc0}) : __float2bfloat16_rn(value);
+        else if constexpr (std::is_same_v<T, float>)
+            return nan ? bits_as<float>(0x7fc00000U) : value;
+        else
+            return nan ? bits_as<double>(uint64_t{0x7ff8000000000000}) : value;
+    }
+}
+
+/// Elements that lie side by side, at once: two 8-bit floats are converted together.
+template <typename T, int kCount>
+__device__ __forceinline__ void widen_all(const T (&from)[kCount], WideOf<T> (&to)[kCount]) {
+    if constexpr (is_float8<T>) {
+        __nv_fp8x2_storage_t twos[kCount / 2];
+        memcpy(twos, from, sizeof twos);
+#pragma unroll
+        for (int i = 0; i < kCount / 2; ++i) {
+            const float2 two = T::widened(twos[i]);
+            to[2 * i] = two.x;
+            to[2 * i + 1] = two.y;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i)
+            to[i] = widen(from[i]);
+    }
+}
+template <typename T, int kCount>
+__device__ __forceinline__ void narrow_all(const WideOf<T> (&from)[kCount], T (&to)[kCount], int divisor) {
+    if constexpr (is_float8<T>) {
+        __nv_fp8x2_storage_t twos[kCount / 2];
+        if (divisor == 1) {  // asked once: a branch an element takes longer than the rest
+#pragma unroll
+            for (int i = 0; i < kCount / 2; ++i)
+                twos[i] = T::rounded(make_float2(from[2 * i], from[2 * i + 1]));
+        } else {
+            const auto by = static_cast<float>(divisor);
+#pragma unroll
+            for (int i = 0; i < kCount / 2; ++i)
+                twos[i] = T::rounded(make_float2(from[2 * i] / by, from[2 * i + 1] / by));
+        }
+        memcpy(to, twos, sizeof twos);
+    } else {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i)
+            to[i] = narrow<T>(from[i], divisor);
+    }
+}
+
+/// Integers wrap: they are combined as unsigned ones of at least 32 bits.
+template <typename T>
+using Wrapping = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+
+struct Sum {
+    explicit __device__ Sum(int /*op*/) {}
+    template <typename T>
+    __device__ __forceinline__ T apply(T a, T b) const {
+        if constexpr (std::is_integral_v<T>)
+            return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+        else
+            return a + b;
+    }
+};
+
+/// A NaN anywhere gives a NaN; -0 is less than +0.
+template <typename T>
+__device__ __forceinline__ T extreme(T a, T b, bool less) {
+    if constexpr (std::is_integral_v<T>) {
+        return (a < b) == less ? a : b;
+    } else {
+        const bool first = a == b ? (signbit(a) != 0) == less : (a < b) == less;
+        return a != a || (b == b && first) ? a : b;
+    }
+}
+
+/// Which one of the others is a question at run time: memory is slower than the answer, and the compiler has less to
+/// do.
+struct NotSum {
+    explicit __device__ NotSum(int op) : product_(op == FLX_PROD), less_(op == FLX_MIN) {}
+    template <typename T>
+    __device__ __forceinline__ T apply(T a, T b) const {
+        const T product = [&] {
+            if constexpr (std::is_integral_v<T>)
+                return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+            else
+                return a * b;
+        }();
+        return product_ ? product : extreme(a, b, less_);
+    }
+
+  private:
+    bool product_;
+    bool less_;
+};
+
+/// Of kernels that only move bytes.
+struct Keep {
+    explicit __device__ Keep(int /*op*/) {}
+    template <typename T>
+    __device__ __forceinline__ T apply(T a, T /*b*/) const {
+        return a;
+    }
+};
+
+}  // namespace flx::cuda

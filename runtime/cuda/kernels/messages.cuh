@@ -1,0 +1,77 @@
+/// \file messages.cuh
+/// What packets and lines have in common: who sends what to whom in one hop, and its elements eight bytes at a time.
+#pragma once
+
+#include "runtime/cuda/kernels/team.cuh"
+
+namespace flx::cuda {
+
+static __device__ __noinline__ uint64_t load_few(const char *from, uint64_t bytes) {
+    uint64_t data = 0;
+#pragma unroll 1
+    for (uint64_t i = 0; i < bytes && i < sizeof data; ++i)
+        data |= static_cast<uint64_t>(static_cast<unsigned char>(from[i])) << (8 * i);
+    return data;
+}
+static __device__ __noinline__ void store_few(char *to, uint64_t data, uint64_t bytes) {
+#pragma unroll 1
+    for (uint64_t i = 0; i < bytes && i < sizeof data; ++i)
+        to[i] = static_cast<char>(data >> (8 * i));
+}
+__device__ __forceinline__ uint64_t load_some(const char *from, uint64_t bytes) {
+    if (bytes >= sizeof(uint64_t) && aligned(reinterpret_cast<uint64_t>(from), sizeof(uint64_t)))
+        return *reinterpret_cast<const uint64_t *>(from);
+    return load_few(from, bytes);
+}
+__device__ __forceinline__ void store_some(char *to, uint64_t data, uint64_t bytes) {
+    if (bytes >= sizeof data && aligned(reinterpret_cast<uint64_t>(to), sizeof data))
+        *reinterpret_cast<uint64_t *>(to) = data;
+    else
+        store_few(to, data, bytes);
+}
+
+/// Eight bytes of elements.
+template <typename T>
+struct Eight {
+    static constexpr int kElements = sizeof(uint64_t) / sizeof(T);
+    WideOf<T> element[kElements];
+    struct Raw {
+        T element[kElements];
+    };
+    template <typename Op>
+    __device__ __forceinline__ void add(const Op &op, uint64_t data, bool first) {
+        const Raw raw = bits_as<Raw>(data);
+        WideOf<T> value[kElements];
+        widen_all(raw.element, value);
+#pragma unroll
+        for (int e = 0; e < kElements; ++e)
+            element[e] = first ? value[e] : op.apply(element[e], value[e]);
+    }
+    [[nodiscard]] __device__ __forceinline__ uint64_t finish(int divisor) const {
+        Raw raw;
+        narrow_all<T>(element, raw.element, divisor);
+        return bits_as<uint64_t>(raw);
+    }
+};
+
+/// Every rank sends its input to whoever needs it.
+struct Messages {
+    const Job &job;
+
+    __device__ uint64_t length() const { return has_blocks(job.kind) ? job.part_bytes : job.bytes; }
+    __device__ bool sends(int from, int to) const {
+        return job.kind == Kind::bcast ? from == job.root : job.kind != Kind::reduce || to == job.root;
+    }
+    /// Whether this rank's own input goes into its output: of a bcast, that of a root with two buffers.
+    __device__ bool keeps() const { return job.kind != Kind::bcast || (job.rank == job.root && job.in != job.out); }
+    __device__ const char *input(int to) const {
+        const bool apart = job.kind == Kind::reduce_scatter_block || job.kind == Kind::alltoall;
+        return job.in + (apart ? job.part_offset(to) : 0);
+    }
+    __device__ char *output(int from) const {
+        const bool apart = job.kind == Kind::allgather || job.kind == Kind::alltoall;
+        return job.out + (apart ? job.part_offset(from) : 0);
+    }
+};
+
+}  // namespace flx::cuda

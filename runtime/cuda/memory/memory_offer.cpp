@@ -1,0 +1,159 @@
+#include "runtime/cuda/memory/memory_offer.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "runtime/cuda/memory/driver.h"
+
+namespace flx::cuda {
+
+static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(MemoryOffer::handle));
+
+namespace {
+
+/// Of memory that the driver's mapping functions made, if its owner meant it to be shared.
+bool export_mapped(CUdeviceptr begin, int &file) {
+    CUmemGenericAllocationHandle allocation = 0;
+    if (!driver().maps || driver().retain(&allocation, reinterpret_cast<void *>(begin)) != CUDA_SUCCESS)
+        return false;
+    const CUresult result = driver().export_handle(&file, allocation, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    driver().release(allocation);
+    return result == CUDA_SUCCESS;
+}
+
+/// The other process's file, here as well. Allowed where one may read the other's memory.
+Status take_file(int pid, int file, int &taken) {
+    const int process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+    taken = process < 0 ? -1 : static_cast<int>(syscall(SYS_pidfd_getfd, process, file, 0));
+    const int error = errno;
+    if (process >= 0)
+        ::close(process);
+    return taken >= 0 ? Status()
+                      : fail(FLX_ERR_UNSUPPORTED, "mapped memory of process {} cannot be opened here: {}", pid,
+                             std::strerror(error));
+}
+
+}  // namespace
+
+Status offer_memory(uint64_t process, char *base, uint64_t bytes, int device, MemoryOffer &offer) {
+    CUdeviceptr begin = 0;
+    size_t length = 0;
+    if (driver().address_range(&begin, &length, reinterpret_cast<CUdeviceptr>(base)) != CUDA_SUCCESS)
+        return fail(FLX_ERR_ARGUMENT, "{} is not device memory", static_cast<const void *>(base));
+    offer.process = process;
+    offer.base = base;
+    offer.bytes = bytes;
+    offer.offset = reinterpret_cast<CUdeviceptr>(base) - begin;
+    offer.allocation_bytes = length;
+    offer.device = device;
+    if (offer.offset + bytes > length)
+        return fail(FLX_ERR_ARGUMENT, "{} bytes from {} reach past the end of their allocation", bytes,
+                    static_cast<const void *>(base));
+    cudaIpcMemHandle_t handle;
+    const cudaError_t error = cudaIpcGetMemHandle(&handle, reinterpret_cast<void *>(begin));
+    if (error != cudaSuccess) {
+        cudaGetLastError();
+        offer.pid = getpid();
+        offer.mapped = export_mapped(begin, offer.file);
+        if (offer.mapped)
+            return {};
+        return fail(FLX_ERR_UNSUPPORTED,
+                    "this memory cannot be opened by other processes ({}); memory from cudaMalloc can",
+                    cudaGetErrorString(error));
+    }
+    std::memcpy(offer.handle.data(), &handle, sizeof handle);
+    return {};
+}
+
+void withdraw(MemoryOffer &offer) {
+    if (offer.file >= 0)
+        ::close(std::exchange(offer.file, -1));
+}
+
+OpenedMemory &OpenedMemory::operator=(OpenedMemory &&other) noexcept {
+    if (this != &other) {
+        close();
+        base_ = std::exchange(other.base_, nullptr);
+        opened_ = std::exchange(other.opened_, nullptr);
+        reserved_ = std::exchange(other.reserved_, 0);
+        mapped_bytes_ = std::exchange(other.mapped_bytes_, 0);
+    }
+    return *this;
+}
+
+Status OpenedMemory::open(const MemoryOffer &offer, uint64_t process, int device) {
+    close();
+    if (offer.process == process) {
+        if (offer.mapped) {
+            // Who mapped it said which GPUs may use it.
+            unsigned long long access = 0;
+            const CUmemLocation here{CU_MEM_LOCATION_TYPE_DEVICE, device};
+            if (driver().get_access(&access, &here, reinterpret_cast<CUdeviceptr>(offer.base)) != CUDA_SUCCESS ||
+                access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+                return fail(FLX_ERR_UNSUPPORTED, "device {} has no access to mapped memory of device {}", device,
+                            offer.device);
+        } else if (offer.device != device) {
+            const cudaError_t error = cudaDeviceEnablePeerAccess(offer.device, 0);
+            if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled)
+                FLX_TRY(check(error, "peer access"));
+            cudaGetLastError();
+        }
+        base_ = offer.base;
+        return {};
+    }
+    if (offer.mapped)
+        return map(offer, device);
+    cudaIpcMemHandle_t handle;
+    std::memcpy(&handle, offer.handle.data(), sizeof handle);
+    FLX_TRY_CUDA(cudaIpcOpenMemHandle(&opened_, handle, cudaIpcMemLazyEnablePeerAccess));
+    base_ = static_cast<char *>(opened_) + offer.offset;
+    return {};
+}
+
+Status OpenedMemory::map(const MemoryOffer &offer, int device) {
+    int file = -1;
+    FLX_TRY(take_file(offer.pid, offer.file, file));
+    CUmemGenericAllocationHandle allocation = 0;
+    const CUresult imported = driver().import_handle(&allocation, reinterpret_cast<void *>(static_cast<intptr_t>(file)),
+                                                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    ::close(file);
+    if (imported != CUDA_SUCCESS)
+        return fail(FLX_ERR_SYSTEM, "CUDA refused to import mapped memory of process {}", offer.pid);
+    const uint64_t bytes = offer.allocation_bytes;
+    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUdeviceptr at = 0;
+    bool done = driver().reserve(&at, bytes, 0, 0, 0) == CUDA_SUCCESS;
+    if (done) {
+        done = driver().map(at, bytes, 0, allocation, 0) == CUDA_SUCCESS;
+        if (done && driver().set_access(at, bytes, &access, 1) != CUDA_SUCCESS) {
+            driver().unmap(at, bytes);
+            done = false;
+        }
+        if (!done)
+            driver().unreserve(at, bytes);
+    }
+    driver().release(allocation);
+    if (!done)
+        return fail(FLX_ERR_SYSTEM, "CUDA refused to map {} bytes of process {}", bytes, offer.pid);
+    reserved_ = at;
+    mapped_bytes_ = bytes;
+    base_ = reinterpret_cast<char *>(at) + offer.offset;
+    return {};
+}
+
+void OpenedMemory::close() {
+    if (opened_ != nullptr)
+        cudaIpcCloseMemHandle(opened_);
+    if (mapped_bytes_ > 0) {
+        driver().unmap(reserved_, mapped_bytes_);
+        driver().unreserve(reserved_, mapped_bytes_);
+    }
+    opened_ = nullptr;
+    reserved_ = mapped_bytes_ = 0;
+    base_ = nullptr;
+}
+
+}  // namespace flx::cuda

@@ -1,0 +1,497 @@
+#include "runtime/cuda/near/device_group.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/cuda/memory/device_memory.h"
+#include "runtime/cuda/protocol/landing.h"
+#include "runtime/elements/dtype.h"
+
+namespace flx::cuda {
+namespace {
+
+Kernels kernels_for(const Call &call) {
+    return reduces(call.kind) ? kernels_of(call.dtype, call.op) : move_kernels();
+}
+
+uint64_t bytes_of(const Call &call) {
+    return call.count * size_of(call.dtype);
+}
+
+uint64_t output_bytes(const Call &call, int ranks) {
+    return call.kind == Kind::reduce_scatter_block ? bytes_of(call) / ranks : bytes_of(call);
+}
+
+/// Whether peers may write where what comes out on a rank will lie.
+bool has_open_output(const Call &call, int ranks) {
+    const char *in = static_cast<const char *>(call.in);
+    const char *out = static_cast<const char *>(call.out);
+    switch (call.kind) {
+        case Kind::reduce:
+            return false;
+        case Kind::reduce_scatter_block:  // what comes in from one peer lands there, and is added in place
+            return out + output_bytes(call, ranks) <= in || in + bytes_of(call) <= out;
+        case Kind::alltoall:
+            return in != out;
+        default:
+            return true;
+    }
+}
+
+}  // namespace
+
+Status Group::make(Bootstrap &bootstrap, const Config &config, uint64_t process, Health &health,
+                   std::unique_ptr<Group> &result) {
+    Status status;
+    if (!why_none().empty())
+        status = fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+    else if (bootstrap.size() > kMaxRanks)
+        status = fail(FLX_ERR_UNSUPPORTED, "collectives on device memory work among up to {} ranks; these are {}",
+                      kMaxRanks, bootstrap.size());
+    FLX_TRY(agree(bootstrap, std::move(status)));
+    auto made = std::make_unique<DeviceGroup>(bootstrap, process, health);
+    FLX_TRY(made->make(config));
+    result = std::move(made);
+    return {};
+}
+
+Status copy_alone(const Call &call, CUstream_st *stream, bool blocking) {
+    const OwnMessage all{static_cast<const char *>(call.in), static_cast<char *>(call.out), bytes_of(call)};
+    FLX_TRY(copy_own({&all, 1}, stream));
+    return blocking ? await(stream) : Status();
+}
+
+Status copy_own(std::span<const OwnMessage> messages, CUstream_st *stream) {
+    for (const OwnMessage &message : messages)
+        if (message.bytes != 0 && message.from != message.to)
+            FLX_TRY_CUDA(cudaMemcpyAsync(message.to, message.from, message.bytes, cudaMemcpyDefault, stream));
+    return {};
+}
+
+Status await(CUstream_st *stream) {
+    return check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+Status DeviceGroup::make(const Config &config) {
+    rank_ = bootstrap_.rank();
+    ranks_ = bootstrap_.size();
+    FLX_TRY(agree(bootstrap_, allocate(config)));
+    FLX_TRY(agree_on(config));
+    if (limits_.spare)
+        FLX_TRY(flags_.open(bootstrap_));
+    const CurrentDevice current(device_);
+    FLX_TRY(SharedMemory::open(bootstrap_, window_, layout_.bytes(), device_, process_, windows_));
+    FLX_TRY(SharedMemory::open(bootstrap_, mailbox_, mailbox_layout_.bytes(), device_, process_, mailboxes_));
+    access_ = std::make_unique<DeviceMemory>(process_, device_);
+    shown_.emplace(*access_, rank_, ranks_);
+    FLX_TRY(agree(bootstrap_, watcher_.start()));
+    return bootstrap_.barrier();
+}
+
+Status DeviceGroup::allocate(const Config &config) {
+    FLX_TRY_CUDA(cudaGetDevice(&device_));
+    limits_.line_bytes = config.size("FLX_CUDA_SMALL");
+    limits_.engine_bytes = config.size("FLX_CUDA_ENGINES");
+    limits_.blocks = static_cast<uint32_t>(config.integer("FLX_CUDA_BLOCKS"));
+    limits_.bulk = config.text("FLX_CUDA_BULK") == "on";
+    limits_.spare = limits_.blocks == 0;
+    if (limits_.spare)
+        limits_.blocks = kSpareBlocks;
+    const uint64_t budget = config.size("FLX_CUDA_STAGING");
+    layout_ = window_for(budget - std::min(budget, mailbox_for(budget, limits_.blocks, ranks_).bytes()), ranks_);
+    FLX_TRY(open_staged(config));
+    void *memory = nullptr;
+    // Whole pages: copy engines are a quarter slower in other allocations.
+    FLX_TRY_CUDA(cudaMalloc(&memory, (layout_.bytes() + kPage - 1) / kPage * kPage));
+    window_ = static_cast<char *>(memory);
+    FLX_TRY_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    FLX_TRY_CUDA(cudaStreamCreateWithFlags(&side_, cudaStreamNonBlocking));
+    FLX_TRY_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    for (size_t i = 0; i < kChunksBack; ++i) {
+        cudaEvent_t event = nullptr;
+        FLX_TRY_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+        reduced_.push_back(event);
+    }
+    // Flags, counts and lines start at zero; slots need not.
+    FLX_TRY_CUDA(cudaMemsetAsync(window_, 0, layout_.slots(), stream_));
+    FLX_TRY_CUDA(cudaStreamSynchronize(stream_));
+    FLX_TRY(open_mailbox(config));
+    return load_kernels();
+}
+
+/// A kernel that is loaded at its first launch waits for those that run, which may wait for this very rank.
+Status DeviceGroup::load_kernels() {
+    const auto load = [](const void *kernel) -> Status {
+        cudaFuncAttributes attributes{};
+        if (kernel != nullptr)
+            FLX_TRY_CUDA(cudaFuncGetAttributes(&attributes, kernel));
+        return {};
+    };
+    const auto load_bulk = [this](const void *kernel) -> Status {
+        constexpr int kHopper = 90;
+        cudaFuncAttributes attributes{};
+        if (kernel == nullptr || !limits_.bulk)
+            return {};
+        FLX_TRY_CUDA(cudaFuncGetAttributes(&attributes, kernel));
+        limits_.bulk = attributes.ptxVersion >= kHopper && attributes.binaryVersion >= kHopper;
+        if (limits_.bulk)
+            FLX_TRY_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              static_cast<int>(bulk_launch().shared_bytes)));
+        return {};
+    };
+    std::vector<Kernels> all{move_kernels()};
+    for (int number = 0; number < kAllDtypes; ++number)
+        for (int op = 0; op < kOps; ++op)
+            if (const auto dtype = static_cast<flx_dtype_t>(number); has_kernel(dtype, static_cast<flx_op_t>(op)))
+                all.push_back(kernels_of(dtype, static_cast<flx_op_t>(op)));
+    for (const Kernels &kernels : all) {
+        FLX_TRY(load(kernels.exchange));
+        FLX_TRY(load(kernels.packets));
+        FLX_TRY(load(kernels.lines));
+        FLX_TRY(load(kernels.local));
+        FLX_TRY(load_bulk(kernels.bulk));
+    }
+    FLX_TRY(load(relay_kernel()));
+    FLX_TRY(load(chain_kernel()));
+    FLX_TRY(load(mail_kernel()));
+    FLX_TRY(load(few_mail_kernel()));
+    FLX_TRY(load(many_mail_kernel()));
+    return load(flag_step_kernel());
+}
+
+Status DeviceGroup::agree_on(const Config &config) {
+    const std::string mine =
+        fmt::format("FLX_CUDA_STAGING={} FLX_CUDA_SMALL={} FLX_CUDA_ENGINES={} FLX_CUDA_BLOCKS={} FLX_CUDA_PINNED={}",
+                    config.size("FLX_CUDA_STAGING"), limits_.line_bytes, limits_.engine_bytes,
+                    config.integer("FLX_CUDA_BLOCKS"), pinned_wanted_);
+    std::vector<std::string> all;
+    FLX_TRY(bootstrap_.allgather_text(mine, all));
+    for (int rank = 0; rank < ranks_; ++rank)
+        if (all[rank] != all[0])
+            return fail(FLX_ERR_CONFIG, "rank 0 has {}, rank {} has {}; these knobs must be equal on all ranks", all[0],
+                        rank, all[rank]);
+    FLX_TRY(bootstrap_.allgather_text(limits_.bulk ? "bulk" : "", all));
+    limits_.bulk = std::find(all.begin(), all.end(), "") == all.end();
+    if (layout_.slot_bytes == 0 || layout_.line_bytes == 0 || layout_.packet_bytes == 0)
+        return fail(FLX_ERR_CONFIG, "FLX_CUDA_STAGING is {} bytes; {} ranks need at least {}",
+                    config.size("FLX_CUDA_STAGING"), ranks_, WindowLayout::kHead + layout_.places() * 2048);
+    return {};
+}
+
+DeviceGroup::~DeviceGroup() {
+    if (device_ < 0)
+        return;
+    const CurrentDevice current(device_);
+    watcher_.abort();
+    cudaDeviceSynchronize();
+    watcher_.stop();
+    host_.close();
+    flags_.close();
+    regions_.clear();
+    shown_.reset();
+    windows_.close();
+    mailboxes_.close();
+    cudaFree(window_);
+    cudaFree(mailbox_);
+    for (cudaStream_t stream : {stream_, side_})
+        if (stream != nullptr)
+            cudaStreamDestroy(stream);
+    reduced_.push_back(event_);
+    for (const Clock &clock : clocks_)
+        reduced_.insert(reduced_.end(), {clock.began, clock.copied, clock.drained});
+    for (cudaEvent_t event : reduced_)
+        if (event != nullptr)
+            cudaEventDestroy(event);
+    watcher_.free_words();
+    cudaGetLastError();
+}
+
+void DeviceGroup::close() {
+    const CurrentDevice current(device_);
+    cudaDeviceSynchronize();
+    watcher_.stop();
+    if (!bootstrap_.barrier().ok())
+        return;
+    regions_.clear();
+    shown_->close();
+    windows_.close();
+    mailboxes_.close();
+    (void)bootstrap_.barrier().ok();  // the destructor frees either way
+}
+
+const SharedMemory *DeviceGroup::region_of(const Call &call) const {
+    if (!has_open_output(call, ranks_))
+        return nullptr;
+    for (const SharedMemory &region : regions_)
+        if (region.alike() && region.holds(call.out, output_bytes(call, ranks_)))
+            return &region;
+    return nullptr;
+}
+
+/// Where peers' outputs are: shown for this call, or registered. Else nothing.
+Status DeviceGroup::outputs_of(const Call &call, std::span<const Showing> shown,
+                               std::optional<PeerOutputs> &outputs) const {
+    if (!shown.empty()) {
+        outputs = shown_->outputs(shown, static_cast<char *>(call.out));
+        return {};
+    }
+    const SharedMemory *region = region_of(call);
+    if (region == nullptr)
+        return {};
+    if (!region->current())
+        return fail(FLX_ERR_ARGUMENT,
+                    "the memory at {} was registered, then freed and allocated again; deregister before it is freed",
+                    static_cast<const void *>(region->base()));
+    outputs.emplace();
+    outputs->paged = region->paged();
+    outputs->in_place = call.in == call.out;  // on all ranks or on none
+    for (int rank = 0; rank < ranks_; ++rank)
+        outputs->of[rank] = region->of(rank) + (static_cast<char *>(call.out) - region->base());
+    return {};
+}
+
+Plan DeviceGroup::plan(const Call &call, const std::optional<PeerOutputs> &outputs) const {
+    const Outputs use =
+        outputs ? Outputs{true, outputs->in_place, outputs->paged} : Outputs{false, call.in == call.out, false};
+    return plan_of(call.kind, bytes_of(call), ranks_, use, layout_, limits_);
+}
+
+const char *DeviceGroup::way(const Call &call) const {
+    if (bytes_of(call) == 0)
+        return "nothing";
+    std::optional<PeerOutputs> outputs;
+    (void)outputs_of(call, {}, outputs).ok();
+    return name_of(plan(call, outputs).way).data();
+}
+
+Job DeviceGroup::job_for(const Call &call, const Plan &plan, const std::optional<PeerOutputs> &outputs) const {
+    Job job;
+    job.kind = call.kind;
+    job.rank = rank_;
+    job.ranks = ranks_;
+    job.root = call.root;
+    job.divisor = call.op == FLX_AVG && reduces(call.kind) ? ranks_ : 1;
+    job.in = static_cast<const char *>(call.in);
+    job.out = static_cast<char *>(call.out);
+    job.bytes = bytes_of(call);
+    job.part_bytes = plan.part_bytes;
+    job.tile_bytes = plan.tile_bytes;
+    job.blocks = plan.blocks;
+    job.layout = layout_;
+    job.direct = outputs.has_value();
+    job.flat = plan.flat;
+    job.op = call.op;
+    for (int rank = 0; rank < ranks_; ++rank) {
+        job.windows[rank] = windows_.of(rank);
+        if (outputs)
+            job.outputs[rank] = outputs->of[rank];
+    }
+    job.abort = watcher_.abort_word();
+    job.stuck = watcher_.stuck_word();
+    job.dead = dead_word();
+    return job;
+}
+
+Status DeviceGroup::launch(const void *kernel, uint32_t blocks, uint32_t threads, const void *argument,
+                           CUstream_st *stream, uint32_t shared_bytes) const {
+    void *arguments[] = {const_cast<void *>(argument)};
+    return check(cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), arguments, shared_bytes, stream),
+                 "a kernel's launch");
+}
+
+Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> shown) {
+    FLX_TRY(watcher_.failure());
+    if (bytes_of(call) == 0)
+        return {};
+    const CurrentDevice current(device_);
+    std::optional<PeerOutputs> outputs;
+    FLX_TRY(outputs_of(call, shown, outputs));
+    const Plan plan = this->plan(call, outputs);
+    Job job = job_for(call, plan, outputs);
+    const bool in_kernel = plan.way == Way::packets || plan.way == Way::lines;
+    if (call.kind == Kind::bcast && rank_ == call.root && job.in != job.out && !in_kernel) {
+        FLX_TRY_CUDA(cudaMemcpyAsync(job.out, job.in, job.bytes, cudaMemcpyDeviceToDevice, stream));
+        job.in = job.out;
+    }
+    Cut cut;
+    FLX_TRY(cut_for(job, plan, stream, cut));
+    count(call, plan, cut);
+    FLX_TRY(carry_out(call, plan, job, cut, stream));
+    if (cut.clock != nullptr)
+        cut.clock->call = {cut.message, cut.bytes, cut.turn};
+    return {};
+}
+
+Status DeviceGroup::carry_out(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream) {
+    const Kernels kernels = kernels_for(call);
+    switch (plan.way) {
+        case Way::packets:
+            return launch(kernels.packets, plan.blocks, plan.threads, &job, stream);
+        case Way::lines:
+            return launch(kernels.lines, plan.blocks, plan.threads, &job, stream);
+        case Way::relay:
+            return launch(relay_kernel(), plan.blocks, plan.threads, &job, stream);
+        case Way::tiles:
+            return launch(kernels.exchange, plan.blocks, plan.threads, &job, stream);
+        case Way::bulk:
+            return launch(kernels.bulk, plan.blocks, bulk_launch().threads, &job, stream, bulk_launch().shared_bytes);
+        case Way::chain:
+            return launch(chain_kernel(), plan.blocks, plan.threads, &job, stream);
+        case Way::engines:
+            return run_engines(call, plan, job, cut, stream);
+    }
+    return {};
+}
+
+Status DeviceGroup::run(const Call &call) {
+    FLX_TRY(enqueue(call, stream_, {}));
+    return finish();
+}
+
+Status DeviceGroup::finish() {
+    constexpr int kSpins = 2000;
+    for (int turn = 0;; ++turn) {
+        const cudaError_t state = cudaStreamQuery(stream_);
+        if (state == cudaSuccess)
+            return watcher_.failure();
+        if (state != cudaErrorNotReady)
+            return check(state, "the collective's kernels");
+        if (turn > kSpins) {
+            health_.progress();
+            sched_yield();
+        }
+    }
+}
+
+void DeviceGroup::count(const Call &call, const Plan &plan, const Cut &cut) {
+    const uint64_t bytes = bytes_of(call);
+    const uint64_t peers = ranks_ - 1;
+    const bool one_hop = plan.way == Way::packets || plan.way == Way::lines;
+    uint64_t sent = 0;
+    switch (call.kind) {
+        case Kind::allreduce:
+            sent = one_hop ? bytes * peers : 2 * (bytes - bytes / ranks_);
+            break;
+        case Kind::reduce_scatter_block:
+        case Kind::allgather:
+        case Kind::alltoall:
+            sent = bytes - bytes / ranks_;
+            break;
+        case Kind::bcast:
+            if (rank_ == call.root)
+                sent = one_hop ? bytes * peers : bytes;
+            else if (plan.way == Way::chain || plan.way == Way::engines)
+                sent = (rank_ + 1) % ranks_ == call.root ? 0 : bytes;
+            else
+                sent = one_hop ? 0 : bytes / peers * (peers - 1);
+            break;
+        case Kind::reduce:
+            sent = (one_hop || plan.flat) && rank_ == call.root ? 0 : bytes;
+            break;
+    }
+    // What is staged reaches every peer.
+    const uint64_t staged = call.kind != Kind::bcast || rank_ == call.root ? cut.bytes * peers : 0;
+    sent_.fetch_add(sent - std::min(sent, staged), std::memory_order_relaxed);
+    staged_.fetch_add(staged, std::memory_order_relaxed);
+}
+
+Status DeviceGroup::add_memory(void *memory, size_t bytes) {
+    const CurrentDevice current(device_);
+    SharedMemory region;
+    Status status;
+    for (const SharedMemory &known : regions_)
+        if (static_cast<char *>(memory) < known.base() + known.bytes() &&
+            known.base() < static_cast<char *>(memory) + bytes)
+            status = fail(FLX_ERR_ARGUMENT, "memory at {} is registered already", static_cast<const void *>(memory));
+    FLX_TRY(agree(bootstrap_, std::move(status)));
+    FLX_TRY(SharedMemory::open(bootstrap_, static_cast<char *>(memory), bytes, device_, process_, region));
+    if (!region.alike())
+        return fail(FLX_ERR_ARGUMENT,
+                    "ranks registered memory of different sizes, or that lies differently on 16-byte lines");
+    regions_.push_back(std::move(region));
+    FLX_TRY(settle_staged(regions_.back().bytes(), regions_.back().paged()));
+    return bootstrap_.barrier();
+}
+
+Status DeviceGroup::remove_memory(void *memory) {
+    const CurrentDevice current(device_);
+    const auto found = std::find_if(regions_.begin(), regions_.end(),
+                                    [&](const SharedMemory &region) { return region.base() == memory; });
+    FLX_TRY(agree(bootstrap_, found != regions_.end()
+                                  ? Status()
+                                  : fail(FLX_ERR_ARGUMENT, "no memory that begins at {} is registered",
+                                         static_cast<const void *>(memory))));
+    // Peers may still write into it.
+    FLX_TRY(agree(bootstrap_, check(cudaDeviceSynchronize(), "cudaDeviceSynchronize")));
+    regions_.erase(found);
+    return bootstrap_.barrier();
+}
+
+/// As with registered memory that PCIe can serve, since the program's may be such.
+Status DeviceGroup::expect_shown() {
+    const CurrentDevice current(device_);
+    FLX_TRY(settle_staged(UINT64_MAX, true));
+    return bootstrap_.barrier();
+}
+
+void DeviceGroup::show(const Call &call, bool frozen, Showing &mine) {
+    const CurrentDevice current(device_);
+    mine = {};
+    if (has_open_output(call, ranks_))
+        shown_->show(static_cast<char *>(call.out), output_bytes(call, ranks_), frozen, mine);
+    mine.in_place = call.in == call.out;
+}
+
+Status DeviceGroup::open_shown(std::span<const Showing> all) {
+    const CurrentDevice current(device_);
+    return shown_->open(all);
+}
+
+void DeviceGroup::settle_shown(std::span<const Showing> all, bool opened) {
+    const CurrentDevice current(device_);
+    shown_->settle(all, opened);
+}
+
+void DeviceGroup::close_shown() {
+    const CurrentDevice current(device_);
+    shown_->close();
+}
+
+std::vector<std::string> DeviceGroup::report() const {
+    cudaDeviceProp properties{};
+    cudaGetDeviceProperties(&properties, device_);
+    std::vector<std::string> lines{
+        fmt::format("device {}: {}, {} multiprocessors", device_, properties.name, properties.multiProcessorCount),
+        fmt::format("window of {:.1f} MiB and mailbox of {:.1f} MiB for peers to write into; {} regions registered",
+                    layout_.bytes() / 1048576.0, mailbox_layout_.bytes() / 1048576.0, regions_.size()),
+        fmt::format(
+            "packets and lines up to {} B to all peers, tiles above ({} blocks at most{}), copy engines from {} "
+            "(registered outputs whose allocations are whole pages of 2 MiB)",
+            limits_.line_bytes, limits_.blocks,
+            limits_.bulk && ranks_ == 2 && !limits_.spare ? "; reductions by bulk copies" : "",
+            limits_.engine_bytes == 0 ? "where they were measured to be faster"
+                                      : fmt::format("{} B", limits_.engine_bytes)),
+        limits_.spare
+            ? fmt::format(
+                  "multiprocessors are spared: none where nothing is added (copy engines, and streams that wait "
+                  "by themselves), {} at most for additions, and for messages",
+                  limits_.blocks)
+            : fmt::format(
+                  "multiprocessors: packets and lines up to {}, tiles, a bcast from rank to rank and messages up "
+                  "to {}; copy engines one now and then, {} for additions",
+                  kMaxBlocks, limits_.blocks, kReducingProcessors)};
+    for (const GpuLink &link : links()) {
+        std::string text = fmt::format("{:<12} {:<4}", link.name, link.why_off.empty() ? "on" : "off");
+        if (link.bytes_per_ns > 0)
+            text += fmt::format("  {:.1f} GB/s", link.bytes_per_ns);
+        text += fmt::format("  {} bytes sent{}{}", link.bytes_sent, link.why_off.empty() ? "" : "  ", link.why_off);
+        lines.push_back(std::move(text));
+    }
+    for (std::string &text : staged_report())
+        lines.push_back(std::move(text));
+    return lines;
+}
+
+}  // namespace flx::cuda

@@ -1,0 +1,140 @@
+/// \file group.h
+/// The GPUs of a communicator whose ranks share a host: windows that peers write into (CUDA IPC; peer access where
+/// ranks are threads), kernels and copies on streams, memory that was registered, and a watcher that ends what a dead
+/// peer would leave spinning. No CUDA types: also where FLX was built without CUDA, which then has no group to make.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "algorithms/schedule.h"
+#include "runtime/base/config.h"
+#include "runtime/base/status.h"
+#include "runtime/cuda/memory/shown_memory.h"
+#include "runtime/cuda/protocol/own_messages.h"
+#include "runtime/include/flx.h"
+#include "runtime/link/bootstrap.h"
+
+struct CUstream_st;
+
+namespace flx::cuda {
+
+/// One collective on device memory; arguments were checked.
+struct Call {
+    Kind kind = Kind::allreduce;
+    const void *in = nullptr;  ///< of a bcast, what its root sends: `out`, or what comes into it there too
+    void *out = nullptr;
+    size_t count = 0;  ///< elements of the whole vector
+    flx_dtype_t dtype = FLX_UINT8;
+    flx_op_t op = FLX_SUM;
+    int root = 0;
+    int divisor = 0;  ///< of averages; 0: as many as ranks
+};
+
+/// Whether it has a form for device memory.
+bool serves(algorithms::Collective collective);
+/// Of one that has.
+Kind kind_of(algorithms::Collective collective);
+
+/// A link between GPUs, as this rank sees it.
+struct GpuLink {
+    std::string name;         ///< as in FLX_PARTITION
+    std::string why_off;      ///< empty: it carries
+    uint64_t bytes_sent = 0;  ///< payload for peers (graph replays are not seen)
+    double share = 0;         ///< of the last operation that could take several links
+    double bytes_per_ns = 0;  ///< measured, from this rank to all peers; 0: not measured
+};
+inline constexpr const char *kNvlink = "nvlink";
+inline constexpr const char *kPcie = "pcie";
+
+/// What a group asks of its communicator.
+class Health {
+  public:
+    Health() = default;
+    Health(const Health &) = delete;
+    Health &operator=(const Health &) = delete;
+    virtual ~Health() = default;
+    /// An error as soon as a rank of the communicator is gone. `awaited`: the rank that kernels have been waiting for;
+    /// -1: none. From the watcher's thread.
+    virtual Status look(int awaited) = 0;
+    /// Lets the program's own traffic move, while a blocking call waits.
+    virtual void progress() = 0;
+};
+
+/// Why this process has no GPU to use; empty: it has one, and FLX was built with CUDA. Cheap after the first time.
+const std::string &why_none();
+/// Whether the program has begun to use a GPU in this process. A few nanoseconds where it has not initialised CUDA.
+bool in_use();
+/// Whether `memory` is a GPU's (or managed). False for null and wherever CUDA is not in use.
+bool on_device(const void *memory);
+/// A communicator of one rank: a copy on the stream. Waits for it if `blocking`.
+Status copy_alone(const Call &call, CUstream_st *stream, bool blocking);
+/// Messages of a rank to itself.
+Status copy_own(std::span<const OwnMessage> messages, CUstream_st *stream);
+/// Returns when all that is on it is done.
+Status await(CUstream_st *stream);
+/// Whether what is put on it becomes part of a graph, or may not be put there because another stream's does.
+bool captures(CUstream_st *stream);
+
+class FarHost;
+struct Tiers;
+
+class Group {
+  public:
+    /// Collective over `bootstrap`: 2 to 8 ranks of one host. Takes the calling thread's current device; allocates,
+    /// so not while its stream is captured. `process`: equal for ranks that are threads of one process.
+    static Status make(Bootstrap &bootstrap, const Config &config, uint64_t process, Health &health,
+                       std::unique_ptr<Group> &result);
+    /// Likewise for ranks of several hosts, of any number; `host` carries out what its GPUs copy to host memory. What
+    /// the others say of peers' memory and links does not hold for it (far_group.h). `why_flat`: why tiers are not used
+    /// (tiered_group.h); empty: they are, where they can be made.
+    static Status make_far(Bootstrap &bootstrap, const Config &config, uint64_t process, const Tiers &tiers,
+                           const std::string &why_flat, std::unique_ptr<FarHost> host, Health &health,
+                           std::unique_ptr<Group> &result);
+    Group() = default;
+    Group(const Group &) = delete;
+    Group &operator=(const Group &) = delete;
+    /// Gives up what still runs, then frees everything. After close() nothing runs any more.
+    virtual ~Group() = default;
+
+    /// Returns when the operation is on the stream. `shown`: where all ranks' outputs are, open everywhere; may be
+    /// empty.
+    virtual Status enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> shown) = 0;
+    /// On a stream of the group's own; returns when it is done.
+    virtual Status run(const Call &call) = 0;
+    /// Messages to and from any ranks, all under way at once; those of a pair meet in the order of the calls, each
+    /// with one of as many bytes. Their memory is this rank's GPU's. Returns when they are on the stream.
+    virtual Status post(std::span<const Message> messages, CUstream_st *stream) = 0;
+    /// A stream of the group's own, on which blocking calls run.
+    [[nodiscard]] virtual CUstream_st *stream() const = 0;
+    /// Returns when all that is on it is done.
+    virtual Status finish() = 0;
+    /// Whether kernels gave up: the group is then of no more use.
+    [[nodiscard]] virtual bool failed() const = 0;
+    /// How `call` would be carried out; static storage.
+    [[nodiscard]] virtual const char *way(const Call &call) const = 0;
+
+    /// Collective. See flx.h.
+    virtual Status add_memory(void *memory, size_t bytes) = 0;
+    virtual Status remove_memory(void *memory) = 0;
+
+    /// Outputs that nobody registered, as ShownMemory: who calls brings the ranks' showings together, and settles with
+    /// the same answer on all.
+    /// Collective, before the first: prepares what large ones need.
+    virtual Status expect_shown() = 0;
+    virtual void show(const Call &call, bool frozen, Showing &mine) = 0;
+    virtual Status open_shown(std::span<const Showing> all) = 0;
+    virtual void settle_shown(std::span<const Showing> all, bool opened) = 0;
+    /// Of all peers. Afterwards, when all ranks have, the program may free what it has shown.
+    virtual void close_shown() = 0;
+
+    /// Collective: no rank frees what a peer still has open.
+    virtual void close() = 0;
+    [[nodiscard]] virtual std::vector<GpuLink> links() const = 0;
+    /// Lines for flx_info.
+    [[nodiscard]] virtual std::vector<std::string> report() const = 0;
+};
+
+}  // namespace flx::cuda

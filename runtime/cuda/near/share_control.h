@@ -1,0 +1,76 @@
+/// \file share_control.h
+/// How much of a large collective on GPUs goes through host memory: what the project's controller makes of rates that
+/// were measured when memory was registered, and later of what calls took. Needs no GPU.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "runtime/cuda/protocol/shares.h"
+#include "runtime/shares/controller.h"
+
+namespace flx::cuda {
+
+inline constexpr int kGpuLinks = 2;  ///< nvlink, pcie
+inline constexpr int kGpuKinds = 6;
+/// Kinds, and allreduces in place: what they bring to be added lands elsewhere, in rounds, and takes other times.
+inline constexpr int kShareRows = kGpuKinds + 1;
+
+/// Lies in shared memory; zero at first.
+struct ShareTable {
+    std::array<std::array<ShareBoard, kSizeClasses>, kShareRows> boards;
+};
+
+class ShareControl {
+  public:
+    /// `frozen`: the first shares stay.
+    ShareControl(ShareTable &table, int rank, int ranks, bool frozen)
+        : table_(table), rank_(rank), ranks_(ranks), frozen_(frozen) {}
+
+    /// Equal on all ranks.
+    void set_estimates(Kind kind, const std::array<LinkEstimate, kGpuLinks> &estimates);
+    [[nodiscard]] bool knows(Kind kind) const { return first_[row_of(kind)] != nullptr; }
+
+    struct Turn {
+        int row = 0;
+        uint64_t number = 0;   ///< of the call, among those of its row and size
+        double share = 0;      ///< of `message`, over pcie
+        bool sampled = false;  ///< the times of this call are wanted
+    };
+    /// The next call in which `message` bytes a peer may take either link. Learns from earlier ones: rank 0 does, for
+    /// all. `in_place`: equal on all ranks.
+    Turn next(Kind kind, uint64_t message, bool in_place);
+    /// What a call took here, of which `turn.sampled`: `pcie_bytes` of `message` went that way.
+    void tell(uint64_t message, const Turn &turn, uint64_t pcie_bytes, ShareBoard::Times times);
+
+    /// For reports: what the next call would get.
+    [[nodiscard]] double first_share(Kind kind, uint64_t message) const;
+
+  private:
+    struct Awaited {
+        int row = 0;
+        uint64_t message = 0;
+        uint64_t number = 0;
+        uint64_t pcie_bytes = 0;
+    };
+    [[nodiscard]] bool divides(Kind kind, uint64_t message) const;
+    static int row_of(Kind kind, bool in_place = false) {
+        return kind == Kind::allreduce && in_place ? kGpuKinds : static_cast<int>(kind);
+    }
+    void learn();
+    bool learn_from(const Awaited &awaited);
+
+    ShareTable &table_;
+    int rank_;
+    int ranks_;
+    bool frozen_;
+    std::array<std::unique_ptr<Controller>, kShareRows> first_;   ///< never told anything: equal on all ranks
+    std::array<std::unique_ptr<Controller>, kShareRows> learnt_;  ///< rank 0
+    std::array<std::array<uint64_t, kSizeClasses>, kShareRows> calls_{};
+    std::array<std::array<uint32_t, kSizeClasses>, kShareRows> proposed_{};  ///< plus 1; 0: none
+    std::array<Awaited, 16> awaited_;                                        ///< a ring
+    uint64_t awaited_begun_ = 0;
+    uint64_t awaited_done_ = 0;
+};
+
+}  // namespace flx::cuda

@@ -1,0 +1,78 @@
+/// \file plan.h
+/// How a collective on GPUs is carried out: a pure function of arguments that are equal on all ranks and of values that
+/// were agreed when the window was made. Every way adds in rank order, so the choice does not show in the bits.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "runtime/cuda/protocol/exchange.h"
+
+namespace flx::cuda {
+
+inline constexpr int kKinds = 6;
+/// Multiprocessors that add what copy engines brought: enough to add a chunk in less time than the next one takes to
+/// come.
+inline constexpr uint32_t kReducingProcessors = 128;
+/// Multiprocessors that additions get where they are spared: enough for them to keep up with a link.
+inline constexpr uint32_t kSpareBlocks = 32;
+
+enum class Way : uint8_t {
+    packets,  ///< one kernel; all send their input to whoever needs it, in packets that are half flags (packets.cuh)
+    lines,    ///< the same in lines that carry a flag each (lines.cuh)
+    relay,    ///< a bcast in such lines, which others pass on (relay.cuh)
+    tiles,    ///< one kernel, teams of blocks and tiles (exchange.h)
+    bulk,     ///< a reduction between two: the same by bulk copies, and nothing is sent back (bulk.h)
+    chain,    ///< a bcast in tiles from rank to rank (chain.h)
+    engines   ///< copy engines move the data, kernels of one warp set and await flags
+};
+std::string_view name_of(Way way);
+std::string_view name_of(Kind kind);
+
+/// Agreed by all ranks.
+struct Limits {
+    uint64_t line_bytes = 0;           ///< most that one rank sends in packets or lines
+    uint64_t engine_bytes = 0;         ///< least vector that copy engines move; 0: as measured
+    uint32_t blocks = 32;              ///< of the largest kernel
+    uint64_t chain_bytes = 256 << 20;  ///< least bcast that goes from rank to rank
+    bool spare = false;                ///< no kernel where nothing is added, else none of more than `blocks`
+    bool bulk = false;                 ///< reductions between two by bulk copies
+};
+
+/// What peers may do with the outputs of all ranks.
+struct Outputs {
+    bool direct = false;    ///< write into them: of a reduce-scatter, what is reduced there
+    bool in_place = false;  ///< on any rank
+    bool paged = false;  ///< their allocations are whole pages: others slow copy engines down where both ways are used
+};
+
+struct Plan {
+    Way way = Way::packets;
+    uint32_t blocks = 1;
+    uint32_t threads = 0;
+    uint64_t part_bytes = 0;
+    uint64_t tile_bytes = 0;
+    bool flat = false;      ///< Job::flat
+    bool in_place = false;  ///< as Outputs
+};
+
+/// The greatest window that fits into `budget` bytes.
+WindowLayout window_for(uint64_t budget, int ranks);
+
+/// `bytes` of the whole vector, more than 0.
+Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const WindowLayout &layout, const Limits &limits);
+
+/// Whether a share of it can go through host memory (staging.h). Beside the kernels of a chain it made a bcast slower
+/// (H200, 4 GPUs).
+bool may_stage(const Job &job, Way way);
+/// Bytes of a part, and of all that a rank sends to a peer, of which those are a share.
+struct Stageable {
+    uint64_t part = 0;
+    uint64_t sent = 0;
+    uint64_t message = 0;  ///< of `sent`, what is left when host memory can take a share
+};
+Stageable stageable(const Job &job);
+/// About `bytes` of each part: those that are reduced first, or of what only moves the last.
+Piece staged_piece(const Job &job, uint64_t bytes);
+
+}  // namespace flx::cuda

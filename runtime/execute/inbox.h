@@ -1,0 +1,69 @@
+/// \file inbox.h
+/// What the executors of one communicator share when several operations are under way: who takes a chunk that came in,
+/// and chunks of operations that this rank has not begun. Used by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/link/link.h"
+
+namespace flx {
+
+class Executor;
+class Trace;
+
+class Inbox {
+  public:
+    struct Early {
+        Arrival arrival;
+        int link;
+        std::byte *aside;  ///< memory of our own that it was copied to; null: the link's
+    };
+
+    /// Arrivals are copied after nothing moved for `patience_ns`.
+    explicit Inbox(int size, int64_t patience_ns = 20'000'000);
+    ~Inbox();
+    Inbox(const Inbox &) = delete;
+    Inbox &operator=(const Inbox &) = delete;
+
+    void join(Executor &executor) { running_.push_back(&executor); }
+    void leave(Executor &executor) { std::erase(running_, &executor); }
+    [[nodiscard]] const std::vector<Executor *> &running() const { return running_; }
+
+    /// Operations begin in the order of their sequence numbers, messages in that of each pair's.
+    void begins(uint64_t sequence) { last_sequence_ = sequence > last_sequence_ ? sequence : last_sequence_; }
+    void receives(int peer, uint64_t sequence) {
+        if (sequence > last_received_[static_cast<size_t>(peer)])
+            last_received_[static_cast<size_t>(peer)] = sequence;
+    }
+    /// Whether a chunk is of an operation that this rank has not begun.
+    [[nodiscard]] bool later(int peer, const ChunkHeader &header) const {
+        const bool pairwise = (header.sequence & kPairwise) != 0;
+        return header.sequence > (pairwise ? last_received_[static_cast<size_t>(peer)] : last_sequence_);
+    }
+    void keep(const Arrival &arrival, int link);
+    [[nodiscard]] std::vector<Early> &early() { return early_; }
+
+    void moved() { stuck_since_ns_ = 0; }
+    /// Called when nothing moved. Operations that run side by side share the room that links have for a peer's chunks,
+    /// so what cannot be used yet may keep out what is needed first. After a while it is copied, which gives the room
+    /// back. Rare, and never where one operation runs at a time on links that keep the order. True if something was
+    /// copied.
+    bool set_aside_if_stuck(const std::vector<Link *> &links);
+
+    /// Records what is copied from now on, for tests; null: no more.
+    void record(Trace *trace) { trace_ = trace; }
+
+  private:
+    const int64_t patience_ns_;
+    Trace *trace_ = nullptr;
+    std::vector<Executor *> running_;
+    std::vector<Early> early_;
+    uint64_t last_sequence_ = 0;
+    std::vector<uint64_t> last_received_;  // by peer
+    int64_t stuck_since_ns_ = 0;           // nothing moved while arrivals were held; 0: something did
+};
+
+}  // namespace flx

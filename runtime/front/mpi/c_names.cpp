@@ -1,0 +1,149 @@
+/// The names that C programs call. They take the place of MPI's, which stay reachable as PMPI_.
+#include "runtime/front/mpi/calls.h"
+#include "runtime/front/mpi/user_reductions.h"
+
+namespace {
+
+using flx::preload::Form;
+using flx::preload::guarded;
+using flx::preload::How;
+using flx::preload::Library;
+using flx::preload::Requests;
+using flx::preload::UserReductions;
+
+int begun(int code) {
+    if (code == MPI_SUCCESS)
+        Library::instance().begin();
+    return code;
+}
+
+}  // namespace
+
+extern "C" {
+
+int MPI_Init(int *argc, char ***argv) {
+    return begun(PMPI_Init(argc, argv));
+}
+
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
+    return begun(PMPI_Init_thread(argc, argv, required, provided));
+}
+
+int MPI_Start(MPI_Request *request) {
+    int code = MPI_SUCCESS;
+    if (request == nullptr || Requests::instance().live_persistent() == 0 || !Requests::instance().start(request, code))
+        return PMPI_Start(request);
+    if (code != MPI_SUCCESS)
+        PMPI_Comm_call_errhandler(MPI_COMM_WORLD, code);
+    return code;
+}
+
+int MPI_Startall(int count, MPI_Request requests[]) {
+    if (requests == nullptr || Requests::instance().live_persistent() == 0)
+        return PMPI_Startall(count, requests);
+    for (int i = 0; i < count; ++i)
+        if (const int code = MPI_Start(&requests[i]); code != MPI_SUCCESS)
+            return code;
+    return MPI_SUCCESS;
+}
+
+int MPI_Request_free(MPI_Request *request) {
+    int code = MPI_SUCCESS;
+    if (request == nullptr || Requests::instance().live_persistent() == 0 || !Requests::instance().free(request, code))
+        return PMPI_Request_free(request);
+    if (code != MPI_SUCCESS)
+        PMPI_Comm_call_errhandler(MPI_COMM_WORLD, code);
+    return code;
+}
+
+int MPI_Op_free(MPI_Op *op) {
+    if (op == nullptr || *op == MPI_OP_NULL || !UserReductions::instance().give_up(op))
+        return PMPI_Op_free(op);
+    *op = MPI_OP_NULL;
+    return MPI_SUCCESS;
+}
+
+int MPI_Type_free(MPI_Datatype *type) {
+    if (type == nullptr || *type == MPI_DATATYPE_NULL || !UserReductions::instance().give_up(type))
+        return PMPI_Type_free(type);
+    *type = MPI_DATATYPE_NULL;
+    return MPI_SUCCESS;
+}
+
+}  // extern "C"
+
+#define LIST(...) __VA_ARGS__
+
+#ifdef OMPI_HAVE_MPI_EXT_PCOLLREQ
+#define PERSISTENT(NAME, SMALL, PARAMETERS, ARGUMENTS)                                                 \
+    extern "C" int MPIX_##NAME##_init(PARAMETERS MPI_Comm comm, MPI_Info info, MPI_Request *request) { \
+        return guarded(comm, [&] {                                                                     \
+            return flx::preload::SMALL(How{Form::persistent, request, info}, ARGUMENTS comm);          \
+        });                                                                                            \
+    }
+#else
+#define PERSISTENT(NAME, SMALL, PARAMETERS, ARGUMENTS)
+#endif
+
+/// Defines MPI_NAME, MPI_Ismall and MPIX_NAME_init.
+#define FORMS(NAME, SMALL, PARAMETERS, ARGUMENTS)                                                                   \
+    extern "C" int MPI_##NAME(PARAMETERS MPI_Comm comm) {                                                           \
+        return guarded(comm, [&] { return flx::preload::SMALL(How{}, ARGUMENTS comm); });                           \
+    }                                                                                                               \
+    extern "C" int MPI_I##SMALL(PARAMETERS MPI_Comm comm, MPI_Request *request) {                                   \
+        return guarded(comm, [&] { return flx::preload::SMALL(How{Form::nonblocking, request}, ARGUMENTS comm); }); \
+    }                                                                                                               \
+    PERSISTENT(NAME, SMALL, LIST(PARAMETERS), LIST(ARGUMENTS))
+
+FORMS(Allgather, allgather,
+      LIST(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+           MPI_Datatype recvtype, ),
+      LIST(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, ))
+FORMS(Allgatherv, allgatherv,
+      LIST(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, const int recvcounts[],
+           const int displs[], MPI_Datatype recvtype, ),
+      LIST(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, ))
+FORMS(Allreduce, allreduce, LIST(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, ),
+      LIST(sendbuf, recvbuf, count, type, op, ))
+FORMS(Alltoall, alltoall,
+      LIST(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+           MPI_Datatype recvtype, ),
+      LIST(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, ))
+FORMS(Alltoallv, alltoallv,
+      LIST(const void *sendbuf, const int sendcounts[], const int sdispls[], MPI_Datatype sendtype, void *recvbuf,
+           const int recvcounts[], const int rdispls[], MPI_Datatype recvtype, ),
+      LIST(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype, ))
+FORMS(Alltoallw, alltoallw,
+      LIST(const void *sendbuf, const int sendcounts[], const int sdispls[], const MPI_Datatype sendtypes[],
+           void *recvbuf, const int recvcounts[], const int rdispls[], const MPI_Datatype recvtypes[], ),
+      LIST(sendbuf, sendcounts, sdispls, sendtypes, recvbuf, recvcounts, rdispls, recvtypes, ))
+FORMS(Barrier, barrier, LIST(), LIST())
+FORMS(Bcast, bcast, LIST(void *buffer, int count, MPI_Datatype type, int root, ), LIST(buffer, count, type, root, ))
+FORMS(Exscan, exscan, LIST(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, ),
+      LIST(sendbuf, recvbuf, count, type, op, ))
+FORMS(Gather, gather,
+      LIST(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+           MPI_Datatype recvtype, int root, ),
+      LIST(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, ))
+FORMS(Gatherv, gatherv,
+      LIST(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, const int recvcounts[],
+           const int displs[], MPI_Datatype recvtype, int root, ),
+      LIST(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, ))
+FORMS(Reduce, reduce, LIST(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, int root, ),
+      LIST(sendbuf, recvbuf, count, type, op, root, ))
+FORMS(Reduce_scatter, reduce_scatter,
+      LIST(const void *sendbuf, void *recvbuf, const int recvcounts[], MPI_Datatype type, MPI_Op op, ),
+      LIST(sendbuf, recvbuf, recvcounts, type, op, ))
+FORMS(Reduce_scatter_block, reduce_scatter_block,
+      LIST(const void *sendbuf, void *recvbuf, int recvcount, MPI_Datatype type, MPI_Op op, ),
+      LIST(sendbuf, recvbuf, recvcount, type, op, ))
+FORMS(Scan, scan, LIST(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, ),
+      LIST(sendbuf, recvbuf, count, type, op, ))
+FORMS(Scatter, scatter,
+      LIST(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+           MPI_Datatype recvtype, int root, ),
+      LIST(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, ))
+FORMS(Scatterv, scatterv,
+      LIST(const void *sendbuf, const int sendcounts[], const int displs[], MPI_Datatype sendtype, void *recvbuf,
+           int recvcount, MPI_Datatype recvtype, int root, ),
+      LIST(sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root, ))

@@ -1,0 +1,169 @@
+/// \file calls.h
+/// MPI's collectives with FLX in front of them, in all forms: each takes MPI's arguments, serves the call or passes it
+/// to PMPI_, and returns MPI's code. The names that programs call, of C and of Fortran, lead here.
+///
+/// Which way a call goes depends on what all ranks know alike: reductions name the same type and reduction everywhere;
+/// calls that move data are served whatever their types, which may differ between ranks, since the bytes do not. What
+/// one rank alone may have wrong decides nothing about the way: that rank's error handler gets what MPI gives, and it
+/// takes part in neither, or in FLX's call with the length that all ranks name (docs/preload.md, "How a call is
+/// routed").
+#pragma once
+
+#include <mpi.h>
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <type_traits>
+
+#include "runtime/front/mpi/communicators.h"
+#include "runtime/front/mpi/requests.h"
+#include "runtime/front/mpi/staging.h"
+
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#ifdef OMPI_HAVE_MPI_EXT_PCOLLREQ
+#include "mpiext/pmpiext_pcollreq_c.h"
+#endif
+#endif
+
+namespace flx::preload {
+
+/// In which form the program calls, and where its request goes if the form has one.
+struct How {
+    Form form = Form::blocking;
+    MPI_Request *request = nullptr;
+    MPI_Info info = MPI_INFO_NULL;
+};
+
+int allgather(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+              MPI_Datatype recvtype, MPI_Comm comm);
+int allgatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
+               const int *recvcounts, const int *displs, MPI_Datatype recvtype, MPI_Comm comm);
+int allreduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op,
+              MPI_Comm comm);
+int alltoall(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+             MPI_Datatype recvtype, MPI_Comm comm);
+int alltoallv(const How &how, const void *sendbuf, const int *sendcounts, const int *sdispls, MPI_Datatype sendtype,
+              void *recvbuf, const int *recvcounts, const int *rdispls, MPI_Datatype recvtype, MPI_Comm comm);
+int alltoallw(const How &how, const void *sendbuf, const int *sendcounts, const int *sdispls,
+              const MPI_Datatype *sendtypes, void *recvbuf, const int *recvcounts, const int *rdispls,
+              const MPI_Datatype *recvtypes, MPI_Comm comm);
+int barrier(const How &how, MPI_Comm comm);
+int bcast(const How &how, void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm);
+int exscan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
+int gather(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+           MPI_Datatype recvtype, int root, MPI_Comm comm);
+int gatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
+            const int *recvcounts, const int *displs, MPI_Datatype recvtype, int root, MPI_Comm comm);
+int reduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, int root,
+           MPI_Comm comm);
+int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, const int *recvcounts, MPI_Datatype type,
+                   MPI_Op op, MPI_Comm comm);
+int reduce_scatter_block(const How &how, const void *sendbuf, void *recvbuf, int recvcount, MPI_Datatype type,
+                         MPI_Op op, MPI_Comm comm);
+int scan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
+int scatter(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+            MPI_Datatype recvtype, int root, MPI_Comm comm);
+int scatterv(const How &how, const void *sendbuf, const int *sendcounts, const int *displs, MPI_Datatype sendtype,
+             void *recvbuf, int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm);
+
+/// What speaks against FLX as far as the arguments say.
+struct Objection {
+    Reason why = Reason::none;
+    int error = MPI_SUCCESS;  ///< where `why` is `invalid`: MPI's class for what is wrong on this rank
+};
+
+/// MPI_SUCCESS is no objection.
+inline Objection wrong(int error) {
+    return error == MPI_SUCCESS ? Objection{} : Objection{Reason::invalid, error};
+}
+
+/// One call on its way: finds out whether FLX serves it, counts it, and holds the communicator while it begins or, if
+/// it blocks, while it runs.
+class Call {
+  public:
+    Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, Objection objection);
+    ~Call();
+    Call(const Call &) = delete;
+    Call &operator=(const Call &) = delete;
+    [[nodiscard]] bool served() const { return group_ != nullptr; }
+    [[nodiscard]] int rank() const { return group_->rank; }
+    [[nodiscard]] int size() const { return group_->size; }
+    // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.UndefReturn): it takes what is moved from for null
+    [[nodiscard]] Staging &staging() { return operation_ != nullptr ? operation_->staging : staging_; }
+    /// Room for counts and displacements; `size` numbers each.
+    size_t *numbers(int lists);
+
+    /// Calls that of FLX's functions which is of the call's form. One that blocks has ended on return.
+    template <typename... P>
+    int carry_out(flx_status_t (*blocking)(P...),
+                  std::type_identity_t<flx_status_t (*)(P..., flx_request_t *)> nonblocking,
+                  std::type_identity_t<flx_status_t (*)(P..., flx_request_t *)> persistent,
+                  std::type_identity_t<P>... arguments) {
+        if (how_.form == Form::blocking) {
+            const flx_status_t status = blocking(arguments...);
+            if (status == FLX_SUCCESS) [[likely]] {
+                ++group_->calls;
+                const int code = staging_.write(comm_);
+                return code == MPI_SUCCESS && staging_.late_error != MPI_SUCCESS ? refuse(staging_.late_error) : code;
+            }
+            return finish(status, *group_, comm_);
+        }
+        const auto function = how_.form == Form::nonblocking ? nonblocking : persistent;
+        return hand_out(function(arguments..., &operation_->request));
+    }
+    [[nodiscard]] flx_comm_t flx() const { return group_->flx; }
+    /// This rank's arguments are wrong, and it takes no further part: its error handler gets `error`, the call returns
+    /// it.
+    int refuse(int error);
+    /// What FLX does not serve: the call goes to MPI, or is refused.
+    template <typename... P>
+    int pass_on(int (*blocking)(P...), std::type_identity_t<int (*)(P..., MPI_Request *)> nonblocking,
+                std::type_identity_t<int (*)(P..., MPI_Info, MPI_Request *)> persistent,
+                std::type_identity_t<P>... arguments) {
+        if (error_ != MPI_SUCCESS)
+            return refuse(error_);
+        if (how_.form == Form::blocking)
+            return blocking(arguments...);
+        return how_.form == Form::nonblocking ? nonblocking(arguments..., how_.request)
+                                              : persistent(arguments..., how_.info, how_.request);
+    }
+
+  private:
+    int hand_out(flx_status_t status);
+
+    const How &how_;
+    Collective collective_;
+    MPI_Comm comm_;
+    int error_ = MPI_SUCCESS;  ///< that this rank's arguments are, where FLX serves the others
+    Group *group_ = nullptr;
+    std::optional<Occupied> occupied_;
+    Staging staging_;                       ///< of one that blocks
+    std::unique_ptr<Operation> operation_;  ///< of one that does not
+};
+
+#ifdef OMPI_HAVE_MPI_EXT_PCOLLREQ
+#define FLX_MPI_FORMS(NAME, SMALL) PMPI_##NAME, PMPI_I##SMALL, PMPIX_##NAME##_init
+#else
+#define FLX_MPI_FORMS(NAME, SMALL) PMPI_##NAME, PMPI_I##SMALL, nullptr
+#endif
+#define FLX_FORMS(NAME) flx_##NAME, flx_i##NAME, flx_##NAME##_init
+
+/// Ranks of `comm`; 0 where it is null or an intercommunicator.
+int size_of(MPI_Comm comm);
+/// What speaks against a root.
+Objection check_root(int root, MPI_Comm comm);
+
+/// Runs a call; no exception (memory, say) leaves the library.
+template <typename Body>
+int guarded(MPI_Comm comm, Body &&body) {
+    try {
+        return body();
+    } catch (const std::exception &) {
+        PMPI_Comm_call_errhandler(comm, MPI_ERR_NO_MEM);
+        return MPI_ERR_NO_MEM;
+    }
+}
+
+}  // namespace flx::preload

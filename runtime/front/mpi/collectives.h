@@ -1,0 +1,104 @@
+/// \file collectives.h
+/// What the drop-in library takes over from MPI: the collectives by name, which of them the user wants served, and what
+/// became of each call.
+#pragma once
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "runtime/include/flx.h"
+
+namespace flx::preload {
+
+/// In the order of their names below.
+enum class Collective {
+    allgather,
+    allgatherv,
+    allreduce,
+    alltoall,
+    alltoallv,
+    alltoallw,
+    barrier,
+    bcast,
+    exscan,
+    gather,
+    gatherv,
+    reduce,
+    reduce_scatter,
+    reduce_scatter_block,
+    scan,
+    scatter,
+    scatterv,
+};
+
+inline constexpr std::array<std::string_view, 17> kCollectives = {
+    "allgather", "allgatherv", "allreduce", "alltoall", "alltoallv", "alltoallw",      "barrier",
+    "bcast",     "exscan",     "gather",    "gatherv",  "reduce",    "reduce_scatter", "reduce_scatter_block",
+    "scan",      "scatter",    "scatterv"};
+
+/// How it is called.
+enum class Form { blocking, nonblocking, persistent };
+inline constexpr size_t kForms = 3;
+
+/// Why a call goes to MPI. Each depends on what all ranks know alike.
+enum class Reason {
+    none,            ///< it does not
+    not_chosen,      ///< FLX_MPI does not name it
+    empty,           ///< no bytes
+    invalid,         ///< MPI says what is wrong with the arguments
+    reduction,       ///< a type or reduction that FLX lacks
+    foreign_thread,  ///< the program's function would run on a thread of FLX's, and it has not asked for threads
+    alone,           ///< one rank
+    intercommunicator,
+    several_worlds,   ///< ranks that another mpirun or MPI_Comm_spawn started
+    no_communicator,  ///< FLX could not make one
+    no_requests,      ///< it does not block, and FLX has no requests for this MPI
+    not_yet,          ///< it does not block, and making FLX's communicator would
+    many_persistent,  ///< more persistent ones than FLX serves at a time
+    over,             ///< within or after MPI_Finalize
+};
+inline constexpr size_t kReasons = 14;
+
+/// Calls are counted by the bits of their number of bytes: 0, 1, 2-3, 4-7, ...
+inline constexpr size_t kSizes = 40;
+
+/// Reads FLX_MPI: names with commas between, or `all` or `none`. On failure a sentence, else empty.
+std::string choose_collectives(std::string_view list, uint32_t &mask);
+
+/// Calls so far; `bytes` as nccl-tests count: the larger of a rank's input and output.
+class Statistics {
+  public:
+    void count(Collective collective, Form form, Reason why, size_t bytes) {
+        Cell &cell = cells_[static_cast<size_t>(collective)][static_cast<size_t>(form)][static_cast<size_t>(why)];
+        cell.calls.fetch_add(1, std::memory_order_relaxed);
+        cell.bytes.fetch_add(bytes, std::memory_order_relaxed);
+    }
+    /// One that blocks, was served, and that all of MPI_COMM_WORLD take part in.
+    void count_size(Collective collective, size_t bytes) {
+        const size_t bucket = std::min<size_t>(std::bit_width(bytes), kSizes - 1);
+        sizes_[static_cast<size_t>(collective)][bucket].fetch_add(1, std::memory_order_relaxed);
+    }
+    /// Adds up what all ranks of MPI_COMM_WORLD did, if they take part within a few seconds, and prints it on rank 0.
+    /// Then `comm`, FLX's for that, is asked how much time it saved, unless null somewhere.
+    void print(flx_comm_t comm) const;
+
+  private:
+    struct Cell {
+        std::atomic<uint64_t> calls{0};
+        std::atomic<uint64_t> bytes{0};
+    };
+    std::array<std::array<std::array<Cell, kReasons>, kForms>, kCollectives.size()> cells_;
+    std::array<std::array<std::atomic<uint64_t>, kSizes>, kCollectives.size()> sizes_{};
+};
+
+Statistics &statistics();
+
+}  // namespace flx::preload

@@ -1,0 +1,182 @@
+/// Collectives that compute.
+#include <algorithm>
+
+#include "runtime/front/mpi/calls.h"
+#include "runtime/front/mpi/staging.h"
+#include "runtime/front/mpi/types.h"
+
+namespace flx::preload {
+namespace {
+
+/// The arguments of a reduction, as far as they decide where it goes.
+struct Arguments {
+    Reduction reduction;
+    size_t bytes = 0;  ///< of `count` elements
+    Objection objection;
+};
+
+/// `in_place_error`: MPI's class where `recvbuf` is MPI_IN_PLACE.
+Arguments judge(const void *recvbuf, int count, MPI_Datatype type, MPI_Op op, int in_place_error = MPI_ERR_ARG) {
+    Arguments arguments;
+    arguments.reduction = reduction_of(type, op);
+    if (op == MPI_OP_NULL)
+        arguments.objection = wrong(MPI_ERR_OP);
+    else if (type == MPI_DATATYPE_NULL)
+        arguments.objection = wrong(MPI_ERR_TYPE);
+    else if (recvbuf == MPI_IN_PLACE)
+        arguments.objection = wrong(in_place_error);
+    else if (count < 0)
+        arguments.objection = wrong(MPI_ERR_COUNT);
+    else if (count == 0)
+        arguments.objection.why = Reason::empty;
+    else if (!arguments.reduction.known)
+        arguments.objection.why = Reason::reduction;
+    else if (arguments.reduction.user != nullptr && !Library::instance().calls_functions())
+        arguments.objection.why = Reason::foreign_thread;
+    else
+        arguments.bytes = static_cast<size_t>(count) * arguments.reduction.size;
+    return arguments;
+}
+
+struct Buffers {
+    const void *in = FLX_IN_PLACE;
+    void *out = nullptr;
+    int code = MPI_SUCCESS;  ///< or an error
+};
+
+/// What FLX gets for MPI's buffers, of `in_count` and `out_count` elements: data with holes are packed, input that
+/// overlaps output without being it is copied. `partly`: not all of the output need be written.
+Buffers take(Call &call, const Reduction &reduction, const void *sendbuf, size_t in_count, void *recvbuf,
+             size_t out_count, bool partly = false) {
+    Buffers buffers;
+    Staging &staging = call.staging();
+    staging.reduction = reduction.user;
+    // Without output `recvbuf` means nothing, and MPI_BOTTOM is null too.
+    const bool in_place = sendbuf == MPI_IN_PLACE || (sendbuf == recvbuf && out_count != 0);
+    buffers.code = staging.out.take(recvbuf, in_place ? std::max(in_count, out_count) : out_count, reduction.layout,
+                                    in_place || partly, MPI_COMM_SELF);
+    buffers.out = staging.out.data();
+    if (in_place || buffers.code != MPI_SUCCESS)
+        return buffers;
+    buffers.code = staging.in.take(sendbuf, in_count, reduction.layout, true, MPI_COMM_SELF);
+    if (buffers.code == MPI_SUCCESS)
+        buffers.code =
+            staging.in.keep_apart({static_cast<std::byte *>(buffers.out), out_count * reduction.layout.size});
+    buffers.in = staging.in.data();
+    return buffers;
+}
+
+/// The same into `BUFFERS`; an error ends the call.
+#define TAKE(BUFFERS, ...)                                               \
+    const Buffers BUFFERS = take(call, reduction, sendbuf, __VA_ARGS__); \
+    if (BUFFERS.code != MPI_SUCCESS)                                     \
+    return BUFFERS.code
+
+}  // namespace
+
+int allreduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op,
+              MPI_Comm comm) {
+    auto [reduction, bytes, objection] = judge(recvbuf, count, type, op, MPI_ERR_BUFFER);
+    // One element Open MPI takes from where it goes, and so do programs.
+    if (objection.why == Reason::none && sendbuf == recvbuf && sendbuf != MPI_BOTTOM && count > 1)
+        objection = wrong(MPI_ERR_BUFFER);
+    Call call(how, Collective::allreduce, comm, bytes, objection);
+    if (!call.served())
+        return call.pass_on(FLX_MPI_FORMS(Allreduce, allreduce), sendbuf, recvbuf, count, type, op, comm);
+    TAKE(buffers, count, recvbuf, count);
+    return call.carry_out(FLX_FORMS(allreduce), buffers.in, buffers.out, count, reduction.dtype, reduction.op,
+                          call.flx());
+}
+
+int reduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, int root,
+           MPI_Comm comm) {
+    const Objection wrong_root = check_root(root, comm);
+    int rank = -1;
+    if (wrong_root.why == Reason::none)
+        PMPI_Comm_rank(comm, &rank);
+    // Elsewhere than at the root `recvbuf` means nothing, and `sendbuf` is a buffer.
+    auto [reduction, bytes, objection] = judge(rank == root ? recvbuf : sendbuf, count, type, op);
+    if (wrong_root.why != Reason::none)
+        objection = wrong_root;
+    else if (objection.why == Reason::none && rank == root && sendbuf == recvbuf)
+        objection = wrong(MPI_ERR_ARG);
+    Call call(how, Collective::reduce, comm, bytes, objection);
+    if (!call.served())
+        return call.pass_on(FLX_MPI_FORMS(Reduce, reduce), sendbuf, recvbuf, count, type, op, root, comm);
+    const bool at_root = rank == root;
+    TAKE(buffers, count, at_root ? recvbuf : nullptr, at_root ? count : 0);
+    return call.carry_out(FLX_FORMS(reduce), buffers.in, buffers.out, count, reduction.dtype, reduction.op, root,
+                          call.flx());
+}
+
+int reduce_scatter_block(const How &how, const void *sendbuf, void *recvbuf, int recvcount, MPI_Datatype type,
+                         MPI_Op op, MPI_Comm comm) {
+    const auto [reduction, block, objection] = judge(recvbuf, recvcount, type, op);
+    const size_t ranks = size_of(comm);
+    const size_t bytes = block * ranks;
+    Call call(how, Collective::reduce_scatter_block, comm, bytes, objection);
+    if (!call.served())
+        return call.pass_on(FLX_MPI_FORMS(Reduce_scatter_block, reduce_scatter_block), sendbuf, recvbuf, recvcount,
+                            type, op, comm);
+    TAKE(buffers, recvcount * ranks, recvbuf, recvcount);
+    return call.carry_out(FLX_FORMS(reduce_scatter_block), buffers.in, buffers.out, recvcount, reduction.dtype,
+                          reduction.op, call.flx());
+}
+
+int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, const int *recvcounts, MPI_Datatype type,
+                   MPI_Op op, MPI_Comm comm) {
+    const int size = size_of(comm);
+    int64_t total = 0;
+    bool valid = recvcounts != nullptr;
+    bool equal = true;
+    for (int rank = 0; valid && rank < size; ++rank) {
+        valid = recvcounts[rank] >= 0;
+        equal = equal && recvcounts[rank] == recvcounts[0];
+        total += recvcounts[rank];
+    }
+    Arguments arguments = judge(recvbuf, total == 0 ? 0 : 1, type, op);
+    const Reduction &reduction = arguments.reduction;
+    const size_t bytes = static_cast<size_t>(total) * reduction.size;
+    if (!valid && arguments.objection.why != Reason::invalid)
+        arguments.objection = wrong(MPI_ERR_COUNT);
+    Call call(how, Collective::reduce_scatter, comm, bytes, arguments.objection);
+    if (!call.served())
+        return call.pass_on(FLX_MPI_FORMS(Reduce_scatter, reduce_scatter), sendbuf, recvbuf, recvcounts, type, op,
+                            comm);
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): without counts it is not served
+    TAKE(buffers, static_cast<size_t>(total), recvbuf, recvcounts[call.rank()]);
+    if (equal)
+        return call.carry_out(FLX_FORMS(reduce_scatter_block), buffers.in, buffers.out, recvcounts[0], reduction.dtype,
+                              reduction.op, call.flx());
+    size_t *counts = call.numbers(1);
+    std::copy_n(recvcounts, size, counts);
+    return call.carry_out(FLX_FORMS(reduce_scatter), buffers.in, buffers.out, counts, reduction.dtype, reduction.op,
+                          call.flx());
+}
+
+int scan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    const auto [reduction, bytes, objection] = judge(recvbuf, count, type, op);
+    Call call(how, Collective::scan, comm, bytes, objection);
+    if (!call.served())
+        return call.pass_on(FLX_MPI_FORMS(Scan, scan), sendbuf, recvbuf, count, type, op, comm);
+    TAKE(buffers, count, recvbuf, count);
+    return call.carry_out(FLX_FORMS(scan), buffers.in, buffers.out, count, reduction.dtype, reduction.op, call.flx());
+}
+
+int exscan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    const auto [reduction, bytes, objection] = judge(recvbuf, count, type, op);
+    Call call(how, Collective::exscan, comm, bytes, objection);
+    if (!call.served())
+        return call.pass_on(FLX_MPI_FORMS(Exscan, exscan), sendbuf, recvbuf, count, type, op, comm);
+    TAKE(buffers, count, recvbuf, count, true);
+    return call.carry_out(FLX_FORMS(exscan), buffers.in, buffers.out, count, reduction.dtype, reduction.op, call.flx());
+}
+
+int barrier(const How &how, MPI_Comm comm) {
+    Call call(how, Collective::barrier, comm, 0, {});
+    if (!call.served())
+        return call.pass_on(FLX_MPI_FORMS(Barrier, barrier), comm);
+    return call.carry_out(FLX_FORMS(barrier), call.flx());
+}
+
+}  // namespace flx::preload

@@ -1,0 +1,227 @@
+#include "runtime/front/mpi/types.h"
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/front/mpi/user_reductions.h"
+
+namespace flx::preload {
+namespace {
+
+/// MPI's groups of types (MPI 3.1, section 5.9.2), by which reductions are allowed.
+enum class Kind { c_integer, fortran_integer, address, real, complex, logical, byte, pair };
+
+struct Predefined {
+    Kind kind = Kind::byte;
+    flx_dtype_t dtype = FLX_INT8;
+};
+
+constexpr auto kNoDtype = static_cast<flx_dtype_t>(-1);
+
+flx_dtype_t integer_of(size_t size, bool is_signed) {
+    switch (size) {
+        case 1:
+            return is_signed ? FLX_INT8 : FLX_UINT8;
+        case 2:
+            return is_signed ? FLX_INT16 : FLX_UINT16;
+        case 4:
+            return is_signed ? FLX_INT32 : FLX_UINT32;
+        case 8:
+            return is_signed ? FLX_INT64 : FLX_UINT64;
+        default:
+            return kNoDtype;
+    }
+}
+
+size_t size_of(MPI_Datatype type) {
+    int size = 0;
+    if (type != MPI_DATATYPE_NULL)
+        PMPI_Type_size(type, &size);
+    return static_cast<size_t>(size);
+}
+
+using Table = std::unordered_map<MPI_Datatype, Predefined>;
+
+void add_integers(Table &table, Kind kind, bool is_signed, std::initializer_list<MPI_Datatype> types) {
+    for (MPI_Datatype type : types)
+        if (const flx_dtype_t dtype = integer_of(size_of(type), is_signed); dtype != kNoDtype)
+            table.try_emplace(type, Predefined{kind, dtype});
+}
+
+/// Those of two sizes; others, such as 16-byte reals, FLX lacks.
+void add_by_size(Table &table, Kind kind, size_t single_size, flx_dtype_t single_type, flx_dtype_t double_type,
+                 std::initializer_list<MPI_Datatype> types) {
+    for (MPI_Datatype type : types)
+        if (const size_t size = size_of(type); size == single_size || size == 2 * single_size)
+            table.try_emplace(type, Predefined{kind, size == single_size ? single_type : double_type});
+}
+
+void add_pair(Table &table, MPI_Datatype type, flx_dtype_t dtype) {
+    size_t bytes = 0;
+    MPI_Aint lower = 0;
+    MPI_Aint extent = 0;
+    if (size_of(type) != 0 && PMPI_Type_get_extent(type, &lower, &extent) == MPI_SUCCESS && lower == 0 &&
+        flx_dtype_size(dtype, &bytes) == FLX_SUCCESS && extent == static_cast<MPI_Aint>(bytes))
+        table.try_emplace(type, Predefined{Kind::pair, dtype});
+}
+
+/// Types that reductions take. Sizes are asked for: Fortran's depend on the compiler.
+Table make_table() {
+    Table table;
+    add_integers(table, Kind::c_integer, true,
+                 {MPI_SIGNED_CHAR, MPI_SHORT, MPI_INT, MPI_LONG, MPI_LONG_LONG, MPI_INT8_T, MPI_INT16_T, MPI_INT32_T,
+                  MPI_INT64_T});
+    add_integers(table, Kind::c_integer, false,
+                 {MPI_UNSIGNED_CHAR, MPI_UNSIGNED_SHORT, MPI_UNSIGNED, MPI_UNSIGNED_LONG, MPI_UNSIGNED_LONG_LONG,
+                  MPI_UINT8_T, MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T});
+    add_integers(table, Kind::fortran_integer, true,
+                 {MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4, MPI_INTEGER8});
+    add_integers(table, Kind::address, true, {MPI_AINT, MPI_OFFSET, MPI_COUNT});
+    add_integers(table, Kind::logical, false, {MPI_C_BOOL, MPI_CXX_BOOL, MPI_LOGICAL});
+    add_integers(table, Kind::byte, false, {MPI_BYTE});
+    add_by_size(table, Kind::real, sizeof(float), FLX_F32, FLX_F64,
+                {MPI_FLOAT, MPI_DOUBLE, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_REAL4, MPI_REAL8});
+    add_by_size(table, Kind::complex, 2 * sizeof(float), FLX_COMPLEX_F32, FLX_COMPLEX_F64,
+                {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX, MPI_COMPLEX8,
+                 MPI_COMPLEX16, MPI_CXX_FLOAT_COMPLEX, MPI_CXX_DOUBLE_COMPLEX});
+    add_pair(table, MPI_FLOAT_INT, FLX_F32_INT32);
+    add_pair(table, MPI_DOUBLE_INT, FLX_F64_INT32);
+    add_pair(table, MPI_SHORT_INT, FLX_INT16_INT32);
+    add_pair(table, MPI_2INT, FLX_INT32_INT32);
+    if (sizeof(long) == sizeof(int64_t))
+        add_pair(table, MPI_LONG_INT, FLX_INT64_INT32);
+    if (size_of(MPI_INTEGER) == sizeof(int32_t))
+        add_pair(table, MPI_2INTEGER, FLX_INT32_INT32);
+    if (size_of(MPI_REAL) == sizeof(float))
+        add_pair(table, MPI_2REAL, FLX_F32_F32);
+    if (size_of(MPI_DOUBLE_PRECISION) == sizeof(double))
+        add_pair(table, MPI_2DOUBLE_PRECISION, FLX_F64_F64);
+    return table;
+}
+
+const Predefined *predefined(MPI_Datatype type) {
+    static const Table table = make_table();
+    const auto found = table.find(type);
+    return found == table.end() ? nullptr : &found->second;
+}
+
+constexpr unsigned among(std::initializer_list<Kind> kinds) {
+    unsigned set = 0;
+    for (const Kind kind : kinds)
+        set |= 1U << static_cast<unsigned>(kind);
+    return set;
+}
+
+constexpr unsigned kOrdered = among({Kind::c_integer, Kind::fortran_integer, Kind::address, Kind::real});
+constexpr unsigned kNumbers = kOrdered | among({Kind::complex});
+constexpr unsigned kTruths = among({Kind::c_integer, Kind::logical});
+constexpr unsigned kBits = among({Kind::c_integer, Kind::fortran_integer, Kind::address, Kind::byte});
+constexpr unsigned kPairs = among({Kind::pair});
+
+struct Operator {
+    MPI_Op op;
+    flx_op_t flx;
+    unsigned kinds;  ///< that it may be given, by MPI's rules
+};
+
+bool is_of_the_program(MPI_Op op) {
+    static const std::array own = {MPI_SUM,  MPI_PROD, MPI_MIN,  MPI_MAX,    MPI_LAND,   MPI_LOR,     MPI_LXOR,
+                                   MPI_BAND, MPI_BOR,  MPI_BXOR, MPI_MINLOC, MPI_MAXLOC, MPI_REPLACE, MPI_NO_OP};
+    return std::find(own.begin(), own.end(), op) == own.end();
+}
+
+const Operator *operator_of(MPI_Op op, Kind kind) {
+    static const std::array operators = {
+        Operator{MPI_SUM, FLX_SUM, kNumbers},     Operator{MPI_PROD, FLX_PROD, kNumbers},
+        Operator{MPI_MIN, FLX_MIN, kOrdered},     Operator{MPI_MAX, FLX_MAX, kOrdered},
+        Operator{MPI_LAND, FLX_LAND, kTruths},    Operator{MPI_LOR, FLX_LOR, kTruths},
+        Operator{MPI_LXOR, FLX_LXOR, kTruths},    Operator{MPI_BAND, FLX_BAND, kBits},
+        Operator{MPI_BOR, FLX_BOR, kBits},        Operator{MPI_BXOR, FLX_BXOR, kBits},
+        Operator{MPI_MINLOC, FLX_MINLOC, kPairs}, Operator{MPI_MAXLOC, FLX_MAXLOC, kPairs}};
+    for (const Operator &each : operators)
+        if (each.op == op)
+            return (each.kinds >> static_cast<unsigned>(kind) & 1) != 0 ? &each : nullptr;
+    return nullptr;
+}
+
+/// Whether data of `type` lie as its predefined elements one after the other. Only what can be said without walking
+/// through type maps; of others the order is left to MPI_Pack.
+bool is_dense(MPI_Datatype type) {
+    int integers = 0;
+    int addresses = 0;
+    int types = 0;
+    int combiner = MPI_COMBINER_NAMED;
+    if (PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
+        return false;
+    if (combiner == MPI_COMBINER_NAMED)
+        return true;
+    if (combiner != MPI_COMBINER_CONTIGUOUS && combiner != MPI_COMBINER_DUP)
+        return false;
+    std::vector<int> integer(integers);
+    std::vector<MPI_Aint> address(addresses);
+    MPI_Datatype inner = MPI_DATATYPE_NULL;
+    if (types != 1 ||
+        PMPI_Type_get_contents(type, integers, addresses, types, integer.data(), address.data(), &inner) != MPI_SUCCESS)
+        return false;
+    Layout layout;
+    const bool dense = layout_of(inner, layout) && layout.dense;
+    if (!is_named(inner))
+        PMPI_Type_free(&inner);
+    return dense;
+}
+
+}  // namespace
+
+bool layout_of(MPI_Datatype type, Layout &layout) {
+    if (type == MPI_DATATYPE_NULL)
+        return false;
+    MPI_Count size = 0;
+    MPI_Aint lower = 0;
+    MPI_Aint extent = 0;
+    if (PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size == MPI_UNDEFINED ||
+        PMPI_Type_get_extent(type, &lower, &extent) != MPI_SUCCESS)
+        return false;
+    layout = {type, static_cast<size_t>(size), extent, false};
+    layout.dense =
+        lower == 0 && extent == static_cast<MPI_Aint>(size) && (predefined(type) != nullptr || is_dense(type));
+    return true;
+}
+
+bool is_named(MPI_Datatype type) {
+    int integers = 0;
+    int addresses = 0;
+    int types = 0;
+    int combiner = MPI_COMBINER_NAMED;
+    return PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS ||
+           combiner == MPI_COMBINER_NAMED;
+}
+
+Reduction reduction_of(MPI_Datatype type, MPI_Op op) {
+    Reduction reduction;
+    if (type == MPI_DATATYPE_NULL || op == MPI_OP_NULL)
+        return reduction;
+    if (is_of_the_program(op)) {
+        reduction.user = UserReductions::instance().find(op, type);
+        if (reduction.user == nullptr)
+            return reduction;
+        reduction.dtype = reduction.user->flx_type;
+        reduction.op = reduction.user->flx_op;
+        reduction.layout = reduction.user->layout;
+        reduction.size = reduction.layout.size;
+    } else {
+        const Predefined *element = predefined(type);
+        const Operator *found = element == nullptr ? nullptr : operator_of(op, element->kind);
+        if (found == nullptr)
+            return reduction;
+        reduction.dtype = element->dtype;
+        reduction.op = found->flx;
+        flx_dtype_size(reduction.dtype, &reduction.size);  // of pairs, with padding
+        reduction.layout = {type, reduction.size, static_cast<MPI_Aint>(reduction.size), true};
+    }
+    reduction.known = true;
+    return reduction;
+}
+
+}  // namespace flx::preload

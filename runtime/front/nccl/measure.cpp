@@ -1,0 +1,228 @@
+#include "runtime/front/nccl/measure.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "runtime/base/log.h"
+#include "runtime/front/nccl/calls.h"
+#include "runtime/front/nccl/outputs.h"
+#include "runtime/front/nccl/real.h"
+
+namespace flx::nccl {
+namespace {
+
+std::mutex mutex;
+std::map<std::string, Tables> known;  ///< by the GPUs, in the order of ranks
+
+/// By NCCL, of whatever version.
+ncclResult_t call_nccl(const Request &request, int ranks, ncclComm_t comm, cudaStream_t stream) {
+    if (request.kind != Kind::alltoall)
+        return pass_on(request, comm, stream);
+    const Request &r = request;
+    // Versions before 2.28 have no ncclAlltoAll; it does the same.
+    FLX_REAL(ncclGroupStart);
+    ncclResult_t result = ncclSuccess;
+    const size_t bytes = r.count * size_of(r.type);
+    for (int peer = 0; peer < ranks && result == ncclSuccess; ++peer) {
+        result =
+            FLX_REAL(ncclSend, static_cast<const char *>(r.in) + peer * bytes, r.count, r.type, peer, comm, stream);
+        if (result == ncclSuccess)
+            result = FLX_REAL(ncclRecv, static_cast<char *>(r.out) + peer * bytes, r.count, r.type, peer, comm, stream);
+    }
+    const ncclResult_t ended = FLX_REAL(ncclGroupEnd);
+    return result != ncclSuccess ? result : ended;
+}
+
+/// A call of about `bytes` in all.
+Request request_of(Kind kind, size_t bytes, int ranks, const Engine::Bench &bench) {
+    Request request;
+    request.kind = kind;
+    // In place, as programs mostly call it: no faster than otherwise.
+    request.in = kind == Kind::allreduce ? bench.out : bench.in;
+    request.out = bench.out;
+    request.type = ncclFloat32;
+    const bool blocks = kind == Kind::allgather || kind == Kind::reduce_scatter || kind == Kind::alltoall;
+    request.count = std::max<size_t>(1, bytes / sizeof(float) / (blocks ? ranks : 1));
+    return request;
+}
+
+/// Opens all ranks' output on all of them. False, on all: it cannot be.
+bool show_all(Bootstrap &bootstrap, Lane &lane, const Engine::Bench &bench, std::vector<cuda::Showing> &shown) {
+    const Work whole{Kind::allreduce, bench.out, bench.out, bench.bytes, FLX_UINT8, FLX_SUM, 0};
+    cuda::Showing mine;
+    lane.show(whole, false, mine);
+    if (!bootstrap.allgather(&mine, sizeof mine, shown.data()).ok() || !cuda::ShownMemory::writable(shown))
+        return false;
+    const Status opened = agree(bootstrap, lane.open_shown(shown));
+    lane.settle_shown(shown, opened.ok());
+    if (!opened.ok())
+        log().info("outputs cannot be opened by peers: {}", opened.sentence());
+    return opened.ok();
+}
+
+/// Some of a call: messages of so many bytes to the next rank and from the one before; or, `ring` false, from every
+/// other rank to the next.
+std::vector<cuda::Message> messages_of(bool ring, size_t bytes, int rank, int ranks, const Engine::Bench &bench) {
+    const cuda::Message to_next{static_cast<char *>(bench.in), bytes, (rank + 1) % ranks, true};
+    const cuda::Message from_last{static_cast<char *>(bench.out), bytes, (rank + ranks - 1) % ranks, false};
+    if (ring)
+        return {to_next, from_last};
+    if (rank % 2 == 1)
+        return {from_last};
+    return rank + 1 < ranks ? std::vector{to_next} : std::vector<cuda::Message>();
+}
+
+ncclResult_t send_by_nccl(const std::vector<cuda::Message> &messages, ncclComm_t comm, cudaStream_t stream) {
+    FLX_REAL(ncclGroupStart);
+    ncclResult_t result = ncclSuccess;
+    for (const cuda::Message &message : messages)
+        if (result == ncclSuccess)
+            result = message.sends
+                         ? FLX_REAL(ncclSend, message.memory, message.bytes, ncclUint8, message.peer, comm, stream)
+                         : FLX_REAL(ncclRecv, message.memory, message.bytes, ncclUint8, message.peer, comm, stream);
+    const ncclResult_t ended = FLX_REAL(ncclGroupEnd);
+    return result != ncclSuccess ? result : ended;
+}
+
+/// Ways of carrying out the same, by turns.
+struct Race {
+    Engine &engine;
+    Bootstrap &bootstrap;
+    const Engine::Bench &bench;
+    int device;
+    const Around &around;
+
+    /// Collective. `us`: per way the slowest rank's better of two, in microseconds.
+    Status run(const std::vector<std::function<Status()>> &ways, size_t bytes, std::array<double, 3> &us) const {
+        constexpr size_t kLarge = size_t{16} << 20;
+        const bool large = bytes >= kLarge;
+        const int warm = large ? 1 : 3;
+        const int turns = large ? 3 : 12;
+        constexpr double kUnknown = 1e12;
+        std::array<double, 3> mine{kUnknown, kUnknown, kUnknown};
+        Status status;
+        for (int round = 0; round < 2; ++round)
+            for (size_t way = 0; way < ways.size(); ++way) {
+                double once = 0;
+                Status timed;
+                if (status.ok())
+                    timed = engine.time(
+                        bench, device, warm, turns, [&] { return around(bench.stream, ways[way]); }, once);
+                if (!timed.ok())
+                    status = std::move(timed);
+                if (status.ok())
+                    mine[way] = std::min(mine[way], once);
+            }
+        std::vector<std::array<double, 3>> all(bootstrap.size());
+        FLX_TRY(bootstrap.allgather(&mine, sizeof mine, all.data()));
+        us = {};
+        for (const auto &each : all)
+            for (size_t way = 0; way < ways.size(); ++way)
+                us[way] = std::max(us[way], each[way]);
+        // A rank that failed may have left its peers' calls without a partner: no further measurement then.
+        return agree(bootstrap, std::move(status));
+    }
+};
+
+}  // namespace
+
+Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm, int device, const Around &around,
+               Tables &tables) {
+    const int ranks = bootstrap.size();
+    std::vector<int> devices(ranks);
+    FLX_TRY(bootstrap.allgather(&device, sizeof device, devices.data()));
+    std::string gpus;
+    for (const int each : devices)
+        gpus += fmt::format("{} ", each);
+    // Processes may see their GPUs under other numbers; then all of them say 0, and the first answer serves all.
+    uint8_t have = 0;
+    {
+        const std::lock_guard guard(mutex);
+        have = known.contains(gpus) ? 1 : 0;
+    }
+    std::vector<uint8_t> all_have(ranks);
+    FLX_TRY(bootstrap.allgather(&have, sizeof have, all_have.data()));
+    if (std::count(all_have.begin(), all_have.end(), 1) == ranks) {
+        const std::lock_guard guard(mutex);
+        tables = known[gpus];
+        return {};
+    }
+
+    // As much as all have memory for.
+    Engine::Bench bench;
+    uint64_t points = 0;
+    for (size_t most = Table::kPoints; most > 0 && points == 0; most -= 2)
+        if (engine.open_bench(device, Table::bytes_at(most - 1), bench).ok())
+            points = most;
+    std::vector<uint64_t> all_points(ranks);
+    FLX_TRY(bootstrap.allgather(&points, sizeof points, all_points.data()));
+    points = *std::min_element(all_points.begin(), all_points.end());
+
+    std::vector<cuda::Showing> shown(ranks);
+    const bool open = points > 0 && show_all(bootstrap, lane, bench, shown);
+    const auto settled = [&](ncclResult_t result) {
+        while (result == ncclInProgress)  // a communicator that does not block
+            if (FLX_REAL(ncclCommGetAsyncError, comm, &result) != ncclSuccess)
+                result = ncclInternalError;
+        return result;
+    };
+    const Race race{engine, bootstrap, bench, device, around};
+    Table::Measured slots{};
+    Table::Measured met{};
+    for (size_t kind = 0; kind < kServedKinds; ++kind)
+        for (size_t point = 0; point < points; ++point) {
+            const size_t bytes = Table::bytes_at(point);
+            const Request request = request_of(static_cast<Kind>(kind), bytes, ranks, bench);
+            const Work work = work_of(request, ranks);
+            std::vector<std::function<Status()>> ways{
+                [&]() -> Status {
+                    const ncclResult_t result = settled(call_nccl(request, ranks, comm, bench.stream));
+                    return result == ncclSuccess ? Status()
+                                                 : fail(FLX_ERR_SYSTEM, "NCCL's {} of {} bytes gave {}",
+                                                        name_of(request.kind), bytes, static_cast<int>(result));
+                },
+                [&] { return lane.enqueue(work, bench.stream, {}); }};
+            if (open && Outputs::may_be_met(request.kind, bytes))
+                ways.emplace_back([&] { return lane.enqueue(work, bench.stream, shown); });
+            std::array<double, 3> us{};
+            FLX_TRY(race.run(ways, bytes, us));
+            slots[kind][point] = {us[1], us[0]};
+            met[kind][point] = {us[2], us[0]};
+            log().info("{} of {} bytes: NCCL {:.1f} us, FLX {:.1f} us{}", name_of(request.kind), bytes, us[0], us[1],
+                       us[2] > 0 ? fmt::format(", into shown outputs {:.1f} us", us[2]) : "");
+        }
+    for (size_t point = 0; point < points; ++point) {
+        const size_t bytes = Table::bytes_at(point);
+        Table::Times &times = slots[Table::kMessages][point];
+        // Each rank's to the next, and some ranks' alone: where FLX gains least.
+        for (const bool ring : {true, false}) {
+            const std::vector<cuda::Message> messages = messages_of(ring, bytes, bootstrap.rank(), ranks, bench);
+            std::array<double, 3> us{};
+            const auto by_nccl = [&]() -> Status {
+                const ncclResult_t result = settled(send_by_nccl(messages, comm, bench.stream));
+                return result == ncclSuccess ? Status()
+                                             : fail(FLX_ERR_SYSTEM, "NCCL's messages of {} bytes gave {}", bytes,
+                                                    static_cast<int>(result));
+            };
+            FLX_TRY(race.run({by_nccl, [&] { return lane.post(messages, bench.stream); }}, bytes, us));
+            if (ring || us[1] * times.nccl > us[0] * times.flx)
+                times = {us[1], us[0]};
+            log().info("messages of {} bytes, {}: NCCL {:.1f} us, FLX {:.1f} us", bytes,
+                       ring ? "each rank's to the next" : "one way", us[0], us[1]);
+        }
+    }
+    lane.close_shown();
+    FLX_TRY(bootstrap.barrier());
+    engine.close_bench(device, bench);
+    tables = {Table::of(slots), Table::of(met)};
+    const std::lock_guard guard(mutex);
+    known[gpus] = tables;
+    return {};
+}
+
+}  // namespace flx::nccl

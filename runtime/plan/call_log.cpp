@@ -1,0 +1,179 @@
+#include "runtime/plan/call_log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "algorithms/registry.h"
+#include "runtime/elements/dtype.h"
+
+namespace flx {
+
+using algorithms::Collective;
+
+namespace {
+
+std::string size_text(uint64_t bytes) {
+    constexpr std::array<std::string_view, 4> kUnits = {"B", "KiB", "MiB", "GiB"};
+    constexpr uint64_t kStep = 1024;
+    size_t unit = 0;
+    for (; bytes != 0 && bytes % kStep == 0 && unit + 1 < kUnits.size(); ++unit)
+        bytes /= kStep;
+    return fmt::format("{} {}", bytes, kUnits[unit]);
+}
+
+}  // namespace
+
+std::string to_string(const CallRecord &call) {
+    switch (call.kind) {
+        case CallKind::freed:
+            return "flx_comm_free";
+        case CallKind::duplicated:
+            return "flx_comm_dup";
+        case CallKind::split:
+            return "flx_comm_split";
+        default:
+            break;
+    }
+    std::string text = call.kind == CallKind::non_blocking ? "non-blocking " : "";
+    text += algorithms::name_of(call.collective);
+    const bool pairs = call.collective == Collective::alltoallv || call.collective == Collective::gatherv ||
+                       call.collective == Collective::scatterv;
+    if (call.collective != Collective::barrier && !pairs) {
+        text +=
+            fmt::format(" of {} ({}", size_text(call.bytes),
+                        call.dtype == CallRecord::kCustom ? "custom" : name_of(static_cast<flx_dtype_t>(call.dtype)));
+        if (algorithms::reduces(call.collective))
+            text += fmt::format(", {}",
+                                call.op == CallRecord::kCustom ? "custom" : name_of(static_cast<flx_op_t>(call.op)));
+        text += ")";
+    }
+    switch (call.collective) {
+        case Collective::bcast:
+        case Collective::scatter:
+        case Collective::scatterv:
+            text += fmt::format(" from rank {}", call.root);
+            break;
+        case Collective::reduce:
+        case Collective::gather:
+        case Collective::gatherv:
+            text += fmt::format(" to rank {}", call.root);
+            break;
+        default:
+            break;
+    }
+    if (call.kind == CallKind::grouped)
+        text += " in a group";
+    return text;
+}
+
+void CallLog::add_record(const Words &words) {
+    last_ = words;
+    record_ = (record_ + 1) % kKept;
+    for (size_t i = 0; i < words.size(); ++i)
+        records_[record_][i].store(words[i], std::memory_order_release);
+}
+
+/// The writer may be at it. It writes the slot of the call after the last one, and that one's record, before it counts
+/// it: so the oldest call whose slot may be another one's by now is count + 1 - kKept, as counted after it was read.
+std::optional<CallRecord> CallLog::read(uint64_t number) const {
+    if (number == 0 || number > count())
+        return std::nullopt;
+    const uint64_t slot = slots_[number % kKept].load(std::memory_order_acquire);
+    Words words;
+    for (size_t i = 0; i < words.size(); ++i)
+        words[i] = records_[slot & kRecordMask][i].load(std::memory_order_acquire);
+    if (number + kKept <= count() + 1)
+        return std::nullopt;
+    auto call = std::bit_cast<CallRecord>(words);
+    call.history = static_cast<uint32_t>(slot >> kHistoryShift);
+    call.number = static_cast<uint32_t>(number);
+    call.done = (slot & kDone) != 0 ? 1 : 0;
+    return call;
+}
+
+void BlockedCall::set(const BlockedIn &call) {
+    const std::lock_guard lock(mutex_);
+    call_ = call;
+}
+
+void BlockedCall::clear(uint32_t comm) {
+    const std::lock_guard lock(mutex_);
+    if (call_.comm == comm)
+        call_ = {};
+}
+
+BlockedIn BlockedCall::get() const {
+    const std::lock_guard lock(mutex_);
+    return call_;
+}
+
+size_t write_answer(const CallLog &log, const BlockedIn &blocked, uint64_t asked, std::span<std::byte> to) {
+    CallAnswer answer;
+    answer.asked = asked;
+    answer.count = log.count();
+    answer.meeting = log.meeting_word();
+    answer.blocked = blocked;
+    size_t calls = 0;
+    for (uint64_t number = std::min(asked, answer.count); number != 0 && calls < CallAnswer::kRecords; --number) {
+        const std::optional<CallRecord> call = log.read(number);
+        if (!call)
+            break;
+        answer.calls[calls++] = *call;
+    }
+    const size_t bytes = offsetof(CallAnswer, calls) + calls * sizeof(CallRecord);
+    std::memcpy(to.data(), &answer, bytes);
+    return bytes;
+}
+
+std::optional<size_t> read_answer(std::string_view bytes, CallAnswer &answer) {
+    constexpr size_t kHead = offsetof(CallAnswer, calls);
+    if (bytes.size() < kHead || bytes.size() > sizeof answer || (bytes.size() - kHead) % sizeof(CallRecord) != 0)
+        return std::nullopt;
+    std::memcpy(&answer, bytes.data(), bytes.size());
+    return (bytes.size() - kHead) / sizeof(CallRecord);
+}
+
+std::optional<Contradiction> contradiction(const CallLog &own, const CallAnswer &theirs, size_t calls) {
+    const uint64_t newest = std::min(theirs.asked, theirs.count);
+    for (size_t i = calls; i-- > 0;) {
+        const uint64_t number = newest - i;
+        const std::optional<CallRecord> mine = own.read(number);
+        const CallRecord &peers = theirs.calls[i];
+        if (!mine || peers.number != mine->number || mine->history == peers.history)
+            continue;
+        return Contradiction{number, *mine, peers, mine->signature == peers.signature};
+    }
+    return std::nullopt;
+}
+
+bool needs(const CallRecord &call, int rank, int peer) {
+    if (call.kind > CallKind::grouped)
+        return true;
+    if (call.kind == CallKind::grouped)
+        return false;
+    switch (call.collective) {
+        case Collective::barrier:
+            return true;
+        case Collective::allreduce:
+        case Collective::reduce_scatter_block:
+        case Collective::reduce_scatter:
+        case Collective::allgather:
+        case Collective::alltoall:
+            return call.bytes != 0;
+        case Collective::bcast:
+        case Collective::scatter:
+            return call.bytes != 0 && rank != call.root && peer == call.root;
+        case Collective::reduce:
+        case Collective::gather:
+            return call.bytes != 0 && rank == call.root;
+        case Collective::scan:
+        case Collective::exscan:
+            return call.bytes != 0 && peer < rank;
+        default:  // what each rank gives to each other is theirs alone to know
+            return false;
+    }
+}
+
+}  // namespace flx

@@ -1,0 +1,53 @@
+/// \file operation.h
+/// One call of a collective, after its arguments were checked.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "algorithms/schedule.h"
+#include "runtime/include/flx.h"
+
+namespace flx {
+
+struct Operation {
+    algorithms::Collective collective = algorithms::Collective::barrier;
+    const void *in = nullptr;  ///< in place: the same memory as the part of `out` that the collective's rule says
+    void *out = nullptr;
+    size_t count = 0;  ///< elements of the whole vector: size·recvcount for reduce_scatter_block and allgather
+    flx_dtype_t dtype = FLX_INT8;
+    flx_op_t op = FLX_SUM;
+    int root = 0;
+    uint64_t sequence = 0;   ///< within the communicator
+    uint32_t signature = 0;  ///< hash of all that must be equal on all ranks
+    int divisor = 0;         ///< of averages; 0: as many as ranks
+};
+
+/// Where blocks lie that are not of equal length: elements of each rank's block, and its offset.
+struct Blocks {
+    const size_t *counts = nullptr;  ///< null: equal, as algorithms::block_extent says
+    const size_t *displacements = nullptr;
+
+    [[nodiscard]] algorithms::Extent extent(size_t count, uint32_t blocks, uint32_t block) const {
+        if (counts == nullptr)
+            return algorithms::block_extent(count, blocks, block);
+        return {displacements[block], counts[block]};
+    }
+    [[nodiscard]] size_t longest(size_t count, uint32_t blocks) const {
+        return counts == nullptr ? algorithms::block_extent(count, blocks, 0).count
+                                 : *std::max_element(counts, counts + blocks);
+    }
+};
+
+/// All that a call said. Arrays are the caller's, or the request's that keeps the call.
+struct Call {
+    Operation operation;
+    /// allgatherv, reduce_scatter: everyone's; gatherv and scatterv: at the root; alltoallv: what is received.
+    Blocks blocks;
+    Blocks sends;           ///< alltoallv, not in place
+    size_t own = 0;         ///< elements of this rank's part: gatherv, scatterv
+    bool in_place = false;  ///< alltoallv, gatherv and scatterv (the latter two: at the root)
+};
+
+}  // namespace flx

@@ -1,0 +1,91 @@
+/// \file planner.h
+/// Picks the algorithm of an operation from what is equal on all ranks, and keeps the plans that were made.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/plan/plan.h"
+#include "runtime/plan/rules.h"
+#include "runtime/plan/ways.h"
+
+namespace flx {
+
+/// What all ranks of a communicator know alike.
+struct Agreed {
+    int size = 1;
+    int hosts = 1;
+    int most_ranks_per_host = 1;
+    size_t fused_bytes = 0;      ///< largest input of the fused shared-memory path; 0 between hosts
+    bool shared_memory = false;  ///< whether fused and streamed exist; if not, `direct` stands in with the same bits
+    bool peer_memory = false;    ///< with shared_memory: ranks can read each other (shm/peer_memory.h)
+    bool strict = false;
+    shm::Ways ways = shm::Ways();  ///< with shared_memory
+};
+
+/// How an operation is carried out: by shared memory as a whole (shm/fused.h, shm/stream.h, shm/peer_memory.h), by a
+/// plan over links, or as messages between pairs of ranks over links (exchange.h).
+enum class Way : uint8_t { fused, streamed, fetched, scheduled, exchanged };
+
+constexpr Way way_of(shm::Way way) {
+    return way == shm::Way::fused ? Way::fused : way == shm::Way::streamed ? Way::streamed : Way::fetched;
+}
+
+struct Choice {
+    Way way = Way::scheduled;
+    const algorithms::Algorithm *algorithm = nullptr;  ///< scheduled
+    bool by_table = false;                             ///< Agreed::ways said so, and may say something else later
+    [[nodiscard]] const char *name() const;
+};
+
+/// What a call asks of the way that it is carried out. Equal on all ranks.
+struct Needs {
+    bool steps = false;     ///< one that goes step by step: non-blocking, or what fused and streamed do not know
+    bool in_order = false;  ///< of a reduction that does not commute: contributions in rank order
+    size_t longest = 0;     ///< bytes of the longest block, where blocks are not of equal length; 0: they are
+};
+
+class Planner {
+  public:
+    /// `overrides`: FLX_ALGORITHM (rules.h; files were read before). Of rules for one size the last one holds. Names
+    /// are those of algorithms, and on one host `fused`, `streamed`, `fetched` and `exchange`, where the collective has
+    /// them. FLX_ERR_CONFIG for names that are not known or do not serve the collective.
+    static Status make(int rank, const Agreed &agreed, const std::string &overrides, std::unique_ptr<Planner> &result);
+
+    /// `bytes`: of the whole vector (allgather, reduce_scatter_block: all blocks).
+    [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs = {}) const;
+    /// From the next choice on. The same on all ranks between the same calls.
+    void set_ways(const shm::Ways &ways) { agreed_.ways = ways; }
+    /// The plan of `choice`, made at first use.
+    const Plan &plan(algorithms::Collective called, const Choice &choice, int root);
+
+  private:
+    struct Forced {
+        Rule rule;
+        Choice choice;
+    };
+
+    Status force(Rule rule);
+    /// What the user wants; null: nothing.
+    [[nodiscard]] const Choice *forced(algorithms::Collective collective, size_t bytes) const;
+    [[nodiscard]] bool fits_fused(algorithms::Collective collective, size_t bytes, const Needs &needs) const;
+    [[nodiscard]] Choice by_shared_way(algorithms::Collective collective, size_t bytes) const;
+    /// The algorithm of least expected time, by name.
+    [[nodiscard]] std::string_view cheapest(algorithms::Collective collective, size_t bytes) const;
+    [[nodiscard]] Choice by_schedule(algorithms::Collective collective, size_t bytes, const Needs &needs) const;
+
+    struct Kept {
+        algorithms::Collective collective;
+        int root;
+        std::unique_ptr<Plan> plan;
+    };
+
+    int rank_ = 0;
+    Agreed agreed_;
+    std::vector<Forced> forced_;
+    std::vector<Kept> kept_;
+};
+
+}  // namespace flx

@@ -1,0 +1,138 @@
+#include "runtime/plan/rules.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string_view>
+
+#include "algorithms/registry.h"
+#include "runtime/base/config.h"
+
+namespace flx {
+
+using algorithms::Collective;
+
+namespace {
+
+constexpr std::string_view kFile = "file:";
+
+/// Collectives that there is something to choose for. allgatherv and reduce_scatter take what allgather and
+/// reduce_scatter_block take; all others are messages and nothing else.
+constexpr int kChosenFor = static_cast<int>(Collective::alltoall) + 1;
+
+std::string known_collectives() {
+    std::string names;
+    for (int c = 0; c < kChosenFor; ++c)
+        names += fmt::format("{}{}", c == 0 ? "" : ", ", algorithms::name_of(static_cast<Collective>(c)));
+    return names;
+}
+
+/// `why`: what is wrong with it.
+Status malformed(std::string_view entry, std::string_view why) {
+    return fail(
+        FLX_ERR_CONFIG,
+        "FLX_ALGORITHM has \"{}\", {}; entries are collective:algorithm, collective:algorithm@FROM-TO (bytes, K, M "
+        "and G allowed, either may be missing, less than TO) or file:PATH, separated by commas, with one of {}",
+        entry, why, known_collectives());
+}
+
+/// Why there are no rules for it.
+std::string no_choice_for(std::string_view name) {
+    if (name == algorithms::name_of(Collective::allgatherv))
+        return "and allgatherv takes what allgather does";
+    if (name == algorithms::name_of(Collective::reduce_scatter))
+        return "and reduce_scatter takes what reduce_scatter_block does";
+    for (const Collective messages :
+         {Collective::alltoallv, Collective::gatherv, Collective::scatterv, Collective::send_recv})
+        if (name == algorithms::name_of(messages))
+            return fmt::format("and {} is messages between pairs of ranks, with no algorithm to choose", name);
+    return fmt::format("and \"{}\" is no collective", name);
+}
+
+Status parse_sizes(Rule &rule, std::string_view sizes) {
+    const size_t dash = sizes.find('-');
+    const auto parse = [&](std::string_view text, size_t &bytes) {
+        return text.empty() || parse_size(text, bytes).ok();
+    };
+    if (dash == std::string_view::npos || sizes.size() == 1 || !parse(sizes.substr(0, dash), rule.from) ||
+        !parse(sizes.substr(dash + 1), rule.end))
+        return malformed(rule.entry, "where sizes are FROM-TO, as 64K-1M, 64K- or -1M");
+    if (rule.from >= rule.end)
+        return fail(FLX_ERR_CONFIG,
+                    "FLX_ALGORITHM has \"{}\", which covers no size: it begins at {} and ends before {}", rule.entry,
+                    rule.from, rule.end);
+    return {};
+}
+
+Status parse_rule(std::string_view entry, Rule &rule) {
+    rule = {};
+    rule.entry = entry;
+    const size_t colon = entry.find(':');
+    if (colon == std::string_view::npos)
+        return malformed(entry, "which does not say for which collective");
+    int c = 0;
+    while (c < kChosenFor && algorithms::name_of(static_cast<Collective>(c)) != entry.substr(0, colon))
+        ++c;
+    if (c == kChosenFor)
+        return malformed(entry, no_choice_for(entry.substr(0, colon)));
+    rule.collective = static_cast<Collective>(c);
+    const size_t at = std::min(entry.find('@', colon), entry.size());
+    rule.name = entry.substr(colon + 1, at - colon - 1);
+    return at == entry.size() ? Status() : parse_sizes(rule, entry.substr(at + 1));
+}
+
+template <typename Each>
+Status for_each_entry(std::string_view text, Each &&each) {
+    for (size_t begin = 0; begin < text.size();) {
+        const size_t end = std::min(text.find(',', begin), text.size());
+        FLX_TRY(each(text.substr(begin, end - begin)));
+        begin = end + 1;
+    }
+    return {};
+}
+
+std::string_view trimmed(std::string_view text) {
+    constexpr std::string_view kBlank = " \t\r";
+    text = text.substr(0, text.find('#'));
+    text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
+    return text.substr(0, text.find_last_not_of(kBlank) + 1);
+}
+
+void append(std::string &rules, std::string_view entry) {
+    rules.append(rules.empty() ? "" : ",").append(entry);
+}
+
+Status read_file(const std::string &path, std::string &rules) {
+    std::ifstream file(path);
+    std::string line;
+    for (int number = 1; std::getline(file, line); ++number) {
+        const std::string_view entry = trimmed(line);
+        if (entry.empty())
+            continue;
+        Rule rule;
+        if (const Status status = parse_rule(entry, rule); !status.ok())
+            return fail(FLX_ERR_CONFIG, "{}, line {}: {}", path, number, status.sentence());
+        append(rules, entry);
+    }
+    if (!file.eof())  // as with one that is not there, or a folder
+        return fail(FLX_ERR_CONFIG, "FLX_ALGORITHM has \"{}{}\", a file that cannot be read", kFile, path);
+    return {};
+}
+
+}  // namespace
+
+Status parse_rules(const std::string &text, std::vector<Rule> &rules) {
+    rules.clear();
+    return for_each_entry(text, [&](std::string_view entry) { return parse_rule(entry, rules.emplace_back()); });
+}
+
+Status read_rule_files(const std::string &text, std::string &rules) {
+    rules.clear();
+    return for_each_entry(text, [&](std::string_view entry) -> Status {
+        if (entry.starts_with(kFile))
+            return read_file(std::string(entry.substr(kFile.size())), rules);
+        append(rules, entry);
+        return {};
+    });
+}
+
+}  // namespace flx

@@ -1,0 +1,188 @@
+#include "runtime/process/bootstrap_mpi.h"
+
+#include <sched.h>
+
+#include <climits>
+#include <cstdlib>
+#include <mutex>
+
+#include "runtime/base/open_pal.h"
+#include "runtime/process/outside_waits.h"
+
+namespace flx {
+namespace {
+
+/// Has MPI tell when this process waits in it, as long as there is one of these: Open MPI calls a function that is
+/// registered so at each turn of its waits, in whichever thread. With another MPI it does nothing.
+class TurnsOfMpi {
+  public:
+    TurnsOfMpi() {
+        const std::lock_guard lock(mutex());
+        if (users()++ == 0)
+            call("opal_progress_register");
+    }
+    ~TurnsOfMpi() {
+        const std::lock_guard lock(mutex());
+        int finalized = 0;
+        PMPI_Finalized(&finalized);
+        if (--users() == 0 && !finalized)
+            call("opal_progress_unregister");
+    }
+    TurnsOfMpi(const TurnsOfMpi &) = delete;
+    TurnsOfMpi &operator=(const TurnsOfMpi &) = delete;
+
+    /// FLX looks at MPI from within a wait of its own, which is no turn of a wait in MPI.
+    static void look(MPI_Comm comm) {
+        static const auto progress = reinterpret_cast<void (*)()>(open_pal("opal_progress"));
+        looks_ = true;
+        if (progress != nullptr) {
+            progress();
+        } else {  // which looks for a message first: that takes longer
+            int flag = 0;
+            PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &flag, MPI_STATUS_IGNORE);
+        }
+        looks_ = false;
+    }
+
+  private:
+    static void call(const char *name) {
+        if (const auto function = reinterpret_cast<int (*)(int (*)())>(open_pal(name)); function != nullptr)
+            function(note);
+    }
+    static std::mutex &mutex() {
+        static std::mutex mutex;
+        return mutex;
+    }
+    static int &users() {
+        static int users = 0;
+        return users;
+    }
+    /// Noting takes about as long as a turn.
+    static int note() {
+        constexpr int kTurnsPerNote = 64;
+        if (!looks_ && ++turns_ >= kTurnsPerNote) {
+            turns_ = 0;
+            OutsideWaits::of_process().note();
+        }
+        return 0;  // nothing that MPI waits for
+    }
+
+    static thread_local bool looks_;
+    static thread_local int turns_;
+};
+
+thread_local bool TurnsOfMpi::looks_ = false;
+thread_local int TurnsOfMpi::turns_ = 0;
+
+Status check(int code, const char *call) {
+    if (code == MPI_SUCCESS)
+        return {};
+    char text[MPI_MAX_ERROR_STRING];
+    int length = 0;
+    PMPI_Error_string(code, text, &length);
+    return fail(FLX_ERR_SYSTEM, "{} failed: {}", call, std::string_view(text, length));
+}
+
+Status meet_on(MPI_Comm comm, const std::function<Status()> &meanwhile) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    FLX_TRY(check(PMPI_Ibarrier(comm, &request), "MPI_Ibarrier"));
+    int met = 0;
+    while (true) {
+        FLX_TRY(check(PMPI_Test(&request, &met, MPI_STATUS_IGNORE), "MPI_Test"));
+        if (met)
+            return {};
+        FLX_TRY(meanwhile());
+        sched_yield();
+    }
+}
+
+class MpiBootstrap final : public Bootstrap {
+  public:
+    /// Takes `comm` over. MPI is called by its PMPI_ names here, since a library in front of it (preload/) may lead the
+    /// others to FLX.
+    explicit MpiBootstrap(MPI_Comm comm) : comm_(comm) {
+        PMPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+        PMPI_Comm_rank(comm_, &rank_);
+        PMPI_Comm_size(comm_, &size_);
+    }
+    ~MpiBootstrap() override {
+        int finalized = 0;
+        PMPI_Finalized(&finalized);
+        if (!finalized && !left_)  // the barrier that it left is still under way
+            PMPI_Comm_free(&comm_);
+    }
+
+    [[nodiscard]] int rank() const override { return rank_; }
+    [[nodiscard]] int size() const override { return size_; }
+
+    Status allgather(const void *mine, size_t bytes, void *all) override {
+        if (bytes > INT_MAX)
+            return fail(FLX_ERR_SYSTEM, "bootstrap message of {} bytes is too long", bytes);
+        const int count = static_cast<int>(bytes);
+        return check(PMPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, comm_), "MPI_Allgather");
+    }
+    Status barrier() override { return check(PMPI_Barrier(comm_), "MPI_Barrier"); }
+    Status meet(const std::function<Status()> &meanwhile) override {
+        Status status = meet_on(comm_, meanwhile);
+        left_ = left_ || !status.ok();
+        return status;
+    }
+    void progress() override { TurnsOfMpi::look(comm_); }
+    [[nodiscard]] int ranks_on_host() const override {
+        for (const char *name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})
+            if (const char *text = std::getenv(name); text != nullptr)
+                return static_cast<int>(std::strtol(text, nullptr, 10));
+        return 0;
+    }
+    Status split(int color, int key, std::unique_ptr<Bootstrap> &result) override {
+        MPI_Comm comm = MPI_COMM_NULL;
+        FLX_TRY(check(PMPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split"));
+        result = comm == MPI_COMM_NULL ? nullptr : std::make_unique<MpiBootstrap>(comm);
+        return {};
+    }
+    Status dup(std::unique_ptr<Bootstrap> &result) override {
+        MPI_Comm comm = MPI_COMM_NULL;
+        FLX_TRY(check(PMPI_Comm_dup(comm_, &comm), "MPI_Comm_dup"));
+        result = std::make_unique<MpiBootstrap>(comm);
+        return {};
+    }
+
+  private:
+    MPI_Comm comm_;
+    int rank_ = 0;
+    int size_ = 1;
+    bool left_ = false;  ///< a meeting
+    TurnsOfMpi turns_;
+};
+
+}  // namespace
+
+Status make_mpi_bootstrap(MPI_Comm comm, const std::function<Status()> &meanwhile, std::unique_ptr<Bootstrap> &result) {
+    int initialized = 0;
+    int finalized = 0;
+    PMPI_Initialized(&initialized);
+    PMPI_Finalized(&finalized);
+    if (!initialized || finalized)
+        return fail(FLX_ERR_ARGUMENT, "MPI is {}; communicators are made between MPI_Init and MPI_Finalize",
+                    finalized ? "finalized" : "not initialized");
+    if (comm == MPI_COMM_NULL)
+        return fail(FLX_ERR_ARGUMENT, "mpi_comm is MPI_COMM_NULL; an intracommunicator is needed");
+    int inter = 0;
+    FLX_TRY(check(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter"));
+    if (inter)
+        return fail(FLX_ERR_ARGUMENT, "mpi_comm is an intercommunicator; an intracommunicator is needed");
+    FLX_TRY(meet_on(comm, meanwhile));
+    MPI_Comm dup = MPI_COMM_NULL;
+    // Not MPI_Comm_dup, which would run the program's functions that copy attributes.
+    FLX_TRY(check(PMPI_Comm_split(comm, 0, 0, &dup), "MPI_Comm_split"));
+    result = std::make_unique<MpiBootstrap>(dup);
+    return {};
+}
+
+bool mpi_allows_threads() {
+    int level = MPI_THREAD_SINGLE;
+    PMPI_Query_thread(&level);
+    return level == MPI_THREAD_MULTIPLE;
+}
+
+}  // namespace flx

@@ -1,0 +1,22 @@
+/// \file bootstrap_mpi.h
+/// The default bootstrap. With communicator.h's create function, the only place in the core that calls MPI.
+#pragma once
+
+#include <mpi.h>
+
+#include <functional>
+#include <memory>
+
+#include "runtime/link/bootstrap.h"
+
+namespace flx {
+
+/// A bootstrap with the ranks of `comm`, which is duplicated. Collective over `comm`; `meanwhile` as in
+/// Bootstrap::meet. FLX_ERR_ARGUMENT where MPI is not initialised, is finalised, or `comm` is null or an
+/// intercommunicator.
+Status make_mpi_bootstrap(MPI_Comm comm, const std::function<Status()> &meanwhile, std::unique_ptr<Bootstrap> &result);
+
+/// Whether the program may call MPI from several threads at once.
+bool mpi_allows_threads();
+
+}  // namespace flx

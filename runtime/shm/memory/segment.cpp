@@ -1,0 +1,260 @@
+#include "runtime/shm/memory/segment.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <string_view>
+
+#include "runtime/base/boot_id.h"
+#include "runtime/base/telemetry.h"
+
+#ifndef MADV_POPULATE_WRITE  // Linux 5.14
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace flx::shm {
+
+struct Segment::Mapping {
+    std::byte *base = nullptr;
+    size_t bytes = 0;
+    ~Mapping() {
+        if (base != nullptr)
+            munmap(base, bytes);
+    }
+};
+
+namespace {
+
+constexpr std::string_view kPrefix = "/flx-";
+
+struct flock byte_lock(int local_rank) {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = local_rank;
+    lock.l_len = 1;
+    return lock;
+}
+
+Status system_error(const char *what, const std::string &name) {
+    return fail(FLX_ERR_SYSTEM, "{} of shared-memory segment {} failed: {}", what, name, std::strerror(errno));
+}
+
+/// Whether no process has a lock on it: whoever makes a segment locks it at once, and holds that longer than its name.
+bool is_abandoned(int folder, const char *name) {
+    const int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;  // the whole file
+    const bool abandoned = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+    close(fd);
+    return abandoned;
+}
+
+/// Takes away names of this user's whose ranks were killed while they met.
+void sweep() {
+    constexpr int64_t kOldS = 5;  // far more than is between a name and its lock
+    DIR *folder = opendir("/dev/shm");
+    if (folder == nullptr)
+        return;
+    const int fd = dirfd(folder);
+    while (const dirent *entry = readdir(folder)) {
+        struct stat found {};
+        const bool ours = std::strncmp(entry->d_name, kPrefix.data() + 1, kPrefix.size() - 1) == 0 &&
+                          fstatat(fd, entry->d_name, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(found.st_mode) &&
+                          found.st_uid == geteuid() && time(nullptr) - found.st_mtime > kOldS &&
+                          is_abandoned(fd, entry->d_name);
+        if (ours)
+            unlinkat(fd, entry->d_name, 0);
+    }
+    closedir(folder);
+}
+
+Status no_room(int fd, size_t bytes, int code) {
+    struct statvfs space {};
+    fstatvfs(fd, &space);
+    return fail(
+        FLX_ERR_SYSTEM,
+        "no room for a shared-memory segment of {} bytes: {} ({} bytes are free in /dev/shm; for containers --shm-size "
+        "gives more)",
+        bytes, std::strerror(code), static_cast<size_t>(space.f_bavail) * space.f_frsize);
+}
+
+/// Creates the segment under a fresh random name, without memory.
+Status create(size_t bytes, std::string &name, OwnDescriptor &owned) {
+    sweep();
+    uint64_t random[2];
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return fail(FLX_ERR_SYSTEM, "getrandom failed: {}", std::strerror(errno));
+    name = fmt::format("{}{:016x}{:016x}", kPrefix, random[0], random[1]);
+    owned.take([&] { return shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600); });
+    const int fd = owned.get();
+    if (fd < 0)
+        return system_error("creation", name);
+    struct flock lock = byte_lock(0);
+    if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
+        Status status = system_error("locking", name);
+        owned.close();
+        shm_unlink(name.c_str());
+        return status;
+    }
+    // Looked at before ranks begin to take their parts.
+    const int code = bytes > Segment::room() ? ENOSPC : ftruncate(fd, static_cast<off_t>(bytes)) != 0 ? errno : 0;
+    if (code == 0)
+        return {};
+    Status status = no_room(fd, bytes, code);
+    owned.close();
+    shm_unlink(name.c_str());
+    return status;
+}
+
+/// The kernel takes memory near to the core that asks for it.
+Status reserve(int fd, size_t bytes, const std::vector<Range> &parts) {
+    for (const Range &part : parts) {
+        int code = part.bytes == 0 ? 0 : EINTR;
+        while (code == EINTR)
+            code = posix_fallocate(fd, static_cast<off_t>(part.offset), static_cast<off_t>(part.bytes));
+        if (code != 0)
+            return no_room(fd, bytes, code);
+    }
+    return {};
+}
+
+/// So that first uses, by which ways are compared, do not stop for each page. Not what would take many ranks long.
+void map_pages(std::byte *base, size_t bytes) {
+    constexpr size_t kMost = size_t{48} << 20;
+    if (bytes <= kMost)
+        madvise(base, bytes, MADV_POPULATE_WRITE);  // an older kernel does not know it
+}
+
+}  // namespace
+
+std::vector<Range> parts_of(int local_rank, int ranks, size_t bytes, std::span<const Area> areas) {
+    std::vector<Range> parts;
+    size_t done = 0;
+    for (const Area &area : areas) {
+        if (local_rank == 0)  // with its own part, the first
+            parts.push_back({done, area.offset + area.stride - done});
+        else
+            parts.push_back({area.offset + static_cast<size_t>(local_rank) * area.stride, area.stride});
+        done = area.offset + static_cast<size_t>(ranks) * area.stride;
+    }
+    if (local_rank == 0)
+        parts.push_back({done, bytes - done});
+    return parts;
+}
+
+Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &result, std::span<const Area> areas) {
+    // Mappings of this process by segment name, for ranks that are threads of it.
+    static std::mutex mutex;
+    static std::map<std::string, std::weak_ptr<Mapping>> mappings;
+
+    auto segment = std::unique_ptr<Segment>(new Segment);
+    std::string name;
+    Status status;
+    if (local.rank() == 0)
+        status = create(bytes, name, segment->lock_);
+    if (!status.ok())
+        name.clear();  // so that the others pass this rank's reason on, rather than look for what is not there
+    std::vector<std::string> names;
+    FLX_TRY(local.allgather_text(name, names));
+    const bool created = local.rank() == 0 && status.ok();
+    name = names[0];
+    if (!name.empty() && !created) {
+        segment->lock_.take([&] { return shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600); });
+        if (segment->lock_.get() < 0)
+            status = system_error("opening", name);
+    }
+    if (!name.empty() && status.ok())
+        status = reserve(segment->lock_.get(), bytes, parts_of(local.rank(), local.size(), bytes, areas));
+    if (!name.empty() && status.ok()) {
+        const std::lock_guard guard(mutex);
+        segment->mapping_ = mappings[name].lock();
+        if (!segment->mapping_) {
+            // Through a description of its own: a mapping holds it, and ranks that are threads share the mapping, but
+            // each rank's lock must go with the rank.
+            const int map_fd = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
+            void *base = map_fd < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, map_fd, 0);
+            if (map_fd >= 0)
+                close(map_fd);
+            if (base == MAP_FAILED) {
+                status = system_error("mapping", name);
+            } else {
+                segment->mapping_ = std::make_shared<Mapping>();
+                segment->mapping_->base = static_cast<std::byte *>(base);
+                segment->mapping_->bytes = bytes;
+                mappings[name] = segment->mapping_;
+                Telemetry::count(telemetry().registrations);
+            }
+        }
+        struct flock lock = byte_lock(local.rank());
+        if (status.ok() && fcntl(segment->lock_.get(), F_OFD_SETLK, &lock) != 0)
+            status = system_error("locking", name);
+    }
+    // All have it or have failed; then the name goes, and all learn of each other's failure.
+    std::vector<std::string> failures;
+    const Status exchanged = local.allgather_text(status.sentence(), failures);
+    if (created)
+        shm_unlink(name.c_str());
+    FLX_TRY(exchanged);
+    {
+        const std::lock_guard guard(mutex);
+        std::erase_if(mappings, [](const auto &entry) { return entry.second.expired(); });
+    }
+    if (!status.ok())
+        return status;
+    for (int rank = 0; rank < local.size(); ++rank)
+        if (!failures[rank].empty())
+            return fail(FLX_ERR_SYSTEM, "rank {} of this host: {}", rank, failures[rank]);
+    map_pages(segment->base(), bytes);  // all ranks have reserved their parts
+    Telemetry::count(telemetry().allocations);
+    result = std::move(segment);
+    return {};
+}
+
+size_t Segment::room() {
+    struct statvfs space {};
+    // A /dev/shm without a limit has no blocks.
+    if (statvfs("/dev/shm", &space) != 0 || space.f_blocks == 0)
+        return std::numeric_limits<size_t>::max();
+    return static_cast<size_t>(space.f_bavail) * space.f_frsize;
+}
+
+Segment::~Segment() = default;
+
+std::byte *Segment::base() const {
+    return mapping_->base;
+}
+size_t Segment::bytes() const {
+    return mapping_->bytes;
+}
+
+bool Segment::alive(int local_rank) const {
+    struct flock lock = byte_lock(local_rank);
+    if (fcntl(lock_.get(), F_OFD_GETLK, &lock) != 0)
+        return true;
+    return lock.l_type != F_UNLCK;
+}
+
+Status host_identity(std::string &identity) {
+    struct stat shm {};
+    if (stat("/dev/shm", &shm) != 0)
+        return fail(FLX_ERR_SYSTEM, "/dev/shm cannot be used: {}", std::strerror(errno));
+    identity = fmt::format("{}:{}", boot_id(), shm.st_dev);
+    return {};
+}
+
+}  // namespace flx::shm

@@ -1,0 +1,150 @@
+/// \file fused.h
+/// Small collectives of one host in one step: every rank shows its input in shared memory, and every rank that needs it
+/// reads it there. No schedule, no link, no system call.
+///
+/// Each rank has a ring of boards, used in turn by operation number. A board carries the number of the operation whose
+/// input it shows; inputs of up to kInlineBytes lie in the same pair of cache lines as that number, longer ones in
+/// shorter rings of payloads. So a rank that only sends, such as a bcast's root, may be many operations ahead of its
+/// readers.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/wait.h"
+#include "runtime/include/flx.h"
+#include "runtime/plan/ways.h"
+#include "runtime/shm/memory/bells.h"
+#include "runtime/shm/memory/segment.h"
+#include "runtime/shm/memory/tree.h"
+
+namespace flx::shm {
+
+class Fused {
+  public:
+    static constexpr size_t kInlineBytes = 112;
+
+    /// `budget_per_rank`: what rings of payloads may take, beyond the least that they need.
+    static size_t bytes(int ranks, size_t payload_bytes, size_t budget_per_rank = 0);
+    /// What each rank writes, from the beginning of that memory.
+    static std::vector<Area> areas(int ranks, size_t payload_bytes, size_t budget_per_rank = 0);
+
+    /// `memory`: bytes(ranks, payload_bytes, budget_per_rank) of the segment, zeroed, aligned to a cache line.
+    /// `rank_of[l]`: the communicator's rank of the host's l-th rank; in order of rank, all ranks of the communicator
+    /// among them. `bells`: of the same ranks, longer-lived; null where nobody sleeps.
+    Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes, Bells *bells = nullptr,
+          size_t budget_per_rank = 0);
+
+    /// Where ranks are to each other: what goes in steps goes along it. Equal on all ranks, and between two operations.
+    void set_tree(Tree tree) { tree_ = std::move(tree); }
+    [[nodiscard]] const Tree &tree() const { return tree_; }
+    /// Equal on all ranks, and between two operations.
+    void set_two_steps(const TwoSteps &two_steps) { two_steps_ = two_steps; }
+
+    /// Largest input of one rank.
+    [[nodiscard]] size_t payload_bytes() const { return payload_bytes_; }
+
+    // One operation each. `signature` must be equal on all ranks. Reductions add in rank order; sources are read in
+    // place. In place where the collective's in-place rule allows it. `waiting_for` is the rank that is waited for, for
+    // error sentences.
+    Status allreduce(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op, uint32_t signature,
+                     Waiter &waiter);
+    Status reduce(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op, int root, uint32_t signature,
+                  Waiter &waiter);
+    Status reduce_scatter_block(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                uint32_t signature, Waiter &waiter);
+    /// Blocks of given lengths. In place, what the result overwrites are other blocks, which stay shown.
+    Status reduce_scatter(const void *in, void *out, const size_t *counts, flx_dtype_t dtype, flx_op_t op,
+                          uint32_t signature, Waiter &waiter);
+    /// Combined two by two, as a chain of ranks does: 16-bit floats are rounded each time.
+    Status scan(bool exclusive, const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
+                uint32_t signature, Waiter &waiter);
+    Status allgather(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter);
+    /// Lengths and places in bytes are `element` times the arrays' numbers.
+    Status allgatherv(const void *in, void *out, const size_t *counts, const size_t *displacements, size_t element,
+                      uint32_t signature, Waiter &waiter);
+    Status gather(const void *in, void *out, size_t block_bytes, int root, uint32_t signature, Waiter &waiter);
+    Status scatter(const void *in, void *out, size_t block_bytes, int root, uint32_t signature, Waiter &waiter);
+    Status alltoall(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter);
+    Status bcast(void *buffer, size_t bytes, int root, uint32_t signature, Waiter &waiter);
+    Status barrier(uint32_t signature, Waiter &waiter);
+
+    /// The rank that the current or last wait is for.
+    [[nodiscard]] int waiting_for() const { return waiting_for_; }
+    /// How often this rank took what `rank` showed.
+    [[nodiscard]] uint64_t taken_from(int rank) const { return taken_[rank]; }
+
+  private:
+    struct Board;
+    struct Done;
+
+    [[nodiscard]] Board &board(int rank, uint64_t number) const;
+    /// Where `rank` shows inputs of `bytes` in operation `number`.
+    [[nodiscard]] std::byte *place_of(int rank, uint64_t number, size_t bytes) const;
+    /// In the current one.
+    [[nodiscard]] std::byte *shown(int rank, size_t bytes) const { return place_of(rank, number_, bytes); }
+    [[nodiscard]] Done &done(int rank) const;
+    /// Begins operation ++number_, in which this rank may show `own_bytes`: waits until all have read what was in their
+    /// place. What it shows is just that long, as it would lie in a place that was not waited for otherwise.
+    /// `longest_bytes`, of any rank's input, is equal on all ranks: the shortest ring that one uses tells how soon its
+    /// readers say that they have read.
+    Status begin(size_t own_bytes, size_t longest_bytes, Waiter &waiter);
+    Status begin(size_t bytes, Waiter &waiter) { return begin(bytes, bytes, waiter); }
+    [[nodiscard]] std::byte *own_place() const { return shown(rank_, own_bytes_); }
+    [[nodiscard]] size_t in_ring(uint64_t number, size_t bytes) const;
+    [[nodiscard]] std::span<uint64_t> shown_in_ring();
+    [[nodiscard]] uint64_t shown_before();
+    void show(const void *data, uint32_t signature);
+    void show_written(uint32_t signature);
+    void prepare_next(size_t bytes) const;
+    void prepare_later(size_t bytes);
+    void fetch_ahead(int rank, size_t bytes);
+    void fetch_ahead_of_all(size_t bytes);
+    void show_blocks(const std::byte *from, std::span<const int> ranks, size_t block_bytes, uint32_t signature);
+    void take_blocks(std::byte *to, std::span<const int> ranks, size_t block_bytes) const;
+    Status await(int rank, uint32_t signature, Waiter &waiter);
+    Status await_all(uint32_t signature, Waiter &waiter);
+    /// All ranks' blocks in rank order, `own` for this rank's; they are shown, or will be.
+    Status collect(void *out, const void *own, size_t block_bytes, uint32_t signature, Waiter &waiter);
+    /// This rank needs nothing of operation number_ any more. `everyone_came`: all ranks have shown it.
+    void end(bool everyone_came);
+    /// The last of several steps, in which it was shown that all had come to the first, after operation `before`.
+    void end_last_step(uint64_t before);
+    /// What `root` has goes to all, along the tree.
+    Status hand_on(void *buffer, size_t bytes, int root, uint32_t signature, Waiter &waiter);
+    Status allreduce_in_two(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op, uint32_t signature,
+                            Waiter &waiter);
+    Status allgather_in_two(const void *in, void *out, size_t block_bytes, int ranks_a_part, uint32_t signature,
+                            Waiter &waiter);
+    Status barrier_by_tree(uint32_t signature, Waiter &waiter);
+    Status reduce_shown(void *out, const void *own, size_t offset_bytes, size_t input_bytes, size_t count,
+                        flx_dtype_t dtype, flx_op_t op);
+
+    std::byte *memory_;
+    int rank_;
+    int ranks_;
+    size_t payload_bytes_;
+    size_t ring_bytes_;
+    Bells *bells_;
+    uint64_t number_ = 0;        ///< of the current operation
+    size_t own_bytes_ = 0;       ///< what this rank may show in it
+    uint64_t read_through_ = 0;  ///< all ranks are known to have ended operations up to this one
+    uint64_t ring_ = 0;          ///< how many operations the current one's kind of memory holds
+    uint64_t told_ = 0;          ///< this rank has said that it ended operations up to this one
+    // By place in each ring: the last operation that this rank showed something of there.
+    std::vector<uint64_t> shown_in_;
+    std::vector<uint64_t> shown_short_;
+    std::vector<uint64_t> shown_page_;
+    std::vector<uint64_t> shown_in_ring_;  ///< by page
+    int waiting_for_ = -1;
+    TwoSteps two_steps_;
+    Tree tree_;
+    std::vector<const void *> sources_;
+    std::vector<uint64_t> taken_;
+    std::vector<uint64_t> look_at_;  ///< by rank: the operation from which on fetch_ahead looks again
+};
+
+}  // namespace flx::shm

@@ -1,0 +1,23 @@
+/// \file trial.h
+/// Tries the ways through shared memory when a communicator is made, at a few sizes, and chooses by what was measured:
+/// which is best depends on caches, cores, ranks per core and kernel.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/link/bootstrap.h"
+#include "runtime/plan/ways.h"
+#include "runtime/shm/ways/fused.h"
+#include "runtime/shm/ways/peer_memory.h"
+#include "runtime/shm/ways/stream.h"
+
+namespace flx::shm {
+
+/// Changes `ways` where another way than the rule's is clearly faster on the slowest rank, and with many ranks sets in
+/// how many steps fused collectives go, there and in `fused`. Collective over `bootstrap`, whose ranks share the memory
+/// of `fused` and `stream`; `peers` may be null, on all ranks alike. Smallest sizes first; takes at most about
+/// `budget_ns`. `tried`: the largest size that there was time for, 0: none.
+Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *peers, Waiter &waiter,
+                int64_t budget_ns, Ways &ways, size_t &tried);
+
+}  // namespace flx::shm

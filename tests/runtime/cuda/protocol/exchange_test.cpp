@@ -1,0 +1,574 @@
+/// The flag protocol of collectives between GPUs and the plans for it, run by host threads: one for each team of each
+/// rank, with the very code of the kernels.
+#include "runtime/cuda/protocol/exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "runtime/cuda/protocol/bulk.h"
+#include "runtime/cuda/protocol/chain.h"
+#include "runtime/cuda/protocol/plan.h"
+#include "tests/runtime/cuda/protocol/exchange_windows.h"
+
+namespace flx::cuda {
+namespace {
+
+using testing::ExchangeWindows;
+using testing::job_for;
+
+/// As the blocks of a kernel, in ordinary memory. Adds bytes.
+class HostTeam {
+  public:
+    HostTeam(const Job &job, const std::atomic<bool> &abort) : job_(job), abort_(abort) {}
+
+    bool alive() const { return job_.dead == nullptr || *job_.dead == 0; }
+    uint32_t count(uint32_t block) const { return *number(job_.windows[job_.rank], WindowLayout::count(block)); }
+    void set_count(uint32_t block, uint32_t value) {
+        *number(job_.windows[job_.rank], WindowLayout::count(block)) = value;
+    }
+    void signal(Stage stage, uint32_t block, uint32_t count) {
+        for (int peer = 0; peer < job_.ranks; ++peer)
+            if (peer != job_.rank)
+                flag(peer, stage, block, job_.rank).store(count, std::memory_order_release);
+    }
+    bool wait(Stage stage, uint32_t block, uint32_t count) {
+        for (int peer = 0; peer < job_.ranks; ++peer) {
+            while (peer != job_.rank &&
+                   static_cast<int32_t>(flag(job_.rank, stage, block, peer).load(std::memory_order_acquire) - count) <
+                       0) {
+                if (gives_up())
+                    return false;
+                std::this_thread::yield();
+            }
+        }
+        return true;
+    }
+    void signal_to(int peer, Stage stage, uint32_t block, uint32_t count) {
+        flag(peer, stage, block, job_.rank).store(count, std::memory_order_release);
+    }
+    bool wait_for(int peer, Stage stage, uint32_t block, uint32_t count) {
+        while (static_cast<int32_t>(flag(job_.rank, stage, block, peer).load(std::memory_order_acquire) - count) < 0) {
+            if (gives_up())
+                return false;
+            std::this_thread::yield();
+        }
+        return true;
+    }
+    void copy(const char *from, const Targets &to, uint64_t bytes) {
+        each(to, [&](char *target) { std::memcpy(target, from, bytes); });
+    }
+    void reduce(const Sources &from, const Targets &to, uint64_t bytes, int divisor) {
+        std::vector<char> sum(bytes);
+        for (int rank = 0; rank < from.ranks; ++rank) {
+            const char *source = rank == from.rank ? from.own : from.slots + rank * from.stride;
+            // Not commutative, so that the order shows.
+            for (uint64_t i = 0; i < bytes; ++i)
+                sum[i] = static_cast<char>(3 * sum[i] + source[i]);
+        }
+        for (uint64_t i = 0; i < bytes; ++i)
+            sum[i] = static_cast<char>(sum[i] + divisor);
+        copy(sum.data(), to, bytes);
+    }
+
+  private:
+    bool gives_up() {
+        if (!abort_.load(std::memory_order_relaxed))
+            return false;
+        if (job_.dead != nullptr)
+            *job_.dead = 1;
+        return true;
+    }
+    static uint32_t *number(char *window, uint64_t offset) { return reinterpret_cast<uint32_t *>(window + offset); }
+    std::atomic_ref<uint32_t> flag(int rank, Stage stage, uint32_t block, int source) {
+        return std::atomic_ref<uint32_t>(*number(job_.windows[rank], WindowLayout::flag(stage, block, source)));
+    }
+    template <typename Store>
+    void each(const Targets &to, const Store &store) {
+        if (to.local != nullptr)
+            store(to.local);
+        for (int peer = 0; peer < job_.ranks; ++peer)
+            if ((to.peers >> peer & 1) != 0)
+                store(to.bases[peer] + to.offset);
+    }
+
+    const Job &job_;
+    const std::atomic<bool> &abort_;
+};
+
+/// As the warps of bulk.cuh: one sends, another one takes. What is taken out of a slot is not added before this rank
+/// has read what it sends from there, as that may be where the result goes.
+void run_bulk(HostTeam &team, const Job &job, uint32_t block) {
+    const uint32_t before = team.count(block);
+    const BulkTeam bulk(job, block, before);
+    std::atomic<uint32_t> read{0};
+    std::thread sender([&] {
+        for (uint32_t step = 0; step < bulk.sends(); ++step) {
+            const Piece piece = bulk.piece(step);
+            const std::vector<char> tile(bulk.sent() + piece.offset, bulk.sent() + piece.offset + piece.bytes);
+            read.store(step + 1, std::memory_order_release);
+            ASSERT_TRUE(team.wait_for(bulk.peer(), Stage::gathered, block, bulk.credit(step)));
+            team.copy(tile.data(), Targets{nullptr, job.windows, bulk.slot(step), 1U << bulk.peer()}, piece.bytes);
+            team.signal_to(bulk.peer(), Stage::scattered, block, bulk.done(step));
+        }
+        if (bulk.sends() == 0)
+            team.signal_to(bulk.peer(), Stage::scattered, block, bulk.end());
+    });
+    for (uint32_t step = 0; step < bulk.takes(); ++step) {
+        const Piece piece = bulk.piece(step);
+        ASSERT_TRUE(team.wait_for(bulk.peer(), Stage::scattered, block, bulk.number(step)));
+        const char *slot = job.windows[job.rank] + bulk.slot(step);
+        const std::vector<char> tile(slot, slot + piece.bytes);
+        team.signal_to(bulk.peer(), Stage::gathered, block, bulk.done(step));
+        while (bulk.sends() != 0 && read.load(std::memory_order_acquire) <= step)
+            std::this_thread::yield();
+        team.reduce(Sources{bulk.own() + piece.offset, tile.data(), 0, job.rank, job.ranks},
+                    Targets{bulk.out() + piece.offset, nullptr, 0, 0}, piece.bytes, job.divisor);
+    }
+    if (bulk.takes() == 0)
+        team.signal_to(bulk.peer(), Stage::gathered, block, bulk.end());
+    ASSERT_TRUE(team.wait_for(bulk.peer(), Stage::scattered, block, bulk.end()));
+    sender.join();
+    team.set_count(block, bulk.end());
+}
+
+struct Case {
+    Kind kind;
+    uint64_t bytes;  ///< of the whole vector
+    bool direct = false;
+    bool in_place = false;
+    int root = 0;
+    bool bulk = false;
+};
+
+uint64_t input_bytes(const Case &test, int ranks) {
+    return test.kind == Kind::allgather ? test.bytes / ranks : test.bytes;
+}
+
+std::vector<char> input_of(const Case &test, int rank, int ranks, int turn) {
+    std::vector<char> input(input_bytes(test, ranks));
+    for (size_t i = 0; i < input.size(); ++i)
+        input[i] = static_cast<char>(i * 31 + i / 251 * 7 + static_cast<size_t>(rank) * 91 + turn * 13);
+    return input;
+}
+
+std::vector<char> expected(const Case &test, int rank, int ranks, int turn) {
+    const uint64_t block = test.bytes / ranks;
+    std::vector<std::vector<char>> inputs;
+    for (int source = 0; source < ranks; ++source)
+        inputs.push_back(input_of(test, source, ranks, turn));
+    std::vector<char> result;
+    if (test.kind == Kind::bcast)
+        return inputs[test.root];
+    if (!reduces(test.kind)) {
+        for (int source = 0; source < ranks; ++source) {
+            const auto from = inputs[source].begin() + (test.kind == Kind::alltoall ? rank * block : 0);
+            result.insert(result.end(), from, from + block);
+        }
+        return result;
+    }
+    result.resize(test.bytes);
+    for (uint64_t i = 0; i < test.bytes; ++i) {
+        for (int source = 0; source < ranks; ++source)
+            result[i] = static_cast<char>(3 * result[i] + inputs[source][i]);
+        result[i] = static_cast<char>(result[i] + 1);
+    }
+    if (test.kind == Kind::reduce_scatter_block)
+        return {result.begin() + rank * block, result.begin() + (rank + 1) * block};
+    return result;
+}
+
+/// Runs operations one after the other, every rank at its own pace, as streams do.
+void run(int ranks, const std::vector<Case> &cases, Limits limits, uint64_t tile, uint64_t budget = 16 << 20) {
+    ExchangeWindows memory(ranks, budget);
+    std::atomic<bool> abort{false};
+    std::vector<std::vector<std::vector<char>>> outputs(cases.size());
+    for (size_t c = 0; c < cases.size(); ++c)
+        for (int rank = 0; rank < ranks; ++rank)
+            outputs[c].emplace_back(cases[c].bytes + 1, 'x');
+    std::vector<std::thread> threads;
+    std::vector<std::vector<std::vector<char>>> inputs(cases.size());
+    for (size_t c = 0; c < cases.size(); ++c)
+        for (int rank = 0; rank < ranks; ++rank)
+            inputs[c].push_back(input_of(cases[c], rank, ranks, static_cast<int>(c)));
+    for (int rank = 0; rank < ranks; ++rank) {
+        threads.emplace_back([&, rank] {
+            for (size_t c = 0; c < cases.size(); ++c) {
+                const Case &test = cases[c];
+                Limits here = limits;
+                here.bulk = test.bulk;
+                Plan plan = plan_of(test.kind, test.bytes, ranks, {test.direct, true}, memory.layout, here);
+                ASSERT_TRUE(plan.way == Way::bulk ||
+                            (!test.bulk && (plan.way == Way::tiles || plan.way == Way::chain)));
+                if (tile != 0 && !test.bulk)
+                    plan.tile_bytes = std::min(tile, plan.tile_bytes);
+                Job job = job_for(test.kind, test.bytes, test.root, rank, plan, memory);
+                job.direct = test.direct;
+                job.out = outputs[c][rank].data();
+                job.in = inputs[c][rank].data();
+                if (test.in_place || (test.kind == Kind::bcast && rank == test.root)) {
+                    char *place = job.out + (test.kind == Kind::allgather ? rank * plan.part_bytes : 0);
+                    std::memcpy(place, job.in, inputs[c][rank].size());
+                    job.in = place;
+                }
+                for (int peer = 0; peer < ranks; ++peer)
+                    job.outputs[peer] = outputs[c][peer].data();
+                job.blocks = std::min(plan.blocks, job.tiles());
+                std::vector<std::thread> teams;
+                for (uint32_t block = 0; block < job.blocks; ++block)
+                    teams.emplace_back([&job, &abort, &plan, block] {
+                        HostTeam team(job, abort);
+                        if (plan.way == Way::bulk)
+                            run_bulk(team, job, block);
+                        else if (plan.way == Way::chain)
+                            run_chain(team, job, block);
+                        else
+                            run_exchange(team, job, block);
+                    });
+                for (std::thread &team : teams)
+                    team.join();
+            }
+        });
+    }
+    for (std::thread &thread : threads)
+        thread.join();
+    for (size_t c = 0; c < cases.size(); ++c) {
+        for (int rank = 0; rank < ranks; ++rank) {
+            if (cases[c].kind == Kind::reduce && rank != cases[c].root)
+                continue;
+            const std::vector<char> want = expected(cases[c], rank, ranks, static_cast<int>(c));
+            const std::vector<char> &out = outputs[c][rank];
+            EXPECT_TRUE(std::equal(want.begin(), want.end(), out.begin()))
+                << name_of(cases[c].kind) << " of " << cases[c].bytes << " on rank " << rank << " of " << ranks;
+            EXPECT_EQ(out[cases[c].bytes], 'x') << name_of(cases[c].kind) << " wrote past its output";
+        }
+    }
+}
+
+std::vector<Case> cases_for(int ranks) {
+    std::vector<Case> cases;
+    for (const bool direct : {false, true}) {
+        for (const uint64_t block : {uint64_t{1}, uint64_t{999}, uint64_t{40'000}}) {
+            const uint64_t bytes = block * ranks;
+            const int root = static_cast<int>(block) % ranks;
+            cases.push_back({Kind::allreduce, bytes + 5, direct, block == 999});
+            cases.push_back({Kind::reduce_scatter_block, bytes, false, block != 999});
+            cases.push_back({Kind::allgather, bytes, direct, block == 999});
+            cases.push_back({Kind::bcast, bytes + 3, direct, false, root});
+            cases.push_back({Kind::reduce, bytes + 1, false, false, root});
+            cases.push_back({Kind::alltoall, bytes, direct, !direct});
+        }
+    }
+    return cases;
+}
+
+TEST(CudaExchange, EveryCollectiveIsExactInRankOrder) {
+    for (const int ranks : {2, 3, 4}) {
+        const auto cases = cases_for(ranks);
+        run(ranks, cases, {0, UINT64_MAX, 3}, 0);
+    }
+}
+
+TEST(CudaExchange, ManyTilesReuseTheSlots) {
+    run(3, cases_for(3), {0, UINT64_MAX, 2}, 4096);
+    run(2, cases_for(2), {0, UINT64_MAX, 1}, 2048);
+}
+
+TEST(CudaExchange, ALargeBroadcastGoesFromRankToRankBetweenOthers) {
+    const uint64_t large = (1 << 20) + 12'345;
+    for (const int ranks : {3, 4}) {
+        std::vector<Case> cases;
+        for (int root = 0; root < ranks; ++root) {
+            cases.push_back({Kind::bcast, large, true, false, root});
+            cases.push_back({Kind::allreduce, 70'001, root % 2 == 1});
+            cases.push_back({Kind::allgather, uint64_t{5'000} * ranks, root % 2 == 0});
+        }
+        run(ranks, cases, {0, UINT64_MAX, 2, large}, 64 << 10);
+    }
+}
+
+/// They count in the same words and use the same slots as tiles do.
+TEST(CudaExchange, ReductionsOfTwoByBulkCopiesAreExactBetweenOthers) {
+    std::vector<Case> cases;
+    for (const uint64_t bytes : {uint64_t{6}, uint64_t{2} * kBulkTile, uint64_t{700'002}}) {
+        for (const bool bulk : {true, true, false, true, false}) {
+            const bool in_place = cases.size() % 2 == 0;
+            cases.push_back({Kind::allreduce, bytes, false, in_place, 0, bulk});
+            cases.push_back({Kind::reduce_scatter_block, bytes, false, !in_place, 0, bulk});
+            for (const int root : {0, 1})
+                cases.push_back({Kind::reduce, bytes, false, in_place, root, bulk});
+            cases.push_back({Kind::allgather, bytes, in_place});
+        }
+    }
+    for (const uint32_t blocks : {1U, 3U}) {
+        run(2, cases, {0, UINT64_MAX, blocks}, 0, 64 << 20);
+        std::reverse(cases.begin(), cases.end());
+        run(2, cases, {0, UINT64_MAX, blocks}, 2048, 32 << 20);
+    }
+}
+
+TEST(CudaExchange, SlotsOfBulkCopiesAreTheTeamsOwn) {
+    for (const uint64_t budget : {uint64_t{32} << 20, uint64_t{64} << 20, uint64_t{256} << 20}) {
+        Job job;
+        job.kind = Kind::reduce;
+        job.ranks = 2;
+        job.layout = window_for(budget, 2);
+        job.bytes = job.part_bytes = uint64_t{1} << 30;
+        job.tile_bytes = kBulkTile;
+        job.blocks = kMaxBlocks;
+        const uint32_t slots = bulk_slots(job.layout);
+        ASSERT_GE(slots, kLeastBulkSlots);
+        for (const uint32_t block : {0U, 77U, kMaxBlocks - 1}) {
+            std::vector<uint64_t> places;
+            const BulkTeam bulk(job, block, 0xfffffff8);  // numbers wrap around meanwhile
+            for (uint32_t step = 0; step < slots; ++step) {
+                places.push_back(bulk.slot(step));
+                EXPECT_EQ(bulk.slot(step), bulk.slot(step + slots));
+                bool fits = false;
+                for (const uint32_t place : {0U, 1U}) {
+                    const uint64_t from = job.layout.slot(Stage::scattered, place, block, 0);
+                    fits = fits || (places.back() >= from &&
+                                    places.back() + kBulkSlot <= from + job.layout.ranks * job.layout.slot_bytes);
+                }
+                EXPECT_TRUE(fits) << "slot " << step << " of " << slots;
+            }
+            std::sort(places.begin(), places.end());
+            for (uint32_t i = 1; i < slots; ++i)
+                EXPECT_GE(places[i], places[i - 1] + kBulkSlot);
+        }
+    }
+}
+
+TEST(CudaExchange, AWaitEndsWhenItIsToldTo) {
+    ExchangeWindows memory(2);
+    std::atomic<bool> abort{false};
+    std::vector<char> in(1000), out(1000);
+    Job job;
+    job.ranks = 2;
+    job.bytes = 1000;
+    job.part_bytes = 512;
+    job.tile_bytes = 512;
+    job.layout = memory.layout;
+    job.in = in.data();
+    job.out = out.data();
+    job.windows[0] = memory.window(0);
+    job.windows[1] = memory.window(1);  // whose rank never comes
+    std::thread alone([&] {
+        HostTeam team(job, abort);
+        run_exchange(team, job, 0);
+    });
+    abort = true;
+    alone.join();
+    HostTeam team(job, abort);
+    EXPECT_EQ(team.count(0), 0U) << "an operation that was given up does not count";
+}
+
+/// It would put its own data where the peer takes them for those of the operation that was given up.
+TEST(CudaExchange, WhatIsQueuedBehindAnOperationThatWasGivenUpTellsPeersNothing) {
+    ExchangeWindows memory(2);
+    const Case test{Kind::reduce_scatter_block, 512};
+    const Plan plan = plan_of(test.kind, test.bytes, 2, {}, memory.layout, {1 << 20, 0, 1});
+    std::array<uint32_t, 2> dead{};
+    std::vector<char> out(test.bytes);
+    const auto run = [&](int rank, int turn, bool gives_up) {
+        const std::vector<char> in = input_of(test, rank, 2, turn);
+        const std::atomic<bool> abort{gives_up};
+        Job job = job_for(test.kind, test.bytes, test.root, rank, plan, memory);
+        job.tile_bytes = memory.layout.slot_bytes;
+        job.in = in.data();
+        job.out = out.data();
+        job.dead = &dead[rank];
+        HostTeam team(job, abort);
+        run_exchange(team, job, 0);
+    };
+    run(0, 1, true);  // rank 1 does not come, and rank 0 is told not to wait for it
+    run(0, 2, true);
+    run(1, 1, false);
+    const std::vector<char> want = expected(test, 1, 2, 1);
+    EXPECT_TRUE(std::equal(want.begin(), want.end(), out.begin()));
+}
+
+TEST(CudaPlan, TilesCoverEveryPartOnce) {
+    for (const int ranks : {2, 3, 4, 8}) {
+        const WindowLayout layout = window_for(256 << 20, ranks);
+        EXPECT_LE(layout.bytes(), uint64_t{256} << 20);
+        for (int kind = 0; kind < kKinds; ++kind) {
+            for (uint64_t bytes : {uint64_t{1}, uint64_t{100'000}, uint64_t{77'777'777}, uint64_t{5} << 30}) {
+                const auto which = static_cast<Kind>(kind);
+                bytes = has_blocks(which) ? bytes * ranks : bytes;
+                const Plan plan = plan_of(which, bytes, ranks, {}, layout, {0, UINT64_MAX, 32});
+                Job job;
+                job.kind = which;
+                job.ranks = ranks;
+                job.bytes = bytes;
+                job.part_bytes = plan.part_bytes;
+                job.tile_bytes = plan.tile_bytes;
+                job.blocks = plan.blocks;
+                EXPECT_LE(plan.tile_bytes, layout.slot_bytes);
+                EXPECT_EQ(plan.tile_bytes % kGrain, 0U);
+                uint64_t covered = 0;
+                for (int part = 0; part < job.owners(); ++part)
+                    covered += job.part_length(part);
+                EXPECT_EQ(covered, bytes) << name_of(which);
+                uint64_t tiles = 0;
+                for (uint32_t block = 0; block < job.blocks; ++block) {
+                    EXPECT_GE(job.steps(block), 1U) << "a team without work";
+                    tiles += job.steps(block);
+                }
+                EXPECT_EQ(tiles, job.tiles());
+            }
+        }
+    }
+}
+
+TEST(CudaPlan, WaysFollowSizeAndRegistration) {
+    const WindowLayout layout = window_for(256 << 20, 4);
+    const Limits limits{1 << 20, 0, 128};
+    const auto plan = [&](Kind kind, uint64_t bytes, Outputs outputs) {
+        return plan_of(kind, bytes, 4, outputs, layout, limits);
+    };
+    const Outputs registered{true, false, true};
+    EXPECT_EQ(plan(Kind::allreduce, 87'381, registered).way, Way::packets);
+    EXPECT_EQ(plan(Kind::allreduce, 87'382, registered).way, Way::lines) << "three messages are more than 256 KiB";
+    EXPECT_EQ(plan(Kind::allgather, 349'524, registered).way, Way::packets) << "a message is one rank's block";
+    EXPECT_EQ(plan(Kind::allreduce, 524'288, registered).way, Way::lines);
+    EXPECT_EQ(plan(Kind::allreduce, 524'289, registered).way, Way::tiles) << "three messages are more than 1.5 MiB";
+    EXPECT_EQ(plan(Kind::reduce_scatter_block, 2 << 20, registered).way, Way::lines);
+    EXPECT_EQ(plan(Kind::bcast, 8 << 20, registered).way, Way::relay);
+    EXPECT_EQ(plan(Kind::bcast, 1 << 30, registered).way, Way::chain);
+    EXPECT_EQ(plan(Kind::bcast, 1 << 30, {}).way, Way::relay) << "ranks cannot write into each other's outputs";
+    EXPECT_EQ(plan(Kind::allgather, 1 << 30, registered).way, Way::engines);
+    EXPECT_EQ(plan(Kind::allgather, 1 << 30, {}).way, Way::tiles) << "peers may not write into this output";
+    const Outputs odd{true, false, false};
+    EXPECT_EQ(plan(Kind::allgather, 1 << 30, odd).way, Way::tiles) << "an allocation that is not whole pages";
+    EXPECT_EQ(plan(Kind::reduce, 1 << 30, registered).way, Way::tiles);
+    EXPECT_EQ(plan(Kind::allreduce, 1 << 30, registered).way, Way::engines);
+    EXPECT_EQ(plan(Kind::allreduce, (1 << 30) - 4, registered).way, Way::tiles) << "parts are not equally long";
+    const Outputs in_place{true, true, true};
+    EXPECT_EQ(plan(Kind::allreduce, 1 << 30, in_place).way, Way::engines) << "what comes in lands in the window";
+    EXPECT_EQ(plan(Kind::reduce_scatter_block, 1 << 30, registered).way, Way::engines);
+    EXPECT_EQ(plan(Kind::reduce_scatter_block, 1 << 30, {}).way, Way::tiles);
+    const auto scatter_of_two = [&](Outputs outputs) {
+        return plan_of(Kind::reduce_scatter_block, 1 << 30, 2, outputs, window_for(256 << 20, 2), limits).way;
+    };
+    EXPECT_EQ(scatter_of_two(registered), Way::engines);
+    EXPECT_EQ(scatter_of_two({}), Way::engines) << "what comes in lands in the window";
+    EXPECT_EQ(scatter_of_two(odd), Way::tiles);
+    EXPECT_EQ(plan_of(Kind::reduce_scatter_block, 64 << 20, 4, {}, layout, {1 << 20, 64 << 20, 128}).way, Way::engines)
+        << "where the knob says so";
+}
+
+/// Kernels that add as they go need many multiprocessors to keep up with copy engines.
+TEST(CudaPlan, CopyEnginesServeReductionsOfTwoEarlierWhereBlocksAreFew) {
+    const Outputs registered{true, false, true};
+    const auto way = [&](Kind kind, uint64_t mib, uint32_t blocks, Outputs outputs) {
+        return plan_of(kind, mib << 20, 2, outputs, window_for(256 << 20, 2), {1 << 20, 0, blocks}).way;
+    };
+    struct Case {
+        Kind kind;
+        uint32_t blocks;
+        uint64_t least_mib;
+    };
+    for (const auto &[kind, blocks, least_mib] :
+         {Case{Kind::allreduce, 32, 32}, Case{Kind::allreduce, 64, 64}, Case{Kind::allreduce, 128, 128},
+          Case{Kind::reduce_scatter_block, 32, 16}, Case{Kind::reduce_scatter_block, 64, 16},
+          Case{Kind::reduce_scatter_block, 128, 32}}) {
+        EXPECT_EQ(way(kind, least_mib, blocks, registered), Way::engines)
+            << blocks << " blocks, " << least_mib << " MiB";
+        EXPECT_EQ(way(kind, least_mib / 2, blocks, registered), Way::tiles) << blocks << " blocks";
+    }
+    EXPECT_EQ(way(Kind::allreduce, 32, 32, {true, true, true}), Way::engines);
+    EXPECT_EQ(way(Kind::allreduce, 32, 32, {}), Way::tiles) << "peers may not write into this output";
+}
+
+TEST(CudaPlan, ReductionsOfTwoGoByBulkCopiesWhereGpusHaveThem) {
+    Limits limits{1 << 20, 0, 32};
+    const auto plan = [&](Kind kind, uint64_t bytes, int ranks = 2, uint64_t budget = 256 << 20) {
+        return plan_of(kind, bytes, ranks, {}, window_for(budget, ranks), limits);
+    };
+    EXPECT_EQ(plan(Kind::allreduce, 8 << 20).way, Way::tiles);
+    limits.bulk = true;
+    for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block, Kind::reduce}) {
+        EXPECT_EQ(plan(kind, 8 << 20).way, Way::bulk) << name_of(kind);
+        EXPECT_EQ(plan(kind, 8 << 20).blocks, 32U) << name_of(kind);
+        EXPECT_EQ(plan(kind, 8 << 20, 4).way, Way::tiles) << name_of(kind);
+        EXPECT_EQ(plan(kind, 8 << 20, 2, 16 << 20).way, Way::tiles) << "too few slots";
+    }
+    EXPECT_EQ(plan(Kind::allreduce, 1 << 20).way, Way::lines);
+    EXPECT_EQ(plan(Kind::allgather, 8 << 20).way, Way::tiles) << "nothing is added";
+    EXPECT_EQ(plan(Kind::allreduce, 8 << 20).part_bytes, 8U << 20) << "both add the whole vector";
+    EXPECT_EQ(plan(Kind::reduce_scatter_block, 8 << 20).part_bytes, 4U << 20);
+    limits.line_bytes = 0;
+    EXPECT_EQ(plan(Kind::allreduce, kBulkTile + 1).blocks, 2U) << "no team without work";
+    limits.spare = true;
+    EXPECT_EQ(plan(Kind::allreduce, 8 << 20).way, Way::tiles) << "the program's kernels need shared memory";
+}
+
+TEST(CudaPlan, TheRootOfAReduceOfTwoAdds) {
+    const Limits limits{1 << 20, 0, 128};
+    for (const int ranks : {2, 4}) {
+        const Plan plan = plan_of(Kind::reduce, 4 << 20, ranks, {}, window_for(256 << 20, ranks), limits);
+        EXPECT_EQ(plan.way, Way::tiles);
+        EXPECT_EQ(plan.flat, ranks == 2) << "among more, the root's link would carry all others' input";
+    }
+    Job job;
+    job.kind = Kind::reduce;
+    job.ranks = 2;
+    job.flat = true;
+    for (job.root = 0; job.root < 2; ++job.root) {
+        EXPECT_EQ(job.owner(0), job.root);
+        for (job.rank = 0; job.rank < 2; ++job.rank)
+            EXPECT_FALSE(job.collects()) << "nobody waits for results";
+        EXPECT_FALSE(job.gathers(1 - job.root, job.root)) << "nothing is sent back";
+    }
+}
+
+TEST(CudaPlan, MultiprocessorsAreSpared) {
+    Limits limits{1 << 20, 0, kSpareBlocks};
+    limits.spare = true;
+    for (const int ranks : {2, 4, 8}) {
+        const WindowLayout layout = window_for(256 << 20, ranks);
+        for (uint64_t bytes = 8 * ranks; bytes <= uint64_t{1} << 30; bytes *= 2) {
+            for (const Outputs outputs : {Outputs{}, Outputs{true, false, false}, Outputs{true, true, true}}) {
+                for (const Kind kind : {Kind::allgather, Kind::alltoall, Kind::bcast})
+                    EXPECT_EQ(plan_of(kind, bytes, ranks, outputs, layout, limits).way, Way::engines) << bytes;
+                for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block, Kind::reduce})
+                    EXPECT_LE(plan_of(kind, bytes, ranks, outputs, layout, limits).blocks, kSpareBlocks) << bytes;
+            }
+        }
+    }
+    const WindowLayout layout = window_for(256 << 20, 4);
+    EXPECT_EQ(plan_of(Kind::allreduce, 64 << 20, 4, {true, true, true}, layout, limits).way, Way::engines);
+    EXPECT_EQ(plan_of(Kind::allreduce, 64 << 20, 4, {}, layout, limits).way, Way::tiles)
+        << "results cannot go into outputs";
+}
+
+TEST(CudaPlan, LinesAndPacketsFitTheirPlaces) {
+    for (const int ranks : {2, 3, 4, 8}) {
+        for (const uint64_t budget : {uint64_t{8} << 20, uint64_t{256} << 20}) {
+            const WindowLayout layout = window_for(budget, ranks);
+            EXPECT_LE(layout.bytes(), budget);
+            EXPECT_GT(layout.packet_bytes, 0U);
+            for (uint64_t bytes = 1; bytes < (4 << 20); bytes = bytes * 3 / 2 + 1) {
+                const Plan plan = plan_of(Kind::allreduce, bytes, ranks, {}, layout, {64 << 20, 0, 128});
+                if (plan.way != Way::packets && plan.way != Way::lines)
+                    continue;
+                const bool packets = plan.way == Way::packets;
+                EXPECT_LE(packets ? plan.tile_bytes * 2 : plan.tile_bytes / 120 * 128,
+                          packets ? layout.packet_bytes : layout.line_bytes);
+                EXPECT_GE(plan.tile_bytes * plan.blocks, bytes);
+                EXPECT_LE(plan.blocks, kMaxBlocks);
+                EXPECT_EQ(plan.threads % 32, 0U);
+                EXPECT_TRUE(packets || (plan.threads >= 8 * kMaxRanks && plan.tile_bytes % 120 == 0)) << bytes;
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace flx::cuda

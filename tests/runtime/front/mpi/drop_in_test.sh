@@ -1,0 +1,38 @@
+#!/bin/bash
+# An unmodified program with and without the drop-in library: drop_in_test.sh FLX_RUN RANKS compare|right SERVED PROGRAM ARGUMENTS…
+# RANKS: 4 on this host, or 4@2 for 4 on 2 hosts that ci/rails makes, with two rails between them.
+# compare: it must print the same lines; right: it says "right" itself. SERVED: collectives, with commas between, of which
+# FLX must have served some calls, with non-blocking: or persistent: before where that form is meant.
+set -u
+flx_run=$1 ranks=$2 how=$3 served=$4
+shift 4
+limit=240
+[ "${FLX_TEST_FULL:-}" != 1 ] || limit=7000
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+if [[ $ranks = *@* ]]; then
+    hosts=${ranks#*@} ranks=${ranks%@*}
+    rails=$(dirname "$(readlink -f "$0")")/../../../../ci/rails
+    mpi=(timeout $limit "$rails" once "$hosts" 800,400 -n "$ranks" --per-host $((ranks / hosts)) --)
+else
+    mpi=(timeout $limit mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$ranks")
+fi
+
+"${mpi[@]}" "$flx_run" --stats -- "$@" >"$work/with" 2>"$work/stats"
+code=$?
+if [ $code = 77 ]; then cat "$work/with"; sed -n 's/^ci.rails: //p' "$work/stats"; exit 77; fi
+[ $code = 0 ] || { cat "$work/with" "$work/stats"; echo "FAILED: code $code with the library"; exit 1; }
+if [ "$how" = compare ]; then
+    "${mpi[@]}" "$@" >"$work/without" 2>&1 || { cat "$work/without"; echo "FAILED: without the library"; exit 1; }
+    [ -s "$work/without" ] && diff <(sort "$work/without") <(sort "$work/with") ||
+        { echo "FAILED: other lines with the library"; exit 1; }
+else
+    grep -qx right "$work/with" || { cat "$work/with" "$work/stats"; echo "FAILED: it does not say right"; exit 1; }
+fi
+for name in ${served//,/ }; do
+    # In the table of FLX_STATS the form comes first, then the collective, then how many were served.
+    awk -v name="${name/:/ }" '{ first = $1 == "non-blocking" || $1 == "persistent" ? $1 " " $2 : $1
+            count = first == $1 ? $2 : $3 } first == name && count > 0 { found = 1 } END { exit !found }' "$work/stats" ||
+        { cat "$work/stats"; echo "FAILED: FLX served no $name"; exit 1; }
+done
+echo "ok"

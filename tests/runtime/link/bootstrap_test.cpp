@@ -1,0 +1,100 @@
+#include "runtime/link/bootstrap.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "tests/runtime/link/ranks.h"
+
+namespace flx {
+namespace {
+
+std::string text_of(int rank, int round) {
+    if ((rank + round) % 3 == 0)
+        return {};
+    std::string text(static_cast<size_t>(rank * 700 + round), static_cast<char>('a' + rank));
+    text += '\0';  // Texts may hold any byte.
+    return text + std::to_string(rank);
+}
+
+TEST(Bootstrap, GathersTextsOfAnyLength) {
+    for (const int size : {1, 2, 5}) {
+        testing::run_group(size, [&](Bootstrap &bootstrap) {
+            for (int round = 0; round < 4; ++round) {
+                std::vector<std::string> all{"left from before"};
+                ASSERT_TRUE(bootstrap.allgather_text(text_of(bootstrap.rank(), round), all).ok());
+                ASSERT_EQ(all.size(), static_cast<size_t>(size));
+                for (int rank = 0; rank < size; ++rank)
+                    EXPECT_EQ(all[rank], text_of(rank, round));
+            }
+            std::vector<std::string> none;
+            ASSERT_TRUE(bootstrap.allgather_text("", none).ok());
+            EXPECT_EQ(none, std::vector<std::string>(size));
+        });
+    }
+}
+
+TEST(Bootstrap, AgreesOnSuccess) {
+    testing::run_group(3, [](Bootstrap &bootstrap) { EXPECT_TRUE(agree(bootstrap, {}).ok()); });
+}
+
+/// A thread that cannot be started, or memory that is not there, on one rank must not leave the others waiting.
+TEST(Bootstrap, TellsAllRanksOfAnException) {
+    testing::run_group(3, [](Bootstrap &bootstrap) {
+        const int rank = bootstrap.rank();
+        const Status agreed = agree_on(bootstrap, [&]() -> Status {
+            if (rank == 1)
+                throw std::runtime_error("no more threads");
+            return {};
+        });
+        EXPECT_EQ(agreed.code(), FLX_ERR_SYSTEM);
+        EXPECT_EQ(agreed.sentence(), rank == 1 ? "no more threads" : "rank 1: no more threads");
+        EXPECT_TRUE(agree_on(bootstrap, [] { return Status(); }).ok());
+    });
+}
+
+TEST(Bootstrap, TellsAllRanksOfTheFirstFailure) {
+    testing::run_group(4, [](Bootstrap &bootstrap) {
+        const int rank = bootstrap.rank();
+        Status mine;
+        if (rank == 1)
+            mine = fail(FLX_ERR_SYSTEM, "no room here");
+        if (rank == 3)
+            mine = fail(FLX_ERR_CONFIG, "bad knob");
+        const Status agreed = agree(bootstrap, mine);
+        if (rank == 1) {
+            EXPECT_EQ(agreed.code(), FLX_ERR_SYSTEM);
+            EXPECT_EQ(agreed.sentence(), "no room here");
+        } else if (rank == 3) {
+            EXPECT_EQ(agreed.code(), FLX_ERR_CONFIG);
+            EXPECT_EQ(agreed.sentence(), "bad knob");
+        } else {
+            EXPECT_EQ(agreed.code(), FLX_ERR_SYSTEM);
+            EXPECT_EQ(agreed.sentence(), "rank 1: no room here");
+        }
+        EXPECT_TRUE(agree(bootstrap, {}).ok()) << "the next agreement stands for itself";
+    });
+}
+
+/// A bootstrap that is broken itself.
+class Broken final : public Bootstrap {
+  public:
+    int rank() const override { return 0; }
+    int size() const override { return 2; }
+    Status allgather(const void *, size_t, void *) override { return fail(FLX_ERR_SYSTEM, "MPI is gone"); }
+    Status barrier() override { return {}; }
+    void progress() override {}
+    Status split(int, int, std::unique_ptr<Bootstrap> &) override { return {}; }
+    Status dup(std::unique_ptr<Bootstrap> &) override { return {}; }
+};
+
+TEST(Bootstrap, PassesItsOwnErrorsOn) {
+    Broken broken;
+    std::vector<std::string> all;
+    EXPECT_EQ(broken.allgather_text("x", all).sentence(), "MPI is gone");
+    EXPECT_EQ(agree(broken, {}).sentence(), "MPI is gone");
+}
+
+}  // namespace
+}  // namespace flx

@@ -1,0 +1,233 @@
+#include "runtime/plan/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace flx {
+namespace {
+
+using algorithms::Collective;
+
+constexpr Collective kAll[] = {Collective::allreduce, Collective::reduce_scatter_block,
+                               Collective::allgather, Collective::bcast,
+                               Collective::reduce,    Collective::barrier};
+
+std::unique_ptr<Planner> make(const Agreed &agreed, const std::string &overrides = "", int rank = 0) {
+    std::unique_ptr<Planner> planner;
+    const Status status = Planner::make(rank, agreed, overrides, planner);
+    EXPECT_TRUE(status.ok()) << status.sentence();
+    return planner;
+}
+
+std::string sentence_of(const std::string &overrides, int size) {
+    std::unique_ptr<Planner> planner;
+    const Status status = Planner::make(0, Agreed{.size = size}, overrides, planner);
+    EXPECT_EQ(status.code(), FLX_ERR_CONFIG) << overrides;
+    EXPECT_EQ(planner, nullptr);
+    return status.sentence();
+}
+
+bool has(const std::string &text, const std::string &part) {
+    return text.find(part) != std::string::npos;
+}
+
+TEST(Planner, ChoosesForEverySizeAnAlgorithmThatServesIt) {
+    for (int size = 2; size <= 40; ++size) {
+        for (const int hosts : {1, 2}) {
+            for (const bool strict : {false, true}) {
+                const auto planner =
+                    make({.size = size, .hosts = hosts, .most_ranks_per_host = size, .strict = strict});
+                for (const Collective collective : kAll) {
+                    for (size_t bytes = 1; bytes <= 1U << 30; bytes *= 32) {
+                        const Choice choice = planner->choose(collective, bytes);
+                        ASSERT_NE(choice.algorithm, nullptr);
+                        EXPECT_TRUE(choice.algorithm->serves(collective, size))
+                            << choice.name() << " " << size << " " << algorithms::name_of(collective);
+                        EXPECT_EQ(choice.name(), choice.algorithm->name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST(Planner, FusesUpToTheLargestInputAndStreamsBeyond) {
+    const auto planner = make({.size = 8, .fused_bytes = 1000, .shared_memory = true});
+    EXPECT_EQ(planner->choose(Collective::allreduce, 1000).way, Way::fused);
+    EXPECT_STREQ(planner->choose(Collective::allreduce, 1000).name(), "fused");
+    EXPECT_STREQ(planner->choose(Collective::allreduce, 1001).name(), "streamed");
+    // Of an allgather's vector one rank's input is its own block alone.
+    EXPECT_STREQ(planner->choose(Collective::allgather, 8000).name(), "fused");
+    EXPECT_STREQ(planner->choose(Collective::allgather, 8008).name(), "streamed");
+    EXPECT_STREQ(planner->choose(Collective::reduce_scatter_block, 1008).name(), "streamed");
+    EXPECT_STREQ(planner->choose(Collective::alltoall, 1000).name(), "fused");
+    EXPECT_STREQ(planner->choose(Collective::alltoall, 1008).name(), "streamed");
+    EXPECT_STREQ(planner->choose(Collective::alltoallv, 8).name(), "exchange");
+}
+
+/// Whether shared memory exists may differ between runs; the bits may not.
+TEST(Planner, LetsDirectStandInForSharedMemory) {
+    const auto with = make({.size = 32, .hosts = 1, .fused_bytes = 1000, .shared_memory = true});
+    const auto without = make({.size = 32, .hosts = 1, .fused_bytes = 1000, .shared_memory = false});
+    for (const Collective collective : kAll) {
+        EXPECT_STREQ(with->choose(collective, 992).name(), "fused");
+        EXPECT_STREQ(without->choose(collective, 992).name(), "direct");
+        EXPECT_STREQ(with->choose(collective, 1U << 20).name(),
+                     collective == Collective::barrier ? "fused" : "streamed");
+        EXPECT_STREQ(without->choose(collective, 1U << 20).name(), "direct");
+    }
+}
+
+TEST(Planner, AddsInRankOrderWhereStrict) {
+    const auto strict = make({.size = 32, .hosts = 4, .strict = true});
+    for (const Collective collective : {Collective::allreduce, Collective::reduce, Collective::reduce_scatter_block}) {
+        for (const size_t bytes : {size_t{4}, size_t{1} << 16, size_t{1} << 30}) {
+            const Choice choice = strict->choose(collective, bytes);
+            EXPECT_EQ(choice.algorithm->bits(collective), algorithms::BitClass::rank_order);
+        }
+    }
+    // What only moves data keeps the fastest way.
+    const auto loose = make({.size = 32, .hosts = 4});
+    for (const Collective collective : {Collective::allgather, Collective::bcast, Collective::barrier})
+        EXPECT_EQ(strict->choose(collective, 1U << 20).algorithm, loose->choose(collective, 1U << 20).algorithm);
+    EXPECT_NE(strict->choose(Collective::allreduce, 1U << 20).algorithm,
+              loose->choose(Collective::allreduce, 1U << 20).algorithm);
+}
+
+TEST(Planner, ObeysOverrides) {
+    const Agreed agreed{.size = 4, .fused_bytes = 1000, .shared_memory = true};
+    const auto planner = make(agreed, "allreduce:ring,bcast:double_binary_tree");
+    EXPECT_STREQ(planner->choose(Collective::allreduce, 8).name(), "ring");
+    EXPECT_STREQ(planner->choose(Collective::allreduce, 1U << 30).name(), "ring");
+    EXPECT_STREQ(planner->choose(Collective::bcast, 8).name(), "double_binary_tree");
+    EXPECT_STREQ(planner->choose(Collective::allgather, 8).name(), "fused");
+    EXPECT_STREQ(make(agreed, "allreduce:ring,allreduce:direct")->choose(Collective::allreduce, 8).name(), "direct");
+    EXPECT_STREQ(make(agreed, "allreduce:streamed")->choose(Collective::allreduce, 8).name(), "streamed");
+    EXPECT_STREQ(make(agreed, "allreduce:ring,allreduce:streamed")->choose(Collective::allreduce, 8).name(),
+                 "streamed");
+    EXPECT_STREQ(make(agreed, "allreduce:streamed,allreduce:ring")->choose(Collective::allreduce, 8).name(), "ring");
+}
+
+TEST(Planner, SaysWhatOverridesMayBe) {
+    for (const char *bad : {"ring", "allreduce", "alltoallv:exchange", ":ring", "allreduce:ring,,", ",", "bcast:ring@",
+                            "bcast:ring@4K", "bcast:ring@-", "bcast:ring@x-", "bcast:ring@1-2-3"}) {
+        const std::string sentence = sentence_of(bad, 4);
+        EXPECT_TRUE(has(sentence, "FLX_ALGORITHM")) << sentence;
+        for (const Collective collective : kAll)
+            EXPECT_TRUE(has(sentence, std::string(algorithms::name_of(collective)))) << sentence;
+    }
+    const std::string unknown = sentence_of("bcast:ring,allreduce:rung", 4);
+    EXPECT_TRUE(has(unknown, "FLX_ALGORITHM"));
+    const std::string rung = sentence_of("allreduce:rung", 4);
+    EXPECT_TRUE(has(rung, "\"allreduce:rung\"")) << rung;
+    for (const auto &algorithm : algorithms::all())
+        EXPECT_EQ(has(rung, std::string(algorithm.name)), algorithm.serves(Collective::allreduce, 4))
+            << rung << " / " << algorithm.name;
+    EXPECT_TRUE(has(rung, "streamed"));
+}
+
+/// Several rules for one collective; of those for one size the last one counts.
+TEST(Planner, ObeysRulesBySize) {
+    const Agreed agreed{.size = 4, .fused_bytes = 1000, .shared_memory = true, .peer_memory = true};
+    const auto planner = make(agreed,
+                              "allreduce:ring@64K-1M,allreduce:recursive_doubling@-64K,allreduce:direct@512K-600K,"
+                              "barrier:recursive_doubling,scan:prefix_doubling@16-");
+    const auto name = [&](Collective collective, size_t bytes) {
+        return std::string(planner->choose(collective, bytes).name());
+    };
+    EXPECT_EQ(name(Collective::allreduce, 1), "recursive_doubling");
+    EXPECT_EQ(name(Collective::allreduce, (64U << 10) - 1), "recursive_doubling");
+    EXPECT_EQ(name(Collective::allreduce, 64U << 10), "ring");
+    EXPECT_EQ(name(Collective::allreduce, (512U << 10) - 1), "ring");
+    EXPECT_EQ(name(Collective::allreduce, 512U << 10), "direct");
+    EXPECT_EQ(name(Collective::allreduce, 600U << 10), "ring");
+    EXPECT_EQ(name(Collective::allreduce, 1U << 20), "streamed");
+    EXPECT_EQ(name(Collective::barrier, 1), "recursive_doubling");
+    EXPECT_EQ(name(Collective::scan, 8), "fused");
+    EXPECT_EQ(name(Collective::scan, 16), "prefix_doubling");
+    // Whatever is forced for blocking calls holds for others, too.
+    EXPECT_STREQ(planner->choose(Collective::allreduce, 64U << 10, {.steps = true}).name(), "ring");
+}
+
+TEST(Planner, ObeysRulesForTheWaysOfSharedMemory) {
+    const Agreed agreed{.size = 4, .fused_bytes = 1000, .shared_memory = true, .peer_memory = true};
+    const auto name = [&](const std::string &rule, Collective collective, size_t bytes) {
+        return std::string(make(agreed, rule)->choose(collective, bytes).name());
+    };
+    EXPECT_EQ(name("alltoall:streamed", Collective::alltoall, 8), "streamed");
+    EXPECT_EQ(name("alltoall:fetched@1K-", Collective::alltoall, 1024), "fetched");
+    EXPECT_EQ(name("alltoall:exchange", Collective::alltoall, 8), "exchange");
+    EXPECT_EQ(name("bcast:fused@-1001", Collective::bcast, 1000), "fused");
+    EXPECT_EQ(name("allgather:fused@-4001", Collective::allgather, 4000), "fused");
+    // Without peer memory what was forced has a substitute with the same bits.
+    Agreed alone = agreed;
+    alone.peer_memory = false;
+    EXPECT_STREQ(make(alone, "alltoall:fetched")->choose(Collective::alltoall, 8).name(), "streamed");
+
+    EXPECT_TRUE(has(sentence_of("bcast:fused", 4), "FLX_FUSED_BYTES"));
+    const std::string ring = sentence_of("alltoall:ring", 4);
+    for (const char *known : {"\"alltoall:ring\"", "fused", "streamed", "fetched", "exchange"})
+        EXPECT_TRUE(has(ring, known)) << ring;
+    std::unique_ptr<Planner> planner;
+    const Status between = Planner::make(0, Agreed{.size = 4, .hosts = 2}, "alltoall:streamed", planner);
+    EXPECT_TRUE(has(between.sentence(), "is served by exchange")) << between.sentence();
+    EXPECT_TRUE(has(sentence_of("bcast:ring@2K-1K", 4), "covers no size"));
+}
+
+TEST(Planner, FusesScansGathersAndUnevenBlocks) {
+    const auto planner = make({.size = 4, .fused_bytes = 1000, .shared_memory = true});
+    for (const auto &[collective, most] :
+         {std::pair{Collective::scan, size_t{1000}}, std::pair{Collective::exscan, size_t{1000}},
+          std::pair{Collective::scatter, size_t{1000}}, std::pair{Collective::gather, size_t{4000}},
+          std::pair{Collective::allgatherv, size_t{4000}}, std::pair{Collective::reduce_scatter, size_t{1000}}}) {
+        EXPECT_STREQ(planner->choose(collective, most).name(), "fused") << algorithms::name_of(collective);
+        EXPECT_STRNE(planner->choose(collective, most + 4).name(), "fused") << algorithms::name_of(collective);
+    }
+    EXPECT_STREQ(planner->choose(Collective::allgatherv, 2000, {.longest = 1001}).name(), "direct");
+    EXPECT_STREQ(planner->choose(Collective::allgatherv, 2000, {.longest = 1000}).name(), "fused");
+    const auto fetches = make({.size = 4, .fused_bytes = 1000, .shared_memory = true, .peer_memory = true});
+    for (const Collective collective :
+         {Collective::scatter, Collective::gather, Collective::allgatherv, Collective::reduce_scatter}) {
+        EXPECT_STREQ(fetches->choose(collective, 1U << 20).name(), "fetched") << algorithms::name_of(collective);
+        EXPECT_STREQ(fetches->choose(collective, 1U << 20, {.steps = true}).name(), "direct");
+    }
+    EXPECT_STREQ(fetches->choose(Collective::scan, 1U << 20).name(), "fetched");
+    // The bits of what is fused are a chain's.
+    EXPECT_STREQ(planner->choose(Collective::scan, 8, {.steps = true}).name(), "prefix_chain");
+}
+
+TEST(Planner, RefusesAnAlgorithmThatDoesNotServe) {
+    int refused = 0;
+    for (const auto &algorithm : algorithms::all()) {
+        for (const Collective collective : kAll) {
+            if (algorithm.serves(collective, 6))
+                continue;
+            ++refused;
+            const std::string entry = fmt::format("{}:{}", algorithms::name_of(collective), algorithm.name);
+            EXPECT_TRUE(has(sentence_of(entry, 6), "6 ranks")) << entry;
+        }
+    }
+    EXPECT_GT(refused, 0);
+}
+
+TEST(Planner, KeepsPlansByRootWhereTheyHaveOne) {
+    const auto planner = make({.size = 4}, "", 1);
+    const Choice direct{Way::scheduled, algorithms::find("direct")};
+    const Plan &zero = planner->plan(Collective::bcast, direct, 0);
+    const Plan &three = planner->plan(Collective::bcast, direct, 3);
+    EXPECT_NE(&zero, &three);
+    EXPECT_EQ(&planner->plan(Collective::bcast, direct, 0), &zero);
+    EXPECT_EQ(&planner->plan(Collective::bcast, direct, 3), &three);
+    EXPECT_NE(&planner->plan(Collective::reduce, direct, 3), &three);
+    EXPECT_EQ(three.peers(), std::vector<int>{3});
+
+    const Plan &gather = planner->plan(Collective::allgather, direct, 0);
+    EXPECT_EQ(&planner->plan(Collective::allgather, direct, 2), &gather);
+    const Plan &ring = planner->plan(Collective::allgather, {Way::scheduled, algorithms::find("ring")}, 0);
+    EXPECT_NE(&ring, &gather);
+    EXPECT_EQ(ring.algorithm().name, "ring");
+}
+
+}  // namespace
+}  // namespace flx
