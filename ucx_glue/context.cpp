@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "runtime/base/telemetry.h"
 #include "ucx_glue/quiet.h"
 
 namespace flx::ucx {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "ucx_glue/line.h"
 #include "ucx_glue/rail_link.h"

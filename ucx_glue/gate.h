@@ -9,7 +9,7 @@
 #include <atomic>
 #include <mutex>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/counters.h"
 
 namespace flx::ucx {
 

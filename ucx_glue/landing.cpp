@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/counters.h"
 #include "ucx_glue/context.h"
 
 namespace flx::ucx {

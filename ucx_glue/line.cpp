@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/base/clock.h"
 #include "ucx_glue/rail_link.h"
 #include "ucx_glue/reach.h"
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "runtime/base/clock.h"
 #include "ucx_glue/line.h"
 #include "ucx_glue/quiet.h"
 #include "ucx_glue/rail_link.h"

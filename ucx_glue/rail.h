@@ -299,7 +299,4 @@ class Rail {
     bool small_came_ = false;  // in this progress()
 };
 
-/// Monotonic nanoseconds.
-int64_t now_ns();
-
 }  // namespace flx::ucx

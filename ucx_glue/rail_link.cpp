@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/clock.h"
+
 namespace flx::ucx {
 
 RailLink::RailLink(std::shared_ptr<Line> line, uint32_t comm_id, const std::vector<int> &processes, double deadline_s)

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "runtime/base/clock.h"
 #include "ucx_glue/line.h"
 #include "ucx_glue/rail_link.h"
 
@@ -15,11 +16,6 @@ constexpr uint32_t kIndexMask = (1u << kIndexBits) - 1;
 constexpr size_t kMaxCopiedBytes = 1 << 20;
 
 }  // namespace
-
-int64_t now_ns() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
 
 /// `in_flight`: a chunk of so many bytes may be started, as a `put`, if it was to be one and can, or a message.
 SendResult Rail::can_start(Peer &peer, const RailLink &link, int rank, size_t bytes, bool &put) {

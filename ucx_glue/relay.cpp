@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "ucx_glue/failover.h"
 #include "ucx_glue/line.h"

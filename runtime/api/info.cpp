@@ -5,8 +5,8 @@
 
 #include "runtime/api/api.h"
 #include "runtime/api/report.h"
+#include "runtime/base/counters.h"
 #include "runtime/base/sized.h"
-#include "runtime/base/telemetry.h"
 
 using flx::fail;
 using flx::Status;

@@ -4,6 +4,7 @@
 
 #include "runtime/api/api.h"
 #include "runtime/api/request.h"
+#include "runtime/base/counters.h"
 
 using flx::Call;
 using flx::fail;

@@ -6,7 +6,7 @@
 #include <cinttypes>
 #include <cstdio>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/clock.h"
 
 namespace flx {
 

@@ -1,6 +1,6 @@
 #include "runtime/base/kept_memory.h"
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/counters.h"
 
 namespace flx {
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <ctime>
 
+#include "runtime/base/clock.h"
+
 namespace flx {
 
 Status Waiter::nap() {

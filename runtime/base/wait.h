@@ -9,7 +9,6 @@
 #include <cstdint>
 
 #include "runtime/base/status.h"
-#include "runtime/base/telemetry.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "runtime/base/telemetry.h"
 #include "runtime/elements/dtype.h"
 #include "runtime/process/outside_waits.h"
 

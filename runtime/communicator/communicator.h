@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "probe/cpus.h"
-#include "runtime/base/telemetry.h"
+#include "runtime/base/counters.h"
 #include "runtime/base/wait.h"
 #include "runtime/cuda/near/group.h"
 #include "runtime/execute/eager.h"
@@ -27,6 +27,7 @@
 #include "runtime/plan/operation.h"
 #include "runtime/plan/planner.h"
 #include "runtime/plan/ways.h"
+#include "runtime/process/movable.h"
 #include "runtime/process/process.h"
 #include "runtime/process/progress.h"
 #include "runtime/shares/controller.h"
@@ -75,7 +76,7 @@ struct LinkSlot {
     uint64_t chunks_before = 0;
 };
 
-class Communicator final : private Router, private Watch {
+class Communicator final : public Movable, private Router, private Watch {
   public:
     /// Collective over `bootstrap`. `parent`: a communicator of the same ranks whose measurements hold, or null.
     /// `devices`: GPUs that are in use are opened.
@@ -83,7 +84,6 @@ class Communicator final : private Router, private Watch {
                        const Communicator *parent, std::unique_ptr<Communicator> &result, bool devices = true);
     ~Communicator() override;
 
-    [[nodiscard]] uint32_t id() const { return id_; }
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] Bootstrap &bootstrap() { return *bootstrap_; }
@@ -115,11 +115,8 @@ class Communicator final : private Router, private Watch {
     Status wait(Pending &waited);
     /// Whether it is done, after moving what can be moved.
     bool completed(Pending &pending, bool &moved);
-    /// For the progress thread, or a wait elsewhere: moves what is under way unless a call is at work. True if
-    /// something moved.
-    bool move_in_thread();
-    /// Whether something is under way. Thread-safe.
-    [[nodiscard]] bool busy() const { return busy_.load(std::memory_order_relaxed); }
+    /// For the progress thread, or a wait elsewhere.
+    bool move_in_thread() override;
     /// What issue() gave, after it was done.
     void recycle(Pending &pending);
     /// For a wait on several communicators: when none of them has completed anything. An error breaks off what is under
@@ -409,7 +406,6 @@ class Communicator final : private Router, private Watch {
     int host_ = 0;
     int ranks_here_ = 1;
     int most_per_host_ = 1;
-    uint32_t id_ = 0;
     ucx::Rails *rails_ = nullptr;  ///< the process's; null where this communicator uses none
     std::vector<Member> members_;
     std::vector<int> names_;                 ///< empty: ranks are called by their numbers
@@ -492,7 +488,6 @@ class Communicator final : private Router, private Watch {
     int64_t left_ns_ = 0;                     ///< when it was last, with something under way
     bool locks_ = false;                      ///< calls take mutex_
     std::recursive_mutex mutex_;              ///< of all calls, where other threads may move what is under way
-    std::atomic<bool> busy_{false};           ///< as of the last call's end
     std::shared_ptr<ProgressThread> thread_;  ///< null: progress is made in calls alone
     Status broken_;
 

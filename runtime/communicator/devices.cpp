@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "runtime/base/counters.h"
 #include "runtime/base/log.h"
 #include "runtime/communicator/communicator.h"
 #include "runtime/communicator/far_host.h"

@@ -7,8 +7,9 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/base/clock.h"
+#include "runtime/base/counters.h"
 #include "runtime/base/log.h"
-#include "runtime/base/telemetry.h"
 #include "runtime/communicator/communicator.h"
 #include "runtime/elements/custom.h"
 #include "runtime/elements/dtype.h"

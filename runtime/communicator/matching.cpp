@@ -6,7 +6,7 @@
 /// one that cannot make its call before this rank makes one on another communicator, which waits here.
 #include <time.h>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/clock.h"
 #include "runtime/communicator/communicator.h"
 
 namespace flx {
@@ -148,7 +148,7 @@ Status Communicator::check_crossed(int peer, const CallAnswer &theirs, uint64_t 
         !process_->alone())
         return {};
     const std::optional<CallRecord> call = calls_.read(number);
-    Communicator *const other = process_->find(there.comm);
+    auto *const other = static_cast<Communicator *>(process_->find(there.comm));
     if (!call || other == nullptr || other->inside_ || other->calls_.count() >= there.number)
         return {};
     const auto member = std::ranges::find(other->members_, members_[peer].uid, &Member::uid);

@@ -2,7 +2,7 @@
 /// between pairs of ranks, alone or several together in a group.
 #include <cstring>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/counters.h"
 #include "runtime/communicator/communicator.h"
 #include "runtime/elements/dtype.h"
 

@@ -5,9 +5,9 @@
 /// it says so.
 #include <time.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/core_share.h"
 #include "runtime/base/log.h"
-#include "runtime/base/telemetry.h"
 #include "runtime/communicator/communicator.h"
 #include "runtime/link/board.h"
 #include "runtime/process/outside_waits.h"

@@ -11,10 +11,10 @@
 
 #include "probe/cpus.h"
 #include "probe/network.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/descriptors.h"
 #include "runtime/base/log.h"
 #include "runtime/base/packed.h"
-#include "runtime/base/telemetry.h"
 #include "runtime/communicator/communicator.h"
 #include "runtime/communicator/wiring_routes.h"
 #include "runtime/process/introduction.h"

@@ -4,8 +4,8 @@
 
 #include "probe/measure.h"
 #include "probe/sharing.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "runtime/base/telemetry.h"
 #include "runtime/communicator/communicator.h"
 
 namespace flx {

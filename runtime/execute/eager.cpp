@@ -4,8 +4,6 @@
 #include <bit>
 #include <cstring>
 
-#include "runtime/base/telemetry.h"
-
 namespace flx {
 
 using algorithms::Step;

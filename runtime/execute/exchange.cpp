@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/counters.h"
 
 namespace flx {
 

@@ -6,7 +6,8 @@
 #include <cstring>
 #include <functional>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/counters.h"
 #include "runtime/elements/dtype.h"
 #include "runtime/elements/reduce.h"
 

@@ -4,7 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/counters.h"
 #include "runtime/execute/executor.h"
 #include "runtime/link/trace.h"
 

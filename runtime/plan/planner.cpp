@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/counters.h"
 
 namespace flx {
 

@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/own_thread.h"
 #include "runtime/process/liveness_peer.h"
 
@@ -56,11 +57,6 @@ constexpr size_t kMostStreams = 192;
 constexpr size_t kMostDoors = 32;
 /// Datagrams and messages that are taken before another socket has its turn.
 constexpr int kTurn = 64;
-
-int64_t now_ns() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
 
 class Responder final : public Liveness {
   public:

@@ -12,7 +12,6 @@
 
 #include "runtime/base/boot_id.h"
 #include "runtime/base/log.h"
-#include "runtime/communicator/communicator.h"
 #include "runtime/shm/memory/segment.h"
 
 namespace flx {
@@ -141,30 +140,30 @@ class Process::List {
     bool mine_;
 };
 
-void Process::add(Communicator &comm) {
+void Process::add(Movable &comm) {
     List list(*this);
     list.wait();
     communicators_.push_back(&comm);
 }
 
-void Process::remove(Communicator &comm) {
+void Process::remove(Movable &comm) {
     List list(*this);
     list.wait();
     std::erase(communicators_, &comm);
 }
 
-void Process::move_others(const Communicator *comm) {
+void Process::move_others(const Movable *comm) {
     const List list(*this);
     if (!list.mine())  // then another wait moves them
         return;
-    for (Communicator *other : communicators_)
+    for (Movable *other : communicators_)
         if (other != comm && other->busy())
             other->move_in_thread();
 }
 
-Communicator *Process::find(uint32_t comm) {
+Movable *Process::find(uint32_t comm) {
     const List list(*this);
-    const auto found = std::ranges::find_if(communicators_, [&](const Communicator *one) { return one->id() == comm; });
+    const auto found = std::ranges::find_if(communicators_, [&](const Movable *one) { return one->id() == comm; });
     return !list.mine() || found == communicators_.end() ? nullptr : *found;
 }
 

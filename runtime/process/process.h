@@ -18,11 +18,10 @@
 #include "runtime/plan/call_log.h"
 #include "runtime/process/guard.h"
 #include "runtime/process/liveness.h"
+#include "runtime/process/movable.h"
 #include "ucx_glue/rails.h"
 
 namespace flx {
-
-class Communicator;
 
 class Process {
   public:
@@ -64,17 +63,18 @@ class Process {
     ucx::Rails *open_rails(const probe::RailPlan &plan);
 
     /// Communicators that can be used. Nobody moves one any more that was removed. Thread-safe.
-    void add(Communicator &comm);
-    void remove(Communicator &comm);
+    void add(Movable &comm);
+    void remove(Movable &comm);
     /// Moves what is under way on all but `comm`, on which the caller waits (null: on none): a peer may wait for that
     /// first. One that another thread is in is left to it.
-    void move_others(const Communicator *comm);
+    void move_others(const Movable *comm);
     /// Whether another thread may move a communicator while its own is not in it.
     [[nodiscard]] bool threads() const { return threads_; }
     /// Whether no thread of the program makes a call while another is in one.
     [[nodiscard]] bool alone() const { return alone_; }
-    /// The communicator with this id, where it is found at once; null: it is not, or somebody moves them.
-    Communicator *find(uint32_t comm);
+    /// The communicator with this id, where it is found at once; null: it is not, or somebody moves them. It is what
+    /// add() was given.
+    Movable *find(uint32_t comm);
     /// In which call this process waits for long.
     [[nodiscard]] BlockedCall &blocked_call() { return blocked_call_; }
 
@@ -120,7 +120,7 @@ class Process {
     std::weak_ptr<Process> beside_;
     class List;
     std::atomic<bool> listed_{false};  ///< somebody has the list
-    std::vector<Communicator *> communicators_;
+    std::vector<Movable *> communicators_;
     alignas(64) std::atomic<int> inside_rails_{0};
 };
 

@@ -6,9 +6,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "runtime/base/counters.h"
 #include "runtime/base/own_thread.h"
-#include "runtime/base/telemetry.h"
-#include "runtime/communicator/communicator.h"
 
 namespace flx {
 
@@ -37,12 +36,12 @@ ProgressThread::~ProgressThread() {
     thread_.join();
 }
 
-void ProgressThread::add(Communicator &comm) {
+void ProgressThread::add(Movable &comm) {
     const std::lock_guard guard(mutex_);
     comms_.push_back(&comm);
 }
 
-void ProgressThread::remove(Communicator &comm) {
+void ProgressThread::remove(Movable &comm) {
     const std::lock_guard guard(mutex_);
     std::erase(comms_, &comm);
 }
@@ -60,7 +59,7 @@ void ProgressThread::wake(bool large) {
 }
 
 bool ProgressThread::busy() const {
-    return std::any_of(comms_.begin(), comms_.end(), [](const Communicator *comm) { return comm->busy(); });
+    return std::any_of(comms_.begin(), comms_.end(), [](const Movable *comm) { return comm->busy(); });
 }
 
 /// Where nothing moves it naps, at first for a moment: a rank that computes needs the core, and one that is at the end
@@ -86,7 +85,7 @@ void ProgressThread::run() {
             nap = kShortest;
         }
         bool moved = false;
-        for (Communicator *comm : comms_)
+        for (Movable *comm : comms_)
             if (comm->busy())
                 moved |= comm->move_in_thread();
         nap = moved ? kShortest : std::min(2 * nap, kLongest);

@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-namespace flx {
+#include "runtime/process/movable.h"
 
-class Communicator;
+namespace flx {
 
 class ProgressThread {
   public:
@@ -23,9 +23,9 @@ class ProgressThread {
     ProgressThread(const ProgressThread &) = delete;
     ProgressThread &operator=(const ProgressThread &) = delete;
 
-    void add(Communicator &comm);
+    void add(Movable &comm);
     /// The thread does not touch it any more. Not while its lock is held.
-    void remove(Communicator &comm);
+    void remove(Movable &comm);
     /// Something is under way on one of them. A few nanoseconds where the thread is awake. `large`: to begin it takes
     /// long, so the thread does not take the core of who calls this, but waits for another one, or for its turn.
     void wake(bool large);
@@ -36,7 +36,7 @@ class ProgressThread {
 
     std::mutex mutex_;  ///< of the list; held during a turn
     std::condition_variable woken_;
-    std::vector<Communicator *> comms_;
+    std::vector<Movable *> comms_;
     bool ends_ = false;
     std::atomic<int> sleeps_{0};
     const bool ordinary_;  ///< scheduled as most threads are: only then does a large operation change how

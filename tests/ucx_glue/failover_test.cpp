@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/clock.h"
 #include "runtime/process/guard.h"
 #include "tests/ucx_glue/traffic.h"
 #include "ucx_glue/rails.h"

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/own_thread.h"
-#include "runtime/base/telemetry.h"
 
 namespace flx::cuda {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "runtime/cuda/near/group.h"
+#include "runtime/cuda/memory/gpu.h"
 
 namespace flx::cuda {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/cuda/memory/driver.h"
-#include "runtime/cuda/near/group.h"
+#include "runtime/cuda/memory/gpu.h"
 
 namespace flx::cuda {
 

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <thread>
 
+#include "runtime/cuda/memory/health.h"
 #include "runtime/cuda/memory/stream_flags.h"
-#include "runtime/cuda/near/group.h"
 
 namespace flx::cuda {
 

@@ -12,6 +12,8 @@
 #include "algorithms/schedule.h"
 #include "runtime/base/config.h"
 #include "runtime/base/status.h"
+#include "runtime/cuda/memory/gpu.h"
+#include "runtime/cuda/memory/health.h"
 #include "runtime/cuda/memory/shown_memory.h"
 #include "runtime/cuda/protocol/own_messages.h"
 #include "runtime/include/flx.h"
@@ -49,26 +51,6 @@ struct GpuLink {
 inline constexpr const char *kNvlink = "nvlink";
 inline constexpr const char *kPcie = "pcie";
 
-/// What a group asks of its communicator.
-class Health {
-  public:
-    Health() = default;
-    Health(const Health &) = delete;
-    Health &operator=(const Health &) = delete;
-    virtual ~Health() = default;
-    /// An error as soon as a rank of the communicator is gone. `awaited`: the rank that kernels have been waiting for;
-    /// -1: none. From the watcher's thread.
-    virtual Status look(int awaited) = 0;
-    /// Lets the program's own traffic move, while a blocking call waits.
-    virtual void progress() = 0;
-};
-
-/// Why this process has no GPU to use; empty: it has one, and FLX was built with CUDA. Cheap after the first time.
-const std::string &why_none();
-/// Whether the program has begun to use a GPU in this process. A few nanoseconds where it has not initialised CUDA.
-bool in_use();
-/// Whether `memory` is a GPU's (or managed). False for null and wherever CUDA is not in use.
-bool on_device(const void *memory);
 /// A communicator of one rank: a copy on the stream. Waits for it if `blocking`.
 Status copy_alone(const Call &call, CUstream_st *stream, bool blocking);
 /// Messages of a rank to itself.

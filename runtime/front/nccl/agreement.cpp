@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "runtime/base/clock.h"
+
 namespace flx::nccl {
 namespace {
 
@@ -51,9 +53,6 @@ void settle(std::atomic<uint64_t> &word, uint64_t number, uint64_t what) {
 }
 
 constexpr int64_t kStepNs = 1'000'000;
-int64_t now_ns() {
-    return std::chrono::steady_clock::now().time_since_epoch().count();
-}
 
 }  // namespace
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "runtime/base/telemetry.h"
 
 namespace flx::nccl {
 namespace {

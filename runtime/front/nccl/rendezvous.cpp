@@ -13,15 +13,13 @@
 #include <cstring>
 #include <vector>
 
+#include "runtime/base/clock.h"
+
 namespace flx::nccl {
 namespace {
 
 constexpr size_t kPiece = 4096;
 constexpr int kCircles = 8;
-
-int64_t now_ns() {
-    return std::chrono::steady_clock::now().time_since_epoch().count();
-}
 
 struct flock lock_of(short type, off_t at) {
     struct flock lock {};

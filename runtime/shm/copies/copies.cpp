@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/clock.h"
 #include "runtime/elements/reduce.h"
 
 namespace flx::shm {

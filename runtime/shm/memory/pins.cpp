@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/counters.h"
 #include "runtime/base/pages.h"
-#include "runtime/base/telemetry.h"
 
 namespace flx::shm {
 

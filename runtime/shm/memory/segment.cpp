@@ -17,7 +17,7 @@
 #include <string_view>
 
 #include "runtime/base/boot_id.h"
-#include "runtime/base/telemetry.h"
+#include "runtime/base/counters.h"
 
 #ifndef MADV_POPULATE_WRITE  // Linux 5.14
 #define MADV_POPULATE_WRITE 23

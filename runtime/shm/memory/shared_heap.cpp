@@ -14,9 +14,9 @@
 #include <cstring>
 #include <iterator>
 
+#include "runtime/base/counters.h"
 #include "runtime/base/log.h"
 #include "runtime/base/pages.h"
-#include "runtime/base/telemetry.h"
 
 #ifndef MFD_NOEXEC_SEAL  // Linux 6.3
 #define MFD_NOEXEC_SEAL 0x0008U

@@ -12,7 +12,7 @@
 #include <map>
 #include <mutex>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/counters.h"
 
 namespace flx::shm {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/clock.h"
 #include "runtime/shm/memory/ring.h"
 
 namespace flx::shm {

@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/pages.h"
-#include "runtime/base/telemetry.h"
 #include "runtime/elements/dtype.h"
 #include "runtime/elements/reduce.h"
 

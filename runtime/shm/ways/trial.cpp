@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/clock.h"
 
 namespace flx::shm {
 

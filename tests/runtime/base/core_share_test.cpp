@@ -7,7 +7,7 @@
 #include <atomic>
 #include <thread>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/clock.h"
 
 namespace flx {
 namespace {

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "runtime/base/clock.h"
+
 namespace flx {
 namespace {
 

@@ -8,7 +8,7 @@
 #include <deque>
 #include <vector>
 
-#include "runtime/base/telemetry.h"
+#include "runtime/base/clock.h"
 
 namespace flx {
 namespace {

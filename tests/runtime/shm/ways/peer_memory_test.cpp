@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "runtime/base/clock.h"
 #include "runtime/shm/memory/segment.h"
 #include "runtime/shm/ways/trial.h"
 #include "tests/runtime/link/ranks.h"

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/wait.h"
 #include "runtime/elements/reduce.h"
 #include "runtime/shm/ways/fused.h"

@@ -1,10 +1,9 @@
-/// \file telemetry.h
+/// \file counters.h
 /// Process-wide counters of what the paths of collectives do besides moving data. Zero growth in the steady state.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <ctime>
 #include <mutex>
 
 #include "runtime/base/tally.h"
@@ -31,13 +30,6 @@ template <typename Mutex>
 [[nodiscard]] std::unique_lock<Mutex> lock_counted(Mutex &mutex) {
     Telemetry::count(telemetry().locks);
     return std::unique_lock<Mutex>(mutex);
-}
-
-/// CLOCK_MONOTONIC in nanoseconds.
-inline int64_t now_ns() {
-    timespec time{};
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
 }
 
 }  // namespace flx

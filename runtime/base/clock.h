@@ -1,0 +1,17 @@
+/// \file clock.h
+/// The clock of everything that waits, measures or gives up. The same for all processes of a host.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+
+namespace flx {
+
+/// CLOCK_MONOTONIC in nanoseconds.
+inline int64_t now_ns() {
+    timespec time{};
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
+}
+
+}  // namespace flx
