@@ -1,46 +1,38 @@
 #include "runtime/base/tally.h"
 
-#include <bit>
-
 namespace flx {
+
+constinit std::array<std::atomic<uintptr_t>, Tally::kOwn> Tally::owners_{};
 
 namespace {
 
-constexpr uint32_t kAll = (1U << Tally::kOwn) - 1;
-
-/// Places that no thread has.
-std::atomic<uint32_t> &free_places() {
-    static std::atomic<uint32_t> places{kAll};
-    return places;
-}
-
-/// The order says that what the place's last owner added comes before what the next one does.
-size_t claim_place() {
-    uint32_t free = free_places().load(std::memory_order_relaxed);
-    while (free != 0)
-        if (free_places().compare_exchange_weak(free, free & (free - 1), std::memory_order_acquire))
-            return static_cast<size_t>(std::countr_zero(free));
-    return Tally::kShared;
-}
+constinit thread_local bool ended = false;
 
 }  // namespace
 
-constinit thread_local size_t Tally::place_ = Tally::kNone;
-
+/// A place's owner gives it back when its thread ends. The order says that what it added comes before what the next one
+/// does. What other objects of the thread still add after that goes to the shared place.
 struct Tally::Owner {
-    Owner() { place_ = claim_place(); }
-    ~Owner() {
-        if (place_ != kShared)
-            free_places().fetch_or(1U << place_, std::memory_order_release);
-        place_ = kShared;  // for what other objects of the thread still do
-    }
+    Owner() = default;
     Owner(const Owner &) = delete;
     Owner &operator=(const Owner &) = delete;
+    ~Owner() {
+        ended = true;
+        if (place != kShared)
+            owners_[place].store(0, std::memory_order_release);
+    }
+    size_t place = kShared;
 };
 
-size_t Tally::take_place() {
-    thread_local const Owner owner;
-    return place_;
+bool Tally::claim(size_t place, uintptr_t self) {
+    uintptr_t nobody = 0;
+    if (ended || owners_[place].load(std::memory_order_relaxed) != nobody)
+        return false;
+    thread_local Owner owner;
+    if (!owners_[place].compare_exchange_strong(nobody, self, std::memory_order_acquire))
+        return false;
+    owner.place = place;
+    return true;
 }
 
 }  // namespace flx

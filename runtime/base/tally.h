@@ -4,6 +4,8 @@
 /// of its own.
 #pragma once
 
+#include <pthread.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -15,12 +17,14 @@ class Tally {
   public:
     /// Any thread; wait-free, a few nanoseconds.
     void add(uint64_t number) {
-        const size_t place = place_of_thread();
-        std::atomic<uint64_t> &count = counts_[place].count;
-        if (place == kShared)
-            count.fetch_add(number, std::memory_order_relaxed);
-        else
+        const uintptr_t self = this_thread();
+        const size_t place = place_of(self);
+        if (owners_[place].load(std::memory_order_relaxed) == self || claim(place, self)) {
+            std::atomic<uint64_t> &count = counts_[place].count;
             count.store(count.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
+        } else {
+            counts_[kShared].count.fetch_add(number, std::memory_order_relaxed);
+        }
     }
     /// Of all threads, also those that ended. Modulo 2^64.
     [[nodiscard]] uint64_t sum() const {
@@ -30,7 +34,7 @@ class Tally {
         return sum;
     }
 
-    static constexpr size_t kOwn = 16;       ///< threads with a place of their own at a time,
+    static constexpr size_t kOwn = 16;       ///< places that one thread at a time may have for itself,
     static constexpr size_t kShared = kOwn;  ///< and the place of all others
 
   private:
@@ -38,15 +42,24 @@ class Tally {
         std::atomic<uint64_t> count{0};
     };
 
-    /// This thread's, in every tally, until it ends.
-    static size_t place_of_thread() { return place_ != kNone ? place_ : take_place(); }
-    static size_t take_place();
+    /// Of a thread as long as it lives. Not by a thread_local variable: to look at one takes a library that may be
+    /// loaded late a call, or room in the block of each thread that such libraries do not find.
+    static uintptr_t this_thread() {
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
+        return reinterpret_cast<uintptr_t>(__builtin_thread_pointer());
+#else
+        return static_cast<uintptr_t>(pthread_self());
+#endif
+    }
+    /// Where a thread's place is, in every tally, if it has one. Threads' blocks lie whole stacks apart.
+    static size_t place_of(uintptr_t thread) {
+        return (thread >> 12 ^ thread >> 23) % kOwn;
+    }
+    /// Makes the place this thread's until it ends. False: it is another one's.
+    static bool claim(size_t place, uintptr_t self);
 
-    static constexpr size_t kNone = kShared + 1;
     struct Owner;
-    // Apart from its owner, so that to look at it needs no check. Not at a fixed distance from the thread's own memory:
-    // CUDA's runtime has a page for each thread, for which a library that is loaded late finds no room there.
-    static constinit thread_local size_t place_;
+    static std::array<std::atomic<uintptr_t>, kOwn> owners_;  ///< by place; 0: nobody's
 
     std::array<Count, kOwn + 1> counts_;
 };

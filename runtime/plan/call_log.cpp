@@ -68,8 +68,9 @@ std::string to_string(const CallRecord &call) {
     return text;
 }
 
-void CallLog::add_record(const Words &words) {
-    last_ = words;
+void CallLog::add_record(const CallRecord &call) {
+    const auto words = std::bit_cast<Words>(call);
+    last_ = call;
     record_ = (record_ + 1) % kKept;
     for (size_t i = 0; i < words.size(); ++i)
         records_[record_][i].store(words[i], std::memory_order_release);

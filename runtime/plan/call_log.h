@@ -62,8 +62,8 @@ class CallLog {
         before_ = history_;
         history_ = (history_ ^ call.signature) * 0x9E3779B1U;
         history_ ^= history_ >> 15;
-        if (const auto words = std::bit_cast<Words>(call); words != last_) [[unlikely]]
-            add_record(words);
+        if (call.signature != last_.signature || call.kind != last_.kind) [[unlikely]]
+            add_record(call);
         slots_[number % kKept].store(uint64_t{history_} << kHistoryShift | record_, std::memory_order_release);
         count_.store(number, std::memory_order_release);
     }
@@ -97,14 +97,14 @@ class CallLog {
     static constexpr uint64_t kDone = uint64_t{1} << 31;
     static constexpr uint64_t kRecordMask = kDone - 1;
 
-    void add_record(const Words &words);
+    void add_record(const CallRecord &call);
 
     std::atomic<uint64_t> count_{0};
     std::atomic<uint32_t> meeting_{0};
     uint32_t history_ = 0;
     uint32_t before_ = 0;
-    Words last_{};         ///< the record of the last call,
-    uint64_t record_ = 0;  ///< and where it is
+    CallRecord last_{.kind = CallKind::split};  ///< of the last call that differed from the one before; none at first,
+    uint64_t record_ = 0;                       ///< and where it is
     std::array<std::atomic<uint64_t>, kKept> slots_{};
     /// Each call adds one at most, so those of the calls that are kept are there.
     std::array<std::array<std::atomic<uint64_t>, std::tuple_size_v<Words>>, kKept> records_{};
