@@ -81,16 +81,17 @@ std::string report_copies(const shm::PeerMemory &memory) {
 }
 
 void report_shared_memory(const Communicator &comm, std::vector<std::string> &lines) {
-    if (!comm.shares_memory() || comm.size() == 1)
+    const shm::HostWays *ways = comm.host_ways();
+    if (ways == nullptr || comm.size() == 1)
         return;
     lines.emplace_back("[shared memory]");
-    const std::string &not_by_kernel = comm.why_not_by_kernel();
+    const std::string &not_by_kernel = ways->why_not_by_kernel();
     lines.push_back(not_by_kernel.empty() ? "  ranks reach each other's buffers through the kernel"
                                           : "  ranks do not reach each other's buffers: " + not_by_kernel);
-    const std::string &not_mapped = comm.why_not_mapped();
+    const std::string &not_mapped = ways->why_not_mapped();
     lines.push_back(not_mapped.empty() ? "  ranks map each other's memory of flx_malloc"
                                        : "  ranks do not map each other's memory of flx_malloc: " + not_mapped);
-    if (const shm::PeerMemory *copies = comm.copies_by_engine(); copies != nullptr)
+    if (const shm::PeerMemory *copies = ways->copies_by_engine(); copies != nullptr)
         lines.push_back("  " + report_copies(*copies));
 }
 
@@ -147,7 +148,8 @@ void report_choices(const Communicator &comm, std::vector<std::string> &lines) {
         lines.push_back(fmt::format("  {:<20} {}{}", algorithms::name_of(collective), blocking,
                                     blocking == steps ? "" : "; non-blocking: " + steps));
     }
-    if (const shm::Review *review = comm.review(); review != nullptr)
+    const shm::Review *review = comm.host_ways() != nullptr ? comm.host_ways()->review() : nullptr;
+    if (review != nullptr)
         lines.push_back(fmt::format("  ways through shared memory were looked at again {} times, which changed {}",
                                     review->looks(), review->changes()));
 }

@@ -72,14 +72,15 @@ Status Communicator::look_at_ranks(int awaited) {
     Status why;
     if (told_broken(why))
         return why;
-    for (int peer = 0; peer < size_; ++peer)
-        if (peer != rank_ && members_[peer].host == host_ && segment_ && !segment_->alive(members_[peer].local))
-            return fail(FLX_ERR_PEER, "{} died while GPUs of its communicator were in use", describe(peer));
-    if (awaited < 0 || awaited >= size_ || awaited == rank_)
+    for (int peer = 0; peer < layout_.size; ++peer)
+        if (peer != layout_.rank && layout_.members[peer].host == layout_.host && memory_.segment &&
+            !memory_.segment->alive(layout_.members[peer].local))
+            return fail(FLX_ERR_PEER, "{} died while GPUs of its communicator were in use", layout_.describe(peer));
+    if (awaited < 0 || awaited >= layout_.size || awaited == layout_.rank)
         return {};
     // A kernel of this rank waits: its peer may compute, but its process answers, unless it was stopped.
     const PeerReport report = ask(awaited);
-    if (static_cast<double>(report.silent_ns) > deadline_s_ * 1e9)
+    if (static_cast<double>(report.silent_ns) > knobs_.deadline_s * 1e9)
         return silent(awaited, report, "a collective on GPUs");
     return {};
 }
@@ -91,16 +92,16 @@ std::string Communicator::why_no_tiers(cuda::Tiers &tiers) const {
     if (config_.integer("FLX_STRICT") != 0)
         return "FLX_STRICT is 1: sums are added in rank order";
     std::vector<int> hosts;
-    for (const Member &member : members_)
+    for (const Member &member : layout_.members)
         hosts.push_back(member.host);
-    return cuda::find_tiers(hosts, rank_, tiers);
+    return cuda::find_tiers(hosts, layout_.rank, tiers);
 }
 
 /// Collective.
 Status Communicator::open_devices() {
-    if (device_health_ == nullptr)
-        device_health_ = std::make_unique<DeviceHealth>(*this);
-    if (hosts_ != 1) {
+    if (devices_.health == nullptr)
+        devices_.health = std::make_unique<DeviceHealth>(*this);
+    if (layout_.hosts != 1) {
         Status status;
         if (!cuda::why_none().empty())
             status = fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", cuda::why_none());
@@ -108,20 +109,20 @@ Status Communicator::open_devices() {
         cuda::Tiers tiers;
         const std::string why_flat = why_no_tiers(tiers);
         std::unique_ptr<cuda::FarHost> host;
-        FLX_TRY(FarCommunicator::make(*this, *device_health_, tiers, host));
+        FLX_TRY(FarCommunicator::make(*this, *devices_.health, tiers, host));
         return cuda::Group::make_far(*bootstrap_, config_, system_process(), tiers, why_flat, std::move(host),
-                                     *device_health_, devices_);
+                                     *devices_.health, devices_.group);
     }
-    return cuda::Group::make(*bootstrap_, config_, system_process(), *device_health_, devices_);
+    return cuda::Group::make(*bootstrap_, config_, system_process(), *devices_.health, devices_.group);
 }
 
 /// Collective, when a communicator is made: not later, if it can be now, since a first call may be in a capture.
 Status Communicator::open_devices_in_use() {
-    if (size_ == 1 || (hosts_ == 1 && size_ > cuda::kMaxRanks))
+    if (layout_.size == 1 || (layout_.hosts == 1 && layout_.size > cuda::kMaxRanks))
         return {};
-    const bool pins = hosts_ == 1 || config_.size("FLX_CUDA_PINNED") != 0;
+    const bool pins = layout_.hosts == 1 || config_.size("FLX_CUDA_PINNED") != 0;
     const uint8_t mine = cuda::in_use() && pins ? 1 : 0;
-    std::vector<uint8_t> all(size_);
+    std::vector<uint8_t> all(layout_.size);
     FLX_TRY(bootstrap_->allgather(&mine, sizeof mine, all.data()));
     if (std::any_of(all.begin(), all.end(), [](uint8_t used) { return used == 0; }))
         return {};
@@ -138,9 +139,9 @@ std::string Communicator::forced_shares() const {
 }
 
 void Communicator::close_devices() {
-    if (devices_ != nullptr)
-        devices_->close();
-    devices_.reset();
+    if (devices_.group != nullptr)
+        devices_.group->close();
+    devices_.group.reset();
 }
 
 Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,
@@ -148,19 +149,19 @@ Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, 
     FLX_TRY(usable());
     if (!cuda::why_none().empty())
         return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", cuda::why_none());
-    if (group_ != nullptr)
+    if (group_.messages != nullptr)
         return fail(FLX_ERR_UNSUPPORTED, "{} on GPU memory in a group: there only messages between GPUs can be in one",
                     cuda::name_of(call.kind));
     Telemetry::count(telemetry().operations);
-    if (size_ == 1)
+    if (layout_.size == 1)
         return cuda::copy_alone(call, stream, blocking);
-    if (devices_ == nullptr && !blocking && hosts_ != 1 && cuda::captures(stream))
+    if (devices_.group == nullptr && !blocking && layout_.hosts != 1 && cuda::captures(stream))
         return fail(FLX_ERR_UNSUPPORTED,
                     "a first collective on GPU memory between hosts cannot be called while a graph "
                     "is captured, nor can others be captured");
-    if (devices_ == nullptr)
+    if (devices_.group == nullptr)
         FLX_TRY(open_devices());
-    return settle_device(blocking ? devices_->run(call) : devices_->enqueue(call, stream, shown));
+    return settle_device(blocking ? devices_.group->run(call) : devices_.group->enqueue(call, stream, shown));
 }
 
 /// Puts it on its stream.
@@ -169,12 +170,12 @@ Status Communicator::begin_mail(const DeviceMail &mail) {
         return {};
     Telemetry::count(telemetry().operations);
     Status status;
-    if (size_ == 1) {
+    if (layout_.size == 1) {
         std::vector<cuda::OwnMessage> own;
-        FLX_TRY(cuda::own_messages(mail.messages, rank_, own));
+        FLX_TRY(cuda::own_messages(mail.messages, layout_.rank, own));
         status = cuda::copy_own(own, mail.stream);
     } else {
-        status = devices_->post(mail.messages, mail.blocking ? devices_->stream() : mail.stream);
+        status = devices_.group->post(mail.messages, mail.blocking ? devices_.group->stream() : mail.stream);
     }
     return settle_device(std::move(status));
 }
@@ -182,13 +183,13 @@ Status Communicator::begin_mail(const DeviceMail &mail) {
 Status Communicator::end_mail(const DeviceMail &mail) {
     if (mail.messages.empty() || !mail.blocking)
         return {};
-    return settle_device(size_ == 1 ? cuda::await(mail.stream) : devices_->finish());
+    return settle_device(layout_.size == 1 ? cuda::await(mail.stream) : devices_.group->finish());
 }
 
 /// After a peer is gone, or a message was not what its receiver expects, nothing meets any more.
 Status Communicator::settle_device(Status status) {
     const bool broken = status.code() == FLX_ERR_PEER || status.code() == FLX_ERR_SYSTEM ||
-                        (status.code() == FLX_ERR_MISMATCH && devices_ != nullptr && devices_->failed());
+                        (status.code() == FLX_ERR_MISMATCH && devices_.group != nullptr && devices_.group->failed());
     if (broken)
         give_up(status);  // what is under way on host memory will not end either
     return status;
@@ -199,18 +200,18 @@ Status Communicator::post_on_device(std::span<const cuda::Message> messages, CUs
     FLX_TRY(usable());
     if (!cuda::why_none().empty())
         return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", cuda::why_none());
-    if (size_ > 1 && devices_ == nullptr && all_call)
+    if (layout_.size > 1 && devices_.group == nullptr && all_call)
         FLX_TRY(open_devices());
-    if (size_ > 1 && devices_ == nullptr)
+    if (layout_.size > 1 && devices_.group == nullptr)
         return fail(FLX_ERR_UNSUPPORTED,
                     "this communicator has not opened its GPUs; it does where CUDA is in use on all ranks when it is "
                     "made, and in the first collective on GPU memory");
-    if (group_ == nullptr) {
+    if (group_.messages == nullptr) {
         const DeviceMail mail{{messages.begin(), messages.end()}, stream, blocking};
         FLX_TRY(begin_mail(mail));
         return end_mail(mail);
     }
-    DeviceMail &mail = grouped_mail_;
+    DeviceMail &mail = group_.mail;
     if (!mail.messages.empty() && (mail.stream != stream || mail.blocking != blocking))
         return fail(FLX_ERR_UNSUPPORTED, "messages between GPUs on several streams in a group; one is served");
     mail.stream = stream;
@@ -221,13 +222,13 @@ Status Communicator::post_on_device(std::span<const cuda::Message> messages, CUs
 
 Status Communicator::device_way(const std::string &collective, size_t bytes, const void *recvbuf,
                                 const char *&name) const {
-    if (size_ > 1 && devices_ == nullptr)
+    if (layout_.size > 1 && devices_.group == nullptr)
         return fail(FLX_ERR_UNSUPPORTED, "no collective on GPU memory was called yet");
     for (int kind = 0; kind < cuda::kKinds; ++kind) {
         cuda::Call call{
             static_cast<cuda::Kind>(kind), nullptr, const_cast<void *>(recvbuf), bytes, FLX_UINT8, FLX_SUM, 0};
         if (name_of(call.kind) == collective) {
-            name = size_ == 1 ? "copy" : devices_->way(call);
+            name = layout_.size == 1 ? "copy" : devices_.group->way(call);
             return {};
         }
     }
@@ -236,25 +237,25 @@ Status Communicator::device_way(const std::string &collective, size_t bytes, con
 
 Status Communicator::register_memory(void *memory, size_t bytes) {
     FLX_TRY(usable());
-    if (size_ == 1)
+    if (layout_.size == 1)
         return {};
-    if (devices_ == nullptr)
+    if (devices_.group == nullptr)
         FLX_TRY(open_devices());
     if (memory == nullptr || bytes == 0)
         return agree(*bootstrap_, fail(FLX_ERR_ARGUMENT,
                                        "memory to register is {}; device memory of at least a byte is "
                                        "needed",
                                        memory == nullptr ? "null" : "empty"));
-    return devices_->add_memory(memory, bytes);
+    return devices_.group->add_memory(memory, bytes);
 }
 
 Status Communicator::deregister_memory(void *memory) {
     FLX_TRY(usable());
-    if (size_ == 1)
+    if (layout_.size == 1)
         return {};
-    if (devices_ == nullptr)
+    if (devices_.group == nullptr)
         return fail(FLX_ERR_ARGUMENT, "no memory is registered");
-    return devices_->remove_memory(memory);
+    return devices_.group->remove_memory(memory);
 }
 
 }  // namespace flx

@@ -20,17 +20,8 @@ using algorithms::Collective;
 
 namespace {
 
-/// Operations that are small run side by side: they take long because of hops, not because of bytes, and what they hold
-/// of the links' room is little. Of larger ones each has all links to itself.
-constexpr size_t kSideBySideBytes = 128 << 10;
-constexpr size_t kMostSideBySide = 16;
 /// A rank that was away for longer says nothing about its links' speed.
 constexpr int64_t kAwayNs = 1'000'000;
-
-/// In one go, not over links.
-bool by_shared_memory(const Choice &choice) {
-    return choice.way != Way::scheduled && choice.way != Way::exchanged;
-}
 
 /// On one rank every collective is a copy of its input.
 void run_alone(const Call &call) {
@@ -74,25 +65,24 @@ void run_alone(const Call &call) {
 class Communicator::Inside {
   public:
     Inside(Communicator &comm, const Operation *waited) : comm_(comm) {
-        comm_.inside_ = true;
-        comm_.current_ = waited;
-        comm_.way_ = Way::scheduled;
+        comm_.entry_.inside = true;
+        comm_.wait_.operation = waited;
+        comm_.wait_.way = Way::scheduled;
         if (comm_.rails_ != nullptr)
             comm_.process_->enter_rails();
-        if (comm_.learns_ && !comm_.running_.empty() && now_ns() - comm_.left_ns_ > kAwayNs)
-            for (Pending *pending : comm_.running_)
-                pending->alone = false;
+        if (comm_.routes_.learns() && comm_.queue_.runs() && now_ns() - comm_.entry_.left_ns > kAwayNs)
+            comm_.queue_.disturb();
     }
     ~Inside() {
         leave_rails();
-        comm_.current_ = nullptr;
-        comm_.waits_for_ = 0;
-        comm_.inside_ = false;
-        if (comm_.told_blocked_) [[unlikely]]
+        comm_.wait_.operation = nullptr;
+        comm_.wait_.call = 0;
+        comm_.entry_.inside = false;
+        if (comm_.wait_.told_blocked) [[unlikely]]
             comm_.leave_blocked();
-        comm_.busy_.store(!comm_.queue_.empty() || !comm_.running_.empty(), std::memory_order_relaxed);
-        if (comm_.learns_ && !comm_.running_.empty())
-            comm_.left_ns_ = now_ns();
+        comm_.busy_.store(!comm_.queue_.idle(), std::memory_order_relaxed);
+        if (comm_.routes_.learns() && comm_.queue_.runs())
+            comm_.entry_.left_ns = now_ns();
     }
     Inside(const Inside &) = delete;
     Inside &operator=(const Inside &) = delete;
@@ -122,13 +112,13 @@ Call Communicator::scaled(const Call &call, Pending &memory) {
 
 Status Communicator::run(const Call &call) {
     const auto lock = guard();
-    if (group_ == nullptr && scales(call.operation.op) && broken_.ok()) {
-        Pending &memory = acquire();
+    if (group_.messages == nullptr && scales(call.operation.op) && broken_.ok()) {
+        Pending &memory = queue_.acquire();
         Status status = run(scaled(call, memory));
         recycle(memory);
         return status;
     }
-    if (group_ != nullptr)
+    if (group_.messages != nullptr)
         return add_to_group(call);
     bool done = false;
     const Decided *decided = nullptr;
@@ -142,8 +132,8 @@ struct Communicator::WakeThread {
     Communicator &comm;
     size_t bytes;
     ~WakeThread() {
-        if (comm.thread_ && comm.busy_.load(std::memory_order_relaxed))
-            comm.thread_->wake(bytes >= kLarge);
+        if (comm.entry_.thread && comm.busy_.load(std::memory_order_relaxed))
+            comm.entry_.thread->wake(bytes >= kLarge);
     }
 };
 
@@ -154,41 +144,40 @@ Status Communicator::run_now(const Call &call, const Decided &decided) {
         Call given = call;
         Operation &operation = given.operation;
         std::optional<shm::Review::Look> look;
-        if (decided.choice.by_table && review_ != nullptr)
-            look = review_->next(operation.collective, operation.count * size_of(operation.dtype), ways_);
+        if (decided.choice.by_table)
+            look = host_ways_->look(operation);
         if (look) {
             Choice choice = decided.choice;
             choice.way = way_of(look->way);
-            instead = decide(call, choice);
+            instead = decisions_.decide(call, choice);
         }
         const Decided &now = instead ? *instead : decided;
-        const uint64_t shown = now.shown;
+        bool served = true;
         if (now.choice.way == Way::fetched && operation.collective == Collective::alltoall &&
             operation.in == operation.out) {
             const size_t bytes = operation.count * size_of(operation.dtype);
-            Pending &memory = acquire();
+            Pending &memory = queue_.acquire();
             operation.in = std::memcpy(memory.aside(bytes), operation.in, bytes);
-            Status status = carry_out(given, now, look ? &*look : nullptr);
+            Status status = carry_out(given, now, look ? &*look : nullptr, served);
             recycle(memory);
             return status;
         }
-        Status status = carry_out(given, now, look ? &*look : nullptr);
-        if (!std::exchange(left_to_steps_, false))
+        Status status = carry_out(given, now, look ? &*look : nullptr, served);
+        if (!status.ok() || served)
             return status;
-        shared_sent_ -= shown;
-        instead = decide(call, choose(call, true));
+        instead = decisions_.decide(call, decisions_.choose(call, true));
     }
     uint32_t carried = 0;
     const bool rooted =
         call.operation.collective == Collective::gatherv || call.operation.collective == Collective::scatterv;
     if (rooted && carry_rooted(call, carried))
         return {};
-    Pending &pending = acquire();
+    Pending &pending = queue_.acquire();
     Status status = prepare(pending, call, instead ? *instead : decided);
     for (uint32_t step = 0; step < carried && status.ok(); ++step)
         pending.exchange.mark_done(step);
     if (status.ok() && !carry_at_once(pending, true)) {
-        submit(pending);
+        queue_.submit(pending);
         status = wait(pending);
     }
     recycle(pending);
@@ -201,7 +190,7 @@ Status Communicator::issue(const Call &given, Pending *&result) {
     const auto lock = guard();
     result = nullptr;
     bool done = false;
-    Pending &pending = acquire();
+    Pending &pending = queue_.acquire();
     const Call call = scaled(given, pending);
     const Decided *decided = nullptr;
     Status status = prelude(call, CallKind::non_blocking, done, decided);
@@ -211,9 +200,10 @@ Status Communicator::issue(const Call &given, Pending *&result) {
         recycle(pending);
         return status;
     }
-    submit(pending);
+    queue_.submit(pending);
     result = &pending;
-    if (thread_) {  // which begins it: to fill the links' room takes a large operation longer than its caller expects
+    if (entry_.thread) {  // which begins it: to fill the links' room takes a large operation longer than its caller
+                          // expects
         busy_.store(true, std::memory_order_relaxed);
         return {};
     }
@@ -235,15 +225,16 @@ Status Communicator::add_to_group(const Call &call) {
                     algorithms::name_of(collective));
     FLX_TRY(usable());
     if (collective == Collective::allreduce) {
-        grouped_.push_back(call);
+        group_.sums.push_back(call);
         return {};
     }
-    if (size_ > 1) {
-        calls_.note(decide(call, choose(call, true), CallKind::grouped).record);
-        group_->last_call = calls_.count();
-        group_->call = group_->call != 0 ? group_->call : group_->last_call;
+    if (layout_.size > 1) {
+        calls_.note(decisions_.decide(call, decisions_.choose(call, true), CallKind::grouped).record);
+        group_.messages->last_call = calls_.count();
+        group_.messages->call = group_.messages->call != 0 ? group_.messages->call : group_.messages->last_call;
     }
-    add_messages(*group_, call, ++sequence_);
+    add_messages(*group_.messages, call, queue_.next_sequence());
+    queue_.hold(group_.messages);
     return {};
 }
 
@@ -256,7 +247,7 @@ bool Communicator::completed(Pending &pending, bool &moved) {
     // Who tests in a loop must not keep a peer waiting that waits on another communicator first.
     if (pending.done)
         return true;
-    if (!thread_ && ++looks_ % kLooksPerProgress == 0)
+    if (!entry_.thread && ++entry_.looks % kLooksPerProgress == 0)
         process_->move_others(this);
     look_while_testing(moved);
     return pending.done;
@@ -267,21 +258,21 @@ void Communicator::look_while_testing(bool moved) {
     constexpr uint32_t kTestsPerLook = 16;
     constexpr int64_t kLookNs = 100'000'000;
     if (moved) {
-        tests_ = 0;
+        wait_.tests = 0;
         return;
     }
-    if (++tests_ % kTestsPerLook != 0)
+    if (++wait_.tests % kTestsPerLook != 0)
         return;
     const int64_t now = now_ns();
-    if (tests_ == kTestsPerLook)
-        tests_since_ns_ = now;
-    if (now - looked_ns_ < kLookNs || inside_ || !broken_.ok() || (queue_.empty() && running_.empty()))
+    if (wait_.tests == kTestsPerLook)
+        wait_.tests_since_ns = now;
+    if (now - wait_.looked_ns < kLookNs || entry_.inside || !broken_.ok() || queue_.idle())
         return;
     Status status;
     {
-        const Inside inside(*this, running_.empty() ? nullptr : &running_.front()->operation);
-        warned_ = true;  // nobody waits
-        status = attempt([&] { return check(now - tests_since_ns_); });
+        const Inside inside(*this, queue_.oldest());
+        wait_.warned = true;  // nobody waits
+        status = attempt([&] { return check(now - wait_.tests_since_ns); });
         if (!status.ok())
             status = investigate(std::move(status));
     }
@@ -290,8 +281,8 @@ void Communicator::look_while_testing(bool moved) {
 }
 
 bool Communicator::move_in_thread() {
-    std::unique_lock lock(mutex_, std::defer_lock);
-    if (locks_) {
+    std::unique_lock lock(entry_.mutex, std::defer_lock);
+    if (entry_.locks) {
         if (!lock.try_lock())
             return false;
         Telemetry::count(telemetry().locks);
@@ -299,9 +290,9 @@ bool Communicator::move_in_thread() {
     bool moved = false;
     if (!broken_.ok())
         return false;
-    const bool before = std::exchange(in_thread_, true);
+    const bool before = std::exchange(entry_.in_thread, true);
     (void)poke(nullptr, moved);  // operations keep their errors until somebody asks
-    in_thread_ = before;
+    entry_.in_thread = before;
     return moved;
 }
 
@@ -309,22 +300,23 @@ bool Communicator::move_in_thread() {
 Status Communicator::prelude(const Call &call, CallKind kind, bool &done, const Decided *&decided) {
     FLX_TRY(usable());
     FLX_TRY(check_outside());
-    if (group_ != nullptr)
+    if (group_.messages != nullptr)
         return fail(FLX_ERR_ARGUMENT, "a non-blocking {} in a group: groups have only blocking calls in them",
                     algorithms::name_of(call.operation.collective));
     Telemetry::count(telemetry().operations);
-    if (size_ == 1) {
+    if (layout_.size == 1) {
         run_alone(call);
         done = true;
         return {};
     }
     if (kind != CallKind::blocking)
-        decided_once_ = decide(call, choose(call, true), kind);
-    decided = kind == CallKind::blocking ? &decide(call) : &decided_once_;
+        decided = &decisions_.decide_once(call, kind);
+    else
+        decided = &decisions_.decide(call);
     calls_.note(decided->record);
-    if (check_ && kind != CallKind::non_blocking) {  // which must not wait
+    if (knobs_.check && kind != CallKind::non_blocking) {  // which must not wait
         FLX_TRY(compare_calls(call.operation));
-        decided = kind == CallKind::blocking ? &decide(call) : decided;  // the comparison is a call, too
+        decided = kind == CallKind::blocking ? &decisions_.decide(call) : decided;  // the comparison is a call, too
     }
     // Where counts are each pair's own, the others cannot know that this rank has nothing.
     done = call.operation.count == 0 && algorithms::scheduled_as(call.operation.collective).has_value();
@@ -332,67 +324,9 @@ Status Communicator::prelude(const Call &call, CallKind kind, bool &done, const 
     return {};
 }
 
-Choice Communicator::choose(const Call &call, bool steps) const {
-    Needs needs;
-    needs.steps = steps || is_custom(call.operation.dtype);
-    if (call.operation.collective == Collective::allgatherv)
-        needs.longest =
-            *std::max_element(call.blocks.counts, call.blocks.counts + size_) * size_of(call.operation.dtype);
-    needs.in_order = !commutes(call.operation.op);
-    return planner_->choose(call.operation.collective, call.operation.count * size_of(call.operation.dtype), needs);
-}
-
-Communicator::Decided Communicator::decide(const Call &call, const Choice &choice, CallKind kind) const {
-    const Operation &operation = call.operation;
-    Decided decided{.count = operation.count,
-                    .dtype = operation.dtype,
-                    .op = operation.op,
-                    .root = operation.root,
-                    .signature = signature_of(call, choice, kind),
-                    .choice = choice,
-                    .shown = by_shared_memory(choice) ? shown_bytes(call, choice.way) : 0,
-                    .record = {}};
-    decided.record.bytes = operation.count * size_of(operation.dtype);
-    decided.record.signature = decided.signature;
-    decided.record.root = operation.root;
-    decided.record.dtype = is_custom(operation.dtype) ? CallRecord::kCustom : static_cast<uint16_t>(operation.dtype);
-    decided.record.op = is_custom(operation.op) ? CallRecord::kCustom : static_cast<uint16_t>(operation.op);
-    decided.record.collective = operation.collective;
-    decided.record.kind = kind;
-    return decided;
-}
-
-const Communicator::Decided &Communicator::decide(const Call &call) {
-    const Operation &operation = call.operation;
-    Decided &last = decided_[static_cast<size_t>(operation.collective)];
-    if (last.count == operation.count && last.dtype == operation.dtype && last.op == operation.op &&
-        last.root == operation.root)
-        return last;
-    last = decide(call, choose(call, false));
-    // What arrays and the program's own types and reductions hold may be something else in the next call.
-    if (call.blocks.counts != nullptr || is_custom(operation.dtype) || is_custom(operation.op))
-        last.count = SIZE_MAX;
-    return last;
-}
-
-Pending &Communicator::acquire() {
-    if (idle_pendings_.empty()) {
-        Telemetry::count(telemetry().allocations);
-        pendings_.push_back(std::make_unique<Pending>(rank_, size_, message_counts_));
-        idle_pendings_.reserve(pendings_.size());
-        queue_.reserve(pendings_.size());
-        running_.reserve(pendings_.size());
-        return *pendings_.back();
-    }
-    Pending &pending = *idle_pendings_.back();
-    idle_pendings_.pop_back();
-    return pending;
-}
-
 void Communicator::recycle(Pending &pending) {
     const auto lock = guard();
-    pending.clear();
-    idle_pendings_.push_back(&pending);
+    queue_.recycle(pending);
 }
 
 /// Everything that can be said before it begins. Collectives get their numbers in submit().
@@ -406,11 +340,11 @@ Status Communicator::prepare(Pending &pending, const Call &call, const Decided &
     pending.call = pending.last_call = calls_.count();
     Operation &operation = pending.operation;
     if (choice.way == Way::scheduled)
-        pending.plan = &planner_->plan(operation.collective, choice, operation.root);
+        pending.plan = &decisions_.plan(operation.collective, choice, operation.root);
     if (operation.collective == Collective::reduce_scatter) {
-        pending.displacements.resize(static_cast<size_t>(size_));
+        pending.displacements.resize(static_cast<size_t>(layout_.size));
         size_t at = 0;
-        for (int rank = 0; rank < size_; ++rank) {
+        for (int rank = 0; rank < layout_.size; ++rank) {
             pending.displacements[static_cast<size_t>(rank)] = at;
             at += call.blocks.counts[rank];
         }
@@ -418,178 +352,22 @@ Status Communicator::prepare(Pending &pending, const Call &call, const Decided &
         if (operation.in == operation.out) {
             // The result would lie over blocks of other lengths, which others still need.
             pending.copy_to = operation.out;
-            pending.copy_bytes = call.blocks.counts[rank_] * size_of(operation.dtype);
+            pending.copy_bytes = call.blocks.counts[layout_.rank] * size_of(operation.dtype);
             pending.copy_from = operation.out = pending.aside(pending.copy_bytes);
         }
     }
     if (choice.way == Way::exchanged) {
-        add_messages(pending, call, ++sequence_);
+        add_messages(pending, call, queue_.next_sequence());
         pending.bytes = pending.exchange.bytes();
         return pending.exchange.start();
     }
-    operation.sequence = pending.first_sequence = ++sequence_;
+    operation.sequence = pending.first_sequence = queue_.next_sequence();
     return {};
-}
-
-void Communicator::submit(Pending &pending) {
-    queue_.push_back(&pending);
-}
-
-Executor &Communicator::idle_executor() {
-    if (idle_executors_.empty()) {
-        if (!executors_.empty())
-            Telemetry::count(telemetry().allocations);
-        executors_.push_back(
-            std::make_unique<Executor>(rank_, size_, id_, executor_links_, static_cast<Router &>(*this), *inbox_));
-        idle_executors_.reserve(executors_.size());
-        idle_executors_.push_back(executors_.back().get());
-    }
-    Executor &executor = *idle_executors_.back();
-    idle_executors_.pop_back();
-    return executor;
-}
-
-/// Whether the first of the queue may run beside what runs.
-bool Communicator::may_begin(const Pending &pending) const {
-    if (pending.operation.sequence == 0)
-        return true;
-    size_t collectives = 0;
-    size_t bytes = pending.bytes;
-    for (const Pending *other : running_) {
-        if (other->operation.sequence == 0)
-            continue;
-        if (collectives++ != 0)  // the oldest may be of any size
-            bytes += other->bytes;
-    }
-    return collectives == 0 || (bytes <= kSideBySideBytes && collectives < kMostSideBySide);
-}
-
-Status Communicator::begin_ready(bool &moved) {
-    size_t kept = 0;
-    bool blocked = false;  // a collective waits: those after it do, too
-    for (Pending *waiting : queue_) {
-        Pending &pending = *waiting;
-        const bool collective = pending.operation.sequence != 0;
-        if ((collective && blocked) || !may_begin(pending)) {
-            blocked = blocked || collective;
-            queue_[kept++] = &pending;
-            continue;
-        }
-        moved = true;
-        if (rails_ != nullptr)
-            look_at_links(pending.plan != nullptr ? pending.plan->peers() : pending.exchange.peers());
-        pending.executor = &idle_executor();
-        running_.push_back(&pending);
-        for (Pending *each : running_)
-            each->alone = each->alone && running_.size() == 1;
-        if (pending.plan != nullptr)
-            FLX_TRY(pending.executor->start(pending.operation, *pending.plan, pending.blocks));
-        else
-            FLX_TRY(begin_exchange(pending));
-        // Nothing is learnt from the time of brief ones, and a clock takes them some of it.
-        pending.began_ns = learns_ && !pending.executor->brief() ? now_ns() : 0;
-    }
-    queue_.resize(kept);
-    return {};
-}
-
-/// Messages to other hosts may begin on the own rail: vector() and takers() are asked from within start().
-Status Communicator::begin_exchange(Pending &pending) {
-    if (lending_ != nullptr)
-        lending_->enter(bytes_for_other_hosts(pending.exchange));
-    opens_exchange_ = true;
-    Status status = pending.executor->start(pending.operation, pending.exchange);
-    opens_exchange_ = false;
-    return status;
-}
-
-/// When the last exchange has ended, no rail is lent or borrowed.
-void Communicator::end_lending() {
-    if (lending_ == nullptr ||
-        std::any_of(running_.begin(), running_.end(), [](const Pending *pending) { return pending->plan == nullptr; }))
-        return;
-    for (LentLink *link : lent_)
-        link->leave();
-    lending_->leave();
-}
-
-/// One turn of everything that is under way.
-Status Communicator::turn(bool &moved) {
-    if (!queue_.empty())
-        FLX_TRY(begin_ready(moved));
-    for (Pending *pending : running_)
-        if (!pending->executor->done())
-            FLX_TRY(pending->executor->step(moved));
-    for (size_t i = 0; i < running_.size();) {
-        if (running_[i]->executor->done())
-            complete(i);
-        else
-            ++i;
-    }
-    if (moved)
-        inbox_->moved();
-    return {};
-}
-
-void Communicator::complete(size_t index) {
-    Pending &pending = *running_[index];
-    running_.erase(running_.begin() + static_cast<ptrdiff_t>(index));
-    const bool brief = pending.executor->brief();
-    pending.executor->finish();
-    if (pending.plan == nullptr)
-        end_lending();
-    idle_executors_.push_back(pending.executor);
-    pending.executor = nullptr;
-    if (pending.plan == nullptr)
-        note_done(pending);
-    say_ended(pending);
-    if (pending.copy_bytes != 0)
-        std::memcpy(pending.copy_to, pending.copy_from, pending.copy_bytes);
-    if (learns_) {
-        if (!pending.alone)
-            forget_probing();
-        else if (!brief)
-            learn(pending, now_ns() - pending.began_ns);
-    }
-    pending.done = true;
-}
-
-/// Tells the links what can come only as a duplicate from now on. Operations of a group have ended together.
-void Communicator::say_ended(const Pending &pending) {
-    if (rails_ == nullptr)
-        return;
-    // Numbers below that of the oldest that has not completed; those after the last begun cannot have come in vain.
-    uint64_t oldest = sequence_ + 1;
-    for (const auto *list : {&running_, &queue_})
-        for (const Pending *other : *list)
-            if (other->operation.sequence != 0)
-                oldest = std::min(oldest, other->first_sequence);
-    if (group_ != nullptr && group_->operation.sequence != 0)
-        oldest = std::min(oldest, group_->first_sequence);
-    for (const LinkSlot &slot : links_) {
-        if (slot.link == nullptr)
-            continue;
-        if (pending.operation.sequence != 0 && oldest > 1)
-            slot.link->ended(-1, oldest - 1);
-        if (pending.plan == nullptr)
-            for (const int peer : pending.exchange.peers())
-                slot.link->ended(peer, ended_messages(peer));
-    }
-}
-
-/// The number up to which all messages from `peer` have been received.
-uint64_t Communicator::ended_messages(int peer) const {
-    uint64_t oldest = message_counts_.received[static_cast<size_t>(peer)] + 1;
-    for (const auto *list : {&running_, &queue_})
-        for (const Pending *other : *list)
-            if (other->plan == nullptr)
-                oldest = std::min(oldest, other->exchange.first_received(peer));
-    return kPairwise | (oldest - 1);
 }
 
 /// The program's own traffic, which FLX lets move while it waits, may call FLX again.
 Status Communicator::check_outside() const {
-    if (inside_)
+    if (entry_.inside)
         return fail(FLX_ERR_ARGUMENT, "a call from within a wait of the same communicator");
     return {};
 }
@@ -597,17 +375,17 @@ Status Communicator::check_outside() const {
 /// Moves what is under way, once. For a call that waits for `waited` if that is not null.
 Status Communicator::poke(const Pending *waited, bool &moved) {
     const auto lock = guard();
-    if (inside_ || (queue_.empty() && running_.empty()))
+    if (entry_.inside || queue_.idle())
         return {};  // inside: the program's own traffic, which FLX lets move while it waits, came back to FLX
     FLX_TRY(usable());
     Status status;
     {
         const Inside inside(*this, waited != nullptr ? &waited->operation : nullptr);
-        status = attempt([&] { return turn(moved); });
+        status = attempt([&] { return queue_.turn(moved); });
         if (status.ok()) {
             // Who only tests must not stay stuck either.
             if (!moved)
-                (void)inbox_->set_aside_if_stuck(executor_links_);
+                (void)queue_.set_aside_if_stuck();
             return status;
         }
         status = investigate(std::move(status));
@@ -617,11 +395,11 @@ Status Communicator::poke(const Pending *waited, bool &moved) {
 
 void Communicator::pause(Waiter &waiter) {
     const auto lock = guard();
-    if (inside_ || !broken_.ok() || (queue_.empty() && running_.empty()) || inbox_->set_aside_if_stuck(executor_links_))
+    if (entry_.inside || !broken_.ok() || queue_.idle() || queue_.set_aside_if_stuck())
         return;
     Status status;
     {
-        const Inside inside(*this, running_.empty() ? nullptr : &running_.front()->operation);
+        const Inside inside(*this, queue_.oldest());
         status = attempt([&] { return waiter.pause(); });
         if (!status.ok())
             status = investigate(std::move(status));
@@ -640,22 +418,23 @@ Status Communicator::wait(Pending &waited) {
     Status status;
     {
         Inside inside(*this, &waited.operation);
-        waits_for_ = waited.call;
+        wait_.call = waited.call;
         // Small ones do not yield to a program that never sleeps, and gives the core back after some ms.
-        const bool brief = waited.operation.count * size_of(waited.operation.dtype) < kSideBySideBytes;
-        Waiter waiter(brief ? brief_wait_policy() : wait_policy(), *this);
+        const bool brief = waited.operation.count * size_of(waited.operation.dtype) < Queue::kBriefBytes;
+        Waiter waiter(brief ? policies_.brief() : policies_.ordinary(), *this);
         status = attempt([&]() -> Status {
             while (!waited.done) {
                 bool moved = false;
-                FLX_TRY(turn(moved));
+                FLX_TRY(queue_.turn(moved));
                 if (moved)
                     waiter.moved();
-                else if (!waited.done && !inbox_->set_aside_if_stuck(executor_links_))
-                    FLX_TRY(waited.executor != nullptr && waited.executor->takes_long(woken_) ? waiter.pause_at_ease()
-                                                                                              : waiter.pause());
+                else if (!waited.done && !queue_.set_aside_if_stuck())
+                    FLX_TRY(waited.executor != nullptr && waited.executor->takes_long(wait_.woken)
+                                ? waiter.pause_at_ease()
+                                : waiter.pause());
             }
             inside.leave_rails();
-            return rails_ != nullptr && running_.empty() ? settle(waiter) : Status();
+            return rails_ != nullptr && !queue_.runs() ? settle(waiter) : Status();
         });
         if (status.ok())
             return status;
@@ -667,9 +446,7 @@ Status Communicator::wait(Pending &waited) {
 /// Waits for all collectives that were issued.
 Status Communicator::drain() {
     for (;;) {
-        Pending *last = queue_.empty() ? nullptr : queue_.back();
-        for (Pending *pending : running_)
-            last = last == nullptr && pending->operation.sequence != 0 ? pending : last;
+        Pending *last = queue_.last_collective();
         if (last == nullptr)
             return {};
         FLX_TRY(wait(*last));
@@ -687,15 +464,7 @@ Status Communicator::break_off(Status status) {
     status = declare_broken(std::move(status));
     if (channel() != nullptr)
         channel()->withdraw();
-    for (auto *list : {&running_, &queue_}) {
-        for (Pending *pending : *list) {
-            pending->executor = nullptr;
-            pending->status = status;
-            pending->done = true;
-        }
-        list->clear();
-    }
-    end_lending();
+    queue_.abandon(status);
     return status;
 }
 

@@ -19,25 +19,15 @@ void Communicator::note_call(CallKind what) {
     calls_.note(call);
 }
 
-/// Of what was carried as messages; by other ways no rank needs to know.
-void Communicator::note_done(const Pending &pending) {
-    for (uint64_t number = pending.call; number != 0 && number <= pending.last_call; ++number)
-        calls_.note_done(number);
-}
-
 /// Which call peers are asked about: an answer has those before it, too, so the oldest that is under way is among them.
 uint64_t Communicator::asked_call() const {
-    uint64_t oldest = calls_.count();
-    for (const auto *list : {&running_, &queue_})
-        for (const Pending *pending : *list)
-            if (pending->call != 0)
-                oldest = std::min(oldest, pending->call);
+    const uint64_t oldest = queue_.oldest_call(calls_.count());
     return std::min(calls_.count(), oldest + CallAnswer::kRecords - 1);
 }
 
 /// The call that must complete before this rank can do anything else; 0: none, or one that has no number.
 uint64_t Communicator::blocked_call() const {
-    return by_links() ? waits_for_ : calls_.count();
+    return by_links() ? wait_.call : calls_.count();
 }
 
 void Communicator::tell_blocked() {
@@ -48,32 +38,32 @@ void Communicator::tell_blocked() {
     if (!call)
         return;
     process_->blocked_call().set({id_, process_->alone() ? 1U : 0U, number, *call});
-    told_blocked_ = true;
+    wait_.told_blocked = true;
 }
 
 void Communicator::leave_blocked() {
     process_->blocked_call().clear(id_);
-    told_blocked_ = false;
+    wait_.told_blocked = false;
 }
 
 Status Communicator::mismatch(int peer, const Contradiction &found) {
-    named_ = true;
+    wait_.named = true;
     if (found.earlier)
         return fail(FLX_ERR_MISMATCH,
                     "calls do not match: rank {} and rank {} have not made the same calls on communicator {} before "
                     "call {}, {}",
-                    name(rank_), name(peer), id_, found.number, to_string(found.own));
+                    layout_.name(layout_.rank), layout_.name(peer), id_, found.number, to_string(found.own));
     const std::string own = to_string(found.own);
     const std::string theirs = to_string(found.theirs);
     return fail(FLX_ERR_MISMATCH,
                 "calls do not match: rank {} is in call {} of communicator {}, {}; rank {} in call {}, {}{}",
-                name(rank_), found.number, id_, own, name(peer), found.number, theirs,
+                layout_.name(layout_.rank), found.number, id_, own, layout_.name(peer), found.number, theirs,
                 own == theirs ? "; counts of some rank, or types or reductions of the program's own, differ" : "");
 }
 
 /// What `peer` has said since it was asked.
 Status Communicator::check_calls(int peer) {
-    const Liveness::Said said = process_->liveness().said(members_[peer].uid, id_);
+    const Liveness::Said said = process_->liveness().said(layout_.members[peer].uid, id_);
     CallAnswer theirs;
     const std::optional<size_t> calls = read_answer(said.bytes, theirs);
     if (!calls)
@@ -91,15 +81,16 @@ Status Communicator::check_meeting(int peer, const CallAnswer &theirs, uint64_t 
     if (!what || calls_.meeting_word() != 0 || number == 0 || theirs.count >= number)
         return {};
     const std::optional<CallRecord> call = calls_.read(number);
-    if (!call || !needs(*call, rank_, peer) ||
-        !seen_again(crossed_[static_cast<size_t>(peer)], {{number, id_, theirs.count, theirs.meeting}, times}))
+    if (!call || !needs(*call, layout_.rank, peer) ||
+        !seen_again(wait_.crossed[static_cast<size_t>(peer)], {{number, id_, theirs.count, theirs.meeting}, times}))
         return {};
     CallRecord meeting;
     meeting.kind = *what;
-    named_ = true;
+    wait_.named = true;
     return fail(FLX_ERR_MISMATCH,
                 "calls do not match: rank {} is in call {} of communicator {}, {}; rank {} in {} of it, after call {}",
-                name(rank_), number, id_, to_string(*call), name(peer), to_string(meeting), theirs.count);
+                layout_.name(layout_.rank), number, id_, to_string(*call), layout_.name(peer), to_string(meeting),
+                theirs.count);
 }
 
 /// Whether it was so before, and the peer has been asked since.
@@ -113,13 +104,13 @@ bool Communicator::seen_again(Seen &before, const Seen &now) {
 /// Messages may be missing though the calls match: counts of both sides differ. Where rails carry them, one that has
 /// arrived may be acknowledged late.
 Status Communicator::check_given(const Awaited &awaited) {
-    if (!by_links() || running_.size() != 1 || !queue_.empty() || (!awaited.receiving && rails_ != nullptr))
+    if (!by_links() || !queue_.runs_one() || (!awaited.receiving && rails_ != nullptr))
         return {};
-    const Pending &pending = *running_.front();
+    const Pending &pending = *queue_.oldest_pending();
     const uint64_t number = pending.call;
     if (pending.plan != nullptr || number == 0 || pending.last_call != number)
         return {};
-    const Liveness::Said said = process_->liveness().said(members_[awaited.peer].uid, id_);
+    const Liveness::Said said = process_->liveness().said(layout_.members[awaited.peer].uid, id_);
     CallAnswer theirs;
     const std::optional<size_t> calls = read_answer(said.bytes, theirs);
     const uint64_t newest = std::min(theirs.asked, theirs.count);
@@ -129,13 +120,13 @@ Status Communicator::check_given(const Awaited &awaited) {
         return {};
     const size_t place = 2 * static_cast<size_t>(awaited.peer) + (awaited.receiving ? 1 : 0);
     const std::optional<CallRecord> own = calls_.read(number);
-    if (!own || !seen_again(given_[place], {{number, awaited.bytes, newest, 0}, said.times}))
+    if (!own || !seen_again(wait_.given[place], {{number, awaited.bytes, newest, 0}, said.times}))
         return {};
-    named_ = true;
+    wait_.named = true;
     return fail(FLX_ERR_MISMATCH,
                 "calls do not match: rank {} is in call {} of communicator {}, {}, which is complete on rank {} though "
                 "{} B {} it are missing; the counts of both sides must agree",
-                name(rank_), number, id_, to_string(*own), name(awaited.peer), awaited.bytes,
+                layout_.name(layout_.rank), number, id_, to_string(*own), layout_.name(awaited.peer), awaited.bytes,
                 awaited.receiving ? "from" : "for");
 }
 
@@ -149,20 +140,20 @@ Status Communicator::check_crossed(int peer, const CallAnswer &theirs, uint64_t 
         return {};
     const std::optional<CallRecord> call = calls_.read(number);
     auto *const other = static_cast<Communicator *>(process_->find(there.comm));
-    if (!call || other == nullptr || other->inside_ || other->calls_.count() >= there.number)
+    if (!call || other == nullptr || other->entry_.inside || other->calls_.count() >= there.number)
         return {};
-    const auto member = std::ranges::find(other->members_, members_[peer].uid, &Member::uid);
-    if (member == other->members_.end() || !needs(*call, rank_, peer) ||
-        !needs(there.call, static_cast<int>(member - other->members_.begin()), other->rank_))
+    const auto member = std::ranges::find(other->layout_.members, layout_.members[peer].uid, &Member::uid);
+    if (member == other->layout_.members.end() || !needs(*call, layout_.rank, peer) ||
+        !needs(there.call, static_cast<int>(member - other->layout_.members.begin()), other->layout_.rank))
         return {};
-    if (!seen_again(crossed_[static_cast<size_t>(peer)], {{number, there.comm, there.number, 0}, times}))
+    if (!seen_again(wait_.crossed[static_cast<size_t>(peer)], {{number, there.comm, there.number, 0}, times}))
         return {};
-    named_ = true;
-    Status status =
-        fail(FLX_ERR_MISMATCH,
-             "calls on two communicators cross: rank {} is in call {} of communicator {}, {}, and waits "
-             "for rank {} there, which waits for it in call {} of communicator {}, {}",
-             name(rank_), number, id_, to_string(*call), name(peer), there.number, there.comm, to_string(there.call));
+    wait_.named = true;
+    Status status = fail(FLX_ERR_MISMATCH,
+                         "calls on two communicators cross: rank {} is in call {} of communicator {}, {}, and waits "
+                         "for rank {} there, which waits for it in call {} of communicator {}, {}",
+                         layout_.name(layout_.rank), number, id_, to_string(*call), layout_.name(peer), there.number,
+                         there.comm, to_string(there.call));
     other->give_up(status);
     return status;
 }
@@ -171,19 +162,20 @@ Status Communicator::check_crossed(int peer, const CallAnswer &theirs, uint64_t 
 Status Communicator::name_mismatch(Status status) {
     constexpr int64_t kPatienceNs = 1'500'000'000;
     constexpr timespec kNap{0, 2'000'000};
-    std::vector<uint64_t> before(static_cast<size_t>(size_));
-    for (int peer = 0; peer < size_; ++peer)
-        before[static_cast<size_t>(peer)] = process_->liveness().said(members_[peer].uid, id_).times;
+    std::vector<uint64_t> before(static_cast<size_t>(layout_.size));
+    for (int peer = 0; peer < layout_.size; ++peer)
+        before[static_cast<size_t>(peer)] = process_->liveness().said(layout_.members[peer].uid, id_).times;
     const int64_t began = now_ns();
     for (bool all = false; !all && now_ns() - began < kPatienceNs;) {
         FLX_TRY(hear());
         all = true;
-        for (int peer = 0; peer < size_; ++peer) {
-            if (peer == rank_)
+        for (int peer = 0; peer < layout_.size; ++peer) {
+            if (peer == layout_.rank)
                 continue;
             ask(peer);
             FLX_TRY(check_calls(peer));
-            all = all && process_->liveness().said(members_[peer].uid, id_).times > before[static_cast<size_t>(peer)];
+            all = all &&
+                  process_->liveness().said(layout_.members[peer].uid, id_).times > before[static_cast<size_t>(peer)];
         }
         nanosleep(&kNap, nullptr);
     }
@@ -192,7 +184,7 @@ Status Communicator::name_mismatch(Status status) {
 
 /// For a warning: how far a late peer is.
 std::string Communicator::what_it_does(int peer) const {
-    const Liveness::Said said = process_->liveness().said(members_[peer].uid, id_);
+    const Liveness::Said said = process_->liveness().said(layout_.members[peer].uid, id_);
     CallAnswer theirs;
     if (!read_answer(said.bytes, theirs))
         return {};

@@ -13,41 +13,42 @@ using algorithms::Collective;
 Status Communicator::begin_group() {
     const auto lock = guard();
     FLX_TRY(usable());
-    if (group_ != nullptr)
+    if (group_.messages != nullptr)
         return fail(FLX_ERR_ARGUMENT, "flx_group_begin in a group: groups do not nest");
-    group_ = &acquire();
+    group_.messages = &queue_.acquire();
     return {};
 }
 
 /// Messages and sums begin together: a peer may need a message before it comes to its own group.
 Status Communicator::end_group() {
     const auto lock = guard();
-    if (group_ == nullptr)
+    if (group_.messages == nullptr)
         return fail(FLX_ERR_ARGUMENT, "flx_group_end without flx_group_begin");
     struct Cleanup {
         Communicator &comm;
         Pending &messages;
         std::vector<Pending *> sums;
         ~Cleanup() {
-            comm.recycle(messages);
+            comm.queue_.recycle(messages);
             for (Pending *sum : sums)
-                comm.recycle(*sum);
-            comm.grouped_.clear();
-            comm.grouped_mail_.messages.clear();
+                comm.queue_.recycle(*sum);
+            comm.group_.sums.clear();
+            comm.group_.mail.messages.clear();
         }
     };
-    Cleanup group{*this, *group_, {}};
-    group_ = nullptr;
+    Cleanup group{*this, *group_.messages, {}};
+    group_.messages = nullptr;
+    queue_.hold(nullptr);
     bool done = false;
-    FLX_TRY(begin_mail(grouped_mail_));
-    FLX_TRY(begin_messages(group.messages, grouped_.empty(), done));
+    FLX_TRY(begin_mail(group_.mail));
+    FLX_TRY(begin_messages(group.messages, group_.sums.empty(), done));
     FLX_TRY(begin_sums(group.sums));
     for (Pending *sum : group.sums)
         FLX_TRY(wait(*sum));
     put_back_sums(group.sums);
     if (!done)
         FLX_TRY(wait(group.messages));
-    return end_mail(grouped_mail_);
+    return end_mail(group_.mail);
 }
 
 namespace {
@@ -74,21 +75,21 @@ size_t fusible(const std::vector<Call> &calls, size_t first) {
 
 /// Small reductions go as one: their inputs one after the other in memory of the operation's own.
 Status Communicator::begin_sums(std::vector<Pending *> &begun) {
-    for (size_t first = 0, many = 0; first < grouped_.size(); first += many) {
-        many = fusible(grouped_, first);
-        Pending &pending = acquire();
+    for (size_t first = 0, many = 0; first < group_.sums.size(); first += many) {
+        many = fusible(group_.sums, first);
+        Pending &pending = queue_.acquire();
         begun.push_back(&pending);
-        Call call = grouped_[first];
+        Call call = group_.sums[first];
         if (many > 1) {
             Operation &operation = call.operation;
             const size_t element = size_of(operation.dtype);
             operation.count = 0;
             for (size_t i = first; i < first + many; ++i)
-                operation.count += grouped_[i].operation.count;
+                operation.count += group_.sums[i].operation.count;
             std::byte *to = pending.aside(operation.count * element);
             operation.in = operation.out = to;
             for (size_t i = first; i < first + many; ++i) {
-                const Operation &part = grouped_[i].operation;
+                const Operation &part = group_.sums[i].operation;
                 if (part.count != 0)
                     std::memcpy(to, part.in, part.count * element);
                 to += part.count * element;
@@ -104,7 +105,7 @@ Status Communicator::begin_sums(std::vector<Pending *> &begun) {
             FLX_TRY(prepare(pending, call, *decided));
         pending.done = done;
         if (!done)
-            submit(pending);
+            queue_.submit(pending);
     }
     return {};
 }
@@ -112,10 +113,10 @@ Status Communicator::begin_sums(std::vector<Pending *> &begun) {
 void Communicator::put_back_sums(const std::vector<Pending *> &begun) {
     size_t first = 0;
     for (const Pending *sum : begun) {
-        const size_t many = fusible(grouped_, first);
+        const size_t many = fusible(group_.sums, first);
         const auto *from = static_cast<const std::byte *>(sum->operation.out);
         for (size_t i = first; many > 1 && i < first + many; ++i) {
-            const Operation &part = grouped_[i].operation;
+            const Operation &part = group_.sums[i].operation;
             const size_t bytes = part.count * size_of(part.dtype);
             if (bytes != 0)
                 std::memcpy(part.out, from, bytes);
@@ -229,52 +230,52 @@ void Communicator::add_messages(Pending &pending, const Call &call, uint64_t seq
     operation.sequence = sequence;
     switch (call.operation.collective) {
         case Collective::alltoall:
-            return add_alltoall(pending.exchange, pending, call.operation, rank_, size_, sequence);
+            return add_alltoall(pending.exchange, pending, call.operation, layout_.rank, layout_.size, sequence);
         case Collective::alltoallv:
-            return add_alltoallv(pending.exchange, pending, call, rank_, size_, sequence);
+            return add_alltoallv(pending.exchange, pending, call, layout_.rank, layout_.size, sequence);
         default:
-            return add_rooted(pending.exchange, call, rank_, size_, sequence);
+            return add_rooted(pending.exchange, call, layout_.rank, layout_.size, sequence);
     }
 }
 
 Status Communicator::send(const void *data, size_t bytes, int peer) {
     const auto lock = guard();
     FLX_TRY(usable());
-    if (peer == rank_ && group_ == nullptr)
+    if (peer == layout_.rank && group_.messages == nullptr)
         return fail(FLX_ERR_ARGUMENT,
                     "rank {} sends to itself; only in a group, or by flx_sendrecv, can it receive at the same time",
-                    rank_);
-    Pending &pending = group_ != nullptr ? *group_ : acquire();
+                    layout_.rank);
+    Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
     pending.exchange.send(peer, data, bytes, 0);
-    return group_ != nullptr ? Status() : carry_messages(pending);
+    return group_.messages != nullptr ? Status() : carry_messages(pending);
 }
 
 Status Communicator::receive(void *data, size_t bytes, int peer) {
     const auto lock = guard();
     FLX_TRY(usable());
-    if (peer == rank_ && group_ == nullptr)
+    if (peer == layout_.rank && group_.messages == nullptr)
         return fail(FLX_ERR_ARGUMENT,
                     "rank {} receives from itself; only in a group, or by flx_sendrecv, can it send at the same time",
-                    rank_);
-    Pending &pending = group_ != nullptr ? *group_ : acquire();
+                    layout_.rank);
+    Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
     pending.exchange.receive(peer, data, bytes, 0);
-    return group_ != nullptr ? Status() : carry_messages(pending);
+    return group_.messages != nullptr ? Status() : carry_messages(pending);
 }
 
 Status Communicator::send_receive(const void *out, size_t out_bytes, int dest, void *in, size_t in_bytes, int source) {
     const auto lock = guard();
     FLX_TRY(usable());
-    Pending &pending = group_ != nullptr ? *group_ : acquire();
+    Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
     pending.exchange.send(dest, out, out_bytes, 0);
     pending.exchange.receive(source, in, in_bytes, 0);
-    return group_ != nullptr ? Status() : carry_messages(pending);
+    return group_.messages != nullptr ? Status() : carry_messages(pending);
 }
 
 Status Communicator::issue_message(bool sends, void *memory, size_t bytes, int peer, Pending *&result) {
     const auto lock = guard();
     result = nullptr;
     FLX_TRY(usable());
-    Pending &pending = acquire();
+    Pending &pending = queue_.acquire();
     if (sends)
         pending.exchange.send(peer, memory, bytes, 0);
     else
@@ -288,7 +289,7 @@ Status Communicator::issue_message(bool sends, void *memory, size_t bytes, int p
         status = poke(&pending, moved);
     }
     if (!status.ok() || done) {
-        recycle(pending);
+        queue_.recycle(pending);
         result = nullptr;
     }
     return status;
@@ -297,11 +298,11 @@ Status Communicator::issue_message(bool sends, void *memory, size_t bytes, int p
 /// How often a call looks for what peers send before it leaves that to an executor.
 int Communicator::turns_at_once() const {
     constexpr int kYields = 16;
-    return brief_wait_policy().spins > 0 ? brief_wait_policy().spins : kYields;
+    return policies_.brief().spins > 0 ? policies_.brief().spins : kYields;
 }
 
 void Communicator::pause_at_once() const {
-    if (brief_wait_policy().spins > 0)
+    if (policies_.brief().spins > 0)
         cpu_relax();
     else
         sched_yield();
@@ -312,11 +313,12 @@ void Communicator::pause_at_once() const {
 bool Communicator::carry_rooted(const Call &call, uint32_t &steps) {
     using algorithms::StepKind;
     steps = 0;
-    if (eager_ == nullptr || !queue_.empty() || !running_.empty() || !inbox_->early().empty())
+    Eager *const eager = queue_.eager();
+    if (eager == nullptr || !queue_.inbox().early().empty())
         return false;
-    if (last_vector_.links == 0)
-        (void)vector(rank_ == 0 ? 1 : 0, 0, 0);
-    const uint64_t sequence = sequence_ + 1;
+    if (!routes_.used())
+        (void)routes_.vector(layout_.rank == 0 ? 1 : 0, 0, 0);
+    const uint64_t sequence = queue_.sequence() + 1;
     int turns = turns_at_once();
     bool all = true;
     const auto carry = [&](StepKind kind, int peer, const std::byte *from, std::byte *to, size_t bytes) {
@@ -324,20 +326,20 @@ bool Communicator::carry_rooted(const Call &call, uint32_t &steps) {
         if (all && kind == StepKind::copy) {
             std::memcpy(to, from, bytes);
         } else if (all && bytes != 0 && kind == StepKind::send) {
-            while (!(all = eager_->send(peer, sequence, from, bytes)) && --turns > 0)
+            while (!(all = eager->send(peer, sequence, from, bytes)) && --turns > 0)
                 pause_at_once();
         } else if (all && bytes != 0) {
             Eager::Got got;
-            while ((got = eager_->receive(peer, sequence, to, bytes)) == Eager::Got::nothing && --turns > 0)
+            while ((got = eager->receive(peer, sequence, to, bytes)) == Eager::Got::nothing && --turns > 0)
                 pause_at_once();
             all = got == Eager::Got::message;
         }
         steps += all ? 1 : 0;
         return all;
     };
-    for_each_rooted(call, rank_, size_, carry);
+    for_each_rooted(call, layout_.rank, layout_.size, carry);
     if (all) {
-        inbox_->begins(++sequence_);
+        queue_.inbox().begins(queue_.next_sequence());
         calls_.note_done(calls_.count());
     }
     return all;
@@ -346,20 +348,17 @@ bool Communicator::carry_rooted(const Call &call, uint32_t &steps) {
 /// Carries short messages on the spot. True: that was all. `waits`: for a moment, for what peers send.
 bool Communicator::carry_at_once(Pending &pending, bool waits) {
     Exchange &exchange = pending.exchange;
-    const bool apart = eager_ != nullptr && pending.plan == nullptr && queue_.empty() && running_.empty();
-    if (!apart || !eager_->begin(exchange))
+    Eager *const eager = pending.plan == nullptr ? queue_.eager() : nullptr;
+    if (eager == nullptr || !eager->begin(exchange))
         return false;
-    if (last_vector_.links == 0 && !exchange.peers().empty())
-        (void)vector(exchange.peers().front(), 0, 0);
+    if (!routes_.used() && !exchange.peers().empty())
+        (void)routes_.vector(exchange.peers().front(), 0, 0);
     const int turns = waits ? turns_at_once() : 1;
-    for (int turn = 1; eager_->step(exchange) && turn < turns; ++turn)
+    for (int turn = 1; eager->step(exchange) && turn < turns; ++turn)
         pause_at_once();
     if (!exchange.all_done())
         return false;
-    inbox_->begins(pending.operation.sequence);
-    for (const int peer : exchange.peers())
-        inbox_->receives(peer, exchange.last_received(peer));
-    note_done(pending);
+    queue_.done_at_once(pending);
     return true;
 }
 
@@ -373,13 +372,13 @@ Status Communicator::begin_messages(Pending &pending, bool waits, bool &done) {
     FLX_TRY(check_outside());
     FLX_TRY(pending.exchange.start());
     pending.bytes = pending.exchange.bytes();
-    done = size_ == 1 || pending.exchange.steps().empty();
+    done = layout_.size == 1 || pending.exchange.steps().empty();
     if (!pending.exchange.steps().empty())
         Telemetry::count(telemetry().operations);
     if (!done) {
         done = carry_at_once(pending, waits);
         if (!done)
-            submit(pending);
+            queue_.submit(pending);
         return {};
     }
     for (uint32_t step = 0; step < pending.exchange.steps().size(); ++step) {
@@ -395,7 +394,7 @@ Status Communicator::carry_messages(Pending &pending) {
     Status status = begin_messages(pending, true, done);
     if (status.ok() && !done)
         status = wait(pending);
-    recycle(pending);
+    queue_.recycle(pending);
     return status;
 }
 

@@ -28,36 +28,12 @@ void nap(int64_t ns) {
 
 }  // namespace
 
-/// For what takes long over rails: there it costs nothing to ask first, and a moment's yield to whoever it is is worth
-/// more than to spin.
-const WaitPolicy &Communicator::wait_policy() const {
-    return rails_ != nullptr && core_use() != CoreUse::alone ? shared_policy_ : brief_wait_policy();
-}
-
-/// Others that want the core may be those that this rank waits for. To who gives it back in a moment it yields at once.
-/// To who keeps it, it does not yield where a wait is over soon, as it would get the core back after milliseconds.
-void Communicator::make_brief_policies() {
-    // Where rails are looked at, too, a turn of a wait takes a microsecond or more instead of a pause.
-    constexpr int kPausesPerTurn = 64;
-    constexpr int kPart = 4;
-    if (rails_ != nullptr && wait_policy_.spins > 0)
-        wait_policy_.spins = std::max(1, wait_policy_.spins / kPausesPerTurn);
-    contested_policy_ = shared_policy_;
-    contested_policy_.spins = wait_policy_.spins / kPart;
-}
-
-/// A wait has lasted for longer than it may spin: whether others want the core is asked for the next ones. Who never
-/// waits for so long does not ask. On one host waits are so short that to yield to a neighbour's noise costs more than
-/// to spin.
 void Communicator::outlasted() {
-    const CoreUse use = core_use();
-    brief_policy_ = use == CoreUse::in_turns                         ? &shared_policy_
-                    : use == CoreUse::contested && rails_ != nullptr ? &contested_policy_
-                                                                     : &wait_policy_;
+    policies_.outlasted();
 }
 
 void Communicator::progress_outside() {
-    if (!in_thread_)  // which never calls MPI
+    if (!entry_.in_thread)  // which never calls MPI
         bootstrap_->progress();
 }
 
@@ -69,45 +45,41 @@ void Communicator::progress() {
     progress_outside();
     if (rails_ != nullptr)
         rails_->progress();
-    if (!thread_)  // which moves them all
+    if (!entry_.thread)  // which moves them all
         process_->move_others(this);
 }
 
 /// What ranks of this host have to say wakes nobody, and the program's own traffic wants to be looked at.
 bool Communicator::doze() {
     constexpr int64_t kMostNs = 500'000;
-    if (rails_ == nullptr || !rails_->doze(ranks_here_ > 1 ? wait_policy_.sleep_ns : kMostNs))
-        return woken_ = false;
-    woken_ = ranks_here_ == 1;
+    if (rails_ == nullptr || !rails_->doze(layout_.here > 1 ? policies_.first().sleep_ns : kMostNs))
+        return wait_.woken = false;
+    wait_.woken = layout_.here == 1;
     return true;
-}
-
-std::string Communicator::describe(int rank) const {
-    return fmt::format("rank {} (pid {} on {})", names_.empty() ? rank : names_[rank], members_[rank].pid,
-                       members_[rank].hostname);
 }
 
 /// What a rank that gave up has said, if one did.
 Status Communicator::hear() {
     Status why;
-    told_ = told_broken(why);
+    wait_.told = told_broken(why);
     return why;
 }
 
 bool Communicator::told_broken(Status &why) const {
-    return (board_ != nullptr && board_->read(why)) || process_->liveness().told_broken(id_, why);
+    return (memory_.board != nullptr && memory_.board->read(why)) || process_->liveness().told_broken(id_, why);
 }
 
 Status Communicator::died(int rank, const std::string &what) {
     nap(kNoticeNs);
     FLX_TRY(hear());
-    return fail(FLX_ERR_PEER, "{} died during {}", describe(rank), what);
+    return fail(FLX_ERR_PEER, "{} died during {}", layout_.describe(rank), what);
 }
 
 /// A death on this host is an error wherever the dead rank stands in the schedule: nobody can finish without it.
 Status Communicator::check_host(const std::string &what) {
-    for (int peer = 0; segment_ && peer < size_; ++peer)
-        if (peer != rank_ && members_[peer].host == host_ && !segment_->alive(members_[peer].local) && !has_left(peer))
+    for (int peer = 0; memory_.segment && peer < layout_.size; ++peer)
+        if (peer != layout_.rank && layout_.members[peer].host == layout_.host &&
+            !memory_.segment->alive(layout_.members[peer].local) && !has_left(peer))
             return died(peer, what.empty() ? describe_operation() : what);
     return {};
 }
@@ -144,10 +116,10 @@ Status Communicator::meet_again(CallKind what) {
         if (looked_ns - began_ns < ask_after_ns())
             return {};
         const auto lock = guard();
-        way_ = Way::scheduled;
+        wait_.way = Way::scheduled;
         process_->blocked_call().set({id_, process_->alone() ? 1U : 0U, calls_.count() + 1, meeting});
-        for (int peer = 0; peer < size_; ++peer) {
-            if (peer == rank_)
+        for (int peer = 0; peer < layout_.size; ++peer) {
+            if (peer == layout_.rank)
                 continue;
             ask(peer);
             if (Status status = check_calls(peer); !status.ok()) {
@@ -172,59 +144,52 @@ Status Communicator::meet_again(CallKind what) {
     return status;
 }
 
-/// Whom what is under way needs. Where a call waits for an operation that has not begun, it needs those before it.
-void Communicator::list_awaited() {
-    awaited_.clear();
-    for (const Pending *pending : running_)
-        if (pending->executor != nullptr)
-            pending->executor->awaited(awaited_);
-}
-
 Status Communicator::check(int64_t waited_ns) {
     FLX_TRY(hear());
     const int64_t now = now_ns();
-    if (now - looked_ns_ < kLookNs)
+    if (now - wait_.looked_ns < kLookNs)
         return {};
-    looked_ns_ = now;
+    wait_.looked_ns = now;
     FLX_TRY(check_host());
     if (!by_links())
-        awaited_.assign(1, Awaited{way_ == Way::streamed ? stream_->waiting_for() : fused_->waiting_for(), true, 0});
+        wait_.awaited.assign(1, Awaited{host_ways_->waiting_for(), true, 0});
     else
-        list_awaited();
-    const bool settling = awaited_.empty();
-    for (int peer = 0; settling && peer < size_; ++peer)
-        if (peer != rank_)
-            awaited_.push_back({peer, false, 0});
+        queue_.awaited(wait_.awaited);
+    const bool settling = wait_.awaited.empty();
+    for (int peer = 0; settling && peer < layout_.size; ++peer)
+        if (peer != layout_.rank)
+            wait_.awaited.push_back({peer, false, 0});
     bool answering = true;
     if (!settling && waited_ns > ask_after_ns())
         tell_blocked();
-    for (const Awaited &awaited : awaited_)
+    for (const Awaited &awaited : wait_.awaited)
         if (awaited.peer >= 0)
             FLX_TRY(check_peer(awaited, waited_ns, answering));
     // A wait may be made of several calls, each of which looks for a moment.
-    const bool late = waited_ns > late_warning_s_ * kNsPerSecond;
-    warned_ = warned_ && late;
-    if (!warned_ && answering && !settling && late) {
-        warned_ = true;
-        const int peer = awaited_.front().peer;
-        log().warn("{} waits for {} since {:.0f} s: it runs, but is late{}", describe_operation(), describe(peer),
-                   waited_ns / kNsPerSecond, what_it_does(peer));
+    const bool late = waited_ns > knobs_.late_warning_s * kNsPerSecond;
+    wait_.warned = wait_.warned && late;
+    if (!wait_.warned && answering && !settling && late) {
+        wait_.warned = true;
+        const int peer = wait_.awaited.front().peer;
+        log().warn("{} waits for {} since {:.0f} s: it runs, but is late{}", describe_operation(),
+                   layout_.describe(peer), waited_ns / kNsPerSecond, what_it_does(peer));
     }
     return {};
 }
 
 /// Ranks leave the closing barrier one after the other: what the last ones need of the first is on its way to them.
 bool Communicator::has_left(int rank) const {
-    return board_ != nullptr && members_[rank].host == host_ && board_->has_left(members_[rank].local);
+    return memory_.board != nullptr && layout_.members[rank].host == layout_.host &&
+           memory_.board->has_left(layout_.members[rank].local);
 }
 
 /// A rank that waits for less asks nobody anything.
 int64_t Communicator::ask_after_ns() const {
-    return std::min(kAskAfterNs, static_cast<int64_t>(deadline_s_ * kNsPerSecond) / 4);
+    return std::min(kAskAfterNs, static_cast<int64_t>(knobs_.deadline_s * kNsPerSecond) / 4);
 }
 
 Status Communicator::check_peer(const Awaited &awaited, int64_t waited_ns, bool &answering) {
-    const auto deadline_ns = static_cast<int64_t>(deadline_s_ * kNsPerSecond);
+    const auto deadline_ns = static_cast<int64_t>(knobs_.deadline_s * kNsPerSecond);
     if (waited_ns < ask_after_ns() || has_left(awaited.peer))
         return {};
     const PeerReport report = ask(awaited.peer);
@@ -245,13 +210,13 @@ Status Communicator::check_peer(const Awaited &awaited, int64_t waited_ns, bool 
 
 PeerReport Communicator::ask(int rank) {
     Liveness &liveness = process_->liveness();
-    liveness.ask(members_[rank].uid, id_, asked_call());
-    return liveness.report(members_[rank].uid);
+    liveness.ask(layout_.members[rank].uid, id_, asked_call());
+    return liveness.report(layout_.members[rank].uid);
 }
 
 Status Communicator::silent(int rank, const PeerReport &report, const std::string &what) const {
     return fail(FLX_ERR_PEER, "{} has not answered for {:.1f} s (stopped, or its host is unreachable) during {}",
-                describe(rank), report.silent_ns / kNsPerSecond, what);
+                layout_.describe(rank), report.silent_ns / kNsPerSecond, what);
 }
 
 /// A link that fails may be a peer that died, or one that gave up and closed its end: asks all before it is called the
@@ -260,22 +225,22 @@ Status Communicator::investigate(Status status) {
     // A peer that gave up may have freed what this rank was reading or writing there: why it did is the reason.
     if (status.code() == FLX_ERR_SYSTEM)
         FLX_TRY(hear());
-    if (status.code() == FLX_ERR_MISMATCH && !told_ && !named_)
+    if (status.code() == FLX_ERR_MISMATCH && !wait_.told && !wait_.named)
         return name_mismatch(std::move(status));
     if (status.code() != FLX_ERR_LINK)
         return status;
-    const auto deadline_ns = static_cast<int64_t>(deadline_s_ * kNsPerSecond);
-    std::vector<uint64_t> answers(size_);
-    for (int peer = 0; peer < size_; ++peer)
-        answers[peer] = process_->liveness().report(members_[peer].uid).answers;
+    const auto deadline_ns = static_cast<int64_t>(knobs_.deadline_s * kNsPerSecond);
+    std::vector<uint64_t> answers(layout_.size);
+    for (int peer = 0; peer < layout_.size; ++peer)
+        answers[peer] = process_->liveness().report(layout_.members[peer].uid).answers;
     // An answer that was under way before the peer died says nothing: two are wanted.
     constexpr uint64_t kAnswers = 2;
     for (;;) {
         FLX_TRY(hear());
         FLX_TRY(check_host());
         bool all = true;
-        for (int peer = 0; peer < size_; ++peer) {
-            if (peer == rank_ || has_left(peer))
+        for (int peer = 0; peer < layout_.size; ++peer) {
+            if (peer == layout_.rank || has_left(peer))
                 continue;
             const PeerReport report = ask(peer);
             if (report.refused)
@@ -292,11 +257,12 @@ Status Communicator::investigate(Status status) {
 }
 
 std::string Communicator::describe_operation() const {
-    if (current_ == nullptr)
+    if (wait_.operation == nullptr)
         return "no operation";
-    if (current_->sequence == 0)
-        return fmt::format("{} of communicator {}", algorithms::name_of(current_->collective), id_);
-    return fmt::format("{} #{} of communicator {}", algorithms::name_of(current_->collective), current_->sequence, id_);
+    if (wait_.operation->sequence == 0)
+        return fmt::format("{} of communicator {}", algorithms::name_of(wait_.operation->collective), id_);
+    return fmt::format("{} #{} of communicator {}", algorithms::name_of(wait_.operation->collective),
+                       wait_.operation->sequence, id_);
 }
 
 Status Communicator::declare_broken(Status status) {
@@ -305,19 +271,20 @@ Status Communicator::declare_broken(Status status) {
     // Sentences about peers and calls hold for everyone; others are this rank's own trouble.
     const bool common = status.code() == FLX_ERR_PEER || status.code() == FLX_ERR_MISMATCH;
     const Status shared =
-        common || told_ ? status
-                        : Status(status.code(), fmt::format("{} gave up: {}", describe(rank_), status.sentence()));
-    if (board_ != nullptr)
-        board_->write(shared);
+        common || wait_.told
+            ? status
+            : Status(status.code(), fmt::format("{} gave up: {}", layout_.describe(layout_.rank), status.sentence()));
+    if (memory_.board != nullptr)
+        memory_.board->write(shared);
     std::vector<uint64_t> peers;
-    for (int peer = 0; peer < size_ && !told_; ++peer)
-        if (peer != rank_)
-            peers.push_back(members_[peer].uid);
+    for (int peer = 0; peer < layout_.size && !wait_.told; ++peer)
+        if (peer != layout_.rank)
+            peers.push_back(layout_.members[peer].uid);
     process_->liveness().declare_broken(id_, shared, peers);
-    lent_.clear();
+    routes_.drop_lent();
     // The caller may free its buffers now: what is under way from them on a rail must end first.
     for (LinkSlot &slot : links_) {
-        if (slot.link && slot.link->kind() == LinkKind::rail) {
+        if (slot.is_rail()) {
             slot.link.reset();
             slot.why_off = "the communicator is broken";
         }

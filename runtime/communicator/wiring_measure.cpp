@@ -26,7 +26,7 @@ void keep_better(LinkMeasured &best, const LinkMeasured &found) {
 
 /// Loads the links towards the next rank on this host, then on the next host, and agrees on what was found.
 Status Communicator::measure(const Communicator *parent) {
-    if (size_ == 1)
+    if (layout_.size == 1)
         return {};
     const auto same = [](const LinkSlot &a, const LinkSlot &b) { return a.identity == b.identity; };
     if (parent != nullptr &&
@@ -35,7 +35,7 @@ Status Communicator::measure(const Communicator *parent) {
             links_[l].near = parent->links_[l].near;
             links_[l].far = parent->links_[l].far;
         }
-        sharing_ = parent->sharing_;
+        made_.sharing = parent->made_.sharing;
         return {};
     }
     const int64_t budget_ms = config_.integer("FLX_PROBE_MS");
@@ -48,16 +48,16 @@ Status Communicator::measure(const Communicator *parent) {
         return {};
     }
     const int64_t began = now_ns();
-    std::vector<std::vector<int>> on_host(hosts_);
-    for (int rank = 0; rank < size_; ++rank)
-        on_host[members_[rank].host].push_back(rank);
+    std::vector<std::vector<int>> on_host(layout_.hosts);
+    for (int rank = 0; rank < layout_.size; ++rank)
+        on_host[layout_.members[rank].host].push_back(rank);
     const auto least = std::min_element(on_host.begin(), on_host.end(),
                                         [](const auto &a, const auto &b) { return a.size() < b.size(); });
-    const int local = members_[rank_].local;
-    const bool both = most_per_host_ > 1 && hosts_ > 1;
+    const int local = layout_.members[layout_.rank].local;
+    const bool both = layout_.most_per_host > 1 && layout_.hosts > 1;
     std::array<LinkMeasured, 2 * kMaxLinks> mine{};
-    if (most_per_host_ > 1) {
-        const std::vector<int> &ring = on_host[host_];
+    if (layout_.most_per_host > 1) {
+        const std::vector<int> &ring = on_host[layout_.host];
         const bool alone = ring.size() == 1;
         // Within a host all links live on the same cores, and whatever else runs there disturbs: twice, the better
         // counts.
@@ -73,13 +73,13 @@ Status Communicator::measure(const Communicator *parent) {
             }
         }
     }
-    if (hosts_ > 1) {
+    if (layout_.hosts > 1) {
         const bool idle = local >= static_cast<int>(least->size());
-        FLX_TRY(measure_ring(idle ? -1 : on_host[(host_ + 1) % hosts_][local],
-                             idle ? -1 : on_host[(host_ + hosts_ - 1) % hosts_][local], budget_ms / (both ? 2.0 : 1.0),
-                             std::span(mine).last<kMaxLinks>()));
+        FLX_TRY(measure_ring(idle ? -1 : on_host[(layout_.host + 1) % layout_.hosts][local],
+                             idle ? -1 : on_host[(layout_.host + layout_.hosts - 1) % layout_.hosts][local],
+                             budget_ms / (both ? 2.0 : 1.0), std::span(mine).last<kMaxLinks>()));
     }
-    std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> all(size_);
+    std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> all(layout_.size);
     FLX_TRY(bootstrap_->allgather(mine.data(), sizeof mine, all.data()));
     for (size_t l = 0; l < links_.size(); ++l) {
         links_[l].near = mean_of(all, l);
@@ -88,8 +88,8 @@ Status Communicator::measure(const Communicator *parent) {
         links_[l].near.small_ns = small_ns(all, l);
         links_[l].far.small_ns = small_ns(all, kMaxLinks + l);
     }
-    probe_ns_ = now_ns() - began;
-    log().info("probed {} links in {:.0f} ms", links_.size(), probe_ns_ / 1e6);
+    made_.probe_ns = now_ns() - began;
+    log().info("probed {} links in {:.0f} ms", links_.size(), made_.probe_ns / 1e6);
     find_sharing(all);
     return {};
 }
@@ -99,13 +99,13 @@ Status Communicator::measure_ring(int next, int previous, double budget_ms, std:
     std::vector<size_t> index;
     for (size_t l = 0; l < links_.size(); ++l) {
         Link *link = links_[l].link.get();
-        if ((next >= 0 && reaches(l, next)) || (previous >= 0 && reaches(l, previous))) {
+        if ((next >= 0 && routes_.reaches(l, next)) || (previous >= 0 && routes_.reaches(l, previous))) {
             links.push_back(link);
             index.push_back(l);
         }
     }
     const auto count = static_cast<int32_t>(links.size());
-    std::vector<int32_t> counts(size_);
+    std::vector<int32_t> counts(layout_.size);
     FLX_TRY(bootstrap_->allgather(&count, sizeof count, counts.data()));
     probe::MeasureOptions options;
     options.comm = id_;
@@ -129,12 +129,13 @@ Status Communicator::measure_ring(int next, int previous, double budget_ms, std:
 /// A host's rails that divide a wire, a card or cores, where all its ranks that measured found so. Their shares follow
 /// from the rates together; that is only said.
 void Communicator::find_sharing(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all) {
-    for (int host = 0; host < hosts_ && hosts_ > 1; ++host) {
+    for (int host = 0; host < layout_.hosts && layout_.hosts > 1; ++host) {
         uint32_t shared = ~0U;
         int first = -1;
-        for (int rank = 0; rank < size_; ++rank) {
+        for (int rank = 0; rank < layout_.size; ++rank) {
             const LinkMeasured *far = all[rank].data() + kMaxLinks;
-            if (members_[rank].host != host || std::none_of(far, far + kMaxLinks, [](auto &link) { return link.done; }))
+            if (layout_.members[rank].host != host ||
+                std::none_of(far, far + kMaxLinks, [](auto &link) { return link.done; }))
                 continue;
             std::array<probe::Rates, kMaxLinks> rates{};
             for (size_t l = 0; l < links_.size(); ++l)
@@ -155,11 +156,11 @@ void Communicator::find_sharing(const std::vector<std::array<LinkMeasured, 2 * k
             alone = std::max(alone, far.bytes_per_ns);
             together += far.together_bytes_per_ns;
         }
-        sharing_.push_back(
+        made_.sharing.push_back(
             fmt::format("rails {} of host {} share a wire, a card or cores: {:.3f} GB/s alone, {:.3f} together", names,
-                        members_[first].hostname, alone, together));
-        if (rank_ == 0)
-            log().info("{}", sharing_.back());
+                        layout_.members[first].hostname, alone, together));
+        if (layout_.rank == 0)
+            log().info("{}", made_.sharing.back());
     }
 }
 
@@ -237,8 +238,8 @@ double Communicator::small_ns(const std::vector<std::array<LinkMeasured, 2 * kMa
 Status Communicator::settle_probing() {
     constexpr int kRounds = 40;
     constexpr int64_t kRoundNs = 2'000'000;
-    std::vector<uint8_t> all(size_);
-    for (int round = 0; size_ > 1 && round < kRounds; ++round) {
+    std::vector<uint8_t> all(layout_.size);
+    for (int round = 0; layout_.size > 1 && round < kRounds; ++round) {
         const int64_t end = now_ns() + kRoundNs;
         do {
             drop_strays();

@@ -1,0 +1,72 @@
+/// \file decisions.h
+/// All that follows from what a call's peers know as well: the way that it goes, its signature, its record in the call
+/// log. Programs call the same again and again, so the last decision of each collective is kept. One thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "runtime/base/status.h"
+#include "runtime/plan/call_log.h"
+#include "runtime/plan/operation.h"
+#include "runtime/plan/planner.h"
+
+namespace flx {
+
+/// In one go, not over links.
+constexpr bool by_shared_memory(const Choice &choice) {
+    return choice.way == Way::fused || choice.way == Way::streamed || choice.way == Way::fetched;
+}
+
+struct Decided {
+    size_t count = SIZE_MAX;  ///< of the call; no call's where it is not kept
+    flx_dtype_t dtype = FLX_INT8;
+    flx_op_t op = FLX_SUM;
+    int root = 0;
+    uint32_t signature = 0;
+    Choice choice;
+    uint64_t shown = 0;  ///< bytes that this rank shows others in shared memory
+    CallRecord record;
+};
+
+class Decisions {
+  public:
+    /// `overrides`: FLX_ALGORITHM. Before anything else.
+    Status make(int rank, const Agreed &agreed, const std::string &overrides);
+
+    /// Of a blocking call. Lasts until the next call of this.
+    const Decided &decide(const Call &call);
+    /// Of one that goes as `choice` says.
+    [[nodiscard]] Decided decide(const Call &call, const Choice &choice, CallKind kind = CallKind::blocking) const;
+    /// The same, kept until the next call of this.
+    const Decided &decide_once(const Call &call, CallKind kind) {
+        return once_ = decide(call, choose(call, true), kind);
+    }
+    /// `steps`: it goes step by step, as what does not block must.
+    [[nodiscard]] Choice choose(const Call &call, bool steps) const;
+    [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs) const {
+        return planner_->choose(collective, bytes, needs);
+    }
+    const Plan &plan(algorithms::Collective collective, const Choice &choice, int root) {
+        return planner_->plan(collective, choice, root);
+    }
+    /// From the next call on. The same on all ranks between the same calls.
+    void set_ways(const shm::Ways &ways) {
+        planner_->set_ways(ways);
+        last_.fill({});
+    }
+
+  private:
+    [[nodiscard]] uint32_t signature_of(const Call &call, const Choice &choice, CallKind kind) const;
+
+    int rank_ = 0;
+    int size_ = 1;
+    std::unique_ptr<Planner> planner_;
+    std::array<Decided, static_cast<size_t>(algorithms::Collective::reduce_scatter) + 1> last_;  ///< by collective
+    Decided once_;
+};
+
+}  // namespace flx

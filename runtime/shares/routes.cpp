@@ -1,0 +1,199 @@
+#include "runtime/shares/routes.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "runtime/base/log.h"
+
+namespace flx {
+
+bool Routes::reaches(size_t link, int peer) const {
+    return links_[link].link && links_[link].link->reaches(peer) && has(peer, link);
+}
+
+/// What an exchange sends to another host waits on the own rail, from where others take it while they are idle. What is
+/// too short to be cut goes where it is quickest there.
+bool Routes::begins_on_own_rail(int peer, size_t bytes) const {
+    return lending_ != nullptr && opens_exchange_ && bytes > Lending::kFreeBytes && lending_->is_far(peer) &&
+           own_rail_ >= 0 && (route(peer).links >> own_rail_ & 1) != 0 && (lost_[peer] >> own_rail_ & 1) == 0;
+}
+
+uint32_t Routes::takers(int peer, size_t bytes) const {
+    return begins_on_own_rail(peer, bytes) ? route(peer).links & ~1U & ~lost_[peer] : 0;
+}
+
+const PartitionVector &Routes::vector(int peer, size_t bytes, int phase) {
+    if (begins_on_own_rail(peer, bytes)) {
+        last_vector_ = own_vector_;
+        return own_vector_;
+    }
+    const PartitionVector &vector = route(peer).controller->vector(bytes, phase);
+    last_vector_ = vector;
+    return vector;
+}
+
+uint32_t Routes::may_use(int peer) const {
+    return outgoing_[static_cast<size_t>(layout_.host_of(peer))] | incoming_[static_cast<size_t>(peer)];
+}
+
+void Routes::open_exchange(uint64_t bytes) {
+    if (lending_ != nullptr)
+        lending_->enter(bytes);
+    opens_exchange_ = true;
+}
+
+void Routes::end_exchanges() {
+    if (lending_ == nullptr)
+        return;
+    for (LentLink *link : lent_)
+        link->leave();
+    lending_->leave();
+}
+
+LinkCounters Routes::carried(const Route &route, int index) const {
+    LinkCounters sum;
+    for (const int peer : route.peers) {
+        const LinkCounters counters = links_[index].link->counters(peer);
+        sum.bytes += counters.bytes - counters.untimed_bytes;
+        sum.busy_ns += counters.busy_ns;
+    }
+    return sum;
+}
+
+/// The least that acknowledgements have shown, one way; 0: none yet.
+double Routes::latency_seen(const Route &route, int index) const {
+    double least = 0;
+    for (const int peer : route.peers)
+        if (const double trip = links_[index].link->pace(peer).round_trip_ns; trip > 0 && (least == 0 || trip < least))
+            least = trip;
+    return least / 2;
+}
+
+/// Notes, in each route, what its links carried to it since this was done last.
+void Routes::take_samples() {
+    std::array<int, kMaxLinks> users{};
+    for (Route &route : routes_) {
+        for (uint32_t mask = route.links; mask != 0; mask &= mask - 1) {
+            const int index = std::countr_zero(mask);
+            const LinkCounters now = carried(route, index);
+            const LinkCounters before = std::exchange(route.seen[index], now);
+            route.samples[index] = {now.bytes - before.bytes, now.busy_ns - before.busy_ns};
+            users[index] += now.bytes != before.bytes ? 1 : 0;
+        }
+    }
+    for (size_t index = 0; index < links_.size(); ++index) {
+        if (users[index] == 0)
+            continue;
+        const LinkCounters now = links_[index].link->timed();
+        const LinkCounters before = std::exchange(timed_[index], now);
+        for (Route &route : routes_)
+            route.samples[index] = fair_sample(route.samples[index],
+                                               {now.bytes - before.bytes, now.busy_ns - before.busy_ns}, users[index]);
+    }
+}
+
+/// Whether there is something to tell its controller.
+bool Routes::route_learns(Route &route, const Ended &ended) {
+    if (std::popcount(route.links) < 2)
+        return false;
+    // Soon after the probe, and now and then.
+    const bool looks = ended.sequence <= 64 || ended.sequence % 64 == 0;
+    for (uint32_t mask = looks ? route.links : 0; mask != 0; mask &= mask - 1)
+        route.controller->saw_latency(std::countr_zero(mask), latency_seen(route, std::countr_zero(mask)));
+    // What was lent for a moment says nothing of what a rail carries in a collective.
+    const bool idle = std::ranges::all_of(route.samples, [](const LinkSample &sample) { return sample.bytes == 0; });
+    return !idle && !(ended.exchange && lending_ != nullptr);
+}
+
+/// The phases of one operation overlap in time: what a link delivered holds for both.
+void Routes::observe(Route &route, const Ended &ended, size_t bytes) {
+    const std::span samples(route.samples.data(), links_.size());
+    for (int phase = 0; phase < ended.phases; ++phase)
+        if (route.controller->observe(bytes, phase, samples, ended.elapsed_ns) && phase == 0)
+            report_change(route, bytes);
+}
+
+/// Says which links' shares have changed much since it was last said, for messages of this size.
+void Routes::report_change(Route &route, size_t bytes) {
+    constexpr double kMuch = 0.1;
+    constexpr double kLeastFactor = 1.5;
+    constexpr double kLeastMove = 1.1;
+    if (!log().shows(LogLevel::warn))
+        return;
+    Told &told = route.told[size_class(bytes)];
+    const PartitionVector &vector = route.controller->vector(bytes, 0);
+    const bool first = told.vector.links == 0;
+    const std::string &host = layout_.members[route.peers.front()].hostname;
+    bool much = first;
+    for (uint32_t mask = route.links; !first && mask != 0; mask &= mask - 1) {
+        const int link = std::countr_zero(mask);
+        const double before = told.vector.share(link);
+        const double now = vector.share(link);
+        const double rate = route.controller->rate(link);
+        const double factor = told.rate[link] > 0 && rate > 0 ? rate / told.rate[link] : 1;
+        much = much || std::abs(now - before) > kMuch;
+        // Of a link that slowed down the others' shares tell nothing new; nor does a rate that moves no share. That of
+        // one with nearly all moves little where the others' together move much.
+        const bool less = now < before / kLeastMove || 1 - now > (1 - before) * kLeastMove;
+        const bool more = now > before * kLeastMove || 1 - now < (1 - before) / kLeastMove;
+        if ((factor < 1 / kLeastFactor && less) || (factor > kLeastFactor && more)) {
+            much = true;
+            log().write(factor < 0.5 ? LogLevel::warn : LogLevel::info,
+                        "{} to host {} {} {:.0f} Mbit/s: share {:.2f} -> {:.2f}",
+                        links_[link].link->kind() == LinkKind::rail ? "rail " + links_[link].name : links_[link].name,
+                        host, factor < 1 ? "slowed to" : "now carries", 8e3 * rate, before, now);
+        }
+    }
+    if (!much)
+        return;
+    told.vector = vector;
+    for (uint32_t mask = route.links; mask != 0; mask &= mask - 1)
+        told.rate[std::countr_zero(mask)] = route.controller->rate(std::countr_zero(mask));
+    if (!log().shows(LogLevel::info))
+        return;
+    std::vector<std::string> names;
+    for (const LinkSlot &slot : links_)
+        names.push_back(slot.name);
+    log().info("to host {}: {} for {} B", host, to_string(vector, names), bytes);
+}
+
+/// Links that were lost since the last operation, or that carry again.
+void Routes::look_at_links(const std::vector<int> &peers) {
+    for (const int peer : peers) {
+        for (uint32_t mask = route(peer).links; mask != 0; mask &= mask - 1) {
+            const int link = std::countr_zero(mask);
+            const bool lost = links_[link].link->state(peer) == LinkState::lost;
+            if (lost != ((lost_[peer] >> link & 1) != 0))
+                set_lost(link, peer, lost);
+        }
+    }
+}
+
+/// A route uses a link while it carries to all peers of the host.
+void Routes::set_lost(int link, int peer, bool lost) {
+    const uint32_t bit = 1U << link;
+    lost_[peer] = lost ? lost_[peer] | bit : lost_[peer] & ~bit;
+    Route &route = this->route(peer);
+    uint32_t usable = route.links;
+    for (const int other : route.peers)
+        usable &= ~lost_[other];
+    // With all of them lost the shares stay: cells wait for whichever returns.
+    for (uint32_t mask = usable != 0 ? route.links : 0; mask != 0; mask &= mask - 1) {
+        const int each = std::countr_zero(mask);
+        route.controller->set_usable(each, (usable >> each & 1) != 0);
+    }
+    log().info("{} to {} {}", links_[link].name, layout_.describe(peer),
+               lost ? "carries nothing now: its share goes to the others" : "carries again");
+}
+
+std::string Routes::own_rail_report() const {
+    if (lending_ == nullptr || own_rail_ < 0)
+        return {};
+    const LedgerLine &line = lending_->line(own_rail_);
+    return fmt::format("rail {} of rank {}: lent for {} chunks, {} refused", links_[own_rail_].name, layout_.rank,
+                       line.lent.load(std::memory_order_relaxed), line.refused.load(std::memory_order_relaxed));
+}
+
+}  // namespace flx

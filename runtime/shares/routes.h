@@ -1,0 +1,152 @@
+/// \file routes.h
+/// The routes of a communicator: towards each host, as one rank sees them, which links carry to it and in what shares.
+/// A route has a controller, which learns from what links carried in operations. Between hosts a rank may have a rail
+/// of its own and borrow the others' while they are idle (lending.h). One thread at a time, but for what is made before
+/// the communicator is used.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/config.h"
+#include "runtime/link/bootstrap.h"
+#include "runtime/link/layout.h"
+#include "runtime/link/lending.h"
+#include "runtime/link/slot.h"
+#include "runtime/shares/controller.h"
+#include "runtime/shares/router.h"
+
+namespace flx {
+
+/// What an operation says of itself when it has ended, for the controllers.
+struct Ended {
+    uint64_t sequence = 0;
+    int64_t elapsed_ns = 0;
+    int phases = 1;
+    bool exchange = false;  ///< messages between pairs; else a schedule
+};
+
+class Routes final : public Router {
+  public:
+    /// Both outlive it. `layout` is agreed, and links are there, before anything else is called.
+    Routes(const Layout &layout, LinkSlots &links) : layout_(layout), links_(links) {}
+
+    // Making, in this order. Collective where a bootstrap is asked for.
+    /// `mine`: a mask of the links that this rank has. Afterwards reaches() is known.
+    Status exchange_links(Bootstrap &bootstrap);
+    /// Whether `link` carries between this rank and `peer`: both have it.
+    [[nodiscard]] bool reaches(size_t link, int peer) const;
+    /// Whether `peer` has `link`.
+    [[nodiscard]] bool has(int peer, size_t link) const { return (have_[static_cast<size_t>(peer)] >> link & 1) != 0; }
+    /// FLX_LEND and FLX_OWN_RAIL: which rail is this rank's own. `ledger`: Lending::bytes of memory that the ranks of
+    /// this host share; null: rails are not lent.
+    Status choose_own_rail(const Config &config, std::byte *ledger);
+    Status exchange_owners(Bootstrap &bootstrap);
+    /// `forced`: shares from FLX_PARTITION; no links: none are forced.
+    Status make(const Config &config, const PartitionVector &forced);
+    /// Each rank learns over which links the others may send to it, as their choice need not be its own: shares may be
+    /// forced on one rank, or one rank of a host may lack a rail.
+    Status exchange(Bootstrap &bootstrap);
+    /// Links over which this rank may send to `peer`, or receive from it, also once others are lost, as a mask.
+    [[nodiscard]] uint32_t may_use(int peer) const;
+
+    // Router.
+    const PartitionVector &vector(int peer, size_t bytes, int phase) override;
+    [[nodiscard]] uint32_t incoming_links(int peer) const override { return incoming_[static_cast<size_t>(peer)]; }
+    [[nodiscard]] uint32_t outgoing_links(int peer) const override { return route(peer).links; }
+    [[nodiscard]] uint32_t takers(int peer, size_t bytes) const override;
+    [[nodiscard]] double rate(int link, int peer) const override { return route(peer).controller->rate(link); }
+    [[nodiscard]] bool may_move_cells() const override { return !forced_; }
+    void lost(int link, int peer) override { set_lost(link, peer, true); }
+
+    // Around operations.
+    /// Looks which links to `peers` were lost since the last operation, or carry again.
+    void look_at_links(const std::vector<int> &peers);
+    /// An exchange begins, of which `bytes` go to other hosts: until opened() its messages begin on the own rail.
+    void open_exchange(uint64_t bytes);
+    void exchange_opened() { opens_exchange_ = false; }
+    /// No exchange is under way any more: no rail is lent or borrowed.
+    void end_exchanges();
+    [[nodiscard]] bool lends() const { return lending_ != nullptr; }
+    /// Whether there is anything to learn: several links to one host.
+    [[nodiscard]] bool learns() const { return learns_; }
+    /// Tells each route's controller what its links carried since it was told last. `bytes_to(peers)`: the longest
+    /// block, or message to one of the peers.
+    template <typename BytesTo>
+    void learn(const Ended &ended, BytesTo &&bytes_to) {
+        take_samples();
+        for (Route &route : routes_)
+            if (route_learns(route, ended))
+                observe(route, ended, bytes_to(route.peers));
+    }
+    /// What links carried until now is no operation's: a first sample that held the probe's pings and pauses would make
+    /// a link look a hundred times slower than it is.
+    void forget() { take_samples(); }
+    /// Rails will not be used any more.
+    void drop_lent() { lent_.clear(); }
+
+    // For reports.
+    /// Part of `link` in the vector that the last operation used towards its last peer.
+    [[nodiscard]] double last_share(int link) const { return link < last_vector_.links ? last_vector_.share(link) : 0; }
+    /// Whether any vector was asked for.
+    [[nodiscard]] bool used() const { return last_vector_.links != 0; }
+    /// Empty where no rail is this rank's own.
+    [[nodiscard]] std::string own_rail_report() const;
+
+  private:
+    struct Told {
+        PartitionVector vector;
+        std::array<double, kMaxLinks> rate{};  ///< bytes/ns
+    };
+    /// To one host.
+    struct Route {
+        std::unique_ptr<Controller> controller;
+        std::vector<int> peers;
+        uint32_t links = 0;                           ///< mask of those that may carry something
+        std::vector<LinkCounters> seen;               ///< totals that were learned from
+        std::array<LinkSample, kMaxLinks> samples{};  ///< of what came since, by link
+        std::vector<Told> told;                       ///< by size class: what a user was last told
+    };
+
+    [[nodiscard]] const Route &route(int peer) const { return routes_[static_cast<size_t>(layout_.host_of(peer))]; }
+    [[nodiscard]] Route &route(int peer) { return routes_[static_cast<size_t>(layout_.host_of(peer))]; }
+    Status make_route(int host, const Config &config, const PartitionVector &forced);
+    Status force(Route &route, const Config &config, const PartitionVector &forced, uint32_t usable);
+    void estimate(int host, uint32_t usable, uint32_t left_to_memory, bool frozen);
+    void lend(const Config &config);
+    [[nodiscard]] bool begins_on_own_rail(int peer, size_t bytes) const;
+    [[nodiscard]] LinkCounters carried(const Route &route, int index) const;
+    [[nodiscard]] double latency_seen(const Route &route, int index) const;
+    void take_samples();
+    [[nodiscard]] bool route_learns(Route &route, const Ended &ended);
+    void observe(Route &route, const Ended &ended, size_t bytes);
+    void report_change(Route &route, size_t bytes);
+    void set_lost(int link, int peer, bool lost);
+
+    const Layout &layout_;
+    LinkSlots &links_;
+    std::vector<uint32_t> have_;                   ///< by rank: links that it has, as a mask
+    std::vector<Route> routes_;                    ///< by host
+    std::vector<uint32_t> outgoing_;               ///< by host: may_use() of what is sent
+    std::vector<uint32_t> incoming_;               ///< by peer: links that it may send over, as a mask
+    std::vector<uint32_t> lost_;                   ///< by peer: links that do not carry to it now, as a mask
+    std::array<LinkCounters, kMaxLinks> timed_{};  ///< totals to all routes that were learned from
+    PartitionVector last_vector_;
+    bool learns_ = false;
+    bool forced_ = false;  ///< FLX_PARTITION
+
+    // Lending.
+    std::byte *ledger_ = nullptr;
+    int own_rail_ = -1;                 ///< the link that is this rank's own; -1 where rails are not owned
+    std::vector<uint32_t> owned_;       ///< by rank: links that it owns, as a mask
+    std::unique_ptr<Lending> lending_;  ///< null where rails are not lent
+    std::vector<LentLink *> lent_;
+    PartitionVector own_vector_;   ///< all on the own rail
+    bool opens_exchange_ = false;  ///< an exchange is being started
+};
+
+}  // namespace flx

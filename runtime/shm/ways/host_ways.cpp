@@ -1,0 +1,226 @@
+#include "runtime/shm/ways/host_ways.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <limits>
+#include <span>
+
+#include "probe/places.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/elements/dtype.h"
+#include "runtime/shm/ways/trial.h"
+
+namespace flx::shm {
+
+using algorithms::Collective;
+
+size_t HostWays::bytes(int ranks, size_t payload, size_t budget) {
+    return Bells::bytes(ranks) + Fused::bytes(ranks, payload, budget) + Stream::bytes(ranks, budget);
+}
+
+std::vector<Area> HostWays::areas(int ranks, size_t payload, size_t budget) {
+    const size_t fused_at = Bells::bytes(ranks);
+    std::vector<Area> areas = Fused::areas(ranks, payload, budget);
+    for (Area &area : areas)
+        area.offset += fused_at;
+    Area stream = Stream::area(ranks, budget);
+    stream.offset += fused_at + Fused::bytes(ranks, payload, budget);
+    areas.push_back(stream);
+    return areas;
+}
+
+HostWays::HostWays(const Layout &layout, const Board *board, std::byte *memory, size_t payload, size_t budget,
+                   size_t cache_share)
+    : layout_(layout),
+      board_(board),
+      cache_share_(cache_share),
+      bells_(memory, layout.rank, layout.size),
+      fused_(memory + Bells::bytes(layout.size), layout.rank, layout.size, payload, &bells_, budget),
+      stream_(memory + Bells::bytes(layout.size) + Fused::bytes(layout.size, payload, budget), layout.rank, layout.size,
+              budget, &bells_, cache_share) {}
+
+Status HostWays::choose(Bootstrap &bootstrap, const Config &config, const HostWays *parent, Channel *channel,
+                        bool crowded, Waiter &waiter) {
+    FLX_TRY(find_tree(bootstrap));
+    std::vector<int> pids;
+    for (const Member &member : layout_.members)
+        pids.push_back(member.pid);
+    FLX_TRY(PeerMemory::make(bootstrap, std::move(pids), peers_, why_not_));
+    if (peers_ != nullptr) {
+        peers_->obey(board_);
+        peers_->share_cache(cache_share_);
+    }
+    if (channel != nullptr)
+        channel->fetch_through(fetches() ? peers_.get() : nullptr);
+    if (!fetches())
+        log().info("ranks do not read each other's memory, data goes through shared memory: {}", why_not_by_kernel());
+    if (!why_not_mapped().empty())
+        log().info("ranks do not map memory of flx_malloc, it is like any other: {}", why_not_mapped());
+    ways_ = Ways(fetches(), crowded);
+    if (parent != nullptr && parent->fetches() == fetches()) {
+        ways_ = parent->ways_;
+        if (layout_.size < TwoSteps::kLeastRanks)
+            ways_.two_steps = {};
+        fused_.set_two_steps(ways_.two_steps);
+        return {};
+    }
+    // A part of the time for measuring links, which all of this host's are done with by now.
+    constexpr int64_t kBudgetNs = 250'000;  // per millisecond of it; many ranks take longer for everything
+    constexpr int kRanks = 8;
+    constexpr int kMost = 4;
+    const int64_t budget_ns = config.integer("FLX_PROBE_MS") * kBudgetNs * std::clamp(layout_.size / kRanks, 1, kMost);
+    if (budget_ns == 0)
+        return {};
+    streams_ = false;
+    size_t tried = 0;
+    Status status =
+        try_ways(bootstrap, fused_, stream_, fetches() ? peers_.get() : nullptr, waiter, budget_ns, ways_, tried);
+    if (layout_.rank == 0)
+        log().info("ways through shared memory were tried up to {} bytes", tried);
+    return status;
+}
+
+/// Where ranks are to each other, if each is bound somewhere. The first one looks for all: the kernel lets one at a
+/// time.
+Status HostWays::find_tree(Bootstrap &bootstrap) {
+    if (layout_.size < TwoSteps::kLeastRanks)
+        return {};
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    sched_getaffinity(0, sizeof mine, &mine);
+    std::vector<cpu_set_t> units(static_cast<size_t>(layout_.size));
+    FLX_TRY(bootstrap.allgather(&mine, sizeof mine, units.data()));
+    const bool apart =
+        std::ranges::any_of(units, [&](const cpu_set_t &one) { return CPU_EQUAL(&one, &units[0]) == 0; });
+    if (!apart || !std::ranges::all_of(units, probe::is_bound))
+        return {};
+    std::vector<probe::Place> places(units.size());
+    if (layout_.rank == 0) {
+        const Status read = probe::read_places(units, places);
+        if (!read.ok()) {
+            log().info("which ranks are near each other is not known: {}", read.sentence());
+            places.assign(units.size(), {});
+        }
+    }
+    std::vector<probe::Place> all(places.size() * places.size());
+    FLX_TRY(bootstrap.allgather(places.data(), places.size() * sizeof places[0], all.data()));
+    fused_.set_tree(Tree(std::span(all).first(places.size())));
+    return {};
+}
+
+void HostWays::start_review(size_t fused_bytes) {
+    review_ = std::make_unique<Review>(layout_.size, fetches(), fused_bytes);
+}
+
+/// Not before the ways were tried: what that takes is memory of the moment.
+void HostWays::use_huge_pages() {
+    if (peers_ == nullptr)
+        return;
+    std::string why;
+    const size_t bytes = HugePages::page_bytes(why);
+    if (bytes == 0)
+        log().info("buffers do not move to huge pages: {}", why);
+    peers_->use_huge_pages(bytes);
+}
+
+/// Whether it pays is found out in the program's calls.
+void HostWays::use_engine(EngineReach::Source source) {
+    if (maps())
+        peers_->use_engine(std::move(source));
+}
+
+std::optional<Review::Look> HostWays::look(const Operation &operation) {
+    if (review_ == nullptr)
+        return std::nullopt;
+    return review_->next(operation.collective, operation.count * size_of(operation.dtype), ways_);
+}
+
+/// Whether ranks ask each other first if what is to be streamed lies in memory that they have mapped.
+bool HostWays::may_be_mapped(const Operation &operation) {
+    constexpr size_t kLeast = size_t{64} << 10;  // of which asking is a small part
+    return peers_ != nullptr && operation.count * size_of(operation.dtype) >= kLeast && peers_->may_map();
+}
+
+Status HostWays::run(const Call &call, flx::Way way, Waiter &waiter, bool &served) {
+    const Operation &operation = call.operation;
+    served = true;
+    streams_ = false;
+    if (way == flx::Way::fused)
+        return run_fused(call, waiter);
+    const bool by_kernel = way == flx::Way::fetched;
+    if (by_kernel || may_be_mapped(operation)) {
+        FLX_TRY(peers_->run(operation.collective, operation.in, operation.out, operation.count, operation.dtype,
+                            operation.op, operation.root, operation.signature, fused_, waiter, served, call.blocks,
+                            by_kernel));
+        if (served || !Stream::serves(operation.collective))
+            return {};
+        served = true;
+    }
+    streams_ = true;
+    return stream_.run(operation.collective, operation.in, operation.out, operation.count, operation.dtype,
+                       operation.op, operation.root, operation.signature, waiter);
+}
+
+Status HostWays::run_timed(const Call &call, flx::Way way, const Review::Look &look, Waiter &waiter, bool &served,
+                           bool &changed) {
+    // Not the call's: a rank that takes these steps for the call, or the other way round, is to find a mismatch.
+    const uint32_t signature = ~call.operation.signature;
+    const auto barrier = [&]() -> Status {
+        streams_ = false;
+        return fused_.barrier(signature, waiter);
+    };
+    if (look.begins)
+        FLX_TRY(barrier());
+    const int64_t began = now_ns();
+    FLX_TRY(run(call, way, waiter, served));
+    if (look.ends)
+        FLX_TRY(barrier());
+    if (!review_->took(now_ns() - began))
+        return {};
+    streams_ = false;
+    const std::span all = review_->all();
+    FLX_TRY(fused_.allgather(&review_->times(), all.data(), sizeof all[0], signature, waiter));
+    changed = review_->judge(ways_);
+    return {};
+}
+
+Status HostWays::run_fused(const Call &call, Waiter &waiter) {
+    const auto [collective, in, out, count, dtype, op, root, sequence, signature, divisor] = call.operation;
+    const auto ranks = static_cast<size_t>(layout_.size);
+    const size_t bytes = count * size_of(dtype);
+    switch (collective) {
+        case Collective::allreduce:
+            return fused_.allreduce(in, out, count, dtype, op, signature, waiter);
+        case Collective::reduce:
+            return fused_.reduce(in, out, count, dtype, op, root, signature, waiter);
+        case Collective::reduce_scatter_block:
+            return fused_.reduce_scatter_block(in, out, count / ranks, dtype, op, signature, waiter);
+        case Collective::allgather:
+            return fused_.allgather(in, out, bytes / ranks, signature, waiter);
+        case Collective::bcast:
+            return fused_.bcast(out, bytes, root, signature, waiter);
+        case Collective::barrier:
+            return fused_.barrier(signature, waiter);
+        case Collective::alltoall:
+            return fused_.alltoall(in, out, bytes / ranks, signature, waiter);
+        case Collective::gather:
+            return fused_.gather(in, out, bytes / ranks, root, signature, waiter);
+        case Collective::scatter:
+            return fused_.scatter(in, out, bytes / ranks, root, signature, waiter);
+        case Collective::scan:
+        case Collective::exscan:
+            return fused_.scan(collective == Collective::exscan, in, out, count, dtype, op, signature, waiter);
+        case Collective::allgatherv:
+            return fused_.allgatherv(in, out, call.blocks.counts, call.blocks.displacements, size_of(dtype), signature,
+                                     waiter);
+        case Collective::reduce_scatter:
+            return fused_.reduce_scatter(in, out, call.blocks.counts, dtype, op, signature, waiter);
+        default:  // as messages
+            break;
+    }
+    return {};
+}
+
+}  // namespace flx::shm

@@ -1,0 +1,105 @@
+/// \file host_ways.h
+/// The ways through shared memory, for ranks that all share one host: what lies in the segment, which way serves what,
+/// and how a call is carried out by one of them. All add in rank order, so the bits do not depend on the way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/config.h"
+#include "runtime/base/wait.h"
+#include "runtime/link/board.h"
+#include "runtime/link/bootstrap.h"
+#include "runtime/link/layout.h"
+#include "runtime/plan/operation.h"
+#include "runtime/plan/planner.h"
+#include "runtime/plan/ways.h"
+#include "runtime/shm/memory/bells.h"
+#include "runtime/shm/memory/segment.h"
+#include "runtime/shm/ways/channel.h"
+#include "runtime/shm/ways/fused.h"
+#include "runtime/shm/ways/peer_memory.h"
+#include "runtime/shm/ways/review.h"
+#include "runtime/shm/ways/stream.h"
+
+namespace flx::shm {
+
+class HostWays {
+  public:
+    /// Of the segment. `payload`: largest input of one rank that is fused; `budget`: as Fused and Stream.
+    static size_t bytes(int ranks, size_t payload, size_t budget);
+    /// What each rank writes, from the beginning of that memory.
+    static std::vector<Area> areas(int ranks, size_t payload, size_t budget);
+
+    /// `memory`: that of the segment, zeroed. `board`: of its ranks; longer-lived, as are the layout and `memory`.
+    /// `cache_share`: of this rank (cache_share.h).
+    HostWays(const Layout &layout, const Board *board, std::byte *memory, size_t payload, size_t budget,
+             size_t cache_share);
+
+    /// Collective: finds out how ranks reach each other's memory, and which way is best for what, by trying, or from
+    /// `parent`, of the same ranks, where there is one. `channel`: between all ranks; may be null. `crowded`: any
+    /// rank shares its core with others. `waiter`: for the trial.
+    Status choose(Bootstrap &bootstrap, const Config &config, const HostWays *parent, Channel *channel, bool crowded,
+                  Waiter &waiter);
+    /// After choose(): what is looked at again in the program's calls.
+    void start_review(size_t fused_bytes);
+    /// Memory of programs moves to huge pages; a GPU's copy engine takes a part of copies where it pays.
+    void use_huge_pages();
+    void use_engine(EngineReach::Source source);
+
+    /// A way that is tried instead of the table's, for this call. Counts the call.
+    [[nodiscard]] std::optional<Review::Look> look(const Operation &operation);
+    /// Carries `call` out. `way`: fused, fetched or streamed. `served` is false, on all ranks, where nothing was done:
+    /// a rank's buffer cannot be reached by others.
+    Status run(const Call &call, flx::Way way, Waiter &waiter, bool &served);
+    /// The same, timed: ranks come when they like, so between two barriers, before and after one call or several.
+    /// `changed`: the table is another one now.
+    Status run_timed(const Call &call, flx::Way way, const Review::Look &look, Waiter &waiter, bool &served,
+                     bool &changed);
+    /// The rank that the current call waits for.
+    [[nodiscard]] int waiting_for() const { return streams_ ? stream_.waiting_for() : fused_.waiting_for(); }
+    [[nodiscard]] Bells &bells() { return bells_; }
+
+    /// Equal on all ranks.
+    [[nodiscard]] const Ways &ways() const { return ways_; }
+    /// Whether ranks reach each other's buffers through the kernel. Equal on all ranks.
+    [[nodiscard]] bool fetches() const { return peers_ != nullptr && peers_->by_kernel(); }
+    /// Whether they map memory of flx_malloc.
+    [[nodiscard]] bool maps() const { return peers_ != nullptr && peers_->maps(); }
+
+    // For reports.
+    /// Null where ways stay as they were chosen.
+    [[nodiscard]] const Review *review() const { return review_.get(); }
+    /// Why not; empty where they do.
+    [[nodiscard]] const std::string &why_not_by_kernel() const { return why_not_.not_by_kernel; }
+    [[nodiscard]] const std::string &why_not_mapped() const {
+        return peers_ != nullptr ? peers_->why_not_mapped() : why_not_.not_mapped;
+    }
+    /// Null where nothing is mapped, or nobody but the cores may copy it.
+    [[nodiscard]] const PeerMemory *copies_by_engine() const {
+        return peers_ != nullptr && peers_->engine_reach() != nullptr ? peers_.get() : nullptr;
+    }
+
+  private:
+    Status find_tree(Bootstrap &bootstrap);
+    Status run_fused(const Call &call, Waiter &waiter);
+    [[nodiscard]] bool may_be_mapped(const Operation &operation);
+
+    const Layout &layout_;
+    const Board *board_;
+    const size_t cache_share_;
+    Bells bells_;
+    Fused fused_;
+    Stream stream_;
+    std::unique_ptr<PeerMemory> peers_;  ///< null where it does not work
+    PeerMemory::Why why_not_;
+    Ways ways_;
+    std::unique_ptr<Review> review_;
+    bool streams_ = false;  ///< the current call waits in stream_
+};
+
+}  // namespace flx::shm
