@@ -25,10 +25,8 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, O
     statistics().count(collective, how.form, why, bytes);
     if (group_ == nullptr)
         return;
-    if (how.form == Form::blocking && group_->size == library.world_size())
-        statistics().count_size(collective, bytes);
-    // Before the communicator is occupied, since others may wait for what is under way on it. All ranks tidy before the
-    // same call: calls that a rank began and then took no part in do not count.
+    // This comes before the communicator is occupied, since others may wait for what is under way on it. All ranks tidy
+    // before the same call: calls that a rank began and then took no part in do not count.
     constexpr uint64_t kCallsPerTidying = 1024;
     if (how.form == Form::blocking && (group_->calls + 1) % kCallsPerTidying == 0 &&
         std::exchange(group_->tidied, group_->calls) != group_->calls)

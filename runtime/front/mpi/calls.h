@@ -29,7 +29,7 @@
 
 namespace flx::preload {
 
-/// In which form the program calls, and where its request goes if the form has one.
+/// The form in which the program calls, and where its request goes if the form has one.
 struct How {
     Form form = Form::blocking;
     MPI_Request *request = nullptr;

@@ -8,8 +8,6 @@
 #include <numeric>
 #include <vector>
 
-#include "runtime/front/mpi/estimate.h"
-
 namespace flx::preload {
 namespace {
 
@@ -88,7 +86,7 @@ std::string choose_collectives(std::string_view list, uint32_t &mask) {
     return {};
 }
 
-void Statistics::print(flx_comm_t comm) const {
+void Statistics::print() const {
     int rank = 0;
     int size = 1;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -100,28 +98,14 @@ void Statistics::print(flx_comm_t comm) const {
                 numbers.push_back(cell.calls);
                 numbers.push_back(cell.bytes);
             }
-    const size_t begin_of_sizes = numbers.size();
-    for (const auto &collective : sizes_)
-        numbers.insert(numbers.end(), collective.begin(), collective.end());
     constexpr double kPatienceS = 10;
     const bool all = add_up(numbers, kPatienceS);
-    // All know now that all came; who did not wait for it takes no part in the second sum, so that does not end.
-    std::vector<uint64_t> able = {comm != nullptr ? 1ULL : 0ULL};
-    Saved saved;
-    if (all && add_up(able, 6 * kPatienceS) && able[0] == static_cast<uint64_t>(size)) {
-        Sizes sizes;
-        for (size_t c = 0; c < kCollectives.size(); ++c)
-            std::copy_n(numbers.begin() + static_cast<ptrdiff_t>(begin_of_sizes + c * kSizes), kSizes,
-                        sizes[c].begin());
-        saved = estimate(sizes, comm);
-    }
     if (rank != 0)
         return;
     std::string text =
         all ? fmt::format("flx_mpi: collectives of {} ranks, all together\n", size)
             : fmt::format("flx_mpi: collectives of rank 0 (not all of {} ranks reached the end)\n", size);
-    text += fmt::format("  {:<34} {:>12} {:>12} {:>12} {:>12} {:>12}  why passed on\n", "", "served", "", "passed on",
-                        "", "saved");
+    text += fmt::format("  {:<34} {:>12} {:>12} {:>12} {:>12}  why passed on\n", "", "served", "", "passed on", "");
     size_t at = 0;
     for (size_t c = 0; c < kCollectives.size(); ++c)
         for (size_t f = 0; f < kForms; ++f) {
@@ -137,18 +121,11 @@ void Statistics::print(flx_comm_t comm) const {
                 if (cell[2 * r] != 0)
                     why.push_back(fmt::format("{} {}", cell[2 * r], kWhy[r]));
             }
-            const bool known = f == 0 && saved.known[c];
             if (cell[0] + calls != 0)
-                text += fmt::format("  {:<34} {:>12} {:>12} {:>12} {:>12} {:>12}  {}\n",
+                text += fmt::format("  {:<34} {:>12} {:>12} {:>12} {:>12}  {}\n",
                                     fmt::format("{}{}", kForm[f], kCollectives[c]), cell[0], short_bytes(cell[1]),
-                                    calls, short_bytes(bytes), known ? fmt::format("{:.6f} s", saved.seconds[c]) : "",
-                                    fmt::join(why, ", "));
+                                    calls, short_bytes(bytes), fmt::join(why, ", "));
         }
-    if (std::count(saved.known.begin(), saved.known.end(), true) != 0)
-        text += fmt::format(
-            "  saved, an estimate: {:.6f} s of each rank (blocking calls of all ranks, as often as they "
-            "were made, by what FLX and MPI took for such sizes just now)\n",
-            std::accumulate(saved.seconds.begin(), saved.seconds.end(), 0.0));
     fmt::print(stderr, "{}", text);
     std::fflush(stderr);
 }

@@ -18,7 +18,7 @@
 
 namespace flx::preload {
 
-/// In the order of their names below.
+/// The collectives, in the order of their names below.
 enum class Collective {
     allgather,
     allgatherv,
@@ -67,9 +67,6 @@ enum class Reason {
 };
 inline constexpr size_t kReasons = 14;
 
-/// Calls are counted by the bits of their number of bytes: 0, 1, 2-3, 4-7, ...
-inline constexpr size_t kSizes = 40;
-
 /// Reads FLX_MPI: names with commas between, or `all` or `none`. On failure a sentence, else empty.
 std::string choose_collectives(std::string_view list, uint32_t &mask);
 
@@ -81,14 +78,8 @@ class Statistics {
         cell.calls.fetch_add(1, std::memory_order_relaxed);
         cell.bytes.fetch_add(bytes, std::memory_order_relaxed);
     }
-    /// One that blocks, was served, and that all of MPI_COMM_WORLD take part in.
-    void count_size(Collective collective, size_t bytes) {
-        const size_t bucket = std::min<size_t>(std::bit_width(bytes), kSizes - 1);
-        sizes_[static_cast<size_t>(collective)][bucket].fetch_add(1, std::memory_order_relaxed);
-    }
     /// Adds up what all ranks of MPI_COMM_WORLD did, if they take part within a few seconds, and prints it on rank 0.
-    /// Then `comm`, FLX's for that, is asked how much time it saved, unless null somewhere.
-    void print(flx_comm_t comm) const;
+    void print() const;
 
   private:
     struct Cell {
@@ -96,7 +87,6 @@ class Statistics {
         std::atomic<uint64_t> bytes{0};
     };
     std::array<std::array<std::array<Cell, kReasons>, kForms>, kCollectives.size()> cells_;
-    std::array<std::array<std::atomic<uint64_t>, kSizes>, kCollectives.size()> sizes_{};
 };
 
 Statistics &statistics();

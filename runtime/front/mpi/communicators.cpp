@@ -80,7 +80,6 @@ void Library::begin() {
     int level = MPI_THREAD_SINGLE;
     PMPI_Query_thread(&level);
     threads_ = level == MPI_THREAD_MULTIPLE;
-    PMPI_Comm_size(MPI_COMM_WORLD, &world_size_);
 
     // Which way a call goes must be the same on all ranks.
     const uint32_t lacks_requests = Requests::instance().begin() ? 0 : 1;
@@ -361,13 +360,8 @@ int Library::on_finalize(MPI_Comm, int, void *, void *extra) {
 
 /// Frees all in the order of their ids, which is one order on all ranks: none waits in a circle.
 void Library::end() {
-    if (stats_) {
-        void *value = nullptr;
-        int found = 0;
-        PMPI_Comm_get_attr(MPI_COMM_WORLD, keyval_, &value, &found);
-        const auto *world = found != 0 ? static_cast<Group *>(value) : nullptr;
-        statistics().print(world != nullptr && !world->broken ? world->flx : nullptr);
-    }
+    if (stats_)
+        statistics().print();
     over_ = true;
     std::vector<Group *> all = spare_;
     all.insert(all.end(), live_.begin(), live_.end());

@@ -84,7 +84,7 @@ class Library {
   public:
     static Library &instance();
 
-    /// After MPI_Init, on all ranks. Wrong knobs end the program.
+    /// Called after MPI_Init, on all ranks. Wrong knobs end the program.
     void begin();
 
     [[nodiscard]] bool chosen(Collective collective) const { return (mask_ >> static_cast<int>(collective) & 1) != 0; }
@@ -111,9 +111,6 @@ class Library {
     /// a program that has not asked for MPI_THREAD_MULTIPLE.
     [[nodiscard]] bool calls_functions() const { return calls_functions_; }
 
-    /// Ranks of MPI_COMM_WORLD.
-    [[nodiscard]] int world_size() const { return world_size_; }
-
     /// Collective. Frees FLX's communicators of long ago, if they have become many. `group` is that of `comm`.
     void tidy(MPI_Comm comm, const Group &group);
 
@@ -133,7 +130,6 @@ class Library {
     bool stats_ = false;
     double deadline_s_ = 0;
     bool threads_ = false;
-    int world_size_ = 0;
     bool has_requests_ = false;
     bool calls_functions_ = false;
     std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
