@@ -1,5 +1,5 @@
-# Finds a CUDA compiler. Sets FLX_WITH_CUDA; makes the target flx_cuda. Its runtime is linked in, and finds the driver when
-# the program runs, so that what is built here also loads on machines without a GPU.
+# Finds a CUDA compiler. Sets FLX_WITH_CUDA; makes the target flx_cuda. Its runtime is linked in, and finds the driver
+# when the program runs, so that what is built here also loads on machines without a GPU.
 set(FLX_WITH_CUDA OFF)
 set(flx_cuda_why "FLX_CUDA is OFF")
 if(NOT FLX_CUDA STREQUAL "OFF")
