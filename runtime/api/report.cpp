@@ -182,10 +182,16 @@ void report_algorithms(const Communicator *comm, std::vector<std::string> &lines
 }
 
 void report_knobs(const Config &config, std::vector<std::string> &lines) {
-    for (const Knob &knob : knobs()) {
-        const std::string &text = config.value(knob.name);
-        lines.push_back(fmt::format("  {:<18} {:<10} {:<14} {}", knob.name, text.empty() ? "-" : text,
-                                    config.origin(knob.name), knob.doc));
+    for (const KnobTier tier : {KnobTier::user, KnobTier::expert}) {
+        if (tier == KnobTier::expert)
+            lines.emplace_back("  for experts:");
+        for (const Knob &knob : knobs()) {
+            if (knob.tier != tier)
+                continue;
+            const std::string &text = config.value(knob.name);
+            lines.push_back(fmt::format("  {:<18} {:<10} {:<14} {}", knob.name, text.empty() ? "-" : text,
+                                        config.origin(knob.name), knob.doc));
+        }
     }
 }
 

@@ -18,86 +18,115 @@ constexpr double kKiB = 1024.0;
 constexpr double kMiB = 1024.0 * kKiB;
 constexpr double kGiB = 1024.0 * kMiB;
 
-// In order of name. Unset text means "not forced".
+// The knobs in order of name. Unset text means "not forced".
 constexpr std::array kKnobs = {
     Knob{"FLX_ALGORITHM", KnobType::text, "", 0, 0, "", "",
          "algorithm per collective, also by size or from a file, e.g. allreduce:ring@64K-,bcast:direct,file:rules.txt; "
-         "empty: chosen by cost"},
+         "empty: chosen by cost",
+         KnobTier::user, KnobScope::communicator},
     Knob{"FLX_CHECK", KnobType::integer, "0", 0, 1, "", "",
-         "1: compare the arguments of every call between ranks first, but of those that do not wait"},
+         "1: compare the arguments of every call between ranks first, but of those that do not wait", KnobTier::user,
+         KnobScope::communicator},
     Knob{
         "FLX_COPY_ENGINE", KnobType::choice, "auto", 0, 0, "auto|on|off", "",
         "a GPU's copy engines take a part of large copies between ranks' memory of flx_malloc: auto: where the program "
-        "uses a GPU itself; on: a GPU is opened for that"},
+        "uses a GPU itself; on: a GPU is opened for that",
+        KnobTier::expert, KnobScope::rank},
     Knob{"FLX_CUDA_BLOCKS", KnobType::integer, "128", 0, 128, "", "blocks",
          "multiprocessors that the largest kernel of a collective on GPUs takes; 0: none where nothing is added, and "
-         "few where something is"},
+         "few where something is",
+         KnobTier::user, KnobScope::gpus},
     Knob{"FLX_CUDA_BULK", KnobType::choice, "off", 0, 0, "on|off", "",
          "on: reductions between two GPUs (9.0 or later) by bulk copies, which take few multiprocessors; not measured "
-         "over NVLink yet"},
+         "over NVLink yet",
+         KnobTier::expert, KnobScope::rank},
     Knob{"FLX_CUDA_ENGINES", KnobType::size, "0", 0, 1024 * kGiB, "", "",
-         "least vector that copy engines move between GPUs; 0: where they were measured to be faster"},
+         "least vector that copy engines move between GPUs; 0: where they were measured to be faster", KnobTier::expert,
+         KnobScope::gpus},
     Knob{"FLX_CUDA_PINNED", KnobType::size, "64M", 0, 16 * kGiB, "", "",
          "host memory that each GPU pins for a share of large collectives over PCIe, or for all that goes between "
-         "hosts; 0: none"},
+         "hosts; 0: none",
+         KnobTier::user, KnobScope::gpus},
     Knob{"FLX_CUDA_SMALL", KnobType::size, "1M", 0, 64 * kMiB, "", "",
-         "most that a GPU sends to all others in packets and lines that carry their own flags"},
+         "most that a GPU sends to all others in packets and lines that carry their own flags", KnobTier::expert,
+         KnobScope::gpus},
     Knob{"FLX_CUDA_STAGING", KnobType::size, "256M", 8 * kMiB, 64 * kGiB, "", "",
-         "memory of each GPU that peers write into"},
+         "memory of each GPU that peers write into", KnobTier::user, KnobScope::gpus},
     Knob{"FLX_CUDA_TIERS", KnobType::choice, "auto", 0, 0, "auto|on|off", "",
          "GPU memory between hosts: on: by NVLink within each host, and only what is left between them; off: all of it "
-         "through host memory; auto: whichever is quicker for the size"},
+         "through host memory; auto: whichever is quicker for the size",
+         KnobTier::expert, KnobScope::communicator},
     Knob{"FLX_DEADLINE", KnobType::real, "30", 0.1, 86400, "", "seconds",
-         "silence of a peer, or no rail to it, is an error after this"},
+         "silence of a peer, or no rail to it, is an error after this", KnobTier::user, KnobScope::rank},
     Knob{"FLX_FROZEN", KnobType::integer, "0", 0, 1, "", "",
-         "1: keep the first partition vectors and ways through shared memory, do not adapt them; the cores alone copy"},
+         "1: keep the first partition vectors and ways through shared memory, do not adapt them; the cores alone copy",
+         KnobTier::user, KnobScope::communicator},
     Knob{"FLX_FUSED_BYTES", KnobType::size, "32K", 0, kMiB, "", "",
-         "largest payload that takes the fused shared-memory path"},
+         "largest payload that takes the fused shared-memory path", KnobTier::expert, KnobScope::communicator},
     Knob{"FLX_HOST_ID", KnobType::text, "", 0, 0, "", "",
-         "ranks with equal text count as one host; empty: found by the system"},
+         "ranks with equal text count as one host; empty: found by the system", KnobTier::expert, KnobScope::rank},
     Knob{"FLX_HUGE_PAGES", KnobType::choice, "on", 0, 0, "on|off", "",
-         "on: host buffers that ranks of a host reach through the kernel again and again move to huge pages"},
+         "on: host buffers that ranks of a host reach through the kernel again and again move to huge pages",
+         KnobTier::expert, KnobScope::rank},
     Knob{"FLX_LATE_WARNING", KnobType::real, "10", 0.1, 86400, "", "seconds",
-         "a peer that is alive but late is named in a warning after this"},
+         "a peer that is alive but late is named in a warning after this", KnobTier::user, KnobScope::rank},
     Knob{"FLX_LEND", KnobType::choice, "on", 0, 0, "on|own|off", "",
          "where ranks of a host own different rails: on: an exchange takes the own one and borrows others' while they "
-         "are idle; own: the own one carries all; off: all ranks share all rails"},
+         "are idle; own: the own one carries all; off: all ranks share all rails",
+         KnobTier::user, KnobScope::communicator},
     Knob{"FLX_LEND_CHUNKS", KnobType::integer, "4", 1, 4096, "", "",
-         "chunks that all borrowers of a rail together may have under way on it"},
-    Knob{"FLX_LINKS", KnobType::text, "auto", 0, 0, "", "", "links that may be used, e.g. shm,eth0; auto: all found"},
-    Knob{"FLX_LOG", KnobType::choice, "warn", 0, 0, "error|warn|info|debug", "", "least level of lines in the log"},
+         "chunks that all borrowers of a rail together may have under way on it", KnobTier::expert,
+         KnobScope::communicator},
+    Knob{"FLX_LINKS", KnobType::text, "auto", 0, 0, "", "", "links that may be used, e.g. shm,eth0; auto: all found",
+         KnobTier::user, KnobScope::communicator},
+    Knob{"FLX_LOG", KnobType::choice, "warn", 0, 0, "error|warn|info|debug", "", "least level of lines in the log",
+         KnobTier::user, KnobScope::rank},
     Knob{"FLX_MPI", KnobType::text, "all", 0, 0, "", "",
-         "collectives that libflx_mpi.so (flx-run) serves, e.g. allreduce,bcast; all; none"},
+         "collectives that libflx_mpi.so (flx-run) serves, e.g. allreduce,bcast; all; none", KnobTier::user,
+         KnobScope::rank},
     Knob{"FLX_NCCL", KnobType::choice, "auto", 0, 0, "auto|on|off", "",
-         "what libflx_nccl.so (flx-run --nccl) serves: auto: where FLX is measured to be faster; on: all that it can"},
+         "what libflx_nccl.so (flx-run --nccl) serves: auto: where FLX is measured to be faster; on: all that it can",
+         KnobTier::user, KnobScope::rank},
     Knob{"FLX_NCCL_LIBRARY", KnobType::text, "libnccl.so.2", 0, 0, "", "",
-         "the NCCL behind libflx_nccl.so, where the program has not loaded one"},
+         "the NCCL behind libflx_nccl.so, where the program has not loaded one", KnobTier::user, KnobScope::rank},
     Knob{"FLX_OWN_RAIL", KnobType::text, "auto", 0, 0, "", "",
-         "the rail that this rank owns, by name; auto: by its order on the host; none"},
+         "the rail that this rank owns, by name; auto: by its order on the host; none", KnobTier::expert,
+         KnobScope::rank},
     Knob{"FLX_PARTITION", KnobType::text, "", 0, 0, "", "",
-         "forced shares, e.g. shm:.9,eth0:.1 or, between GPUs, nvlink:.93,pcie:.07; empty: the controller's"},
+         "forced shares, e.g. shm:.9,eth0:.1 or, between GPUs, nvlink:.93,pcie:.07; empty: the controller's",
+         KnobTier::user, KnobScope::communicator},
     Knob{"FLX_PROBE_MS", KnobType::integer, "200", 0, 10000, "", "milliseconds",
-         "time for measuring links when a communicator is made; 0: not measured"},
+         "time for measuring links when a communicator is made; 0: not measured", KnobTier::user,
+         KnobScope::communicator},
     Knob{"FLX_PROGRESS_THREAD", KnobType::choice, "off", 0, 0, "on|off", "",
-         "on: a thread moves non-blocking operations while the program computes; it sleeps while there are none"},
+         "on: a thread moves non-blocking operations while the program computes; it sleeps while there are none",
+         KnobTier::user, KnobScope::rank},
     Knob{"FLX_RAILS", KnobType::text, "auto", 0, 0, "", "",
-         "UCX rails to open as tls/device, e.g. tcp/eth0,posix/memory; auto: every usable network device; none"},
+         "UCX rails to open as tls/device, e.g. tcp/eth0,posix/memory; auto: every usable network device; none",
+         KnobTier::user, KnobScope::rank},
     Knob{"FLX_RAIL_CHUNK", KnobType::size, "128K", 32 * kKiB, 16 * kMiB, "", "",
-         "largest payload of one chunk on a rail"},
+         "largest payload of one chunk on a rail", KnobTier::expert, KnobScope::communicator},
     Knob{"FLX_RAIL_TIMEOUT", KnobType::real, "0.3", 0.05, 60, "", "seconds",
-         "a rail that is silent for so long, while its peer answers elsewhere, is lost: others carry on"},
+         "a rail that is silent for so long, while its peer answers elsewhere, is lost: others carry on",
+         KnobTier::expert, KnobScope::rank},
     Knob{"FLX_RAIL_WINDOW", KnobType::size, "2M", 64 * kKiB, kGiB, "", "",
-         "payload of a communicator that may be unacknowledged per peer and rail"},
+         "payload of a communicator that may be unacknowledged per peer and rail", KnobTier::expert, KnobScope::rank},
     Knob{"FLX_RELAY_BYTES", KnobType::size, "16M", 0, kGiB, "", "",
-         "memory for what others send through this process when they have no rail left between them; 0: none"},
-    Knob{"FLX_SHM_BYTES", KnobType::size, "4M", 256 * kKiB, kGiB, "", "", "shared memory for channels, per rank"},
+         "memory for what others send through this process when they have no rail left between them; 0: none",
+         KnobTier::expert, KnobScope::rank},
+    Knob{"FLX_SHM_BYTES", KnobType::size, "4M", 256 * kKiB, kGiB, "", "", "shared memory for channels, per rank",
+         KnobTier::user, KnobScope::communicator},
     Knob{"FLX_SLEEP_US", KnobType::integer, "-1", -1, 1e6, "", "microseconds",
-         "how long a wait yields the core before it sleeps until it is woken; -1: by cores and ranks"},
+         "how long a wait yields the core before it sleeps until it is woken; -1: by cores and ranks", KnobTier::expert,
+         KnobScope::rank},
     Knob{"FLX_SPIN_US", KnobType::integer, "-1", -1, 1e6, "", "microseconds",
-         "how long a wait spins before it yields the core; -1: by cores, ranks, and who else wants the core"},
+         "how long a wait spins before it yields the core; -1: by cores, ranks, and who else wants the core",
+         KnobTier::user, KnobScope::rank},
     Knob{"FLX_STATS", KnobType::integer, "0", 0, 1, "", "",
-         "1: libflx_mpi.so and libflx_nccl.so (flx-run) say at the end which calls they served, which not, and why"},
-    Knob{"FLX_STRICT", KnobType::integer, "0", 0, 1, "", "", "1: the bits of adding in rank order, for every size"},
+         "1: libflx_mpi.so and libflx_nccl.so (flx-run) say at the end which calls they served, which not, and why",
+         KnobTier::user, KnobScope::rank},
+    Knob{"FLX_STRICT", KnobType::integer, "0", 0, 1, "", "", "1: the bits of adding in rank order, for every size",
+         KnobTier::user, KnobScope::communicator},
 };
 
 constexpr std::string_view kPrefix = "FLX_";
@@ -157,28 +186,7 @@ std::string short_size(double bytes) {
 
 /// `a number of seconds from 0.1 to 86400 is allowed`.
 std::string allowed(const Knob &knob) {
-    const std::string of = knob.unit.empty() ? "" : fmt::format(" of {}", knob.unit);
-    switch (knob.type) {
-        case KnobType::integer:
-            if (knob.low == 0 && knob.high == 1)
-                return "0 or 1 is allowed";
-            return fmt::format("a whole number{} from {} to {} is allowed", of, static_cast<int64_t>(knob.low),
-                               static_cast<int64_t>(knob.high));
-        case KnobType::real:
-            return fmt::format("a number{} from {} to {} is allowed", of, knob.low, knob.high);
-        case KnobType::size:
-            return fmt::format("a size in bytes from {} to {} (K, M, G: powers of 1024) is allowed",
-                               short_size(knob.low), short_size(knob.high));
-        case KnobType::choice: {
-            std::string list(knob.choices);
-            for (size_t at = list.rfind('|'); at != std::string::npos; at = list.rfind('|'))
-                list.replace(at, 1, list.find(" or ") == std::string::npos ? " or " : ", ");
-            return list + " is allowed";
-        }
-        case KnobType::text:
-            break;
-    }
-    return "any text is allowed";
+    return what_is_allowed(knob) + " is allowed";
 }
 
 bool valid(const Knob &knob, std::string_view value) {
@@ -222,6 +230,31 @@ size_t index_of([[maybe_unused]] KnobType type, std::string_view name) {
 
 }  // namespace
 
+std::string what_is_allowed(const Knob &knob) {
+    const std::string of = knob.unit.empty() ? "" : fmt::format(" of {}", knob.unit);
+    switch (knob.type) {
+        case KnobType::integer:
+            if (knob.low == 0 && knob.high == 1)
+                return "0 or 1";
+            return fmt::format("a whole number{} from {} to {}", of, static_cast<int64_t>(knob.low),
+                               static_cast<int64_t>(knob.high));
+        case KnobType::real:
+            return fmt::format("a number{} from {} to {}", of, knob.low, knob.high);
+        case KnobType::size:
+            return fmt::format("a size in bytes from {} to {} (K, M, G: powers of 1024)", short_size(knob.low),
+                               short_size(knob.high));
+        case KnobType::choice: {
+            std::string list(knob.choices);
+            for (size_t at = list.rfind('|'); at != std::string::npos; at = list.rfind('|'))
+                list.replace(at, 1, list.find(" or ") == std::string::npos ? " or " : ", ");
+            return list;
+        }
+        case KnobType::text:
+            break;
+    }
+    return "any text";
+}
+
 std::span<const Knob> knobs() {
     return kKnobs;
 }
@@ -231,6 +264,25 @@ Config::Config() {
         assert(valid(knob, knob.fallback));
         values_.push_back({std::string(knob.fallback), "default"});
     }
+}
+
+std::string Config::values_of(KnobScope scope) const {
+    std::string text;
+    for (const Knob &knob : kKnobs) {
+        if (knob.scope != scope)
+            continue;
+        text += fmt::format("{}{}=", text.empty() ? "" : " ", knob.name);
+        // Not as given: 1M and 1024K are the same.
+        if (knob.type == KnobType::size)
+            text += fmt::to_string(size(knob.name));
+        else if (knob.type == KnobType::integer)
+            text += fmt::to_string(integer(knob.name));
+        else if (knob.type == KnobType::real)
+            text += fmt::to_string(real(knob.name));
+        else
+            text += value(knob.name);
+    }
+    return text;
 }
 
 Status Config::from_environment(Config &config) {

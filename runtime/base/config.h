@@ -15,6 +15,15 @@ namespace flx {
 
 enum class KnobType : uint8_t { integer, real, size, text, choice };
 
+/// Whom a knob is for: who runs programs, or who investigates FLX.
+enum class KnobTier : uint8_t { user, expert };
+/// On which ranks a knob must have the same value.
+enum class KnobScope : uint8_t {
+    rank,          ///< each may have its own
+    communicator,  ///< all of a communicator
+    gpus           ///< all of a communicator whose GPUs are used
+};
+
 /// One knob. `size` values accept K, M, G suffixes (powers of 1024).
 struct Knob {
     std::string_view name;  ///< `FLX_DEADLINE`
@@ -25,10 +34,14 @@ struct Knob {
     std::string_view choices;   ///< choice: `a|b|c`
     std::string_view unit;      ///< integer, real: `seconds`; empty: none
     std::string_view doc;       ///< one line
+    KnobTier tier = KnobTier::expert;
+    KnobScope scope = KnobScope::rank;
 };
 
 /// All knobs there are.
 std::span<const Knob> knobs();
+/// `a number of seconds from 0.1 to 86400`, for sentences.
+std::string what_is_allowed(const Knob &knob);
 
 /// The values in force for one process or communicator. Lookups search by name and parse: they are for when
 /// communicators are made, not for the path of an operation. Not synchronised; const calls may run at once.
@@ -50,8 +63,10 @@ class Config {
     [[nodiscard]] double real(std::string_view name) const;
     [[nodiscard]] size_t size(std::string_view name) const;
     [[nodiscard]] const std::string &text(std::string_view name) const;
-    /// As given, for any type: for reports.
+    /// The knob's value as it was given, whatever its type: for reports.
     [[nodiscard]] const std::string &value(std::string_view name) const;
+    /// `NAME=VALUE NAME=VALUE …` of the knobs of that scope, for ranks to compare: equal where the values are.
+    [[nodiscard]] std::string values_of(KnobScope scope) const;
     /// `environment`, `default`, `flx_config_t`.
     [[nodiscard]] const std::string &origin(std::string_view name) const;
 

@@ -137,7 +137,6 @@ class Communicator final : public Movable, private Watch {
     Communicator() = default;
 
     // Making (wiring.cpp).
-    [[nodiscard]] std::string agreed_knobs() const;
     [[nodiscard]] std::string forced_shares() const;
     Status meet();
     [[nodiscard]] bool crowded() const;

@@ -129,20 +129,6 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     return {};
 }
 
-/// The knobs that decide matters which ranks must decide alike, as text.
-std::string Communicator::agreed_knobs() const {
-    // A rank that sends on a link must find the others listening there, so links and forced shares are among them, and
-    // take chunks of the size that it cuts. Looks at ways are steps of their own, which all ranks or none take.
-    return fmt::format(
-        "FLX_ALGORITHM={} FLX_STRICT={} FLX_CHECK={} FLX_FUSED_BYTES={} FLX_SHM_BYTES={} FLX_FROZEN={} FLX_LINKS={} "
-        "FLX_PARTITION={} FLX_PROBE_MS={} FLX_RAIL_CHUNK={} FLX_LEND={} FLX_LEND_CHUNKS={} FLX_CUDA_TIERS={}",
-        config_.text("FLX_ALGORITHM"), config_.integer("FLX_STRICT"), config_.integer("FLX_CHECK"),
-        config_.size("FLX_FUSED_BYTES"), config_.size("FLX_SHM_BYTES"), config_.integer("FLX_FROZEN"),
-        config_.text("FLX_LINKS"), config_.text("FLX_PARTITION"), config_.integer("FLX_PROBE_MS"),
-        config_.size("FLX_RAIL_CHUNK"), config_.text("FLX_LEND"), config_.integer("FLX_LEND_CHUNKS"),
-        config_.text("FLX_CUDA_TIERS"));
-}
-
 Status Communicator::meet() {
     probe::HostDevices devices;
     devices.host = process_->network_host();
@@ -150,7 +136,7 @@ Status Communicator::meet() {
     const Introduction mine{process_->uid(),         getpid(),
                             process_->memory_host(), process_->hostname(),
                             probe::to_text(devices), process_->liveness().address(),
-                            probe::affinity_mask(),  agreed_knobs()};
+                            probe::affinity_mask(),  config_.values_of(KnobScope::communicator)};
     std::vector<std::string> all;
     FLX_TRY(bootstrap_->allgather_text(to_text(mine), all));
     std::vector<std::string> responders(layout_.size);

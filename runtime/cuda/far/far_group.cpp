@@ -85,13 +85,12 @@ bool captures(CUstream_st *stream) {
 Status FarGroup::make(const Config &config) {
     rank_ = bootstrap_.rank();
     ranks_ = bootstrap_.size();
-    const uint64_t mine = config.size("FLX_CUDA_PINNED");
-    std::vector<uint64_t> all(ranks_);
-    FLX_TRY(bootstrap_.allgather(&mine, sizeof mine, all.data()));
+    std::vector<std::string> all;
+    FLX_TRY(bootstrap_.allgather_text(config.values_of(KnobScope::gpus), all));
     for (int rank = 0; rank < ranks_; ++rank)
         if (all[rank] != all[0])
-            return fail(FLX_ERR_CONFIG, "rank 0 has FLX_CUDA_PINNED={}, rank {} has {}; it must be equal on all ranks",
-                        all[0], rank, all[rank]);
+            return fail(FLX_ERR_CONFIG, "rank 0 has {}, rank {} has {}; these knobs must be equal on all ranks", all[0],
+                        rank, all[rank]);
     FLX_TRY(agree(bootstrap_, allocate(config)));
     lanes_ = std::make_unique<FarLanes>(*host_, rank_, layout_, memory_, tiers_);
     return {};

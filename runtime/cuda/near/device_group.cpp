@@ -162,10 +162,7 @@ Status DeviceGroup::load_kernels() {
 }
 
 Status DeviceGroup::agree_on(const Config &config) {
-    const std::string mine =
-        fmt::format("FLX_CUDA_STAGING={} FLX_CUDA_SMALL={} FLX_CUDA_ENGINES={} FLX_CUDA_BLOCKS={} FLX_CUDA_PINNED={}",
-                    config.size("FLX_CUDA_STAGING"), limits_.line_bytes, limits_.engine_bytes,
-                    config.integer("FLX_CUDA_BLOCKS"), pinned_wanted_);
+    const std::string mine = config.values_of(KnobScope::gpus);
     std::vector<std::string> all;
     FLX_TRY(bootstrap_.allgather_text(mine, all));
     for (int rank = 0; rank < ranks_; ++rank)
@@ -429,7 +426,7 @@ Status DeviceGroup::remove_memory(void *memory) {
     return bootstrap_.barrier();
 }
 
-/// As with registered memory that PCIe can serve, since the program's may be such.
+/// Prepares what registered memory that PCIe can serve needs, since the program's memory may be such.
 Status DeviceGroup::expect_shown() {
     const CurrentDevice current(device_);
     FLX_TRY(settle_staged(UINT64_MAX, true));

@@ -165,6 +165,29 @@ TEST(Knobs, AreWellFormed) {
     }
 }
 
+/// What a user can set fits on a page.
+TEST(Knobs, OfUsersAreFew) {
+    constexpr int kMost = 22;
+    EXPECT_LE(
+        std::count_if(knobs().begin(), knobs().end(), [](const Knob &knob) { return knob.tier == KnobTier::user; }),
+        kMost);
+}
+
+TEST(Knobs, AreComparedByValue) {
+    Config one;
+    Config other;
+    ASSERT_TRUE(one.set("FLX_SHM_BYTES", "1M", "environment").ok());
+    ASSERT_TRUE(other.set("FLX_SHM_BYTES", "1024K", "environment").ok());
+    ASSERT_TRUE(other.set("FLX_LOG", "debug", "environment").ok());
+    ASSERT_TRUE(other.set("FLX_CUDA_STAGING", "64M", "environment").ok());
+    const std::string said = one.values_of(KnobScope::communicator);
+    EXPECT_EQ(said, other.values_of(KnobScope::communicator)) << "of other scopes, or written otherwise";
+    EXPECT_NE(said.find("FLX_SHM_BYTES=1048576"), std::string::npos) << said;
+    EXPECT_NE(one.values_of(KnobScope::gpus), other.values_of(KnobScope::gpus));
+    ASSERT_TRUE(other.set("FLX_STRICT", "1", "environment").ok());
+    EXPECT_NE(said, other.values_of(KnobScope::communicator));
+}
+
 /// What flx_info prints without a communicator. Values that are asked for by a wrong type are found where assertions
 /// are on, as in builds with AddressSanitizer.
 TEST_F(Environment, ReportNamesEveryKnob) {
