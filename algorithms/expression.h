@@ -32,7 +32,7 @@ class Expressions {
     [[nodiscard]] bool is_complete(ExpressionId expression) const;
     /// The ranks whose contributions it combines, from left to right.
     [[nodiscard]] std::vector<int> order(ExpressionId expression) const;
-    /// For messages, e.g. `((x0+x1)+x2)/n`; long ones are cut.
+    /// The expression as text for messages, e.g. `((x0+x1)+x2)/n`; long ones are cut.
     [[nodiscard]] std::string text(ExpressionId expression) const;
 
   private:

@@ -40,7 +40,7 @@ struct Algorithm {
 
 /// All algorithms; the index is the id.
 std::span<const Algorithm> all();
-/// By name; null if unknown.
+/// The algorithm of that name; null if there is none.
 const Algorithm *find(std::string_view name);
 /// `allreduce`, `reduce_scatter_block`, `allgather`, `bcast`, `reduce`, `barrier`, `alltoall`, …
 std::string_view name_of(Collective collective);
@@ -53,7 +53,7 @@ Layout input_layout(Collective collective);
 Layout output_layout(Collective collective);
 /// The one whose schedules it runs: itself for those that have some, else the one of equal blocks, else nothing.
 std::optional<Collective> scheduled_as(Collective collective);
-/// Of those that have schedules.
+/// The collective of that name; nothing unless it has schedules.
 std::optional<Collective> parse_collective(std::string_view name);
 
 }  // namespace flx::algorithms

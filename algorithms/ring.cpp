@@ -37,7 +37,7 @@ Schedule allreduce(int rank, int size) {
     return builder.take();
 }
 
-/// As phase 0 of allreduce, with the partial sums in scratch: round i's in slot i-1.
+/// This is phase 0 of allreduce, with the partial sums in scratch: round i's in slot i-1.
 ///
 /// Slots are not used again. A receive that waits for a slot waits for its successor's receive, and around the ring (or
 /// where cells of one step wait for each other on a link) such waits can close a circle.

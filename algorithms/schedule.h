@@ -24,10 +24,10 @@
 
 namespace flx::algorithms {
 
-/// As in flx.h. A barrier is an allreduce of one element (of any type) that nobody reads: it runs with count 1 on an
-/// input and an output that are not the same memory. A bcast's input and output are the same memory; its ranks other
-/// than the root have no input, and a reduce's no output. Of gather only the root has an output, of
-/// scatter only the root has an input. What follows exscan has no schedules of its own: allgatherv and reduce_scatter
+/// The collectives of flx.h. A barrier is an allreduce of one element (of any type) that nobody reads: it runs with
+/// count 1 on an input and an output that are not the same memory. A bcast's input and output are the same memory; its
+/// ranks other than the root have no input, and a reduce's no output. In a gather only the root has an output, in a
+/// scatter only the root has an input. Those after exscan have no schedules of their own: allgatherv and reduce_scatter
 /// run those of allgather and reduce_scatter_block with blocks of given lengths; the messages of the others have
 /// lengths of their own and depend on nothing (runtime/execute/exchange.h).
 enum class Collective : uint8_t {
@@ -49,7 +49,7 @@ enum class Collective : uint8_t {
     allgatherv,
     reduce_scatter
 };
-/// Of those that have schedules.
+/// The number of collectives that have schedules.
 inline constexpr int kCollectives = 10;
 
 enum class StepKind : uint8_t {

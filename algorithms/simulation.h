@@ -41,7 +41,7 @@ class Simulation {
 
     /// Elements of the whole vector.
     [[nodiscard]] size_t count() const { return count_; }
-    /// Of a block in the whole vector.
+    /// The extent of a block in the whole vector.
     [[nodiscard]] Extent extent(uint32_t block) const;
     /// This rank's output memory; empty where the rank has none. Layout as the schedule's `output`.
     [[nodiscard]] std::vector<Symbol> output(int rank) const;

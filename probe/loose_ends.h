@@ -18,8 +18,8 @@ struct LooseEnd {
     std::string address;
 };
 
-/// Of host `self`; arguments as for plan_rails. None where all hosts are on the same networks, and none of a network on
-/// which hosts have one address.
+/// The loose ends of host `self`; arguments as for plan_rails. A network that all hosts are on has none, and a rail
+/// that reaches only its own host is none.
 std::vector<LooseEnd> loose_ends(std::span<const HostDevices> hosts, size_t self, const std::string &selection);
 
 /// What is known of a loose end everywhere.
@@ -31,7 +31,7 @@ struct OfferedEnd {
     uint16_t port = 0;  ///< where it can be tried
 };
 
-/// From which end which other one was reached, by their indices.
+/// Which ends were reached from which: [from][to], by their indices.
 using Reached = std::vector<std::vector<bool>>;
 
 /// Gives ends that reach each other both ways one identity: rails of several networks. In each rail a host has one end;
@@ -39,8 +39,8 @@ using Reached = std::vector<std::vector<bool>>;
 /// and is the same wherever the ends are listed in the same order (by host).
 std::vector<std::string> join_ends(std::span<const OfferedEnd> ends, const Reached &reached);
 
-/// Puts into the plan of host `self` what its ends (`loose`) were joined to. `why`, by end, may be empty: what is said
-/// of those that were joined to nothing, beside that nobody is on their network.
+/// Puts into the plan of host `self` what its ends (`loose`) were joined to. `why`, by end, may be empty: what the plan
+/// says of an end that was joined to nothing, besides that no other host is on its network.
 void join_rails(size_t self, std::span<const LooseEnd> loose, std::span<const OfferedEnd> ends, const Reached &reached,
                 std::span<const std::string> why, size_t max_rails, RailPlan &plan);
 

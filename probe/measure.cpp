@@ -260,7 +260,7 @@ bool Measurer::reply() {
         }
     for (uint32_t id = 0; id < kTrains; ++id) {
         Incoming &train = incoming_[id];
-        // What came last is told though nothing follows: the sender may wait for that.
+        // The last report is sent though no chunk follows: the sender may wait for it.
         if (!train.due && (train.arrived == train.reported || now() - train.reported_ns < kReportEvery))
             continue;
         const int64_t after = std::min<int64_t>(train.last_ns - train.first_ns, UINT32_MAX - 1);
@@ -426,7 +426,7 @@ GroupMeasurement Measurer::run() {
         },
         [&] { return slots == 1; });
 
-    // Goodbye travels on every link that works: the previous rank's word must arrive though one of them fails now.
+    // Goodbye goes over every link that works, so that it arrives even if one of them fails now.
     std::vector<bool> told(lanes_.size(), false);
     loop(
         at(1.0),

@@ -92,7 +92,8 @@ int read_numa_node(const fs::path &path) {
     return line.empty() ? -1 : std::max(-1, std::atoi(line.c_str()));
 }
 
-/// By the PCI address that the driver names: /sys/bus is the same in all namespaces, /sys/class/net is not.
+/// Finds the device by the PCI address that its driver names: /sys/bus is the same in all namespaces, /sys/class/net is
+/// not.
 int find_numa_node(const QuerySocket &socket, const std::string &device) {
     ethtool_drvinfo driver{};
     driver.cmd = ETHTOOL_GDRVINFO;

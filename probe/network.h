@@ -42,7 +42,7 @@ void rdma_ports(const std::string &root, std::vector<NetworkDevice> &devices);
 /// `address` is none.
 std::string network_of(const std::string &address, int prefix);
 
-/// For reports: one line per device, e.g. `eth0    up          1500  10000 Mbit/s  numa 0  10.0.0.2/24`.
+/// Describes the device for reports, a line each, e.g. `eth0    up          1500  10000 Mbit/s  numa 0  10.0.0.2/24`.
 std::vector<std::string> describe(const NetworkDevice &device);
 
 }  // namespace flx::probe

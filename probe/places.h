@@ -19,7 +19,8 @@ struct Place {
     int cache = -1;  ///< the largest that its units share with others, within the package
 };
 
-/// Of processes bound to `units`. Reads the topology without devices (some ms). Honours HWLOC_SYNTHETIC.
+/// Reads the places of processes that are bound to `units`, from a topology without devices (some ms). Honours
+/// HWLOC_SYNTHETIC.
 Status read_places(std::span<const cpu_set_t> units, std::vector<Place> &places);
 
 /// The outermost caches for data.
@@ -28,7 +29,7 @@ struct LastCaches {
     int count = 0;
 };
 
-/// As read_places.
+/// Reads the outermost caches for data from the same topology as read_places.
 Status read_last_caches(LastCaches &caches);
 
 /// Whether a process on those units is bound at all: to fewer than the host has.

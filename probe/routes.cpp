@@ -40,7 +40,7 @@ Address address_of(const std::string &text, uint16_t port) {
     return address;
 }
 
-/// Which address of this host a connected socket has.
+/// Whether the address of a connected socket on this host is `from`.
 bool is_from(int socket, const std::string &from) {
     Address own;
     own.bytes = sizeof own.storage;

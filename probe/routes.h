@@ -22,7 +22,7 @@ class Doors {
     Doors(const Doors &) = delete;
     Doors &operator=(const Doors &) = delete;
     ~Doors();
-    /// At an address of this host; `port` is the system's choice.
+    /// Opens a socket at an address of this host; the system chooses `port`.
     Status open(const std::string &address, uint16_t &port);
 
   private:

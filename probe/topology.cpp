@@ -108,7 +108,7 @@ Status read_topology(Topology &result) {
     read.cores = count(HWLOC_OBJ_CORE);
     read.processing_units = count(HWLOC_OBJ_PU);
     read.numa_nodes = count(HWLOC_OBJ_NUMANODE);
-    // From the system, not from hwloc: a synthetic or recorded topology does not say what this process may run on.
+    // The system says this, not hwloc: a synthetic or recorded topology does not know what this process may run on.
     read.allowed_units = affinity_cpus();
     read.cpu_quota = cgroup_cpu_quota();
     read.memory_bytes = hwloc_get_root_obj(raw)->total_memory;

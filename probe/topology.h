@@ -34,7 +34,7 @@ struct Topology {
 /// Reads it once (tens of milliseconds at most). Honours hwloc's own environment, such as HWLOC_SYNTHETIC.
 Status read_topology(Topology &result);
 
-/// For reports: one aligned line per fact, without newlines; facts that are not known have no line.
+/// Describes the topology for reports: one aligned line per fact, without newlines; unknown facts have no line.
 std::vector<std::string> describe(const Topology &topology);
 
 }  // namespace flx::probe

@@ -62,7 +62,7 @@ void Failover::name(int process, std::string text) {
         partner(process).name = std::move(text);
 }
 
-/// Connections that failed: ends them, and takes their chunks.
+/// Ends connections that failed, and takes their chunks.
 void Failover::bury() {
     const int64_t now = now_ns();
     while (!failed_.empty()) {
@@ -103,7 +103,7 @@ void Failover::surrender(Peer &peer) {
 }
 
 /// Sends again what waits, each communicator's chunks in their order: one that finds no way keeps back those behind it,
-/// and nobody else's.
+/// but no other communicator's.
 void Failover::pump() {
     std::vector<uint32_t> stuck;  // communicators
     for (size_t process = 0; process < partners_.size(); ++process) {
@@ -124,9 +124,9 @@ void Failover::pump() {
     }
 }
 
-/// On the line with the least under way of those that are up. Windows do not count: they may be full of chunks of the
-/// next operation, which the receiver keeps until it has what is sent again here. What a connection had taken is a
-/// window's worth at most.
+/// Sends it on the line with the least under way of those that are up. Windows do not count: they may be full of chunks
+/// of the next operation, which the receiver keeps until it has what is sent again here. What a connection had taken is
+/// a window's worth at most.
 bool Failover::resend(int process, Resend &resend) {
     const uint32_t comm = resend.header.comm;
     Target *const lost = resend.lost;
@@ -172,8 +172,8 @@ void Failover::forget(RailLink &link) {
         line->let_go(link);
 }
 
-/// By the clock and not by turns, of which each may take as long as others have the core: a process that looks seldom
-/// takes itself for one that did not run, and nobody's silence for that of a line. The clock that costs next to
+/// Goes by the clock and not by turns, of which each may take as long as others have the core: a process that looks
+/// seldom takes itself for one that did not run, and no peer's silence for that of a line. This clock costs next to
 /// nothing.
 bool Failover::due() const {
     constexpr int64_t kSecond = 1'000'000'000;

@@ -2,9 +2,9 @@
 /// What happens when a rail to a process stops. Four parts:
 ///
 /// *Detection* (failover.cpp). A line on which something is unacknowledged and nothing comes is asked over its own path
-/// (paths.h). It is lost when UCX says so; when its path is silent while the process answers elsewhere; or when the
-/// path answers but what was sent does not arrive at a process that does look. A process that merely computes is none
-/// of these, nor is one that was stopped: it answers nowhere.
+/// (runtime/link/paths.h). It is lost when UCX says so; when its path is silent while the process answers elsewhere; or
+/// when the path answers but what was sent does not arrive at a process that does look. A process that merely computes
+/// is none of these, nor is one that was stopped: it answers nowhere.
 ///
 /// *Re-sending* (failover.cpp). Chunks that a lost connection took and that were not acknowledged leave it once UCX
 /// has let go of their memory, and go to the same process over other lines; those above see a late Completion. The
@@ -14,7 +14,7 @@
 ///
 /// *Mending* (rebuild.cpp). The process with the lower uid proposes new connections until one proves itself.
 ///
-/// With the gate held. Allocates only when something was lost.
+/// All of it runs with the gate held. It allocates only when something was lost.
 #pragma once
 
 #include <cstdint>
@@ -57,12 +57,12 @@ class Failover {
 
     void add(Line &line);
     void add(Target &target);
-    /// What users call the process.
+    /// Sets the name that users know the process by.
     void name(int process, std::string text);
 
-    /// From UCX's callbacks: looked at in the next turn().
+    /// Called by UCX's callbacks; the next turn() looks at the peer.
     void failed(Peer &peer) { failed_.push_back(&peer); }
-    /// After each progress of a line. A few nanoseconds where all is well.
+    /// Called after each progress of a line. Takes a few nanoseconds where all is well.
     void turn() {
         if (!failed_.empty())
             bury();
@@ -100,7 +100,7 @@ class Failover {
     [[nodiscard]] Reach &reach() { return *reach_; }
     [[nodiscard]] const Reach &reach() const { return *reach_; }
     [[nodiscard]] const FailoverCounters &counters() const { return counters_; }
-    /// No more mending: the process ends. Tells the peers.
+    /// Ends all mending, since the process ends, and lets the peers know.
     void close();
 
     // Messages of the rails' own (rail_receive.cpp).

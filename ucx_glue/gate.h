@@ -43,7 +43,7 @@ class Gate {
             unlock();
     }
 
-    /// For the guard thread, which must not use lock(). Does not wait for an operation to end.
+    /// Enters the gate in the guard thread, which must not use lock(). Does not wait for an operation to end.
     bool enter_as_guard() {
         if (threads_) {
             mutex_.lock();

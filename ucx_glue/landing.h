@@ -38,7 +38,7 @@ class LandingRing {
     [[nodiscard]] size_t slot_bytes() const { return slot_bytes_; }
     [[nodiscard]] std::byte *base() const { return base_; }
     [[nodiscard]] std::byte *slot(uint32_t index) const { return base_ + index * slot_bytes_; }
-    /// What the peer needs beside the address.
+    /// The key that the peer needs besides the address.
     [[nodiscard]] const std::string &key() const { return key_; }
 
   private:

@@ -74,7 +74,7 @@ class Line {
     [[nodiscard]] Failover &failover() { return failover_; }
     [[nodiscard]] std::string problem() const;
 
-    /// Of the newest incarnation, with what peers need to mend a connection.
+    /// The address of the newest incarnation, with what peers need to mend a connection.
     [[nodiscard]] std::string address() const;
     Status connect(int process, uint64_t uid, const std::string &address);
     /// Null where connect() was not called for it.
@@ -82,7 +82,7 @@ class Line {
     [[nodiscard]] const std::vector<std::unique_ptr<Target>> &targets() const { return by_process_; }
 
     void attach(RailLink &link);
-    /// What came for the communicator of `link` before it was made.
+    /// Hands over what came for the communicator of `link` before it was made.
     void adopt(RailLink &link);
     void detach(RailLink &link);
     /// All incarnations let go of `link`, which may be of another line whose chunks were sent again here.
@@ -94,7 +94,7 @@ class Line {
     bool progress(bool flush);
     /// Rail::arm of all incarnations, added to `events`; false: something is there already.
     bool arm(std::vector<int> &events);
-    /// Whether what comes wakes a process that sleeps.
+    /// Whether arrivals wake a process that sleeps.
     [[nodiscard]] bool tells() const;
     [[nodiscard]] bool busy() const;
     [[nodiscard]] bool flushed() const;
@@ -104,7 +104,7 @@ class Line {
 
     /// A peer of an incarnation that has no failed connection to that process, opened if need be.
     Status fresh(const Target &target, Peer *&peer, std::string &address);
-    /// Closes incarnations that serve nobody and hold nothing.
+    /// Closes incarnations that no peer uses and that hold nothing.
     void close_unused();
     /// Test hook: from now on what arrives is dropped, as by a network that swallows it.
     void drop_arrivals(bool drop) { drops_ = drop; }

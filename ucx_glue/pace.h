@@ -27,7 +27,7 @@ class PaceMeter {
     void delivered(size_t bytes, int64_t now_ns, size_t left) {
         // Acknowledgements come in bunches, as processes get a core. A stretch goes from the end of one to the end of
         // another: what was on its way then was not counted in the first and is in the second. The first bunch itself
-        // tells the latency and not the rate.
+        // shows the latency and not the rate.
         const int64_t gap = now_ns - last_;
         if (first_ && (round_trip_ == 0 || static_cast<double>(gap) < round_trip_))
             round_trip_ = static_cast<double>(gap);

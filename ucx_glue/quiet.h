@@ -1,5 +1,5 @@
 /// \file quiet.h
-/// Keeps UCX's own lines about FLX's rails out of the program's output: what they tell arrives as a link error, which
+/// Keeps UCX's own lines about FLX's rails out of the program's output: what they report arrives as a link error, which
 /// FLX logs once. They stay readable at FLX_LOG=debug. UCX's lines about others (MPI's use of it) are left alone.
 #pragma once
 

@@ -95,8 +95,8 @@ struct Peer {
     bool owed_promptly = false;
     uint32_t handed = 0;         ///< its chunks that the executor holds
     RailLink *reader = nullptr;  ///< the link that handed over the last of them
-    uint32_t credit = 0;         ///< what goes to it with acknowledgements: AckWire::credit
-    uint32_t told = 0;           ///< what came from it so
+    uint32_t credit = 0;         ///< the credit that goes to it with acknowledgements: AckWire::credit
+    uint32_t told = 0;           ///< the credit that came with its acknowledgements
 
     bool relayed = false;  ///< stands for one whose chunks came through another: acknowledged by Relay
 
@@ -140,7 +140,7 @@ class Rail {
     /// Sends a chunk that another connection lost, counted by `link` (may be null), whether there is room in the window
     /// or not. True if taken.
     bool resend(Peer &peer, RailLink *link, Resend &resend);
-    /// Takes one unacknowledged chunk of a peer that failed, once UCX has let go of it; false: no such.
+    /// Hands out one unacknowledged chunk of a peer that failed, once UCX has let go of it; false: there is none.
     bool surrender(Peer &peer, Resend &resend);
     /// Whether UCX still refers to chunks of this peer.
     [[nodiscard]] bool clings(const Peer &peer) const;
@@ -156,10 +156,11 @@ class Rail {
     /// A link has handed the completion over, or goes with it.
     void collected(Outgoing *chunk);
 
-    /// `flush`: sends all that is owed where nothing moved. Else what nobody waits for may stay until it can ride.
+    /// `flush`: sends all that is owed where nothing moved. Else acknowledgements that nobody waits for may stay until
+    /// they can ride on a chunk.
     bool progress(bool flush);
-    /// Where tells(): sends what is owed, and prepares to be woken: a descriptor that becomes readable when something
-    /// comes or can be sent. -1: something is there already.
+    /// Sends what is owed, and prepares to be woken, where tells(): returns a descriptor that becomes readable when
+    /// something comes or can be sent. -1: something is there already.
     [[nodiscard]] int arm();
     [[nodiscard]] bool tells() const { return context_.events >= 0; }
     /// Whether this process waits for something on this rail.

@@ -34,7 +34,7 @@ bool RailLink::reaches(int peer) const {
     return peer >= 0 && static_cast<size_t>(peer) < sides_.size() && sides_[peer].target != nullptr;
 }
 
-/// What may be sent again must not go where nobody looks for it.
+/// Chunks for the peer that may be sent again must not go where no link takes them.
 void RailLink::part(int peer) {
     auto lock = line_->lock();
     if (!reaches(peer))
@@ -156,7 +156,7 @@ bool RailLink::progress() {
     return moved;
 }
 
-/// What came of them before they ended, and nobody took, is given back too.
+/// Chunks that came of them before they ended, and were not taken, are given back too.
 void RailLink::ended(int peer, uint64_t sequence) {
     auto lock = line_->lock();
     if (peer >= 0)
@@ -187,7 +187,7 @@ void RailLink::tell(int peer, uint16_t links) {
         target->peer->credit = comm_id_ << 16 | links;
 }
 
-/// What another communicator of the same two processes was told last says nothing of this one's links.
+/// The credit may be for another communicator of the same two processes, and says nothing of this one's links then.
 uint16_t RailLink::told(int peer) const {
     auto lock = line_->lock();
     const Target *target = sides_[peer].target;

@@ -40,7 +40,7 @@ class RailLink final : public Link {
     [[nodiscard]] LinkState state(int peer) const override;
     [[nodiscard]] Status error(int peer) const override;
 
-    // For rails and lines, with the gate held.
+    // These are for rails and lines, with the gate held.
     /// Whether a further chunk of so many bytes may be under way to `rank`. Each communicator has a window of its own:
     /// its receiver may be busy with another one and ask for these chunks only when that has ended, which must not have
     /// to wait for room behind them.

@@ -10,13 +10,13 @@ namespace flx::ucx {
 
 namespace {
 
-/// Acknowledgements that nobody waits for ride on chunks; so many may wait for one, of so many bytes: little beside the
-/// window and the copies that their sender may have.
+/// Acknowledgements that nobody waits for ride on chunks. So many may wait for a chunk, of so many bytes: little beside
+/// the window and the copies that their sender may have.
 constexpr size_t kLazyAcks = 32;
 constexpr size_t kLazyBytes = 32 << 10;
 /// While chunks are held, acknowledgements wait until there are so many bytes of them: a slow rail's window is small.
 constexpr size_t kAckBytes = 64 << 10;
-/// Of a packed remote key. UCX's are some ten to a hundred bytes a transport.
+/// The largest packed remote key. UCX's are some ten to a hundred bytes a transport.
 constexpr size_t kMostKeyBytes = 4096;
 
 }  // namespace
@@ -36,7 +36,7 @@ Peer &Rail::peer_by_uid(uint64_t uid) {
     return *peer;
 }
 
-/// Null: no process that this one was told of. Whoever else connects to a rail is not heard, and leaves nothing behind.
+/// Null: the process is not a known peer. Others that connect to a rail are not heard, and leave nothing behind.
 Peer *Rail::sender(uint64_t uid) {
     const bool known = (last_peer_ != nullptr && last_peer_->uid == uid) || by_uid_.find(uid) != by_uid_.end();
     if (!known && options_.paths != nullptr && !options_.paths->knows(uid))
@@ -207,7 +207,7 @@ void Rail::owe(Peer &peer, uint32_t number, size_t bytes, bool prompt) {
     peer.owed_promptly |= prompt;
 }
 
-/// Those that fit go along, unless somebody waits for them: then they do not queue behind a chunk.
+/// Takes the acknowledgements that fit onto a chunk, unless the peer waits for them: then they do not queue behind one.
 uint32_t Rail::take_riding_acks(Peer &peer, uint32_t *numbers) {
     uint32_t count = 0;
     if (peer.owed_promptly)
@@ -265,7 +265,7 @@ void Rail::acks_sent(void *request, ucs_status_t status, void *data) {
     message->rail->ack_messages_.give(message);
 }
 
-/// Those that somebody waits for, or `all`.
+/// Sends the acknowledgements that a peer waits for, or `all`.
 void Rail::send_due_acks(bool all) {
     for (size_t i = owing_.size(); i > 0; --i) {  // from the end: send_acks() takes the peer off the list
         Peer &peer = *owing_[i - 1];

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kIndexBits = 20;
 constexpr uint32_t kIndexMask = (1u << kIndexBits) - 1;
-/// Of copies, per rail. Beyond it chunks are sent from the caller's memory.
+/// Bytes of copies, per rail. Beyond that chunks are sent from the caller's memory.
 constexpr size_t kMaxCopiedBytes = 1 << 20;
 
 }  // namespace

@@ -28,8 +28,8 @@ struct RailOptions {
     size_t window_bytes = 2u << 20;   ///< payload that may be unacknowledged per communicator, peer and rail
     size_t chunk_bytes = 128u << 10;  ///< largest payload of one chunk
     size_t copy_bytes = 4096;  ///< chunks up to this are copied at send (SendResult::copied), with a bounded pool
-    /// Likewise chunks with which a block begins, where nothing else is under way: they are all of a short message,
-    /// whose end should not have to wait for an acknowledgement.
+    /// Chunks up to this are copied as well if a block begins with them and nothing else is under way: they are all of
+    /// a short message, whose end should not have to wait for an acknowledgement.
     size_t copy_whole_bytes = 16384;
     bool threads = false;            ///< calls may come from several threads: guard workers by a lock
     double timeout_s = 0.3;          ///< silence of a rail, while its peer answers elsewhere, after which it is lost
@@ -74,7 +74,7 @@ class Rails {
     /// by the caller, ≥ 0, the same on all rails). Endpoints are made at first use. A second call for the same pair
     /// does nothing.
     virtual Status connect(int rail, int process, uint64_t peer_uid, const std::string &address) = 0;
-    /// What users shall call `process`, e.g. `h3`.
+    /// Sets the name that users know `process` by, e.g. `h3`.
     virtual void name(int process, const std::string &text) = 0;
 
     /// A communicator's view of `rail`. `processes[r]` is rank r's process index, or -1 where the rail does not reach
@@ -87,7 +87,7 @@ class Rails {
     /// something moved.
     virtual bool progress() = 0;
     /// Sleeps until something comes or can be sent on a rail, at most so long; then all rails were moved once. False at
-    /// once where not all of them tell.
+    /// once where arrivals on one of them cannot wake.
     virtual bool doze(int64_t most_ns) = 0;
     /// Whether everything that this process owes its peers (acknowledgements, answers, chunks that were copied) has
     /// left.
@@ -103,8 +103,8 @@ class Rails {
     virtual void leave() = 0;
     /// Whether the rails must be moved although the program is elsewhere: something is unacknowledged, or mended.
     [[nodiscard]] virtual bool restless() = 0;
-    /// For a thread that does so: moves everything once unless the program is inside. In how many milliseconds it
-    /// shall come again; 0: when it is called.
+    /// Called by a thread that does so: moves everything once unless the program is inside. Returns in how many
+    /// milliseconds to call it again; 0: not before it is asked to.
     virtual int guard() = 0;
     [[nodiscard]] virtual FailoverCounters failover_counters() = 0;
     /// Test hook: what arrives on `rail` is dropped from now on, as by a network that swallows it.

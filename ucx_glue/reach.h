@@ -3,7 +3,7 @@
 /// process has beside them (rails that FLX_LINKS leaves out, other communicators' links) is nothing to it: its peers
 /// look for nothing there. Whoever asks for a communicator, in whatever matter, asks here.
 ///
-/// With the gate held.
+/// All of it runs with the gate held.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ constexpr int64_t kRetryNs = 700 * kMs;
 constexpr uint64_t kAnswersWanted = 3;
 constexpr uint32_t kEchoBytes[] = {64, 4 << 10, kMostEcho};
 constexpr uint32_t kEchoes = std::size(kEchoBytes);
-/// Between a loss that UCX reports and the line in the log: a peer that ends says goodbye meanwhile.
+/// Time between a loss that UCX reports and the line in the log: a peer that ends says goodbye meanwhile.
 constexpr int64_t kReportAfterNs = 50 * kMs;
 
 }  // namespace
@@ -96,7 +96,7 @@ void Failover::offer(Target &target, int64_t now) {
     tell(target, kOfferWord, 0, address, false);
 }
 
-/// To lost, from an offer that found no answer or a probation that failed.
+/// The target becomes lost again, after an offer that found no answer or a probation that failed.
 void Failover::give_up(Target &target, int64_t now) {
     target.standing = Standing::lost;
     target.since_ns = now;

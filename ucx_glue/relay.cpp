@@ -18,13 +18,14 @@ constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kAskGapNs = 100 * kMs;
 /// So long an answer holds: any datagram may get lost, and a busy machine answers late.
 constexpr int64_t kValidNs = 3000 * kMs;
-/// Without an acknowledgement for so long everything under way is sent again, later after twice the time: the
+/// When no acknowledgement has come for so long, everything under way is sent again, later after twice the time: the
 /// receiver may only be late.
 constexpr int64_t kPatienceNs = 1000 * kMs;
 constexpr int64_t kMostPatienceNs = 2000 * kMs;
 constexpr int64_t kAvoidNs = 5000 * kMs;
 constexpr int64_t kHurriedNs = 200 * kMs;
-/// Somebody who waits asks all the time. So long one who was looked for may take to be found.
+/// A caller that waits asks all the time, so a search ends after kWantedNs without a question. A search may take
+/// kSeekNs.
 constexpr int64_t kWantedNs = 2000 * kMs;
 constexpr int64_t kSeekNs = 1000 * kMs;
 constexpr uint32_t kNoComm = 0;
@@ -103,8 +104,8 @@ bool Relay::has_line(uint32_t comm, int process) const {
     });
 }
 
-/// Of those lines the one with the least under way whose path answers: nobody counts what is relayed, so that a line
-/// which carries nothing else would not be found lost. Null: none.
+/// Of those lines, the one with the least under way whose path answers. It has to answer, since chunks that are relayed
+/// are not counted: a line that carries nothing else would not be found lost. Null: there is none.
 Target *Relay::live(uint32_t comm, int process, int64_t now) const {
     Target *best = nullptr;
     if (process < 0 || static_cast<size_t>(process) >= failover_.partners_.size())
@@ -124,7 +125,7 @@ Target *Relay::live(uint32_t comm, int process, int64_t now) const {
     return best;
 }
 
-/// Until the answers come, live() says no.
+/// Asks all lines to the process; until the answers come, live() says no.
 void Relay::ask_lines(int process) const {
     Paths &paths = *failover_.paths_;
     for (const Target *target : failover_.partner(process).targets) {
@@ -136,7 +137,7 @@ void Relay::ask_lines(int process) const {
     }
 }
 
-// Of the origin.
+// The origin's part.
 
 bool Relay::has_room(const Detour &detour, size_t bytes) {
     const auto word = std::find_if(detour.words.begin(), detour.words.end(),
@@ -271,7 +272,7 @@ void Relay::give_back(uint32_t comm, int process, Detour &detour) {
                      [](const Resend &a, const Resend &b) { return a.header.sequence < b.header.sequence; });
 }
 
-// Of the relaying process.
+// The relaying process's part.
 
 void Relay::forward(const RelayWire &wire, const void *data, size_t bytes) {
     // Acknowledgements, which are small and end what is kept elsewhere, find room where chunks do not.
@@ -295,7 +296,7 @@ size_t Relay::grant_to(uint64_t from, uint64_t to, uint32_t comm, int64_t now) {
     return std::min(window_, room_for_chunks() / granted_.size());
 }
 
-// Of the receiver.
+// The receiver's part.
 
 bool Relay::take(const RelayWire &wire) {
     const int process = process_of(wire.from);

@@ -13,7 +13,7 @@
 /// nothing comes for long, and gives it back to Failover where no relay is left. A receiver takes each number once;
 /// what had also gone over a line before it knows by ChunkHeader.
 ///
-/// With the gate held.
+/// All of it runs with the gate held.
 #pragma once
 
 #include <cstddef>
@@ -42,32 +42,33 @@ class Relay {
     Relay(const Relay &) = delete;
     Relay &operator=(const Relay &) = delete;
 
-    /// Whether chunks of the communicator for this process go through another one now. Who asks wants that: one that
-    /// can is looked for while somebody asks.
+    /// Whether chunks of the communicator for this process go through another one now. To ask is to want it: as long as
+    /// a caller asks, a process that can is looked for.
     [[nodiscard]] bool carries(uint32_t comm, int process);
-    /// Where carries().
+    /// The process that they go through, where carries().
     [[nodiscard]] int via(uint32_t comm, int process) const;
     /// CLOCK_MONOTONIC until when it did; 0: never.
     [[nodiscard]] int64_t carried_ns(uint32_t comm, int process) const;
-    /// Whether nobody was looked for until a moment ago, so that answers may be under way.
+    /// Whether the search for a process began only a moment ago, so that answers may be under way.
     [[nodiscard]] bool seeks(uint32_t comm, int process) const;
     /// Whether others said lately that the process answers them.
     [[nodiscard]] bool vouched(int process, int64_t now) const;
-    /// As Link::send. The chunk counts for `link` as one that went astray.
+    /// Sends as Link::send does. The chunk counts for `link` as one that went astray.
     SendResult send(int process, RailLink &link, int rank, const ChunkHeader &header, const void *data);
     /// A chunk that a line lost. True if taken.
     bool resend(int process, Resend &resend);
     void forget(RailLink &link);
 
-    // Of the rails' message handlers.
+    // Called by the rails' message handlers.
     void forward(const RelayWire &wire, const void *data, size_t bytes);
     void acknowledged(const RelayWire &wire, const void *numbers, size_t bytes);
     /// Whether a chunk is to be taken: not so if it was.
     bool take(const RelayWire &wire);
     [[nodiscard]] int process_of(uint64_t uid) const;
-    /// The executor has released it.
+    /// Owes the origin an acknowledgement: the executor has released the chunk.
     void owe(uint64_t uid, uint32_t comm, uint32_t number);
-    /// A chunk of a communicator that is closed here: nobody will take it, and its origin need not send it again.
+    /// Acknowledges a chunk of a communicator that is closed here: it will not be taken, and its origin need not send
+    /// it again.
     void refuse(const RelayWire &wire);
     /// UCX has let go of so many bytes that were forwarded.
     void let_go(size_t bytes) { kept_bytes_ -= bytes; }
@@ -77,7 +78,7 @@ class Relay {
             act();
     }
     void tick(int64_t now);
-    /// `comm`: for which communicator; 0: for none.
+    /// Takes a word of another process. `comm`: the communicator that it is about; 0: none.
     void heed(uint64_t uid, uint32_t kind, uint32_t comm, uint32_t value, uint64_t about, uint32_t age_ms);
     /// Something has to be moved although nobody calls; and soon.
     [[nodiscard]] bool restless() const { return active_; }
@@ -93,7 +94,7 @@ class Relay {
         size_t grant = 0;
         int64_t avoid_until_ns = 0;
     };
-    /// Of one communicator to one process.
+    /// The detour of one communicator's chunks to one process.
     struct Detour {
         std::vector<Word> words;
         int via = -1;
@@ -112,7 +113,7 @@ class Relay {
         int back = -1;  // what came last came through this process
         std::vector<uint32_t> owed;
     };
-    /// To one process, and from it.
+    /// What goes to one process through others, and comes from it.
     struct Way {
         std::map<uint32_t, Detour> detours;  // by communicator
         int64_t asked_ns = 0;

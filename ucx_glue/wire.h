@@ -62,8 +62,8 @@ struct EchoWire {
     uint32_t back;  ///< 1: on its way back
 };
 
-/// What the rails of two processes tell each other beside the rails (Paths::tell), then `address_bytes` of address.
-/// Any may get lost; what matters is repeated.
+/// Words of the rails of two processes, which go beside the rails (Paths::tell), followed by `address_bytes` of
+/// address. A word may get lost; what matters is repeated.
 enum WordKind : uint32_t {
     kLostWord = 1,    ///< "the connection of this epoch is lost"
     kOfferWord = 2,   ///< "let us use a new one: here I am"

@@ -39,7 +39,7 @@ flx_status_t guarded(Body &&body) {
     }
 }
 
-// In every call: short, and seen by the compiler.
+// Every call makes the following checks, so they are short, and inline.
 
 inline Status need(const void *pointer, const char *name) {
     if (pointer == nullptr)
@@ -111,7 +111,7 @@ inline Status check_overlap(const void *in, size_t in_bytes, const void *out, si
                 std::min(a + in_bytes, b + out_bytes) - std::max(a, b));
 }
 
-/// Where a call does not serve GPU memory.
+/// FLX_ERR_UNSUPPORTED if `buffer` is GPU memory, in calls that do not serve it.
 Status check_on_host(const void *buffer, const char *name);
 
 /// One end of a message, but for where its memory is. `name`: of the buffer; `role`: of the peer.
@@ -119,10 +119,10 @@ Status check_message(flx_comm_t comm, const void *buffer, const char *name, size
                      const char *role);
 cuda::Message message_to(int peer, const void *buffer, size_t bytes);
 cuda::Message message_from(int peer, void *buffer, size_t bytes);
-/// Of an alltoallv that is not in place.
+/// The messages of an alltoallv that is not in place.
 std::vector<cuda::Message> messages_of(const Call &call, int size);
 
-/// Of GPU memory, which knows numbers and their reductions alone.
+/// FLX_ERR_UNSUPPORTED unless GPUs have the reduction and type of the call (runtime/elements/dtype.h: has_kernel).
 Status check_for_device(const Operation &operation);
 
 /// The arguments of each collective, checked. Arrays are not copied.

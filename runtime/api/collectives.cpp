@@ -22,7 +22,7 @@ Status check_fits(flx_op_t op, flx_dtype_t dtype) {
                 name_of(op), name_of(dtype));
 }
 
-/// Of collectives that move data alone, of any type.
+/// The checks of collectives that only move data, which may be of any type.
 Status check_moved(flx_comm_t comm, flx_dtype_t dtype, int root) {
     FLX_TRY(check_comm(comm));
     FLX_TRY(check_dtype(dtype));
@@ -62,7 +62,7 @@ Status check_pair(const void *&sendbuf, size_t in_count, void *recvbuf, size_t o
     return check_overlap(sendbuf, in_count * size_of(dtype), recvbuf, out_count * size_of(dtype));
 }
 
-/// Where blocks of given lengths lie in memory.
+/// The blocks of a buffer: where they lie, and how long they are.
 struct Ranges {
     const std::byte *base = nullptr;
     const size_t *counts = nullptr;
@@ -374,11 +374,11 @@ using namespace flx::api;
 
 namespace {
 
-/// With device memory, where the collective takes that, else by the communicator.
+/// Hands the call to the GPUs, where its buffers are there and the collective serves that, else to the communicator.
 Status submit(flx_comm_t comm, const Call &call) {
     const Operation &operation = call.operation;
     const void *memory = operation.out != nullptr ? operation.out : operation.in;
-    // Of nothing, ranks may pass any address: all must go the same way.
+    // A call without elements may come with any address on any rank, and all ranks must go the same way.
     const bool empty = operation.count == 0 && operation.collective != Collective::alltoallv;
     if (empty || !flx::cuda::on_device(memory))
         return comm->impl->run(call);

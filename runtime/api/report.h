@@ -1,4 +1,4 @@
-/// \file info.h
+/// \file report.h
 /// What flx_info prints.
 #pragma once
 

@@ -142,7 +142,7 @@ bool looks_done(flx_request &request) {
     return looks_done(request, moved);
 }
 
-/// Of one that is done: its status; the handle becomes null, or inactive if it is persistent.
+/// Takes the status of a request that is done. The handle becomes null, or inactive if it is persistent.
 Status take(flx_request_t &request) {
     Status status = request->status;
     request->status = Status();
@@ -168,7 +168,8 @@ class Waiters {
                 return;
         entries_.emplace_back(comm);
     }
-    /// After a turn in which what is wanted was not completed. An error breaks off what its communicator has under way.
+    /// Passes time after a turn in which the awaited request did not complete. An error breaks off what its
+    /// communicator has under way.
     void pause(bool moved) {
         for (Entry &entry : entries_)
             if (moved)
@@ -189,7 +190,7 @@ class Waiters {
     size_t turn_ = 0;
 };
 
-/// Until one of them is done; its index, or -1 where none is active.
+/// Waits until one of the requests is done. Returns its index, or -1 where none is active.
 ptrdiff_t wait_for_one(size_t count, flx_request_t *requests) {
     Waiters waiters;
     for (;;) {
@@ -313,7 +314,8 @@ flx_status_t flx_test_all(size_t count, flx_request_t *requests, int *done) {
 flx_status_t flx_wait_all(size_t count, flx_request_t *requests) {
     return guarded([&]() -> Status {
         FLX_TRY(check_list(count, requests));
-        // Of several communicators, none may wait behind another: all are moved until each has completed.
+        // The requests may belong to several communicators, and none of them may wait behind another: all are moved
+        // until each request has completed.
         Waiters waiters;
         bool moved = false;
         const auto left = [&] {

@@ -15,8 +15,9 @@ struct Descriptors {
     [[nodiscard]] size_t spare() const { return allowed > open + kReserve ? allowed - open - kReserve : 0; }
 };
 
-/// Of this process. Where fewer than `wanted` are to spare, its soft limit (`ulimit -Sn`) is raised to the hard one
-/// first: it is there for programs that call select(), which those that never open so many do not feel.
+/// The descriptors of this process. Where fewer than `wanted` are to spare, its soft limit (`ulimit -Sn`) is raised to
+/// the hard one first. The soft limit protects programs that call select() from large descriptors; those that never
+/// open so many do not notice.
 Descriptors descriptors(size_t wanted);
 
 }  // namespace flx

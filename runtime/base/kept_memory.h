@@ -14,8 +14,8 @@ class KeptMemory {
     static constexpr size_t kAlwaysKept = size_t{64} << 20;
     static constexpr int kPatience = 16;  ///< so many operations in a row that need at most half of it: it goes back
 
-    /// At least `bytes`, at the beginning of a cache line, with anything in it; until the next call. Null: the system
-    /// has no more. To be called once for every operation, with 0 for one that needs none.
+    /// Gives at least `bytes`, at the beginning of a cache line, with anything in it; they are valid until the next
+    /// call. Null: the system has no more. To be called once for every operation, with 0 for one that needs none.
     std::byte *take(size_t bytes);
     [[nodiscard]] size_t bytes() const { return bytes_; }
 

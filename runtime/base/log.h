@@ -34,7 +34,7 @@ class Log {
     void error(fmt::format_string<Args...> format, Args &&...args) const {
         write_line(LogLevel::error, format, fmt::make_format_args(args...));
     }
-    /// For what is costly to put into words.
+    /// Whether lines of that level are shown: to be asked before a costly one is composed.
     [[nodiscard]] bool shows(LogLevel level) const;
 
   private:

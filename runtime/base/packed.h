@@ -1,5 +1,5 @@
 /// \file packed.h
-/// JSON objects as short bytes, by which ranks tell each other what they have while a communicator is made.
+/// JSON objects as short bytes, which ranks exchange while a communicator is made.
 #pragma once
 
 #include <nlohmann/json.hpp>

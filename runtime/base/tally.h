@@ -26,7 +26,7 @@ class Tally {
             counts_[kShared].count.fetch_add(number, std::memory_order_relaxed);
         }
     }
-    /// Of all threads, also those that ended. Modulo 2^64.
+    /// The sum over all threads, also those that have ended. Modulo 2^64.
     [[nodiscard]] uint64_t sum() const {
         uint64_t sum = 0;
         for (const Count &each : counts_)
@@ -42,8 +42,8 @@ class Tally {
         std::atomic<uint64_t> count{0};
     };
 
-    /// Of a thread as long as it lives. Not by a thread_local variable: to look at one takes a library that may be
-    /// loaded late a call, or room in the block of each thread that such libraries do not find.
+    /// A number that the calling thread has as long as it lives. It is no thread_local variable: in a library that may
+    /// be loaded late, access to one takes a call, or room in each thread's block that such libraries do not find.
     static uintptr_t this_thread() {
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
         return reinterpret_cast<uintptr_t>(__builtin_thread_pointer());

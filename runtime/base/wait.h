@@ -33,7 +33,7 @@ class Watch {
     virtual ~Watch() = default;
     /// Lets the program's own traffic move, and whatever else the process has under way. Called often.
     virtual void progress() = 0;
-    /// Only the former, once or several times at every turn of a wait that has lasted for a while.
+    /// Only the program's own traffic moves: once or several times at every turn of a wait that has lasted for a while.
     virtual void progress_outside() { progress(); }
     /// Whether ranks wait for the program's own traffic, as of `now`: they need this one awake.
     virtual bool awaited_outside(int64_t /*now*/) { return false; }

@@ -16,12 +16,12 @@ class WaitPolicies {
     /// Waits look at rails, too, until further notice: a turn of one takes a microsecond or more instead of a pause.
     void over_rails();
     void not_over_rails() { over_rails_ = false; }
-    /// For trials and whatever comes before the communicator is used.
+    /// The policy of trials and of whatever comes before the communicator is used.
     [[nodiscard]] const WaitPolicy &first() const { return own_; }
-    /// For what is brief.
+    /// The policy of brief waits.
     [[nodiscard]] const WaitPolicy &brief() const { return *brief_; }
-    /// For what takes long over rails: there it costs nothing to ask first, and a moment's yield to whoever it is is
-    /// worth more than to spin.
+    /// The policy of waits that may take long over rails. It costs nothing there to find out first who else wants the
+    /// core, and to yield to them for a moment is worth more than to spin.
     [[nodiscard]] const WaitPolicy &ordinary() const;
     /// A wait has lasted for longer than it may spin: whether others want the core is asked for the next ones. Who
     /// never waits for so long does not ask.

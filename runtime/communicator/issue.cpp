@@ -329,7 +329,7 @@ void Communicator::recycle(Pending &pending) {
     queue_.recycle(pending);
 }
 
-/// Everything that can be said before it begins. Collectives get their numbers in submit().
+/// Everything that can be said before it begins. Collectives get their numbers here.
 Status Communicator::prepare(Pending &pending, const Call &call, const Decided &decided) {
     const Choice &choice = decided.choice;
     pending.operation = call.operation;

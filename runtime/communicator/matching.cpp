@@ -1,4 +1,4 @@
-/// Calls that do not match: what a rank that waits for long learns from those that it waits for (call_log.h), and when
+/// Calls that do not match: what a rank that waits for long learns from those that it waits for (runtime/plan/call_log.h), and when
 /// that contradicts. A rank that has not made a call yet is late, however long, and never a contradiction by itself.
 ///
 /// Four things are: another call of the same number; a peer that is done with a call of which this rank still waits for

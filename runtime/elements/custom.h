@@ -32,7 +32,7 @@ Status free_dtype(flx_dtype_t handle);
 
 /// Null if `handle` is none, or was freed.
 const CustomOp *find_op(flx_op_t handle);
-/// Of any reduction that an operation under way has: also one that was freed since.
+/// Any reduction that an operation under way has, also one that was freed since.
 const CustomOp &custom_op(flx_op_t handle);
 /// Bytes of an element, 0 if `handle` is none or was freed.
 size_t find_dtype(flx_dtype_t handle);

@@ -16,11 +16,11 @@ namespace flx {
 /// Numbers but for 8-bit floats, which the enum has last, and the reductions of all of them.
 inline constexpr int kDtypes = FLX_F64 + 1;
 inline constexpr int kOps = FLX_AVG + 1;
-/// With those that exist besides. What is no name of the enums may be a handle of the program's own (custom.h).
+/// All types and reductions of the enums. Other values may be handles of the program's own (custom.h).
 inline constexpr int kAllDtypes = FLX_F8E5M2 + 1;
 inline constexpr int kAllOps = FLX_MAXLOC + 1;
 
-/// By element type: bytes.
+/// Bytes of each element type.
 inline constexpr std::array<uint8_t, kAllDtypes> kDtypeBytes{1, 1,  2, 2,  4, 4, 8,  8, 2,  2, 4, 8,
                                                              8, 16, 8, 16, 8, 8, 16, 8, 16, 1, 1};
 

@@ -56,7 +56,7 @@ HWY_INLINE VF to_odd(VF v) {
     return hn::BitCast(DF(), hn::AndNot(below, hn::Or(bits, hn::Add(hn::And(bits, below), below))));
 }
 
-/// From bytes in 16-bit lanes to f16, with the format's factor.
+/// Converts bytes in 16-bit lanes to f16, with the format's factor.
 template <class Format, class V, class D = hn::DFromV<V>>
 HWY_INLINE V to_halves(V bytes) {
     const D d;
@@ -71,7 +71,8 @@ HWY_INLINE V to_halves(V bytes) {
     }
 }
 
-/// From f16 to bytes in 16-bit lanes: to nearest even, beyond the largest number and of infinities that number.
+/// Converts f16 to bytes in 16-bit lanes, to nearest even. What is beyond the largest number, and an infinity, becomes
+/// that number.
 template <class Format, class V, class D = hn::DFromV<V>>
 HWY_INLINE hn::Vec<hn::RebindToSigned<D>> from_halves(V halves) {
     const hn::RebindToSigned<D> d;

@@ -103,7 +103,7 @@ void sum_pair(void *dst, const void *a, const void *b, size_t count) {
                              static_cast<const uint8_t *>(b), count);
 }
 
-/// Of more than two: added in f32, by this one.
+/// The kernel that adds more than two vectors, in f32.
 template <int kBelow>
 ManyKernel by_f32 = nullptr;
 

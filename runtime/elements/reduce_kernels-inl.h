@@ -350,7 +350,7 @@ struct Bf16Lanes {
     }
 
   private:
-    /// To nearest even, in the upper 16 bits; the lower ones are left over. The canonical NaN stays as it is.
+    /// Rounds to nearest even, in the upper 16 bits; the lower ones are left over. The canonical NaN stays as it is.
     static HWY_INLINE VU round(VF v) {
         const DU du;
         const VU bits = hn::BitCast(du, v);
@@ -390,7 +390,7 @@ HWY_INLINE VF f16_to_f32(VH half) {
     return hn::BitCast(df, hn::Or(hn::BitCast(du, value), sign));
 }
 
-/// To nearest even. A NaN is the canonical one.
+/// Converts to nearest even. A NaN becomes the canonical one.
 HWY_INLINE VH f32_to_f16(VF v) {
     const DF df;
     const DU du;
@@ -507,7 +507,7 @@ struct OrderedLanes {
 
   private:
     static constexpr T kBelowSign = std::numeric_limits<T>::max();
-    /// Between float bits and ordered integers, either way.
+    /// Converts between float bits and ordered integers, either way.
     static HWY_INLINE Acc flip(Acc v) {
         return hn::Xor(v, hn::And(hn::BroadcastSignBit(v), hn::Set(typename R::D(), kBelowSign)));
     }
@@ -515,7 +515,7 @@ struct OrderedLanes {
 
 // ---------------------------------------------------------------- loops over memory
 
-/// As copy_streaming.
+/// What copy_streaming does, for this target.
 void copy_bypassing(void *dst, const void *src, size_t bytes) {
     using R = Raw<uint8_t>;
     auto *to = static_cast<uint8_t *>(dst);
@@ -571,7 +571,7 @@ HWY_INLINE V pair_unit(V a, V b, const typename Lanes::Finish &finish) {
     return Lanes::pack(acc);
 }
 
-/// As reduce_pair.
+/// The kernel of reduce_pair.
 template <class Lanes, class Op>
 void pair_kernel(void *dst, const void *a, const void *b, size_t count) {
     using R = typename Lanes::R;
@@ -664,7 +664,7 @@ HWY_INLINE void many_range(uint8_t *to, uint8_t *kept, const uint8_t *const *sou
     }
 }
 
-/// As reduce_many; divides if `divisor` > 1.
+/// The kernel of reduce_many, which divides if `divisor` > 1.
 template <class Lanes, class Op>
 void many_kernel(void *dst, const void *const *sources, int n, size_t count, int divisor, bool stream, void *kept) {
     constexpr size_t kElement = sizeof(typename Lanes::Element);

@@ -12,7 +12,7 @@
 namespace flx {
 namespace {
 
-/// As C lays them out; what the compiler pads is copied with the rest.
+/// A pair as C lays it out; what the compiler pads is copied with the rest.
 template <typename Value, typename Index>
 struct Located {
     Value value;

@@ -24,7 +24,8 @@
 ///   a time. MPI must offer the thread level that this needs, since FLX lets MPI progress while it waits.
 /// - Bits: for one communicator, call and set of arguments, the result's bits are the same on all ranks, in every run,
 ///   whichever links carried which share. `strict` makes them those of adding in rank order, for every size.
-/// - Memory: buffers stay the caller's. FLX reads `sendbuf` and writes `recvbuf` only between call and return.
+/// - Memory: buffers stay the caller's. FLX reads `sendbuf` and writes `recvbuf` only between call and return; in
+///   non-blocking and persistent forms, only between the start and the completion.
 #ifndef FLX_H
 #define FLX_H
 
@@ -32,8 +33,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/// The version of this header. flx_version() says which version of the library is loaded. This is the first number.
 #define FLX_VERSION_MAJOR 0
+/// The second number of this header's version.
 #define FLX_VERSION_MINOR 4
+/// The third number of this header's version.
 #define FLX_VERSION_PATCH 0
 
 #if defined(__GNUC__)
@@ -138,6 +142,8 @@ typedef struct flx_config {
     int strict;             ///< as FLX_STRICT: 1 gives the bits of adding in rank order, for every size
 } flx_config_t;
 
+/// An flx_config_t to begin with: `struct_size` is set, and all knobs have their values from the environment or
+/// defaults.
 #ifdef __cplusplus
 #define FLX_CONFIG_INIT (flx_config_t{sizeof(flx_config_t), nullptr, nullptr, nullptr, 0.0, 0, 0})
 #else
@@ -162,7 +168,11 @@ FLX_API flx_status_t flx_comm_split(flx_comm_t comm, int color, int key, flx_com
 /// Frees `*comm` and sets it to null. A broken communicator may be freed, also by some ranks only.
 FLX_API flx_status_t flx_comm_free(flx_comm_t *comm);
 
+/// Sets `*rank` to this process's rank in `comm`, from 0 to size - 1. Local; broken communicators have ranks, too.
+/// FLX_ERR_ARGUMENT if `comm` or `rank` is null.
 FLX_API flx_status_t flx_comm_rank(flx_comm_t comm, int *rank);
+/// Sets `*size` to the number of ranks of `comm`. Local, as flx_comm_rank. FLX_ERR_ARGUMENT if `comm` or `size` is
+/// null.
 FLX_API flx_status_t flx_comm_size(flx_comm_t comm, int *size);
 /// \}
 
@@ -291,48 +301,73 @@ FLX_API flx_status_t flx_dtype_size(flx_dtype_t dtype, size_t *bytes);
 /// \}
 
 /// \name Non-blocking collectives
-/// As the blocking ones, host memory only, and returning at once with a request. Until the request has completed,
-/// buffers are FLX's; arrays of counts and displacements may go when the call returns. All ranks call the collectives
-/// of a communicator, blocking and not, in the same order; a blocking one does not match a non-blocking one. Any number
-/// may be under way, and they may be waited for in any order. They move in calls of FLX on their communicator, while
-/// the program waits or tests on any other, and, with FLX_PROGRESS_THREAD=on, also in between.
+/// They do what the blocking forms do, on host memory only, and return at once. The arguments, shapes, in-place rules
+/// and errors are those of the blocking forms. `*request` becomes a handle that flx_test or flx_wait completes; after
+/// an error it is FLX_REQUEST_NULL, and nothing is under way. GPU memory is FLX_ERR_UNSUPPORTED, a call in a group of
+/// `comm` is FLX_ERR_ARGUMENT.
+///
+/// Until the request has completed, buffers are FLX's; arrays of counts and displacements are copied and may go when
+/// the call returns. All ranks call the collectives of a communicator, blocking and not, in the same order; a blocking
+/// one does not match a non-blocking one. Any number may be under way, and they may be waited for in any order. They
+/// move in calls of FLX on their communicator, while the program waits or tests on any other, and, with
+/// FLX_PROGRESS_THREAD=on, also in between.
 /// \{
 
+/// A request: an operation under way, or a persistent one. Opaque. It is the program's until the call that completes
+/// it, or flx_request_free, sets it to FLX_REQUEST_NULL. It may outlive its communicator, whose flx_comm_free waits for
+/// it.
 typedef struct flx_request *flx_request_t;
+/// No request. To test it or to wait for it succeeds at once.
 #define FLX_REQUEST_NULL ((flx_request_t)0)
 
+/// Begins a barrier: the request completes when every rank has called.
 FLX_API flx_status_t flx_ibarrier(flx_comm_t comm, flx_request_t *request);
+/// Begins flx_allreduce of `count` elements.
 FLX_API flx_status_t flx_iallreduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                                     flx_comm_t comm, flx_request_t *request);
+/// Begins flx_reduce of `count` elements; `recvbuf` is written on `root` only.
 FLX_API flx_status_t flx_ireduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                                  int root, flx_comm_t comm, flx_request_t *request);
+/// Begins flx_reduce_scatter_block; `recvbuf` gets `recvcount` elements.
 FLX_API flx_status_t flx_ireduce_scatter_block(const void *sendbuf, void *recvbuf, size_t recvcount, flx_dtype_t dtype,
                                                flx_op_t op, flx_comm_t comm, flx_request_t *request);
+/// Begins flx_reduce_scatter; `recvcounts` has `size` numbers.
 FLX_API flx_status_t flx_ireduce_scatter(const void *sendbuf, void *recvbuf, const size_t *recvcounts,
                                          flx_dtype_t dtype, flx_op_t op, flx_comm_t comm, flx_request_t *request);
+/// Begins flx_bcast of `count` elements: `buf` is read on `root` and written elsewhere.
 FLX_API flx_status_t flx_ibcast(void *buf, size_t count, flx_dtype_t dtype, int root, flx_comm_t comm,
                                 flx_request_t *request);
+/// Begins flx_allgather of `count` elements of each rank.
 FLX_API flx_status_t flx_iallgather(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
                                     flx_comm_t comm, flx_request_t *request);
+/// Begins flx_allgatherv; `recvcounts` and `displs` have `size` numbers.
 FLX_API flx_status_t flx_iallgatherv(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *recvcounts,
                                      const size_t *displs, flx_dtype_t dtype, flx_comm_t comm, flx_request_t *request);
+/// Begins flx_gather of `count` elements of each rank; `recvbuf` is written on `root` only.
 FLX_API flx_status_t flx_igather(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, int root,
                                  flx_comm_t comm, flx_request_t *request);
+/// Begins flx_gatherv; `recvbuf`, `recvcounts` and `displs` are looked at on `root` only.
 FLX_API flx_status_t flx_igatherv(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *recvcounts,
                                   const size_t *displs, flx_dtype_t dtype, int root, flx_comm_t comm,
                                   flx_request_t *request);
+/// Begins flx_scatter of `count` elements for each rank; `sendbuf` is read on `root` only.
 FLX_API flx_status_t flx_iscatter(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, int root,
                                   flx_comm_t comm, flx_request_t *request);
+/// Begins flx_scatterv; `sendbuf`, `sendcounts` and `displs` are looked at on `root` only.
 FLX_API flx_status_t flx_iscatterv(const void *sendbuf, const size_t *sendcounts, const size_t *displs, void *recvbuf,
                                    size_t recvcount, flx_dtype_t dtype, int root, flx_comm_t comm,
                                    flx_request_t *request);
+/// Begins flx_alltoall of `count` elements for each pair of ranks.
 FLX_API flx_status_t flx_ialltoall(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_comm_t comm,
                                    flx_request_t *request);
+/// Begins flx_alltoallv; its four arrays have `size` numbers.
 FLX_API flx_status_t flx_ialltoallv(const void *sendbuf, void *recvbuf, const size_t *sendcounts, const size_t *sdispls,
                                     const size_t *recvcounts, const size_t *rdispls, flx_dtype_t dtype, flx_comm_t comm,
                                     flx_request_t *request);
+/// Begins flx_scan of `count` elements.
 FLX_API flx_status_t flx_iscan(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                                flx_comm_t comm, flx_request_t *request);
+/// Begins flx_exscan of `count` elements; `recvbuf` of rank 0 is not written.
 FLX_API flx_status_t flx_iexscan(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                                  flx_comm_t comm, flx_request_t *request);
 
@@ -340,13 +375,20 @@ FLX_API flx_status_t flx_iexscan(const void *sendbuf, void *recvbuf, size_t coun
 /// persistent request stays, inactive. A null or inactive request is done. The status is that of the operation: after
 /// an error it has completed. One thread at a time for all requests of a communicator.
 FLX_API flx_status_t flx_test(flx_request_t *request, int *done);
-/// Returns when it has completed.
+/// Returns when `*request` has completed, with what flx_test says of handle and status.
 FLX_API flx_status_t flx_wait(flx_request_t *request);
-/// Of `count` requests, of any communicators. `_any`: one of them, its index in `*index`, or -1 (done) where none is
-/// active. `_all`: `*done` is 1 when all have completed, and only then requests change; the status is the first error.
+/// Looks for one of `count` requests, of any communicators, that has completed. `*done` is 1 and `*index` its index, or
+/// -1 if none is active; else `*done` is 0 and `*index` -1. Handle and status of the one are as in flx_test; the others
+/// stay.
 FLX_API flx_status_t flx_test_any(size_t count, flx_request_t *requests, ptrdiff_t *index, int *done);
+/// Returns when one of `count` requests has completed, with its index in `*index`; at once, with -1, if none is active.
+/// Handle and status of the one are as in flx_test; the others stay.
 FLX_API flx_status_t flx_wait_any(size_t count, flx_request_t *requests, ptrdiff_t *index);
+/// Sets `*done` to 1 if all of `count` requests have completed, else to 0. Handles change as in flx_test when all have
+/// completed, and only then. The status is the first error, in the order of the array.
 FLX_API flx_status_t flx_test_all(size_t count, flx_request_t *requests, int *done);
+/// Returns when all of `count` requests have completed. Handles change as in flx_test; the status is the first error,
+/// in the order of the array.
 FLX_API flx_status_t flx_wait_all(size_t count, flx_request_t *requests);
 /// \}
 
@@ -354,47 +396,71 @@ FLX_API flx_status_t flx_wait_all(size_t count, flx_request_t *requests);
 /// The `_init` forms check arguments and plan once; flx_start begins the operation, flx_test and flx_wait complete it,
 /// as often as one likes, with whatever the buffers hold at each start. All ranks start a communicator's persistent
 /// requests in the same order as its other collectives. Free with flx_request_free.
+///
+/// The `_init` calls are local. The arguments, shapes and in-place rules are those of the blocking forms; `*request`
+/// becomes an inactive handle, or FLX_REQUEST_NULL after an error. FLX_ERR_ARGUMENT, FLX_ERR_COMM, and
+/// FLX_ERR_UNSUPPORTED for GPU memory. Arrays of counts and displacements are copied; buffers are kept by address and
+/// stay allocated as long as the request is used.
 /// \{
 
+/// A request for flx_barrier.
 FLX_API flx_status_t flx_barrier_init(flx_comm_t comm, flx_request_t *request);
+/// A request for flx_allreduce of `count` elements.
 FLX_API flx_status_t flx_allreduce_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
                                         flx_op_t op, flx_comm_t comm, flx_request_t *request);
+/// A request for flx_reduce of `count` elements to `root`.
 FLX_API flx_status_t flx_reduce_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                                      int root, flx_comm_t comm, flx_request_t *request);
+/// A request for flx_reduce_scatter_block; `recvbuf` gets `recvcount` elements at each start.
 FLX_API flx_status_t flx_reduce_scatter_block_init(const void *sendbuf, void *recvbuf, size_t recvcount,
                                                    flx_dtype_t dtype, flx_op_t op, flx_comm_t comm,
                                                    flx_request_t *request);
+/// A request for flx_reduce_scatter; `recvcounts` has `size` numbers.
 FLX_API flx_status_t flx_reduce_scatter_init(const void *sendbuf, void *recvbuf, const size_t *recvcounts,
                                              flx_dtype_t dtype, flx_op_t op, flx_comm_t comm, flx_request_t *request);
+/// A request for flx_bcast of `count` elements from `root`.
 FLX_API flx_status_t flx_bcast_init(void *buf, size_t count, flx_dtype_t dtype, int root, flx_comm_t comm,
                                     flx_request_t *request);
+/// A request for flx_allgather of `count` elements of each rank.
 FLX_API flx_status_t flx_allgather_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
                                         flx_comm_t comm, flx_request_t *request);
+/// A request for flx_allgatherv; `recvcounts` and `displs` have `size` numbers.
 FLX_API flx_status_t flx_allgatherv_init(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *recvcounts,
                                          const size_t *displs, flx_dtype_t dtype, flx_comm_t comm,
                                          flx_request_t *request);
+/// A request for flx_gather of `count` elements of each rank to `root`.
 FLX_API flx_status_t flx_gather_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, int root,
                                      flx_comm_t comm, flx_request_t *request);
+/// A request for flx_gatherv to `root`, where alone `recvbuf`, `recvcounts` and `displs` are looked at.
 FLX_API flx_status_t flx_gatherv_init(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *recvcounts,
                                       const size_t *displs, flx_dtype_t dtype, int root, flx_comm_t comm,
                                       flx_request_t *request);
+/// A request for flx_scatter of `count` elements for each rank from `root`.
 FLX_API flx_status_t flx_scatter_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, int root,
                                       flx_comm_t comm, flx_request_t *request);
+/// A request for flx_scatterv from `root`, where alone `sendbuf`, `sendcounts` and `displs` are looked at.
 FLX_API flx_status_t flx_scatterv_init(const void *sendbuf, const size_t *sendcounts, const size_t *displs,
                                        void *recvbuf, size_t recvcount, flx_dtype_t dtype, int root, flx_comm_t comm,
                                        flx_request_t *request);
+/// A request for flx_alltoall of `count` elements for each pair of ranks.
 FLX_API flx_status_t flx_alltoall_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
                                        flx_comm_t comm, flx_request_t *request);
+/// A request for flx_alltoallv; its four arrays have `size` numbers.
 FLX_API flx_status_t flx_alltoallv_init(const void *sendbuf, void *recvbuf, const size_t *sendcounts,
                                         const size_t *sdispls, const size_t *recvcounts, const size_t *rdispls,
                                         flx_dtype_t dtype, flx_comm_t comm, flx_request_t *request);
+/// A request for flx_scan of `count` elements.
 FLX_API flx_status_t flx_scan_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                                    flx_comm_t comm, flx_request_t *request);
+/// A request for flx_exscan of `count` elements.
 FLX_API flx_status_t flx_exscan_init(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                                      flx_comm_t comm, flx_request_t *request);
 
-/// Begins a persistent request that is not active.
+/// Begins a persistent request that is not active. FLX_ERR_ARGUMENT if it is null, active or not persistent, or its
+/// communicator was freed. After an error it is not active.
 FLX_API flx_status_t flx_start(flx_request_t *request);
+/// Begins `count` persistent requests in the order of the array. Returns the first error: requests before that one are
+/// active then, and those after it were not started.
 FLX_API flx_status_t flx_start_all(size_t count, flx_request_t *requests);
 /// Frees a request and sets it to null. What is under way goes on with its communicator's later calls; that it has
 /// ended, so that buffers are the caller's again, is certain when the communicator was freed, which waits for it.
@@ -409,21 +475,29 @@ FLX_API flx_status_t flx_request_free(flx_request_t *request);
 /// other and then receive may wait for ever. In a group, or by flx_sendrecv, they do not.
 /// \{
 
+/// Sends `count` elements of `sendbuf` to rank `dest`. In a group it returns at once. FLX_ERR_ARGUMENT if `dest` is
+/// this rank and no group is open.
 FLX_API flx_status_t flx_send(const void *sendbuf, size_t count, flx_dtype_t dtype, int dest, flx_comm_t comm);
+/// Receives `count` elements from rank `source` into `recvbuf`. In a group it returns at once. FLX_ERR_ARGUMENT if
+/// `source` is this rank and no group is open.
 FLX_API flx_status_t flx_recv(void *recvbuf, size_t count, flx_dtype_t dtype, int source, flx_comm_t comm);
 
 /// A send to `dest` and a receive from `source` at once; either may be this rank. The buffers do not overlap.
 FLX_API flx_status_t flx_sendrecv(const void *sendbuf, void *recvbuf, size_t sendcount, size_t recvcount,
                                   flx_dtype_t dtype, int dest, int source, flx_comm_t comm);
 
-/// Calls of flx_send, flx_recv, flx_sendrecv, flx_alltoall(v) and flx_allreduce on `comm` between these two return at
-/// once, start together, and have all ended when flx_group_end returns; until then their buffers are FLX's. Messages
-/// between two ranks are matched in the order of the calls; they need not be in a group on both sides; those to oneself
-/// must match. Collectives are in a group on all ranks or on none, the same ones in the same order. Small allreduces of
-/// one type and reduction in a row are carried out as one, with the bits of one allreduce of all their elements. A call
-/// that fails is not part of the group. Groups do not nest and have nothing else in them; of GPU memory only messages
-/// and flx_alltoallv.
+/// Opens a group: calls of flx_send, flx_recv, flx_sendrecv, flx_alltoall(v) and flx_allreduce on `comm` between this
+/// one and flx_group_end return at once, start together, and have all ended when flx_group_end returns; until then
+/// their buffers are FLX's. Messages between two ranks are matched in the order of the calls; they need not be in a
+/// group on both sides; those to oneself must match. Collectives are in a group on all ranks or on none, the same ones
+/// in the same order. Small allreduces of one type and reduction in a row are carried out as one, with the bits of one
+/// allreduce of all their elements. A call that fails is not part of the group. Groups do not nest and have nothing
+/// else in them; of GPU memory only messages and flx_alltoallv. FLX_ERR_ARGUMENT if a group is open.
 FLX_API flx_status_t flx_group_begin(flx_comm_t comm);
+/// Closes the group and carries it out: returns when all of it has ended, and what `_on_stream` calls added is on its
+/// stream. The status is the first error; what had not begun by then is not carried out, and the group is closed.
+/// Errors of the operations, and FLX_ERR_ARGUMENT if no group is open or messages to this rank itself do not match
+/// (FLX_ERR_MISMATCH where their sizes differ on its GPU).
 FLX_API flx_status_t flx_group_end(flx_comm_t comm);
 /// \}
 
@@ -436,8 +510,12 @@ FLX_API flx_status_t flx_group_end(flx_comm_t comm);
 /// The `_on_stream` forms return when the operation is on the stream. They may be captured into CUDA graphs, and graphs
 /// replayed, mixed with other calls, in the same order on all ranks. Operations of one communicator on different
 /// streams must be ordered by the program. Both buffers are GPU memory; arguments are those of the blocking forms.
-/// Contributions are added in rank order, 16-bit floats in f32 with one rounding: the bits do not depend on size,
-/// registration or run. A rank that dies leaves no kernel waiting: the next call on the communicator says who it was.
+/// `stream` stays the program's; null is CUDA's default stream. Contributions are added in rank order, 16-bit floats in
+/// f32 with one rounding: the bits do not depend on size, registration or run. A rank that dies leaves no kernel
+/// waiting: the next call on the communicator says who it was.
+///
+/// Messages and flx_alltoallv move any type. The other collectives take FLX_INT8 to FLX_F64 and the 8-bit floats, with
+/// FLX_SUM to FLX_AVG. Other types and reductions, and these collectives in a group, are FLX_ERR_UNSUPPORTED.
 ///
 /// Between hosts all goes through pinned host memory and the links of host memory (FLX_CUDA_PINNED), carried out by a
 /// thread: the same calls return as soon, in the same order with what else is on their streams, and bits are those of
@@ -448,15 +526,20 @@ FLX_API flx_status_t flx_group_end(flx_comm_t comm);
 
 struct CUstream_st;
 
+/// Puts flx_allreduce of `count` elements on `stream`.
 FLX_API flx_status_t flx_allreduce_on_stream(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
                                              flx_op_t op, flx_comm_t comm, struct CUstream_st *stream);
+/// Puts flx_reduce_scatter_block on `stream`; `recvbuf` gets `recvcount` elements.
 FLX_API flx_status_t flx_reduce_scatter_block_on_stream(const void *sendbuf, void *recvbuf, size_t recvcount,
                                                         flx_dtype_t dtype, flx_op_t op, flx_comm_t comm,
                                                         struct CUstream_st *stream);
+/// Puts flx_allgather of `count` elements of each rank on `stream`.
 FLX_API flx_status_t flx_allgather_on_stream(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
                                              flx_comm_t comm, struct CUstream_st *stream);
+/// Puts flx_bcast of `count` elements from `root` on `stream`.
 FLX_API flx_status_t flx_bcast_on_stream(void *buf, size_t count, flx_dtype_t dtype, int root, flx_comm_t comm,
                                          struct CUstream_st *stream);
+/// Puts flx_reduce of `count` elements to `root` on `stream`; `recvbuf` is not written elsewhere and may be null there.
 FLX_API flx_status_t flx_reduce_on_stream(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
                                           flx_op_t op, int root, flx_comm_t comm, struct CUstream_st *stream);
 /// Block s of `recvbuf` (size·count elements) on rank r = block r of `sendbuf` (size·count elements) of rank s. In
@@ -464,19 +547,23 @@ FLX_API flx_status_t flx_reduce_on_stream(const void *sendbuf, void *recvbuf, si
 FLX_API flx_status_t flx_alltoall_on_stream(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
                                             flx_comm_t comm, struct CUstream_st *stream);
 
-/// Not in place.
+/// Puts flx_alltoallv on `stream`. The four arrays are in host memory and read during the call only. Not in place:
+/// FLX_ERR_UNSUPPORTED.
 FLX_API flx_status_t flx_alltoallv_on_stream(const void *sendbuf, void *recvbuf, const size_t *sendcounts,
                                              const size_t *sdispls, const size_t *recvcounts, const size_t *rdispls,
                                              flx_dtype_t dtype, flx_comm_t comm, struct CUstream_st *stream);
-/// Messages between two GPUs. The n-th to a rank on GPUs meets that rank's n-th from the sender on GPUs, whatever the
-/// messages of host memory do. The sizes of both ends are equal; where not, the receiver gives the communicator up with
-/// FLX_ERR_MISMATCH. Not before GPUs are open, as above. In a group of flx_group_begin all are under way at once, on
-/// one stream, up to 1024 (between hosts: any). Of flx_alltoallv without `_on_stream` every rank passes GPU memory,
-/// or none.
+/// Sends `count` elements to the GPU of rank `dest`, or adds that to the open group. Messages between two GPUs: the
+/// n-th to a rank on GPUs meets that rank's n-th from the sender on GPUs, whatever the messages of host memory do. The
+/// sizes of both ends are equal; where not, the receiver gives the communicator up with FLX_ERR_MISMATCH. Not before
+/// GPUs are open, as above. In a group of flx_group_begin all are under way at once, on one stream, up to 1024 (between
+/// hosts: any). Of flx_alltoallv without `_on_stream` every rank passes GPU memory, or none.
 FLX_API flx_status_t flx_send_on_stream(const void *sendbuf, size_t count, flx_dtype_t dtype, int dest, flx_comm_t comm,
                                         struct CUstream_st *stream);
+/// Receives `count` elements from the GPU of rank `source`, with what flx_send_on_stream says of messages.
 FLX_API flx_status_t flx_recv_on_stream(void *recvbuf, size_t count, flx_dtype_t dtype, int source, flx_comm_t comm,
                                         struct CUstream_st *stream);
+/// A send to `dest` and a receive from `source` at once, with what flx_send_on_stream says of messages; either may be
+/// this rank. The buffers do not overlap.
 FLX_API flx_status_t flx_sendrecv_on_stream(const void *sendbuf, void *recvbuf, size_t sendcount, size_t recvcount,
                                             flx_dtype_t dtype, int dest, int source, flx_comm_t comm,
                                             struct CUstream_st *stream);
@@ -532,12 +619,14 @@ FLX_API flx_status_t flx_comm_device_algorithm(flx_comm_t comm, const char *coll
 /// repeat, only `operations` grows; `locks` too where several threads may call, FLX_PROGRESS_THREAD is on, or copy
 /// engines take part of large copies. What UCX and GPUs do for themselves is not in it.
 typedef struct flx_counters {
-    size_t struct_size;
-    uint64_t operations;
+    size_t struct_size;      ///< sizeof(flx_counters_t) of the caller, set before the call
+    uint64_t operations;     ///< begun: collectives, messages, and what a group carries together
     uint64_t allocations;    ///< growth of buffers, tables and pools
     uint64_t registrations;  ///< memory registered with a network device, or of other ranks mapped
     uint64_t locks;          ///< mutexes taken
 } flx_counters_t;
+/// Fills `*counters`, up to the `struct_size` that the caller has set. Local; from any thread. FLX_ERR_ARGUMENT if
+/// `counters` is null or `struct_size` is not set.
 FLX_API flx_status_t flx_counters(flx_counters_t *counters);
 
 /// Calls `line(text, arg)` for each line of the report that `flx_info` prints: machine, links (with reasons for those

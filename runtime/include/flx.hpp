@@ -32,7 +32,9 @@ namespace flx {
 /// What a failed call throws. `what()` is FLX's sentence.
 class error : public std::runtime_error {
   public:
+    /// Made of a status that is not FLX_SUCCESS and of its sentence, which is copied.
     error(flx_status_t status, const std::string &sentence) : std::runtime_error(sentence), status_(status) {}
+    /// What the call came to.
     [[nodiscard]] flx_status_t status() const noexcept { return status_; }
 
   private:
@@ -47,10 +49,15 @@ inline void check(flx_status_t status) {
     throw error(status, sentence.empty() ? flx_strerror(status) : sentence);
 }
 
+/// The reduction FLX_SUM.
 inline constexpr flx_op_t sum = FLX_SUM;
+/// The reduction FLX_PROD.
 inline constexpr flx_op_t prod = FLX_PROD;
+/// The reduction FLX_MIN.
 inline constexpr flx_op_t min = FLX_MIN;
+/// The reduction FLX_MAX.
 inline constexpr flx_op_t max = FLX_MAX;
+/// The reduction FLX_AVG.
 inline constexpr flx_op_t avg = FLX_AVG;
 
 namespace detail {
@@ -93,7 +100,7 @@ concept reducible = requires {
     detail::element<T>::dtype;
 };
 
-/// Types that collectives move.
+/// Types that collectives move: all that may be copied bit by bit.
 template <typename T>
 concept movable = std::is_trivially_copyable_v<T>;
 
@@ -102,28 +109,33 @@ template <typename R>
 concept buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
     !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
-/// Memory that they read.
+/// Memory that collectives read, of elements of type T.
 template <typename R, typename T>
 concept input_of =
     std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && std::is_same_v<std::ranges::range_value_t<R>, T>;
 
-/// Memory of flx_malloc for containers.
+/// Memory of flx_malloc for containers. Has no state: what one allocator gave, any other takes back.
 template <typename T>
 class allocator {
   public:
+    /// What containers hold.
     using value_type = T;
 
     allocator() noexcept = default;
     template <typename U>
+    /// An allocator of other elements becomes one of these.
     explicit(false) allocator(const allocator<U> &) noexcept {}
 
+    /// Memory for `count` elements, not constructed. Throws std::bad_alloc.
     [[nodiscard]] T *allocate(std::size_t count) {
         void *memory = nullptr;
         if (count > SIZE_MAX / sizeof(T) || flx_malloc(count * sizeof(T), &memory) != FLX_SUCCESS)
             throw std::bad_alloc();
         return static_cast<T *>(memory);
     }
+    /// Gives back what allocate() returned. No call under way uses it.
     void deallocate(T *memory, std::size_t) noexcept { flx_free(memory); }
+    /// Always equal.
     template <typename U>
     bool operator==(const allocator<U> &) const noexcept {
         return true;
@@ -143,10 +155,13 @@ class communicator {
     /// None; `if (comm)` says so.
     communicator() noexcept = default;
 
-    /// Collective over `mpi_comm`.
+    /// Makes a communicator with the ranks of `mpi_comm`: flx_comm_create, with knobs of the environment. Collective.
     explicit communicator(MPI_Comm mpi_comm) { check(flx_comm_create(mpi_comm, nullptr, &comm_)); }
+    /// The same with the knobs of `config`, which begins as FLX_CONFIG_INIT.
     communicator(MPI_Comm mpi_comm, const flx_config_t &config) { check(flx_comm_create(mpi_comm, &config, &comm_)); }
+    /// Takes over; `other` is none afterwards.
     communicator(communicator &&other) noexcept : comm_(std::exchange(other.comm_, nullptr)) {}
+    /// Frees this one (collective) and takes over; `other` is none afterwards.
     communicator &operator=(communicator &&other) noexcept {
         if (this != &other) {
             reset();
@@ -154,39 +169,45 @@ class communicator {
         }
         return *this;
     }
+    /// Frees it, with all ranks.
     ~communicator() { reset(); }
 
-    /// Frees it now; collective.
+    /// Frees it now; collective. It is none afterwards.
     void reset() noexcept {
         if (comm_ != nullptr)
             flx_comm_free(&comm_);
     }
+    /// The handle for functions of flx.h, which stays this object's; null if it is none.
     [[nodiscard]] flx_comm_t get() const noexcept { return comm_; }
+    /// Whether it is one.
     explicit operator bool() const noexcept { return comm_ != nullptr; }
 
+    /// A communicator of the same ranks: flx_comm_dup. Collective.
     [[nodiscard]] communicator dup() const {
         communicator made;
         check(flx_comm_dup(comm_, &made.comm_));
         return made;
     }
-    /// As flx_comm_split: with a negative `color` an empty one comes back.
+    /// flx_comm_split. Collective; with a negative `color` the result is none.
     [[nodiscard]] communicator split(int color, int key) const {
         communicator made;
         check(flx_comm_split(comm_, color, key, &made.comm_));
         return made;
     }
+    /// This process's rank, from 0 to size() - 1.
     [[nodiscard]] int rank() const {
         int rank = 0;
         check(flx_comm_rank(comm_, &rank));
         return rank;
     }
+    /// The number of ranks.
     [[nodiscard]] int size() const {
         int size = 0;
         check(flx_comm_size(comm_, &size));
         return size;
     }
 
-    /// In place.
+    /// flx_allreduce in place: `out` holds this rank's contribution, and then the result.
     template <buffer Out>
     requires reducible<std::ranges::range_value_t<Out>>
     void allreduce(Out &&out, flx_op_t op) const {
@@ -194,6 +215,7 @@ class communicator {
         check(flx_allreduce(FLX_IN_PLACE, std::ranges::data(out), parts<T>(std::ranges::size(out), op), dtype<T>, op,
                             comm_));
     }
+    /// flx_allreduce; both have as many elements.
     template <buffer Out, input_of<std::ranges::range_value_t<Out>> In>
     requires reducible<std::ranges::range_value_t<Out>>
     void allreduce(const In &in, Out &&out, flx_op_t op) const {
@@ -202,7 +224,7 @@ class communicator {
         check(flx_allreduce(std::ranges::data(in), std::ranges::data(out), parts<T>(std::ranges::size(out), op),
                             dtype<T>, op, comm_));
     }
-    /// Of one value: the reduction comes back.
+    /// flx_allreduce of one value, whose reduction is returned. Not in a group.
     template <reducible T>
     [[nodiscard]] T allreduce(const T &value, flx_op_t op) const {
         T result = value;
@@ -210,7 +232,8 @@ class communicator {
         return result;
     }
 
-    /// `out` is looked at on rank `root` only; elsewhere it may be an empty span.
+    /// flx_reduce; both have as many elements. `out` is looked at on rank `root` only; elsewhere it may be an empty
+    /// span.
     template <buffer Out, input_of<std::ranges::range_value_t<Out>> In>
     requires reducible<std::ranges::range_value_t<Out>>
     void reduce(const In &in, Out &&out, flx_op_t op, int root) const {
@@ -221,7 +244,7 @@ class communicator {
                          op, root, comm_));
     }
 
-    /// `in` has as many elements as the `out` of all ranks together.
+    /// flx_reduce_scatter_block; `in` has as many elements as the `out` of all ranks together.
     template <buffer Out, input_of<std::ranges::range_value_t<Out>> In>
     requires reducible<std::ranges::range_value_t<Out>>
     void reduce_scatter_block(const In &in, Out &&out, flx_op_t op) const {
@@ -231,17 +254,19 @@ class communicator {
                                        parts<T>(std::ranges::size(out), op), dtype<T>, op, comm_));
     }
 
+    /// flx_bcast of all elements; as many on all ranks.
     template <buffer Out>
     requires movable<std::ranges::range_value_t<Out>>
     void bcast(Out &&data, int root) const {
         check(flx_bcast(std::ranges::data(data), bytes(data), FLX_UINT8, root, comm_));
     }
+    /// flx_bcast of one value.
     template <movable T>
     requires(!std::ranges::range<T>) void bcast(T &value, int root) const {
         check(flx_bcast(&value, sizeof value, FLX_UINT8, root, comm_));
     }
 
-    /// `out` has as many elements as the `in` of all ranks together.
+    /// flx_allgather; `out` has as many elements as the `in` of all ranks together.
     template <buffer Out, input_of<std::ranges::range_value_t<Out>> In>
     requires movable<std::ranges::range_value_t<Out>>
     void allgather(const In &in, Out &&out) const {
@@ -249,7 +274,7 @@ class communicator {
         check(flx_allgather(std::ranges::data(in), std::ranges::data(out), bytes(in), FLX_UINT8, comm_));
     }
 
-    /// Both have as many elements, a multiple of size().
+    /// flx_alltoall; both have as many elements, a multiple of size().
     template <buffer Out, input_of<std::ranges::range_value_t<Out>> In>
     requires movable<std::ranges::range_value_t<Out>>
     void alltoall(const In &in, Out &&out) const {
@@ -262,7 +287,8 @@ class communicator {
         check(flx_alltoall(std::ranges::data(in), std::ranges::data(out), bytes(out) / ranks, FLX_UINT8, comm_));
     }
 
-    /// Counts and displacements are in elements, one for each rank. Only `T` that FLX has.
+    /// flx_alltoallv; counts and displacements are in elements, one for each rank. Only `T` that FLX has, none of them
+    /// complex.
     template <reducible T>
     requires(!detail::is_complex<T>) void alltoallv(std::span<const T> in, std::span<const std::size_t> sendcounts,
                                                     std::span<const std::size_t> sdispls, std::span<T> out,
@@ -275,7 +301,7 @@ class communicator {
                             dtype<T>, comm_));
     }
 
-    /// In place: what each rank's block is replaced with is as long as the block itself.
+    /// flx_alltoallv in place: what each rank's block is replaced with is as long as the block itself.
     template <reducible T>
     requires(!detail::is_complex<T>) void alltoallv(std::span<T> data, std::span<const std::size_t> counts,
                                                     std::span<const std::size_t> displs) const {
@@ -284,18 +310,22 @@ class communicator {
             flx_alltoallv(FLX_IN_PLACE, data.data(), nullptr, nullptr, counts.data(), displs.data(), dtype<T>, comm_));
     }
 
+    /// flx_barrier.
     void barrier() const { check(flx_barrier(comm_)); }
 
+    /// flx_send of all elements to rank `dest`.
     template <std::ranges::contiguous_range In>
     requires movable<std::ranges::range_value_t<In>>
     void send(const In &in, int dest) const {
         check(flx_send(std::ranges::data(in), bytes(in), FLX_UINT8, dest, comm_));
     }
+    /// flx_recv of as many elements as `out` has from rank `source`.
     template <buffer Out>
     requires movable<std::ranges::range_value_t<Out>>
     void recv(Out &&out, int source) const {
         check(flx_recv(std::ranges::data(out), bytes(out), FLX_UINT8, source, comm_));
     }
+    /// flx_sendrecv: all elements of `in` to rank `dest`, and as many as `out` has from rank `source`.
     template <std::ranges::contiguous_range In, buffer Out>
     requires movable<std::ranges::range_value_t<In>> && movable<std::ranges::range_value_t<Out>>
     void sendrecv(const In &in, int dest, Out &&out, int source) const {
@@ -335,18 +365,21 @@ class communicator {
     flx_comm_t comm_ = nullptr;
 };
 
-/// Calls of send, recv, sendrecv, alltoall and alltoallv between its making and end() are started together. Without
-/// end(), as when an exception flies, the group ends with it and what that comes to is not told.
+/// A group of calls: those of send, recv, sendrecv, allreduce of buffers, alltoall and alltoallv between its making and
+/// end() are started together. Without end(), as when an exception flies, the group ends with this object, and its
+/// status is lost. It does not outlive the communicator.
 class group {
   public:
+    /// flx_group_begin.
     explicit group(const communicator &comm) : comm_(comm.get()) { check(flx_group_begin(comm_)); }
     group(const group &) = delete;
     group &operator=(const group &) = delete;
+    /// Ends the group if end() has not.
     ~group() {
         if (comm_ != nullptr)
             flx_group_end(comm_);
     }
-    /// Returns when all have completed.
+    /// flx_group_end: returns when all have completed. Called once.
     void end() { check(flx_group_end(std::exchange(comm_, nullptr))); }
 
   private:

@@ -1,6 +1,6 @@
 /// \file board.h
 /// A line in the communicator's segment on which the first rank to fail says why, for the other ranks of the host, and
-/// where ranks say that they left in good order, or that they wait outside of FLX (outside_waits.h).
+/// where ranks say that they left in good order, or that they wait outside of FLX (runtime/process/outside_waits.h).
 #pragma once
 
 #include <algorithm>
@@ -14,11 +14,12 @@
 
 namespace flx {
 
-/// In shared memory that was zero.
+/// Lies in shared memory that was zero at first.
 class Board {
   public:
-    /// At most so much is written to another rank's memory without looking whether somebody gave up: who did has
-    /// returned, and the memory may be its program's again. What a rank is stopped in the middle of cannot be undone.
+    /// At most so much is written to another rank's memory between two looks at the board. A rank that gave up has
+    /// returned, and the memory may be its program's again. A write in the middle of which a rank is stopped cannot be
+    /// undone.
     static constexpr size_t kUnasked = size_t{1} << 20;
     /// Ranks of a host at most.
     static constexpr size_t kRanks = 4096;
@@ -61,7 +62,7 @@ class Board {
                (left_[local_rank / 64].load(std::memory_order_acquire) >> local_rank % 64 & 1) != 0;
     }
 
-    /// For OutsideWaits. Of two ranks that add at once one may be lost, which is not the only one that comes.
+    /// Counts a turn, for OutsideWaits. If two ranks do so at once, one turn may be lost; others follow.
     void add_outside_turn() {
         outside_turns_.store(outside_turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }

@@ -35,7 +35,7 @@ struct Layout {
     [[nodiscard]] bool near(int peer) const { return members[static_cast<size_t>(peer)].host == host; }
     [[nodiscard]] int host_of(int peer) const { return members[static_cast<size_t>(peer)].host; }
     [[nodiscard]] int name(int peer) const { return names.empty() ? peer : names[static_cast<size_t>(peer)]; }
-    /// For sentences: number, process and host.
+    /// The rank as sentences name it: number, process and host.
     [[nodiscard]] std::string describe(int peer) const;
 };
 

@@ -7,13 +7,14 @@
 namespace flx {
 
 namespace {
-/// Who moved nothing for so long has not the rail in use.
+/// An owner of whom nothing has moved for so long does not use the rail.
 constexpr int64_t kStillNs = 20'000'000;
-/// Arrivals are noted, and credits made, once in so long.
+/// How often arrivals are noted, and credits made.
 constexpr int64_t kNoteNs = 1'000'000;
-/// Of a rail's pace, while its owner uses it: so little that other links end sooner, and not 0, which is unknown.
+/// The part of a rail's pace that is left while its owner uses it: so little that other links end sooner, but not 0,
+/// which means unknown.
 constexpr double kLeftOver = 1e-3;
-/// A rail of which nothing is known, bytes/ns: enough to be tried.
+/// The pace of a rail of which nothing is known, bytes/ns: enough to be tried.
 constexpr double kUnknownPace = 0.01;
 }  // namespace
 
@@ -43,7 +44,8 @@ Lending::~Lending() {
             lines_[link].owners.fetch_sub(1, std::memory_order_relaxed);
 }
 
-/// All relaxed: a borrower that sees something a moment late sends a chunk more, and no data goes through the ledger.
+/// All accesses are relaxed: a borrower that sees something a moment late sends a chunk more, and no data goes through
+/// the ledger.
 void Lending::enter(uint64_t bytes) {
     entered_ = true;
     left_ += bytes;
@@ -60,7 +62,7 @@ void Lending::leave() {
     entered_ = false;
 }
 
-/// So much less is to be sent.
+/// Notes that so much less is to be sent.
 void Lending::done(uint64_t bytes) {
     bytes = std::min(bytes, left_);
     left_ -= bytes;
@@ -101,7 +103,7 @@ void Lending::arrived(int link, int peer) {
         last.store(now, std::memory_order_relaxed);
 }
 
-/// Rails on which owners of hosts other than this peer's send to this host; of its own host's the peer knows more.
+/// The rails on which owners send to this host from hosts other than this peer's, which knows more of its own host.
 uint16_t Lending::busy_inwards(int peer) {
     const int host = members_[peer].host;
     Told &told = inward_[host];
@@ -137,7 +139,8 @@ void LentLink::leave() {
     borrowed_ = 0;
 }
 
-/// A rail that nobody owns is everyone's, and so are all to a rank whose own does not carry.
+/// False for a rail that nobody owns, which is everyone's; and where this rank's own rail does not carry to `peer`, so
+/// that all rails are everyone's.
 bool LentLink::borrows(int peer) const {
     if (!lending_.entered() || lending_.owns(index_) || !lending_.is_far(peer) ||
         lending_.line(index_).owners.load(std::memory_order_relaxed) == 0)

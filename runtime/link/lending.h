@@ -26,7 +26,7 @@
 
 namespace flx {
 
-/// One rail of a host. In shared memory that was zero.
+/// One rail of a host, in shared memory that was zero at first.
 struct LedgerLine {
     alignas(64) std::atomic<uint32_t> owners;    ///< ranks of the host that own it
     std::atomic<uint64_t> backlog;               ///< bytes for other hosts that owners have not had acknowledged
@@ -45,7 +45,7 @@ class Lending {
         int host = 0;
         uint32_t owns = 0;  ///< links, as a mask
     };
-    /// Larger chunks are subject to owners; what is so short may always go.
+    /// Chunks up to this may always go; larger ones only as long as the owner has nothing to send.
     static constexpr size_t kFreeBytes = 8 << 10;
 
     [[nodiscard]] static size_t bytes(int hosts);
@@ -58,7 +58,7 @@ class Lending {
 
     /// An exchange begins in which this rank has so many bytes for ranks of other hosts; others may be under way.
     void enter(uint64_t bytes);
-    /// All have ended: this rank needs nothing, and looks at no rail, until the next.
+    /// Called when all exchanges have ended: this rank needs no rail, and looks at none, until the next.
     void leave();
     [[nodiscard]] bool entered() const { return entered_; }
     /// Whether a chunk to `peer` on `link` is subject to the owner of the link.
@@ -94,7 +94,7 @@ class Lending {
     bool entered_ = false;
     uint64_t left_ = 0;         // of what was announced in enter()
     std::vector<Told> heard_;   // by peer: rails of its host on which others' owners send
-    std::vector<Told> inward_;  // by host: the same of this host, as told to ranks there
+    std::vector<Told> inward_;  // by host: rails of this host that ranks there are to leave alone
 };
 
 /// A rail as one rank may use it: its own, or a borrowed one.

@@ -66,7 +66,7 @@ struct LinkCounters {
 
 enum class LinkKind : uint8_t { shm, rail };
 
-/// Of a link towards one peer.
+/// The state of a link towards one peer.
 enum class LinkState : uint8_t {
     up,
     lost  ///< takes nothing now: what it had taken goes to the peer by other links, and it may come back
@@ -87,7 +87,7 @@ class Link {
     Link &operator=(const Link &) = delete;
     virtual ~Link() = default;
 
-    /// As in FLX_PARTITION and reports: `shm`, or the network device's name. Unique within a communicator.
+    /// The link's name in FLX_PARTITION and reports: `shm`, or the network device's. Unique within a communicator.
     [[nodiscard]] virtual const std::string &name() const = 0;
     [[nodiscard]] virtual LinkKind kind() const = 0;
     /// Whether it connects to `peer`. Constant after construction.
@@ -107,12 +107,12 @@ class Link {
     /// Gives the memory of an arrival back, in any order, and acknowledges it to the sender.
     virtual void release(const Arrival &arrival) = 0;
 
-    // Where the receiver reaches the sender's memory, a message can be exposed instead: the receiver fetches it to
-    // where it belongs. It is copied once then. Only for what is received as it is, not added to something.
+    // The receiver can fetch a message itself where it reaches the sender's memory, and then the message is exposed: it
+    // is copied once, to where it belongs. Only for messages that are received as they are, not added to something.
 
     /// Largest chunk of a message of `bytes` at `data` that `peer` had better fetch; 0: it is better sent.
     [[nodiscard]] virtual size_t max_exposed(int /*peer*/, const void * /*data*/, size_t /*bytes*/) { return 0; }
-    /// As send(), and never `copied`. Only where max_exposed() said so.
+    /// Exposes a chunk; results are those of send(), but never `copied`. Only where max_exposed() allows it.
     virtual SendResult expose(int peer, const ChunkHeader &header, const void *data) {
         return send(peer, header, data);
     }
@@ -127,8 +127,8 @@ class Link {
     /// for all (`peer` -1).
     virtual void ended(int /*peer*/, uint64_t /*sequence*/) {}
 
-    /// What goes to `peer` with acknowledgements from now on, and what came with its last ones: links, as a mask
-    /// (lending.h). Links that do not carry it lose nothing that must arrive.
+    /// tell() sets what goes to `peer` with acknowledgements from now on, told() is what came with the peer's last
+    /// ones: links, as a mask (lending.h). Links that do not carry it lose nothing that must arrive.
     virtual void tell(int /*peer*/, uint16_t /*links*/) {}
     [[nodiscard]] virtual uint16_t told(int /*peer*/) const { return 0; }
 
@@ -141,7 +141,7 @@ class Link {
     /// What is known of its speed. Links of unknown pace neither give nor take unsent cells while they work.
     [[nodiscard]] virtual Pace pace(int /*peer*/) const { return {}; }
     [[nodiscard]] virtual LinkCounters counters(int peer) const = 0;
-    /// To all peers together, of what is timed.
+    /// What was sent to all peers together, as far as it is timed.
     [[nodiscard]] virtual LinkCounters timed() const { return {}; }
     /// Whether it carries to `peer` now. May change in progress().
     [[nodiscard]] virtual LinkState state(int /*peer*/) const { return LinkState::up; }

@@ -29,7 +29,7 @@ class Paths {
     Paths &operator=(const Paths &) = delete;
     virtual ~Paths() = default;
 
-    /// Whether the process is one of those that this one was told of: others have no business here.
+    /// Whether the process is a known peer: others have no business here.
     [[nodiscard]] virtual bool knows(uint64_t /*uid*/) const { return true; }
 
     /// The path to the process `uid`, a known peer, that leaves by network device `device` from its IPv4 address
@@ -47,12 +47,13 @@ class Paths {
     [[nodiscard]] virtual int64_t process_answered_ns(uint64_t uid) const = 0;
     /// Another process that reaches it heard it lately: it is not silent.
     virtual void vouch(uint64_t uid) = 0;
-    /// Since the first question that neither it nor anybody who vouches for it has answered; 0: none.
+    /// How long ago the first question was that neither the process nor any that vouches for it has answered; 0: there
+    /// is none.
     [[nodiscard]] virtual int64_t process_silent_ns(uint64_t uid) const = 0;
     /// Whether the process is known to be gone: its port is closed.
     [[nodiscard]] virtual bool process_gone(uint64_t uid) const = 0;
 
-    /// A word of at most kWordBytes to the process: over `path`, or with -1 to all its addresses.
+    /// Sends a word of at most kWordBytes to the process: over `path`, or with -1 to all its addresses.
     virtual void tell(uint64_t uid, int path, const void *word, size_t bytes) = 0;
     /// Takes the oldest word that came.
     virtual bool hear(uint64_t &uid, std::string &word) = 0;

@@ -35,7 +35,7 @@ struct LinkSlot {
     [[nodiscard]] bool is_rail() const { return link != nullptr && link->kind() == LinkKind::rail; }
 };
 
-/// By index.
+/// The links of a communicator, by index.
 using LinkSlots = std::vector<LinkSlot>;
 
 inline std::vector<std::string> names_of(const LinkSlots &links) {

@@ -1,8 +1,8 @@
 /// \file trace.h
 /// What one rank's executor and links did with chunks, in order: for tests that replay it against the rules of the
 /// protocol (tests/proof/trace_rules.h). Nothing is recorded, and a null pointer compared, unless a test attaches one.
-/// Of exchanges (exchange.h) only an alltoall(v) outside of a group is: other messages are not in the order of
-/// operations.
+/// Of exchanges (runtime/execute/exchange.h) only an alltoall(v) outside of a group is recorded: other messages are not
+/// in the order of operations.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 /// \file call_log.h
 /// The collectives that a rank has called on a communicator, in their order and in whatever way they were carried out:
-/// what ranks that wait for each other compare, to find calls that do not match. They are told in answers to liveness
-/// questions, which a thread of their process gives whatever it does itself.
+/// what ranks that wait for each other compare, to find calls that do not match. Answers to liveness questions carry
+/// them, which a thread of the process gives whatever the program does.
 ///
 /// All ranks must call alike, so that the n-th calls of two ranks differ is a contradiction whenever it is seen,
 /// however far one of them is ahead. That one has not made its n-th call yet is none.
@@ -28,7 +28,7 @@ namespace flx {
 /// among the program's calls may differ between ranks.
 enum class CallKind : uint8_t { blocking, non_blocking, grouped, freed, duplicated, split };
 
-/// One call, as other ranks are told of it.
+/// One call, as other ranks get to know it.
 struct CallRecord {
     uint64_t bytes = 0;      ///< of the whole vector; 0 where each pair of ranks has lengths of its own
     uint32_t signature = 0;  ///< of all that must be equal on all ranks
@@ -85,7 +85,7 @@ class CallLog {
     [[nodiscard]] uint32_t meeting_word() const { return meeting_.load(std::memory_order_acquire); }
     /// How many calls there were: the number of the last one.
     [[nodiscard]] uint64_t count() const { return count_.load(std::memory_order_acquire); }
-    /// Of all calls before the last one: with it in their signatures, calls match only if those before them did.
+    /// A hash of all calls before the last one: with it in their signatures, calls match only if those before them did.
     [[nodiscard]] uint32_t before() const { return before_; }
     /// Nothing where it is not kept any more, or there was none.
     [[nodiscard]] std::optional<CallRecord> read(uint64_t number) const;
@@ -118,7 +118,7 @@ struct BlockedIn {
     CallRecord call;
 };
 
-/// Of a process: what waits that have taken long have said of themselves. Thread-safe.
+/// The calls in which this process has waited for long, as the waits themselves said. Thread-safe.
 class BlockedCall {
   public:
     void set(const BlockedIn &call);

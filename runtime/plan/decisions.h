@@ -16,7 +16,7 @@
 
 namespace flx {
 
-/// In one go, not over links.
+/// Whether the operation is carried out in one go through shared memory, and not over links.
 constexpr bool by_shared_memory(const Choice &choice) {
     return choice.way == Way::fused || choice.way == Way::streamed || choice.way == Way::fetched;
 }
@@ -37,9 +37,9 @@ class Decisions {
     /// `overrides`: FLX_ALGORITHM. Before anything else.
     Status make(int rank, const Agreed &agreed, const std::string &overrides);
 
-    /// Of a blocking call. Lasts until the next call of this.
+    /// The decision for a blocking call. It holds until the next call of this function.
     const Decided &decide(const Call &call);
-    /// Of one that goes as `choice` says.
+    /// The decision for a call that is carried out as `choice` says.
     [[nodiscard]] Decided decide(const Call &call, const Choice &choice, CallKind kind = CallKind::blocking) const;
     /// The same, kept until the next call of this.
     const Decided &decide_once(const Call &call, CallKind kind) {
@@ -53,7 +53,7 @@ class Decisions {
     const Plan &plan(algorithms::Collective collective, const Choice &choice, int root) {
         return planner_->plan(collective, choice, root);
     }
-    /// From the next call on. The same on all ranks between the same calls.
+    /// Sets the ways for all calls from the next one on: the same on all ranks, between the same calls.
     void set_ways(const shm::Ways &ways) {
         planner_->set_ways(ways);
         last_.fill({});

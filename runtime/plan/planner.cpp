@@ -14,7 +14,7 @@ using shm::input_bytes;
 
 namespace {
 
-/// Whether shared memory has ways of its own for it (shm/ways.h).
+/// Whether shared memory has ways of its own for it (ways.h).
 bool has_shared_ways(Collective collective) {
     return static_cast<int>(collective) < static_cast<int>(Collective::barrier) || collective == Collective::alltoall;
 }
@@ -23,7 +23,7 @@ bool is_scan(Collective collective) {
     return collective == Collective::scan || collective == Collective::exscan;
 }
 
-/// Those that are fused where they are small, and are never streamed.
+/// The collectives that are fused where they are small, and are never streamed.
 bool has_fused_way(Collective collective) {
     using enum Collective;
     return is_scan(collective) || collective == gather || collective == scatter || collective == allgatherv ||
@@ -202,7 +202,7 @@ Choice Planner::by_schedule(Collective collective, size_t bytes, const Needs &ne
     const bool scans = is_scan(collective);
     if (forced != nullptr && !(reduces && needs.in_order && !keeps_order(forced->bits(collective))))
         return {Way::scheduled, forced};
-    // In shared memory fused and streamed add in rank order: so does what stands in for them.
+    // The fused and streamed ways of shared memory add in rank order, and so does what stands in for them.
     const bool strict = reduces && (agreed_.strict || needs.in_order);
     if (!scans && (agreed_.hosts == 1 || strict))
         return {Way::scheduled, algorithms::find("direct")};

@@ -20,13 +20,14 @@ struct Agreed {
     int most_ranks_per_host = 1;
     size_t fused_bytes = 0;      ///< largest input of the fused shared-memory path; 0 between hosts
     bool shared_memory = false;  ///< whether fused and streamed exist; if not, `direct` stands in with the same bits
-    bool peer_memory = false;    ///< with shared_memory: ranks can read each other (shm/peer_memory.h)
+    bool peer_memory = false;    ///< with shared_memory: ranks can read each other (runtime/shm/ways/peer_memory.h)
     bool strict = false;
     shm::Ways ways = shm::Ways();  ///< with shared_memory
 };
 
-/// How an operation is carried out: by shared memory as a whole (shm/fused.h, shm/stream.h, shm/peer_memory.h), by a
-/// plan over links, or as messages between pairs of ranks over links (exchange.h).
+/// How an operation is carried out: by shared memory as a whole (fused.h, stream.h and peer_memory.h in
+/// runtime/shm/ways), by a plan over links, or as messages between pairs of ranks over links
+/// (runtime/execute/exchange.h).
 enum class Way : uint8_t { fused, streamed, fetched, scheduled, exchanged };
 
 constexpr Way way_of(shm::Way way) {
@@ -56,7 +57,7 @@ class Planner {
 
     /// `bytes`: of the whole vector (allgather, reduce_scatter_block: all blocks).
     [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs = {}) const;
-    /// From the next choice on. The same on all ranks between the same calls.
+    /// Sets the ways for all choices from the next one on: the same on all ranks, between the same calls.
     void set_ways(const shm::Ways &ways) { agreed_.ways = ways; }
     /// The plan of `choice`, made at first use.
     const Plan &plan(algorithms::Collective called, const Choice &choice, int root);

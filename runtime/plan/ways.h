@@ -1,7 +1,7 @@
 /// \file ways.h
 /// Which way through shared memory serves which collective at which size. Plain data, equal on all ranks: from a rule,
-/// or from a trial (trial.h) when a communicator is made, and from later looks (review.h). The bits do not depend on
-/// it: all ways add in rank order.
+/// or from a trial (runtime/shm/ways/trial.h) when a communicator is made, and from later looks
+/// (runtime/shm/ways/review.h). The bits do not depend on it: all ways add in rank order.
 #pragma once
 
 #include <array>
@@ -14,25 +14,26 @@
 
 namespace flx::shm {
 
+/// The ways, which are in files of runtime/shm/ways.
 enum class Way : uint8_t {
     fused,     ///< fused.h
     streamed,  ///< stream.h
     fetched    ///< peer_memory.h
 };
 
-/// Where many ranks would each read what all others show (fused.h), some of them can do it for all: they reduce or
-/// gather a part each, and show that. One more wait, and far fewer cache lines go from core to core. The bits are the
-/// same.
+/// Where many ranks would each read what all others show (runtime/shm/ways/fused.h), some of them can do it for all:
+/// they reduce or gather a part each, and show that. One more wait, and far fewer cache lines go from core to core. The
+/// bits are the same.
 struct TwoSteps {
     static constexpr int kLeastRanks = 8;  ///< for which it is worth a trial
     static constexpr size_t kNever = SIZE_MAX;
     size_t allreduce = kNever;  ///< from so many bytes of one rank's input on
     size_t allgather = kNever;
     bool barrier = false;
-    size_t bcast = kNever;  ///< in as many steps as the tree (tree.h) has hops
+    size_t bcast = kNever;  ///< in as many steps as the tree (runtime/shm/memory/tree.h) has hops
 };
 
-/// Where data flows one way fused ranks need not wait for each other at all, and calls overlap.
+/// Whether data flows one way: then fused ranks need not wait for each other at all, and calls overlap.
 constexpr bool one_way(algorithms::Collective collective) {
     return collective == algorithms::Collective::bcast || collective == algorithms::Collective::reduce;
 }

@@ -12,7 +12,7 @@
 namespace flx {
 namespace {
 
-/// Has MPI tell when this process waits in it, as long as there is one of these: Open MPI calls a function that is
+/// As long as there is one of these, MPI reports when this process waits in it: Open MPI calls a function that is
 /// registered so at each turn of its waits, in whichever thread. With another MPI it does nothing.
 class TurnsOfMpi {
   public:
@@ -98,8 +98,8 @@ Status meet_on(MPI_Comm comm, const std::function<Status()> &meanwhile) {
 
 class MpiBootstrap final : public Bootstrap {
   public:
-    /// Takes `comm` over. MPI is called by its PMPI_ names here, since a library in front of it (preload/) may lead the
-    /// others to FLX.
+    /// Takes `comm` over. MPI is called by its PMPI_ names here, since a library in front of it (runtime/front/mpi) may
+    /// lead the others to FLX.
     explicit MpiBootstrap(MPI_Comm comm) : comm_(comm) {
         PMPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
         PMPI_Comm_rank(comm_, &rank_);

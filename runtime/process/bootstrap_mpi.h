@@ -1,5 +1,5 @@
 /// \file bootstrap_mpi.h
-/// The default bootstrap. With communicator.h's create function, the only place in the core that calls MPI.
+/// The default bootstrap, and the only place in the core that calls MPI. runtime/api/comm.cpp makes it.
 #pragma once
 
 #include <mpi.h>

@@ -21,7 +21,7 @@ struct Introduction {
     std::string knobs;     ///< those that must be equal on all ranks, as text
 };
 
-/// With the version of this library, for read_introduction().
+/// The introduction as text, with the version of this library, for read_introduction().
 std::string to_text(const Introduction &mine);
 /// What `rank` said, to `rank_here`, whose own is `mine`. FLX_ERR_CONFIG if it runs another version of FLX, whose
 /// messages and segments may be laid out otherwise, or if its knobs are not the same; FLX_ERR_SYSTEM if it cannot be

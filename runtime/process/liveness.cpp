@@ -381,7 +381,7 @@ class Responder final : public Liveness {
         return std::span(sealed_).first(liveness::encode(datagram, *peer.session, sealed_));
     }
 
-    /// To every address of the peer.
+    /// Sends a datagram to every address of the peer.
     void send_all(Datagram datagram, Peer &peer) {
         for (uint32_t index = 0; index < peer.paths.size() && session(peer) != nullptr; ++index) {
             Path &path = peer.paths[index];
@@ -397,8 +397,8 @@ class Responder final : public Liveness {
             peer.stream->send(seal(datagram, peer));
     }
 
-    /// From which the system sends there. To look it up takes a descriptor, which a process may not have; null then,
-    /// and where the system sends from an address that is newer than the doors.
+    /// The door from which the system sends there. To look it up takes a descriptor, which a process may not have; null
+    /// then, and where the system sends from an address that is newer than the doors.
     [[nodiscard]] const Door *door_towards(const Address &to) const {
         if (liveness::is_loopback(to))
             return door_at(to);
@@ -602,7 +602,7 @@ class Responder final : public Liveness {
             on_word_();
     }
 
-    /// To where the question came from, so that the answer takes a way that works.
+    /// Answers to where the question came from, so that the answer takes a way that works.
     void answer(const Datagram &question, Peer &peer, const Origin &origin) {
         Datagram answer;
         answer.kind = Kind::kAnswer;

@@ -37,10 +37,10 @@ class Liveness : public Paths {
     /// Listens on the loopback interface, which is all that ranks of one host need, and starts the thread.
     static Status start(uint64_t uid, std::unique_ptr<Liveness> &result);
 
-    /// Listens at the addresses of this host's interfaces that are up, too, for peers on other hosts. Before address()
-    /// is told to them. Again: at those that are new.
+    /// Listens at the addresses of this host's interfaces that are up, too, for peers on other hosts; called before
+    /// they get address(). A further call listens at addresses that are new.
     virtual void open_network() = 0;
-    /// For peers: at which addresses and ports this process listens, and its public key.
+    /// The addresses and ports at which this process listens, and its public key, as text for peers.
     [[nodiscard]] virtual std::string address() const = 0;
     /// A peer by its uid. Addresses that cannot be reached are harmless; all of them are asked, except those that mean
     /// this host here (loopback of another host, a bridge's address that both have); loopback alone where both share
@@ -53,14 +53,15 @@ class Liveness : public Paths {
     virtual void ask(uint64_t uid, uint32_t comm, uint64_t number) = 0;
     void ask(uint64_t uid, uint32_t comm) { ask(uid, comm, 0); }
     [[nodiscard]] virtual PeerReport report(uint64_t uid) const = 0;
-    /// By datagram, if it ever did.
+    /// How the peer has answered: by datagram, if it ever did so.
     [[nodiscard]] virtual Asked asked(uint64_t uid) const = 0;
 
     /// What is said of a communicator when a peer asks about its call `number`: written to `said`, of which there are
     /// kSaidBytes; returns how many. In the responder's thread, so it must not wait for one that may be in a call.
     using Say = std::function<size_t(uint64_t number, std::span<std::byte> said)>;
     static constexpr size_t kSaidBytes = 512;
-    /// From now on answers about `comm` have it with them. Null: no more, and it does not run any more on return.
+    /// Sets what is said in answers about `comm` from now on. Null: nothing more is, and `say` does not run any more on
+    /// return.
     virtual void say_of(uint32_t comm, Say say) = 0;
     struct Said {
         std::string bytes;   ///< empty: nothing yet

@@ -57,7 +57,7 @@ struct Peer {
     }
 };
 
-/// From one device of this host to one address of a peer.
+/// A route from one device of this host to one address of a peer.
 struct Route {
     uint64_t uid = 0;
     uint32_t device = 0;  // index; 0: as the system routes

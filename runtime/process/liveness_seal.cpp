@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kMagic = 0x464C584C49564532;  // "FLXLIVE2"
 
-/// In clear, and authenticated with the message.
+/// The head of a sealed message: in clear, and authenticated with it.
 struct Head {
     uint64_t magic = kMagic;
     uint64_t name = 0;    ///< the sender's

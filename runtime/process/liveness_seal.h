@@ -21,7 +21,7 @@ inline constexpr size_t kSealHeadBytes = 24;
 inline constexpr size_t kSealTailBytes = 16;
 inline constexpr size_t kSealBytes = kSealHeadBytes + kSealTailBytes;
 
-/// By which a receiver finds the sender's session: the beginning of the sender's public key.
+/// The name by which a receiver finds the sender's session: the beginning of the sender's public key.
 uint64_t name_of(const PublicKey &key);
 /// The name in a sealed message; nothing if it is none.
 std::optional<uint64_t> sender_of(std::span<const std::byte> sealed);
@@ -39,7 +39,8 @@ class Window {
     uint64_t last_ = 0;
 };
 
-/// Between this process and one peer. Not thread-safe. 2048 messages of different paths may overtake each other.
+/// The session between this process and one peer. Not thread-safe. 2048 messages of different paths may overtake each
+/// other.
 class Session {
   public:
     /// `out` holds `text` and kSealBytes more. The length that was written.

@@ -33,7 +33,7 @@ class Stream {
     [[nodiscard]] const Address &to() const { return to_; }
     void end() { state_ = State::ended; }
 
-    /// After poll said that a connection can be used, or cannot.
+    /// Called after poll said that a connection can be used, or cannot.
     void settle();
     /// Reads what came.
     void fill();

@@ -84,7 +84,7 @@ std::vector<Address> network_addresses();
 /// 127.0.0.1, or ::1 where there is no such address.
 Address loopback_address();
 std::string to_text(const Place &place);
-/// For people, without the key.
+/// The addresses as text for people, without the key.
 std::string addresses_of(const Place &place);
 /// Nothing if there is no host or key; words that are no addresses are skipped.
 std::optional<Place> parse_place(std::string_view text);

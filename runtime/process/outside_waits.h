@@ -1,8 +1,8 @@
 /// \file outside_waits.h
 /// Whether ranks of this host wait in MPI itself. A synchronous send to a rank, or a lock of its window, ends only when
 /// that rank lets MPI move: where it waits in FLX, it must not sleep then. It cannot see what MPI does, nor does MPI
-/// wake it. But an MPI can tell at each turn of its waits that it waits (bootstrap_mpi.cpp): each rank notes so on the
-/// boards of its communicators, where ranks that wait in FLX see it.
+/// wake it. But an MPI can report at each turn of its waits that it waits (bootstrap_mpi.cpp): each rank notes that on
+/// the boards of its communicators, where ranks that wait in FLX see it.
 #pragma once
 
 #include <atomic>

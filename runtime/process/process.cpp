@@ -124,7 +124,7 @@ class Process::List {
     List(const List &) = delete;
     List &operator=(const List &) = delete;
 
-    /// False: somebody else has it, which may be a call of this thread.
+    /// False: another thread has it, or a call of this one.
     [[nodiscard]] bool mine() const { return mine_; }
     void wait() {
         constexpr std::chrono::microseconds kNap{20};

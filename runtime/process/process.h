@@ -62,7 +62,7 @@ class Process {
     /// peers that used a rail once know its address. Rails that fail are in problems(). Thread-safe.
     ucx::Rails *open_rails(const probe::RailPlan &plan);
 
-    /// Communicators that can be used. Nobody moves one any more that was removed. Thread-safe.
+    /// Communicators that can be used. One that was removed is not moved any more. Thread-safe.
     void add(Movable &comm);
     void remove(Movable &comm);
     /// Moves what is under way on all but `comm`, on which the caller waits (null: on none): a peer may wait for that
@@ -75,7 +75,7 @@ class Process {
     /// The communicator with this id, where it is found at once; null: it is not, or somebody moves them. It is what
     /// add() was given.
     Movable *find(uint32_t comm);
-    /// In which call this process waits for long.
+    /// The call in which this process waits for long.
     [[nodiscard]] BlockedCall &blocked_call() { return blocked_call_; }
 
     /// `ranks` of the program are on this host, as far as a communicator or the launcher knows. The most so far.

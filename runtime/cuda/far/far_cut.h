@@ -27,7 +27,7 @@ struct FarCut {
     }
 };
 
-/// At least this much, so that a piece of every collective has at least one element of any type.
+/// The least size of a slot, with which a piece of every collective has at least one element of any type.
 uint64_t least_far_slot(int ranks);
 /// `slot_bytes`: of a slot, at least least_far_slot(). `apart`: as FarCut; 0: blocks lie side by side.
 FarCut cut_far(const Call &call, int ranks, uint64_t slot_bytes, uint64_t apart = 0);
@@ -60,7 +60,7 @@ struct FarMessageCut {
         return bytes - begin < step ? bytes - begin : step;
     }
     [[nodiscard]] bool has_trailer(uint32_t piece) const { return piece == 0 && bytes > step; }
-    /// As it goes between hosts.
+    /// Bytes of the piece between hosts, where one may have a trailer.
     [[nodiscard]] uint64_t carried(uint32_t piece) const { return length(piece) + (has_trailer(piece) ? kTrailer : 0); }
 };
 

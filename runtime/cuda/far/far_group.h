@@ -25,7 +25,7 @@ class FarGroup {
     /// Collective.
     Status make(const Config &config);
 
-    // As Group's.
+    // These are what Group says of them.
     Status enqueue(const Call &call, CUstream_st *stream);
     Status post(std::span<const Message> messages, CUstream_st *stream);
     [[nodiscard]] CUstream_st *stream() const { return stream_; }
@@ -37,7 +37,7 @@ class FarGroup {
 
     /// Whether a call can be put on the stream.
     Status ready(CUstream_st *stream) const;
-    /// As FarLanes.
+    /// These are what FarLanes says of them.
     Status enqueue_across(const Call &call, uint64_t apart, CUstream_st *stream);
     Status compare(uint64_t signature) { return lanes_->compare(signature); }
     [[nodiscard]] bool busy() const { return lanes_ != nullptr && lanes_->busy(); }

@@ -122,7 +122,8 @@ Status FarLanes::free_slot(Lane &lane, uint32_t number, uint32_t first, FarStrea
     return stream.wait(&drained, last);
 }
 
-/// Before its stream has any of it: one that has no room for all waits for pieces to be carried out.
+/// Hands the job to the thread before its stream has any of it: a stream that has no room for all waits for pieces to
+/// be carried out.
 void FarLanes::hand_over(Lane &lane, const Job &job) {
     unfinished_ += job.pieces;
     {
@@ -352,7 +353,7 @@ void FarLanes::work() {
     bool told = false;
     while (!stopping_) {
         if (failed_.load(std::memory_order_acquire)) {
-            // All others know before a stream goes on with what is of no use, which a peer's GPU might read.
+            // All other ranks hear of it before a stream goes on with data of no use, which a peer's GPU might read.
             if (!std::exchange(told, true))
                 host_.give_up(failure());
             release();

@@ -41,13 +41,13 @@ class FarHost {
     FarHost &operator=(const FarHost &) = delete;
     virtual ~FarHost() = default;
 
-    /// A ticket tells one piece that was begun from another; null: it is done already. Collectives are carried out in
-    /// this order, messages of a pair too.
+    /// Begins a collective's piece. The ticket stands for it until it is done; null: it is done already. Collectives
+    /// are carried out in the order of these calls, and so are the messages of a pair.
     virtual Status begin(const Call &call, void *&ticket) = 0;
     /// The same among the ranks of this rank's place (tiers.h), where there are tiers.
     virtual Status begin_across(const Call &call, void *&ticket) = 0;
     virtual Status begin(const Message &message, void *&ticket) = 0;
-    /// After an error, or once it is done, the ticket is used up.
+    /// Whether a piece is done. The ticket is used up then, and after an error.
     virtual Status look(void *ticket, bool &done) = 0;
     /// Something moved; nothing did: passes time, and finds out who of those that are waited for is gone.
     virtual void moved() = 0;
@@ -85,7 +85,7 @@ struct FarLayout {
     uint64_t slot_bytes = 0;     ///< of the collectives' lane
     uint64_t message_bytes = 0;  ///< of messages' pieces
 
-    /// Of at most `budget` bytes; slot_bytes 0: that is too little.
+    /// The layout that takes at most `budget` bytes; slot_bytes is 0 where that is too little.
     static FarLayout fit(int ranks, uint64_t budget);
     [[nodiscard]] uint64_t bytes() const;
 };
@@ -106,8 +106,8 @@ class FarLanes {
     Status enqueue(const Call &call, FarStream &stream);
     /// The same among the ranks of this rank's place; `apart`: as FarCut.
     Status enqueue_across(const Call &call, uint64_t apart, FarStream &stream);
-    /// Has the thread compare `signature` among all ranks, as soon as it comes to it: whoever differs would keep others
-    /// waiting where nobody looks.
+    /// Has the thread compare `signature` among all ranks, as soon as it comes to it: a rank that calls something else
+    /// would keep the others waiting where nobody looks for that.
     Status compare(uint64_t signature);
     /// A message to or from another rank. Those of one peer and direction go in the order of the calls.
     Status enqueue(const Message &message, FarStream &stream);
@@ -200,7 +200,7 @@ class FarLanes {
     const FarLayout layout_;
     const Tiers tiers_;
     std::vector<Lane> lanes_;  ///< the collectives', then messages'
-    // Of calls.
+    // The copies of a collective's piece, kept to be used again.
     std::vector<FarCopy> out_;
     std::vector<FarCopy> in_;
     std::atomic<uint64_t> bytes_out_{0};

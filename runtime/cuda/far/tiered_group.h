@@ -48,7 +48,7 @@ class TieredGroup final : public Group {
     [[nodiscard]] std::vector<std::string> report() const override;
 
   private:
-    /// Of the ranks of this host.
+    /// The health of the near group, whose ranks are those of this host.
     class NearHealth final : public Health {
       public:
         explicit NearHealth(TieredGroup &group) : group_(group) {}

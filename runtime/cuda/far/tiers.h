@@ -23,7 +23,7 @@
 
 namespace flx::cuda {
 
-/// As one rank sees them. Ranks lie host by host: rank = host * near + place.
+/// The tiers as one rank sees them. Ranks lie host by host: rank = host * near + place.
 struct Tiers {
     int hosts = 1;
     int near = 1;  ///< ranks of each host

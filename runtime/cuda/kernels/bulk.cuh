@@ -1,9 +1,9 @@
 /// \file bulk.cuh
-/// Reductions between two ranks by bulk copies (bulk.h, bulk_roles.h), as the blocks of a kernel.
+/// Reductions between two ranks by bulk copies (runtime/cuda/protocol/bulk.h, bulk_roles.h), as the blocks of a kernel.
 #pragma once
 
-#include "runtime/cuda/protocol/bulk_roles.h"
 #include "runtime/cuda/kernels/team.cuh"
+#include "runtime/cuda/protocol/bulk_roles.h"
 
 namespace flx::cuda {
 
@@ -68,7 +68,7 @@ class BulkLane {
             "r"(shared(from)), "r"(bytes)
             : "memory");
     }
-    /// Until no more than so many stores have not arrived.
+    /// Waits until at most kMost stores have not arrived.
     template <uint32_t kMost>
     __device__ __forceinline__ void await_stores() const {
         asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kMost) : "memory");

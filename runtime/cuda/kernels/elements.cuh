@@ -168,8 +168,8 @@ __device__ __forceinline__ T extreme(T a, T b, bool less) {
     }
 }
 
-/// Which one of the others is a question at run time: memory is slower than the answer, and the compiler has less to
-/// do.
+/// Any reduction but a sum. Which one it is, is found out at run time: memory is slower than that, and the compiler has
+/// less to do.
 struct NotSum {
     explicit __device__ NotSum(int op) : product_(op == FLX_PROD), less_(op == FLX_MIN) {}
     template <typename T>
@@ -188,7 +188,7 @@ struct NotSum {
     bool less_;
 };
 
-/// Of kernels that only move bytes.
+/// The reduction of kernels that only move bytes.
 struct Keep {
     explicit __device__ Keep(int /*op*/) {}
     template <typename T>

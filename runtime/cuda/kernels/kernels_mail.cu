@@ -1,10 +1,10 @@
-#include "runtime/cuda/protocol/mailbox.h"
 #include "runtime/cuda/kernels/team.cuh"
+#include "runtime/cuda/protocol/mailbox.h"
 
 namespace flx::cuda {
 namespace {
 
-/// A block as a Machine of mailbox.h.
+/// A block as a Machine of runtime/cuda/protocol/mailbox.h.
 template <class AnyMail>
 class Postman {
   public:

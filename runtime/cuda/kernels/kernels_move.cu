@@ -1,9 +1,9 @@
 #include "runtime/cuda/kernels/bulk.cuh"
-#include "runtime/cuda/protocol/chain.h"
-#include "runtime/cuda/protocol/kernels.h"
 #include "runtime/cuda/kernels/lines.cuh"
 #include "runtime/cuda/kernels/packets.cuh"
 #include "runtime/cuda/kernels/relay.cuh"
+#include "runtime/cuda/protocol/chain.h"
+#include "runtime/cuda/protocol/kernels.h"
 
 namespace flx::cuda {
 namespace {

@@ -1,12 +1,13 @@
-#include "runtime/cuda/protocol/lane.h"
 #include "runtime/cuda/kernels/team.cuh"
+#include "runtime/cuda/protocol/lane.h"
 
 namespace flx::cuda {
 namespace {
 
 static_assert(kWritingThreads <= kThreads && kReadingThreads <= kThreads);
 
-/// A block as a Machine of staging.h. Accesses to host memory are always wide, wherever the program's buffers begin.
+/// A block as a Machine of runtime/cuda/protocol/staging.h. Accesses to host memory are always wide, wherever the
+/// program's buffers begin.
 class BlockLane {
   public:
     __device__ explicit BlockLane(const LaneRun &run)

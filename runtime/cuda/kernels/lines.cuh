@@ -54,8 +54,8 @@ __device__ __forceinline__ bool missing(const Words &words, uint64_t flag, bool 
     return __any_sync(kWholeWarp, flagged && words.high != flag) != 0;
 }
 
-/// Waits until all lines of a warp have come; null words: told to give up. Where they have come already, nobody calls
-/// this.
+/// Waits until all lines of a warp have come; null words: it was told to give up. Not called where they have come
+/// already.
 static __device__ __noinline__ Words await_lines(const Job &job, const char *from, uint64_t flag, int rank, bool valid,
                                                  bool flagged) {
     Patience patience(job);
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
                           line < lines);
         }
     }
-    // Between ranks that have nothing to send to each other, a line without data.
+    // Ranks that have nothing to send to each other exchange a line without data.
     const int peer = static_cast<int>(first);
     const bool is_peer = peer < job.ranks && peer != job.rank;
     const bool tells = is_peer && !messages.sends(job.rank, peer);

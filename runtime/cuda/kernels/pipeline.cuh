@@ -3,8 +3,8 @@
 /// more for each of them cost 8 to 10 us a step.
 #pragma once
 
-#include "runtime/cuda/protocol/kernels.h"
 #include "runtime/cuda/kernels/team.cuh"
+#include "runtime/cuda/protocol/kernels.h"
 
 namespace flx::cuda {
 
@@ -45,7 +45,7 @@ class Meeting {
         }
         return __syncthreads_or(last ? 1 : 0) != 0;
     }
-    /// After all threads have read the count.
+    /// Notes the count, after all threads have read it.
     __device__ void count() const {
         if (threadIdx.x == 0)
             *word(job_.rank, WindowLayout::count(channel_)) = step_;

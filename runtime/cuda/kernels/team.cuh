@@ -1,6 +1,6 @@
 /// \file team.cuh
-/// The blocks of a kernel as Machines of exchange.h: copies and reductions by all threads of a block, flags in peers'
-/// memory, and waits that end when the host says so.
+/// The blocks of a kernel as Machines of runtime/cuda/protocol/exchange.h: copies and reductions by all threads of a
+/// block, flags in peers' memory, and waits that end when the host says so.
 #pragma once
 
 #include "runtime/cuda/kernels/elements.cuh"
@@ -24,8 +24,8 @@ __device__ __forceinline__ uint64_t nanoseconds() {
     return now;
 }
 
-/// A wait's way out: now and then it looks at the host's abort word, and after a while tells the host for whom it
-/// waits.
+/// Decides when a wait gives up: now and then it looks at the host's abort word, and after a while it notes for the
+/// host which rank it waits for.
 class Patience {
   public:
     __device__ explicit Patience(const Job &job) : job_(job) {}

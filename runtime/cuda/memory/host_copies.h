@@ -1,6 +1,6 @@
 /// \file host_copies.h
-/// A GPU's copy engines as one more path for host memory (shm/copy_engine.h): up into memory of the GPU, and down
-/// again to where it belongs, both ways at once. Also where FLX was built without CUDA, which then has none.
+/// A GPU's copy engines as one more path for host memory (runtime/shm/memory/copy_engine.h): up into memory of the GPU,
+/// and down again to where it belongs, both ways at once. Also where FLX was built without CUDA, which then has none.
 #pragma once
 
 #include <memory>

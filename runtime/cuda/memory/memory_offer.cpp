@@ -14,7 +14,7 @@ static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(MemoryOffer::handle));
 
 namespace {
 
-/// Of memory that the driver's mapping functions made, if its owner meant it to be shared.
+/// Exports memory that the driver's mapping functions made, if its owner meant it to be shared.
 bool export_mapped(CUdeviceptr begin, int &file) {
     CUmemGenericAllocationHandle allocation = 0;
     if (!driver().maps || driver().retain(&allocation, reinterpret_cast<void *>(begin)) != CUDA_SUCCESS)

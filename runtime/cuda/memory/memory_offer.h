@@ -11,7 +11,7 @@
 
 namespace flx::cuda {
 
-/// Of GPU memory. Copy engines are a quarter slower in allocations that are not whole pages.
+/// A page of GPU memory. Copy engines are a quarter slower in allocations that are not whole pages.
 inline constexpr uint64_t kPage = 2 << 20;
 
 /// Plain data.
@@ -42,7 +42,7 @@ class OpenedMemory {
     OpenedMemory &operator=(OpenedMemory &&other) noexcept;
     ~OpenedMemory() { close(); }
 
-    /// On `device`, in `process`.
+    /// Opens the offered memory on `device`, in `process`.
     Status open(const MemoryOffer &offer, uint64_t process, int device);
     void close();
     /// Where the offer's base is here; null: not open.

@@ -23,7 +23,7 @@ class SharedMemory {
     /// error on all.
     static Status open(Bootstrap &bootstrap, char *base, uint64_t bytes, int device, uint64_t process,
                        SharedMemory &result);
-    /// Lets go of peers' memory. Not collective, but nobody frees what a peer still has open.
+    /// Closes peers' memory. Not collective, but no rank frees what a peer still has open.
     void close();
 
     [[nodiscard]] char *of(int rank) const { return bases_[rank]; }

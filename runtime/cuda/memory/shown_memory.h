@@ -64,10 +64,10 @@ class ShownMemory {
     ShownMemory &operator=(const ShownMemory &) = delete;
     ~ShownMemory() { close(); }
 
-    /// What to tell the peers of `bytes` at `output`.
+    /// Fills in `mine`, which says to the peers where the `bytes` at `output` are.
     void show(char *output, uint64_t bytes, bool frozen, Showing &mine);
 
-    /// Of the same call's showings of all ranks, in their order: equal answers on all ranks.
+    /// What follows from the showings of one call, given in rank order: the same on all ranks.
     static bool writable(std::span<const Showing> all);  ///< by all, once what is fresh was opened
     static bool must_open(std::span<const Showing> all);
 
@@ -75,9 +75,9 @@ class ShownMemory {
     Status open(std::span<const Showing> all);
     void settle(std::span<const Showing> all, bool opened);
 
-    /// Of showings that are writable and open.
+    /// Where the outputs are, if all showings are writable and open.
     [[nodiscard]] PeerOutputs outputs(std::span<const Showing> all, char *mine) const;
-    /// Lets go of all. Nobody frees what a peer still has open.
+    /// Closes all. No rank frees what a peer still has open.
     void close();
 
   private:

@@ -25,19 +25,19 @@ class StreamFlags {
 
     /// Collective over ranks of one host; an error on all ranks where one cannot.
     Status open(Bootstrap &bootstrap);
-    /// After nothing runs any more.
+    /// Called when nothing runs any more.
     void close();
     [[nodiscard]] bool opened() const { return segment_ != nullptr; }
 
-    /// As FlagWords, on a stream.
+    /// What FlagWords does, put on a stream.
     Status begin(CUstream_st *stream);
     Status end(CUstream_st *stream);
     Status tell(Channel channel, uint32_t peers, uint32_t times, CUstream_st *stream);
     Status hear(Channel channel, uint32_t peers, uint32_t times, CUstream_st *stream);
 
-    /// From any thread: whether an operation is under way on the GPU.
+    /// Whether an operation is under way on the GPU. Any thread.
     [[nodiscard]] bool busy() const;
-    /// Lets everything go that waits now. What it finds then is of no use.
+    /// Ends all waits. The data that they find then are of no use.
     void release();
 
   private:

@@ -23,21 +23,21 @@ class Watcher {
 
     /// Makes the words and starts the thread.
     Status start();
-    /// Ends the thread. Kernels are not told; streams that wait for flags are not let go any more.
+    /// Ends the thread. Kernels are not stopped, and waits of streams for flags are not ended any more.
     void stop();
-    /// Tells kernels to give up, and streams not to wait for flags.
+    /// Makes kernels give up, and streams go on without flags.
     void abort() {
         if (words_ != nullptr)
             words_[0] = 1;
     }
     void free_words();
 
-    /// Why kernels gave up, or were told to; success: they were not.
+    /// Why kernels gave up, or were made to; success: they were not.
     [[nodiscard]] Status failure() const;
-    /// As kernels see them.
+    /// The words as kernels see them.
     [[nodiscard]] volatile uint32_t *abort_word() const { return mapped_; }
     [[nodiscard]] uint32_t *stuck_word() const { return mapped_ + 1; }
-    /// As Mail::refused.
+    /// The words that Mail::refused points to.
     [[nodiscard]] uint64_t *refused_words() const { return reinterpret_cast<uint64_t *>(mapped_) + 1; }
 
   private:

@@ -53,7 +53,7 @@ class DeviceGroup final : public Group {
     [[nodiscard]] std::vector<std::string> report() const override;
 
   private:
-    /// Events that tell what an operation takes.
+    /// Events that measure how long an operation takes.
     struct Clock {
         CUevent_st *began = nullptr;
         CUevent_st *copied = nullptr;   ///< NVLink's part is done
@@ -74,7 +74,7 @@ class DeviceGroup final : public Group {
     };
     Status allocate(const Config &config);
     Status open_mailbox(const Config &config);
-    /// As Job::dead.
+    /// The word that Job::dead points to.
     [[nodiscard]] uint32_t *dead_word() const {
         return reinterpret_cast<uint32_t *>(windows_.of(rank_) + WindowLayout::kDead);
     }
@@ -101,7 +101,7 @@ class DeviceGroup final : public Group {
     Status step_flags(const Job &job, uint32_t channel, uint32_t tell, uint32_t hear, CUstream_st *stream);
     Status fork(CUstream_st *from, CUstream_st *to);
 
-    // Without kernels (engines_alone.cpp).
+    // Carries it out without kernels (engines_alone.cpp).
     Status run_alone(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
     Status copy_through_windows(const Job &job, CUstream_st *stream);
     Status pass_on(const Job &job, CUstream_st *stream);

@@ -50,13 +50,13 @@ Status DeviceGroup::run_engines(const Call &call, const Plan &plan, const Job &j
 }
 
 /// Each step has one writer a target: two of them at once would halve what copy engines reach. Ranks stay in step
-/// without being told to: an operation has few steps.
+/// without flags for it, since an operation has few steps.
 Status DeviceGroup::copy_steps(const Job &job, const Cut &cut, CUstream_st *stream) {
     const bool bcast = job.kind == Kind::bcast;
     const uint64_t bytes = bcast ? job.bytes : job.part_bytes;
     const uint64_t home = bcast ? 0 : job.part_offset(job.rank);
     const auto input = [&](int peer) { return job.in + (job.kind == Kind::alltoall ? job.part_offset(peer) : 0); };
-    // By a kernel: a copy within the GPU takes an engine away from those to peers.
+    // A kernel copies this rank's own block: a copy within the GPU takes an engine away from those to peers.
     if (flags_.opened() && !bcast) {
         FLX_TRY(copy(job.out + home, input(job.rank), bytes, side_));
     } else if (input(job.rank) != job.out + home && !bcast) {

@@ -37,7 +37,7 @@ struct Call {
 
 /// Whether it has a form for device memory.
 bool serves(algorithms::Collective collective);
-/// Of one that has.
+/// The kind of a collective that serves() is true for.
 Kind kind_of(algorithms::Collective collective);
 
 /// A link between GPUs, as this rank sees it.
@@ -69,9 +69,9 @@ class Group {
     /// so not while its stream is captured. `process`: equal for ranks that are threads of one process.
     static Status make(Bootstrap &bootstrap, const Config &config, uint64_t process, Health &health,
                        std::unique_ptr<Group> &result);
-    /// Likewise for ranks of several hosts, of any number; `host` carries out what its GPUs copy to host memory. What
-    /// the others say of peers' memory and links does not hold for it (far_group.h). `why_flat`: why tiers are not used
-    /// (tiered_group.h); empty: they are, where they can be made.
+    /// The same for ranks of several hosts, of any number; `host` carries out what its GPUs copy to host memory. What
+    /// the others say of peers' memory and links does not hold for it (runtime/cuda/far/far_group.h). `why_flat`: why
+    /// tiers are not used (runtime/cuda/far/tiered_group.h); empty: they are, where they can be made.
     static Status make_far(Bootstrap &bootstrap, const Config &config, uint64_t process, const Tiers &tiers,
                            const std::string &why_flat, std::unique_ptr<FarHost> host, Health &health,
                            std::unique_ptr<Group> &result);
@@ -84,7 +84,7 @@ class Group {
     /// Returns when the operation is on the stream. `shown`: where all ranks' outputs are, open everywhere; may be
     /// empty.
     virtual Status enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> shown) = 0;
-    /// On a stream of the group's own; returns when it is done.
+    /// Carries it out on a stream of the group's own; returns when it is done.
     virtual Status run(const Call &call) = 0;
     /// Messages to and from any ranks, all under way at once; those of a pair meet in the order of the calls, each
     /// with one of as many bytes. Their memory is this rank's GPU's. Returns when they are on the stream.
@@ -102,14 +102,14 @@ class Group {
     virtual Status add_memory(void *memory, size_t bytes) = 0;
     virtual Status remove_memory(void *memory) = 0;
 
-    /// Outputs that nobody registered, as ShownMemory: who calls brings the ranks' showings together, and settles with
-    /// the same answer on all.
-    /// Collective, before the first: prepares what large ones need.
+    /// Outputs that nobody registered, as in ShownMemory. The caller exchanges the ranks' showings, and settles with
+    /// the same answer on all. expect_shown() is collective and comes before the first; it prepares what large outputs
+    /// need.
     virtual Status expect_shown() = 0;
     virtual void show(const Call &call, bool frozen, Showing &mine) = 0;
     virtual Status open_shown(std::span<const Showing> all) = 0;
     virtual void settle_shown(std::span<const Showing> all, bool opened) = 0;
-    /// Of all peers. Afterwards, when all ranks have, the program may free what it has shown.
+    /// Closes the memory of all peers. When all ranks have done so, the program may free what it has shown.
     virtual void close_shown() = 0;
 
     /// Collective: no rank frees what a peer still has open.

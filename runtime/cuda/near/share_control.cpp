@@ -10,8 +10,8 @@ uint64_t least_message(Kind kind) {
     return kind == Kind::reduce_scatter_block ? uint64_t{512} << 20 : 0;
 }
 
-/// The controller takes all messages of a class for 1.5 times the least one; most messages here are that least one. So
-/// it is told of them as if they were 1.5 times as long, latencies too.
+/// The controller takes all messages of a class for 1.5 times the least one, but most messages here are that least one.
+/// So it gets them as if they were 1.5 times as long, and latencies too.
 constexpr double kMiddle = 1.5;
 double scale_of(uint64_t message) {
     return kMiddle * static_cast<double>(uint64_t{1} << size_class(message)) / static_cast<double>(message);
@@ -74,7 +74,7 @@ void ShareControl::learn() {
         ++awaited_done_;
 }
 
-/// Whether all ranks have told.
+/// Learns from a call; false: not all ranks have published their times of it.
 bool ShareControl::learn_from(const Awaited &awaited) {
     const int row = awaited.row;
     const int size = size_class(awaited.message);

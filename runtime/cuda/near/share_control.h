@@ -40,10 +40,10 @@ class ShareControl {
     /// The next call in which `message` bytes a peer may take either link. Learns from earlier ones: rank 0 does, for
     /// all. `in_place`: equal on all ranks.
     Turn next(Kind kind, uint64_t message, bool in_place);
-    /// What a call took here, of which `turn.sampled`: `pcie_bytes` of `message` went that way.
+    /// Notes the times of a call of which `turn.sampled`: `pcie_bytes` of `message` went that way.
     void tell(uint64_t message, const Turn &turn, uint64_t pcie_bytes, ShareBoard::Times times);
 
-    /// For reports: what the next call would get.
+    /// The share that the next call would get: for reports.
     [[nodiscard]] double first_share(Kind kind, uint64_t message) const;
 
   private:
@@ -64,7 +64,7 @@ class ShareControl {
     int rank_;
     int ranks_;
     bool frozen_;
-    std::array<std::unique_ptr<Controller>, kShareRows> first_;   ///< never told anything: equal on all ranks
+    std::array<std::unique_ptr<Controller>, kShareRows> first_;   ///< these never learn: equal on all ranks
     std::array<std::unique_ptr<Controller>, kShareRows> learnt_;  ///< rank 0
     std::array<std::array<uint64_t, kSizeClasses>, kShareRows> calls_{};
     std::array<std::array<uint32_t, kSizeClasses>, kShareRows> proposed_{};  ///< plus 1; 0: none

@@ -50,7 +50,8 @@ void keep_near(std::byte *memory, uint64_t bytes, int node) {
 
 }  // namespace
 
-/// A lane as a Machine of staging.h: copy engines, and flags by streams. After an error nothing more is put on them.
+/// A lane as a Machine of runtime/cuda/protocol/staging.h: copy engines, and flags by streams. After an error nothing
+/// more is put on them.
 class StagedLink::StreamLane {
   public:
     StreamLane(StagedLink &link, Lane lane) : link_(link), stream_(link.stream_of(lane)) {}
@@ -167,7 +168,8 @@ Status StagedLink::advance(uint64_t end) {
         return {};
     const uint32_t first = std::exchange(step_, last);
     if (!flags_.opened()) {
-        // In this order also where both streams share a queue of the GPU's: what is read before what is written next.
+        // The order matters where both streams share a queue of the GPU's: what comes in is read before the next step
+        // is written.
         FLX_TRY(launch(Lane::out, first, last));
         return launch(Lane::in, first, last);
     }

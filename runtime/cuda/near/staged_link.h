@@ -1,6 +1,7 @@
 /// \file staged_link.h
-/// The PCIe link: through pinned host memory that all ranks of the host share, beside NVLink (staging.h). Kernels copy
-/// (lane.h); where multiprocessors are spared copy engines do, and streams exchange flags.
+/// The PCIe link: through pinned host memory that all ranks of the host share, beside NVLink
+/// (runtime/cuda/protocol/staging.h). Kernels copy (runtime/cuda/protocol/lane.h); where multiprocessors are spared
+/// copy engines do, and streams exchange flags.
 #pragma once
 
 #include <array>
@@ -27,7 +28,7 @@ class StagedLink {
     /// Collective: shares, pins and maps up to `pinned` bytes of each rank, near its GPU `device`, and `table` more.
     /// An error, on all ranks, leaves it closed. `blocks`: that a kernel may have at most; equal on all ranks.
     Status open(Bootstrap &bootstrap, int device, uint64_t pinned, uint64_t table, uint32_t blocks);
-    /// After nothing runs any more.
+    /// Called when nothing runs any more.
     void close();
     [[nodiscard]] bool opened() const { return segment_ != nullptr; }
     [[nodiscard]] uint64_t pinned() const { return pinned_; }
@@ -65,7 +66,7 @@ class StagedLink {
     CUevent_st *event_ = nullptr;
     Staging staging_;
     uint32_t step_ = 0;
-    // By signal: what streams told and heard of this operation.
+    // By signal: the steps of this operation that streams have signalled, and those that they have awaited.
     std::array<uint32_t, 2> told_{};
     std::array<uint32_t, 2> heard_{};
 };

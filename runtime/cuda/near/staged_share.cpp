@@ -172,8 +172,8 @@ Status DeviceGroup::measure_kind(Kind kind, uint64_t room, std::array<LinkEstima
     // A share that is too large costs ten times what one too small does, and in a graph it stays.
     constexpr double kCautious = 0.93;
     links[1].bytes_per_ns *= kCautious;
-    // Beside the other link: by how much what both carried at once took longer than it should. (A slope through it
-    // would differ by several per cent from run to run.)
+    // This finds by how much it took longer than it should when both links carried at once. (A slope through it would
+    // differ by several per cent from run to run.)
     const double alone_ns = links[0].latency_ns + static_cast<double>(part - few) / links[0].bytes_per_ns;
     const double beside_ns = std::max(static_cast<double>(least[2].nvlink_ns), alone_ns);
     links[0].together_bytes_per_ns = beside_ns > 0 ? links[0].bytes_per_ns * alone_ns / beside_ns : 0;
@@ -237,7 +237,7 @@ Status DeviceGroup::end_staged(const Cut &cut, CUstream_st *stream) {
     return {};
 }
 
-/// Tells what those operations took that are over.
+/// Hands the times of finished operations to the controller.
 Status DeviceGroup::poll_times() {
     for (; clocks_done_ < clocks_begun_; ++clocks_done_) {
         const Clock &clock = clocks_[clocks_done_ % clocks_.size()];

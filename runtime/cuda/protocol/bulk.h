@@ -1,8 +1,9 @@
 /// \file bulk.h
 /// Reductions between two ranks in which nothing is sent back: each rank sends the other what that one adds, and adds
 /// what comes to its own, in rank order. Of an allreduce that is the whole vector either way, so both compute the same,
-/// and no more bytes cross the link than if each added half and sent the result. bulk.cuh carries it out with bulk
-/// copies; what goes where, and which flag says so, stands here, as it is the same for host threads (tests).
+/// and no more bytes cross the link than if each added half and sent the result. runtime/cuda/kernels/bulk.cuh carries
+/// it out with bulk copies; what goes where, and which flag says so, stands here, as it is the same for host threads
+/// (tests).
 ///
 /// The vector is cut into tiles, tile t for the team t mod blocks, as in exchange.h. A team's tiles go through a ring
 /// of slots, which lie where the `scattered` slots of the same team do; they are numbered on from the team's count. So
@@ -22,8 +23,8 @@
 namespace flx::cuda {
 
 inline constexpr uint64_t kBulkSlot = 16 << 10;
-/// Of a slot, before the data: at which byte after it they begin, less than kGrain. Inputs lie as they may, slots and
-/// bulk copies on 16 bytes.
+/// The head of a slot, before the data, which begin less than kGrain behind it. Inputs lie anywhere, slots and bulk
+/// copies on multiples of 16 bytes.
 inline constexpr uint64_t kBulkHead = 128;
 inline constexpr uint64_t kBulkTile = kBulkSlot - 2 * kBulkHead;
 inline constexpr uint32_t kMostBulkSlots = 16;
@@ -32,7 +33,7 @@ inline constexpr uint32_t kLeastBulkSlots = 4;
 /// communicators at a time must find room on every GPU, or the ranks' kernels wait for each other for ever.
 inline constexpr uint32_t kMostBulkBlocks = 64;
 
-/// Of a team; a power of two, so that numbers may wrap around. 0: there is no room.
+/// The number of a team's slots: a power of two, so that numbers may wrap around. 0: there is no room.
 FLX_HD constexpr uint32_t bulk_slots(const WindowLayout &layout) {
     // A rank's own place lies beside the peer's, and nobody writes to it.
     const uint64_t fit = 2 * (layout.ranks * layout.slot_bytes / kBulkSlot);
@@ -61,11 +62,11 @@ class BulkTeam {
 
     FLX_HD uint32_t number(uint32_t step) const { return before_ + 1 + step; }
     FLX_HD uint32_t end() const { return before_ + steps_ + 1; }
-    /// What to tell when a step and all before it were sent, or taken.
+    /// The number to signal when a step and all before it were sent, or taken.
     FLX_HD uint32_t done(uint32_t step) const { return step + 1 == steps_ ? end() : number(step); }
     /// What the peer must have taken before a step is sent.
     FLX_HD uint32_t credit(uint32_t step) const { return step < slots_ ? before_ : number(step) - slots_; }
-    /// In the window of who takes it.
+    /// The slot of a step, in the window of the rank that takes it.
     FLX_HD uint64_t slot(uint32_t step) const {
         const uint32_t turn = number(step) & (slots_ - 1);
         return job_.layout.slot(Stage::scattered, turn % 2, block_, 0) + turn / 2 * kBulkSlot;

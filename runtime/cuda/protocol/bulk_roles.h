@@ -26,14 +26,14 @@ inline constexpr uint32_t kBulkTaking = 4;   ///< pairs of tiles that are added
 inline constexpr uint32_t kBulkShared = (kBulkSending + 2 * kBulkTaking) * kBulkSlot;
 static_assert(kBulkFlying < kBulkSending);
 
-/// What warps of a block tell each other.
+/// What the warps of a block share.
 template <class Barrier>
 struct BulkBoard {
     Barrier filled[kBulkSending];  ///< a tile has come from the input,
     Barrier paired[kBulkTaking];   ///< two tiles have come that are to be added,
     Barrier added[kBulkTaking];    ///< and were
-    uint32_t told[kStages];        ///< by stage, what is told the peer
-    uint32_t heard[kStages];       ///< and what was heard of it
+    uint32_t told[kStages];        ///< by stage, the number to signal to the peer
+    uint32_t heard[kStages];       ///< and the number that the peer has signalled
     uint32_t read;                 ///< tiles to send that are out of the input
     uint32_t over;                 ///< not 0: the peer is given up
 };
@@ -46,7 +46,7 @@ class BulkRoles {
     FLX_HD BulkRoles(Chip &chip, const Job &job, const BulkTeam &team, Board &board)
         : chip_(chip), job_(job), team_(team), board_(board) {}
 
-    /// By one lane, before all others begin.
+    /// Makes the barriers: called by one lane, before all others begin.
     FLX_HD void prepare(uint32_t adders, bool alive) {
         for (auto &barrier : board_.filled)
             chip_.make(barrier, 1);
@@ -160,7 +160,7 @@ class BulkRoles {
         }
     }
 
-    /// A lane a stage.
+    /// Signals what was sent and taken to the peer; one lane for each stage.
     FLX_HD void tell(uint32_t block) {
         const uint32_t stage = chip_.lane();
         if (stage >= kStages)
@@ -174,7 +174,8 @@ class BulkRoles {
         }
     }
 
-    /// A lane a stage. A peer that is ahead has told numbers of its next operation.
+    /// Waits for the peer's signals; one lane for each stage. A peer that is ahead has signalled numbers of its next
+    /// operation.
     FLX_HD void hear(uint32_t block) {
         const uint32_t stage = chip_.lane();
         if (stage >= kStages)
@@ -204,7 +205,7 @@ class BulkRoles {
     FLX_HD static uint32_t offset_of(const char *at) {
         return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at) % kGrain);
     }
-    /// Of a slot, whose data begin anywhere within kGrain.
+    /// Bytes of a slot, whose data begin anywhere within kGrain.
     FLX_HD static uint32_t slot_bytes(uint64_t bytes) {
         return static_cast<uint32_t>(kBulkHead + (bytes + 2 * kGrain - 2) / kGrain * kGrain);
     }
@@ -238,7 +239,7 @@ class BulkRoles {
             chip_.arrive(barrier);
     }
 
-    /// For what surely comes: copies that are under way.
+    /// Waits for what surely comes: copies that are under way.
     FLX_HD void await_copies(typename Chip::Barrier &barrier, uint32_t round) {
         while (!chip_.passed(barrier, round)) {
         }

@@ -58,8 +58,8 @@ FLX_HD constexpr bool has_blocks(Kind kind) {
 struct WindowLayout {
     uint32_t ranks = 0;
     uint64_t slot_bytes = 0;
-    uint64_t packet_bytes = 0;  ///< packets of one block from one rank (packets.cuh)
-    uint64_t line_bytes = 0;    ///< lines of one block from one rank (lines.cuh)
+    uint64_t packet_bytes = 0;  ///< packets of one block from one rank (runtime/cuda/kernels/packets.cuh)
+    uint64_t line_bytes = 0;    ///< lines of one block from one rank (runtime/cuda/kernels/lines.cuh)
 
     static constexpr uint64_t kFlagBytes = uint64_t{kStages} * kChannels * kMaxRanks * sizeof(uint32_t);
     static constexpr uint64_t kCountBytes = 3 * kChannels * sizeof(uint32_t);
@@ -119,9 +119,9 @@ struct Job {
     char *outputs[kMaxRanks] = {};       ///< direct: peers' `out`
     volatile uint32_t *abort = nullptr;  ///< not 0: give up (host memory)
     uint32_t *stuck = nullptr;           ///< gets 1 + the rank that is waited for, after a while (host memory)
-    /// Not 0: a kernel of this rank gave up. Those behind it on the stream then do nothing: what it left undone they
-    /// would tell peers to be done, who have not heard of the failure yet. In this rank's GPU, as it is looked at
-    /// in most operations.
+    /// Not 0: a kernel of this rank gave up. The kernels behind it on the stream then do nothing: they would signal to
+    /// peers, who have not heard of the failure yet, that its work was done. The word is in this rank's GPU, as most
+    /// operations look at it.
     volatile uint32_t *dead = nullptr;
 
     FLX_HD int owners() const { return flat ? 1 : kind == Kind::bcast || kind == Kind::reduce ? ranks - 1 : ranks; }

@@ -1,6 +1,7 @@
 /// \file flag_words.h
-/// Which words a rank writes and awaits, where streams wait for each other without kernels (stream_flags.h). Plain
-/// logic, carried out by the front ends of GPUs and by host threads (tests).
+/// Which words a rank writes and awaits, where streams wait for each other without kernels
+/// (runtime/cuda/memory/stream_flags.h). Plain logic, carried out by the front ends of GPUs and by host threads
+/// (tests).
 ///
 /// Each operation counts from 0 on every channel and leaves all of its rank's words at 0, so what a graph captured can
 /// be replayed between eager calls. That is safe because an operation begins and ends with a meeting of all ranks: a
@@ -32,7 +33,7 @@ class FlagWords {
     FlagWords() = default;
     FlagWords(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
 
-    /// All ranks have come this far, at the beginning and at the end of an operation.
+    /// The meetings of all ranks at the beginning and at the end of an operation.
     void begin(std::vector<FlagStroke> &strokes) {
         told_.fill(0);
         heard_.fill(0);
@@ -46,7 +47,8 @@ class FlagWords {
         meet(Channel::ended, strokes);
         strokes.push_back({false, busy(), 0});
     }
-    /// Between those: this rank got so many steps further; waits until each of `peers` told so many more.
+    /// Between begin() and end(): tell() signals to `peers` that this rank got `times` steps further on a channel;
+    /// hear() waits until each of them has signalled so many more.
     void tell(Channel channel, uint32_t peers, uint32_t times, std::vector<FlagStroke> &strokes) {
         const uint32_t count = told_[index(channel)] += peers == 0 ? 0 : times;
         for (int peer = 0; peer < ranks_; ++peer)

@@ -10,7 +10,7 @@
 
 namespace flx::cuda {
 
-/// Addresses of kernels as the CUDA runtime wants them.
+/// Addresses of kernels as the CUDA runtime wants them. Files named *.cuh are in runtime/cuda/kernels.
 struct Kernels {
     const void *exchange = nullptr;  ///< tiles between teams of blocks (exchange.h); takes a Job
     const void *packets = nullptr;   ///< packets that are half flags (packets.cuh); takes a Job
@@ -48,17 +48,17 @@ inline Kernels kernels_of(flx_dtype_t dtype, flx_op_t op) {
     }
 }
 
-/// Of Kernels::bulk.
+/// How Kernels::bulk is launched.
 struct BulkLaunch {
     uint32_t threads;
     uint32_t shared_bytes;
 };
 BulkLaunch bulk_launch();
 
-/// Those that only move bytes.
+/// The kernels that only move bytes.
 Kernels move_kernels();
 
-/// Of a bcast; both take a Job (relay.cuh, chain.h).
+/// The kernels of a bcast; both take a Job (runtime/cuda/kernels/relay.cuh, chain.h).
 const void *relay_kernel();
 const void *chain_kernel();
 
@@ -75,8 +75,8 @@ struct LocalReduce {
     uint32_t consumed = 0;
 };
 
-/// Tells the peers of one mask that this rank got one step further on a channel, then waits until those of the other
-/// did. What is told and what is heard are counted apart, so that one stream may tell and another listen.
+/// Signals to the peers of one mask that this rank got one step further on a channel, then waits until those of the
+/// other mask have signalled so. Both are counted apart, so that one stream may signal and another wait.
 struct FlagStep {
     Job job;
     uint32_t channel = 0;

@@ -64,7 +64,7 @@ class Landing {
     }
 
     [[nodiscard]] const std::vector<Chunk> &chunks() const { return chunks_; }
-    /// Before which peer's copies a round waits, counted from 1. Among more than two ranks, the second's: what is
+    /// The peer, counted from 1, before whose copies a round waits. Among more than two ranks it is the second: what is
     /// waited for is then over if ranks are in step, and else keeps them from drifting into two that write to one GPU.
     [[nodiscard]] int pause() const { return job_.ranks > 2 ? 2 : 1; }
 

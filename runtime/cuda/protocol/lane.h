@@ -32,7 +32,7 @@ struct LaneFlags {
     static constexpr uint64_t kBegin = (WindowLayout::kFlagBytes + WindowLayout::kCountBytes + 127) / 128 * 128;
     static constexpr uint64_t kSignals = 2;
     static constexpr uint64_t kEach = uint64_t{kMaxRanks} * kLaneTeams * sizeof(uint32_t);
-    /// What `source` last told the window's rank.
+    /// Where the flag lies that `source` sets for the window's rank.
     FLX_HD static constexpr uint64_t flag(Signal signal, int source, uint32_t team) {
         return kBegin + static_cast<uint64_t>(signal) * kEach +
                (static_cast<uint64_t>(source) * kLaneTeams + team) * sizeof(uint32_t);

@@ -4,9 +4,9 @@
 /// copy, set flags and wait.
 ///
 /// Every rank's *mailbox* has a row of lanes for each source, which that source writes into. A lane is a ring of slots.
-/// A message is cut into pieces; piece i of each goes through lane i mod lanes. `filled` tells the receiver of a
-/// piece, `drained` tells the sender that its slot is free. Both count the pieces of a lane since the mailbox was made,
-/// so that messages of eager calls and of graphs follow each other as they are carried out.
+/// A message is cut into pieces; piece i of each goes through lane i mod lanes. The flag `filled` signals a piece to
+/// the receiver, `drained` signals to the sender that its slot is free. Both count the pieces of a lane since the
+/// mailbox was made, so that messages of eager calls and of graphs follow each other as they are carried out.
 ///
 /// A message that fits into free slots is sent whether its receiver has come or not. All messages of one call are under
 /// way at once: for each peer, those to it and those from it have blocks of their own. No more than run at once on the

@@ -17,8 +17,9 @@ constexpr uint64_t divide_up(uint64_t number, uint64_t by) {
     return (number + by - 1) / by;
 }
 
-/// From where copy engines were ahead of kernels of up to `blocks` multiprocessors, on H200s: kernels that add as they
-/// go need many. Among more than two ranks each copy to a peer waits for the one before, so vectors must be larger.
+/// The least vector for which copy engines were ahead of kernels of up to `blocks` multiprocessors, on H200s: kernels
+/// that add as they go need many. Among more than two ranks each copy to a peer waits for the one before, so vectors
+/// must be larger.
 uint64_t least_for_engines(Kind kind, uint64_t bytes, int ranks, Outputs outputs, uint32_t blocks) {
     constexpr uint64_t kNever = UINT64_MAX;
     constexpr uint64_t kEven = 128;
@@ -123,7 +124,8 @@ void plan_relay(uint64_t bytes, int ranks, const WindowLayout &layout, Plan &pla
         static_cast<uint32_t>(std::clamp<uint64_t>(round_up(lines * kLanes, 32), kMaxRanks * kLanes, kMostThreads));
 }
 
-/// From rank to rank. Every further rank gets its first tile so much later; small ones are spent waiting for flags.
+/// Plans a chain, from rank to rank. Every further rank gets its first tile so much later; small tiles are spent
+/// waiting for flags.
 void plan_chain(uint64_t bytes, const Limits &limits, Plan &plan) {
     constexpr uint64_t kLeast = 16 << 10;
     constexpr uint64_t kMost = 32 << 10;
@@ -271,7 +273,8 @@ Stageable stageable(const Job &job) {
     const uint64_t part = job.kind == Kind::bcast ? job.bytes : job.part_bytes;
     if (job.kind != Kind::allreduce)
         return {part, part, part};
-    // Of the first phase half of what goes to the last peer is left when the first chunk is reduced (engines.cpp).
+    // Half of what the first phase sends to the last peer is left when the first chunk is reduced
+    // (runtime/cuda/near/engines.cpp).
     return {part, 2 * part, part + part / 2 / std::max(job.ranks - 1, 1)};
 }
 

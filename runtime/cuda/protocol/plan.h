@@ -17,6 +17,7 @@ inline constexpr uint32_t kReducingProcessors = 128;
 /// Multiprocessors that additions get where they are spared: enough for them to keep up with a link.
 inline constexpr uint32_t kSpareBlocks = 32;
 
+/// How the data moves. Files named *.cuh are in runtime/cuda/kernels.
 enum class Way : uint8_t {
     packets,  ///< one kernel; all send their input to whoever needs it, in packets that are half flags (packets.cuh)
     lines,    ///< the same in lines that carry a flag each (lines.cuh)

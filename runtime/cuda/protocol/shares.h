@@ -20,8 +20,8 @@ class ShareBoard {
     /// The share of this rank's call `number` (counted from 0, one after the other), of kWhole. `first` holds until
     /// another was proposed.
     uint32_t share_of(int rank, uint64_t number, uint32_t first);
-    /// Lets `share` hold from the first call that nobody has begun: one rank's matter. False: a rank is so far behind
-    /// that it may still need what this would overwrite; later, then.
+    /// Lets `share` hold from the first call that no rank has begun. Only one rank may call this. False: a rank is so
+    /// far behind that it may still need what this would overwrite; the caller tries again later.
     bool propose(int ranks, uint32_t share);
 
     /// What a call took at one rank: the links' bytes divided by these are their rates.
@@ -29,9 +29,10 @@ class ShareBoard {
         uint64_t nvlink_ns;
         uint64_t pcie_ns;
     };
-    static constexpr uint64_t kEvery = 2;  ///< of so many calls, one is told of
+    static constexpr uint64_t kEvery = 2;  ///< the times of one call in so many are published
     void publish(int rank, uint64_t number, Times times);
-    /// The slowest rank's times of call `number`. False: not all have told them, or have told of too many since.
+    /// The slowest rank's times of call `number`. False: a rank has not published them, or has published too many
+    /// since.
     bool collect(int ranks, uint64_t number, Times &times) const;
 
   private:

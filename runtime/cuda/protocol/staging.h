@@ -6,8 +6,8 @@
 ///
 /// Copies out and copies in run in lanes (streams) of their own. Two flags go between pairs of ranks: `filled` to a
 /// reader, `drained` back to the writer, each counted in steps of the operation. An operation begins with slot 0: a
-/// writer waits at its end until all was read. Plain logic, run by kernels (lane.h), by streams (staged_link.cpp) and
-/// by host threads (tests).
+/// writer waits at its end until all was read. Plain logic, run by kernels (lane.h), by streams
+/// (runtime/cuda/near/staged_link.cpp) and by host threads (tests).
 #pragma once
 
 #include <algorithm>
@@ -54,7 +54,7 @@ struct Staging {
             mask |= peer != job.rank && reads(job.rank) && writes(peer) ? 1U << peer : 0U;
         return mask;
     }
-    /// Of the part that `writer` owns.
+    /// The piece of a step, of the part that `writer` owns.
     [[nodiscard]] FLX_HD Piece piece(int writer, uint32_t step) const {
         const uint64_t length = job.kind == Kind::bcast ? job.bytes : job.part_length(writer);
         const uint64_t begin = from + uint64_t{step} * chunk;
@@ -62,7 +62,7 @@ struct Staging {
         end = end < length ? end : length;
         return {begin, end > begin ? end - begin : 0};
     }
-    /// In the memory of all ranks. All readers have one slot where they get the same.
+    /// Where the slot of a step lies in the memory of all ranks. All readers have one slot where they get the same.
     [[nodiscard]] FLX_HD uint64_t slot(int writer, int reader, uint32_t step) const {
         const int shelf = !apart() ? 0 : (reader - writer - 1 + job.ranks) % job.ranks;
         return writer * pinned + (uint64_t{slots} * shelf + step % (slots == 0 ? 1 : slots)) * chunk;
@@ -109,9 +109,9 @@ inline constexpr uint64_t kLeastPinned = uint64_t{2} * kMaxRanks * 4096;
 
 /// Steps [first, last) of the lane that copies out. False: gave up.
 ///
-/// A Machine puts into its lane: `tell(signal, peers, count)`, that so many steps of this operation are done;
-/// `hear(signal, peers, count)`, which waits until each of them told so many (false: gave up); `fill(slot, from,
-/// bytes)` and `drain(to, slot, bytes)`.
+/// A Machine puts into its lane: `tell(signal, peers, count)`, which signals that so many steps of this operation are
+/// done; `hear(signal, peers, count)`, which waits until each of them has signalled so many (false: gave up);
+/// `fill(slot, from, bytes)` and `drain(to, slot, bytes)`.
 template <class Machine>
 FLX_HD bool write_steps(Machine &machine, const Staging &staging, uint32_t first, uint32_t last) {
     const uint32_t readers = staging.readers();
@@ -134,7 +134,7 @@ FLX_HD bool write_steps(Machine &machine, const Staging &staging, uint32_t first
     return true;
 }
 
-/// After the last step: all was read.
+/// Returns after the last step when all was read.
 template <class Machine>
 FLX_HD bool end_writing(Machine &machine, const Staging &staging) {
     return staging.readers() == 0 || machine.hear(Signal::drained, staging.readers(), staging.steps());

@@ -188,14 +188,14 @@ struct Buffers {
         TRY(take_input(call, sendbuf));
         return check_alike();
     }
-    /// Where there is no output: off the root.
+    /// Takes the input, which is all that ranks other than a root have.
     flx_status_t take_input(const Call &call, const CFI_cdesc_t *sendbuf) {
         TRY(not_in_place(sendbuf, "sendbuf"));
         TRY(send.take(call, sendbuf, "sendbuf", true));
         in = send.data();
         return FLX_SUCCESS;
     }
-    /// For what a root sends.
+    /// Takes what a root sends.
     flx_status_t take_scattered(const Call &call, const CFI_cdesc_t *sendbuf, CFI_cdesc_t *recvbuf, bool root) {
         out = FLX_IN_PLACE;
         if (!root)
@@ -233,7 +233,7 @@ struct Blocks {
     std::vector<size_t> counts;
     std::vector<size_t> displs;
 
-    /// From Fortran's counts and displacements, which count elements of `array`.
+    /// Takes Fortran's counts and displacements, which count elements of `array`.
     flx_status_t take(const CFI_cdesc_t *in_counts, const char *counts_name, const CFI_cdesc_t *in_displs,
                       const char *displs_name, const Array &array, const char *name, int size) {
         TRY(numbers_of(in_counts, counts_name, size, array.element(), counts));

@@ -38,7 +38,7 @@ void *buffer_of(void *buffer) {
     return buffer == &mpi_fortran_bottom_ ? MPI_BOTTOM : buffer;
 }
 
-/// Of alltoallw. In place there need not be any.
+/// The datatypes of an alltoallw. In place there need not be any.
 std::vector<MPI_Datatype> types_of(const MPI_Fint *types, MPI_Comm comm, const void *buffer) {
     std::vector<MPI_Datatype> all;
     if (buffer == MPI_IN_PLACE || comm == MPI_COMM_NULL)

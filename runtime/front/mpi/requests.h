@@ -38,9 +38,9 @@ class Requests {
   public:
     static Requests &instance();
 
-    /// In MPI_Init. False where this MPI has no progress loop to which functions can be added.
+    /// Called in MPI_Init. False where this MPI has no progress loop to which functions can be added.
     bool begin();
-    /// Within MPI_Finalize, when nothing is under way any more.
+    /// Called in MPI_Finalize, when nothing is under way any more.
     void end();
 
     /// The operation was begun (or, if it is persistent, made): the program's request for it. MPI's code.
@@ -54,7 +54,7 @@ class Requests {
 
     /// Waits for all of `group`, whose communicator of FLX ends.
     void finish(Group *group);
-    /// What `from` stood for, `to` stands for.
+    /// Replaces `from` by `to` in all active operations.
     void move(Group *from, Group *to);
 
   private:

@@ -44,7 +44,7 @@ class Packed {
     Packed() = default;
     /// `filled`: the data are to be read. MPI_SUCCESS or an error.
     int take(const void *buffer, size_t count, const Layout &layout, bool filled, MPI_Comm comm);
-    /// Of data that overlap `other`, as programs give them to MPI, FLX gets a copy.
+    /// Gives FLX a copy of data that overlap `other`, as programs may pass them to MPI.
     int keep_apart(const Span &other);
     /// `ranks` blocks of `length` bytes in a row, of which the program's are `count` elements each and have another
     /// length: what both have is copied, the rest is zeros.
@@ -106,16 +106,16 @@ struct Staging {
     int late_error = MPI_SUCCESS;  ///< what the call returns once it has taken part, and brought what it could
     std::shared_ptr<const UserReduction> reduction;  ///< of the program, which may free it meanwhile
 
-    /// Before the operation begins once more. MPI_SUCCESS or an error, as below.
+    /// Called before the operation begins once more. MPI_SUCCESS or an error, as below.
     int read(MPI_Comm comm);
-    /// After it has ended.
+    /// Called after the operation has ended.
     int write(MPI_Comm comm) const;
 
     Staging() = default;
     Staging(const Staging &) = delete;
     Staging &operator=(const Staging &) = delete;
     ~Staging();
-    /// Of a call that returns before its operation ends: the program may free its datatypes.
+    /// Called where a call returns before its operation ends: the program may free its datatypes then.
     int keep_types();
 
   private:

@@ -23,7 +23,8 @@ class Room {
     std::vector<Line> lines_;
 };
 
-/// Where the first of `count` elements is put, if the lowest byte of all is to lie in `room`.
+/// The room that `count` elements need, and where in it the first one is put, if the lowest byte of all is to lie
+/// there.
 struct Spread {
     size_t bytes = 0;
     MPI_Aint first = 0;  ///< from the beginning of the room; a multiple of the alignment, as programs' own are
@@ -108,7 +109,7 @@ std::shared_ptr<const UserReduction> UserReductions::find(MPI_Op op, MPI_Datatyp
     const std::lock_guard guard(mutex_);
     used_.store(true, std::memory_order_relaxed);
     std::shared_ptr<UserReduction> &known = known_[{op, type}];
-    // In the place of a type that was freed behind our back another may be.
+    // The place of a type that was freed without this library's knowledge may have another one by now.
     if (known == nullptr || !same(known->layout, layout)) {
         stale = std::move(known);
         known = make(op, type, layout);

@@ -78,7 +78,7 @@ std::string key_of(std::initializer_list<std::string_view> parts) {
 
 Status Rendezvous::attend(const std::string &key, std::shared_ptr<Rendezvous> &result) {
     std::shared_ptr<Rendezvous> made(new Rendezvous);
-    made->name_ = "/flx-nccl-" + key;  // names of FLX that nobody has locked are swept away (shm/segment.cpp)
+    made->name_ = "/flx-nccl-" + key;  // runtime/shm/memory/segment.cpp removes such names if nobody has locked them
     made->file_.take([&] { return shm_open(made->name_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600); });
     if (made->file_.get() < 0)
         return system_error("opening", made->name_);

@@ -12,10 +12,10 @@ namespace flx::shm {
 
 namespace {
 
-/// Of the cores, between two looks at the engine.
+/// What the cores copy between two looks at the engine.
 constexpr size_t kUnit = size_t{256} << 10;
 constexpr size_t kSmallestSlice = size_t{256} << 10;
-/// Of other ranks' memory no more than Board::kUnasked may be on its way to be written.
+/// At most Board::kUnasked of other ranks' memory may be on its way to be written.
 constexpr size_t kSliceToOthers = Board::kUnasked - kUnit;
 constexpr double kWeight = 0.25;
 
@@ -167,7 +167,7 @@ Status Copies::by_both(CopyEngine &engine, bool stream, const Board *board, Reac
     }
     if (under_way_.empty() && !failed_)
         return status;
-    // The engine failed, or somebody has given up.
+    // The engine failed, or a rank has given up.
     engine.stop();
     const std::vector<Slice> again = std::exchange(under_way_, {});
     if (!status.ok())

@@ -36,7 +36,7 @@ class Reach {
     /// Null, or an engine that reaches all that these copies read and write, until release().
     virtual CopyEngine *hold(const std::vector<Copy> &copies) = 0;
     virtual void release() = 0;
-    /// Where memory of a rank's that is held is for the engine.
+    /// Where the engine finds memory of a rank that is held.
     [[nodiscard]] virtual std::byte *place(int rank, const std::byte *at) = 0;
     /// It failed: it is not to be used any more.
     virtual void lost() = 0;
@@ -47,15 +47,15 @@ class Copies {
     explicit Copies(int rank) : rank_(rank) {}
 
     void clear() { copies_.clear(); }
-    /// Of other memory than what is copied already.
+    /// Adds a copy. It touches no memory that another one writes.
     void add(const Copy &copy);
     /// `reach` may be null. Copies to another rank's memory as Board::kUnasked has it; fails with what stands on the
     /// board alone. `stream`: written past the caches.
     Status run(bool stream, const Board *board, Reach *reach);
 
-    /// Of the last run.
+    /// Whether an engine took part in the last run.
     [[nodiscard]] bool with_engine() const { return with_engine_; }
-    // Of runs that an engine was there for.
+    // Bytes that each copied, in runs that an engine was there for.
     [[nodiscard]] uint64_t engine_bytes() const { return engine_bytes_; }
     [[nodiscard]] uint64_t core_bytes() const { return core_bytes_; }
 

@@ -19,7 +19,7 @@ std::byte *EngineReach::place(int rank, const std::byte *at) {
     return rank == rank_ ? windows_->at(rank) + own_offset(at, 1) : const_cast<std::byte *>(at);
 }
 
-/// In this rank's heap.
+/// The offset in this rank's heap.
 uint64_t EngineReach::own_offset(const std::byte *at, size_t bytes) {
     bool looked_up = false;
     return own_[own_.find(at, looked_up)].offset_of(at, bytes);

@@ -1,6 +1,7 @@
 /// \file engine_reach.h
-/// The memory of flx_malloc that a communicator's ranks have mapped (windows.h), as a copy engine reaches it: each
-/// rank's by that rank's window, this one's own too, so that nothing is pinned where the program could unmap it.
+/// The memory of flx_malloc that a communicator's ranks have mapped (runtime/shm/memory/windows.h), as a copy engine
+/// reaches it: each rank's by that rank's window, this one's own too, so that nothing is pinned where the program could
+/// unmap it.
 #pragma once
 
 #include <functional>

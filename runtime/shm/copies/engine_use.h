@@ -17,12 +17,12 @@ class EngineUse {
   public:
     /// Smaller vectors are the cores'.
     static constexpr size_t kLeast = size_t{4} << 20;
-    /// With it a call must take at most this part of the time.
+    /// A call must take at most this part of its time with an engine, or it goes without.
     static constexpr double kClearly = 0.95;
 
-    /// Of the call that comes now.
+    /// Whether an engine is to take part in the call that comes now.
     bool next(algorithms::Collective collective, size_t bytes);
-    /// Of the last one: what its slowest rank took, and whether an engine took part in it on any.
+    /// Notes what the slowest rank took for the last call, and whether an engine took part in it on any rank.
     void took(int64_t ns, bool took_part);
 
   private:

@@ -14,14 +14,14 @@ using algorithms::Extent;
 namespace {
 
 constexpr size_t kLine = 64;
-/// Of a sum, what is written to one output and stays for the others.
+/// How much of a sum is written to one output at a time, and stays in the cache for the others.
 constexpr size_t kSum = 16 * 1024;
 
 }  // namespace
 
 Mapped::Mapped(int rank, int ranks) : rank_(rank), ranks_(ranks), sum_(kSum + kLine), sources_(ranks), copies_(rank) {}
 
-/// This rank's, of a collective that adds nothing.
+/// Plans this rank's copies for a collective that adds nothing.
 void Mapped::plan_copies(const PeerCall &call, const std::vector<Buffers> &buffers) {
     const size_t bytes = call.count * call.element;
     const Extent own = call.block(ranks_, rank_);

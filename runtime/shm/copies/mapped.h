@@ -1,6 +1,6 @@
 /// \file mapped.h
-/// Collectives whose ranks have each other's buffers mapped (windows.h): everything is read where it lies and written
-/// where it belongs, once, with loads and stores.
+/// Collectives whose ranks have each other's buffers mapped (runtime/shm/memory/windows.h): everything is read where it
+/// lies and written where it belongs, once, with loads and stores.
 ///
 /// A reduction's vector is cut into one region per rank; its owner adds all inputs, in rank order, and writes the sum
 /// to every output. Where that exceeds the caches it goes past them. Other collectives read what they need; a bcast's
@@ -20,23 +20,23 @@ namespace flx::shm {
 
 class Mapped {
   public:
-    /// By rank, where its buffers are in this process. Only those that the collective lets others touch are looked at,
-    /// and this rank's own.
+    /// Where a rank's buffers are in this process. Only those that the collective lets others touch are looked at, and
+    /// this rank's own.
     struct Buffers {
         const std::byte *in = nullptr;
         std::byte *out = nullptr;
     };
 
     Mapped(int rank, int ranks);
-    /// As PeerMemory::obey.
+    /// Does what PeerMemory::obey says.
     void obey(const Board *board) { board_ = board; }
-    /// cache_share.h; between two operations.
+    /// Sets the rank's share of the last cache (runtime/shm/memory/cache_share.h), between two operations.
     void share_cache(size_t share) { past_bytes_ = past_cache_from(share); }
 
     static bool serves(algorithms::Collective collective) {
         return collective != algorithms::Collective::scan && collective != algorithms::Collective::exscan;
     }
-    /// Of those, whether nothing is added.
+    /// Whether a collective that is served adds nothing.
     static bool only_copies(algorithms::Collective collective) {
         using enum algorithms::Collective;
         return collective == allgather || collective == allgatherv || collective == alltoall || collective == bcast ||

@@ -28,7 +28,7 @@ class Bells {
     // One after the other: arm, look whether what is awaited is there, then sleep or disarm.
     void arm();
     void disarm();
-    /// Until a ring since arm(), or `ns`.
+    /// Sleeps until a ring since arm(), or for `ns`.
     void sleep(int64_t ns);
 
   private:

@@ -1,9 +1,9 @@
 /// \file pins.h
 /// What of one mapping of a rank's heap (windows.h) a copy engine can reach: ranges of pages that stay where they are.
 ///
-/// Pages that are pinned are those that were there then. What the heap's owner has given back since, and out again, has
-/// others, which the engine would not see; so ranks tell each other how many pieces they have given back, and all pins
-/// on a heap go when that has changed. Thread-safe, as communicators share them.
+/// Pinned pages are those that were there at the time. Memory that the heap's owner has given back and handed out again
+/// since then has other pages, which the engine would not see. So ranks let each other know how many pieces they have
+/// given back, and all pins on a heap go when that number has changed. Thread-safe, as communicators share them.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,11 @@ class Pins {
     Pins() = default;
     Pins(const Pins &) = delete;
     Pins &operator=(const Pins &) = delete;
-    /// Nobody holds any of it. Who derives from this calls drop() there.
+    /// No range is held any more. Derived classes call drop() in their destructor.
     virtual ~Pins() = default;
 
-    /// Whether all of it is pinned; asked often enough it will be, but for what somebody else holds meanwhile. `freed`:
-    /// the pieces that the heap's owner had given back when the caller learnt of these ranges.
+    /// Whether all of it is pinned. If it is asked for often enough, it will be, unless it is held at that moment.
+    /// `freed`: the pieces that the heap's owner had given back when the caller learnt of these ranges.
     bool ask(std::span<const Range> ranges, uint32_t freed);
     /// True: the engine reaches all of it until release(). Pins nothing.
     bool hold(std::span<const Range> ranges, uint32_t freed);
@@ -39,9 +39,9 @@ class Pins {
     void given_back(uint32_t freed);
 
   protected:
-    /// Whole pages, of which none is pinned. False: cannot, nor will it later.
+    /// Pins whole pages, of which none is pinned. False: it cannot, and will not later.
     virtual bool pin(const Range &pages) = 0;
-    /// As they were pinned.
+    /// Unpins pages, as they were pinned.
     virtual void unpin(const Range &pages) = 0;
     void drop();
 

@@ -15,8 +15,9 @@ inline constexpr size_t kLine = 64;
 /// Places of a ring at most.
 inline constexpr uint64_t kMostPlaces = 64;
 
-/// Where in a ring of `places` (a power of two) the `number`-th lies: its bits the other way round. In turn, a reader's
-/// core would see a stream, and fetch the lines ahead from their writer just before they are written.
+/// Where the `number`-th place lies in a ring of `places` (a power of two): at the number's bits in reverse order. If
+/// places followed each other, a reader's core would see a stream, and fetch the lines ahead from their writer just
+/// before they are written.
 inline uint64_t place_in(uint64_t places, uint64_t number) {
     static constexpr std::array<uint8_t, kMostPlaces> kReversed = [] {
         std::array<uint8_t, kMostPlaces> reversed{};
@@ -31,7 +32,7 @@ inline uint64_t place_in(uint64_t places, uint64_t number) {
 /// Where data flows one way and one side is ahead, lines are taken so many places early, as many at once as a line's
 /// trip takes operations.
 inline constexpr uint64_t kAhead = 8;
-/// A reader that found nobody ahead looks again after so many.
+/// A reader that found the writer not ahead looks again after so many.
 inline constexpr uint64_t kNextLook = 32;
 
 /// Takes a line from those who read it last.

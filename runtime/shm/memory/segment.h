@@ -1,6 +1,6 @@
 /// \file segment.h
 /// A shared-memory segment of the ranks of one host, without a name once all of them have it: nothing is left behind
-/// however they end. Also tells which of them still run, whatever children they have forked.
+/// however they end. It also shows which of them still run, whatever children they have forked.
 #pragma once
 
 #include <cassert>
@@ -34,8 +34,8 @@ struct Range {
     size_t offset = 0;
     size_t bytes = 0;
 };
-/// What rank `local_rank` of `ranks` reserves of a segment of `bytes`: its part of each area, and rank 0 what belongs
-/// to nobody. Areas rise and do not overlap.
+/// What rank `local_rank` of `ranks` reserves of a segment of `bytes`: its part of each area, and rank 0 also what is
+/// in no area. Areas rise and do not overlap.
 std::vector<Range> parts_of(int local_rank, int ranks, size_t bytes, std::span<const Area> areas);
 
 class Segment {

@@ -155,7 +155,7 @@ void SharedHeap::give_back(uint64_t offset, size_t bytes) {
         unused_[offset] = bytes;
 }
 
-/// At a multiple of a huge page's size where it is as long.
+/// Maps a piece, at a multiple of a huge page's size if it is as long as one.
 Status SharedHeap::map_piece(size_t bytes, uint64_t offset, void *&memory) const {
     const size_t alignment = bytes >= kHuge ? kHuge : page_bytes();
     const size_t room = bytes + alignment;

@@ -2,11 +2,11 @@
 /// Memory of flx_malloc: pieces of one file of this process, without a name, that other processes can map as a whole
 /// (windows.h).
 ///
-/// One file for all, so that a piece is known to peers by its offset alone: what was freed and given out again is the
-/// same place of the same mapping, and no peer has to be told. The memory of a freed piece goes back to the system at
-/// once, whoever has it mapped; what a copy engine has pinned (pins.h), with the next call on mapped memory. The file
-/// is as long as it can ever be from the beginning and sealed against shrinking: whatever its owner does, or dies of, a
-/// peer that looks at it finds memory, if only zeros.
+/// There is one file for all, so that peers know a piece by its offset alone: what was freed and given out again is the
+/// same place of the same mapping, and no peer has to be notified. The memory of a freed piece goes back to the system
+/// at once, whoever has it mapped; what a copy engine has pinned (pins.h), with the next call on mapped memory. The
+/// file is as long as it can ever be from the beginning and sealed against shrinking: whatever its owner does, or dies
+/// of, a peer that looks at it finds memory, if only zeros.
 #pragma once
 
 #include <array>
@@ -35,8 +35,8 @@ class SharedHeap {
     /// The process's. A child of fork() starts with an empty one; what it inherited stays shared with its parent.
     static SharedHeap &of_process();
 
-    /// Whole pages; from 2 MiB on aligned to that. Where there can be no file it is memory that nobody can map. Zero
-    /// bytes: null. Thread-safe, like all of these.
+    /// Allocates whole pages; from 2 MiB on aligned to that. Where there can be no file, other processes cannot map the
+    /// memory. Zero bytes: null. Thread-safe, like all of these.
     Status allocate(size_t bytes, void *&memory);
     /// Null is allowed.
     Status free(void *memory);
@@ -49,13 +49,13 @@ class SharedHeap {
         [[nodiscard]] bool has(const void *memory) const {
             return begin <= reinterpret_cast<uintptr_t>(memory) && reinterpret_cast<uintptr_t>(memory) < end;
         }
-        /// Of a range that begins in it: kNowhere unless it ends there, too.
+        /// The file offset of a range that begins here: kNowhere unless the range ends here, too.
         [[nodiscard]] uint64_t offset_of(const void *memory, size_t bytes) const {
             const auto at = reinterpret_cast<uintptr_t>(memory);
             return offset == kNowhere || bytes > end - at ? kNowhere : offset + (at - begin);
         }
     };
-    /// Where that address is.
+    /// The piece, or the gap, in which that address is.
     [[nodiscard]] Place place_of(const void *memory);
     /// Where in the file the range lies; kNowhere unless it is in one piece of this heap.
     [[nodiscard]] uint64_t offset_of(const void *memory, size_t bytes) {
@@ -101,7 +101,7 @@ class KnownPlaces {
   public:
     static constexpr size_t kMost = 16;
 
-    /// Which one has it; `looked_up`: just now, instead of another one.
+    /// The index of the place that has `memory`. `looked_up`: it was looked up just now, and has replaced another one.
     size_t find(const void *memory, bool &looked_up);
     [[nodiscard]] const SharedHeap::Place &operator[](size_t index) const { return places_[index]; }
 

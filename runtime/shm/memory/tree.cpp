@@ -91,7 +91,7 @@ void Tree::finish() {
         nests_[inner.group[rank]].push_back(static_cast<int>(rank));
     if (!shaped())
         return;
-    // From the innermost groups outwards, each takes of its parts in turn.
+    // Each group, from the innermost outwards, takes a rank of each of its parts in turn.
     std::vector<std::vector<int>> lists = nests_;
     for (size_t at = depths_.size() - 2; at-- > 0;) {
         std::vector<std::vector<std::vector<int>>> inside(depths_[at].first.size());

@@ -12,14 +12,14 @@ namespace flx::shm {
 
 class Tree {
   public:
-    /// Of one level: all ranks have what the root has in one hop.
+    /// A tree of one level: all ranks have what the root has in one hop.
     explicit Tree(int ranks);
-    /// By rank. Flat where somebody's place is not known.
+    /// A tree from the places by rank. It is flat where a rank's place is not known.
     explicit Tree(std::span<const probe::Place> places);
 
     /// Whether there are levels.
     [[nodiscard]] bool shaped() const { return depths_.size() > 2; }
-    /// From any root to everybody.
+    /// Hops from any root to all ranks.
     [[nodiscard]] int hops() const { return static_cast<int>(depths_.size()) - 1; }
 
     struct Arrival {
@@ -31,7 +31,7 @@ class Tree {
     /// Whether others get it from `rank` in that hop.
     [[nodiscard]] bool hands_on(int hop, int rank, int root) const;
 
-    /// Who does part `part` of `parts`, at most one a rank: as far from each other as there are parts.
+    /// The rank that does part `part` of `parts`, at most one a rank: as far from each other as there are parts.
     [[nodiscard]] int worker(int part, int parts) const;
     /// Groups of ranks that share a cache, by rank within; flat: one of all.
     [[nodiscard]] const std::vector<std::vector<int>> &nests() const { return nests_; }
@@ -47,7 +47,7 @@ class Tree {
 
     void add(const std::vector<int> &group);
     void finish();
-    /// Of the group of `rank`: the root, if it is in there.
+    /// The leader of the group of `rank`: the root, if it is in there.
     [[nodiscard]] int leader(int depth, int rank, int root) const;
 
     std::vector<Depth> depths_;  ///< from all in one to each alone

@@ -16,7 +16,7 @@
 
 namespace flx::shm {
 
-/// Of one process's heap; communicators share it.
+/// The window onto one process's heap; communicators share it.
 struct Windows::Window {
     std::byte *reserved = nullptr;
     size_t reserved_bytes = 0;

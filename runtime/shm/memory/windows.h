@@ -2,9 +2,9 @@
 /// The memory that ranks of this host have from flx_malloc, mapped into this process.
 ///
 /// A rank's heap (shared_heap.h) is one file, which the others open through its process's directory in /proc: the
-/// kernel lets those do that which may look into the process, and the file's mode nobody but its owner. A window shows
-/// the file from its beginning to beyond all that was ever given out, so it never has to be looked at when memory is
-/// freed and given out again, only replaced when the heap has grown out of it.
+/// kernel allows that to processes that may look into the process, and the file's mode only to its owner. A window
+/// shows the file from its beginning to beyond all that was ever given out, so it never has to be looked at when memory
+/// is freed and given out again, only replaced when the heap has grown out of it.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class Windows {
     Status reach(int rank, uint64_t end);
     /// Null before the first reach().
     [[nodiscard]] std::byte *at(int rank) const;
-    /// Of what at(rank) shows; made by `engine` if there are none yet. They go with the window.
+    /// The pins of what at(rank) shows; made by `engine` if there are none yet. They go with the window.
     Pins &pins(int rank, CopyEngine &engine);
     /// Its owner has given back so many pieces by now (pins.h).
     void given_back(int rank, uint32_t freed);

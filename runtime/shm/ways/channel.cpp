@@ -150,8 +150,8 @@ void Channel::prepare_later(Peer &peer, size_t bytes) const {
         prefetch_to_write(line + kLine);
 }
 
-/// Where the peer is ahead, what it has sent comes all at once. One look tells of so many, and is not repeated soon if
-/// there is nothing.
+/// Fetches all that the peer has sent already at once, if it is ahead. One look is for so many messages, and is not
+/// repeated soon if there is nothing.
 void Channel::fetch_ahead(Peer &peer, size_t bytes) const {
     ShortIn &in = peer.short_in;
     if (in.received < in.look_at || shape_.shorts <= kAhead)
@@ -233,7 +233,7 @@ void Channel::withdraw() {
 
 Status Channel::fetch(const Arrival &arrival, size_t offset, void *to, size_t bytes) {
     Status status = memory_->read(arrival.peer, to, arrival.address + offset, bytes);
-    // After what was read: a fence would say so too, but ThreadSanitizer does not know it.
+    // The look comes after what was read: a fence would say so too, but ThreadSanitizer does not know it.
     Slot *slot = this->slot(peers_[arrival.peer].in, arrival.token - 1);
     if (slot->withdrawn.fetch_or(0, std::memory_order_acq_rel) != 0)
         return fail(FLX_ERR_LINK, "rank {} gave up before its message was fetched", arrival.peer);

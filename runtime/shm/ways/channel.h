@@ -34,7 +34,7 @@ struct ChannelShape {
     /// Within `bytes_per_rank` where that leaves each pair two slots of kMaxCellBytes, else those.
     static ChannelShape fit(uint32_t ranks, size_t bytes_per_rank);
     [[nodiscard]] size_t bytes() const;
-    // Of one ordered pair.
+    // Sizes for one ordered pair.
     [[nodiscard]] size_t shorts_bytes() const;
     [[nodiscard]] size_t ring_bytes() const;
     /// What each rank sends, from the beginning of that memory.
@@ -49,7 +49,7 @@ class Channel final : public Link {
 
     /// From now on long messages are exposed. `memory`: of the same communicator, longer-lived; null: no more.
     void fetch_through(PeerMemory *memory) { memory_ = memory; }
-    /// Nobody gets what is exposed any more.
+    /// Exposed messages cannot be fetched any more.
     void withdraw();
 
     [[nodiscard]] const std::string &name() const override { return name_; }
@@ -81,7 +81,7 @@ class Channel final : public Link {
         uint64_t received = 0;
         uint64_t freed = 0;    ///< all before this one
         uint64_t later = 0;    ///< freed out of turn: a bit each, by place
-        uint64_t told = 0;     ///< to the sender
+        uint64_t told = 0;     ///< the last number that the sender can see
         uint64_t look_at = 0;  ///< the message from which on fetch_ahead looks again
     };
     struct Short;

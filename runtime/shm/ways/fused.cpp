@@ -47,10 +47,10 @@ constexpr size_t kAllRings = size_t{8} << 20;
 constexpr uint64_t ring_of(size_t bytes) {
     return bytes <= Fused::kInlineBytes ? kBoards : bytes <= kShortBytes ? kShorts : kPayloads;
 }
-/// Readers say so many at a time what they have read: a sender that is ahead, as where data flows one way, then waits
-/// for the line that says it once for so many.
+/// Readers publish what they have read once for so many operations. A sender that is ahead, as where data flows one
+/// way, then waits for that line once for so many.
 constexpr uint64_t kToldPart = 4;
-/// Of a long payload's place in the ring, of which there are as many as fit.
+/// Bytes of a long payload's place in the ring, which has as many places as fit.
 size_t place_bytes(size_t bytes) {
     return std::bit_ceil(bytes);
 }
@@ -122,14 +122,14 @@ std::byte *Fused::place_of(int rank, uint64_t number, size_t bytes) const {
     return rings + rank * ring_bytes_ + in_ring(number, bytes);
 }
 
-/// Where in a ring: all places of one size are taken before the first one again. Not side by side, which a reader's
-/// core takes for a stream: it would fetch the beginning of the next one before it is written.
+/// The offset in a ring: all places of one size are taken before the first one again. They do not follow each other,
+/// since a reader's core would take that for a stream, and fetch the beginning of the next one before it is written.
 size_t Fused::in_ring(uint64_t number, size_t bytes) const {
     constexpr uint64_t kStep = 5;  // odd, as the number of places is a power of two
     return kStep * number % (ring_bytes_ / place_bytes(bytes)) * place_bytes(bytes);
 }
 
-/// By page of this rank's ring, where its input of this operation lies: who showed something there last.
+/// The last operation that this rank showed something of, for each page where its input of the current one lies.
 std::span<uint64_t> Fused::shown_in_ring() {
     return std::span(shown_in_ring_)
         .subspan(in_ring(number_, own_bytes_) / kPageBytes, place_bytes(own_bytes_) / kPageBytes);
@@ -158,7 +158,7 @@ Status Fused::begin(size_t own_bytes, size_t longest_bytes, Waiter &waiter) {
     const uint64_t needed = shown_before();
     if (read_through_ >= needed)
         return {};
-    // Operations in which data flows one way (bcast, reduce) tell the sender nothing of its readers: ask them.
+    // Operations in which data flows one way (bcast, reduce) do not show the sender what its readers have read: look.
     uint64_t least = number_ - 1;
     for (int rank = 0; rank < ranks_; ++rank) {
         if (rank == rank_)
@@ -180,7 +180,7 @@ void Fused::show(const void *data, uint32_t signature) {
     show_written(signature);
 }
 
-/// What lies in its place already.
+/// Shows what has been written to its place already.
 void Fused::show_written(uint32_t signature) {
     Board &mine = board(rank_, number_);
     shown_in_[number_ % kBoards] = number_;
@@ -208,8 +208,8 @@ void Fused::prepare_next(size_t bytes) const {
         prefetch_to_write(next + at);
 }
 
-/// Where data flows one way, nothing but its own lines holds the sender up: takes those of an operation that is still
-/// to come, once all are known to have read them.
+/// Where data flows one way, only its own lines keep the sender waiting. So it takes those of an operation that is
+/// still to come, once all ranks are known to have read them.
 void Fused::prepare_later(size_t bytes) {
     if (bytes > kShortBytes)
         return;
@@ -236,8 +236,8 @@ void Fused::prepare_later(size_t bytes) {
         prefetch_to_write(place_of(rank_, later, bytes) + at);
 }
 
-/// The reader's side: what `rank` has shown already of the next operations comes all at once. A board that it has not
-/// written yet would be taken from it, so one look tells of them all, and is not repeated soon.
+/// Fetches what `rank` has shown already of the next operations, all at once. A board that is not written yet would be
+/// taken from its writer, so one look is for them all, and is not repeated soon.
 void Fused::fetch_ahead(int rank, size_t bytes) {
     if (number_ < look_at_[rank] || bytes > kShortBytes)
         return;
@@ -287,8 +287,8 @@ Status Fused::await_all(uint32_t signature, Waiter &waiter) {
 }
 
 void Fused::end(bool everyone_came) {
-    // What lies in longer payloads is said at once, so that nobody need call again before a sender can go on to the
-    // next.
+    // The end of longer payloads is published at once, so that a sender can go on to the next without another call of a
+    // reader.
     if (number_ - told_ >= ring_ / kToldPart) {
         told_ = number_;
         done(rank_).number.store(number_, std::memory_order_release);

@@ -38,10 +38,11 @@ class Fused {
     Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes, Bells *bells = nullptr,
           size_t budget_per_rank = 0);
 
-    /// Where ranks are to each other: what goes in steps goes along it. Equal on all ranks, and between two operations.
+    /// Sets how ranks lie to each other, for operations that go in steps. Equal on all ranks, and between two
+    /// operations.
     void set_tree(Tree tree) { tree_ = std::move(tree); }
     [[nodiscard]] const Tree &tree() const { return tree_; }
-    /// Equal on all ranks, and between two operations.
+    /// Sets which operations go in two steps. Equal on all ranks, and between two operations.
     void set_two_steps(const TwoSteps &two_steps) { two_steps_ = two_steps; }
 
     /// Largest input of one rank.
@@ -84,7 +85,7 @@ class Fused {
     [[nodiscard]] Board &board(int rank, uint64_t number) const;
     /// Where `rank` shows inputs of `bytes` in operation `number`.
     [[nodiscard]] std::byte *place_of(int rank, uint64_t number, size_t bytes) const;
-    /// In the current one.
+    /// Where `rank` shows inputs of `bytes` in the current operation.
     [[nodiscard]] std::byte *shown(int rank, size_t bytes) const { return place_of(rank, number_, bytes); }
     [[nodiscard]] Done &done(int rank) const;
     /// Begins operation ++number_, in which this rank may show `own_bytes`: waits until all have read what was in their
@@ -113,7 +114,7 @@ class Fused {
     void end(bool everyone_came);
     /// The last of several steps, in which it was shown that all had come to the first, after operation `before`.
     void end_last_step(uint64_t before);
-    /// What `root` has goes to all, along the tree.
+    /// Passes what `root` has to all, along the tree.
     Status hand_on(void *buffer, size_t bytes, int root, uint32_t signature, Waiter &waiter);
     Status allreduce_in_two(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op, uint32_t signature,
                             Waiter &waiter);
@@ -133,8 +134,8 @@ class Fused {
     size_t own_bytes_ = 0;       ///< what this rank may show in it
     uint64_t read_through_ = 0;  ///< all ranks are known to have ended operations up to this one
     uint64_t ring_ = 0;          ///< how many operations the current one's kind of memory holds
-    uint64_t told_ = 0;          ///< this rank has said that it ended operations up to this one
-    // By place in each ring: the last operation that this rank showed something of there.
+    uint64_t told_ = 0;          ///< this rank has published that it ended operations up to this one
+    // The last operation that this rank showed something of, by place in each ring.
     std::vector<uint64_t> shown_in_;
     std::vector<uint64_t> shown_short_;
     std::vector<uint64_t> shown_page_;

@@ -82,8 +82,8 @@ Status HostWays::choose(Bootstrap &bootstrap, const Config &config, const HostWa
     return status;
 }
 
-/// Where ranks are to each other, if each is bound somewhere. The first one looks for all: the kernel lets one at a
-/// time.
+/// Finds out how ranks lie to each other, if each is bound somewhere. Rank 0 looks for all, as the kernel lets only one
+/// at a time.
 Status HostWays::find_tree(Bootstrap &bootstrap) {
     if (layout_.size < TwoSteps::kLeastRanks)
         return {};

@@ -30,13 +30,14 @@ namespace flx::shm {
 
 class HostWays {
   public:
-    /// Of the segment. `payload`: largest input of one rank that is fused; `budget`: as Fused and Stream.
+    /// Bytes of the segment that are needed. `payload`: largest input of one rank that is fused; `budget`: as Fused and
+    /// Stream.
     static size_t bytes(int ranks, size_t payload, size_t budget);
     /// What each rank writes, from the beginning of that memory.
     static std::vector<Area> areas(int ranks, size_t payload, size_t budget);
 
     /// `memory`: that of the segment, zeroed. `board`: of its ranks; longer-lived, as are the layout and `memory`.
-    /// `cache_share`: of this rank (cache_share.h).
+    /// `cache_share`: of this rank (runtime/shm/memory/cache_share.h).
     HostWays(const Layout &layout, const Board *board, std::byte *memory, size_t payload, size_t budget,
              size_t cache_share);
 
@@ -45,7 +46,7 @@ class HostWays {
     /// rank shares its core with others. `waiter`: for the trial.
     Status choose(Bootstrap &bootstrap, const Config &config, const HostWays *parent, Channel *channel, bool crowded,
                   Waiter &waiter);
-    /// After choose(): what is looked at again in the program's calls.
+    /// Called after choose(): sets what is looked at again in the program's calls.
     void start_review(size_t fused_bytes);
     /// Memory of programs moves to huge pages; a GPU's copy engine takes a part of copies where it pays.
     void use_huge_pages();
@@ -64,7 +65,7 @@ class HostWays {
     [[nodiscard]] int waiting_for() const { return streams_ ? stream_.waiting_for() : fused_.waiting_for(); }
     [[nodiscard]] Bells &bells() { return bells_; }
 
-    /// Equal on all ranks.
+    /// The table of ways, equal on all ranks.
     [[nodiscard]] const Ways &ways() const { return ways_; }
     /// Whether ranks reach each other's buffers through the kernel. Equal on all ranks.
     [[nodiscard]] bool fetches() const { return peers_ != nullptr && peers_->by_kernel(); }
@@ -79,7 +80,7 @@ class HostWays {
     [[nodiscard]] const std::string &why_not_mapped() const {
         return peers_ != nullptr ? peers_->why_not_mapped() : why_not_.not_mapped;
     }
-    /// Null where nothing is mapped, or nobody but the cores may copy it.
+    /// Null where nothing is mapped, or only cores may copy it.
     [[nodiscard]] const PeerMemory *copies_by_engine() const {
         return peers_ != nullptr && peers_->engine_reach() != nullptr ? peers_.get() : nullptr;
     }

@@ -271,7 +271,7 @@ Status PeerMemory::run(Collective collective, const void *in, void *out, size_t 
     return fused.barrier(signature, waiter);
 }
 
-/// Which windows have to be opened all know from the cards; whether it went well they tell each other.
+/// All ranks know from the cards which windows have to be opened; whether that went well they let each other know.
 Status PeerMemory::map_all(const Call &call, uint32_t signature, Fused &fused, Waiter &waiter, bool &mapped) {
     constexpr uint64_t kNowhere = SharedHeap::kNowhere;
     bool grown = false;
@@ -400,7 +400,7 @@ Status PeerMemory::scan(const Call &call) {
             if (!exclusive || rank + 1 < ranks_) {
                 const std::byte *part = call.in + offset;
                 if (rank != rank_) {
-                    // Of two ranks the second one gets the first one's part as it is.
+                    // With two ranks the second one gets the first one's part as it is.
                     std::byte *to = exclusive && ranks_ == 2 ? call.out + offset : block;
                     FLX_TRY(read(rank, to, cards_[rank].in + offset, bytes));
                     part = to;

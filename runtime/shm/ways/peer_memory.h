@@ -1,7 +1,7 @@
 /// \file peer_memory.h
 /// Ranks of one host read and write each other's buffers: one copy where shared memory takes two. Those of flx_malloc
-/// are mapped (windows.h, mapped.h), those of any other origin are reached through the kernel (process_vm_readv,
-/// process_vm_writev), where it allows one or the other.
+/// are mapped (runtime/shm/memory/windows.h, runtime/shm/copies/mapped.h), those of any other origin are reached
+/// through the kernel (process_vm_readv, process_vm_writev), where it allows one or the other.
 ///
 /// Through the kernel, a reduction's vector is cut into one region per rank. Its owner reads a block of the region from
 /// every rank into memory that stays in its cache, adds in rank order, and writes the result where it belongs: of a
@@ -59,7 +59,7 @@ class PeerMemory {
         --skips_;
         return false;
     }
-    /// Empty while it is.
+    /// Why nothing is mapped; empty while it is.
     [[nodiscard]] const std::string &why_not_mapped() const { return why_not_mapped_; }
 
     /// One operation, as Stream::run; `served` is false, on all ranks, where nothing was done: a rank's buffer cannot
@@ -78,14 +78,14 @@ class PeerMemory {
         mapped_.obey(board);
     }
 
-    /// From now on a copy engine takes a part of large copies between mapped buffers, if there is one (copies.h). The
-    /// rank's own affair: others need not have one.
+    /// From now on a copy engine takes a part of large copies between mapped buffers, if there is one
+    /// (runtime/shm/copies/copies.h). Each rank decides that for itself: others need not have one.
     void use_engine(EngineReach::Source source) { reach_.emplace(rank_, ranks_, std::move(source)); }
     /// Null: none is used. Bytes of calls that one was there for.
     [[nodiscard]] const EngineReach *engine_reach() const { return reach_ ? &*reach_ : nullptr; }
     [[nodiscard]] const Copies &copies() const { return mapped_.copies(); }
 
-    /// What a rank can count on of the last cache (cache_share.h).
+    /// Sets the part of the last cache that a rank can count on (runtime/shm/memory/cache_share.h).
     void share_cache(size_t share) { mapped_.share_cache(share); }
 
     /// From now on what calls let peers reach moves to huge pages of so many bytes. 0: does not.
@@ -156,7 +156,7 @@ class PeerMemory {
     EngineUse engine_use_;
     uint32_t copied_us_ = 0;    ///< Card::copied_us
     bool with_engine_ = false;  ///< Card::with_engine
-    // By rank, and equal on all ranks, as it changes by what all know.
+    // The following are equal on all ranks, as they change by what all know; the first is by rank.
     std::vector<uint64_t> window_end_;  ///< how much of its heap is mapped
     uint32_t skips_ = 0;
     uint64_t mapped_calls_ = 0;

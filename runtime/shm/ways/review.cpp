@@ -11,20 +11,20 @@ using algorithms::Collective;
 
 namespace {
 
-/// Of a program's time in calls of a collective and size, what looks at its ways may take.
+/// The part of a program's time in calls of a collective and size that looks at its ways may take.
 constexpr double kShare = 0.01;
 constexpr double kLeastCalls = 64;
 constexpr double kMostCalls = 1U << 20;
-/// What two barriers cost a call that is timed, in its own time.
+/// The part of a timed call's own time that two barriers cost.
 constexpr double kBarriers = 0.25;
-/// After a round, ways that took more than this times the best are no longer looked at;
+/// After a round, ways that took more than this times the best are no longer looked at.
 constexpr double kFar = 1.5;
-/// at the next looks neither, if it was more than this, but now and then.
+/// A way that took more than this times the best is left out of the next looks, but for one in kAllEvery.
 constexpr double kHopeless = 3;
 constexpr uint8_t kAllEvery = 8;
 /// What takes more than this times what it took when it was chosen is looked at again at once.
 constexpr double kMuchWorse = 1.6;
-/// Of smaller ones a check would be a large part.
+/// The smallest size that is checked: for smaller ones, a check would be a large part.
 constexpr size_t kLeastChecked = size_t{64} << 10;
 
 constexpr uint8_t bit(Way way) {
@@ -86,7 +86,7 @@ std::optional<Review::Look> Review::next(Collective collective, size_t bytes, co
         cell.ways = worth_a_look(cell, ways.times(collective, *index), ways.at(collective, bytes), existing);
         cell.times.fill(Ways::kUnknown);
     }
-    // Of calls of one cell some may be too large to be fused.
+    // Some calls of a cell may be too large to be fused.
     if ((cell.ways & ~existing) != 0) {
         cell.ways &= existing;
         cell.call = 0;

@@ -18,7 +18,7 @@ namespace flx::shm {
 
 class Review {
   public:
-    /// Of the best of some calls: nanoseconds per byte, by way. Infinity: there was none.
+    /// The best of some calls of each way, in nanoseconds per byte. Infinity: there was none.
     using Times = Ways::Times;
 
     /// `fetches`: peer memory exists. `fused_bytes`: of the largest input of one rank that can be fused. Equal on all
@@ -33,8 +33,8 @@ class Review {
     /// Counts a call. Nothing: it goes the table's way. Else the way that it goes instead, and its time is asked for:
     /// took(), before the next call.
     [[nodiscard]] std::optional<Look> next(algorithms::Collective collective, size_t bytes, const Ways &ways);
-    /// Of the call that was to be timed, with the barrier afterwards. True: all ranks tell each other their times()
-    /// now, into all(), and then judge().
+    /// Notes the time of the call that was to be timed, with the barrier afterwards. True: all ranks exchange their
+    /// times() now, into all(), and then call judge().
     [[nodiscard]] bool took(int64_t ns);
     [[nodiscard]] const Times &times() const { return cell_->times; }
     [[nodiscard]] std::span<Times> all() { return all_; }  ///< by rank
@@ -47,10 +47,10 @@ class Review {
   private:
     static constexpr int kRounds = 3;
     static constexpr int kRoundsToChange = 6;
-    /// Of one way: the first finds caches as another way left them.
+    /// Calls of one way in a round: the first finds caches as another way left them.
     static constexpr int kCalls = 2;
     static constexpr int kCallsOverlapping = 8;  ///< timed together
-    /// From so many bytes on that they overlap is little of what calls take, and each that goes a bad way is dear.
+    /// Calls of so many bytes gain little by overlapping, and each that goes a bad way is dear.
     static constexpr size_t kLong = size_t{4} << 20;
     [[nodiscard]] static constexpr bool overlap(algorithms::Collective collective, size_t size_index) {
         return one_way(collective) && Ways::kSizes[size_index] < kLong;
@@ -59,7 +59,7 @@ class Review {
         return overlap(collective, size_index) ? kCallsOverlapping : kCalls;
     }
 
-    /// Of a collective and a size.
+    /// The state of a collective and a size.
     struct Cell {
         uint32_t calls_left = kFirst;  ///< to the next look
         bool called = false;
@@ -77,9 +77,9 @@ class Review {
         double taken = 0;                    ///< and how long, per byte, as all ranks know it
     };
 
-    /// Not at once: what was tried a moment ago is known.
+    /// The first look does not come at once: what was tried a moment ago is known.
     static constexpr uint32_t kFirst = 128;
-    /// Where the trial did not come to.
+    /// It comes sooner where the trial had no time to try.
     static constexpr uint32_t kFirstUntried = 4;
 
     /// Calls between two checks, fewer of those that take long. The cores of a virtual machine may come to lie far from
@@ -101,7 +101,7 @@ class Review {
     uint64_t looks_ = 0;
     uint64_t changes_ = 0;
 
-    // Of the last look.
+    // The following are of the last look.
     Cell *cell_ = nullptr;
     algorithms::Collective collective_{};
     size_t size_index_ = 0;

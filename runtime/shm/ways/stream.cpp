@@ -25,7 +25,7 @@ constexpr size_t kTags = 8;
 constexpr size_t kLine = 64;
 constexpr size_t kLargestBlock = 256 * 1024;
 constexpr size_t kSmallestBlock = 4096;
-/// Where there is hardly any room for shared memory.
+/// A budget below this hardly has any room for shared memory.
 constexpr size_t kLittle = size_t{256} << 10;
 constexpr size_t kSmallestOfLittle = 2048;
 
@@ -114,7 +114,7 @@ void Stream::go_round(Call &call) {
     call.first = (round_ - cursor_) / call.step;
 }
 
-/// In each rank's ring: what does not fit into its end goes to its beginning.
+/// The offset of a block in each rank's ring: what does not fit into its end goes to its beginning.
 size_t Stream::offset(const Call &call, uint64_t block) const {
     if (block < call.first)
         return cursor_ + block * call.step;
@@ -262,7 +262,7 @@ void Stream::stage(const Call &call, uint64_t block) {
     }
 }
 
-/// In place, what this overwrites was staged before.
+/// Copies a block of each rank to the output of an alltoall. In place, what this overwrites was staged before.
 void Stream::collect(const Call &call, uint64_t block) {
     for (int step = 0; step < ranks_; ++step) {
         const int rank = (rank_ + step) % ranks_;
@@ -308,7 +308,7 @@ void Stream::reduce(const Call &call, uint64_t block) {
         return;
     }
     std::byte *out = call.out + extent.offset * call.element;
-    // Nobody reads what a reduce's root shows.
+    // The results of a reduce's root are read by no other rank.
     std::byte *others = call.collective == Collective::reduce ? nullptr : shown;
     reduce_many(call.dtype, call.op, out, sources_.data(), ranks_, extent.count, divisor, call.stream, others);
 }
@@ -354,8 +354,8 @@ Status Stream::run_bcast(const Call &call, Waiter &waiter) {
     return {};
 }
 
-/// Of two ranks: one stages all of its input, the root adds it to its own. Cut into regions, as for more ranks, the
-/// root would stage, add and fetch half of it each, and the two would wait for each other.
+/// Carries out a reduce of two ranks: one stages all of its input, the root adds it to its own. Cut into regions, as
+/// for more ranks, the root would stage, add and fetch half of it each, and the two would wait for each other.
 Status Stream::run_reduce(const Call &call, Waiter &waiter) {
     Counters &mine = counters(rank_);
     const int other = 1 - rank_;

@@ -13,8 +13,8 @@
 /// and the result, lies side by side in its ring, block after block over all operations: memory is used again once the
 /// ring has come round, when all who read what was in it have counted past it. The ring is longer than what is under
 /// way: a line that other cores still have in their caches takes its writer several times as long as one that has left
-/// them. But all ranks' rings together are to stay in the last cache (cache_share.h): where ranks are many, short calls
-/// go round a part of it.
+/// them. But all ranks' rings together are to stay in the last cache (runtime/shm/memory/cache_share.h): where ranks
+/// are many, short calls go round a part of it.
 #pragma once
 
 #include <atomic>
@@ -36,9 +36,8 @@ class Stream {
     static Area area(int ranks, size_t budget_per_rank);
 
     /// `memory`: bytes(ranks, budget_per_rank) of the segment, zeroed, aligned to a cache line; the same on all ranks,
-    /// which are all ranks of the communicator.
-    /// `bells`: of the same ranks, longer-lived; null where nobody sleeps. `cache_share`: as in cache_share.h, the same
-    /// on all ranks.
+    /// which are all ranks of the communicator. `bells`: of the same ranks, longer-lived; null where no rank sleeps.
+    /// `cache_share`: as in runtime/shm/memory/cache_share.h, the same on all ranks.
     Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank, Bells *bells = nullptr,
            size_t cache_share = 0);
 

@@ -31,7 +31,7 @@ constexpr std::array kInTwo = {Collective::allreduce, Collective::allgather, Col
 /// ns by collective of kInTwo, size, and whether in two steps.
 using StepTimes = std::array<std::array<std::array<double, 2>, kSmall.size()>, kInTwo.size()>;
 
-/// Of one operation: nanoseconds by collective, size and way.
+/// Nanoseconds of one operation, by collective, size and way.
 using Times = std::array<std::array<std::array<double, kWays>, Ways::kSizes.size()>, Ways::kCollectives>;
 
 class Trial {
@@ -282,7 +282,7 @@ Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *
             of_size.fill(kNever);
     const int64_t end_ns = now_ns() + budget_ns;
     Trial trial(bootstrap.rank(), bootstrap.size(), fused, stream, peers, waiter);
-    // Where ranks share cores, steps of microseconds take milliseconds.
+    // Steps of microseconds take milliseconds where ranks share cores.
     if (bootstrap.size() >= TwoSteps::kLeastRanks)
         FLX_TRY(try_steps(bootstrap, fused, trial, end_ns - budget_ns / 2, ways));
     const Status status = trial.run(end_ns, mine);
