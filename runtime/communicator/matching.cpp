@@ -1,5 +1,6 @@
-/// Calls that do not match: what a rank that waits for long learns from those that it waits for (runtime/plan/call_log.h), and when
-/// that contradicts. A rank that has not made a call yet is late, however long, and never a contradiction by itself.
+/// Calls that do not match: what a rank that waits for long learns from those that it waits for
+/// (runtime/plan/call_log.h), and when that contradicts. A rank that has not made a call yet is late, however long, and
+/// never a contradiction by itself.
 ///
 /// Four things are: another call of the same number; a peer that is done with a call of which this rank still waits for
 /// something; one that waits to duplicate or split the communicator, for this rank, which waits in a call for it; and
