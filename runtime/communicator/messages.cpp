@@ -1,6 +1,7 @@
 /// The communicator's exchanges: what alltoall, alltoallv, gatherv, scatterv, send and receive come to as messages
 /// between pairs of ranks, alone or several together in a group.
 #include <cstring>
+#include <utility>
 
 #include "runtime/base/counters.h"
 #include "runtime/communicator/communicator.h"
@@ -39,16 +40,28 @@ Status Communicator::end_group() {
     Cleanup group{*this, *group_.messages, {}};
     group_.messages = nullptr;
     queue_.hold(nullptr);
-    bool done = false;
-    FLX_TRY(begin_mail(group_.mail));
-    FLX_TRY(begin_messages(group.messages, group_.sums.empty(), done));
-    FLX_TRY(begin_sums(group.sums));
+    // What has begun is awaited whatever becomes of the rest: its memory is the program's again afterwards.
+    Status first;
+    const auto keep = [&first](Status status) {
+        if (first.ok())
+            first = std::move(status);
+        return first.ok();
+    };
+    const bool mailed = keep(begin_mail(group_.mail));
+    bool done = true;
+    if (mailed)
+        keep(begin_messages(group.messages, group_.sums.empty(), done));
+    if (first.ok())
+        keep(begin_sums(group.sums));
     for (Pending *sum : group.sums)
-        FLX_TRY(wait(*sum));
-    put_back_sums(group.sums);
+        keep(wait(*sum));
+    if (first.ok())
+        put_back_sums(group.sums);
     if (!done)
-        FLX_TRY(wait(group.messages));
-    return end_mail(group_.mail);
+        keep(wait(group.messages));
+    if (mailed)
+        keep(end_mail(group_.mail));
+    return first;
 }
 
 namespace {
@@ -98,13 +111,18 @@ Status Communicator::begin_sums(std::vector<Pending *> &begun) {
         call = scaled(call, pending);
         bool done = false;
         const Decided *decided = nullptr;
-        FLX_TRY(prelude(call, CallKind::grouped, done, decided));
+        Status status = prelude(call, CallKind::grouped, done, decided);
+        if (status.ok() && !done)
+            status = prepare(pending, call, *decided);
+        if (!status.ok()) {  // nobody is to wait for it
+            begun.pop_back();
+            queue_.recycle(pending);
+            return status;
+        }
+        pending.done = done;
         if (done)
             pending.operation = call.operation;
         else
-            FLX_TRY(prepare(pending, call, *decided));
-        pending.done = done;
-        if (!done)
             queue_.submit(pending);
     }
     return {};
