@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <deque>
 #include <filesystem>
@@ -371,6 +372,7 @@ void expect_mismatch(int ranks, const std::vector<Collective> &collectives, size
                      const std::function<Caller(std::byte *, int rank)> &make) {
     for (const Collective collective : collectives) {
         std::atomic<int> failed{0}, mismatches{0}, successes{0};
+        std::barrier agreed(ranks);  // a rank that is still in the calls before must not hear of the failure
         std::vector<std::byte> memory_owner(memory_bytes + 64);
         auto *memory = memory_owner.data() + (64 - reinterpret_cast<uintptr_t>(memory_owner.data()) % 64) % 64;
         run_ranks(ranks, [&](int rank) {
@@ -382,6 +384,8 @@ void expect_mismatch(int ranks, const std::vector<Collective> &collectives, size
                 const TestBuffers buffers(call, rank);
                 Waiter waiter(kYield, watch);
                 const bool wrong = number == 3 && rank == ranks - 1;
+                if (number == 3)
+                    agreed.arrive_and_wait();
                 const Status status = caller(call, buffers, number + (wrong ? 1000 : 0), waiter);
                 if (number < 3) {
                     ASSERT_TRUE(status.ok()) << status.sentence();
