@@ -13,9 +13,8 @@ class WaitPolicies {
     /// `spin_us`, `sleep_us`: FLX_SPIN_US and FLX_SLEEP_US, negative where they are FLX's choice. `crowded`: there are
     /// more ranks than cores.
     void set(int64_t spin_us, int64_t sleep_us, bool crowded);
-    /// Waits look at rails, too, until further notice: a turn of one takes a microsecond or more instead of a pause.
+    /// Waits look at rails, too, from now on: a turn of one takes a microsecond or more instead of a pause.
     void over_rails();
-    void not_over_rails() { over_rails_ = false; }
     /// The policy of trials and of whatever comes before the communicator is used.
     [[nodiscard]] const WaitPolicy &first() const { return own_; }
     /// The policy of brief waits.

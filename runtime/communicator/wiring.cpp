@@ -403,9 +403,7 @@ Status Communicator::make_rails() {
 Status Communicator::allow_links() {
     if (layout_.size == 1)
         return {};  // a part of a communicator whose knobs name links that one rank alone does not have
-    std::vector<std::string> names;
-    for (const LinkSlot &slot : links_)
-        names.push_back(slot.name);
+    const std::vector<std::string> names = names_of(links_);
     if (const std::string &links = config_.text("FLX_LINKS"); !links.empty() && links != "auto") {
         const std::vector<std::string> allowed = split_names(links);
         for (const std::string &name : allowed)

@@ -153,9 +153,7 @@ void Routes::report_change(Route &route, size_t bytes) {
         told.rate[std::countr_zero(mask)] = route.controller->rate(std::countr_zero(mask));
     if (!log().shows(LogLevel::info))
         return;
-    std::vector<std::string> names;
-    for (const LinkSlot &slot : links_)
-        names.push_back(slot.name);
+    const std::vector<std::string> names = names_of(links_);
     log().info("to host {}: {} for {} B", host, to_string(vector, names), bytes);
 }
 
