@@ -16,7 +16,6 @@ namespace flx::ucx {
 
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kTickNs = 10 * kMs;
 /// So long between two looks means that this process did not run, or was not here.
 constexpr int64_t kAbsentNs = 300 * kMs;

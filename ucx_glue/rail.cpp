@@ -17,7 +17,6 @@ namespace {
 constexpr int kPolls = 4;
 /// After so many polls of nothing this process waits for something slow, and has time to send what it owes.
 constexpr int kIdlePolls = 128;
-constexpr int64_t kMillisecond = 1'000'000;
 
 }  // namespace
 
@@ -58,7 +57,7 @@ Rail::~Rail() {
     ending_ = true;
     if (context_.worker == nullptr)
         return;
-    for (int64_t end = now_ns() + 50 * kMillisecond; !flushed() && now_ns() < end;)
+    for (int64_t end = now_ns() + 50 * kMs; !flushed() && now_ns() < end;)
         progress(true);
     closing_ = true;
     close_all_endpoints();
@@ -291,7 +290,7 @@ void Rail::close_endpoint(Peer &peer) {
     const std::array requests{
         close(std::exchange(peer.endpoint, nullptr), true),
         peer.ack_connected ? close(std::exchange(peer.ack_endpoint, nullptr), true) : ucs_status_ptr_t{}};
-    const int64_t end = now_ns() + 50 * kMillisecond;
+    const int64_t end = now_ns() + 50 * kMs;
     for (ucs_status_ptr_t request : requests)
         await_closed(request, end);
 }
@@ -307,7 +306,7 @@ void Rail::close_all_endpoints() {
         requests.push_back(close(std::exchange(peer->endpoint, nullptr), force));
         requests.push_back(close(std::exchange(peer->ack_endpoint, nullptr), force));
     }
-    const int64_t end = now_ns() + 100 * kMillisecond;
+    const int64_t end = now_ns() + 100 * kMs;
     for (ucs_status_ptr_t request : requests)
         await_closed(request, end);
 }

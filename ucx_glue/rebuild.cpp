@@ -15,7 +15,6 @@ namespace flx::ucx {
 
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kRepeatNs = 100 * kMs;
 constexpr int64_t kOfferNs = 1000 * kMs;
 constexpr int64_t kProbationNs = 1500 * kMs;

@@ -14,7 +14,6 @@ namespace flx::ucx {
 
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kAskGapNs = 100 * kMs;
 /// So long an answer holds: any datagram may get lost, and a busy machine answers late.
 constexpr int64_t kValidNs = 3000 * kMs;

@@ -7,6 +7,9 @@
 
 namespace flx {
 
+/// A millisecond in nanoseconds.
+inline constexpr int64_t kMs = 1'000'000;
+
 /// CLOCK_MONOTONIC in nanoseconds.
 inline int64_t now_ns() {
     timespec time{};

@@ -40,7 +40,6 @@ using liveness::Route;
 using liveness::Session;
 using liveness::Stream;
 
-constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kQuestionGap = 50 * kMs;  // between two questions to a peer
 /// Words that nobody took: a peer repeats what matters.
 constexpr size_t kWordsKept = 1024;

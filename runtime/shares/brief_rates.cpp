@@ -32,7 +32,6 @@ constexpr int kFirstPause = 1;      // rounds in which nothing is changed: at fi
 constexpr int kPause = 1;           // after a change that made no difference,
 constexpr int kMostPause = 15;      // and at most after changes that were mistakes
 constexpr int kSearch = 16;         // rounds without a pause after operations became slower
-constexpr double kFellFar = 4;  // a link that is slowed by so much is expected back, and keeps what is believed of it
 
 }  // namespace
 

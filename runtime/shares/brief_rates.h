@@ -20,6 +20,8 @@ namespace flx {
 
 class BriefRates {
   public:
+    /// A link that is slowed by so large a factor is expected back, and keeps what is believed of it.
+    static constexpr double kFellFar = 4;
     BriefRates() { forget(); }
     /// Whether a link that was busy for `busy_ns` had nothing to do at the end of an operation. `end_ns` is the
     /// operation's time, or that of its busiest link.

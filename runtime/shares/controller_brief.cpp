@@ -13,7 +13,6 @@ namespace {
 // docs/controller.md says why each has its value.
 constexpr double kBriefNs = 20e6;    // operations that should take less are brief
 constexpr double kUnsureSlow = 1.6;  // factor to which what they show of a slower rate is not believed
-constexpr double kFellFar = 4;       // factor by which a link is slowed that is expected back
 
 }  // namespace
 
@@ -87,7 +86,7 @@ void Controller::make_sure(int slot) {
         const LinkState &link = links_[i];
         if (link.sure <= 0 || now_of(i) <= 0)
             continue;
-        if (now_of(i) > kFellFar * least * link.sure) {
+        if (now_of(i) > BriefRates::kFellFar * least * link.sure) {
             fell |= 1U << i;
         } else {
             before += 1 / link.sure;

@@ -12,7 +12,7 @@ namespace {
 using Where = TierStep::Where;
 
 /// Parts begin on lines where the vector does.
-constexpr uint64_t kLine = 128;
+constexpr uint64_t kPartGrain = 128;
 
 const char *at(const void *base, uint64_t bytes) {
     return static_cast<const char *>(base) + bytes;
@@ -29,10 +29,10 @@ class Steps {
           tiers_(tiers),
           staging_(staging),
           element_(size_of(call.dtype)),
-          grain_(kLine / element_),
+          grain_(kPartGrain / element_),
           near_(static_cast<uint64_t>(tiers.near)),
           hosts_(static_cast<uint64_t>(tiers.hosts)),
-          room_(staging_bytes / kLine * grain_),
+          room_(staging_bytes / kPartGrain * grain_),
           steps_(steps) {}
 
     void allreduce() {
@@ -192,7 +192,7 @@ std::string find_tiers(std::span<const int> host_of, int rank, Tiers &tiers) {
 }
 
 uint64_t least_tier_staging(const Tiers &tiers) {
-    return 2 * kLine * static_cast<uint64_t>(tiers.ranks() + tiers.hosts);
+    return 2 * kPartGrain * static_cast<uint64_t>(tiers.ranks() + tiers.hosts);
 }
 
 void tier_steps(const Call &call, const Tiers &tiers, char *staging, uint64_t staging_bytes,

@@ -26,7 +26,6 @@ namespace flx::shm {
 
 namespace {
 
-constexpr size_t kHuge = size_t{2} << 20;
 /// Far more than any machine has; a limit on file sizes may make it less.
 constexpr uint64_t kLongest = uint64_t{1} << 46;
 

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "runtime/base/counters.h"
+#include "runtime/base/pages.h"
 
 namespace flx::shm {
 
@@ -39,8 +40,6 @@ namespace {
 
 /// Addresses cost nothing, and a window that is long enough need not be replaced.
 constexpr size_t kShortest = size_t{1} << 30;
-/// Huge pages are mapped as such where address and offset agree in these bits.
-constexpr size_t kHuge = size_t{2} << 20;
 
 struct File {
     int fd = -1;
