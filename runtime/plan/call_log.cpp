@@ -68,30 +68,52 @@ std::string to_string(const CallRecord &call) {
     return text;
 }
 
-void CallLog::add_record(const CallRecord &call) {
-    const auto words = std::bit_cast<Words>(call);
-    last_ = call;
-    record_ = (record_ + 1) % kKept;
-    for (size_t i = 0; i < words.size(); ++i)
-        records_[record_][i].store(words[i], std::memory_order_release);
+uint32_t CallLog::history(uint32_t base, uint32_t signature, uint64_t index) {
+    uint32_t hash = (base ^ signature) * 0x9E3779B1U;
+    hash = ((hash ^ hash >> 15) + static_cast<uint32_t>(index)) * 0x85EBCA6BU;
+    return hash ^ hash >> 13;
 }
 
-/// The writer may be at it. It writes the slot of the call after the last one, and that one's record, before it counts
-/// it: so the oldest call whose slot may be another one's by now is count + 1 - kKept, as counted after it was read.
+/// A reader may be at it. The entry is written before its run counts, and the run before its first call does.
+void CallLog::begin_run(const CallRecord &call, uint64_t number) {
+    if (number > 1)
+        base_ = history(base_, signature_, number - 1 - first_);
+    signature_ = call.signature;
+    kind_ = call.kind;
+    first_ = number;
+    const uint64_t runs = runs_.load(std::memory_order_relaxed);
+    Run &run = run_[runs % kKept];
+    CallRecord record = call;
+    record.history = base_;
+    const auto words = std::bit_cast<Words>(record);
+    run.first.store(number, std::memory_order_release);
+    for (size_t i = 0; i < words.size(); ++i)
+        run.record[i].store(words[i], std::memory_order_release);
+    runs_.store(runs + 1, std::memory_order_release);
+}
+
+/// The writer may be at it, in the entry of the run after the last one: so the oldest entry that may be another run's
+/// by now is runs - kKept, as counted after it was read.
 std::optional<CallRecord> CallLog::read(uint64_t number) const {
     if (number == 0 || number > count())
         return std::nullopt;
-    const uint64_t slot = slots_[number % kKept].load(std::memory_order_acquire);
-    Words words;
-    for (size_t i = 0; i < words.size(); ++i)
-        words[i] = records_[slot & kRecordMask][i].load(std::memory_order_acquire);
-    if (number + kKept <= count() + 1)
-        return std::nullopt;
-    auto call = std::bit_cast<CallRecord>(words);
-    call.history = static_cast<uint32_t>(slot >> kHistoryShift);
-    call.number = static_cast<uint32_t>(number);
-    call.done = (slot & kDone) != 0 ? 1 : 0;
-    return call;
+    for (uint64_t at = runs_.load(std::memory_order_acquire); at-- > 0;) {
+        const Run &run = run_[at % kKept];
+        const uint64_t first = run.first.load(std::memory_order_acquire);
+        Words words;
+        for (size_t i = 0; i < words.size(); ++i)
+            words[i] = run.record[i].load(std::memory_order_acquire);
+        if (at + kKept <= runs_.load(std::memory_order_acquire))
+            return std::nullopt;
+        if (first > number)
+            continue;
+        auto call = std::bit_cast<CallRecord>(words);
+        call.history = history(call.history, call.signature, number - first);
+        call.number = static_cast<uint32_t>(number);
+        call.done = done_[number % kKept].load(std::memory_order_acquire) == number ? 1 : 0;
+        return call;
+    }
+    return std::nullopt;
 }
 
 void BlockedCall::set(const BlockedIn &call) {

@@ -49,30 +49,22 @@ static_assert(sizeof(CallRecord) == 32);
 /// `allreduce of 8 B (f32, sum)`, `non-blocking bcast of 32 MiB (u8) from rank 0`, `flx_comm_free`
 std::string to_string(const CallRecord &call);
 
-/// Written by one thread at a time, read by any. Programs call the same again and again, so what a call is stands in a
-/// table, and the log of calls has one word for each.
+/// Written by one thread at a time, read by any. Programs call the same again and again, so the log has one entry for
+/// each *run* of equal calls: the first one's number, and what it is. Such a call then costs one store.
 class CallLog {
   public:
-    /// The last ones that are kept. A rank is so far ahead of another at most where data flows one way.
+    /// At least so many of the last calls are kept. A rank is so far ahead of another at most where data flows one way.
     static constexpr size_t kKept = 128;
 
-    /// The next call, without history and number. Two stores where it is the same as the one before.
+    /// The next call, without history and number.
     void note(const CallRecord &call) {
         const uint64_t number = count_.load(std::memory_order_relaxed) + 1;
-        before_ = history_;
-        history_ = (history_ ^ call.signature) * 0x9E3779B1U;
-        history_ ^= history_ >> 15;
-        if (call.signature != last_.signature || call.kind != last_.kind) [[unlikely]]
-            add_record(call);
-        slots_[number % kKept].store(uint64_t{history_} << kHistoryShift | record_, std::memory_order_release);
+        if (call.signature != signature_ || call.kind != kind_) [[unlikely]]
+            begin_run(call, number);
         count_.store(number, std::memory_order_release);
     }
     /// Sets `done` of a call that is still kept.
-    void note_done(uint64_t number) {
-        std::atomic<uint64_t> &slot = slots_[number % kKept];
-        if (count() < number + kKept)
-            slot.store(slot.load(std::memory_order_relaxed) | kDone, std::memory_order_release);
-    }
+    void note_done(uint64_t number) { done_[number % kKept].store(number, std::memory_order_release); }
     /// The rank waits for all others in `what`, which is no call with a number; null: no more.
     void meet(const CallKind *what) {
         meeting_.store(what == nullptr ? 0 : 1 + static_cast<uint32_t>(*what), std::memory_order_release);
@@ -86,28 +78,36 @@ class CallLog {
     /// How many calls there were: the number of the last one.
     [[nodiscard]] uint64_t count() const { return count_.load(std::memory_order_acquire); }
     /// A hash of all calls before the last one: with it in their signatures, calls match only if those before them did.
-    [[nodiscard]] uint32_t before() const { return before_; }
+    [[nodiscard]] uint32_t before() const {
+        const uint64_t number = count_.load(std::memory_order_relaxed);
+        return number <= first_ ? base_ : history(base_, signature_, number - 1 - first_);
+    }
     /// Nothing where it is not kept any more, or there was none.
     [[nodiscard]] std::optional<CallRecord> read(uint64_t number) const;
 
   private:
     using Words = std::array<uint64_t, sizeof(CallRecord) / sizeof(uint64_t)>;
-    // A slot: history, whether it is done, which record.
-    static constexpr int kHistoryShift = 32;
-    static constexpr uint64_t kDone = uint64_t{1} << 31;
-    static constexpr uint64_t kRecordMask = kDone - 1;
+    struct Run {
+        std::atomic<uint64_t> first{0};  ///< its first call's number
+        /// The first call's record; its history is that of all calls before the run.
+        std::array<std::atomic<uint64_t>, std::tuple_size_v<Words>> record{};
+    };
 
-    void add_record(const CallRecord &call);
+    void begin_run(const CallRecord &call, uint64_t number);
+    /// Of the calls up to one in a run, given that of all before the run, and the call's index in it.
+    static uint32_t history(uint32_t base, uint32_t signature, uint64_t index);
+
+    // Of the last run.
+    uint32_t signature_ = 0;
+    CallKind kind_ = CallKind::split;  ///< which no call is
+    uint32_t base_ = 0;
+    uint64_t first_ = 1;
 
     std::atomic<uint64_t> count_{0};
     std::atomic<uint32_t> meeting_{0};
-    uint32_t history_ = 0;
-    uint32_t before_ = 0;
-    CallRecord last_{.kind = CallKind::split};  ///< of the last call that differed from the one before; none at first,
-    uint64_t record_ = 0;                       ///< and where it is
-    std::array<std::atomic<uint64_t>, kKept> slots_{};
-    /// Each call adds one at most, so those of the calls that are kept are there.
-    std::array<std::array<std::atomic<uint64_t>, std::tuple_size_v<Words>>, kKept> records_{};
+    std::atomic<uint64_t> runs_{0};  ///< that were begun; the last one is at (runs_ - 1) % kKept
+    std::array<Run, kKept> run_{};
+    std::array<std::atomic<uint64_t>, kKept> done_{};  ///< numbers of calls that are
 };
 
 /// The call in which a process waits, where it cannot return before that call is complete.

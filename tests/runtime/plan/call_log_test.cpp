@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -50,6 +51,32 @@ TEST(CallLog, KeepsTheLastCalls) {
     EXPECT_EQ(log.read(299)->signature, 299U);
     log.note_done(1);  // it is not kept any more
     EXPECT_EQ(log.read(1 + 2 * CallLog::kKept)->done, 0);
+}
+
+TEST(CallLog, KeepsRunsOfEqualCalls) {
+    CallLog log;
+    for (uint32_t i = 1; i <= 100'000; ++i)
+        log.note(record(i <= 50'000 ? 1 : 2));
+    log.note(record(3));
+    std::set<uint32_t> histories;
+    for (uint64_t number = 1; number <= 100'001; ++number) {
+        const auto call = log.read(number);
+        ASSERT_TRUE(call);
+        ASSERT_EQ(call->signature, number <= 50'000 ? 1U : number <= 100'000 ? 2U : 3U);
+        ASSERT_EQ(call->number, number);
+        histories.insert(call->history);
+    }
+    EXPECT_GT(histories.size(), 99'900U) << "how often it was called is part of what came before";
+    EXPECT_EQ(log.before(), log.read(100'000)->history);
+    log.note(record(3));
+    EXPECT_EQ(log.before(), log.read(100'001)->history);
+    // One call more of the same is another history.
+    CallLog other;
+    for (uint32_t i = 1; i <= 50'001; ++i)
+        other.note(record(1));
+    other.note(record(2));
+    EXPECT_NE(other.before(), log.read(50'000)->history);
+    EXPECT_NE(other.read(50'002)->history, log.read(50'002)->history);
 }
 
 TEST(CallLog, CallsAfterOtherCallsDiffer) {
