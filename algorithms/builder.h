@@ -53,8 +53,9 @@ class Builder {
     }
     /// Over all ranks 0 … size-1 in this order; the result is final.
     uint32_t gather_reduce(int size, uint8_t phase, uint32_t block, Place from, Place to, Steps after = {}) {
-        schedule_.group.resize(static_cast<size_t>(size));
-        std::iota(schedule_.group.begin(), schedule_.group.end(), 0);
+        schedule_.groups.resize(1);
+        schedule_.groups[0].resize(static_cast<size_t>(size));
+        std::iota(schedule_.groups[0].begin(), schedule_.groups[0].end(), 0);
         const uint32_t step =
             add({.kind = StepKind::gather_reduce, .phase = phase, .block = block, .from = from, .to = to}, after);
         return finish(step);
@@ -114,5 +115,11 @@ extern const Algorithm kRecursiveDoubling;
 extern const Algorithm kPrefixChain;
 extern const Algorithm kPrefixDoubling;
 extern const Algorithm kBinomialTree;
+extern const Algorithm kLeadersDoubling;
+extern const Algorithm kLeadersTree;
+extern const Algorithm kLeadersDirect;
+extern const Algorithm kLanesDirect;
+extern const Algorithm kLanesRing;
+extern const Algorithm kLanesDoubling;
 
 }  // namespace flx::algorithms

@@ -128,7 +128,7 @@ Schedule barrier(int rank, int size) {
 }
 
 Schedule build(const Request &request) {
-    const auto [collective, rank, size, root] = request;
+    const auto [collective, rank, size, root, placement] = request;
     if (size == 1)
         return alone(collective);
     switch (collective) {

@@ -21,8 +21,10 @@ constexpr std::array<std::string_view, 17> kNames = {"allreduce",     "reduce_sc
 
 std::span<const Algorithm> all() {
     // Tables and messages hold the index: append only.
-    static const std::array<Algorithm, 7> algorithms = {
-        kDirect, kRing, kDoubleBinaryTree, kRecursiveDoubling, kPrefixChain, kPrefixDoubling, kBinomialTree};
+    static const std::array<Algorithm, 13> algorithms = {
+        kDirect,         kRing,         kDoubleBinaryTree, kRecursiveDoubling, kPrefixChain,
+        kPrefixDoubling, kBinomialTree, kLeadersDoubling,  kLeadersTree,       kLeadersDirect,
+        kLanesRing,      kLanesDirect,  kLanesDoubling};
     return algorithms;
 }
 

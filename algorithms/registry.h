@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "algorithms/placement.h"
 #include "algorithms/schedule.h"
 
 namespace flx::algorithms {
@@ -17,6 +18,8 @@ struct Request {
     int rank = 0;
     int size = 1;
     int root = 0;  ///< bcast, reduce, gather, scatter
+    /// Which ranks share a host, for the algorithms that look at it; null: all do.
+    const Placement *placement = nullptr;
 };
 
 /// Order and rounding points of a reduction: two algorithms of one class give the same bits for the same arguments.
@@ -26,7 +29,8 @@ enum class BitClass : uint8_t {
     ring,        ///< block b is added in ring order from its owner's successor, rounded at each step
     tree,
     doubling,
-    chain  ///< in rank order, rounded at each step
+    chain,  ///< in rank order, rounded at each step
+    tiers   ///< those of a host first, as the algorithm's inner tier adds them, then the hosts' sums
 };
 
 struct Algorithm {
@@ -36,6 +40,9 @@ struct Algorithm {
     BitClass (*bits)(Collective collective);
     bool (*serves)(Collective collective, int size);
     Schedule (*build)(const Request &request);  ///< requires serves(collective, size)
+    /// Of those that know hosts: what they do between them. Two that do the same there, and within hosts, add in the
+    /// same order, whichever ranks carry what.
+    const Algorithm *between_hosts = nullptr;
 };
 
 /// All algorithms; the index is the id.

@@ -123,7 +123,7 @@ bool serves(Collective collective, int size) {
 }
 
 Schedule build(const Request &request) {
-    const auto [collective, rank, size, root] = request;
+    const auto [collective, rank, size, root, placement] = request;
     if (size == 1)
         return alone(collective);
     switch (collective) {

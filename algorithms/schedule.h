@@ -12,7 +12,10 @@
 /// every
 ///   rank; ranks that fill a receiver's room with different cells would otherwise wait for ever. A link that takes
 ///   cells of another link's part has sent its own, which leaves each rank a link that comes to the lowest cell; and
-///   where that link is lost, the receiver sets aside what it holds.
+///   where that link is lost, the receiver sets aside what it holds. It does so, too, where one rank sends it several
+///   blocks for sums, and others send those in another order: where nothing has moved for a while, a rank whose only
+///   sum holds something from every rank of its group, or any of whose several sums holds anything, copies that and
+///   gives the room back.
 /// - A receiver takes each cell once, whatever is sent again. Some sources are overwritten by data that can only exist
 ///   after the receiver took that cell, while the rest of the chunk may still be on its way.
 /// - A cell that the block of a dependency does not have counts as done.
@@ -56,7 +59,8 @@ enum class StepKind : uint8_t {
     send,           ///< `from` to `peer`. A cell is done when the source may be overwritten (copied or acknowledged).
     recv,           ///< from `peer` into `to`
     recv_reduce,    ///< `to` = op(received, `from`) or op(`from`, received); `to` may be the same place as `from`
-    gather_reduce,  ///< `to` = op over `Schedule::group` in its order: received from each, `from` for this rank itself
+    gather_reduce,  ///< `to` = op over its group of ranks in their order: received from each, `from` for this rank
+                    ///< itself
     copy            ///< `from` to `to`; nothing where they are the same memory
 };
 
@@ -85,6 +89,7 @@ struct Step {
     uint8_t phase = 0;           ///< index of the partition vector; 0 ≤ phase < Schedule::phases
     bool received_first = true;  ///< recv_reduce: op(received, from) if true, else op(from, received)
     bool finish = false;         ///< reductions: the result is final, so FLX_AVG divides now
+    uint8_t group = 0;           ///< gather_reduce: index in Schedule::groups
     int32_t peer = -1;           ///< send, recv, recv_reduce
     uint32_t block = 0;
     Place from{};
@@ -110,7 +115,10 @@ struct Schedule {
     Layout output = Layout::whole;
     uint16_t scratch_slots = 0;
     std::vector<Step> steps;
-    std::vector<int32_t> group;  ///< gather_reduce: ranks in order of addition, this rank among them
+    /// What gather_reduce steps add over: ranks in order of addition, this rank among them.
+    std::vector<std::vector<int32_t>> groups;
+
+    [[nodiscard]] const std::vector<int32_t> &group_of(const Step &step) const { return groups[step.group]; }
 };
 
 /// Offset and length of block `block` of `blocks` over `count` elements: the first count % blocks are one longer.

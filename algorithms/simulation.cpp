@@ -118,7 +118,7 @@ void Simulation::lay_out(int index) {
         state.arrivals = arrivals;
         flags += state.cells;
         if (step.kind == StepKind::gather_reduce)
-            arrivals += state.cells * schedule.group.size();
+            arrivals += state.cells * schedule.group_of(step).size();
         else if (step.kind == StepKind::recv || step.kind == StepKind::recv_reduce)
             arrivals += state.cells;
         for (uint32_t lane = 0; lane + 1 < lanes_; ++lane)
@@ -166,7 +166,7 @@ std::string Simulation::run() {
         }
         if (!error_.empty() || !left)
             return error_;
-        if (!moved)
+        if (!moved && !set_aside())
             return stuck();
     }
 }
@@ -199,9 +199,9 @@ bool Simulation::ready(const Rank &rank, const Step &step, const StepState &stat
         return rank.arrived[state.arrivals + cell] >= 0;
     if (step.kind == StepKind::gather_reduce) {
         const auto self = static_cast<int>(&rank - ranks_.data());
-        const Schedule &schedule = schedules_[static_cast<size_t>(self)];
-        for (size_t source = 0; source < schedule.group.size(); ++source) {
-            if (schedule.group[source] != self && rank.arrived[state.arrivals + source * state.cells + cell] < 0)
+        const std::vector<int32_t> &group = schedules_[static_cast<size_t>(self)].group_of(step);
+        for (size_t source = 0; source < group.size(); ++source) {
+            if (group[source] != self && rank.arrived[state.arrivals + source * state.cells + cell] < 0)
                 return false;
         }
     }
@@ -290,6 +290,7 @@ void Simulation::post(int sender, uint32_t number, uint32_t lane, uint32_t first
     chunk.cells = cells;
     chunk.unconsumed = cells;
     chunk.in_flight = random(4) >= copied_of_four_;
+    chunk.aside = false;
     chunk.data.clear();
     const size_t begin = first * trial_.cell;
     const size_t end = std::min(state.length, (first + cells) * trial_.cell);
@@ -319,21 +320,73 @@ void Simulation::consume(int32_t id, uint32_t cell) {
     Chunk &chunk = chunks_[static_cast<size_t>(id)];
     Rank &sender = ranks_[static_cast<size_t>(chunk.sender)];
     const StepState &state = sender.steps[chunk.step];
-    if (chunk.in_flight) {
+    if (chunk.in_flight && !chunk.aside) {
         const size_t end = std::min(state.length, (cell + 1) * trial_.cell);
         for (size_t i = cell * trial_.cell; i < end; ++i)
             --sender.memory[state.from + i].pins;
     }
     if (--chunk.unconsumed > 0)
         return;
+    if (!chunk.aside)
+        release(chunk);
+    free_chunks_.push_back(id);
+}
+
+/// Gives its room at the receiver back, which its sender hears.
+void Simulation::release(Chunk &chunk) {
     const size_t pair =
         static_cast<size_t>(chunk.sender) * static_cast<size_t>(size_) + static_cast<size_t>(chunk.receiver);
     --outstanding_[pair * lanes_ + chunk.lane];
-    if (chunk.in_flight) {
-        for (uint32_t i = chunk.first; i < chunk.first + chunk.cells; ++i)
-            finish_cell(sender, chunk.step, i);
+    Rank &sender = ranks_[static_cast<size_t>(chunk.sender)];
+    for (uint32_t i = chunk.first; chunk.in_flight && i < chunk.first + chunk.cells; ++i)
+        finish_cell(sender, chunk.step, i);
+}
+
+/// Where nothing moves: a rank whose only sum holds something from every rank of its group, or any of whose several
+/// sums hold anything, copies that and gives the room back. Whether any did.
+bool Simulation::set_aside() {
+    bool any = false;
+    for (int index = 0; index < size_; ++index) {
+        const Schedule &schedule = schedules_[static_cast<size_t>(index)];
+        Rank &rank = ranks_[static_cast<size_t>(index)];
+        const auto sums = std::ranges::count(schedule.steps, StepKind::gather_reduce, &Step::kind);
+        for (size_t group = 0; group < schedule.groups.size(); ++group) {
+            const std::vector<int32_t> &members = schedule.groups[group];
+            std::vector<std::vector<int32_t>> held(members.size());
+            for (const uint32_t number : rank.active) {
+                const Step &step = schedule.steps[number];
+                const StepState &state = rank.steps[number];
+                for (size_t source = 0;
+                     step.kind == StepKind::gather_reduce && step.group == group && source < members.size(); ++source)
+                    for (uint32_t cell = 0; cell < state.cells; ++cell)
+                        if (const int32_t id = rank.arrived[state.arrivals + source * state.cells + cell];
+                            id >= 0 && rank.done[state.flags + cell] == 0)
+                            held[source].push_back(id);
+            }
+            bool all = true;
+            for (size_t source = 0; sums == 1 && source < members.size(); ++source)
+                all = all && (members[source] == index || !held[source].empty());
+            for (size_t source = 0; all && source < members.size(); ++source)
+                for (const int32_t id : held[source]) {
+                    Chunk &chunk = chunks_[static_cast<size_t>(id)];
+                    if (chunk.aside)
+                        continue;
+                    const StepState &sent = ranks_[static_cast<size_t>(chunk.sender)].steps[chunk.step];
+                    for (uint32_t cell = chunk.first; chunk.in_flight && cell < chunk.first + chunk.cells; ++cell) {
+                        if (rank.done[rank.steps[matches_[static_cast<size_t>(chunk.sender)][chunk.step].step].flags +
+                                      cell] != 0)
+                            continue;
+                        const size_t end = std::min(sent.length, (cell + 1) * trial_.cell);
+                        for (size_t i = cell * trial_.cell; i < end; ++i)
+                            --ranks_[static_cast<size_t>(chunk.sender)].memory[sent.from + i].pins;
+                    }
+                    release(chunk);
+                    chunk.aside = true;
+                    any = true;
+                }
+        }
     }
-    free_chunks_.push_back(id);
+    return any;
 }
 
 void Simulation::process(int index, uint32_t number, uint32_t cell) {
@@ -370,8 +423,8 @@ void Simulation::process(int index, uint32_t number, uint32_t cell) {
                                              : reduced(index, number, own(i), received(0, i));
                 break;
             case StepKind::gather_reduce:
-                for (size_t source = 0; source < schedule.group.size(); ++source) {
-                    const Symbol operand = schedule.group[source] == index ? own(i) : received(source, i);
+                for (size_t source = 0; source < schedule.group_of(step).size(); ++source) {
+                    const Symbol operand = schedule.group_of(step)[source] == index ? own(i) : received(source, i);
                     result = source == 0 ? operand : reduced(index, number, result, operand);
                 }
                 break;
@@ -385,10 +438,10 @@ void Simulation::process(int index, uint32_t number, uint32_t cell) {
     if (!error_.empty())
         return;
 
-    const size_t sources = step.kind == StepKind::gather_reduce ? schedule.group.size() : 1;
+    const size_t sources = step.kind == StepKind::gather_reduce ? schedule.group_of(step).size() : 1;
     for (size_t source = 0; source < sources && step.kind != StepKind::copy; ++source) {
         const int32_t chunk = rank.arrived[state.arrivals + source * state.cells + cell];
-        if (step.kind != StepKind::gather_reduce || schedule.group[source] != index)
+        if (step.kind != StepKind::gather_reduce || schedule.group_of(step)[source] != index)
             consume(chunk, cell);
     }
     finish_cell(rank, number, cell);

@@ -60,6 +60,7 @@ class Simulation {
         uint32_t cells = 0;
         uint32_t unconsumed = 0;
         bool in_flight = false;
+        bool aside = false;  ///< the receiver has copied it
         std::vector<Symbol> data;
     };
     struct StepState {
@@ -94,6 +95,8 @@ class Simulation {
     void post(int sender, uint32_t number, uint32_t lane, uint32_t first, uint32_t cells);
     void process(int index, uint32_t number, uint32_t cell);
     void consume(int32_t id, uint32_t cell);
+    void release(Chunk &chunk);
+    bool set_aside();
     void write(int rank, uint32_t step, size_t address, Symbol symbol);
     Symbol reduced(int rank, uint32_t step, Symbol left, Symbol right);
     void finish_cell(Rank &rank, uint32_t step, uint32_t cell);

@@ -43,10 +43,8 @@ std::string check_shape(const Schedule &schedule, const Schedule &first, Collect
     if ((input == Layout::single || output == Layout::single) && schedule.blocks != static_cast<uint32_t>(size))
         return fmt::format("rank {}: {} blocks for {} ranks", rank, schedule.blocks, size);
 
-    const bool gathers = std::any_of(schedule.steps.begin(), schedule.steps.end(),
-                                     [](const Step &step) { return step.kind == StepKind::gather_reduce; });
-    if (gathers) {
-        std::vector<int32_t> sorted = schedule.group;
+    for (const std::vector<int32_t> &group : schedule.groups) {
+        std::vector<int32_t> sorted = group;
         std::sort(sorted.begin(), sorted.end());
         if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end() || sorted.empty() || sorted.front() < 0 ||
             sorted.back() >= size || !std::binary_search(sorted.begin(), sorted.end(), rank))
@@ -60,6 +58,8 @@ std::string check_shape(const Schedule &schedule, const Schedule &first, Collect
             return wrong("the peer is not another rank");
         if (step.block >= schedule.blocks || step.phase >= schedule.phases)
             return wrong("block or phase does not exist");
+        if (step.kind == StepKind::gather_reduce && step.group >= schedule.groups.size())
+            return wrong("the group does not exist");
         if ((step.from.buffer == Buffer::none) != (step.kind == StepKind::recv) ||
             (step.to.buffer == Buffer::none) != (step.kind == StepKind::send))
             return wrong("source or target is missing, or one too many");
@@ -98,8 +98,11 @@ std::string match(const std::vector<Schedule> &schedules, Matches &matches) {
         for (uint32_t i = 0; i < schedule.steps.size(); ++i) {
             const Step &step = schedule.steps[i];
             bool unique = !receives(step.kind) || expect(step.peer, rank, i, 0);
-            for (uint32_t source = 0; step.kind == StepKind::gather_reduce && source < schedule.group.size(); ++source)
-                unique = unique && (schedule.group[source] == rank || expect(schedule.group[source], rank, i, source));
+            const size_t sources = step.kind == StepKind::gather_reduce ? schedule.group_of(step).size() : 0;
+            for (uint32_t source = 0; source < sources; ++source) {
+                const int sender = schedule.group_of(step)[source];
+                unique = unique && (sender == rank || expect(sender, rank, i, source));
+            }
             if (!unique)
                 return describe(rank, i, step) + ": another step receives the same phase and block from this peer";
         }
@@ -237,10 +240,11 @@ std::string check(const std::vector<Schedule> &schedules, Collective collective,
     return match(schedules, matches);
 }
 
-std::vector<Schedule> build_all(const Algorithm &algorithm, Collective collective, int size, int root) {
+std::vector<Schedule> build_all(const Algorithm &algorithm, Collective collective, int size, int root,
+                                const Placement *placement) {
     std::vector<Schedule> schedules;
     for (int rank = 0; rank < size; ++rank)
-        schedules.push_back(algorithm.build({collective, rank, size, root}));
+        schedules.push_back(algorithm.build({collective, rank, size, root, placement}));
     return schedules;
 }
 
@@ -287,10 +291,12 @@ std::string verify(const std::vector<Schedule> &schedules, Collective collective
     return {};
 }
 
-std::string verify(const Algorithm &algorithm, Collective collective, int size, int root, const Trial &trial) {
+std::string verify(const Algorithm &algorithm, Collective collective, int size, int root, const Trial &trial,
+                   const Placement *placement) {
     if (!algorithm.serves(collective, size))
         return not_served(algorithm, collective, size);
-    return verify(build_all(algorithm, collective, size, root), collective, algorithm.bits(collective), root, trial);
+    return verify(build_all(algorithm, collective, size, root, placement), collective, algorithm.bits(collective), root,
+                  trial);
 }
 
 std::string verify_resend(const std::vector<Schedule> &schedules, Collective collective, int root, bool in_place,
@@ -314,10 +320,10 @@ std::string verify_resend(const std::vector<Schedule> &schedules, Collective col
 }
 
 std::string verify_resend(const Algorithm &algorithm, Collective collective, int size, int root, bool in_place,
-                          ResendReasons &reasons) {
+                          ResendReasons &reasons, const Placement *placement) {
     if (!algorithm.serves(collective, size))
         return not_served(algorithm, collective, size);
-    return verify_resend(build_all(algorithm, collective, size, root), collective, root, in_place, reasons);
+    return verify_resend(build_all(algorithm, collective, size, root, placement), collective, root, in_place, reasons);
 }
 
 }  // namespace flx::algorithms

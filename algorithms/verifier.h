@@ -29,7 +29,9 @@ struct Trial {
 /// overwritten before the receiver has consumed it (so that it could have been sent again); (peer, phase, block) is
 /// unique; every send has its receive; inputs that are not in place stay unmodified.
 /// Returns an empty string, or a sentence that names rank, step and what is wrong.
-std::string verify(const Algorithm &algorithm, Collective collective, int size, int root, const Trial &trial);
+/// `placement`: as Request's.
+std::string verify(const Algorithm &algorithm, Collective collective, int size, int root, const Trial &trial,
+                   const Placement *placement = nullptr);
 
 /// The same for schedules given directly, one per rank (for tests that break one on purpose).
 std::string verify(const std::vector<Schedule> &schedules, Collective collective, BitClass bits, int root,
@@ -47,7 +49,7 @@ struct ResendReasons {
 /// first time, in every cell that the receiver has not used. Works on schedules of any size, cell by cell, in place or
 /// not. Returns an empty string, or a sentence that names the send and the write. Adds to `reasons`.
 std::string verify_resend(const Algorithm &algorithm, Collective collective, int size, int root, bool in_place,
-                          ResendReasons &reasons);
+                          ResendReasons &reasons, const Placement *placement = nullptr);
 std::string verify_resend(const std::vector<Schedule> &schedules, Collective collective, int root, bool in_place,
                           ResendReasons &reasons);
 

@@ -28,6 +28,7 @@ RailLink::RailLink(std::shared_ptr<Line> line, uint32_t comm_id, const std::vect
 RailLink::~RailLink() {
     auto lock = line_->lock();
     line_->detach(*this);
+    load_.remove(open_bytes_);
 }
 
 bool RailLink::reaches(int peer) const {
@@ -91,6 +92,8 @@ bool RailLink::has_room(int rank, size_t bytes) const {
     // Bounds what tiny chunks, which the window in bytes hardly feels, cost at the receiver.
     constexpr uint32_t kMaxChunks = 512;
     const Side &side = sides_[rank];
+    if (load_.full(open_bytes_, bytes))
+        return false;
     return side.open_chunks == 0 || (side.open_bytes + bytes <= window(rank) && side.open_chunks < kMaxChunks);
 }
 
@@ -254,6 +257,8 @@ void RailLink::started(const Outgoing &chunk) {
     ++outstanding_;
     ++side.open_chunks;
     side.open_bytes += bytes;
+    open_bytes_ += bytes;
+    load_.add(bytes);
     if (!paced(chunk)) {
         // Its acknowledgement may come long after the operation, whose bytes are asked for when it ends.
         side.counters.bytes += bytes;
@@ -277,6 +282,8 @@ void RailLink::ended(const Outgoing &chunk) {
     Side &side = sides_[chunk.rank];
     --side.open_chunks;
     side.open_bytes -= chunk.wire.header.bytes;
+    open_bytes_ -= chunk.wire.header.bytes;
+    load_.remove(chunk.wire.header.bytes);
     if (!paced(chunk))
         return;
     side.paced_bytes -= chunk.wire.header.bytes;

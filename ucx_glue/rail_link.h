@@ -34,6 +34,7 @@ class RailLink final : public Link {
     [[nodiscard]] uint16_t told(int peer) const override;
     bool progress() override;
     [[nodiscard]] size_t outstanding() const override;
+    void share(const SharedLoad &load) override { load_ = load; }
     [[nodiscard]] size_t unacknowledged(int peer) const override;
     [[nodiscard]] LinkCounters counters(int peer) const override;
     [[nodiscard]] LinkCounters timed() const override { return total_; }
@@ -101,6 +102,7 @@ class RailLink final : public Link {
     };
 
     std::shared_ptr<Line> line_;
+    SharedLoad load_;
     uint32_t comm_id_;
     int64_t deadline_ns_;
     std::vector<Side> sides_;
@@ -110,8 +112,9 @@ class RailLink final : public Link {
     Outgoing *finished_last_ = nullptr;
     std::vector<Completion> relayed_;  // not collected
     size_t outstanding_ = 0;
-    size_t paced_ = 0;    // chunks of those
-    LinkCounters total_;  // of timed chunks
+    size_t open_bytes_ = 0;  // unacknowledged, to all
+    size_t paced_ = 0;       // chunks of those
+    LinkCounters total_;     // of timed chunks
     int64_t busy_since_ = 0;
     int64_t polled_ns_ = 0;  // acknowledgements that came by then were seen
     size_t astray_ = 0;      // chunks that have it as their home, and are with other links or none

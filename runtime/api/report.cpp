@@ -138,6 +138,26 @@ std::string by_size(const Communicator &comm, algorithms::Collective collective,
     return text.empty() ? std::string(now) : fmt::format("{}then {}", text, now);
 }
 
+/// What was predicted where hosts have several ranks, so that a prediction can be compared with what flx_perf measures.
+void report_candidates(const Communicator &comm, std::vector<std::string> &lines) {
+    constexpr std::array<size_t, 4> kSizes = {size_t{64}, size_t{8} << 10, size_t{512} << 10, size_t{16} << 20};
+    if (comm.candidates(algorithms::Collective::allreduce, 1).empty())
+        return;
+    lines.emplace_back(
+        "  predicted from what links deliver, in microseconds; sums go by what adds in the order that was chosen:");
+    for (int c = 0; c < algorithms::kCollectives; ++c) {
+        const auto collective = static_cast<algorithms::Collective>(c);
+        for (const size_t bytes : kSizes) {
+            std::string text;
+            for (const Planner::Candidate &one : comm.candidates(collective, bytes))
+                text += fmt::format("{}{} {:.0f}", text.empty() ? "" : ", ", one.algorithm->name, one.ns / 1e3);
+            if (!text.empty())
+                lines.push_back(
+                    fmt::format("  {:<20} some {}: {}", algorithms::name_of(collective), size_text(bytes), text));
+        }
+    }
+}
+
 void report_choices(const Communicator &comm, std::vector<std::string> &lines) {
     lines.push_back(
         fmt::format("  here, {} ranks on {} host(s), by bytes of the whole vector:", comm.size(), comm.hosts()));
@@ -148,6 +168,7 @@ void report_choices(const Communicator &comm, std::vector<std::string> &lines) {
         lines.push_back(fmt::format("  {:<20} {}{}", algorithms::name_of(collective), blocking,
                                     blocking == steps ? "" : "; non-blocking: " + steps));
     }
+    report_candidates(comm, lines);
     const shm::Review *review = comm.host_ways() != nullptr ? comm.host_ways()->review() : nullptr;
     if (review != nullptr)
         lines.push_back(fmt::format("  ways through shared memory were looked at again {} times, which changed {}",

@@ -107,6 +107,10 @@ class Communicator final : public Movable, private Watch {
     [[nodiscard]] const shm::HostWays *host_ways() const { return host_ways_.get(); }
     /// How it would be carried out.
     [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs = {}) const;
+    /// As Planner::candidates.
+    [[nodiscard]] std::vector<Planner::Candidate> candidates(algorithms::Collective collective, size_t bytes) const {
+        return decisions_.candidates(collective, bytes);
+    }
     /// Lets peers go before the links go. Collective unless the communicator is broken.
     void close();
 
@@ -157,6 +161,7 @@ class Communicator final : public Movable, private Watch {
     static LinkMeasured among(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place,
                               const LinkMeasured &own);
     void find_sharing(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all);
+    [[nodiscard]] algorithms::CostModel costs_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all) const;
     static double small_ns(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place);
     [[nodiscard]] std::byte *lendable() const;
     Status make_routes();
@@ -278,6 +283,7 @@ class Communicator final : public Movable, private Watch {
         std::vector<std::string> liveness_notes;
         int64_t probe_ns = 0;
         std::vector<std::string> sharing;
+        algorithms::CostModel costs = nominal_costs();
     };
     /// Of the knobs, what calls look at.
     struct Knobs {
@@ -289,8 +295,10 @@ class Communicator final : public Movable, private Watch {
     struct SharedMemory {
         std::unique_ptr<shm::Segment> segment;
         Board *board = nullptr;
-        std::byte *ledger = nullptr;  ///< Lending::bytes; null on one host
-        uint64_t shown = 0;           ///< bytes that operations showed there, as if a link had carried them
+        std::byte *ledger = nullptr;    ///< Lending::bytes; null on one host
+        RailLoad *loads = nullptr;      ///< by link; null on one host
+        RailRecord *records = nullptr;  ///< by host and link; null on one host
+        uint64_t shown = 0;             ///< bytes that operations showed there, as if a link had carried them
     };
     /// The open group of calls.
     struct OpenGroup {

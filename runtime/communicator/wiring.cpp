@@ -476,7 +476,17 @@ Status Communicator::make_routes() {
         if (links_[0].link == nullptr || forced.weight[0] != PartitionVector::kWhole)
             leave_shared_memory();  // The caller wants to see its bytes on these links.
     }
+    routes_.share_records(memory_.records);
     FLX_TRY(routes_.make(config_, forced));
+    // What waits in the network must outlast the moments in which processes have no core; the buffers of switches and
+    // shapers often hold some 20 ms of their rate.
+    constexpr double kWindowNs = 8e6;
+    constexpr double kLeast = 256 << 10;
+    for (size_t l = 0; l < links_.size() && memory_.loads != nullptr; ++l)
+        if (const double rate = links_[l].far.host_bytes_per_ns; links_[l].is_rail() && rate > 0) {
+            const auto most = static_cast<uint64_t>(std::max(rate * kWindowNs, kLeast));
+            links_[l].link->share({&memory_.loads[l], most, most / static_cast<uint64_t>(layout_.here)});
+        }
     queue_.start(id_);
     const auto ranks = static_cast<size_t>(layout_.size);
     wait_.awaited.reserve(2 * ranks);  // a long wait looks at them, and is part of the steady state
@@ -564,7 +574,11 @@ Status Communicator::make_planner(const Communicator *parent) {
     Agreed agreed;
     agreed.size = layout_.size;
     agreed.hosts = layout_.hosts;
-    agreed.most_ranks_per_host = layout_.most_per_host;
+    std::vector<int> host_of;
+    for (const Member &member : layout_.members)
+        host_of.push_back(member.host);
+    agreed.placement = algorithms::Placement::of(host_of);
+    agreed.costs = made_.costs;
     agreed.fused_bytes = layout_.hosts == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
     agreed.strict = config_.integer("FLX_STRICT") != 0;
     if (host_ways_ != nullptr) {

@@ -36,6 +36,7 @@ Status Communicator::measure(const Communicator *parent) {
             links_[l].far = parent->links_[l].far;
         }
         made_.sharing = parent->made_.sharing;
+        made_.costs = parent->made_.costs;
         return {};
     }
     const int64_t budget_ms = config_.integer("FLX_PROBE_MS");
@@ -87,7 +88,11 @@ Status Communicator::measure(const Communicator *parent) {
             mine[kMaxLinks + l].done ? among(all, kMaxLinks + l, mine[kMaxLinks + l]) : mean_of(all, kMaxLinks + l);
         links_[l].near.small_ns = small_ns(all, l);
         links_[l].far.small_ns = small_ns(all, kMaxLinks + l);
+        for (int rank = 0; rank < layout_.size; ++rank)
+            if (layout_.near(rank) && all[rank][kMaxLinks + l].done)
+                links_[l].far.host_bytes_per_ns += all[rank][kMaxLinks + l].bytes_per_ns;
     }
+    made_.costs = costs_of(all);
     made_.probe_ns = now_ns() - began;
     log().info("probed {} links in {:.0f} ms", links_.size(), made_.probe_ns / 1e6);
     find_sharing(all);
@@ -231,6 +236,36 @@ double Communicator::small_ns(const std::vector<std::array<LinkMeasured, 2 * kMa
         rate = std::max({rate, one.bytes_per_ns, one.together_bytes_per_ns});
     }
     return rate > 0 ? latency + kBytes / rate : kUnknown;
+}
+
+/// What plans reckon with, the same on all ranks: the least latency between hosts that any link showed, as what disturbs
+/// makes it longer, and a host's rails together, of the host that has least. How fast ranks copy and add was not
+/// measured alone: ranks that share cores made it look slower by factors.
+algorithms::CostModel Communicator::costs_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all) const {
+    // Work for a message is a part of its way. How large a part depends on the transport; only choices hang on it.
+    constexpr double kWork = 0.45;
+    algorithms::CostModel costs = nominal_costs();
+    double latency = 0;
+    std::vector<double> hosts(static_cast<size_t>(layout_.hosts));
+    for (size_t rank = 0; rank < all.size(); ++rank)
+        for (size_t place = kMaxLinks; place < 2 * kMaxLinks; ++place) {
+            const LinkMeasured &far = all[rank][place];
+            if (!far.done)
+                continue;
+            hosts[static_cast<size_t>(layout_.host_of(static_cast<int>(rank)))] += far.together_bytes_per_ns;
+            if (far.latency_ns > 0)
+                latency = latency == 0 ? far.latency_ns : std::min(latency, far.latency_ns);
+        }
+    if (latency > 0) {
+        costs.far.latency_ns = latency * (1 - kWork);
+        costs.far.message_ns = latency * kWork;
+    }
+    double least = 0;
+    for (const double host : hosts)
+        least = host > 0 && (least == 0 || host < least) ? host : least;
+    if (least > 0)
+        costs.far.bytes_per_ns = least;
+    return costs;
 }
 
 /// Waits, not long, until nothing that probing sent is under way on any rank: links that no operation uses are not

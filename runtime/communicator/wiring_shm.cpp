@@ -27,7 +27,9 @@ Status Communicator::make_shared_memory() {
     // /dev/shm: then less, down to what still works.
     const size_t wanted = config_.size("FLX_SHM_BYTES");
     const size_t fused_payload = layout_.hosts == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
-    const size_t ledger_bytes = layout_.hosts > 1 ? Lending::bytes(layout_.hosts) : 0;
+    constexpr size_t kLoads = kMaxLinks * sizeof(RailLoad);
+    const size_t records = static_cast<size_t>(layout_.hosts) * kMaxLinks * sizeof(RailRecord);
+    const size_t ledger_bytes = layout_.hosts > 1 ? kLoads + records + Lending::bytes(layout_.hosts) : 0;
     const auto ways_with = [&](size_t budget) {
         return layout_.hosts == 1 ? shm::HostWays::bytes(layout_.size, fused_payload, budget) : 0;
     };
@@ -72,8 +74,11 @@ Status Communicator::make_shared_memory() {
     std::byte *memory = memory_.segment->base();
     memory_.board = reinterpret_cast<Board *>(memory);
     OutsideWaits::of_process().add(*memory_.board);
-    if (ledger_bytes != 0)
-        memory_.ledger = memory + sizeof(Board);
+    if (ledger_bytes != 0) {
+        memory_.loads = reinterpret_cast<RailLoad *>(memory + sizeof(Board));
+        memory_.records = reinterpret_cast<RailRecord *>(memory + sizeof(Board) + kLoads);
+        memory_.ledger = memory + sizeof(Board) + kLoads + records;
+    }
     if (layout_.hosts == 1)
         host_ways_ = std::make_unique<shm::HostWays>(layout_, memory_.board, memory + ways_at, fused_payload, budget,
                                                      agreed[0].cache_share);

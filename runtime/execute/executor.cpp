@@ -113,7 +113,7 @@ void Executor::begin(const std::vector<Step> &steps, const std::vector<int> &pee
     stuck_ = false;
     for (const int peer : peers) {
         link_mask_ |= router_.incoming_links(peer);
-        sides_[peer] = {router_.outgoing_links(peer), 0, 0, 0, 0, 0, 0};
+        sides_[peer] = {router_.outgoing_links(peer), 0, 0, 0, 0, 0, 0, 0};
         std::fill_n(&lane(peer, 0), links_.size(), Lane{});
     }
 }
@@ -227,6 +227,7 @@ Status Executor::prepare(const Operation &operation, const Plan &plan, const Blo
         open_step(index, cell_bytes, bits_.data() + index * words, longest * element_bytes_);
     }
     in_place_ = overwrites(schedule.steps);
+    in_order_ = !schedule.groups.empty();
     noted_ = true;
     return {};
 }
@@ -250,6 +251,7 @@ void Executor::prepare(const Operation &operation, const Exchange &exchange) {
     operation_ = &operation;
     plan_ = nullptr;
     exchange_ = &exchange;
+    in_order_ = false;
     scratch_ = scratch_memory_.take(0);
     inbox_.begins(operation.sequence);
     for (const int peer : exchange.peers())
@@ -479,9 +481,16 @@ bool Executor::set_aside(bool all) {
     if (!all) {
         if (plan_ == nullptr)
             return false;
-        for (const int peer : plan_->schedule().group)
-            if (peer != rank_ && std::none_of(held_[peer].begin(), held_[peer].end(), gathers))
-                return false;
+        const auto all_came = [&](const std::vector<int32_t> &group) {
+            return std::all_of(group.begin(), group.end(), [&](int peer) {
+                return peer == rank_ || std::any_of(held_[peer].begin(), held_[peer].end(), gathers);
+            });
+        };
+        // Where a rank makes several sums, one of them may wait for what has no room because of another.
+        const std::vector<std::vector<int32_t>> &groups = plan_->schedule().groups;
+        const auto sums = std::ranges::count(*steps_, StepKind::gather_reduce, &Step::kind);
+        if (sums == 0 || (sums == 1 && !all_came(groups[0])))
+            return false;
     }
     bool copied = false;
     for (const int peer : *peers_) {
@@ -685,7 +694,7 @@ bool Executor::take_completion(const Completion &completion, int link) {
 Status Executor::advance(bool &moved) {
     size_t kept = 0;
     for (const int peer : *peers_)
-        sides_[peer].engaged = 0;
+        sides_[peer].engaged = sides_[peer].taken = 0;
     Status status;
     for (const uint32_t index : active_) {
         bool finished = false;
@@ -733,7 +742,8 @@ bool Executor::advance_gather(uint32_t index) {
     const Step &step = schedule.steps[index];
     State &state = states_[index];
     const size_t cell_bytes = state.cell_elements * element_bytes_;
-    const int first_peer = schedule.group[0] != rank_ ? schedule.group[0] : schedule.group[1];
+    const std::vector<int32_t> &group = schedule.group_of(step);
+    const int first_peer = group[0] != rank_ ? group[0] : group[1];
     for (const Held &candidate : held_[first_peer]) {
         if (candidate.step != index || candidate.remaining == 0)
             continue;
@@ -746,8 +756,8 @@ bool Executor::advance_gather(uint32_t index) {
             continue;
         uint32_t run = ready(step, cell, state.cells.run_open(cell, end - cell));
         const size_t offset = cell * cell_bytes;
-        for (size_t member = 0; member < schedule.group.size() && run != 0; ++member) {
-            const int peer = schedule.group[member];
+        for (size_t member = 0; member < group.size() && run != 0; ++member) {
+            const int peer = group[member];
             if (peer == rank_) {
                 sources_[member] = state.from + offset;
                 continue;
@@ -765,12 +775,12 @@ bool Executor::advance_gather(uint32_t index) {
             continue;
         // Stores stay in the cache: what was reduced is sent on next.
         reduce_many(operation_->dtype, operation_->op, state.to + offset, sources_.data(),
-                    static_cast<int>(schedule.group.size()), elements(state, cell, run),
+                    static_cast<int>(group.size()), elements(state, cell, run),
                     step.finish && operation_->op == FLX_AVG ? divisor() : 1, false);
-        for (const int peer : schedule.group)
+        for (const int peer : group)
             if (peer != rank_ && trace_ != nullptr)
                 note_cells(TraceKind::uses, *held_cell(peer, index, cell), cell, run);
-        for (const int peer : schedule.group)
+        for (const int peer : group)
             if (peer != rank_)
                 const_cast<Held *>(held_cell(peer, index, cell))->remaining -= run;
         mark(index, cell, run);
@@ -821,7 +831,7 @@ void Executor::awaited(std::vector<Awaited> &result) const {
         if (state.cells.size() == 0 || state.cells.complete())
             continue;
         if (step.kind == StepKind::gather_reduce) {
-            for (const int peer : plan_->schedule().group)
+            for (const int peer : plan_->schedule().group_of(step))
                 if (peer != rank_ && held_[peer].empty())
                     add(peer, true, state);
         } else if (step.kind != StepKind::copy) {

@@ -136,6 +136,9 @@ Status Executor::link_failed(int link, int peer) {
 /// What the links have left of their own slices: one chunk each. A link that has enough under way to be busy until all
 /// others are done takes no more: what it leaves can go another way. Not for long, since what is under way may be held
 /// by a peer that waits for others.
+///
+/// Where a peer makes several sums, the room for what comes there must not be filled with cells of one by one rank and
+/// of another by the next: each would wait for the other's. So the steps before go first.
 Status Executor::advance_send(uint32_t index, bool &moved) {
     const Step &step = (*steps_)[index];
     State &state = states_[index];
@@ -147,7 +150,7 @@ Status Executor::advance_send(uint32_t index, bool &moved) {
     uint32_t served = 0;  // links that had something
     for (uint32_t c = state.first_cursor; c < state.first_cursor + state.cursors; ++c) {
         Cursor &cursor = cursors_[c];
-        if (cursor.next == cursor.end || (served >> cursor.link & 1) != 0)
+        if (cursor.next == cursor.end || ((served | side.taken) >> cursor.link & 1) != 0)
             continue;
         const uint32_t run = ready(step, cursor.next, std::min(cursor.chunk_cells, cursor.end - cursor.next));
         if (run == 0)
@@ -162,6 +165,9 @@ Status Executor::advance_send(uint32_t index, bool &moved) {
         }
         FLX_TRY(send_run(index, cursor, cursor.link, cursor.next, run, moved));
     }
+    for (uint32_t c = state.first_cursor; in_order_ && c < state.first_cursor + state.cursors; ++c)
+        if (cursors_[c].next != cursors_[c].end && (served >> cursors_[c].link & 1) != 0)
+            side.taken |= 1U << cursors_[c].link;
     return {};
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "runtime/base/status.h"
+#include "runtime/link/load.h"
 
 namespace flx {
 
@@ -131,6 +132,10 @@ class Link {
     /// ones: links, as a mask (lending.h). Links that do not carry it lose nothing that must arrive.
     virtual void tell(int /*peer*/, uint16_t /*links*/) {}
     [[nodiscard]] virtual uint16_t told(int /*peer*/) const { return 0; }
+
+    /// From now on what is under way here counts as this host's, and heeds what others of it have under way. Before
+    /// anything was sent. `load` outlives the link.
+    virtual void share(const SharedLoad & /*load*/) {}
 
     /// Moves what is under way. Called often; returns at once where nothing is outstanding. True if something moved.
     virtual bool progress() = 0;

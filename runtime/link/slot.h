@@ -18,6 +18,7 @@ struct LinkMeasured {
     double bytes_per_ns = 0;           ///< alone
     double together_bytes_per_ns = 0;  ///< while all links were loaded
     double small_ns = 0;               ///< a small chunk's time, equal on all ranks; 0: not measured
+    double host_bytes_per_ns = 0;      ///< what all ranks of this host that loaded it at once got of it together
 };
 
 /// One link of a communicator. The index is the same on all ranks; a rank that does not have the link has a null one.

@@ -47,6 +47,9 @@ class Decisions {
     }
     /// `steps`: it goes step by step, as what does not block must.
     [[nodiscard]] Choice choose(const Call &call, bool steps) const;
+    [[nodiscard]] std::vector<Planner::Candidate> candidates(algorithms::Collective collective, size_t bytes) const {
+        return planner_->candidates(collective, bytes);
+    }
     [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs) const {
         return planner_->choose(collective, bytes, needs);
     }

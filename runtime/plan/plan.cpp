@@ -18,7 +18,7 @@ Plan::Plan(const algorithms::Algorithm &algorithm, const algorithms::Request &re
                 receives_[step.peer].push_back(entry);
                 break;
             case StepKind::gather_reduce:
-                for (const int peer : schedule_.group)
+                for (const int peer : schedule_.group_of(step))
                     if (peer != request.rank)
                         receives_[peer].push_back(entry);
                 break;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <utility>
 
 #include "runtime/base/counters.h"
@@ -10,6 +11,7 @@ namespace flx {
 
 using algorithms::Algorithm;
 using algorithms::Collective;
+using algorithms::predict_ns;
 using shm::input_bytes;
 
 namespace {
@@ -80,7 +82,91 @@ const char *Choice::name() const {
     return algorithm->name.data();
 }
 
-std::string_view Planner::cheapest(Collective collective, size_t bytes) const {
+algorithms::CostModel nominal_costs() {
+    return {.near = {.latency_ns = 300, .message_ns = 150, .bytes_per_ns = 8},
+            .far = {.latency_ns = 5000, .message_ns = 4000, .bytes_per_ns = 1},
+            .copy_bytes_per_ns = 8,
+            .add_bytes_per_ns = 10};
+}
+
+/// Where hosts have several ranks, or where one has: what its time is predicted to be.
+const Algorithm *Planner::cheapest(Collective collective, size_t bytes) const {
+    const algorithms::Placement &placement = agreed_.placement;
+    const bool tiers = placement.size() == agreed_.size && placement.hosts() > 1 && placement.most() > 1;
+    const Algorithm *predicted = tiers ? predict(collective, bytes) : nullptr;
+    return predicted != nullptr ? predicted : algorithms::find(cheapest_flat(collective, bytes));
+}
+
+namespace {
+
+/// Sizes that are chosen for alike: by powers of two, between those that hardly cost more than a message and those that
+/// cost nothing else than bytes.
+int size_class(size_t bytes) {
+    constexpr int kLeast = 6;
+    constexpr int kMost = 27;
+    return std::clamp(static_cast<int>(std::bit_width(bytes)), kLeast, kMost);
+}
+
+/// What a flat algorithm sends between hosts hangs on how ranks lie, and is more than the least: it must be clearly
+/// faster to be taken.
+double weighed(const Algorithm &algorithm, double ns) {
+    constexpr double kClearly = 1.2;
+    return algorithm.between_hosts == nullptr ? kClearly * ns : ns;
+}
+
+}  // namespace
+
+std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_t bytes) const {
+    std::vector<Candidate> result;
+    const algorithms::Placement &placement = agreed_.placement;
+    if (placement.size() != agreed_.size || placement.hosts() == 1 || placement.most() == 1)
+        return result;
+    const size_t middle = size_t{3} << (size_class(bytes) - 2);
+    for (const Algorithm &algorithm : algorithms::all())
+        if (algorithm.serves(collective, agreed_.size))
+            result.push_back({&algorithm, predict_ns(algorithm, collective, placement, middle, agreed_.costs)});
+    std::ranges::stable_sort(result, {}, &Candidate::ns);
+    return result;
+}
+
+/// In which order sums are added follows from arguments and placement alone, so from nominal costs. Among those that
+/// add in one order, and for what only moves data, measured costs decide. Null where no algorithm knows hosts.
+const Algorithm *Planner::predict(Collective collective, size_t bytes) const {
+    const auto [kept, made] = predicted_.try_emplace({collective, size_class(bytes)}, nullptr);
+    if (!made)
+        return kept->second;
+    std::vector<Candidate> all = candidates(collective, bytes);
+    for (Candidate &one : all)
+        one.ns = weighed(*one.algorithm, one.ns);
+    std::ranges::stable_sort(all, {}, &Candidate::ns);
+    const auto knows_hosts = [](const Candidate &one) { return one.algorithm->between_hosts != nullptr; };
+    if (std::ranges::none_of(all, knows_hosts))
+        return nullptr;
+    kept->second = all.front().algorithm;
+    if (!algorithms::reduces(collective))
+        return kept->second;
+    const size_t middle = size_t{3} << (size_class(bytes) - 2);
+    const algorithms::CostModel nominal = nominal_costs();
+    const Algorithm *best = nullptr;
+    double least = 0;
+    for (const Candidate &one : all) {
+        const double ns =
+            weighed(*one.algorithm, predict_ns(*one.algorithm, collective, agreed_.placement, middle, nominal));
+        // Equal ones in the order of the registry.
+        if (best == nullptr || ns < least || (ns == least && one.algorithm < best)) {
+            best = one.algorithm;
+            least = ns;
+        }
+    }
+    const auto same_order = [&](const Candidate &one) {
+        return one.algorithm == best ||
+               (best->between_hosts != nullptr && one.algorithm->between_hosts == best->between_hosts);
+    };
+    kept->second = std::ranges::find_if(all, same_order)->algorithm;
+    return kept->second;
+}
+
+std::string_view Planner::cheapest_flat(Collective collective, size_t bytes) const {
     constexpr size_t kTiny = 4U << 10;
     constexpr size_t kSmall = 32U << 10;
     constexpr size_t kChainBytesPerRank = 256U << 10;
@@ -207,10 +293,11 @@ Choice Planner::by_schedule(Collective collective, size_t bytes, const Needs &ne
     if (!scans && (agreed_.hosts == 1 || strict))
         return {Way::scheduled, algorithms::find("direct")};
     // Fused scans combine as a chain does.
-    const std::string_view name = scans && agreed_.hosts == 1 ? "prefix_chain" : cheapest(collective, bytes);
+    const Algorithm *algorithm =
+        scans && agreed_.hosts == 1 ? algorithms::find("prefix_chain") : cheapest(collective, bytes);
     // Two ranks: everything is one hop by `direct`, but a sum, which is two.
-    const bool one_hop = agreed_.size <= 2 && !scans && name != "recursive_doubling";
-    return {Way::scheduled, algorithms::find(one_hop ? std::string_view("direct") : name)};
+    const bool one_hop = agreed_.size <= 2 && !scans && algorithm->name != "recursive_doubling";
+    return {Way::scheduled, one_hop ? algorithms::find("direct") : algorithm};
 }
 
 const Plan &Planner::plan(Collective called, const Choice &choice, int root) {
@@ -221,9 +308,10 @@ const Plan &Planner::plan(Collective called, const Choice &choice, int root) {
             (!rooted || kept.root == root))
             return *kept.plan;
     Telemetry::count(telemetry().allocations);
-    kept_.push_back({collective, root,
-                     std::make_unique<Plan>(*choice.algorithm,
-                                            algorithms::Request{collective, rank_, agreed_.size, rooted ? root : 0})});
+    kept_.push_back(
+        {collective, root,
+         std::make_unique<Plan>(*choice.algorithm, algorithms::Request{collective, rank_, agreed_.size,
+                                                                       rooted ? root : 0, &agreed_.placement})});
     return *kept_.back().plan;
 }
 

@@ -2,10 +2,13 @@
 /// Picks the algorithm of an operation from what is equal on all ranks, and keeps the plans that were made.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "algorithms/cost.h"
 #include "runtime/base/status.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/rules.h"
@@ -13,11 +16,16 @@
 
 namespace flx {
 
+/// A network of no special speed, by which it is chosen in which order sums are added: bits must not depend on what was
+/// measured.
+algorithms::CostModel nominal_costs();
+
 /// What all ranks of a communicator know alike.
 struct Agreed {
     int size = 1;
     int hosts = 1;
-    int most_ranks_per_host = 1;
+    algorithms::Placement placement = {};  ///< of all ranks; empty: not known
+    algorithms::CostModel costs = nominal_costs();
     size_t fused_bytes = 0;      ///< largest input of the fused shared-memory path; 0 between hosts
     bool shared_memory = false;  ///< whether fused and streamed exist; if not, `direct` stands in with the same bits
     bool peer_memory = false;    ///< with shared_memory: ranks can read each other (runtime/shm/ways/peer_memory.h)
@@ -59,6 +67,13 @@ class Planner {
     [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs = {}) const;
     /// Sets the ways for all choices from the next one on: the same on all ranks, between the same calls.
     void set_ways(const shm::Ways &ways) { agreed_.ways = ways; }
+    /// What could carry it out over links between hosts, and the time that each is expected to take, by the measured
+    /// costs; least first. Empty where that does not decide.
+    struct Candidate {
+        const algorithms::Algorithm *algorithm;
+        double ns;
+    };
+    [[nodiscard]] std::vector<Candidate> candidates(algorithms::Collective collective, size_t bytes) const;
     /// The plan of `choice`, made at first use.
     const Plan &plan(algorithms::Collective called, const Choice &choice, int root);
 
@@ -73,8 +88,10 @@ class Planner {
     [[nodiscard]] const Choice *forced(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] bool fits_fused(algorithms::Collective collective, size_t bytes, const Needs &needs) const;
     [[nodiscard]] Choice by_shared_way(algorithms::Collective collective, size_t bytes) const;
-    /// The algorithm of least expected time, by name.
-    [[nodiscard]] std::string_view cheapest(algorithms::Collective collective, size_t bytes) const;
+    /// The algorithm of least expected time.
+    [[nodiscard]] const algorithms::Algorithm *cheapest(algorithms::Collective collective, size_t bytes) const;
+    [[nodiscard]] std::string_view cheapest_flat(algorithms::Collective collective, size_t bytes) const;
+    [[nodiscard]] const algorithms::Algorithm *predict(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] Choice by_schedule(algorithms::Collective collective, size_t bytes, const Needs &needs) const;
 
     struct Kept {
@@ -87,6 +104,8 @@ class Planner {
     Agreed agreed_;
     std::vector<Forced> forced_;
     std::vector<Kept> kept_;
+    /// What predict() said, by collective and class of sizes.
+    mutable std::map<std::pair<algorithms::Collective, int>, const algorithms::Algorithm *> predicted_;
 };
 
 }  // namespace flx

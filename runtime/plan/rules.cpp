@@ -83,7 +83,10 @@ Status parse_rule(std::string_view entry, Rule &rule) {
 template <typename Each>
 Status for_each_entry(std::string_view text, Each &&each) {
     for (size_t begin = 0; begin < text.size();) {
-        const size_t end = std::min(text.find(',', begin), text.size());
+        // Names of composed algorithms have commas of their own, in brackets.
+        size_t end = begin;
+        for (int depth = 0; end < text.size() && (text[end] != ',' || depth > 0); ++end)
+            depth += text[end] == '(' ? 1 : text[end] == ')' ? -1 : 0;
         FLX_TRY(each(text.substr(begin, end - begin)));
         begin = end + 1;
     }

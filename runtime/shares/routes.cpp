@@ -92,6 +92,31 @@ void Routes::take_samples() {
             route.samples[index] = fair_sample(route.samples[index],
                                                {now.bytes - before.bytes, now.busy_ns - before.busy_ns}, users[index]);
     }
+    pool_samples();
+}
+
+/// A host's ranks divide its rails, so each rank learns from the mean of what all of them saw. Then they believe the
+/// same, and none runs after what another leaves.
+void Routes::pool_samples() {
+    for (size_t host = 0; records_ != nullptr && host < routes_.size(); ++host) {
+        Route &route = routes_[host];
+        for (uint32_t mask = static_cast<int>(host) != layout_.host ? route.links : 0; mask != 0; mask &= mask - 1) {
+            const auto index = static_cast<size_t>(std::countr_zero(mask));
+            RailRecord &record = records_[host * kMaxLinks + index];
+            LinkSample &sample = route.samples[index];
+            if (sample.bytes == 0)
+                continue;
+            record.bytes.fetch_add(sample.bytes, std::memory_order_relaxed);
+            record.busy_ns.fetch_add(sample.busy_ns, std::memory_order_relaxed);
+            record.samples.fetch_add(1, std::memory_order_relaxed);
+            const Pooled now{record.bytes.load(std::memory_order_relaxed),
+                             record.busy_ns.load(std::memory_order_relaxed),
+                             record.samples.load(std::memory_order_relaxed)};
+            const Pooled before = std::exchange(route.pooled[index], now);
+            const uint64_t samples = now.samples - before.samples;
+            sample = {(now.bytes - before.bytes) / samples, (now.busy_ns - before.busy_ns) / samples};
+        }
+    }
 }
 
 /// Whether there is something to tell its controller.
@@ -120,7 +145,8 @@ void Routes::report_change(Route &route, size_t bytes) {
     constexpr double kMuch = 0.1;
     constexpr double kLeastFactor = 1.5;
     constexpr double kLeastMove = 1.1;
-    if (!log().shows(LogLevel::warn))
+    // One rank of a host says it for all.
+    if (!log().shows(LogLevel::warn) || (records_ != nullptr && layout_.own().local != 0))
         return;
     Told &told = route.told[size_class(bytes)];
     const PartitionVector &vector = route.controller->vector(bytes, 0);

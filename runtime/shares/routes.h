@@ -48,6 +48,9 @@ class Routes final : public Router {
     Status exchange_owners(Bootstrap &bootstrap);
     /// `forced`: shares from FLX_PARTITION; no links: none are forced.
     Status make(const Config &config, const PartitionVector &forced);
+    /// Before make(): what the ranks of this host tell each other of rails, by host and link; it outlives this. Null:
+    /// this rank learns alone.
+    void share_records(RailRecord *records) { records_ = records; }
     /// Each rank learns over which links the others may send to it, as their choice need not be its own: shares may be
     /// forced on one rank, or one rank of a host may lack a rail.
     Status exchange(Bootstrap &bootstrap);
@@ -102,12 +105,18 @@ class Routes final : public Router {
         PartitionVector vector;
         std::array<double, kMaxLinks> rate{};  ///< bytes/ns
     };
+    struct Pooled {
+        uint64_t bytes = 0;
+        uint64_t busy_ns = 0;
+        uint64_t samples = 0;
+    };
     /// To one host.
     struct Route {
         std::unique_ptr<Controller> controller;
         std::vector<int> peers;
         uint32_t links = 0;                           ///< mask of those that may carry something
         std::vector<LinkCounters> seen;               ///< totals that were learned from
+        std::array<Pooled, kMaxLinks> pooled{};       ///< likewise, of all ranks of this host
         std::array<LinkSample, kMaxLinks> samples{};  ///< of what came since, by link
         std::vector<Told> told;                       ///< by size class: what a user was last told
     };
@@ -122,6 +131,7 @@ class Routes final : public Router {
     [[nodiscard]] LinkCounters carried(const Route &route, int index) const;
     [[nodiscard]] double latency_seen(const Route &route, int index) const;
     void take_samples();
+    void pool_samples();
     [[nodiscard]] bool route_learns(Route &route, const Ended &ended);
     void observe(Route &route, const Ended &ended, size_t bytes);
     void report_change(Route &route, size_t bytes);
@@ -138,6 +148,8 @@ class Routes final : public Router {
     PartitionVector last_vector_;
     bool learns_ = false;
     bool forced_ = false;  ///< FLX_PARTITION
+
+    RailRecord *records_ = nullptr;
 
     // Lending.
     std::byte *ledger_ = nullptr;

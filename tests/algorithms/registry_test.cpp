@@ -9,9 +9,19 @@ namespace flx::algorithms {
 namespace {
 
 TEST(Registry, KeepsTheOrderOfIds) {
-    const char *const names[] = {
-        "direct",          "ring",         "double_binary_tree", "recursive_doubling", "prefix_chain",
-        "prefix_doubling", "binomial_tree"};
+    const char *const names[] = {"direct",
+                                 "ring",
+                                 "double_binary_tree",
+                                 "recursive_doubling",
+                                 "prefix_chain",
+                                 "prefix_doubling",
+                                 "binomial_tree",
+                                 "leaders(direct,recursive_doubling)",
+                                 "leaders(direct,binomial_tree)",
+                                 "leaders(direct,direct)",
+                                 "lanes(direct,ring)",
+                                 "lanes(direct,direct)",
+                                 "lanes(direct,recursive_doubling)"};
     ASSERT_EQ(all().size(), std::size(names));
     for (size_t id = 0; id < all().size(); ++id) {
         EXPECT_EQ(all()[id].name, names[id]);

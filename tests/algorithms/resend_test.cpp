@@ -7,6 +7,7 @@
 
 #include "algorithms/builder.h"
 #include "algorithms/verifier.h"
+#include "tests/algorithms/case_name.h"
 
 namespace flx::algorithms {
 namespace {
@@ -28,9 +29,8 @@ std::vector<Case> cases() {
 }
 
 class Resend : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(All, Resend, testing::ValuesIn(cases()), [](const auto &info) {
-    return std::string(info.param.algorithm->name) + "_" + std::string(name_of(info.param.collective));
-});
+INSTANTIATE_TEST_SUITE_P(All, Resend, testing::ValuesIn(cases()),
+                         [](const auto &info) { return case_name(*info.param.algorithm, info.param.collective); });
 
 TEST_P(Resend, IsSafeForUpTo33Ranks) {
     const auto [algorithm, collective] = GetParam();

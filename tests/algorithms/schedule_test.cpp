@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "algorithms/verifier.h"
+#include "tests/algorithms/case_name.h"
 
 namespace flx::algorithms {
 namespace {
@@ -18,7 +19,7 @@ struct Case {
 };
 
 std::string name_of_case(const testing::TestParamInfo<Case> &info) {
-    return std::string(info.param.algorithm->name) + "_" + std::string(name_of(info.param.collective));
+    return case_name(*info.param.algorithm, info.param.collective);
 }
 
 std::vector<Case> cases() {

@@ -117,7 +117,7 @@ TEST(Verifier, SeesSwappedOperands) {
         EXPECT_NE(complaint(subject), "") << name;
     }
     Subject direct = make("direct", Collective::allreduce, 4);
-    std::swap(direct.schedules[1].group[0], direct.schedules[1].group[1]);
+    std::swap(direct.schedules[1].groups[0][0], direct.schedules[1].groups[0][1]);
     EXPECT_TRUE(says(complaint(direct), "not added in the declared order"));
 }
 
@@ -139,6 +139,8 @@ TEST(Verifier, SeesAMissingFinish) {
         for (Step &step : subject.schedules[4].steps)
             step.finish = false;
         for (Step &step : subject.schedules[2].steps)
+            step.finish = false;
+        for (Step &step : subject.schedules[0].steps)  // where it finishes for all
             step.finish = false;
         EXPECT_TRUE(says(complaint(subject), "not finished last")) << algorithm.name;
     }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <thread>
 
@@ -76,6 +77,10 @@ Traces run_programs(int ranks, uint32_t seed, uint32_t one_in, LossFacts &facts,
     const int rails = 2 + static_cast<int>(seed % 2);
     LossyNetwork network(ranks, rails, one_in, facts);
     testing::FabricFacts unused;
+    std::vector<int> halves;
+    for (int rank = 0; rank < ranks; ++rank)
+        halves.push_back(rank % 2);
+    const std::array placements = {algorithms::Placement::one_host(ranks), algorithms::Placement::of(halves)};
     std::vector<Trace> traces(static_cast<size_t>(ranks));
     testing::run_ranks(ranks, [&](int rank) {
         Trace &trace = traces[static_cast<size_t>(rank)];
@@ -86,7 +91,7 @@ Traces run_programs(int ranks, uint32_t seed, uint32_t one_in, LossFacts &facts,
         Patience patience;
         uint64_t sequence = 0;
         for (const auto &[algorithm, call] : programs) {
-            const Plan plan(*algorithm, {call.collective, rank, ranks, call.root});
+            const Plan plan(*algorithm, {call.collective, rank, ranks, call.root, &placements[sequence % 2]});
             const TestBuffers buffers(call, rank);
             const Operation operation{call.collective, buffers.in(), buffers.out(), call.count, call.dtype,
                                       call.op,         call.root,    ++sequence,    call.seed};

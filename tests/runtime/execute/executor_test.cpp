@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -105,6 +106,13 @@ void run_programs(const std::vector<Program> &programs, int ranks, uint32_t seed
         fabrics.push_back(
             std::make_unique<Fabric>(fmt::format("link{}", link), link == 0 ? LinkKind::shm : LinkKind::rail, ranks,
                                      1 + static_cast<int>(random() % 4), kMaxCellBytes << random() % 2, facts));
+    std::vector<int> uneven;
+    std::vector<int> around;
+    for (int rank = 0; rank < ranks; ++rank) {
+        uneven.push_back(rank * 3 < ranks ? 0 : 1);
+        around.push_back(rank % 3);
+    }
+    const std::array placements = {algorithms::Placement::of(uneven), algorithms::Placement::of(around)};
     std::atomic<int> failed{0};
     std::vector<std::atomic<size_t>> entered(static_cast<size_t>(ranks));
     results.assign(programs.size(), std::vector<std::vector<std::byte>>(static_cast<size_t>(ranks)));
@@ -127,7 +135,7 @@ void run_programs(const std::vector<Program> &programs, int ranks, uint32_t seed
         for (size_t number = 0; number < programs.size() && failed == 0; ++number) {
             const Algorithm *algorithm = programs[number].algorithm;
             const TestCall &call = programs[number].call;
-            const Plan plan(*algorithm, {call.collective, rank, ranks, call.root});
+            const Plan plan(*algorithm, {call.collective, rank, ranks, call.root, &placements[number % 2]});
             const TestBuffers buffers(call, rank);
             Operation operation{call.collective, buffers.in(), buffers.out(), call.count, call.dtype,
                                 call.op,         call.root,    number + 1,    call.seed};
@@ -422,8 +430,12 @@ std::vector<const Algorithm *> allreduces() {
 }
 
 class ExecutorAlgorithms : public ExecutorAlone, public ::testing::WithParamInterface<const Algorithm *> {};
-INSTANTIATE_TEST_SUITE_P(Allreduce, ExecutorAlgorithms, ::testing::ValuesIn(allreduces()),
-                         [](const auto &info) { return std::string(info.param->name); });
+INSTANTIATE_TEST_SUITE_P(Allreduce, ExecutorAlgorithms, ::testing::ValuesIn(allreduces()), [](const auto &info) {
+    std::string name(info.param->name);
+    std::ranges::replace_if(
+        name, [](char letter) { return std::isalnum(letter) == 0; }, '_');
+    return name;
+});
 
 TEST_P(ExecutorAlgorithms, TakesAChunkThatFitsAndWaitsForTheRest) {
     deliver(good_header(*GetParam()));

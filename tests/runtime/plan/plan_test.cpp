@@ -17,7 +17,7 @@ using algorithms::StepKind;
 bool receives_from(const Plan &plan, const Step &step, int peer, int rank) {
     if (step.kind == StepKind::recv || step.kind == StepKind::recv_reduce)
         return step.peer == peer;
-    const auto &group = plan.schedule().group;
+    const auto group = plan.schedule().groups.empty() ? std::vector<int32_t>() : plan.schedule().groups[0];
     return step.kind == StepKind::gather_reduce && peer != rank &&
            std::find(group.begin(), group.end(), peer) != group.end();
 }

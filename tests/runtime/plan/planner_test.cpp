@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace flx {
@@ -36,8 +37,7 @@ TEST(Planner, ChoosesForEverySizeAnAlgorithmThatServesIt) {
     for (int size = 2; size <= 40; ++size) {
         for (const int hosts : {1, 2}) {
             for (const bool strict : {false, true}) {
-                const auto planner =
-                    make({.size = size, .hosts = hosts, .most_ranks_per_host = size, .strict = strict});
+                const auto planner = make({.size = size, .hosts = hosts, .strict = strict});
                 for (const Collective collective : kAll) {
                     for (size_t bytes = 1; bytes <= 1U << 30; bytes *= 32) {
                         const Choice choice = planner->choose(collective, bytes);
@@ -125,6 +125,60 @@ TEST(Planner, SaysWhatOverridesMayBe) {
         EXPECT_EQ(has(rung, std::string(algorithm.name)), algorithm.serves(Collective::allreduce, 4))
             << rung << " / " << algorithm.name;
     EXPECT_TRUE(has(rung, "streamed"));
+}
+
+Agreed hosts_of_four(int hosts) {
+    std::vector<int> of;
+    for (int rank = 0; rank < 4 * hosts; ++rank)
+        of.push_back(rank / 4);
+    return {.size = 4 * hosts, .hosts = hosts, .placement = algorithms::Placement::of(of)};
+}
+
+TEST(Planner, KnowsHostsWhereTheyHaveSeveralRanks) {
+    const auto planner = make(hosts_of_four(4));
+    for (const Collective collective :
+         {Collective::allreduce, Collective::bcast, Collective::allgather, Collective::reduce_scatter_block})
+        EXPECT_NE(planner->choose(collective, 16 << 20).algorithm->between_hosts, nullptr)
+            << algorithms::name_of(collective) << " by " << planner->choose(collective, 16 << 20).name();
+    // What is short has few hops, what is long few bytes.
+    EXPECT_STREQ(planner->choose(Collective::allreduce, 8).name(), "leaders(direct,recursive_doubling)");
+    EXPECT_STREQ(planner->choose(Collective::allreduce, 64 << 20).name(), "lanes(direct,ring)");
+    const std::vector<Planner::Candidate> all = planner->candidates(Collective::allreduce, 1 << 20);
+    ASSERT_GT(all.size(), 4U);
+    EXPECT_TRUE(std::ranges::is_sorted(all, {}, &Planner::Candidate::ns));
+    EXPECT_GT(all.front().ns, 0);
+    // One rank a host: as ever.
+    const auto apart = make({.size = 4, .hosts = 4, .placement = algorithms::Placement::of({0, 1, 2, 3})});
+    EXPECT_STREQ(apart->choose(Collective::allreduce, 16 << 20).name(), "ring");
+    EXPECT_TRUE(apart->candidates(Collective::allreduce, 1 << 20).empty());
+    // Rank order is kept where it must be.
+    EXPECT_STREQ(planner->choose(Collective::allreduce, 1 << 20, {.in_order = true}).name(), "direct");
+}
+
+/// Two runs may measure other speeds. The order of sums must be the same; what only moves data may go another way.
+TEST(Planner, AddsInAnOrderThatDoesNotDependOnWhatWasMeasured) {
+    Agreed slow = hosts_of_four(3);
+    Agreed fast = hosts_of_four(3);
+    slow.costs.far = {.latency_ns = 50'000, .message_ns = 20'000, .bytes_per_ns = 0.02};
+    fast.costs.far = {.latency_ns = 900, .message_ns = 200, .bytes_per_ns = 50};
+    const auto one = make(slow);
+    const auto other = make(fast);
+    for (const Collective collective : {Collective::allreduce, Collective::reduce, Collective::reduce_scatter_block}) {
+        for (size_t bytes = 4; bytes <= size_t{1} << 30; bytes *= 2) {
+            const auto *a = one->choose(collective, bytes).algorithm;
+            const auto *b = other->choose(collective, bytes).algorithm;
+            EXPECT_TRUE(a == b || (a->between_hosts != nullptr && a->between_hosts == b->between_hosts))
+                << algorithms::name_of(collective) << " of " << bytes << ": " << a->name << ", " << b->name;
+        }
+    }
+}
+
+TEST(Planner, TakesNamesWithCommasInBrackets) {
+    const auto planner = make(hosts_of_four(2), "allreduce:lanes(direct,ring)@-1M,bcast:leaders(direct,direct)");
+    EXPECT_STREQ(planner->choose(Collective::allreduce, 8).name(), "lanes(direct,ring)");
+    EXPECT_STREQ(planner->choose(Collective::bcast, 8).name(), "leaders(direct,direct)");
+    EXPECT_TRUE(has(sentence_of("allreduce:lanes(direct,rung)", 4), "lanes(direct,ring)"));
+    EXPECT_TRUE(has(sentence_of("allgather:leaders(direct,direct)", 4), "is served by"));
 }
 
 /// Several rules for one collective; of those for one size the last one counts.

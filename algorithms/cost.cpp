@@ -1,0 +1,201 @@
+#include "algorithms/cost.h"
+
+#include <algorithm>
+#include <queue>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+namespace flx::algorithms {
+namespace {
+
+/// Long blocks go in so many parts, one after another, as executors pipeline their cells.
+constexpr double kMostParts = 32;
+constexpr double kPartBytes = 64 << 10;
+/// A walk over more parts of steps than this would take too long.
+constexpr double kMostNodes = 60'000;
+
+/// One execution: list scheduling in the order of time. A rank does one thing at a time; what a host sends, and what it
+/// gets, goes through its rails one after another.
+class Walk {
+  public:
+    Walk(const Algorithm &algorithm, Collective collective, const Placement &placement, size_t bytes,
+         const CostModel &model)
+        : placement_(placement), model_(model) {
+        const int size = placement.size();
+        for (int rank = 0; rank < size; ++rank)
+            schedules_.push_back(algorithm.build({collective, rank, size, 0, &placement}));
+        block_bytes_ = static_cast<double>(bytes) / schedules_[0].blocks;
+        double steps = 0;
+        for (const Schedule &schedule : schedules_)
+            steps += static_cast<double>(schedule.steps.size());
+        const double most = std::clamp(kMostNodes / std::max(steps, 1.0), 1.0, kMostParts);
+        parts_ = static_cast<uint32_t>(std::clamp(block_bytes_ / kPartBytes, 1.0, most));
+        free_.assign(static_cast<size_t>(size), 0);
+        out_.assign(static_cast<size_t>(placement.hosts()), 0);
+        in_ = out_;
+        lay_out();
+    }
+
+    double run() {
+        for (uint32_t node = 0; node < waits_.size(); ++node)
+            if (waits_[node] == 0)
+                ready_.emplace(0.0, node);
+        double end = 0;
+        while (!ready_.empty()) {
+            const auto [time, node] = ready_.top();
+            ready_.pop();
+            end = std::max(end, node < waits_.size() ? execute(node, time) : arrive(node - nodes(), time));
+        }
+        return end;
+    }
+
+  private:
+    /// A part of a step of a rank. Of what is ready at one time the first parts go first, as room for chunks is short.
+    [[nodiscard]] uint32_t node(size_t rank, uint32_t step, uint32_t part) const {
+        return first_[rank] + part * steps(rank) + step;
+    }
+
+    void lay_out() {
+        uint32_t nodes = 0;
+        for (const Schedule &schedule : schedules_) {
+            first_.push_back(nodes);
+            nodes += static_cast<uint32_t>(schedule.steps.size()) * parts_;
+        }
+        waits_.assign(nodes, 0);
+        begins_.assign(nodes, 0);
+        rank_of_.resize(nodes);
+        followers_.resize(schedules_.size());
+        for (size_t rank = 0; rank < schedules_.size(); ++rank) {
+            const std::vector<Step> &steps = schedules_[rank].steps;
+            followers_[rank].resize(steps.size());
+            for (uint32_t index = 0; index < steps.size(); ++index) {
+                const Step &step = steps[index];
+                uint32_t waits = 0;
+                for (uint8_t d = 0; d < step.dependencies; ++d)
+                    if (step.holds(d, false)) {
+                        followers_[rank][step.after[d]].push_back(index);
+                        ++waits;
+                    }
+                const auto expect = [&](int sender) {
+                    receives_[key(sender, rank, step.phase, step.block)] = index;
+                    ++waits;
+                };
+                if (step.kind == StepKind::recv || step.kind == StepKind::recv_reduce)
+                    expect(step.peer);
+                if (step.kind == StepKind::gather_reduce)
+                    for (const int32_t member : schedules_[rank].group_of(step))
+                        if (member != static_cast<int>(rank))
+                            expect(member);
+                for (uint32_t part = 0; part < parts_; ++part) {
+                    waits_[node(rank, index, part)] = waits;
+                    rank_of_[node(rank, index, part)] = static_cast<int>(rank);
+                }
+            }
+        }
+    }
+
+    [[nodiscard]] uint64_t key(int sender, size_t receiver, uint8_t phase, uint32_t block) const {
+        const auto ranks = static_cast<uint64_t>(schedules_.size());
+        return ((static_cast<uint64_t>(sender) * ranks + receiver) * 256 + phase) * (uint64_t{1} << 32) + block;
+    }
+
+    /// Sums read what came where it lies; all else is copied.
+    [[nodiscard]] double work_ns(const Schedule &schedule, const Step &step, int rank, double bytes) const {
+        const auto is_near = [&](int peer) {
+            return placement_.host[static_cast<size_t>(peer)] == placement_.host[static_cast<size_t>(rank)];
+        };
+        const auto message_ns = [&](int peer) { return (is_near(peer) ? model_.near : model_.far).message_ns; };
+        switch (step.kind) {
+            case StepKind::send:
+            case StepKind::recv:
+                return message_ns(step.peer) +
+                       bytes / (is_near(step.peer) ? model_.near.bytes_per_ns : model_.copy_bytes_per_ns);
+            case StepKind::recv_reduce:
+                return message_ns(step.peer) + bytes / model_.add_bytes_per_ns;
+            case StepKind::gather_reduce: {
+                double work = 0;
+                for (const int32_t member : schedule.group_of(step))
+                    work += bytes / model_.add_bytes_per_ns + (member == rank ? 0 : message_ns(member));
+                return work;
+            }
+            case StepKind::copy:
+                break;
+        }
+        return bytes / model_.copy_bytes_per_ns;
+    }
+
+    void came(uint32_t node, double time) {
+        begins_[node] = std::max(begins_[node], time);
+        if (--waits_[node] == 0)
+            ready_.emplace(begins_[node], node);
+    }
+
+    double execute(uint32_t number, double time) {
+        const int rank = rank_of_[number];
+        const auto at = static_cast<size_t>(rank);
+        const uint32_t index = (number - first_[at]) % steps(at);
+        const uint32_t part = (number - first_[at]) / steps(at);
+        const Step &step = schedules_[at].steps[index];
+        const double bytes = block_bytes_ / parts_;
+        const double end = std::max(time, free_[at]) + work_ns(schedules_[at], step, rank, bytes);
+        free_[at] = end;
+        for (const uint32_t follower : followers_[at][index])
+            came(node(at, follower, part), end);
+        if (step.kind != StepKind::send)
+            return end;
+        const auto peer = static_cast<size_t>(step.peer);
+        const auto from = static_cast<size_t>(placement_.host[at]);
+        const auto to = static_cast<size_t>(placement_.host[peer]);
+        if (from == to) {
+            came(node(peer, receives_.at(key(rank, peer, step.phase, step.block)), part), end + model_.near.latency_ns);
+            return end;
+        }
+        // A rail, and who serves it, is busy with a message as well as with its bytes.
+        out_[from] = std::max(out_[from], end) + bytes / model_.far.bytes_per_ns + model_.far.message_ns / 4;
+        ready_.emplace(out_[from], number + nodes());
+        return end;
+    }
+
+    /// What a send put on the rails has left its host.
+    double arrive(uint32_t number, double time) {
+        const int rank = rank_of_[number];
+        const auto at = static_cast<size_t>(rank);
+        const Step &step = schedules_[at].steps[(number - first_[at]) % steps(at)];
+        const auto peer = static_cast<size_t>(step.peer);
+        double &in = in_[static_cast<size_t>(placement_.host[peer])];
+        in = std::max(in + block_bytes_ / parts_ / model_.far.bytes_per_ns, time);
+        came(node(peer, receives_.at(key(rank, peer, step.phase, step.block)), (number - first_[at]) / steps(at)),
+             in + model_.far.latency_ns);
+        return in;
+    }
+
+    [[nodiscard]] uint32_t steps(size_t rank) const { return static_cast<uint32_t>(schedules_[rank].steps.size()); }
+    [[nodiscard]] uint32_t nodes() const { return static_cast<uint32_t>(waits_.size()); }
+
+    const Placement &placement_;
+    const CostModel &model_;
+    std::vector<Schedule> schedules_;
+    double block_bytes_ = 0;
+    uint32_t parts_ = 1;
+    std::vector<uint32_t> first_;  // node of each rank
+    std::vector<uint32_t> waits_;  // for so many dependencies and messages
+    std::vector<double> begins_;   // when the last of those was there
+    std::vector<int> rank_of_;
+    std::vector<std::vector<std::vector<uint32_t>>> followers_;  // by rank and step
+    std::unordered_map<uint64_t, uint32_t> receives_;
+    std::vector<double> free_;  // ranks
+    std::vector<double> out_;   // rails of hosts
+    std::vector<double> in_;
+    using Ready = std::tuple<double, uint32_t>;
+    std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
+};
+
+}  // namespace
+
+double predict_ns(const Algorithm &algorithm, Collective collective, const Placement &placement, size_t bytes,
+                  const CostModel &model) {
+    return Walk(algorithm, collective, placement, bytes, model).run();
+}
+
+}  // namespace flx::algorithms

@@ -1,0 +1,85 @@
+#include "algorithms/cost.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace flx::algorithms {
+namespace {
+
+/// Hosts of four ranks each.
+Placement fours(int hosts) {
+    std::vector<int> of;
+    for (int rank = 0; rank < 4 * hosts; ++rank)
+        of.push_back(rank / 4);
+    return Placement::of(of);
+}
+
+CostModel model() {
+    return {.near = {.latency_ns = 300, .message_ns = 150, .bytes_per_ns = 8},
+            .far = {.latency_ns = 6000, .message_ns = 2500, .bytes_per_ns = 1},
+            .copy_bytes_per_ns = 8,
+            .add_bytes_per_ns = 10};
+}
+
+double predicted(const char *name, Collective collective, const Placement &placement, size_t bytes,
+                 const CostModel &costs) {
+    return predict_ns(*find(name), collective, placement, bytes, costs);
+}
+
+TEST(Cost, IsNoLessThanWhatRailsNeed) {
+    const CostModel costs = model();
+    constexpr size_t kBytes = 16 << 20;
+    for (const int hosts : {2, 4}) {
+        const Placement placement = fours(hosts);
+        const double part = (hosts - 1.0) / hosts * kBytes / costs.far.bytes_per_ns;
+        for (const Algorithm &algorithm : all()) {
+            if (algorithm.serves(Collective::allgather, placement.size())) {
+                EXPECT_GE(predict_ns(algorithm, Collective::allgather, placement, kBytes, costs), part)
+                    << algorithm.name;
+            }
+            if (algorithm.serves(Collective::allreduce, placement.size())) {
+                EXPECT_GE(predict_ns(algorithm, Collective::allreduce, placement, kBytes, costs), 2 * part)
+                    << algorithm.name;
+            }
+        }
+        // And those that send the least between hosts need not much more.
+        EXPECT_LT(predicted("lanes(direct,ring)", Collective::allgather, placement, kBytes, costs), 1.25 * part);
+        EXPECT_LT(predicted("lanes(direct,ring)", Collective::allreduce, placement, kBytes, costs), 1.5 * part * 2);
+    }
+}
+
+TEST(Cost, OfWhatIsShortIsMostlyLatency) {
+    const CostModel costs = model();
+    const Placement placement = fours(4);
+    const double leaders = predicted("leaders(direct,recursive_doubling)", Collective::allreduce, placement, 64, costs);
+    // Two rounds between hosts, and not many messages' work.
+    EXPECT_GT(leaders, 2 * costs.far.latency_ns);
+    EXPECT_LT(leaders, 2 * costs.far.latency_ns + 8 * costs.far.message_ns);
+    EXPECT_LT(leaders, predicted("ring", Collective::allreduce, placement, 64, costs) / 2);
+}
+
+TEST(Cost, FollowsTheModel) {
+    const Placement placement = fours(4);
+    CostModel costs = model();
+    const double before = predicted("lanes(direct,ring)", Collective::allreduce, placement, 16 << 20, costs);
+    costs.far.bytes_per_ns /= 2;
+    const double after = predicted("lanes(direct,ring)", Collective::allreduce, placement, 16 << 20, costs);
+    EXPECT_NEAR(after / before, 2, 0.2);
+    EXPECT_EQ(after, predicted("lanes(direct,ring)", Collective::allreduce, placement, 16 << 20, costs))
+        << "all ranks must get the same answer";
+}
+
+/// Communicators of many ranks choose, too: every walk of all candidates must stay short.
+TEST(Cost, TakesMillisecondsForManyRanks) {
+    std::vector<int> of;
+    for (int rank = 0; rank < 128; ++rank)
+        of.push_back(rank / 16);
+    const Placement placement = Placement::of(of);
+    for (const char *name :
+         {"lanes(direct,ring)", "lanes(direct,direct)", "ring", "leaders(direct,recursive_doubling)"})
+        EXPECT_GT(predicted(name, Collective::allreduce, placement, 1 << 20, model()), 0) << name;
+}
+
+}  // namespace
+}  // namespace flx::algorithms
