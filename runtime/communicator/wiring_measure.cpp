@@ -238,9 +238,9 @@ double Communicator::small_ns(const std::vector<std::array<LinkMeasured, 2 * kMa
     return rate > 0 ? latency + kBytes / rate : kUnknown;
 }
 
-/// What plans reckon with, the same on all ranks: the least latency between hosts that any link showed, as what disturbs
-/// makes it longer, and a host's rails together, of the host that has least. How fast ranks copy and add was not
-/// measured alone: ranks that share cores made it look slower by factors.
+/// What plans reckon with, the same on all ranks: the least latency between hosts that any link showed, as what
+/// disturbs makes it longer, and a host's rails together, of the host that has least. How fast ranks copy and add was
+/// not measured alone: ranks that share cores made it look slower by factors.
 algorithms::CostModel Communicator::costs_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all) const {
     // Work for a message is a part of its way. How large a part depends on the transport; only choices hang on it.
     constexpr double kWork = 0.45;

@@ -106,7 +106,7 @@ class Executor {
         uint32_t sharing = 0;  // have a slice in this operation, and may give and take cells
         uint32_t engaged = 0;  // sent something in this turn, or had no room
         uint32_t lost = 0;
-        uint32_t taken = 0;  // in this turn, by a step before whose cells are ready
+        uint32_t taken = 0;   // in this turn, by a step before whose cells are ready
         size_t bytes = 0;     // in slices of those that share
         double believed = 0;  // their rates before this operation, bytes/ns
         double end_ns = 0;    // when all will be there, from this turn on, if no link waits for another; 0: not known
