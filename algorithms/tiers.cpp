@@ -39,17 +39,7 @@ class Tiers {
         constexpr int kMostOfRoots = 4;
         return rooted(request_.collective) ? std::min(placement_.most(), kMostOfRoots) : placement_.most();
     }
-    /// The rank that stands for a host: the root on its own, else the first one.
-    [[nodiscard]] int head(int of) const {
-        return rooted(request_.collective) && of == root_host() ? request_.root : placement_.driver(of, 0);
-    }
-    [[nodiscard]] std::vector<int> heads() const {
-        std::vector<int> heads;
-        for (int of = 0; of < hosts(); ++of)
-            heads.push_back(head(of));
-        return heads;
-    }
-    /// Who carries a lane on each host: on the root's, the root carries all.
+    /// Who carries a lane on each host: on the root's, the root carries all. Those of lane 0 stand for their hosts.
     [[nodiscard]] std::vector<int> drivers(int lane) const {
         std::vector<int> drivers;
         for (int of = 0; of < hosts(); ++of)
@@ -57,20 +47,17 @@ class Tiers {
                                                                                : placement_.driver(of, lane));
         return drivers;
     }
-    /// What the outer algorithm's schedules have in common: blocks and phases.
+    [[nodiscard]] int head() const { return drivers(0)[static_cast<size_t>(host())]; }
+    /// The outer algorithm's, of this host. Blocks and phases are the same on all.
     [[nodiscard]] Schedule far_schedule() const {
-        if (hosts() == 1)
-            return {};
         const Collective collective =
             request_.collective == Collective::barrier ? Collective::allreduce : request_.collective;
-        return far_.build({collective, 0, hosts(), 0, nullptr});
+        return far_.build({collective, host(), hosts(), 0, nullptr});
     }
     /// The outer algorithm's blocks in the order in which this host first needs them: in this order its sums are made,
     /// so that what is between hosts begins early, and not all hosts send to one.
     [[nodiscard]] std::vector<uint32_t> far_order() const {
-        const auto collective =
-            request_.collective == Collective::barrier ? Collective::allreduce : request_.collective;
-        const Schedule far = far_.build({collective, host(), hosts(), 0, nullptr});
+        const Schedule far = far_schedule();
         std::vector<uint32_t> order;
         for (const Step &step : far.steps)
             if (std::find(order.begin(), order.end(), step.block) == order.end())
@@ -155,7 +142,7 @@ Schedule Tiers::allreduce_by_leaders() const {
     if (!alone)
         stages.add(near_stage(Collective::reduce, here()[0], all_as_one(blocks), at(kInput), at(kOutput)));
     if (hosts() > 1 && local() == 0)
-        stages.add(far_stage(Collective::allreduce, heads(), 0, one_by_one(0, blocks), at(alone ? kInput : kOutput),
+        stages.add(far_stage(Collective::allreduce, drivers(0), 0, one_by_one(0, blocks), at(alone ? kInput : kOutput),
                              at(kOutput)));
     if (!alone)
         stages.add(near_stage(Collective::bcast, here()[0], all_as_one(blocks), at(kOutput), at(kOutput)));
@@ -181,21 +168,21 @@ Schedule Tiers::allreduce_by_lanes() const {
     return taken(stages);
 }
 
-/// On the root's host the root gives all to all; elsewhere each driver passes on what its lanes bring. One lane: the
-/// heads are the only drivers.
+/// On the root's host the root gives all to all; elsewhere each driver passes on what its lanes bring. With one
+/// lane, hosts' heads are the only drivers.
 Schedule Tiers::bcast(uint32_t lanes) const {
     Stages stages(request_.rank, lanes);
     const bool root = request_.rank == request_.root;
     const auto source = at(root ? kInput : kOutput);
     for (uint32_t lane = 0; lane < lanes && hosts() > 1; ++lane) {
-        const std::vector<int> group = lanes == 1 ? heads() : drivers(static_cast<int>(lane));
+        const std::vector<int> group = drivers(static_cast<int>(lane));
         if (group[static_cast<size_t>(host())] == request_.rank)
             stages.add(far_stage(Collective::bcast, group, root_host(), {{lane}}, source, at(kOutput)));
     }
     if (here().size() == 1)
         return taken(stages);
     if (host() == root_host() || lanes == 1)
-        stages.add(near_stage(Collective::bcast, head(host()), all_as_one(lanes), source, at(kOutput)));
+        stages.add(near_stage(Collective::bcast, head(), all_as_one(lanes), source, at(kOutput)));
     else
         stages.add(near_stage(Collective::allgather, here()[0], lanes_of_drivers({0}), at(kOutput), at(kOutput)));
     return taken(stages);
@@ -206,12 +193,12 @@ Schedule Tiers::reduce() const {
     Stages stages(request_.rank, 1);
     const bool root = request_.rank == request_.root;
     const bool alone = here().size() == 1;
-    const bool leads = head(host()) == request_.rank;
+    const bool leads = head() == request_.rank;
     const Place partial = alone ? kInput : root || hosts() == 1 || !leads ? kOutput : scratch(stages.scratch_slots(1));
     if (!alone)
-        stages.add(near_stage(Collective::reduce, head(host()), all_as_one(1), at(kInput), at(partial)));
+        stages.add(near_stage(Collective::reduce, head(), all_as_one(1), at(kInput), at(partial)));
     if (hosts() > 1 && leads)
-        stages.add(far_stage(Collective::reduce, heads(), root_host(), {{0}}, at(partial), at(kOutput)));
+        stages.add(far_stage(Collective::reduce, drivers(0), root_host(), {{0}}, at(partial), at(kOutput)));
     return taken(stages);
 }
 
@@ -226,8 +213,7 @@ Schedule Tiers::allgather() const {
             stages.add(far_stage(Collective::allgather, drivers(lane), 0, ranks_of_lane(lane), source, source));
     stages.copy(own, kInput, kOutput);
     if (here().size() > 1)
-        stages.add(near_stage(Collective::allgather, here()[0], ranks_of_drivers(far_order()), source,
-                              [](uint32_t) { return kOutput; }));
+        stages.add(near_stage(Collective::allgather, here()[0], ranks_of_drivers(far_order()), source, at(kOutput)));
     return taken(stages);
 }
 

@@ -89,11 +89,8 @@ algorithms::CostModel nominal_costs() {
             .add_bytes_per_ns = 10};
 }
 
-/// Where hosts have several ranks, or where one has: what its time is predicted to be.
 const Algorithm *Planner::cheapest(Collective collective, size_t bytes) const {
-    const algorithms::Placement &placement = agreed_.placement;
-    const bool tiers = placement.size() == agreed_.size && placement.hosts() > 1 && placement.most() > 1;
-    const Algorithm *predicted = tiers ? predict(collective, bytes) : nullptr;
+    const Algorithm *predicted = predict(collective, bytes);
     return predicted != nullptr ? predicted : algorithms::find(cheapest_flat(collective, bytes));
 }
 
@@ -105,6 +102,11 @@ int size_class(size_t bytes) {
     constexpr int kLeast = 6;
     constexpr int kMost = 27;
     return std::clamp(static_cast<int>(std::bit_width(bytes)), kLeast, kMost);
+}
+
+/// The size for which those of one class are reckoned.
+size_t middle_of_class(size_t bytes) {
+    return size_t{3} << (size_class(bytes) - 2);
 }
 
 /// What a flat algorithm sends between hosts hangs on how ranks lie, and is more than the least: it must be clearly
@@ -121,7 +123,7 @@ std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_
     const algorithms::Placement &placement = agreed_.placement;
     if (placement.size() != agreed_.size || placement.hosts() == 1 || placement.most() == 1)
         return result;
-    const size_t middle = size_t{3} << (size_class(bytes) - 2);
+    const size_t middle = middle_of_class(bytes);
     for (const Algorithm &algorithm : algorithms::all())
         if (algorithm.serves(collective, agreed_.size))
             result.push_back({&algorithm, predict_ns(algorithm, collective, placement, middle, agreed_.costs)});
@@ -145,7 +147,7 @@ const Algorithm *Planner::predict(Collective collective, size_t bytes) const {
     kept->second = all.front().algorithm;
     if (!algorithms::reduces(collective))
         return kept->second;
-    const size_t middle = size_t{3} << (size_class(bytes) - 2);
+    const size_t middle = middle_of_class(bytes);
     const algorithms::CostModel nominal = nominal_costs();
     const Algorithm *best = nullptr;
     double least = 0;
