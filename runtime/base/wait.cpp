@@ -75,10 +75,14 @@ void Waiter::disarm() {
 
 /// Lets the program's traffic move, and `all` else, and asks now and then whether the wait may go on.
 Status Waiter::look_up(bool all) {
-    constexpr int kLooks = 8;  // where the core is this rank's: MPI itself would do nothing else
+    // Where the core is this rank's, MPI itself would do nothing else. But a look takes a microsecond, and what a short
+    // wait is for would lie that long, times the looks.
+    constexpr int kLooks = 8;
+    constexpr int64_t kShortNs = 200'000;
+    const bool often = policy_.alone && began_ns_ != 0 && seen_ns_ - began_ns_ > kShortNs;
     if (all)
         watch_.progress();
-    for (int look = 0; !all && look < (policy_.alone ? kLooks : 1); ++look)
+    for (int look = 0; !all && look < (often ? kLooks : 1); ++look)
         watch_.progress_outside();
     const int64_t now = now_ns();
     seen_ns_ = now;
