@@ -1,7 +1,10 @@
 /// \file binomial.cpp
 /// Binomial tree: in each round every rank that has the data passes it to one that has not. As few hops as a tree can
-/// have when a rank sends one message at a time, and whole messages: for small ones.
+/// have when a rank sends one message at a time, and whole messages: for small ones. In gather and scatter that is a
+/// block for each rank behind.
+#include <algorithm>
 #include <bit>
+#include <vector>
 
 #include "algorithms/builder.h"
 
@@ -53,15 +56,69 @@ Schedule reduce(int rank, int size, int root) {
     return builder.slots(slots).take();
 }
 
+/// A rank gets the blocks of its subtree and passes on those of its children's. Those of others lie in scratch.
+Schedule scatter(int rank, int size, int root) {
+    const int own = around(rank, -root, size);
+    const int subtree = std::min(lowest_bit(own, size), size - own);
+    Builder builder(static_cast<uint32_t>(size), 1);
+    builder.output(Layout::single).slots(own == 0 ? 0 : static_cast<uint32_t>(subtree - 1));
+    const auto block = [&](int of) { return static_cast<uint32_t>(around(root, of, size)); };
+    const auto place = [&](int of) { return own == 0 ? kInput : scratch(static_cast<uint32_t>(of - own - 1)); };
+    std::vector<uint32_t> came(static_cast<size_t>(subtree), kNoStep);
+    for (int of = own; of < own + subtree && own != 0; ++of)
+        came[static_cast<size_t>(of - own)] = builder.recv(around(root, own - lowest_bit(own, size), size), 0,
+                                                           block(of), of == own ? kOutput : place(of));
+    if (own == 0)
+        builder.copy(block(0), kInput, kOutput);
+    for (int bit = lowest_bit(own, size) / 2; bit > 0; bit /= 2)
+        for (int of = own + bit; of < std::min(own + 2 * bit, size); ++of)
+            builder.send(around(root, own + bit, size), 0, block(of), place(of), {came[static_cast<size_t>(of - own)]});
+    return builder.take();
+}
+
+/// The other way round.
+Schedule gather(int rank, int size, int root) {
+    const int own = around(rank, -root, size);
+    const int subtree = std::min(lowest_bit(own, size), size - own);
+    Builder builder(static_cast<uint32_t>(size), 1);
+    builder.input(Layout::single).slots(own == 0 ? 0 : static_cast<uint32_t>(subtree - 1));
+    const auto block = [&](int of) { return static_cast<uint32_t>(around(root, of, size)); };
+    const auto place = [&](int of) { return own == 0 ? kOutput : scratch(static_cast<uint32_t>(of - own - 1)); };
+    const int parent = around(root, own - lowest_bit(own, size), size);
+    if (own == 0)
+        builder.copy(block(0), kInput, kOutput);
+    else
+        builder.send(parent, 0, block(own), kInput);
+    for (int bit = 1; bit < lowest_bit(own, size); bit *= 2)
+        for (int of = own + bit; of < std::min(own + 2 * bit, size); ++of) {
+            const uint32_t came = builder.recv(around(root, own + bit, size), 0, block(of), place(of));
+            if (own != 0)
+                builder.send(parent, 0, block(of), place(of), {came});
+        }
+    return builder.take();
+}
+
 bool serves(Collective collective, int size) {
-    return size >= 1 && (collective == Collective::bcast || collective == Collective::reduce);
+    return size >= 1 && rooted(collective);
 }
 
 Schedule build(const Request &request) {
-    if (request.size == 1)
-        return alone(request.collective);
-    return request.collective == Collective::bcast ? bcast(request.rank, request.size, request.root)
-                                                   : reduce(request.rank, request.size, request.root);
+    const auto [collective, rank, size, root, placement] = request;
+    if (size == 1)
+        return alone(collective);
+    switch (collective) {
+        case Collective::bcast:
+            return bcast(rank, size, root);
+        case Collective::reduce:
+            return reduce(rank, size, root);
+        case Collective::gather:
+            return gather(rank, size, root);
+        case Collective::scatter:
+            return scatter(rank, size, root);
+        default:  // not served
+            break;
+    }
+    return {};
 }
 
 BitClass bits(Collective collective) {

@@ -115,6 +115,8 @@ extern const Algorithm kRecursiveDoubling;
 extern const Algorithm kPrefixChain;
 extern const Algorithm kPrefixDoubling;
 extern const Algorithm kBinomialTree;
+extern const Algorithm kBruck;
+extern const Algorithm kLeadersBruck;
 extern const Algorithm kLeadersDoubling;
 extern const Algorithm kLeadersTree;
 extern const Algorithm kLeadersDirect;

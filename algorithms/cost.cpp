@@ -32,6 +32,7 @@ class Walk {
         const double most = std::clamp(kMostNodes / std::max(steps, 1.0), 1.0, kMostParts);
         parts_ = static_cast<uint32_t>(std::clamp(block_bytes_ / kPartBytes, 1.0, most));
         free_.assign(static_cast<size_t>(size), 0);
+        busy_ = free_;
         out_.assign(static_cast<size_t>(placement.hosts()), 0);
         in_ = out_;
         lay_out();
@@ -47,7 +48,7 @@ class Walk {
             ready_.pop();
             end = std::max(end, node < waits_.size() ? execute(node, time) : arrive(node - nodes(), time));
         }
-        return end;
+        return std::max(end, busiest());
     }
 
   private:
@@ -125,6 +126,21 @@ class Walk {
         return bytes / model_.copy_bytes_per_ns;
     }
 
+    /// The work of the rank that has most, which is what calls that follow each other take. Where all messages between
+    /// two hosts' ranks go one way, acknowledgements are messages of their own.
+    [[nodiscard]] double busiest() const {
+        std::vector<double> busy = busy_;
+        for (const auto &[pair, messages] : sent_) {
+            const size_t from = pair / busy.size();
+            const size_t to = pair % busy.size();
+            if (sent_.contains(to * busy.size() + from))
+                continue;
+            busy[from] += messages * model_.far.message_ns;
+            busy[to] += messages * model_.far.message_ns;
+        }
+        return *std::ranges::max_element(busy);
+    }
+
     void came(uint32_t node, double time) {
         begins_[node] = std::max(begins_[node], time);
         if (--waits_[node] == 0)
@@ -138,8 +154,10 @@ class Walk {
         const uint32_t part = (number - first_[at]) / steps(at);
         const Step &step = schedules_[at].steps[index];
         const double bytes = block_bytes_ / parts_;
-        const double end = std::max(time, free_[at]) + work_ns(schedules_[at], step, rank, bytes);
+        const double work = work_ns(schedules_[at], step, rank, bytes);
+        const double end = std::max(time, free_[at]) + work;
         free_[at] = end;
+        busy_[at] += work;
         for (const uint32_t follower : followers_[at][index])
             came(node(at, follower, part), end);
         if (step.kind != StepKind::send)
@@ -151,6 +169,7 @@ class Walk {
             came(node(peer, receives_.at(key(rank, peer, step.phase, step.block)), part), end + model_.near.latency_ns);
             return end;
         }
+        sent_[at * busy_.size() + peer] += 1;
         // A rail, and who serves it, is busy with a message as well as with its bytes.
         out_[from] = std::max(out_[from], end) + bytes / model_.far.bytes_per_ns + model_.far.message_ns / 4;
         ready_.emplace(out_[from], number + nodes());
@@ -185,7 +204,9 @@ class Walk {
     std::vector<std::vector<std::vector<uint32_t>>> followers_;  // by rank and step
     std::unordered_map<uint64_t, uint32_t> receives_;
     std::vector<double> free_;  // ranks
-    std::vector<double> out_;   // rails of hosts
+    std::vector<double> busy_;
+    std::unordered_map<size_t, double> sent_;  // by pair of ranks of two hosts: messages
+    std::vector<double> out_;                  // rails of hosts
     std::vector<double> in_;
     using Ready = std::tuple<double, uint32_t>;
     std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;

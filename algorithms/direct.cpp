@@ -159,7 +159,8 @@ BitClass bits(Collective collective) {
 }
 
 bool serves(Collective collective, int size) {
-    return size >= 1 && collective != Collective::scan && collective != Collective::exscan;
+    return size >= 1 && static_cast<int>(collective) < kCollectives && collective != Collective::scan &&
+           collective != Collective::exscan;
 }
 
 }  // namespace

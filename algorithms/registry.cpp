@@ -1,5 +1,6 @@
 #include "algorithms/registry.h"
 
+#include <algorithm>
 #include <array>
 
 #include "algorithms/builder.h"
@@ -21,10 +22,11 @@ constexpr std::array<std::string_view, 17> kNames = {"allreduce",     "reduce_sc
 
 std::span<const Algorithm> all() {
     // Tables and messages hold the index: append only.
-    static const std::array<Algorithm, 13> algorithms = {
-        kDirect,         kRing,         kDoubleBinaryTree, kRecursiveDoubling, kPrefixChain,
-        kPrefixDoubling, kBinomialTree, kLeadersDoubling,  kLeadersTree,       kLeadersDirect,
-        kLanesRing,      kLanesDirect,  kLanesDoubling};
+    static const std::array<Algorithm, 15> algorithms = {
+        kDirect,        kRing,           kDoubleBinaryTree, kRecursiveDoubling,
+        kPrefixChain,   kPrefixDoubling, kBinomialTree,     kLeadersDoubling,
+        kLeadersTree,   kLeadersDirect,  kLanesRing,        kLanesDirect,
+        kLanesDoubling, kBruck,          kLeadersBruck};
     return algorithms;
 }
 
@@ -76,6 +78,18 @@ std::optional<Collective> parse_collective(std::string_view name) {
             return static_cast<Collective>(i);
     }
     return std::nullopt;
+}
+
+Schedule among(const Algorithm &algorithm, Collective collective, const std::vector<int> &group, int rank, int root) {
+    const auto own = std::ranges::find(group, rank) - group.begin();
+    Schedule schedule =
+        algorithm.build({collective, static_cast<int>(own), static_cast<int>(group.size()), root, nullptr});
+    const auto member = [&](int32_t index) { return index < 0 ? index : group[static_cast<size_t>(index)]; };
+    for (Step &step : schedule.steps)
+        step.peer = member(step.peer);
+    for (std::vector<int32_t> &ranks : schedule.groups)
+        std::ranges::transform(ranks, ranks.begin(), member);
+    return schedule;
 }
 
 Schedule alone(Collective collective) {

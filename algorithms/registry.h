@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "algorithms/placement.h"
 #include "algorithms/schedule.h"
@@ -33,6 +34,13 @@ enum class BitClass : uint8_t {
     tiers   ///< those of a host first, as the algorithm's inner tier adds them, then the hosts' sums
 };
 
+/// Whether an algorithm knows hosts, and who carries what between them (tiers.cpp).
+enum class Family : uint8_t {
+    flat,     ///< it does not know them
+    leaders,  ///< one rank of each
+    lanes     ///< all ranks of each, a part of the vector for every one
+};
+
 struct Algorithm {
     std::string_view name;         ///< as in FLX_ALGORITHM
     std::string_view description;  ///< one line
@@ -43,10 +51,14 @@ struct Algorithm {
     /// Of those that know hosts: what they do between them. Two that do the same there, and within hosts, add in the
     /// same order, whichever ranks carry what.
     const Algorithm *between_hosts = nullptr;
+    Family family = Family::flat;
 };
 
 /// All algorithms; the index is the id.
 std::span<const Algorithm> all();
+/// The schedule of a rank that does something with some ranks alone, `group`, in which it is one. Peers are the whole's
+/// ranks; blocks are the group's. `root`: index in the group.
+Schedule among(const Algorithm &algorithm, Collective collective, const std::vector<int> &group, int rank, int root);
 /// The algorithm of that name; null if there is none.
 const Algorithm *find(std::string_view name);
 /// `allreduce`, `reduce_scatter_block`, `allgather`, `bcast`, `reduce`, `barrier`, `alltoall`, …

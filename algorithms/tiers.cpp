@@ -119,14 +119,36 @@ class Tiers {
                 blocks[static_cast<size_t>(of)] = {static_cast<uint32_t>(ranks[static_cast<size_t>(lane)])};
         return blocks;
     }
+    /// By host: its ranks' blocks.
+    [[nodiscard]] std::vector<Blocks> ranks_of_hosts() const {
+        std::vector<Blocks> blocks;
+        for (const std::vector<int> &ranks : placement_.ranks)
+            blocks.emplace_back(ranks.begin(), ranks.end());
+        return blocks;
+    }
+    /// By rank of this host: its block.
+    [[nodiscard]] std::vector<Blocks> ranks_here() const {
+        std::vector<Blocks> blocks;
+        for (const int rank : here())
+            blocks.push_back({static_cast<uint32_t>(rank)});
+        return blocks;
+    }
+    /// The block of this host's i-th rank in the i-th of some slots.
+    [[nodiscard]] Where in_slots(uint32_t first) const {
+        return
+            [this, first](uint32_t block) { return scratch(first + static_cast<uint32_t>(placement_.local[block])); };
+    }
     [[nodiscard]] bool drives(int lane) const { return placement_.driver(host(), lane) == request_.rank; }
 
     [[nodiscard]] Schedule allreduce_by_leaders() const;
     [[nodiscard]] Schedule allreduce_by_lanes() const;
     [[nodiscard]] Schedule bcast(uint32_t lanes) const;
     [[nodiscard]] Schedule reduce() const;
-    [[nodiscard]] Schedule allgather() const;
+    [[nodiscard]] Schedule allgather_by_leaders() const;
+    [[nodiscard]] Schedule allgather_by_lanes() const;
     [[nodiscard]] Schedule reduce_scatter_block() const;
+    [[nodiscard]] Schedule gather() const;
+    [[nodiscard]] Schedule scatter() const;
 
     const Request &request_;
     const Placement &placement_;
@@ -203,7 +225,7 @@ Schedule Tiers::reduce() const {
 }
 
 /// Each rank's block goes to the other hosts in its lane, and there from the lane's driver to all.
-Schedule Tiers::allgather() const {
+Schedule Tiers::allgather_by_lanes() const {
     Stages stages(request_.rank, static_cast<uint32_t>(request_.size));
     stages.layouts(Layout::single, Layout::whole);
     const auto own = static_cast<uint32_t>(request_.rank);
@@ -237,6 +259,61 @@ Schedule Tiers::reduce_scatter_block() const {
     return taken(stages);
 }
 
+/// Leaders collect their hosts' blocks, exchange them, and pass all of them on.
+Schedule Tiers::allgather_by_leaders() const {
+    Stages stages(request_.rank, static_cast<uint32_t>(request_.size));
+    stages.layouts(Layout::single, Layout::whole);
+    const auto own = static_cast<uint32_t>(request_.rank);
+    const bool alone = here().size() == 1;
+    if (!alone)
+        stages.add(near_stage(Collective::gather, here()[0], ranks_here(), at(kInput), at(kOutput)));
+    else
+        stages.copy(own, kInput, kOutput);
+    if (hosts() > 1 && local() == 0)
+        stages.add(far_stage(Collective::allgather, drivers(0), 0, ranks_of_hosts(), at(alone ? kInput : kOutput),
+                             at(kOutput)));
+    if (!alone)
+        stages.add(near_stage(Collective::bcast, here()[0], all_as_one(static_cast<uint32_t>(request_.size)),
+                              at(kOutput), at(kOutput)));
+    return taken(stages);
+}
+
+/// The heads collect their hosts' blocks, and the root theirs.
+Schedule Tiers::gather() const {
+    Stages stages(request_.rank, static_cast<uint32_t>(request_.size));
+    stages.layouts(Layout::single, Layout::whole);
+    const bool root = request_.rank == request_.root;
+    const bool alone = here().size() == 1;
+    const bool leads = head() == request_.rank;
+    const bool keeps = leads && !root && !alone;
+    const uint32_t first = keeps ? stages.scratch_slots(static_cast<uint32_t>(here().size())) : 0;
+    const Where collected = keeps ? in_slots(first) : at(kOutput);
+    if (!alone)
+        stages.add(near_stage(Collective::gather, head(), ranks_here(), at(kInput), collected));
+    if (hosts() > 1 && leads)
+        stages.add(far_stage(Collective::gather, drivers(0), root_host(), ranks_of_hosts(),
+                             alone ? at(kInput) : collected, at(kOutput)));
+    return taken(stages);
+}
+
+/// The other way round.
+Schedule Tiers::scatter() const {
+    Stages stages(request_.rank, static_cast<uint32_t>(request_.size));
+    stages.layouts(Layout::whole, Layout::single);
+    const bool root = request_.rank == request_.root;
+    const bool alone = here().size() == 1;
+    const bool leads = head() == request_.rank;
+    const bool keeps = leads && !root && !alone;
+    const uint32_t first = keeps ? stages.scratch_slots(static_cast<uint32_t>(here().size())) : 0;
+    const Where given = root ? at(kInput) : keeps ? in_slots(first) : at(kOutput);
+    if (hosts() > 1 && leads)
+        stages.add(far_stage(Collective::scatter, drivers(0), root_host(), ranks_of_hosts(), at(kInput),
+                             alone ? at(kOutput) : given));
+    if (!alone)
+        stages.add(near_stage(Collective::scatter, head(), ranks_here(), given, at(kOutput)));
+    return taken(stages);
+}
+
 Schedule Tiers::by_leaders() const {
     switch (request_.collective) {
         case Collective::allreduce:
@@ -246,6 +323,12 @@ Schedule Tiers::by_leaders() const {
             return bcast(1);
         case Collective::reduce:
             return reduce();
+        case Collective::allgather:
+            return allgather_by_leaders();
+        case Collective::gather:
+            return gather();
+        case Collective::scatter:
+            return scatter();
         default:  // not served
             break;
     }
@@ -259,7 +342,7 @@ Schedule Tiers::by_lanes() const {
         case Collective::bcast:
             return bcast(static_cast<uint32_t>(lanes()));
         case Collective::allgather:
-            return allgather();
+            return allgather_by_lanes();
         case Collective::reduce_scatter_block:
             return reduce_scatter_block();
         default:  // not served
@@ -267,8 +350,6 @@ Schedule Tiers::by_lanes() const {
     }
     return {};
 }
-
-enum class Family : uint8_t { leaders, lanes };
 
 template <Family family, const Algorithm &near, const Algorithm &far>
 Schedule build(const Request &request) {
@@ -279,19 +360,30 @@ Schedule build(const Request &request) {
     return family == Family::leaders ? tiers.by_leaders() : tiers.by_lanes();
 }
 
+/// What the far algorithm serves, the family serves, but for reduce by lanes and reduce_scatter_block by leaders: a
+/// rank would make several sums at once, and each wait for room that the others took; and for gather and scatter by
+/// lanes, which have nothing to divide in single blocks.
 template <Family family, const Algorithm &near, const Algorithm &far>
 bool serves(Collective collective, int size) {
     using enum Collective;
     if (size < 1 || !far.serves(collective == barrier ? allreduce : collective, size))
         return false;
-    if (collective == allreduce)
-        return true;
-    if (collective == bcast)
-        return near.serves(collective, size);
-    if (collective == reduce)  // by lanes a root would make several sums at once, and each wait for the others' room
-        return family == Family::leaders && near.serves(collective, size);
-    return family == Family::leaders ? collective == barrier
-                                     : collective == allgather || collective == reduce_scatter_block;
+    switch (collective) {
+        case allreduce:
+        case bcast:
+        case allgather:
+            return true;
+        case reduce_scatter_block:
+            return family == Family::lanes;
+        case barrier:
+        case reduce:
+        case gather:
+        case scatter:
+            return family == Family::leaders;
+        default:
+            break;
+    }
+    return false;
 }
 
 BitClass bits(Collective collective) {
@@ -307,7 +399,8 @@ constexpr Algorithm make(std::string_view name, std::string_view description) {
             bits,
             serves<family, near, far>,
             build<family, near, far>,
-            &far};
+            &far,
+            family};
 }
 
 }  // namespace
@@ -318,6 +411,8 @@ const Algorithm kLeadersTree = make<Family::leaders, kDirect, kBinomialTree>(
     "leaders(direct,binomial_tree)", "one rank of a host stands for it in a binomial tree of hosts");
 const Algorithm kLeadersDirect = make<Family::leaders, kDirect, kDirect>(
     "leaders(direct,direct)", "one rank of a host stands for it; those talk to each other in one hop");
+const Algorithm kLeadersBruck = make<Family::leaders, kDirect, kBruck>(
+    "leaders(direct,bruck)", "one rank of a host passes on what it has collected");
 const Algorithm kLanesDirect = make<Family::lanes, kDirect, kDirect>(
     "lanes(direct,direct)", "all ranks of a host carry parts of what it sends; hosts talk to each other in one hop");
 const Algorithm kLanesRing = make<Family::lanes, kDirect, kRing>(

@@ -21,7 +21,9 @@ TEST(Registry, KeepsTheOrderOfIds) {
                                  "leaders(direct,direct)",
                                  "lanes(direct,ring)",
                                  "lanes(direct,direct)",
-                                 "lanes(direct,recursive_doubling)"};
+                                 "lanes(direct,recursive_doubling)",
+                                 "bruck",
+                                 "leaders(direct,bruck)"};
     ASSERT_EQ(all().size(), std::size(names));
     for (size_t id = 0; id < all().size(); ++id) {
         EXPECT_EQ(all()[id].name, names[id]);
