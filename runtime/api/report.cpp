@@ -150,7 +150,7 @@ void report_candidates(const Communicator &comm, std::vector<std::string> &lines
         for (const size_t bytes : kSizes) {
             std::string text;
             for (const Planner::Candidate &one : comm.candidates(collective, bytes))
-                text += fmt::format("{}{} {:.0f}", text.empty() ? "" : ", ", one.algorithm->name, one.ns / 1e3);
+                text += fmt::format("{}{} {:.0f}", text.empty() ? "" : ", ", one.choice.name(), one.ns / 1e3);
             if (!text.empty())
                 lines.push_back(
                     fmt::format("  {:<20} some {}: {}", algorithms::name_of(collective), size_text(bytes), text));

@@ -7,6 +7,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "runtime/communicator/staged.h"
 #include "runtime/elements/dtype.h"
 #include "runtime/process/outside_waits.h"
 
@@ -36,6 +37,8 @@ std::string to_string(const CheckedCall &call) {
 }
 
 }  // namespace
+
+Communicator::Communicator() = default;
 
 Status Communicator::why_broken() const {
     return fail(FLX_ERR_COMM, "the communicator is broken: {}", broken_.sentence());
@@ -112,7 +115,9 @@ Status Communicator::compare_calls(const Operation &operation) {
     exchange.out = all.data();
     exchange.count = sizeof(CheckedCall) * layout_.size;
     exchange.dtype = FLX_UINT8;
-    FLX_TRY(run_now(call, decisions_.decide(call)));
+    // Step by step where messages may be under way, which do not move while a stage waits within a host.
+    const Choice choice = decisions_.choose(call, layout_.hosts > 1);
+    FLX_TRY(run_now(call, decisions_.decide(call, choice)));
     for (int peer = 0; peer < layout_.size; ++peer)
         if (!(all[peer] == mine))
             return break_off(fail(FLX_ERR_MISMATCH, "rank {} called {}, rank {} called {}; all ranks must call alike",

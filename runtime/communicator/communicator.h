@@ -29,9 +29,11 @@
 #include "runtime/process/progress.h"
 #include "runtime/shares/routes.h"
 #include "runtime/shm/ways/host_ways.h"
+#include "runtime/shm/ways/nearby.h"
 
 namespace flx {
 
+class Staged;
 struct Introduction;
 
 class Communicator final : public Movable, private Watch {
@@ -138,7 +140,7 @@ class Communicator final : public Movable, private Watch {
     [[nodiscard]] const std::vector<std::string> &sharing() const { return made_.sharing; }
 
   private:
-    Communicator() = default;
+    Communicator();
 
     // Making (wiring.cpp).
     [[nodiscard]] std::string forced_shares() const;
@@ -265,11 +267,18 @@ class Communicator final : public Movable, private Watch {
     [[nodiscard]] bool by_links() const { return wait_.way == Way::scheduled || wait_.way == Way::exchanged; }
     Status carry_out(Call &call, const Decided &decided, const shm::Review::Look *look, bool &served);
     void take_ways(const Operation &operation);
+    class OverRails;
+    Status run_staged(const Call &call, const Decided &decided);
+    Status move_until(const Pending &done, Waiter &waiter);
     Status settle(Waiter &waiter);
     void drop_strays();
     [[nodiscard]] bool settled() const;
     Status settle_probing();
     void leave_shared_memory();
+    /// Of this host's ranks, for what no link carries; null: there are none.
+    [[nodiscard]] shm::Bells *bells() const {
+        return nearby_ != nullptr ? &nearby_->bells() : host_ways_ != nullptr ? &host_ways_->bells() : nullptr;
+    }
     /// Null where this rank shares memory with no other.
     [[nodiscard]] shm::Channel *channel() const { return static_cast<shm::Channel *>(links_[0].link.get()); }
     Status compare_calls(const Operation &operation);
@@ -284,6 +293,7 @@ class Communicator final : public Movable, private Watch {
         int64_t probe_ns = 0;
         std::vector<std::string> sharing;
         algorithms::CostModel costs = nominal_costs();
+        size_t staged_bytes = 0;  ///< as Agreed has it
     };
     /// Of the knobs, what calls look at.
     struct Knobs {
@@ -347,6 +357,11 @@ class Communicator final : public Movable, private Watch {
     ucx::Rails *rails_ = nullptr;  ///< the process's; null where this communicator uses none
     LinkSlots links_;
     std::unique_ptr<shm::HostWays> host_ways_;  ///< where all ranks are on one host, and shm may carry all
+    std::unique_ptr<shm::Nearby> nearby_;       ///< where some are, and others on other hosts
+    struct {
+        std::unique_ptr<Staged> stages;  ///< null before the first operation that goes stage by stage
+        std::vector<Pending *> given;    ///< of the current one, what goes over rails
+    } staged_;
     Routes routes_{layout_, links_};
     CallLog calls_;
     Queue queue_{layout_, links_, routes_, calls_};

@@ -11,6 +11,7 @@
 #include "runtime/base/counters.h"
 #include "runtime/base/log.h"
 #include "runtime/communicator/communicator.h"
+#include "runtime/communicator/staged.h"
 #include "runtime/elements/custom.h"
 #include "runtime/elements/dtype.h"
 
@@ -138,6 +139,8 @@ struct Communicator::WakeThread {
 };
 
 Status Communicator::run_now(const Call &call, const Decided &decided) {
+    if (decided.choice.way == Way::staged)
+        return run_staged(call, decided);
     std::optional<Decided> instead;
     if (by_shared_memory(decided.choice)) {
         FLX_TRY(drain());
@@ -423,17 +426,122 @@ Status Communicator::wait(Pending &waited) {
         const bool brief = waited.operation.count * size_of(waited.operation.dtype) < Queue::kBriefBytes;
         Waiter waiter(brief ? policies_.brief() : policies_.ordinary(), *this);
         status = attempt([&]() -> Status {
-            while (!waited.done) {
-                bool moved = false;
-                FLX_TRY(queue_.turn(moved));
-                if (moved)
-                    waiter.moved();
-                else if (!waited.done && !queue_.set_aside_if_stuck())
-                    FLX_TRY(waited.executor != nullptr && waited.executor->takes_long(wait_.woken)
-                                ? waiter.pause_at_ease()
-                                : waiter.pause());
-            }
+            FLX_TRY(move_until(waited, waiter));
             inside.leave_rails();
+            return rails_ != nullptr && !queue_.runs() ? settle(waiter) : Status();
+        });
+        if (status.ok())
+            return status;
+        status = investigate(std::move(status));
+    }
+    return break_off(std::move(status));
+}
+
+/// Moves what is under way until that is done.
+Status Communicator::move_until(const Pending &done, Waiter &waiter) {
+    while (!done.done) {
+        bool moved = false;
+        FLX_TRY(queue_.turn(moved));
+        if (moved)
+            waiter.moved();
+        else if (!done.done && !queue_.set_aside_if_stuck())
+            FLX_TRY(done.executor != nullptr && done.executor->takes_long(wait_.woken) ? waiter.pause_at_ease()
+                                                                                       : waiter.pause());
+    }
+    return {};
+}
+
+/// What goes over rails of an operation that is carried out stage by stage.
+class Communicator::OverRails final : public Between {
+  public:
+    explicit OverRails(Communicator &comm) : comm_(comm), memory_(comm.queue_.acquire()) {}
+    ~OverRails() override {
+        for (Pending *pending : comm_.staged_.given)  // an error has broken it off
+            if (pending != &memory_)
+                comm_.queue_.recycle(*pending);
+        comm_.staged_.given.clear();
+        comm_.queue_.recycle(memory_);
+    }
+    OverRails(const OverRails &) = delete;
+    OverRails &operator=(const OverRails &) = delete;
+
+    void wait_by(Waiter &waiter) { waiter_ = &waiter; }
+
+    std::byte *aside(size_t bytes) override { return memory_.aside(bytes); }
+    Exchange &messages() override { return memory_.exchange; }
+    Status give(const Operation &operation, const algorithms::Algorithm &algorithm, const Blocks &blocks,
+                const std::vector<int> &group, int root) override {
+        Pending &pending = comm_.queue_.acquire();
+        pending.choice = {Way::scheduled, &algorithm};
+        pending.plan = &comm_.decisions_.plan_among(algorithm, operation.collective, group, root);
+        pending.blocks = blocks;
+        pending.bytes = operation.count * size_of(operation.dtype);
+        submit(pending, operation);
+        return {};
+    }
+    Status give_messages(const Operation &operation) override {
+        FLX_TRY(memory_.exchange.start());
+        memory_.choice = {Way::exchanged, nullptr};
+        memory_.bytes = memory_.exchange.bytes();
+        submit(memory_, operation);
+        return {};
+    }
+    Status carry() override {
+        comm_.wait_.way = Way::scheduled;
+        while (!comm_.staged_.given.empty()) {
+            Pending &pending = *comm_.staged_.given.back();
+            FLX_TRY(comm_.move_until(pending, *waiter_));
+            comm_.staged_.given.pop_back();
+            if (&pending != &memory_)
+                comm_.queue_.recycle(pending);
+        }
+        comm_.wait_.way = Way::staged;
+        return {};
+    }
+
+  private:
+    /// All before any is awaited: of what is not under way a rank takes nothing any more.
+    void submit(Pending &pending, const Operation &operation) {
+        pending.operation = operation;
+        pending.first_sequence = operation.sequence;
+        pending.call = pending.last_call = comm_.calls_.count();
+        comm_.queue_.submit(pending);
+        comm_.staged_.given.push_back(&pending);
+    }
+
+    Communicator &comm_;
+    Waiter *waiter_ = nullptr;
+    Pending &memory_;
+};
+
+/// All that was issued before is done: what is under way would not move while a stage waits within the host. Messages
+/// between pairs are never under way here, as their calls, or their group's end, return when they are done. Ranks that
+/// have no part in what goes over rails still count its numbers: one, or one for each lane.
+Status Communicator::run_staged(const Call &call, const Decided &decided) {
+    FLX_TRY(drain());
+    Operation operation = call.operation;
+    operation.signature = decided.signature ^ calls_.before();
+    operation.sequence = queue_.next_sequence();
+    const algorithms::Placement &placement = decisions_.placement();
+    const algorithms::Algorithm *const algorithm = decided.choice.algorithm;
+    for (int lane = 1;
+         algorithm != nullptr && algorithm->family == algorithms::Family::lanes && lane < placement.most(); ++lane)
+        (void)queue_.next_sequence();
+    OverRails rails(*this);
+    Status status;
+    {
+        Inside inside(*this, &operation);
+        wait_.call = calls_.count();
+        wait_.way = Way::staged;
+        if (staged_.stages == nullptr)
+            staged_.stages = std::make_unique<Staged>(layout_.rank, placement, nearby_.get());
+        Waiter waiter(policies_.brief(), *this);
+        rails.wait_by(waiter);
+        status = attempt([&]() -> Status {
+            FLX_TRY(staged_.stages->run(operation, algorithm, rails, waiter));
+            memory_.shown += staged_.stages->shown();
+            inside.leave_rails();
+            wait_.way = Way::scheduled;
             return rails_ != nullptr && !queue_.runs() ? settle(waiter) : Status();
         });
         if (status.ok())

@@ -152,7 +152,8 @@ Status Communicator::check(int64_t waited_ns) {
     wait_.looked_ns = now;
     FLX_TRY(check_host());
     if (!by_links())
-        wait_.awaited.assign(1, Awaited{host_ways_->waiting_for(), true, 0});
+        wait_.awaited.assign(1,
+                             Awaited{nearby_ != nullptr ? nearby_->waiting_for() : host_ways_->waiting_for(), true, 0});
     else
         queue_.awaited(wait_.awaited);
     const bool settling = wait_.awaited.empty();

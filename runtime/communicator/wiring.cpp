@@ -580,6 +580,7 @@ Status Communicator::make_planner(const Communicator *parent) {
     agreed.placement = algorithms::Placement::of(host_of);
     agreed.costs = made_.costs;
     agreed.fused_bytes = layout_.hosts == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
+    agreed.staged_bytes = made_.staged_bytes;
     agreed.strict = config_.integer("FLX_STRICT") != 0;
     if (host_ways_ != nullptr) {
         agreed.shared_memory = true;

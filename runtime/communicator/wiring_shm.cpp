@@ -7,9 +7,21 @@
 #include "runtime/base/log.h"
 #include "runtime/communicator/communicator.h"
 #include "runtime/cuda/memory/host_copies.h"
+#include "runtime/plan/staged.h"
 #include "runtime/process/outside_waits.h"
 
 namespace flx {
+
+namespace {
+
+/// What a rank may show at once to others of its host, as a stage of an operation between hosts. FLX_SHM_BYTES tells
+/// how much memory there is.
+size_t staged_payload(size_t budget) {
+    constexpr size_t kPart = 8;
+    return std::min(kStagedBytes, budget / kPart);
+}
+
+}  // namespace
 
 Status Communicator::make_shared_memory() {
     links_.emplace_back();
@@ -26,12 +38,14 @@ Status Communicator::make_shared_memory() {
     // Half for what all ranks of one host do together, half for channels between pairs. Containers often have a small
     // /dev/shm: then less, down to what still works.
     const size_t wanted = config_.size("FLX_SHM_BYTES");
-    const size_t fused_payload = layout_.hosts == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
+    const size_t fused_payload = config_.size("FLX_FUSED_BYTES");
     constexpr size_t kLoads = kMaxLinks * sizeof(RailLoad);
     const size_t records = static_cast<size_t>(layout_.hosts) * kMaxLinks * sizeof(RailRecord);
     const size_t ledger_bytes = layout_.hosts > 1 ? kLoads + records + Lending::bytes(layout_.hosts) : 0;
     const auto ways_with = [&](size_t budget) {
-        return layout_.hosts == 1 ? shm::HostWays::bytes(layout_.size, fused_payload, budget) : 0;
+        return layout_.hosts == 1   ? shm::HostWays::bytes(layout_.size, fused_payload, budget)
+               : fused_payload != 0 ? shm::Nearby::bytes(layout_.here, staged_payload(budget))
+                                    : 0;
     };
     const auto bytes_with = [&](size_t budget) {
         return sizeof(Board) + ledger_bytes + ways_with(budget) + shm::ChannelShape::fit(layout_.here, budget).bytes();
@@ -56,6 +70,8 @@ Status Communicator::make_shared_memory() {
     std::vector<shm::Area> areas;
     if (layout_.hosts == 1)
         areas = shm::HostWays::areas(layout_.size, fused_payload, budget);
+    else if (fused_payload != 0)
+        areas = shm::Nearby::areas(layout_.here, staged_payload(budget));
     for (shm::Area &area : areas)
         area.offset += ways_at;
     areas.push_back(shape.area());
@@ -82,6 +98,15 @@ Status Communicator::make_shared_memory() {
     if (layout_.hosts == 1)
         host_ways_ = std::make_unique<shm::HostWays>(layout_, memory_.board, memory + ways_at, fused_payload, budget,
                                                      agreed[0].cache_share);
+    std::vector<int> here;
+    for (int rank = 0; rank < layout_.size; ++rank)
+        if (layout_.near(rank))
+            here.push_back(rank);
+    if (layout_.hosts > 1 && fused_payload != 0) {
+        nearby_ = std::make_unique<shm::Nearby>(memory + ways_at, std::move(here), layout_.own().local,
+                                                staged_payload(budget));
+        made_.staged_bytes = staged_payload(budget);
+    }
     std::vector<int> local_of(layout_.size);
     for (int rank = 0; rank < layout_.size; ++rank)
         local_of[rank] = layout_.members[rank].host == layout_.host ? layout_.members[rank].local : -1;
@@ -108,22 +133,24 @@ void Communicator::leave_shared_memory() {
     if (channel() != nullptr)
         channel()->fetch_through(nullptr);
     host_ways_.reset();
+    nearby_.reset();
+    made_.staged_bytes = 0;
 }
 
 // Waits for ranks of this host that no link carries anything for.
 bool Communicator::arm() {
-    if (by_links() || host_ways_ == nullptr)
+    if (by_links() || bells() == nullptr)
         return false;
-    host_ways_->bells().arm();
+    bells()->arm();
     return true;
 }
 
 void Communicator::disarm() {
-    host_ways_->bells().disarm();
+    bells()->disarm();
 }
 
 void Communicator::sleep(int64_t ns) {
-    host_ways_->bells().sleep(ns);
+    bells()->sleep(ns);
 }
 
 /// What decides how an operation is carried out must be equal on all ranks.
@@ -131,12 +158,16 @@ Status Communicator::choose_ways(const Communicator *parent) {
     struct Here {
         uint8_t shared;   ///< whether this rank has the shared memory: one of them may have none
         uint8_t crowded;  ///< whether it shares its cores with other ranks
+        size_t staged;    ///< what it may show others of its host between hosts
     };
-    const Here here{static_cast<uint8_t>(host_ways_ != nullptr), static_cast<uint8_t>(crowded())};
+    const Here here{static_cast<uint8_t>(host_ways_ != nullptr), static_cast<uint8_t>(crowded()),
+                    layout_.here > 1 ? made_.staged_bytes : SIZE_MAX};
     std::vector<Here> all(static_cast<size_t>(layout_.size));
     FLX_TRY(bootstrap_->allgather(&here, sizeof here, all.data()));
-    if (std::ranges::any_of(all, [](const Here &one) { return one.shared == 0; }))
+    if (layout_.hosts == 1 && std::ranges::any_of(all, [](const Here &one) { return one.shared == 0; }))
         leave_shared_memory();
+    const size_t least = std::ranges::min(all, {}, &Here::staged).staged;
+    made_.staged_bytes = least != SIZE_MAX ? least : 0;
     if (host_ways_ == nullptr || layout_.size == 1)
         return {};
     const bool crowds = std::ranges::any_of(all, [](const Here &one) { return one.crowded != 0; });

@@ -37,24 +37,30 @@ uint32_t Exchange::add(StepKind kind, int peer, const Message &message) {
     return static_cast<uint32_t>(steps_.size() - 1);
 }
 
-void Exchange::send(int peer, const void *from, size_t bytes, uint64_t sequence) {
+uint32_t Exchange::send(int peer, const void *from, size_t bytes, uint64_t sequence) {
     const Message message{static_cast<const std::byte *>(from), nullptr, bytes, sequence, signature_of(bytes), false};
     if (peer == rank_) {
         append(to_self_, message);
-        return;
+        return kNone;
     }
     Side &side = sides_[peer];
-    append(side.sends, add(StepKind::send, peer, message));
     side.longest = std::max(side.longest, bytes);
+    append(side.sends, add(StepKind::send, peer, message));
+    return side.sends.back();
 }
 
-void Exchange::receive(int peer, void *to, size_t bytes, uint64_t sequence) {
+uint32_t Exchange::receive(int peer, void *to, size_t bytes, uint64_t sequence) {
     const Message message{nullptr, static_cast<std::byte *>(to), bytes, sequence, signature_of(bytes), false};
     if (peer == rank_) {
         append(from_self_, message);
-        return;
+        return kNone;
     }
     append(sides_[peer].receives, add(StepKind::recv, peer, message));
+    return sides_[peer].receives.back();
+}
+
+void Exchange::wait(uint32_t later, uint32_t earlier) {
+    steps_[later].depends(earlier).whole = true;
 }
 
 void Exchange::copy(const void *from, void *to, size_t bytes) {

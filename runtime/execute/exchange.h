@@ -8,8 +8,8 @@
 /// collectives do. Those of sends and receives have a number of their own, counted by each ordered pair: the n-th send
 /// to a rank meets the n-th receive from it, whatever else happens between.
 ///
-/// No step depends on another and sources are never written, so a chunk may be sent again until it is acknowledged.
-/// (What shall be exchanged in place is copied aside first.)
+/// A message may wait for others, which bring what it sends. What was sent is never written again, so a chunk may be
+/// sent again until it is acknowledged. (What shall be exchanged in place is copied aside first.)
 #pragma once
 
 #include <cstddef>
@@ -51,9 +51,11 @@ class Exchange {
     Exchange(int rank, int size, MessageCounts &counts);
 
     /// Adds a message. `sequence`: of the operation that it belongs to, or 0 for a send or receive. Messages of this
-    /// rank to itself are matched by start().
-    void send(int peer, const void *from, size_t bytes, uint64_t sequence);
-    void receive(int peer, void *to, size_t bytes, uint64_t sequence);
+    /// rank to itself are matched by start(). The message's step; kNone for one to itself.
+    uint32_t send(int peer, const void *from, size_t bytes, uint64_t sequence);
+    uint32_t receive(int peer, void *to, size_t bytes, uint64_t sequence);
+    /// Step `later` begins when all of `earlier` has come or gone. At most kMaxDependencies times for one step.
+    void wait(uint32_t later, uint32_t earlier);
     void copy(const void *from, void *to, size_t bytes);
     /// No message can be added any more: numbers the sends and receives. FLX_ERR_ARGUMENT if those of this rank to
     /// itself do not match; then nothing was numbered.
@@ -65,7 +67,7 @@ class Exchange {
     void clear();
 
     [[nodiscard]] bool empty() const { return steps_.empty() && to_self_.empty() && from_self_.empty(); }
-    /// One step a message: send, recv or copy, without dependencies.
+    /// One step a message: send, recv or copy.
     [[nodiscard]] const std::vector<algorithms::Step> &steps() const { return steps_; }
     [[nodiscard]] const Message &message(uint32_t step) const { return messages_[step]; }
     [[nodiscard]] const std::vector<int> &peers() const { return peers_; }

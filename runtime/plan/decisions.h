@@ -56,6 +56,11 @@ class Decisions {
     const Plan &plan(algorithms::Collective collective, const Choice &choice, int root) {
         return planner_->plan(collective, choice, root);
     }
+    const Plan &plan_among(const algorithms::Algorithm &algorithm, algorithms::Collective collective,
+                           const std::vector<int> &group, int root) {
+        return planner_->plan_among(algorithm, collective, group, root);
+    }
+    [[nodiscard]] const algorithms::Placement &placement() const { return planner_->placement(); }
     /// Sets the ways for all calls from the next one on: the same on all ranks, between the same calls.
     void set_ways(const shm::Ways &ways) {
         planner_->set_ways(ways);

@@ -1,11 +1,16 @@
 #include "runtime/plan/plan.h"
 
+#include <utility>
+
 namespace flx {
 
 using algorithms::StepKind;
 
 Plan::Plan(const algorithms::Algorithm &algorithm, const algorithms::Request &request)
-    : algorithm_(&algorithm), schedule_(algorithm.build(request)), receives_(request.size), sends_(request.size) {
+    : Plan(algorithm, algorithm.build(request), request.rank, request.size) {}
+
+Plan::Plan(const algorithms::Algorithm &algorithm, algorithms::Schedule schedule, int rank, int size)
+    : algorithm_(&algorithm), schedule_(std::move(schedule)), receives_(size), sends_(size) {
     for (uint32_t index = 0; index < schedule_.steps.size(); ++index) {
         const algorithms::Step &step = schedule_.steps[index];
         const Entry entry{step.phase, step.block, index};
@@ -19,14 +24,14 @@ Plan::Plan(const algorithms::Algorithm &algorithm, const algorithms::Request &re
                 break;
             case StepKind::gather_reduce:
                 for (const int peer : schedule_.group_of(step))
-                    if (peer != request.rank)
+                    if (peer != rank)
                         receives_[peer].push_back(entry);
                 break;
             case StepKind::copy:
                 break;
         }
     }
-    for (int peer = 0; peer < request.size; ++peer)
+    for (int peer = 0; peer < size; ++peer)
         if (!receives_[peer].empty() || !sends_[peer].empty())
             peers_.push_back(peer);
 }

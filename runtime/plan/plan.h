@@ -13,6 +13,8 @@ namespace flx {
 class Plan {
   public:
     Plan(const algorithms::Algorithm &algorithm, const algorithms::Request &request);
+    /// `schedule`: that `algorithm` made for `rank` of `size`.
+    Plan(const algorithms::Algorithm &algorithm, algorithms::Schedule schedule, int rank, int size);
 
     [[nodiscard]] const algorithms::Algorithm &algorithm() const { return *algorithm_; }
     [[nodiscard]] const algorithms::Schedule &schedule() const { return schedule_; }

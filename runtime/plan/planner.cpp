@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <span>
 #include <utility>
 
 #include "runtime/base/counters.h"
+#include "runtime/plan/staged.h"
 
 namespace flx {
 
@@ -55,6 +57,9 @@ std::string known_algorithms(Collective collective, const Agreed &agreed) {
         for (const Algorithm &algorithm : algorithms::all())
             if (algorithm.serves(collective, agreed.size))
                 add(algorithm.name);
+    if (agreed.staged_bytes != 0)
+        for (const Algorithm *algorithm : staged(collective))
+            add(staged_name(algorithm));
     return names;
 }
 
@@ -76,6 +81,8 @@ const char *Choice::name() const {
             return "fetched";
         case Way::exchanged:
             return "exchange";
+        case Way::staged:
+            return staged_name(algorithm);
         case Way::scheduled:
             break;
     }
@@ -89,9 +96,11 @@ algorithms::CostModel nominal_costs() {
             .add_bytes_per_ns = 10};
 }
 
-const Algorithm *Planner::cheapest(Collective collective, size_t bytes) const {
-    const Algorithm *predicted = predict(collective, bytes);
-    return predicted != nullptr ? predicted : algorithms::find(cheapest_flat(collective, bytes));
+Choice Planner::cheapest(Collective collective, size_t bytes, bool steps) const {
+    const Choice predicted = predict(collective, bytes, steps);
+    if (predicted.way == Way::staged || predicted.algorithm != nullptr)
+        return predicted;
+    return {Way::scheduled, algorithms::find(cheapest_flat(collective, bytes))};
 }
 
 namespace {
@@ -101,7 +110,12 @@ namespace {
 int size_class(size_t bytes) {
     constexpr int kLeast = 6;
     constexpr int kMost = 27;
-    return std::clamp(static_cast<int>(std::bit_width(bytes)), kLeast, kMost);
+    return std::clamp(static_cast<int>(std::bit_width(std::max<size_t>(bytes, 1) - 1)), kLeast, kMost);
+}
+
+/// The largest size of a class, but for the last one, which has no end.
+size_t top_of_class(size_t bytes) {
+    return std::max(bytes, size_t{1} << size_class(bytes));
 }
 
 /// The size for which those of one class are reckoned.
@@ -111,14 +125,27 @@ size_t middle_of_class(size_t bytes) {
 
 /// What a flat algorithm sends between hosts hangs on how ranks lie, and is more than the least: it must be clearly
 /// faster to be taken.
-double weighed(const Algorithm &algorithm, double ns) {
+double weighed(const Planner::Candidate &one) {
     constexpr double kClearly = 1.2;
-    return algorithm.between_hosts == nullptr ? kClearly * ns : ns;
+    const bool flat = one.choice.way == Way::scheduled && one.choice.algorithm->family == algorithms::Family::flat;
+    return flat ? kClearly * one.ns : one.ns;
 }
 
 }  // namespace
 
-std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_t bytes) const {
+/// Whether what sizes of its class show within a host has room there, by one of the ways.
+bool Planner::may_stage(Collective collective, size_t bytes) const {
+    if (agreed_.staged_bytes == 0)
+        return false;
+    const std::vector<const Algorithm *> &all = staged(collective);
+    return std::ranges::any_of(all, [&](const Algorithm *algorithm) {
+        return fits_staged(collective, algorithm, top_of_class(bytes), agreed_.placement, agreed_.staged_bytes);
+    });
+}
+
+/// All that could carry it out between hosts of several ranks. `payload`: what a rank may show its host.
+std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_t bytes,
+                                                    const algorithms::CostModel &costs, size_t payload) const {
     std::vector<Candidate> result;
     const algorithms::Placement &placement = agreed_.placement;
     if (placement.size() != agreed_.size || placement.hosts() == 1 || placement.most() == 1)
@@ -126,45 +153,55 @@ std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_
     const size_t middle = middle_of_class(bytes);
     for (const Algorithm &algorithm : algorithms::all())
         if (algorithm.serves(collective, agreed_.size))
-            result.push_back({&algorithm, predict_ns(algorithm, collective, placement, middle, agreed_.costs)});
+            result.push_back(
+                {{Way::scheduled, &algorithm}, predict_ns(algorithm, collective, placement, middle, costs)});
+    if (collective == Collective::alltoall)
+        result.push_back({{Way::exchanged, nullptr}, predict_exchange_ns(middle, placement, costs)});
+    for (const Algorithm *algorithm : staged(collective))
+        if (fits_staged(collective, algorithm, top_of_class(bytes), placement, payload))
+            result.push_back(
+                {{Way::staged, algorithm}, predict_staged_ns(collective, algorithm, middle, placement, costs)});
+    return result;
+}
+
+std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_t bytes) const {
+    std::vector<Candidate> result = candidates(collective, bytes, agreed_.costs, agreed_.staged_bytes);
     std::ranges::stable_sort(result, {}, &Candidate::ns);
     return result;
 }
 
-/// In which order sums are added follows from arguments and placement alone, so from nominal costs. Among those that
-/// add in one order, and for what only moves data, measured costs decide. Null where no algorithm knows hosts.
-const Algorithm *Planner::predict(Collective collective, size_t bytes) const {
-    const auto [kept, made] = predicted_.try_emplace({collective, size_class(bytes)}, nullptr);
+/// The algorithm in whose order sums are added: it follows from arguments and placement alone, so from nominal costs.
+const Algorithm *Planner::nominal(Collective collective, size_t bytes) const {
+    const std::vector<Candidate> all = candidates(collective, bytes, nominal_costs(), kStagedBytes);
+    // Equal ones in the order of the registry.
+    const auto least = std::ranges::min_element(all, {}, weighed);
+    return least == all.end() ? nullptr : least->choice.algorithm;
+}
+
+/// Among those that add in one order, and for what only moves data, measured costs decide. Without an algorithm where
+/// no algorithm knows hosts.
+Choice Planner::predict(Collective collective, size_t bytes, bool steps) const {
+    const bool stages = !steps && may_stage(collective, bytes);
+    const auto [kept, made] = predicted_.try_emplace({collective, size_class(bytes), stages});
     if (!made)
         return kept->second;
-    std::vector<Candidate> all = candidates(collective, bytes);
-    for (Candidate &one : all)
-        one.ns = weighed(*one.algorithm, one.ns);
-    std::ranges::stable_sort(all, {}, &Candidate::ns);
-    const auto knows_hosts = [](const Candidate &one) { return one.algorithm->between_hosts != nullptr; };
-    if (std::ranges::none_of(all, knows_hosts))
-        return nullptr;
-    kept->second = all.front().algorithm;
-    if (!algorithms::reduces(collective))
+    const std::vector<Candidate> all = candidates(collective, bytes);
+    const bool knows_hosts = std::ranges::any_of(all, [](const Candidate &one) {
+        return one.choice.way == Way::staged || one.choice.algorithm->family != algorithms::Family::flat;
+    });
+    if (!knows_hosts)
         return kept->second;
-    const size_t middle = middle_of_class(bytes);
-    const algorithms::CostModel nominal = nominal_costs();
-    const Algorithm *best = nullptr;
-    double least = 0;
-    for (const Candidate &one : all) {
-        const double ns =
-            weighed(*one.algorithm, predict_ns(*one.algorithm, collective, agreed_.placement, middle, nominal));
-        // Equal ones in the order of the registry.
-        if (best == nullptr || ns < least || (ns == least && one.algorithm < best)) {
-            best = one.algorithm;
-            least = ns;
-        }
-    }
-    const auto same_order = [&](const Candidate &one) {
-        return one.algorithm == best ||
-               (best->between_hosts != nullptr && one.algorithm->between_hosts == best->between_hosts);
+    const Algorithm *order = algorithms::reduces(collective) ? nominal(collective, bytes) : nullptr;
+    const auto same_order = [&](const Algorithm *algorithm) {
+        return order == nullptr || algorithm == order ||
+               (order->between_hosts != nullptr && algorithm->between_hosts == order->between_hosts);
     };
-    kept->second = std::ranges::find_if(all, same_order)->algorithm;
+    const Candidate *best = nullptr;
+    for (const Candidate &one : all)
+        if ((stages || one.choice.way != Way::staged) && same_order(one.choice.algorithm) &&
+            (best == nullptr || weighed(one) < weighed(*best)))
+            best = &one;
+    kept->second = best->choice;
     return kept->second;
 }
 
@@ -229,7 +266,12 @@ Status Planner::force(Rule rule) {
         forced_.push_back({std::move(rule), {way, nullptr}});
         return {};
     }
-    const Algorithm *algorithm = algorithms::scheduled_as(collective) ? algorithms::find(rule.name) : nullptr;
+    const Algorithm *algorithm = nullptr;
+    if (agreed_.staged_bytes != 0 && find_staged(rule.name, collective, algorithm)) {
+        forced_.push_back({std::move(rule), {Way::staged, algorithm}});
+        return {};
+    }
+    algorithm = algorithms::scheduled_as(collective) ? algorithms::find(rule.name) : nullptr;
     if (algorithm == nullptr || !algorithm->serves(collective, agreed_.size))
         return fail(FLX_ERR_CONFIG, "FLX_ALGORITHM has \"{}\"; {} on {} ranks is served by {}", rule.entry,
                     algorithms::name_of(collective), agreed_.size, known_algorithms(collective, agreed_));
@@ -269,10 +311,13 @@ Choice Planner::choose(Collective collective, size_t bytes, const Needs &needs) 
     const bool shared = agreed_.hosts == 1 && agreed_.shared_memory && !needs.steps;
     const std::optional<Collective> scheduled = algorithms::scheduled_as(collective);
     if (!scheduled && (collective != Collective::alltoall || !shared))
-        return {Way::exchanged, nullptr};
+        return choose_exchange(collective, bytes, needs);
     const Choice *forced = scheduled ? this->forced(*scheduled, bytes) : nullptr;
-    if (!shared || (forced != nullptr && forced->way == Way::scheduled))
-        return by_schedule(*scheduled, bytes, needs);
+    if (!shared || (forced != nullptr && forced->way == Way::scheduled)) {
+        Needs by_schedule_needs = needs;
+        by_schedule_needs.steps = needs.steps || *scheduled != collective;  // stages have blocks of equal length
+        return by_schedule(*scheduled, bytes, by_schedule_needs);
+    }
     if (has_fused_way(collective)) {
         if (fits_fused(collective, bytes, needs) && (forced == nullptr || forced->way == Way::fused))
             return {Way::fused, nullptr};
@@ -283,11 +328,42 @@ Choice Planner::choose(Collective collective, size_t bytes, const Needs &needs) 
     return by_shared_way(collective, bytes);
 }
 
+/// What has no schedule: messages between pairs of ranks, or an alltoall whose messages go by hosts.
+Choice Planner::choose_exchange(Collective collective, size_t bytes, const Needs &needs) const {
+    constexpr Choice kExchange{Way::exchanged, nullptr};
+    if (collective != Collective::alltoall || needs.steps || !may_stage(collective, bytes))
+        return kExchange;
+    if (const Choice *forced = this->forced(collective, bytes))
+        return *forced;
+    const auto [kept, made] = predicted_.try_emplace({collective, size_class(bytes), true});
+    if (made)
+        kept->second = candidates(collective, bytes).front().choice;
+    return kept->second;
+}
+
+/// One that has a schedule, and the order of sums of one that only goes stage by stage.
+const Algorithm *Planner::adds_alike(const Algorithm &algorithm, Collective collective) const {
+    const std::span all = algorithms::all();
+    const auto found = std::ranges::find_if(all, [&](const Algorithm &one) {
+        return one.between_hosts == algorithm.between_hosts && one.serves(collective, agreed_.size);
+    });
+    return found == all.end() ? nullptr : &*found;
+}
+
 Choice Planner::by_schedule(Collective collective, size_t bytes, const Needs &needs) const {
     const Choice *wanted = this->forced(collective, bytes);
     const Algorithm *forced = wanted == nullptr ? nullptr : wanted->algorithm;
     const bool reduces = algorithms::reduces(collective);
     const bool scans = is_scan(collective);
+    const auto fits = [&](const Choice &choice) {
+        return choice.way != Way::staged ||
+               (!needs.steps && agreed_.staged_bytes != 0 &&
+                fits_staged(collective, choice.algorithm, bytes, agreed_.placement, agreed_.staged_bytes));
+    };
+    if (wanted != nullptr && wanted->way == Way::staged && fits(*wanted) && !needs.in_order)
+        return *wanted;
+    if (forced != nullptr && !forced->serves(collective, agreed_.size))
+        forced = adds_alike(*forced, collective);
     if (forced != nullptr && !(reduces && needs.in_order && !keeps_order(forced->bits(collective))))
         return {Way::scheduled, forced};
     // The fused and streamed ways of shared memory add in rank order, and so does what stands in for them.
@@ -295,25 +371,41 @@ Choice Planner::by_schedule(Collective collective, size_t bytes, const Needs &ne
     if (!scans && (agreed_.hosts == 1 || strict))
         return {Way::scheduled, algorithms::find("direct")};
     // Fused scans combine as a chain does.
-    const Algorithm *algorithm =
-        scans && agreed_.hosts == 1 ? algorithms::find("prefix_chain") : cheapest(collective, bytes);
+    if (scans && agreed_.hosts == 1)
+        return {Way::scheduled, algorithms::find("prefix_chain")};
+    const Choice choice = cheapest(collective, bytes, needs.steps);
     // Two ranks: everything is one hop by `direct`, but a sum, which is two.
-    const bool one_hop = agreed_.size <= 2 && !scans && algorithm->name != "recursive_doubling";
-    return {Way::scheduled, one_hop ? algorithms::find("direct") : algorithm};
+    const bool one_hop = agreed_.size <= 2 && !scans && choice.algorithm->name != "recursive_doubling";
+    return one_hop ? Choice{Way::scheduled, algorithms::find("direct")} : choice;
 }
 
 const Plan &Planner::plan(Collective called, const Choice &choice, int root) {
     const Collective collective = *algorithms::scheduled_as(called);
     const bool rooted = algorithms::rooted(collective);
     for (const Kept &kept : kept_)
-        if (kept.collective == collective && &kept.plan->algorithm() == choice.algorithm &&
+        if (kept.collective == collective && kept.group.empty() && &kept.plan->algorithm() == choice.algorithm &&
             (!rooted || kept.root == root))
             return *kept.plan;
     Telemetry::count(telemetry().allocations);
     kept_.push_back(
-        {collective, root,
+        {collective,
+         root,
+         {},
          std::make_unique<Plan>(*choice.algorithm, algorithms::Request{collective, rank_, agreed_.size,
                                                                        rooted ? root : 0, &agreed_.placement})});
+    return *kept_.back().plan;
+}
+
+const Plan &Planner::plan_among(const Algorithm &algorithm, Collective collective, const std::vector<int> &group,
+                                int root) {
+    for (const Kept &kept : kept_)
+        if (kept.collective == collective && kept.root == root && &kept.plan->algorithm() == &algorithm &&
+            kept.group == group)
+            return *kept.plan;
+    Telemetry::count(telemetry().allocations);
+    kept_.push_back({collective, root, group,
+                     std::make_unique<Plan>(algorithm, algorithms::among(algorithm, collective, group, rank_, root),
+                                            rank_, agreed_.size)});
     return *kept_.back().plan;
 }
 

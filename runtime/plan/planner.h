@@ -5,7 +5,8 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "algorithms/cost.h"
@@ -27,6 +28,7 @@ struct Agreed {
     algorithms::Placement placement = {};  ///< of all ranks; empty: not known
     algorithms::CostModel costs = nominal_costs();
     size_t fused_bytes = 0;      ///< largest input of the fused shared-memory path; 0 between hosts
+    size_t staged_bytes = 0;     ///< likewise, of the ranks of each of several hosts (staged.h); 0 on one host
     bool shared_memory = false;  ///< whether fused and streamed exist; if not, `direct` stands in with the same bits
     bool peer_memory = false;    ///< with shared_memory: ranks can read each other (runtime/shm/ways/peer_memory.h)
     bool strict = false;
@@ -34,9 +36,9 @@ struct Agreed {
 };
 
 /// How an operation is carried out: by shared memory as a whole (fused.h, stream.h and peer_memory.h in
-/// runtime/shm/ways), by a plan over links, or as messages between pairs of ranks over links
-/// (runtime/execute/exchange.h).
-enum class Way : uint8_t { fused, streamed, fetched, scheduled, exchanged };
+/// runtime/shm/ways), by a plan over links, as messages between pairs of ranks over links
+/// (runtime/execute/exchange.h), or stage by stage (staged.h).
+enum class Way : uint8_t { fused, streamed, fetched, scheduled, exchanged, staged };
 
 constexpr Way way_of(shm::Way way) {
     return way == shm::Way::fused ? Way::fused : way == shm::Way::streamed ? Way::streamed : Way::fetched;
@@ -44,7 +46,7 @@ constexpr Way way_of(shm::Way way) {
 
 struct Choice {
     Way way = Way::scheduled;
-    const algorithms::Algorithm *algorithm = nullptr;  ///< scheduled
+    const algorithms::Algorithm *algorithm = nullptr;  ///< scheduled; staged: null for an alltoall
     bool by_table = false;                             ///< Agreed::ways said so, and may say something else later
     [[nodiscard]] const char *name() const;
 };
@@ -70,12 +72,18 @@ class Planner {
     /// What could carry it out over links between hosts, and the time that each is expected to take, by the measured
     /// costs; least first. Empty where that does not decide.
     struct Candidate {
-        const algorithms::Algorithm *algorithm;
+        Choice choice;
         double ns;
     };
     [[nodiscard]] std::vector<Candidate> candidates(algorithms::Collective collective, size_t bytes) const;
     /// The plan of `choice`, made at first use.
     const Plan &plan(algorithms::Collective called, const Choice &choice, int root);
+    /// The plan of an algorithm among some of the ranks, this one among them; made at first use. `root`: index among
+    /// them.
+    const Plan &plan_among(const algorithms::Algorithm &algorithm, algorithms::Collective collective,
+                           const std::vector<int> &group, int root);
+    /// Of all ranks; empty: not known.
+    [[nodiscard]] const algorithms::Placement &placement() const { return agreed_.placement; }
 
   private:
     struct Forced {
@@ -88,15 +96,23 @@ class Planner {
     [[nodiscard]] const Choice *forced(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] bool fits_fused(algorithms::Collective collective, size_t bytes, const Needs &needs) const;
     [[nodiscard]] Choice by_shared_way(algorithms::Collective collective, size_t bytes) const;
-    /// The algorithm of least expected time.
-    [[nodiscard]] const algorithms::Algorithm *cheapest(algorithms::Collective collective, size_t bytes) const;
+    /// What takes the least expected time.
+    [[nodiscard]] Choice cheapest(algorithms::Collective collective, size_t bytes, bool steps) const;
     [[nodiscard]] std::string_view cheapest_flat(algorithms::Collective collective, size_t bytes) const;
-    [[nodiscard]] const algorithms::Algorithm *predict(algorithms::Collective collective, size_t bytes) const;
+    [[nodiscard]] Choice predict(algorithms::Collective collective, size_t bytes, bool steps) const;
+    [[nodiscard]] const algorithms::Algorithm *nominal(algorithms::Collective collective, size_t bytes) const;
+    [[nodiscard]] std::vector<Candidate> candidates(algorithms::Collective collective, size_t bytes,
+                                                    const algorithms::CostModel &costs, size_t payload) const;
+    [[nodiscard]] bool may_stage(algorithms::Collective collective, size_t bytes) const;
+    [[nodiscard]] Choice choose_exchange(algorithms::Collective collective, size_t bytes, const Needs &needs) const;
+    [[nodiscard]] const algorithms::Algorithm *adds_alike(const algorithms::Algorithm &algorithm,
+                                                          algorithms::Collective collective) const;
     [[nodiscard]] Choice by_schedule(algorithms::Collective collective, size_t bytes, const Needs &needs) const;
 
     struct Kept {
         algorithms::Collective collective;
         int root;
+        std::vector<int> group;  ///< empty: all ranks
         std::unique_ptr<Plan> plan;
     };
 
@@ -104,8 +120,8 @@ class Planner {
     Agreed agreed_;
     std::vector<Forced> forced_;
     std::vector<Kept> kept_;
-    /// What predict() said, by collective and class of sizes.
-    mutable std::map<std::pair<algorithms::Collective, int>, const algorithms::Algorithm *> predicted_;
+    /// What predict() said, by collective, class of sizes, and whether it may go stage by stage.
+    mutable std::map<std::tuple<algorithms::Collective, int, bool>, Choice> predicted_;
 };
 
 }  // namespace flx

@@ -155,6 +155,65 @@ TEST(Planner, KnowsHostsWhereTheyHaveSeveralRanks) {
     EXPECT_STREQ(planner->choose(Collective::allreduce, 1 << 20, {.in_order = true}).name(), "direct");
 }
 
+Agreed staged(int hosts) {
+    Agreed agreed = hosts_of_four(hosts);
+    agreed.staged_bytes = 256 << 10;
+    return agreed;
+}
+
+TEST(Planner, GoesStageByStageWhereMessagesAreShort) {
+    const auto planner = make(staged(4));
+    const auto name = [&](Collective collective, size_t bytes, bool steps = false) {
+        return std::string(planner->choose(collective, bytes, {.steps = steps}).name());
+    };
+    EXPECT_TRUE(has(name(Collective::allreduce, 8), "(fused,recursive_doubling)")) << name(Collective::allreduce, 8);
+    EXPECT_STREQ(make(staged(16))->choose(Collective::allgather, 1024).name(), "leaders(fused,bruck)");
+    EXPECT_EQ(name(Collective::reduce_scatter_block, 1024), "leaders(fused,direct)");
+    EXPECT_EQ(name(Collective::gather, 1024), "leaders(fused,direct)");
+    EXPECT_EQ(name(Collective::alltoall, 1024), "lanes(fused,exchange)");
+    EXPECT_EQ(name(Collective::alltoall, 64 << 20), "exchange");
+    EXPECT_EQ(name(Collective::allreduce, 64 << 20), "lanes(direct,ring)");
+    // What does not block goes step by step, in the same order.
+    for (const Collective collective : {Collective::allreduce, Collective::reduce, Collective::reduce_scatter_block})
+        for (size_t bytes = 16; bytes <= 1 << 20; bytes *= 4) {
+            const Choice waits = planner->choose(collective, bytes);
+            const Choice steps = planner->choose(collective, bytes, {.steps = true});
+            EXPECT_EQ(steps.way, Way::scheduled);
+            EXPECT_TRUE(waits.algorithm == steps.algorithm ||
+                        (waits.algorithm->between_hosts != nullptr &&
+                         waits.algorithm->between_hosts == steps.algorithm->between_hosts))
+                << waits.name() << ", " << steps.name();
+        }
+    EXPECT_EQ(name(Collective::alltoall, 1024, true), "exchange");
+    // Blocks of any length go by the schedule.
+    EXPECT_EQ(planner->choose(Collective::allgatherv, 1024, {.longest = 64}).way, Way::scheduled);
+    EXPECT_EQ(planner->choose(Collective::reduce_scatter, 1024).way, Way::scheduled);
+    EXPECT_STREQ(planner->choose(Collective::allreduce, 1024, {.in_order = true}).name(), "direct");
+    Agreed strict = staged(4);
+    strict.strict = true;
+    EXPECT_STREQ(make(strict)->choose(Collective::allreduce, 1024).name(), "direct");
+}
+
+TEST(Planner, TakesNamesOfWhatGoesStageByStage) {
+    const auto planner = make(staged(4),
+                              "allreduce:leaders(fused,recursive_doubling),alltoall:exchange,"
+                              "allgather:leaders(fused,direct),"
+                              "reduce_scatter_block:leaders(fused,direct)");
+    EXPECT_STREQ(planner->choose(Collective::allreduce, 1 << 10).name(), "leaders(fused,recursive_doubling)");
+    EXPECT_STREQ(planner->choose(Collective::allreduce, 1 << 10, {.steps = true}).name(),
+                 "leaders(direct,recursive_doubling)");
+    EXPECT_STREQ(planner->choose(Collective::reduce_scatter_block, 1 << 10).name(), "leaders(fused,direct)");
+    EXPECT_STREQ(planner->choose(Collective::reduce_scatter_block, 1 << 10, {.steps = true}).name(),
+                 "lanes(direct,direct)");
+    EXPECT_STREQ(planner->choose(Collective::reduce_scatter_block, 64 << 20).name(), "lanes(direct,direct)");
+    EXPECT_STREQ(planner->choose(Collective::alltoall, 1 << 10).name(), "exchange");
+    EXPECT_STREQ(planner->choose(Collective::allgather, 1 << 10).name(), "leaders(fused,direct)");
+    EXPECT_TRUE(has(sentence_of("allreduce:leaders(fused,direct)", 4), "\"allreduce:leaders(fused,direct)\""));
+    std::unique_ptr<Planner> none;
+    const Status status = Planner::make(0, staged(4), "alltoall:leaders(fused,direct)", none);
+    EXPECT_TRUE(has(status.sentence(), "lanes(fused,exchange)")) << status.sentence();
+}
+
 /// Two runs may measure other speeds. The order of sums must be the same; what only moves data may go another way.
 TEST(Planner, AddsInAnOrderThatDoesNotDependOnWhatWasMeasured) {
     Agreed slow = hosts_of_four(3);
@@ -178,7 +237,7 @@ TEST(Planner, TakesNamesWithCommasInBrackets) {
     EXPECT_STREQ(planner->choose(Collective::allreduce, 8).name(), "lanes(direct,ring)");
     EXPECT_STREQ(planner->choose(Collective::bcast, 8).name(), "leaders(direct,direct)");
     EXPECT_TRUE(has(sentence_of("allreduce:lanes(direct,rung)", 4), "lanes(direct,ring)"));
-    EXPECT_TRUE(has(sentence_of("allgather:leaders(direct,direct)", 4), "is served by"));
+    EXPECT_TRUE(has(sentence_of("allgather:leaders(direct,recursive_doubling)", 4), "is served by"));
 }
 
 /// Several rules for one collective; of those for one size the last one counts.

@@ -1,0 +1,103 @@
+/// \file staged.h
+/// Carries out one operation between hosts stage by stage (runtime/plan/staged.h). One thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "algorithms/placement.h"
+#include "runtime/base/status.h"
+#include "runtime/base/wait.h"
+#include "runtime/execute/pending.h"
+#include "runtime/plan/decisions.h"
+#include "runtime/plan/operation.h"
+#include "runtime/shm/ways/nearby.h"
+
+namespace flx {
+
+/// What a stage between hosts is given to.
+class Between {
+  public:
+    virtual ~Between() = default;
+    /// Memory that lasts until the operation is done. std::bad_alloc.
+    virtual std::byte *aside(size_t bytes) = 0;
+    /// Gives a collective among `group`, this rank among them, with blocks that are the group's. `root`: index in it.
+    virtual Status give(const Operation &operation, const algorithms::Algorithm &algorithm, const Blocks &blocks,
+                        const std::vector<int> &group, int root) = 0;
+    /// Messages that are given; they have the operation's number.
+    virtual Exchange &messages() = 0;
+    virtual Status give_messages(const Operation &operation) = 0;
+    /// Returns when all that was given is done.
+    virtual Status carry() = 0;
+};
+
+class Staged {
+  public:
+    /// `near`: null where this rank is alone on its host. Both outlive it.
+    Staged(int rank, const algorithms::Placement &placement, shm::Nearby *near);
+
+    /// `algorithm`: as Choice has it. `operation` has its signature and number. `waiter`: for waits within the host.
+    Status run(const Operation &operation, const algorithms::Algorithm *algorithm, Between &between, Waiter &waiter);
+
+    /// Bytes that this rank showed others of its host in the last operation.
+    [[nodiscard]] uint64_t shown() const { return shown_; }
+
+  private:
+    Status by_leaders(const algorithms::Algorithm &between);
+    Status reduced(const algorithms::Algorithm &between);
+    Status broadcast(const algorithms::Algorithm &between);
+    Status gathered(const algorithms::Algorithm &between);
+    Status scattered(const algorithms::Algorithm &between);
+    Status exchanged_all(const algorithms::Algorithm &between);
+    Status summed_parts(const algorithms::Algorithm &between);
+    Status allreduce_by_lanes(const algorithms::Algorithm &between);
+    [[nodiscard]] uint32_t blocks_of(const algorithms::Algorithm &between);
+    Status alltoall_by_lanes();
+
+    Status reduce_here(const std::byte *in, std::byte *out, size_t count, int head);
+    Status gather_here(const void *in, void *out, size_t block);
+    Status scatter_here(const void *in, void *out, size_t block);
+    Status pass_on(std::byte *buffer, size_t bytes, int head);
+    Status give_rounds(std::byte *blocks);
+    Status give_along_tree(std::byte *blocks, size_t root, bool down);
+    [[nodiscard]] Operation part(algorithms::Collective collective, const void *in, void *out, size_t count) const;
+    void find_heads();
+    [[nodiscard]] bool alone() const { return near_ == nullptr; }
+    [[nodiscard]] size_t here() const { return placement_.on_host_of(rank_).size(); }
+    [[nodiscard]] int head() const { return heads_[host_]; }
+    [[nodiscard]] bool leads() const { return head() == rank_; }
+    [[nodiscard]] int local_of(int rank) const { return placement_.local[static_cast<size_t>(rank)]; }
+    void set_host_blocks(size_t block);
+    void to_host_order(const std::byte *from, std::byte *to, size_t block, size_t first) const;
+    void to_rank_order(const std::byte *from, std::byte *to, size_t block, size_t first) const;
+    [[nodiscard]] size_t bytes_from(size_t first, size_t many) const;
+    [[nodiscard]] size_t subtree(size_t host, size_t root) const;
+
+    const int rank_;
+    const algorithms::Placement &placement_;
+    shm::Nearby *const near_;
+    const size_t host_;
+    const bool in_order_;  ///< ranks of a host follow each other, and hosts do: blocks in the order of ranks are in
+                           ///< that of hosts
+    // By rank of this host: the ranks whose messages of an alltoall it collects; the most that one has.
+    std::vector<std::vector<int>> collected_;
+    size_t most_collected_ = 0;
+
+    // Of the current operation, and memory that the next one uses again.
+    const Operation *operation_ = nullptr;
+    Between *between_ = nullptr;
+    Waiter *waiter_ = nullptr;
+    size_t element_ = 1;
+    uint64_t shown_ = 0;
+    std::vector<int> heads_;             ///< who stands for each host: the root for its own
+    std::vector<int> drivers_;           ///< of a lane
+    std::vector<size_t> counts_;         ///< by host: elements of its ranks' blocks; by rank of this host: of its lane
+    std::vector<size_t> displacements_;  ///< likewise, in the order of hosts
+    std::vector<uint32_t> received_;     ///< steps of messages
+    std::vector<std::byte *> came_;      ///< by host: where its messages lie
+    std::vector<std::pair<const algorithms::Algorithm *, uint32_t>> blocks_of_;  ///< of an allreduce between hosts
+};
+
+}  // namespace flx

@@ -1,0 +1,218 @@
+#include "runtime/plan/staged.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+#include <string>
+
+namespace flx {
+
+using algorithms::Algorithm;
+using algorithms::Collective;
+using algorithms::CostModel;
+using algorithms::Family;
+using algorithms::Placement;
+
+namespace {
+
+constexpr std::string_view kWithin = "(direct,";
+constexpr std::string_view kFused = "(fused,";
+
+const std::map<const Algorithm *, std::string> &names() {
+    static const std::map<const Algorithm *, std::string> names = [] {
+        std::map<const Algorithm *, std::string> made;
+        for (const Algorithm &algorithm : algorithms::all()) {
+            const size_t within = algorithm.name.find(kWithin);
+            if (algorithm.family != Family::flat && within != std::string_view::npos)
+                made[&algorithm] = std::string(algorithm.name).replace(within, kWithin.size(), std::string(kFused));
+        }
+        return made;
+    }();
+    return names;
+}
+
+/// Whether an algorithm's stages are carried out one by one for the collective: by lanes, only what all ranks both give
+/// and get. A reduce_scatter_block has no schedule by leaders (algorithms/tiers.cpp).
+bool goes_staged(const Algorithm &algorithm, Collective collective) {
+    if (!names().contains(&algorithm))
+        return false;
+    if (algorithm.family == Family::lanes)
+        return collective == Collective::allreduce && algorithm.serves(collective, 2);
+    return algorithm.serves(collective, 2) ||
+           (collective == Collective::reduce_scatter_block && algorithm.between_hosts->serves(collective, 2));
+}
+
+/// Hosts with one rank each, as what goes between hosts sees them.
+Placement one_a_host(int hosts) {
+    std::vector<int> of(static_cast<size_t>(hosts));
+    std::iota(of.begin(), of.end(), 0);
+    return Placement::of(of);
+}
+
+}  // namespace
+
+const char *staged_name(const Algorithm *algorithm) {
+    return algorithm != nullptr ? names().at(algorithm).c_str() : "lanes(fused,exchange)";
+}
+
+bool find_staged(std::string_view name, Collective collective, const Algorithm *&algorithm) {
+    const std::vector<const Algorithm *> &all = staged(collective);
+    const auto found = std::ranges::find_if(all, [&](const Algorithm *one) { return name == staged_name(one); });
+    if (found == all.end())
+        return false;
+    algorithm = *found;
+    return true;
+}
+
+const std::vector<const Algorithm *> &staged(Collective collective) {
+    static const auto all = [] {
+        std::array<std::vector<const Algorithm *>, static_cast<size_t>(Collective::reduce_scatter) + 1> all;
+        for (size_t i = 0; i < algorithms::kCollectives; ++i)
+            for (const Algorithm &algorithm : algorithms::all())
+                if (goes_staged(algorithm, static_cast<Collective>(i)))
+                    all[i].push_back(&algorithm);
+        all[static_cast<size_t>(Collective::alltoall)].push_back(nullptr);
+        return all;
+    }();
+    return all[static_cast<size_t>(collective)];
+}
+
+namespace {
+
+/// Of an alltoall: the most blocks that a rank shows, as many for each of its host as for the one that collects most.
+size_t shown_blocks(const Placement &placement) {
+    size_t most = 0;
+    for (const std::vector<int> &ranks : placement.ranks) {
+        size_t collected = 0;
+        for (const std::vector<int> &others : placement.ranks)
+            collected += (others.size() + ranks.size() - 1) / ranks.size();
+        most = std::max(most, ranks.size() * collected);
+    }
+    return most;
+}
+
+}  // namespace
+
+bool fits_staged(Collective collective, const Algorithm *algorithm, size_t bytes, const Placement &placement,
+                 size_t payload) {
+    const auto ranks = static_cast<size_t>(placement.size());
+    const auto most = static_cast<size_t>(placement.most());
+    switch (collective) {
+        case Collective::barrier:
+            return payload != 0;
+        case Collective::allgather:
+        case Collective::gather:
+            return bytes / ranks <= payload;
+        case Collective::reduce_scatter_block:
+        case Collective::scatter:
+            return bytes / ranks * most <= payload;
+        case Collective::alltoall:
+            return bytes / ranks * shown_blocks(placement) <= payload;
+        default:
+            break;
+    }
+    // What leaders add and pass on goes in pieces; a lane's part does not.
+    return payload != 0 && (algorithm == nullptr || algorithm->family != Family::lanes || bytes <= payload);
+}
+
+namespace {
+
+/// What a rank does within its host, of a vector of `bytes`: it waits for the others so many times, copies and adds so
+/// many bytes.
+struct Within {
+    int waits;
+    double copied;
+    double added;
+};
+
+Within within(Collective collective, const Algorithm *algorithm, double bytes, const Placement &placement) {
+    const auto most = static_cast<double>(placement.most());
+    const double block = bytes / placement.size();
+    switch (collective) {
+        case Collective::allreduce:
+            return algorithm->family == Family::lanes ? Within{2, 2 * bytes, bytes}
+                                                      : Within{2, 2 * bytes, most * bytes};
+        case Collective::barrier:
+            return {2, 0, 0};
+        case Collective::reduce:
+            return {1, bytes, most * bytes};
+        case Collective::bcast:
+            return {1, 2 * bytes, 0};
+        case Collective::allgather:
+            return {2, most * block + 3 * bytes, 0};
+        case Collective::reduce_scatter_block:
+            return {2, bytes + most * block, most * bytes};
+        case Collective::gather:
+        case Collective::scatter:
+            return {1, 2 * most * block, 0};
+        default:
+            break;
+    }
+    return {1, 4 * bytes, 0};  // alltoall: gathered by lanes, shown, read, and put in the order of messages
+}
+
+/// Messages that a rank sends, and gets as many, one after the other: work for all of them, and one way.
+double messages_ns(double messages, double bytes, const CostModel &costs) {
+    return costs.far.latency_ns + 2 * messages * costs.far.message_ns + 2 * bytes / costs.copy_bytes_per_ns;
+}
+
+/// Rounds in which more and more hosts' blocks are one message: allgather at distance 1, 2, 4; gather and scatter along
+/// a binomial tree.
+double rounds_ns(double bytes, int hosts, const CostModel &costs) {
+    double ns = 0;
+    for (int distance = 1; distance < hosts; distance *= 2) {
+        const double part = bytes / hosts * std::min(distance, hosts - distance);
+        ns += messages_ns(1, part, costs) + part / costs.far.bytes_per_ns;
+    }
+    return ns;
+}
+
+/// Whether blocks that go together are one message.
+bool combines(const Algorithm &between_hosts, Collective collective) {
+    return between_hosts.name == "bruck" || (between_hosts.name == "binomial_tree" &&
+                                             (collective == Collective::gather || collective == Collective::scatter));
+}
+
+double between_ns(Collective collective, const Algorithm *algorithm, double bytes, const Placement &placement,
+                  const CostModel &costs) {
+    const int hosts = placement.hosts();
+    const double most = placement.most();
+    if (collective == Collective::alltoall) {
+        const double sent = bytes / placement.size() * (placement.size() - most);  // by a rank, as much as it gets
+        return messages_ns(hosts - 1, sent, costs) + most * sent / costs.far.bytes_per_ns;
+    }
+    if (combines(*algorithm->between_hosts, collective))
+        return rounds_ns(bytes, hosts, costs);
+    if (algorithm->family == Family::leaders)
+        return algorithms::predict_ns(*algorithm->between_hosts, collective, one_a_host(hosts),
+                                      static_cast<size_t>(bytes), costs);
+    // All lanes at a time, through the same rails, which are busy with a message as well as with its bytes.
+    constexpr double kRailsPart = 0.25;
+    CostModel lane = costs;
+    lane.far.bytes_per_ns /= most;
+    lane.far.message_ns *= 1 + (most - 1) * kRailsPart;
+    return algorithms::predict_ns(*algorithm->between_hosts, collective, one_a_host(hosts),
+                                  static_cast<size_t>(bytes / most), lane);
+}
+
+}  // namespace
+
+double predict_staged_ns(Collective collective, const Algorithm *algorithm, size_t bytes, const Placement &placement,
+                         const CostModel &costs) {
+    const auto all = static_cast<double>(bytes);
+    const Within near = within(collective, algorithm, all, placement);
+    const double wait_ns = costs.near.latency_ns + placement.most() * costs.near.message_ns;
+    return near.waits * wait_ns + near.copied / costs.near.bytes_per_ns + near.added / costs.add_bytes_per_ns +
+           between_ns(collective, algorithm, all, placement, costs);
+}
+
+double predict_exchange_ns(size_t bytes, const Placement &placement, const CostModel &costs) {
+    const double most = placement.most();
+    const double away = placement.size() - most;
+    const double block = static_cast<double>(bytes) / placement.size();
+    const double near_ns = 2 * (most - 1) * (costs.near.message_ns + block / costs.near.bytes_per_ns);
+    return near_ns + messages_ns(away, away * block, costs) + most * away * block / costs.far.bytes_per_ns;
+}
+
+}  // namespace flx

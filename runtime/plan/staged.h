@@ -1,0 +1,40 @@
+/// \file staged.h
+/// Which operations between hosts can go stage by stage: the ranks of a host do the first and the last stage through
+/// shared memory as a whole (runtime/shm/ways/fused.h), and some of them the one in between, over rails, where what a
+/// host has for another is one message. The sums are those of the schedule that has the same stages
+/// (algorithms/tiers.cpp), so the bits are. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "algorithms/cost.h"
+#include "algorithms/placement.h"
+#include "algorithms/registry.h"
+
+namespace flx {
+
+/// The most that a rank may show its host at once.
+inline constexpr size_t kStagedBytes = size_t{256} << 10;
+
+/// The name of what goes stage by stage, as in FLX_ALGORITHM: that of the algorithm with `fused` for what it does
+/// within hosts. `algorithm`: null for an alltoall, which has none: each rank collects its host's messages for the
+/// ranks of other hosts that have its index.
+const char *staged_name(const algorithms::Algorithm *algorithm);
+/// Whether `name` is such a name for the collective. `algorithm`: as above.
+bool find_staged(std::string_view name, algorithms::Collective collective, const algorithms::Algorithm *&algorithm);
+/// All algorithms whose stages can be carried out one by one for the collective; null for an alltoall.
+const std::vector<const algorithms::Algorithm *> &staged(algorithms::Collective collective);
+
+/// Whether what a rank shows to its host has room. `bytes`: of the whole vector; `payload`: that room.
+bool fits_staged(algorithms::Collective collective, const algorithms::Algorithm *algorithm, size_t bytes,
+                 const algorithms::Placement &placement, size_t payload);
+
+/// Expected time, as algorithms::predict_ns.
+double predict_staged_ns(algorithms::Collective collective, const algorithms::Algorithm *algorithm, size_t bytes,
+                         const algorithms::Placement &placement, const algorithms::CostModel &costs);
+/// The same of an alltoall of messages between all pairs of ranks.
+double predict_exchange_ns(size_t bytes, const algorithms::Placement &placement, const algorithms::CostModel &costs);
+
+}  // namespace flx
