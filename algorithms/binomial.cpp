@@ -17,6 +17,11 @@ int lowest_bit(int rank, int size) {
     return rank == 0 ? static_cast<int>(std::bit_ceil(static_cast<unsigned>(size))) : rank & -rank;
 }
 
+/// Ranks in the subtree of `rank`, itself among them.
+int in_subtree(int rank, int size) {
+    return std::min(lowest_bit(rank, size), size - rank);
+}
+
 /// Each rank sends what it received once; nothing is written after it was sent.
 Schedule bcast(int rank, int size, int root) {
     const int own = around(rank, -root, size);
@@ -59,7 +64,7 @@ Schedule reduce(int rank, int size, int root) {
 /// A rank gets the blocks of its subtree and passes on those of its children's. Those of others lie in scratch.
 Schedule scatter(int rank, int size, int root) {
     const int own = around(rank, -root, size);
-    const int subtree = std::min(lowest_bit(own, size), size - own);
+    const int subtree = in_subtree(own, size);
     Builder builder(static_cast<uint32_t>(size), 1);
     builder.output(Layout::single).slots(own == 0 ? 0 : static_cast<uint32_t>(subtree - 1));
     const auto block = [&](int of) { return static_cast<uint32_t>(around(root, of, size)); };
@@ -79,7 +84,7 @@ Schedule scatter(int rank, int size, int root) {
 /// The other way round.
 Schedule gather(int rank, int size, int root) {
     const int own = around(rank, -root, size);
-    const int subtree = std::min(lowest_bit(own, size), size - own);
+    const int subtree = in_subtree(own, size);
     Builder builder(static_cast<uint32_t>(size), 1);
     builder.input(Layout::single).slots(own == 0 ? 0 : static_cast<uint32_t>(subtree - 1));
     const auto block = [&](int of) { return static_cast<uint32_t>(around(root, of, size)); };

@@ -102,22 +102,22 @@ Operation Staged::part(Collective collective, const void *in, void *out, size_t 
 }
 
 /// The host's sum, at its head. Piece by piece, where a piece is what one rank may show.
-Status Staged::reduce_here(const std::byte *in, std::byte *out, size_t count, int head) {
+Status Staged::reduce_here(const std::byte *in, std::byte *out, size_t count) {
     const size_t most = near_->fused().payload_bytes() / element_;
-    shown_ += rank_ != head ? count * element_ : 0;
+    shown_ += leads() ? 0 : count * element_;
     for (size_t at = 0; at < count; at += most)
         FLX_TRY(near_->fused().reduce(in + at * element_, out != nullptr ? out + at * element_ : nullptr,
                                       std::min(most, count - at), operation_->dtype, partial(operation_->op),
-                                      local_of(head), operation_->signature, *waiter_));
+                                      local_of(head()), operation_->signature, *waiter_));
     return {};
 }
 
 /// From a host's head to all of its ranks.
-Status Staged::pass_on(std::byte *buffer, size_t bytes, int head) {
+Status Staged::pass_on(std::byte *buffer, size_t bytes) {
     const size_t most = near_->fused().payload_bytes();
-    shown_ += rank_ == head ? bytes : 0;
+    shown_ += leads() ? bytes : 0;
     for (size_t at = 0; at < bytes; at += most)
-        FLX_TRY(near_->fused().bcast(buffer + at, std::min(most, bytes - at), local_of(head), operation_->signature,
+        FLX_TRY(near_->fused().bcast(buffer + at, std::min(most, bytes - at), local_of(head()), operation_->signature,
                                      *waiter_));
     return {};
 }
@@ -135,25 +135,24 @@ Status Staged::scatter_here(const void *in, void *out, size_t block) {
 
 /// allreduce, barrier and reduce. Sums of hosts lie where the result will, or in memory of the operation's own.
 Status Staged::reduced(const Algorithm &between) {
-    const int head = this->head();
     const bool to_all = operation_->collective != Collective::reduce;
     const size_t count = operation_->count;
     const auto *in = static_cast<const std::byte *>(operation_->in);
     auto *out = static_cast<std::byte *>(operation_->out);
-    if (rank_ == head) {
+    if (leads()) {
         const bool keeps = !to_all && rank_ != operation_->root;
         std::byte *sum = keeps && !alone() ? between_->aside(count * element_) : out;
         if (!alone())
-            FLX_TRY(reduce_here(in, sum, count, head));
+            FLX_TRY(reduce_here(in, sum, count));
         const Collective collective = to_all ? Collective::allreduce : Collective::reduce;
         const int root = to_all ? 0 : placement_.host[static_cast<size_t>(operation_->root)];
         FLX_TRY(between_->give(part(collective, alone() ? in : sum, keeps ? nullptr : out, count), between, {}, heads_,
                                root));
         FLX_TRY(between_->carry());
     } else {
-        FLX_TRY(reduce_here(in, nullptr, count, head));
+        FLX_TRY(reduce_here(in, nullptr, count));
     }
-    return to_all && !alone() ? pass_on(out, count * element_, head) : Status();
+    return to_all && !alone() ? pass_on(out, count * element_) : Status();
 }
 
 Status Staged::broadcast(const Algorithm &between) {
@@ -163,7 +162,7 @@ Status Staged::broadcast(const Algorithm &between) {
                                placement_.host[static_cast<size_t>(operation_->root)]));
         FLX_TRY(between_->carry());
     }
-    return alone() ? Status() : pass_on(out, operation_->count * element_, head());
+    return alone() ? Status() : pass_on(out, operation_->count * element_);
 }
 
 /// `block`: elements of a rank's block.
@@ -228,7 +227,7 @@ Status Staged::exchanged_all(const Algorithm &between) {
     } else {
         FLX_TRY(gather_here(in, nullptr, block));
     }
-    return alone() ? Status() : pass_on(out, operation_->count * element_, head());
+    return alone() ? Status() : pass_on(out, operation_->count * element_);
 }
 
 /// `blocks`: of hosts from this one on; its own is there, and the others come.
@@ -262,13 +261,13 @@ Status Staged::summed_parts(const Algorithm &between) {
     auto *out = static_cast<std::byte *>(operation_->out);
     set_host_blocks(count);
     if (!leads()) {
-        FLX_TRY(reduce_here(in, nullptr, operation_->count, head()));
+        FLX_TRY(reduce_here(in, nullptr, operation_->count));
         return scatter_here(nullptr, out, block);
     }
     const std::byte *partial = in;
     if (!alone()) {
         std::byte *sums = between_->aside(operation_->count * element_);
-        FLX_TRY(reduce_here(in, sums, operation_->count, rank_));
+        FLX_TRY(reduce_here(in, sums, operation_->count));
         partial = sums;
     }
     if (!in_order_) {

@@ -56,10 +56,10 @@ class Staged {
     [[nodiscard]] uint32_t blocks_of(const algorithms::Algorithm &between);
     Status alltoall_by_lanes();
 
-    Status reduce_here(const std::byte *in, std::byte *out, size_t count, int head);
+    Status reduce_here(const std::byte *in, std::byte *out, size_t count);
     Status gather_here(const void *in, void *out, size_t block);
     Status scatter_here(const void *in, void *out, size_t block);
-    Status pass_on(std::byte *buffer, size_t bytes, int head);
+    Status pass_on(std::byte *buffer, size_t bytes);
     Status give_rounds(std::byte *blocks);
     Status give_along_tree(std::byte *blocks, size_t root, bool down);
     [[nodiscard]] Operation part(algorithms::Collective collective, const void *in, void *out, size_t count) const;

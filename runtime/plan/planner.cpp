@@ -355,12 +355,8 @@ Choice Planner::by_schedule(Collective collective, size_t bytes, const Needs &ne
     const Algorithm *forced = wanted == nullptr ? nullptr : wanted->algorithm;
     const bool reduces = algorithms::reduces(collective);
     const bool scans = is_scan(collective);
-    const auto fits = [&](const Choice &choice) {
-        return choice.way != Way::staged ||
-               (!needs.steps && agreed_.staged_bytes != 0 &&
-                fits_staged(collective, choice.algorithm, bytes, agreed_.placement, agreed_.staged_bytes));
-    };
-    if (wanted != nullptr && wanted->way == Way::staged && fits(*wanted) && !needs.in_order)
+    if (wanted != nullptr && wanted->way == Way::staged && !needs.steps && !needs.in_order &&
+        fits_staged(collective, wanted->algorithm, bytes, agreed_.placement, agreed_.staged_bytes))
         return *wanted;
     if (forced != nullptr && !forced->serves(collective, agreed_.size))
         forced = adds_alike(*forced, collective);
