@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "apps/common/progress.h"
+#include "apps/flx_perf/algorithms.h"
 #include "apps/flx_perf/device_measure.h"
 #include "apps/flx_perf/measure.h"
 #include "apps/flx_perf/overlap_measure.h"
@@ -76,6 +77,8 @@ class Files {
     int64_t iteration_ = 0;
 };
 
+constexpr const char *kNoMemory = "flx_perf: not enough memory for buffers of the largest size\n";
+
 /// True on all ranks if it is on rank 0.
 bool rank_0_says(bool value) {
     int flag = value ? 1 : 0;
@@ -125,6 +128,55 @@ std::vector<Shape> shapes_of(const Options &options, int ranks) {
     return shapes;
 }
 
+/// Measures every algorithm at every size. Collective.
+int measure_algorithms(const Options &options, flx_comm_t comm, int rank, Files &files) {
+    Results results{options, describe_machine(MPI_COMM_WORLD), {}, {}};
+    const std::vector<Shape> shapes = shapes_of(options, results.machine.ranks);
+    std::vector<uint64_t> sizes;
+    for (const Shape &shape : shapes) {
+        sizes.push_back(shape.bytes);
+    }
+    Algorithms algorithms;
+    if (any_failed(algorithms.open(options.collective, sizes, comm), "making the communicators of the algorithms")) {
+        return 2;
+    }
+    uint64_t wrong = 0;
+    for (const Shape &shape : shapes) {
+        for (const Algorithms::One &one : algorithms.of(shape.bytes)) {
+            LinkCounters links(one.comm, MPI_COMM_WORLD);
+            Measurer measurer(options, one.comm, MPI_COMM_WORLD, links);
+            if (any_failed(links.status(), "reading the links")) {
+                return 2;
+            }
+            if (!measurer.ready()) {
+                if (rank == 0) {
+                    say(stderr, kNoMemory);
+                }
+                return 2;
+            }
+            if (results.results.empty()) {
+                results.links = links.names();
+                if (rank == 0) {
+                    say(stdout, header_text(options, results.machine));
+                }
+            }
+            Result result = measurer.measure(shape, [](double) {});
+            result.predicted_us = one.predicted_us;
+            result.chosen = one.chosen;
+            wrong += result.wrong;
+            if (rank == 0) {
+                say(stdout, row_text(options, results.links, result));
+            }
+            results.results.push_back(std::move(result));
+        }
+    }
+    const int code = finish(files, rank, wrong != 0, [&] {
+        say(stdout, footer_text(results));
+        files.write_results(results);
+    });
+    return any_failed(algorithms.close(), "freeing the communicators of the algorithms") ? 2 : code;
+}
+
 int measure_all(const Options &options, flx_comm_t comm, int rank, Files &files) {
     LinkCounters links(comm, MPI_COMM_WORLD);
     if (any_failed(links.status(), "reading the links")) {
@@ -133,7 +185,7 @@ int measure_all(const Options &options, flx_comm_t comm, int rank, Files &files)
     Measurer measurer(options, comm, MPI_COMM_WORLD, links);
     if (!measurer.ready()) {
         if (rank == 0) {
-            say(stderr, "flx_perf: not enough memory for buffers of the largest size\n");
+            say(stderr, kNoMemory);
         }
         return 2;
     }
@@ -319,9 +371,10 @@ int run(int argc, char **argv) {
     if (any_failed(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "making the communicator")) {
         return 2;
     }
-    const auto measure = parsed.options->overlap  ? measure_beside_computation
-                         : parsed.options->device ? measure_devices
-                                                  : measure_all;
+    const auto measure = parsed.options->overlap          ? measure_beside_computation
+                         : parsed.options->device         ? measure_devices
+                         : parsed.options->all_algorithms ? measure_algorithms
+                                                          : measure_all;
     const int code = measure(*parsed.options, comm, rank, files);
     return any_failed(flx_comm_free(&comm), "freeing the communicator") ? 2 : code;
 }

@@ -155,6 +155,8 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
                    "queue, the same where a copy each way always waits for the one before it");
     app.add_flag("--memcpy", options.beside_memcpy,
                  "in turn with the rest, a memcpy of the size on each rank at once: the limit of this memory");
+    app.add_flag("--all-algorithms", options.all_algorithms,
+                 "each algorithm that could serve, with the time that FLX predicts; * is FLX's choice");
     auto *blocks =
         app.add_option("--blocks", options.blocks,
                        "blocks of timed calls that each side makes in turn; else 7 to 31, 7 with --iterations")
@@ -282,6 +284,11 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
         return refuse(
             "--memcpy is for collectives on host memory in turn, without --overlap, --arrivals, --seconds and "
             "--log-iterations");
+    }
+    if (options.all_algorithms &&
+        (options.device || options.overlap || options.arrivals > 0 || !options.log_file.empty())) {
+        return refuse(
+            "--all-algorithms is for collectives on host memory, without --overlap, --arrivals and --log-iterations");
     }
     if (options.in_place && (*kind == Collective::kAlltoallv || *kind == Collective::kSendrecv)) {
         return refuse(fmt::format("--in-place is not for {}", collective));

@@ -37,6 +37,7 @@ struct Options {
     bool beside_product = false;  ///< device: while matrix products run on another stream
     int queued_copies = 0;        ///< device: while so many copies each way between host and GPUs begin and end
     bool beside_memcpy = false;   ///< one of the size on each rank at once, in turn with the rest
+    bool all_algorithms = false;  ///< each that could serve, beside each other
     bool check_every = false;
     bool check_peer = false;
     std::string json_file;

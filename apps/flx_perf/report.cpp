@@ -9,6 +9,7 @@ namespace flx::perf {
 namespace {
 
 constexpr const char *kRow = "{:>9}  {:<18} {:>11} {:>6} {:>8}";
+constexpr const char *kPredictedColumns = "{:>9}  {}{:<35} {:>11} {:>11} {:>6} {:>8}";
 constexpr const char *kPeerColumns = "  {:>11} {:>6} {:>6}  {:<10}";
 constexpr const char *kMemcpyColumns = "  {:>9} {:>6}";
 
@@ -93,7 +94,7 @@ std::string ratios_text(const Results &results) {
     std::vector<double> all;
     const Result *least = nullptr;
     for (const Result &result : results.results) {
-        if (ratio_of(result) > 0) {
+        if (result.chosen && ratio_of(result) > 0) {
             all.push_back(ratio_of(result));
             least = least == nullptr || ratio_of(result) < ratio_of(*least) ? &result : least;
         }
@@ -103,6 +104,25 @@ std::string ratios_text(const Results &results) {
     }
     return fmt::format("ratio to {}: geometric mean {:.2f}, least {:.2f} at {}\n", peer_text(results.options),
                        geometric_mean(all), ratio_of(*least), size_text(least->bytes));
+}
+
+/// How far FLX's choice is from the fastest of all algorithms.
+std::string choices_text(const Results &results) {
+    std::string text;
+    for (const Result &chosen : results.results) {
+        if (!chosen.chosen) {
+            continue;
+        }
+        const Result *best = &chosen;
+        for (const Result &other : results.results) {
+            best = other.bytes == chosen.bytes && other.us.median < best->us.median ? &other : best;
+        }
+        text += fmt::format("{}: FLX takes {}", size_text(chosen.bytes), chosen.algorithm);
+        text += best == &chosen ? ", the fastest\n"
+                                : fmt::format(", {:.2f} times the time of {}\n", chosen.us.median / best->us.median,
+                                              best->algorithm);
+    }
+    return text;
 }
 
 }  // namespace
@@ -143,7 +163,11 @@ std::string header_text(const Options &options, const Machine &machine) {
         text += "memcpy: one of the size on each rank at once, in turn with the rest; times: FLX us / memcpy us\n";
     }
     text += "links: what each carried of the bytes that all ranks sent in the timed calls\n\n";
-    text += fmt::format(kRow, "size", "algorithm", "FLX us", "spread", "busbw");
+    if (options.all_algorithms) {
+        text += fmt::format(kPredictedColumns, "size", " ", "algorithm", "predicted", "FLX us", "spread", "busbw");
+    } else {
+        text += fmt::format(kRow, "size", "algorithm", "FLX us", "spread", "busbw");
+    }
     if (has_peer(options)) {
         text += fmt::format(kPeerColumns, peer_text(options) + " us", "spread", "ratio",
                             options.seconds > 0 ? "" : "noise");
@@ -155,8 +179,13 @@ std::string header_text(const Options &options, const Machine &machine) {
 }
 
 std::string row_text(const Options &options, const std::vector<std::string> &links, const Result &result) {
-    std::string text = fmt::format(kRow, size_text(result.bytes), result.algorithm, number(result.us.median),
-                                   percent(result.us.spread()), number(result.busbw_GBps));
+    std::string text =
+        options.all_algorithms
+            ? fmt::format(kPredictedColumns, size_text(result.bytes), result.chosen ? "*" : " ", result.algorithm,
+                          result.predicted_us > 0 ? number(result.predicted_us) : "-", number(result.us.median),
+                          percent(result.us.spread()), number(result.busbw_GBps))
+            : fmt::format(kRow, size_text(result.bytes), result.algorithm, number(result.us.median),
+                          percent(result.us.spread()), number(result.busbw_GBps));
     if (result.peer) {
         const std::optional<Summary> &noise = result.peer->noise;
         text += fmt::format(kPeerColumns, number(result.peer->us.median), percent(result.peer->us.spread()),
@@ -178,7 +207,9 @@ std::string footer_text(const Results &results) {
         return {};
     }
     std::string text = "\n";
-    if (has_type(results.options.collective) && !results.links.empty()) {
+    if (results.options.all_algorithms) {
+        text += choices_text(results);
+    } else if (has_type(results.options.collective) && !results.links.empty()) {
         text += moved_text(results);
     }
     text += ratios_text(results);
@@ -226,6 +257,10 @@ nlohmann::ordered_json json_of(const Results &results) {
         row["op"] = op_text(options);
         row["bytes"] = result.bytes;
         row["algorithm"] = result.algorithm;
+        if (options.all_algorithms) {
+            row["chosen"] = result.chosen;
+            row["predicted_us"] = result.predicted_us > 0 ? nlohmann::ordered_json(result.predicted_us) : nullptr;
+        }
         row["flx_us"] = result.us.median;
         row["peer"] = !result.peer ? "none" : options.against_nccl ? "nccl" : "mpi";
         row["peer_us"] = nullptr;

@@ -29,9 +29,11 @@ struct PeerResult {
 struct Result {
     uint64_t bytes = 0;
     std::string algorithm;
-    int64_t iterations = 0;  ///< timed calls of FLX
-    int blocks = 0;          ///< that they were made in
-    Summary us;              ///< a call of FLX on the slowest rank, over the blocks
+    bool chosen = true;       ///< FLX's choice, of all algorithms
+    double predicted_us = 0;  ///< of all algorithms; 0: not predicted
+    int64_t iterations = 0;   ///< timed calls of FLX
+    int blocks = 0;           ///< that they were made in
+    Summary us;               ///< a call of FLX on the slowest rank, over the blocks
     std::optional<PeerResult> peer;
     std::optional<Summary> memcpy;  ///< one of the size, on all ranks at once
     std::string why_no_peer;        ///< where a peer was asked for and cannot serve this

@@ -102,6 +102,21 @@ std::string known_collectives() {
     return names;
 }
 
+Status parse_any(const char *name, Collective &collective) {
+    if (const auto parsed = flx::algorithms::parse_collective(name)) {
+        collective = *parsed;
+        return {};
+    }
+    for (const Collective exchange :
+         {Collective::alltoall, Collective::alltoallv, Collective::send_recv, Collective::gatherv, Collective::scatterv,
+          Collective::allgatherv, Collective::reduce_scatter})
+        if (flx::algorithms::name_of(exchange) == name) {
+            collective = exchange;
+            return {};
+        }
+    return fail(FLX_ERR_ARGUMENT, "collective \"{}\" is not known; {} are", name, known_collectives());
+}
+
 }  // namespace
 
 flx_status_t flx_comm_algorithm(flx_comm_t comm, const char *collective, size_t bytes, flx_dtype_t dtype, flx_op_t op,
@@ -112,16 +127,33 @@ flx_status_t flx_comm_algorithm(flx_comm_t comm, const char *collective, size_t 
         FLX_TRY(need(name, "name"));
         FLX_TRY(check_dtype(dtype));
         FLX_TRY(check_op(op));
-        auto parsed = flx::algorithms::parse_collective(collective);
-        for (const Collective exchange :
-             {Collective::alltoall, Collective::alltoallv, Collective::send_recv, Collective::gatherv,
-              Collective::scatterv, Collective::allgatherv, Collective::reduce_scatter})
-            if (flx::algorithms::name_of(exchange) == collective)
-                parsed = exchange;
-        if (!parsed)
-            return fail(FLX_ERR_ARGUMENT, "collective \"{}\" is not known; {} are", collective, known_collectives());
+        Collective parsed{};
+        FLX_TRY(parse_any(collective, parsed));
         const auto lock = comm->impl->guard();
-        *name = comm->impl->size() == 1 ? "copy" : comm->impl->choose(*parsed, bytes).name();
+        *name = comm->impl->size() == 1 ? "copy" : comm->impl->choose(parsed, bytes).name();
+        return {};
+    });
+}
+
+flx_status_t flx_comm_algorithms(flx_comm_t comm, const char *collective, size_t bytes,
+                                 void (*each)(const char *name, double predicted_us, void *arg), void *arg) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        FLX_TRY(need(collective, "collective"));
+        if (each == nullptr)
+            return fail(FLX_ERR_ARGUMENT, "each is null");
+        Collective parsed{};
+        FLX_TRY(parse_any(collective, parsed));
+        std::vector<flx::Planner::Candidate> all;
+        {
+            const auto lock = comm->impl->guard();
+            if (comm->impl->size() > 1)
+                all = comm->impl->all_candidates(parsed, bytes);
+        }
+        if (comm->impl->size() == 1)
+            each("copy", 0, arg);
+        for (const flx::Planner::Candidate &one : all)
+            each(one.choice.name(), one.ns / 1e3, arg);
         return {};
     });
 }

@@ -113,6 +113,11 @@ class Communicator final : public Movable, private Watch {
     [[nodiscard]] std::vector<Planner::Candidate> candidates(algorithms::Collective collective, size_t bytes) const {
         return decisions_.candidates(collective, bytes);
     }
+    /// As Planner::all_candidates.
+    [[nodiscard]] std::vector<Planner::Candidate> all_candidates(algorithms::Collective collective,
+                                                                 size_t bytes) const {
+        return decisions_.all_candidates(collective, bytes);
+    }
     /// Lets peers go before the links go. Collective unless the communicator is broken.
     void close();
 

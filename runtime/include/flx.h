@@ -611,7 +611,13 @@ FLX_API flx_status_t flx_comm_link_stats(flx_comm_t comm, flx_link_stats_t *stat
 FLX_API flx_status_t flx_comm_algorithm(flx_comm_t comm, const char *collective, size_t bytes, flx_dtype_t dtype,
                                         flx_op_t op, const char **name);
 
-/// The same for GPU memory; `recvbuf` says whether the output is registered (it is not read).
+/// Calls `each` for every algorithm that a blocking call of `bytes` (of the whole vector) may take, by the name that
+/// FLX_ALGORITHM has for it, with the time that it is expected to take: those of least time first, and 0 where time is
+/// not predicted. `name` is static storage. Equal on all ranks; not collective. FLX_ERR_ARGUMENT.
+FLX_API flx_status_t flx_comm_algorithms(flx_comm_t comm, const char *collective, size_t bytes,
+                                         void (*each)(const char *name, double predicted_us, void *arg), void *arg);
+
+/// The same as flx_comm_algorithm for GPU memory; `recvbuf` says whether the output is registered (it is not read).
 FLX_API flx_status_t flx_comm_device_algorithm(flx_comm_t comm, const char *collective, size_t bytes,
                                                const void *recvbuf, const char **name);
 

@@ -50,6 +50,10 @@ class Decisions {
     [[nodiscard]] std::vector<Planner::Candidate> candidates(algorithms::Collective collective, size_t bytes) const {
         return planner_->candidates(collective, bytes);
     }
+    [[nodiscard]] std::vector<Planner::Candidate> all_candidates(algorithms::Collective collective,
+                                                                 size_t bytes) const {
+        return planner_->all_candidates(collective, bytes);
+    }
     [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs) const {
         return planner_->choose(collective, bytes, needs);
     }

@@ -170,6 +170,26 @@ std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_
     return result;
 }
 
+std::vector<Planner::Candidate> Planner::all_candidates(Collective collective, size_t bytes) const {
+    std::vector<Candidate> result = candidates(collective, bytes);
+    if (!result.empty())
+        return result;
+    const std::optional<Collective> scheduled = algorithms::scheduled_as(collective);
+    if (!scheduled || collective == Collective::alltoall)
+        result.push_back({{Way::exchanged, nullptr}, 0});
+    const auto add = [&](Way way, bool there) {
+        if (there && agreed_.shared_memory && has_way(collective, agreed_.hosts, way))
+            result.push_back({{way, nullptr}, 0});
+    };
+    add(Way::fused, collective == Collective::barrier || (scheduled && fits_fused(collective, bytes, {})));
+    add(Way::streamed, true);
+    add(Way::fetched, agreed_.peer_memory);
+    for (const Algorithm &algorithm : algorithms::all())
+        if (scheduled && algorithm.serves(*scheduled, agreed_.size))
+            result.push_back({{Way::scheduled, &algorithm}, 0});
+    return result;
+}
+
 /// The algorithm in whose order sums are added: it follows from arguments and placement alone, so from nominal costs.
 const Algorithm *Planner::nominal(Collective collective, size_t bytes) const {
     const std::vector<Candidate> all = candidates(collective, bytes, nominal_costs(), kStagedBytes);

@@ -76,6 +76,8 @@ class Planner {
         double ns;
     };
     [[nodiscard]] std::vector<Candidate> candidates(algorithms::Collective collective, size_t bytes) const;
+    /// The same where something else decides, too: then without times, which are 0.
+    [[nodiscard]] std::vector<Candidate> all_candidates(algorithms::Collective collective, size_t bytes) const;
     /// The plan of `choice`, made at first use.
     const Plan &plan(algorithms::Collective called, const Choice &choice, int root);
     /// The plan of an algorithm among some of the ranks, this one among them; made at first use. `root`: index among

@@ -111,6 +111,9 @@ TEST_F(Arguments, UnknownTypesReductionsAndRoots) {
                         {"root", "1048576"}));
     const char *name = nullptr;
     EXPECT_TRUE(refused(flx_comm_algorithm(comm_, "gossip", 8, FLX_F32, FLX_SUM, &name), FLX_ERR_ARGUMENT, {"gossip"}));
+    const auto each = [](const char *, double, void *) {};
+    EXPECT_TRUE(refused(flx_comm_algorithms(comm_, "gossip", 8, each, nullptr), FLX_ERR_ARGUMENT, {"gossip"}));
+    EXPECT_TRUE(refused(flx_comm_algorithms(comm_, "reduce", 8, nullptr, nullptr), FLX_ERR_ARGUMENT, {"each"}));
 }
 
 TEST_F(Arguments, ReductionsThat8BitFloatsLack) {

@@ -56,6 +56,13 @@ TEST(Algorithms, EachServesWhatItSaysItServes) {
             ++served;
             const char *name = nullptr;
             ASSERT_TRUE(succeeded(flx_comm_algorithm(comm, name_of(collective), 1U << 16, FLX_F32, FLX_SUM, &name)));
+            std::vector<std::string> all;
+            const auto note = [](const char *one, double predicted_us, void *arg) {
+                EXPECT_GE(predicted_us, 0);
+                static_cast<std::vector<std::string> *>(arg)->emplace_back(one);
+            };
+            ASSERT_TRUE(succeeded(flx_comm_algorithms(comm, name_of(collective), 1U << 16, note, &all)));
+            EXPECT_TRUE(std::ranges::find(all, name) != all.end()) << name;
             EXPECT_TRUE(algorithm == "fused" || world_size() == 1 || name == algorithm) << name;
             Random random(seed() + index);
             for (const size_t count : {1, 2, 5, 600, 4099, 33333, 400009}) {

@@ -151,6 +151,10 @@ TEST(Planner, KnowsHostsWhereTheyHaveSeveralRanks) {
     const auto apart = make({.size = 4, .hosts = 4, .placement = algorithms::Placement::of({0, 1, 2, 3})});
     EXPECT_STREQ(apart->choose(Collective::allreduce, 16 << 20).name(), "ring");
     EXPECT_TRUE(apart->candidates(Collective::allreduce, 1 << 20).empty());
+    const std::vector<Planner::Candidate> flat = apart->all_candidates(Collective::allreduce, 1 << 20);
+    EXPECT_TRUE(
+        std::ranges::any_of(flat, [](const auto &one) { return std::string_view(one.choice.name()) == "ring"; }));
+    EXPECT_TRUE(std::ranges::all_of(flat, [](const auto &one) { return one.ns == 0; }));
     // Rank order is kept where it must be.
     EXPECT_STREQ(planner->choose(Collective::allreduce, 1 << 20, {.in_order = true}).name(), "direct");
 }
