@@ -162,6 +162,11 @@ bool Line::progress(bool flush) {
     return moved;
 }
 
+void Line::flush() {
+    for (const auto &rail : rails_)
+        rail->send_kept();
+}
+
 bool Line::arm(std::vector<int> &events) {
     for (const auto &rail : rails_) {
         const int event = rail->arm();

@@ -99,6 +99,8 @@ class Line {
     [[nodiscard]] bool busy() const;
     [[nodiscard]] bool flushed() const;
     [[nodiscard]] bool settled() const;
+    /// See Link::flush.
+    void flush();
     /// Whether chunks of this process are unacknowledged.
     [[nodiscard]] bool unacknowledged() const;
 

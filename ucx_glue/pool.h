@@ -89,6 +89,7 @@ class List {
   public:
     [[nodiscard]] bool empty() const { return first_ == nullptr; }
     [[nodiscard]] Node *first() const { return first_; }
+    [[nodiscard]] Node *last() const { return last_; }
     void append(Node *node) {
         node->next = nullptr;
         node->prev = last_;

@@ -34,9 +34,25 @@ Status Rail::open() {
     return set_handlers();
 }
 
+namespace {
+
+/// All that rails say is sent with its payload. What comes as an announcement of one is from a stranger, and `data` is
+/// not what it seems.
+template <ucp_am_recv_callback_t handler>
+ucs_status_t eager_only(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
+                        const ucp_am_recv_param_t *param) {
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0)
+        return UCS_OK;
+    return handler(rail, header, header_bytes, data, bytes, param);
+}
+
+}  // namespace
+
 Status Rail::set_handlers() {
     constexpr ucp_am_recv_callback_t handlers[kMessageIds] = {
-        chunk_handler, ack_handler, ring_request_handler, ring_grant_handler, echo_handler, up_handler, relay_handler};
+        eager_only<chunk_handler>,      eager_only<ack_handler>,   eager_only<ring_request_handler>,
+        eager_only<ring_grant_handler>, eager_only<echo_handler>,  eager_only<up_handler>,
+        eager_only<relay_handler>,      eager_only<chunks_handler>};
     for (unsigned id = 0; id < kMessageIds; ++id) {
         ucp_am_handler_param_t param{};
         param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
@@ -134,6 +150,7 @@ void Rail::fail_peer(Peer &peer, ucs_status_t status) {
     if (peer.failure != UCS_OK)
         return;
     peer.failure = status == UCS_OK ? UCS_ERR_IO_ERROR : status;
+    send_kept(peer);  // forgets what was kept back, which goes another way now
     live_unacknowledged_ -= peer.unacknowledged_chunks;
     if (!ending_)
         line_.failover().failed(peer);
@@ -251,12 +268,13 @@ void Rail::control_sent(void *request, ucs_status_t status, void *data) {
 }
 
 bool Rail::settled() const {
-    return requests_ == 0 && deferred_.empty() &&
+    return requests_ == 0 && keeping_.empty() && deferred_.empty() &&
            std::none_of(owing_.begin(), owing_.end(), [](const Peer *peer) { return peer->owed_promptly; });
 }
 
 bool Rail::progress(bool flush) {
     const Quiet quiet;
+    send_kept();
     bool moved = false;
     small_came_ = false;
     // A small chunk may be all that somebody waits for: another look costs it a system call.

@@ -43,6 +43,7 @@ struct Outgoing {
     uint16_t requests = 0;    ///< UCX requests that still refer to it
     bool used = false;
     bool acknowledged = false;
+    bool kept = false;     ///< back, to go with others: nothing of it has left
     bool putting = false;  ///< the payload is being put; the message that announces it was not sent
     int copy_class = 0;
     std::byte *copy = nullptr;  ///< null: the source is the caller's
@@ -87,6 +88,10 @@ struct Peer {
 
     size_t unacknowledged_bytes = 0;
     uint32_t unacknowledged_chunks = 0;
+    Outgoing *kept_first = nullptr;  ///< chunks that were kept back, to go as one message
+    Outgoing *kept_last = nullptr;
+    uint32_t kept_chunks = 0;
+    size_t kept_bytes = 0;
     RemoteRing remote;  ///< where we put
     LandingRing ring;   ///< where it puts
 
@@ -136,7 +141,10 @@ class Rail {
     /// Lets go of `link`. Waits, boundedly, for UCX to let go of the senders' memory, and else closes the endpoint.
     void detach(RailLink &link);
 
-    SendResult send(Peer &peer, RailLink &link, int rank, const ChunkHeader &header, const void *data);
+    /// `soon`: it may be kept back, to go with others.
+    SendResult send(Peer &peer, RailLink &link, int rank, const ChunkHeader &header, const void *data, bool soon);
+    /// Sends what was kept back.
+    void send_kept();
     /// Sends a chunk that another connection lost, counted by `link` (may be null), whether there is room in the window
     /// or not. True if taken.
     bool resend(Peer &peer, RailLink *link, Resend &resend);
@@ -166,7 +174,9 @@ class Rail {
     /// Whether this process waits for something on this rail.
     [[nodiscard]] bool busy() const { return live_unacknowledged_ > 0 || !flushed(); }
     /// Whether everything that this process owes its peers has left.
-    [[nodiscard]] bool flushed() const { return requests_ == 0 && owing_.empty() && deferred_.empty(); }
+    [[nodiscard]] bool flushed() const {
+        return requests_ == 0 && keeping_.empty() && owing_.empty() && deferred_.empty();
+    }
     /// Likewise, but for acknowledgements of chunks that were copied.
     [[nodiscard]] bool settled() const;
     /// Whether nothing of anybody's is in it.
@@ -190,6 +200,13 @@ class Rail {
         RingRequestWire request{};
         RingGrantWire grant{};
         EchoWire echo{};
+    };
+
+    struct Batch {  // chunks that go together
+        Batch *next = nullptr;
+        uint32_t chunks = 0;
+        Outgoing *chunk[kMostTogether]{};
+        ucp_dt_iov_t parts[2 * kMostTogether]{};  // header and payload of each
     };
 
     struct RelayMessage {
@@ -218,6 +235,12 @@ class Rail {
     // rail_send.cpp
     SendResult can_start(Peer &peer, const RailLink &link, int rank, size_t bytes, bool &put);
     bool start(Outgoing *chunk, bool put);
+    void count_started(Outgoing &chunk);
+    void keep(Outgoing *chunk);
+    void send_kept(Peer &peer);
+    void start_batch(Peer &peer, Outgoing *first, uint32_t chunks);
+    static void batch_sent(void *request, ucs_status_t status, void *data);
+    void let_go(Outgoing *chunk);
     Outgoing *take_outgoing(Peer &peer, RailLink *link, int rank, const ChunkHeader &header);
     void drop_outgoing(Outgoing *chunk);
     bool start_put(Outgoing *chunk, const void *data);
@@ -245,6 +268,10 @@ class Rail {
     uint32_t take_riding_acks(Peer &peer, uint32_t *numbers);
     static ucs_status_t chunk_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
                                       const ucp_am_recv_param_t *param);
+    static ucs_status_t chunks_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
+                                       const ucp_am_recv_param_t *param);
+    /// Whether UCX's memory of the payload was kept.
+    bool take_chunk(const ChunkWire &wire, void *data, size_t bytes, bool persistent);
     static ucs_status_t ack_handler(void *rail, const void *header, size_t header_bytes, void *data, size_t bytes,
                                     const ucp_am_recv_param_t *param);
     static ucs_status_t ring_request_handler(void *rail, const void *header, size_t header_bytes, void *data,
@@ -281,6 +308,7 @@ class Rail {
 
     NodePool<Outgoing> outgoing_;
     NodePool<Inbound> inbound_;
+    NodePool<Batch> batches_;
     NodePool<AckMessage> ack_messages_;
     NodePool<ControlMessage> control_messages_;
     NodePool<RelayMessage> relay_messages_;
@@ -291,6 +319,7 @@ class Rail {
     Outgoing *announce_first_ = nullptr;  // payloads that were put and are to be announced
     Outgoing *announce_last_ = nullptr;
 
+    std::vector<Peer *> keeping_;  // have chunks that were kept back
     std::vector<Peer *> owing_;
     std::vector<Peer *> deferred_;
     size_t live_unacknowledged_ = 0;  // chunks to peers that have not failed

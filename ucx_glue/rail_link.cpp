@@ -97,7 +97,7 @@ bool RailLink::has_room(int rank, size_t bytes) const {
     return side.open_chunks == 0 || (side.open_bytes + bytes <= window(rank) && side.open_chunks < kMaxChunks);
 }
 
-SendResult RailLink::send(int peer, const ChunkHeader &header, const void *data) {
+SendResult RailLink::post(int peer, const ChunkHeader &header, const void *data, bool soon) {
     auto lock = line_->lock();
     Target &target = *sides_[peer].target;
     Failover &failover = line_->failover();
@@ -108,7 +108,12 @@ SendResult RailLink::send(int peer, const ChunkHeader &header, const void *data)
         return SendResult::busy;
     if (!up)
         return failover.relay().send(target.process, *this, peer, header, data);
-    return target.peer->rail->send(*target.peer, *this, peer, header, data);
+    return target.peer->rail->send(*target.peer, *this, peer, header, data, soon);
+}
+
+void RailLink::flush() {
+    auto lock = line_->lock();
+    line_->flush();
 }
 
 bool RailLink::receive(int peer, Arrival &arrival) {
@@ -172,9 +177,12 @@ void RailLink::ended(int peer, uint64_t sequence) {
             if (ended(*chunk)) {
                 side.inbox.remove(chunk);
                 chunk->peer->rail->release(chunk);
+            } else if (side.ascending) {
+                break;  // a peer may be hundreds of operations ahead
             }
             chunk = next;
         }
+        side.ascending = side.ascending || side.inbox.empty();
     }
 }
 
@@ -248,7 +256,15 @@ void RailLink::relayed(const ChunkHeader &header, int rank, bool collect) {
 }
 
 void RailLink::arrived(Inbound *chunk) {
-    sides_[chunk->rank].inbox.append(chunk);
+    Side &side = sides_[chunk->rank];
+    if (const Inbound *last = side.inbox.last(); last != nullptr) {
+        const uint64_t before = last->header.sequence;
+        const uint64_t sequence = chunk->header.sequence;
+        side.ascending = side.ascending && before <= sequence && ((before ^ sequence) & kPairwise) == 0;
+    } else {
+        side.ascending = true;
+    }
+    side.inbox.append(chunk);
 }
 
 void RailLink::started(const Outgoing &chunk) {

@@ -25,7 +25,13 @@ class RailLink final : public Link {
     [[nodiscard]] size_t good_chunk(size_t bytes) const override;
     [[nodiscard]] size_t good_chunk_to(int peer, size_t bytes) const override;
     [[nodiscard]] Pace pace(int peer) const override;
-    SendResult send(int peer, const ChunkHeader &header, const void *data) override;
+    SendResult send(int peer, const ChunkHeader &header, const void *data) override {
+        return post(peer, header, data, false);
+    }
+    SendResult send_soon(int peer, const ChunkHeader &header, const void *data) override {
+        return post(peer, header, data, true);
+    }
+    void flush() override;
     bool receive(int peer, Arrival &arrival) override;
     void release(const Arrival &arrival) override;
     bool completed(Completion &completion) override;
@@ -83,6 +89,7 @@ class RailLink final : public Link {
     Outgoing *take_finished();
 
   private:
+    SendResult post(int peer, const ChunkHeader &header, const void *data, bool soon);
     void ended(const Outgoing &chunk);
     /// Bytes that may be unacknowledged towards `rank`: a little time's worth of what it delivers there, so that a slow
     /// rail holds little that could go another way.
@@ -91,6 +98,7 @@ class RailLink final : public Link {
     struct Side {
         Target *target = nullptr;  // null: not reached
         List<Inbound> inbox;
+        bool ascending = true;  ///< the inbox, by sequence numbers of one kind
         LinkCounters counters;
         int64_t busy_since = 0;
         PaceMeter pace;

@@ -71,42 +71,66 @@ ucs_status_t Rail::chunk_handler(void *rail, const void *header, size_t header_b
     if (wire.acks > kRidingAcks || header_bytes != kChunkWireBytes + 4 * wire.acks ||
         (wire.slot == kNoSlot && bytes != wire.header.bytes))
         return UCS_OK;
-    Peer *const known = self.sender(wire.uid);
+    const bool persistent = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
+    return self.take_chunk(wire, data, bytes, persistent) ? UCS_INPROGRESS : UCS_OK;
+}
+
+ucs_status_t Rail::chunks_handler(void *rail, const void *, size_t, void *data, size_t bytes,
+                                  const ucp_am_recv_param_t *) {
+    auto &self = *static_cast<Rail *>(rail);
+    auto *at = static_cast<std::byte *>(data);
+    for (uint32_t chunks = 0; chunks < kMostTogether && bytes >= kChunkWireBytes && !self.deaf(); ++chunks) {
+        ChunkWire wire;
+        std::memcpy(&wire, at, kChunkWireBytes);
+        if (wire.acks > kRidingAcks || wire.slot != kNoSlot)
+            return UCS_OK;
+        const size_t header_bytes = kChunkWireBytes + 4 * wire.acks;
+        if (bytes < header_bytes || bytes - header_bytes < wire.header.bytes)
+            return UCS_OK;
+        std::memcpy(wire.riding, at + kChunkWireBytes, 4 * wire.acks);
+        self.take_chunk(wire, at + header_bytes, wire.header.bytes, false);
+        at += header_bytes + wire.header.bytes;
+        bytes -= header_bytes + wire.header.bytes;
+    }
+    return UCS_OK;
+}
+
+bool Rail::take_chunk(const ChunkWire &wire, void *data, size_t bytes, bool persistent) {
+    Peer *const known = sender(wire.uid);
     if (known == nullptr)
-        return UCS_OK;
+        return false;
     Peer &peer = *known;
     ++peer.heard;
     ++peer.received;
-    self.acknowledged(peer, wire.riding, wire.acks);
+    acknowledged(peer, wire.riding, wire.acks);
 
-    if (self.line_.failover().reach().gone(wire.header.comm)) {
-        self.owe(peer, wire.number, wire.header.bytes, wire.prompt != 0);
-        return UCS_OK;
+    if (line_.failover().reach().gone(wire.header.comm)) {
+        owe(peer, wire.number, wire.header.bytes, wire.prompt != 0);
+        return false;
     }
-    Inbound *chunk = self.inbound_.take();
-    ++self.inbound_used_;
+    Inbound *chunk = inbound_.take();
+    ++inbound_used_;
     chunk->peer = &peer;
     chunk->rank = -1;
     chunk->number = wire.number;
     chunk->prompt = wire.prompt != 0;
     chunk->handed = false;
     chunk->header = wire.header;
-    bool persistent = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
-    if (!self.take_payload(*chunk, wire, data, bytes, persistent)) {
-        self.inbound_.give(chunk);
-        --self.inbound_used_;
-        self.fail_peer(peer, UCS_ERR_NO_MEMORY);
-        return UCS_OK;
+    if (!take_payload(*chunk, wire, data, bytes, persistent)) {
+        inbound_.give(chunk);
+        --inbound_used_;
+        fail_peer(peer, UCS_ERR_NO_MEMORY);
+        return false;
     }
-    bool kept = chunk->memory == Inbound::Memory::ucx;
-    self.small_came_ = self.small_came_ || wire.prompt == 0;
-    self.deliver(chunk);
+    const bool kept = chunk->memory == Inbound::Memory::ucx;
+    small_came_ = small_came_ || wire.prompt == 0;
+    deliver(chunk);
     // Its acknowledgement must not have to wait for a connection to be made.
     if (peer.endpoint == nullptr && peer.process >= 0 && !peer.wants_endpoint) {
         peer.wants_endpoint = true;
-        self.defer(peer);
+        defer(peer);
     }
-    return kept ? UCS_INPROGRESS : UCS_OK;
+    return kept;
 }
 
 bool Rail::take_payload(Inbound &chunk, const ChunkWire &wire, void *data, size_t bytes, bool persistent) {
@@ -179,7 +203,8 @@ void Rail::release(Inbound *chunk) {
     // While the executor has further chunks of this peer, or will take them next, their acknowledgements will go along.
     bool due =
         peer.owed_promptly && (!more_comes(peer) || peer.owed_bytes >= std::min(options_.window_bytes / 8, kAckBytes));
-    if (due || peer.owed.size() >= kLazyAcks || (peer.owed_bytes >= kLazyBytes && !peer.owed_promptly))
+    if (due || peer.owed.size() >= kLazyAcks ||
+        (peer.owed_bytes >= std::min(kLazyBytes, options_.window_bytes / 4) && !peer.owed_promptly))
         send_acks(peer);
 }
 

@@ -1,6 +1,7 @@
 #include <cassert>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "runtime/base/clock.h"
 #include "ucx_glue/line.h"
@@ -40,11 +41,11 @@ SendResult Rail::can_start(Peer &peer, const RailLink &link, int rank, size_t by
     return SendResult::in_flight;
 }
 
-SendResult Rail::send(Peer &peer, RailLink &link, int rank, const ChunkHeader &header, const void *data) {
+SendResult Rail::send(Peer &peer, RailLink &link, int rank, const ChunkHeader &header, const void *data, bool soon) {
     assert(header.bytes <= options_.chunk_bytes && header.comm == link.comm_id());
     if (peer.failure != UCS_OK || header.bytes > options_.chunk_bytes)
         return SendResult::failed;
-    const bool copies = link.copies(rank, header);
+    const bool copies = link.copies(rank, header) || (soon && header.bytes <= kMostKept);
     bool put = spec_.rma && !copies;
     if (const SendResult result = can_start(peer, link, rank, header.bytes, put); result != SendResult::in_flight)
         return result;
@@ -64,7 +65,9 @@ SendResult Rail::send(Peer &peer, RailLink &link, int rank, const ChunkHeader &h
         }
     }
     chunk->wire.prompt = chunk->copy == nullptr ? 1 : 0;
-    if (!start(chunk, put))
+    if (soon && !put && header.bytes <= kMostKept)
+        keep(chunk);
+    else if (!start(chunk, put))
         return SendResult::failed;
     return chunk->copy != nullptr ? SendResult::copied : SendResult::in_flight;
 }
@@ -96,20 +99,121 @@ bool Rail::resend(Peer &peer, RailLink *link, Resend &resend) {
 /// False: the peer failed, and the chunk is as if it had never been.
 bool Rail::start(Outgoing *chunk, bool put) {
     Peer &peer = *chunk->peer;
+    send_kept(peer);
     const uint32_t bytes = chunk->wire.header.bytes;
-    const bool taken = put ? start_put(chunk, chunk->source) : start_message(chunk, chunk->source, bytes);
+    const bool taken =
+        peer.failure == UCS_OK && (put ? start_put(chunk, chunk->source) : start_message(chunk, chunk->source, bytes));
     if (!taken) {
         drop_outgoing(chunk);
         return false;
     }
+    count_started(*chunk);
+    return true;
+}
+
+void Rail::count_started(Outgoing &chunk) {
+    Peer &peer = *chunk.peer;
     ++peer.sent;
     ++peer.unacknowledged_chunks;
-    peer.unacknowledged_bytes += bytes;
+    peer.unacknowledged_bytes += chunk.wire.header.bytes;
     if (peer.failure == UCS_OK)
         ++live_unacknowledged_;
-    if (chunk->link != nullptr)
-        chunk->link->started(*chunk);
-    return true;
+    if (chunk.link != nullptr)
+        chunk.link->started(chunk);
+}
+
+/// A message costs its sender and its receiver a system call each, and more than some kilobytes do.
+void Rail::keep(Outgoing *chunk) {
+    Peer &peer = *chunk->peer;
+    if (peer.kept_chunks == kMostTogether || peer.kept_bytes + chunk->wire.header.bytes > kTogetherBytes)
+        send_kept(peer);
+    count_started(*chunk);
+    if (peer.failure != UCS_OK)
+        return;  // flushing found out; the chunk goes another way, like all that is unacknowledged
+    if (peer.kept_chunks == 0)
+        keeping_.push_back(&peer);
+    chunk->next = nullptr;
+    chunk->kept = true;
+    (peer.kept_last != nullptr ? peer.kept_last->next : peer.kept_first) = chunk;
+    peer.kept_last = chunk;
+    ++peer.kept_chunks;
+    peer.kept_bytes += chunk->wire.header.bytes;
+}
+
+/// In the order in which peers came: what was ready first is awaited first.
+void Rail::send_kept() {
+    while (!keeping_.empty())
+        send_kept(*keeping_.front());
+}
+
+void Rail::send_kept(Peer &peer) {
+    const uint32_t chunks = std::exchange(peer.kept_chunks, 0);
+    if (chunks == 0)
+        return;
+    std::erase(keeping_, &peer);
+    Outgoing *first = std::exchange(peer.kept_first, nullptr);
+    peer.kept_last = nullptr;
+    peer.kept_bytes = 0;
+    for (Outgoing *chunk = first; chunk != nullptr; chunk = chunk->next)
+        chunk->kept = false;
+    if (peer.failure != UCS_OK)
+        return;
+    if (chunks == 1)
+        start_message(first, first->source, first->wire.header.bytes);
+    else
+        start_batch(peer, first, chunks);
+}
+
+void Rail::start_batch(Peer &peer, Outgoing *first, uint32_t chunks) {
+    Batch *batch = batches_.take();
+    batch->chunks = chunks;
+    Outgoing *chunk = first;
+    for (uint32_t i = 0; i < chunks; ++i, chunk = chunk->next) {
+        chunk->wire.acks = static_cast<uint16_t>(take_riding_acks(peer, chunk->wire.riding));
+        batch->chunk[i] = chunk;
+        batch->parts[2 * i] = {&chunk->wire, kChunkWireBytes + 4 * chunk->wire.acks};
+        batch->parts[2 * i + 1] = {const_cast<void *>(chunk->source), chunk->wire.header.bytes};
+    }
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
+                         UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_DATATYPE;
+    param.flags = UCP_AM_SEND_FLAG_EAGER;
+    param.memory_type = UCS_MEMORY_TYPE_HOST;
+    param.datatype = UCP_DATATYPE_IOV;
+    param.cb.send = batch_sent;
+    param.user_data = batch;
+    ucs_status_ptr_t request =
+        ucp_am_send_nbx(peer.endpoint, kChunksMessage, nullptr, 0, batch->parts, 2 * size_t{chunks}, &param);
+    if (UCS_PTR_IS_PTR(request)) {
+        for (uint32_t i = 0; i < chunks; ++i)
+            ++batch->chunk[i]->requests;
+        ++requests_;
+        return;
+    }
+    batches_.give(batch);
+    if (UCS_PTR_IS_ERR(request))
+        fail_peer(peer, UCS_PTR_STATUS(request));
+}
+
+void Rail::batch_sent(void *request, ucs_status_t status, void *data) {
+    auto *batch = static_cast<Batch *>(data);
+    Peer &peer = *batch->chunk[0]->peer;
+    Rail &rail = *peer.rail;
+    ucp_request_free(request);
+    --rail.requests_;
+    if (status != UCS_OK)
+        rail.fail_peer(peer, status);
+    for (uint32_t i = 0; i < batch->chunks; ++i) {
+        Outgoing *chunk = batch->chunk[i];
+        --chunk->requests;
+        rail.let_go(chunk);
+    }
+    rail.batches_.give(batch);
+}
+
+/// UCX does not look at its source any more.
+void Rail::let_go(Outgoing *chunk) {
+    finish_if_done(chunk, chunk->acknowledged ? now_ns() : 0);
 }
 
 bool Rail::clings(const Peer &peer) const {
@@ -160,6 +264,7 @@ Outgoing *Rail::take_outgoing(Peer &peer, RailLink *link, int rank, const ChunkH
     chunk->requests = 0;
     chunk->used = true;
     chunk->acknowledged = false;
+    chunk->kept = false;
     chunk->putting = false;
     chunk->source = nullptr;
     chunk->copy = nullptr;
@@ -257,7 +362,7 @@ void Rail::chunk_sent(void *request, ucs_status_t status, void *data) {
     if (chunk->requests > 0)
         return;
     if (!chunk->putting) {
-        rail.finish_if_done(chunk, chunk->acknowledged ? now_ns() : 0);
+        rail.let_go(chunk);
     } else if (chunk->peer->failure == UCS_OK) {
         chunk->next = nullptr;
         (rail.announce_last_ != nullptr ? rail.announce_last_->next : rail.announce_first_) = chunk;
@@ -274,7 +379,7 @@ void Rail::acknowledged(Peer &peer, const uint32_t *numbers, size_t count) {
         if (index >= outgoing_.all().size())
             continue;
         Outgoing &chunk = outgoing_.all()[index];
-        if (!chunk.used || chunk.acknowledged || chunk.wire.number != numbers[i] || chunk.peer != &peer)
+        if (!chunk.used || chunk.acknowledged || chunk.kept || chunk.wire.number != numbers[i] || chunk.peer != &peer)
             continue;
         chunk.acknowledged = true;
         if (now == 0 && chunk.link != nullptr && RailLink::paced(chunk))
@@ -317,6 +422,7 @@ bool Rail::sends_for(const RailLink &link) const {
 }
 
 void Rail::detach(RailLink &link) {
+    send_kept();
     // Chunks that UCX still sends refer to memory that the program may free as soon as the communicator is gone.
     for (int64_t end = now_ns() + 100'000'000; sends_for(link) && now_ns() < end;)
         progress(true);

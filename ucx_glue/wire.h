@@ -17,8 +17,15 @@ enum MessageId : unsigned {
     kEchoMessage = 4,         ///< EchoWire, then so many bytes: a connection on probation
     kUpMessage = 5,           ///< RingRequestWire: it has passed
     kRelayMessage = 6,        ///< RelayWire, then the payload or numbers (relay.h)
-    kMessageIds = 7
+    kChunksMessage = 7,       ///< several chunks, each a ChunkWire with its payload; no header
+    kMessageIds = 8
 };
+
+/// Chunks of one message, and bytes of their payload.
+inline constexpr uint32_t kMostTogether = 32;
+inline constexpr size_t kTogetherBytes = 64 << 10;
+/// A larger chunk goes alone.
+inline constexpr size_t kMostKept = 16 << 10;
 
 inline constexpr uint32_t kNoSlot = 0xffffffffu;
 /// Acknowledgements that ride on a chunk going the other way.

@@ -332,7 +332,7 @@ bool Communicator::carry_rooted(const Call &call, uint32_t &steps) {
     using algorithms::StepKind;
     steps = 0;
     Eager *const eager = queue_.eager();
-    if (eager == nullptr || !queue_.inbox().early().empty())
+    if (eager == nullptr || !queue_.inbox().keeps_nothing())
         return false;
     if (!routes_.used())
         (void)routes_.vector(layout_.rank == 0 ? 1 : 0, 0, 0);

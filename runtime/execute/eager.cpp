@@ -18,7 +18,7 @@ Eager::Eager(uint32_t comm, Link &link, int index, Inbox &inbox, int size)
 bool Eager::begin(const Exchange &exchange) {
     const auto steps = static_cast<uint32_t>(exchange.steps().size());
     open_.clear();
-    if (steps > open_.capacity() || !inbox_.early().empty())
+    if (steps > open_.capacity() || !inbox_.keeps_nothing())
         return false;
     for (uint32_t step = 0; step < steps; ++step) {
         if (exchange.message(step).bytes > kMostBytes && exchange.steps()[step].kind != StepKind::copy)

@@ -205,6 +205,9 @@ class Executor {
     bool as_planned_ = false;  // but do not yet
     bool in_order_ = false;    // what goes to a peer for sums goes there in the same order on all ranks
     bool stream_ = false;      // results are too large to stay in the cache
+    bool short_ = false;       // little is sent, and how fast that goes is known
+    uint32_t unseen_ = 0;      // such operations
+    uint32_t unflushed_ = 0;   // links that may have kept chunks back
     uint32_t link_mask_ = 0;   // links that may carry something of this operation
     bool brief_ = false;       // short, and nothing of it waits for an acknowledgement
     uint32_t came_ = 0;        // links over which chunks of it came

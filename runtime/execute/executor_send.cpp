@@ -92,7 +92,15 @@ Status Executor::send_run(uint32_t index, Cursor &cursor, int link, uint32_t fir
     side.engaged |= 1U << link;
     const std::byte *from = state.from + first * state.cell_elements * element_bytes_;
     const bool exposed = state.exposed && links_[link]->kind() == LinkKind::shm;
-    switch (exposed ? links_[link]->expose(step.peer, header, from) : links_[link]->send(step.peer, header, from)) {
+    const auto send = [&] {
+        if (exposed)
+            return links_[link]->expose(step.peer, header, from);
+        if (!short_)
+            return links_[link]->send(step.peer, header, from);
+        unflushed_ |= 1U << link;
+        return links_[link]->send_soon(step.peer, header, from);
+    };
+    switch (send()) {
         case SendResult::busy:
             // A link that is lost may say that it has no room rather than that it failed.
             return links_[link]->state(step.peer) == LinkState::lost ? link_failed(link, step.peer) : Status();

@@ -3,6 +3,7 @@
 /// and chunks of operations that this rank has not begun. Used by one thread at a time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -44,7 +45,19 @@ class Inbox {
         return header.sequence > (pairwise ? last_received_[static_cast<size_t>(peer)] : last_sequence_);
     }
     void keep(const Arrival &arrival, int link);
-    [[nodiscard]] std::vector<Early> &early() { return early_; }
+    [[nodiscard]] bool keeps_nothing() const { return kept_ == 0; }
+    /// Goes through what is kept of operation `sequence`: `stays(early, stay)` uses one up, or sets `stay`.
+    template <typename Stays>
+    Status sift(uint64_t sequence, Stays &&stays) {
+        return sift(lists_[sequence % kOperations], stays);
+    }
+    /// Goes through all that is kept: for what carries several operations, or messages with numbers of their pair.
+    template <typename Stays>
+    Status sift_all(Stays &&stays) {
+        for (List &list : lists_)
+            FLX_TRY(sift(list, stays));
+        return {};
+    }
 
     void moved() { stuck_since_ns_ = 0; }
     /// Called when nothing moved. Operations that run side by side share the room that links have for a peer's chunks,
@@ -57,10 +70,46 @@ class Inbox {
     void record(Trace *trace) { trace_ = trace; }
 
   private:
+    /// Peers may be hundreds of short operations ahead, and each that begins must find its own chunks at once.
+    static constexpr size_t kOperations = 32;
+
+    static constexpr uint32_t kNone = UINT32_MAX;
+    struct Node {
+        Early early;
+        uint32_t next;
+    };
+    struct List {  // in the order in which they came
+        uint32_t first = kNone;
+        uint32_t last = kNone;
+    };
+
+    template <typename Stays>
+    Status sift(List &list, Stays &stays) {
+        uint32_t before = kNone;
+        for (uint32_t node = list.first; node != kNone;) {
+            bool stays_here = false;
+            FLX_TRY(stays(nodes_[node].early, stays_here));
+            const uint32_t next = nodes_[node].next;
+            if (stays_here)
+                before = node;
+            else
+                drop(list, before, node);
+            node = next;
+        }
+        return {};
+    }
+    void drop(List &list, uint32_t before, uint32_t node);
+
+    bool set_aside(Early &early, bool several, const std::vector<Link *> &links);
+
     const int64_t patience_ns_;
     Trace *trace_ = nullptr;
     std::vector<Executor *> running_;
-    std::vector<Early> early_;
+    /// By sequence number; the last one has messages with numbers of their pair.
+    std::array<List, kOperations + 1> lists_;
+    std::vector<Node> nodes_;
+    uint32_t free_ = kNone;
+    size_t kept_ = 0;
     uint64_t last_sequence_ = 0;
     std::vector<uint64_t> last_received_;  // by peer
     int64_t stuck_since_ns_ = 0;           // nothing moved while arrivals were held; 0: something did

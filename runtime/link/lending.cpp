@@ -166,7 +166,7 @@ Pace LentLink::pace(int peer) const {
     return pace;
 }
 
-SendResult LentLink::send(int peer, const ChunkHeader &header, const void *data) {
+SendResult LentLink::post(int peer, const ChunkHeader &header, const void *data, bool soon) {
     const bool governed = header.bytes > Lending::kFreeBytes && borrows(peer);
     LedgerLine &line = lending_.line(index_);
     if (governed && in_use(peer)) {
@@ -175,7 +175,8 @@ SendResult LentLink::send(int peer, const ChunkHeader &header, const void *data)
     }
     if (governed && !lending_.reserve(index_))
         return SendResult::busy;
-    const SendResult result = rail_->send(peer, header, data);
+    const SendResult result =
+        soon && !governed ? rail_->send_soon(peer, header, data) : rail_->send(peer, header, data);
     if (governed) {
         if (result == SendResult::in_flight)
             ++borrowed_;

@@ -119,7 +119,13 @@ class LentLink final : public Link {
     [[nodiscard]] size_t good_chunk_to(int peer, size_t bytes) const override {
         return rail_->good_chunk_to(peer, bytes);
     }
-    SendResult send(int peer, const ChunkHeader &header, const void *data) override;
+    SendResult send(int peer, const ChunkHeader &header, const void *data) override {
+        return post(peer, header, data, false);
+    }
+    SendResult send_soon(int peer, const ChunkHeader &header, const void *data) override {
+        return post(peer, header, data, true);
+    }
+    void flush() override { rail_->flush(); }
     bool receive(int peer, Arrival &arrival) override;
     void release(const Arrival &arrival) override;
     bool completed(Completion &completion) override;
@@ -135,6 +141,7 @@ class LentLink final : public Link {
     [[nodiscard]] Status error(int peer) const override { return rail_->error(peer); }
 
   private:
+    SendResult post(int peer, const ChunkHeader &header, const void *data, bool soon);
     [[nodiscard]] bool borrows(int peer) const;
     [[nodiscard]] bool in_use(int peer) const;
 

@@ -102,6 +102,13 @@ class Link {
 
     /// Sends `header.bytes` from `data`.
     virtual SendResult send(int peer, const ChunkHeader &header, const void *data) = 0;
+    /// The same for a chunk of a short operation, where further ones may follow at once: those of one peer may go
+    /// together as one message, at the latest with flush(), progress() or a send() to that peer.
+    virtual SendResult send_soon(int peer, const ChunkHeader &header, const void *data) {
+        return send(peer, header, data);
+    }
+    /// Sends what send_soon() has kept back.
+    virtual void flush() {}
     /// Takes the oldest chunk from `peer` that was not handed over yet. Several may be held at a time; room for further
     /// ones is limited by those held.
     virtual bool receive(int peer, Arrival &arrival) = 0;

@@ -2,9 +2,11 @@
 /// self messages, order, and ranks that take no part.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <thread>
 
 #include "tests/mpi/reference.h"
 
@@ -268,6 +270,36 @@ TEST(Exchanges, RingsDoNotDeadlock) {
 }
 
 /// Many messages of each pair in one group, with itself too, and an alltoall among them; then collectives.
+/// A group has the numbers of all its operations: what a rank that is ahead sends for any of them is used.
+TEST(Exchanges, GroupsOfSeveralAlltoallsWithOneRankAhead) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int size = comm.size();
+    const int rank = comm.rank();
+    constexpr size_t kBlock = 40;
+    constexpr int kGroups = 12;
+    for (const int many : {2, 3, 33}) {
+        std::vector<Bytes> out(many, Bytes(kBlock * size));
+        std::vector<Bytes> in(many, Bytes(kBlock * size));
+        for (int group = 0; group < kGroups; ++group) {
+            const auto number = [&](uint64_t m) { return uint64_t{1000} * many + uint64_t{50} * group + m; };
+            if (rank == group % size)
+                std::this_thread::sleep_for(std::chrono::milliseconds(3));
+            ASSERT_TRUE(succeeded(flx_group_begin(comm)));
+            for (int m = 0; m < many; ++m) {
+                for (int peer = 0; peer < size; ++peer)
+                    std::ranges::copy(message(rank, peer, number(m), kBlock), out[m].begin() + peer * kBlock);
+                ASSERT_TRUE(succeeded(flx_alltoall(out[m].data(), in[m].data(), kBlock, FLX_UINT8, comm)));
+            }
+            ASSERT_TRUE(succeeded(flx_group_end(comm)));
+            for (int m = 0; m < many; ++m)
+                for (int peer = 0; peer < size; ++peer)
+                    ASSERT_TRUE(is_message(in[m].data() + peer * kBlock, peer, rank, number(m), kBlock))
+                        << "group " << group << ", alltoall " << m;
+        }
+    }
+}
+
 TEST(Exchanges, GroupsMatchInOrder) {
     const Comm comm = Comm::world();
     ASSERT_TRUE(comm);

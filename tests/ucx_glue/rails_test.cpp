@@ -108,6 +108,51 @@ INSTANTIATE_TEST_SUITE_P(Transports, RailsOver, ::testing::Values(kTcp, kPut, kP
                                                                            : "eager_posix");
                          });
 
+/// What is sent soon comes in the order of sending, also before and behind what is sent at once.
+TEST_P(RailsOver, ChunksThatGoTogetherKeepTheirOrder) {
+    Pair pair(GetParam());
+    ASSERT_TRUE(pair.open()) << pair.a->problems()[0].second;
+    pair.connect();
+    auto a = pair.link_a(3);
+    auto b = pair.link_b(3);
+    constexpr uint32_t kChunks = 200;
+    constexpr uint32_t kEachAtOnce = 45;  // more than one message takes
+    std::vector<std::byte> data(6000);
+    uint32_t received = 0;
+    const auto receive = [&] {
+        a->progress();
+        b->progress();
+        Arrival arrival;
+        while (b->receive(0, arrival)) {
+            EXPECT_EQ(arrival.header.block, received);
+            EXPECT_EQ(arrival.data[0], static_cast<std::byte>(arrival.header.block));
+            EXPECT_EQ(arrival.data[arrival.header.bytes - 1], static_cast<std::byte>(arrival.header.block));
+            ++received;
+            b->release(arrival);
+        }
+    };
+    for (uint32_t sent = 0; sent < kChunks;) {
+        const size_t bytes = 1 + sent * 7919 % data.size();
+        std::fill(data.begin(), data.end(), static_cast<std::byte>(sent));
+        const ChunkHeader header = header_of(3, sent, bytes);
+        const bool alone = sent % kEachAtOnce == kEachAtOnce - 1 && bytes <= 4096;
+        const SendResult result = alone ? a->send(1, header, data.data()) : a->send_soon(1, header, data.data());
+        ASSERT_NE(result, SendResult::failed);
+        // Short ones are copied, so `data` may change at once.
+        ASSERT_TRUE(result == SendResult::busy || result == SendResult::copied);
+        if (result == SendResult::copied && ++sent % kEachAtOnce != 0)
+            continue;
+        a->flush();
+        receive();
+    }
+    a->flush();
+    EXPECT_TRUE(wait_for([&] {
+        receive();
+        return received == kChunks;
+    })) << received;
+    EXPECT_TRUE(pair.a->problems().empty());
+}
+
 TEST_P(RailsOver, RandomChunksInBothDirections) {
     RailOptions options;
     Pair pair(GetParam(), options);

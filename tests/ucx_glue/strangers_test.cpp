@@ -109,10 +109,10 @@ class Stranger {
     }
     /// Until it has left, with `meanwhile` called.
     void say(unsigned id, const void *header, size_t header_bytes, const void *data, size_t bytes,
-             const std::function<void()> &meanwhile) {
+             const std::function<void()> &meanwhile, unsigned how = UCP_AM_SEND_FLAG_EAGER) {
         ucp_request_param_t param{};
         param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-        param.flags = UCP_AM_SEND_FLAG_EAGER;
+        param.flags = how;
         const ucs_status_ptr_t request = ucp_am_send_nbx(endpoint_, id, header, header_bytes, data, bytes, &param);
         ASSERT_FALSE(UCS_PTR_IS_ERR(request));
         ucp_worker_progress(context_.worker);
@@ -214,6 +214,24 @@ TEST_F(Strangers, MalformedMessagesAreDropped) {
             say(kChunkMessage, &chunk, kChunkWireBytes, 99);
             chunk.acks = kRidingAcks + 1;
             say(kChunkMessage, &chunk, sizeof chunk, 100);
+            // Payload that is only announced: a rail that took it for data would read what is not there.
+            chunk.acks = 0;
+            stranger.say(
+                kChunkMessage, &chunk, kChunkWireBytes, data.data(), 100, [&] { link_b_->progress(); },
+                UCP_AM_SEND_FLAG_RNDV);
+            // Several together: one that is longer than the message, one with too many acknowledgements, one in a place
+            // of which nothing is known.
+            for (int fault = 0; fault < 3; ++fault) {
+                ChunkWire one{};
+                one.uid = kA;
+                one.slot = fault == 2 ? 3 : kNoSlot;
+                one.acks = fault == 1 ? kRidingAcks + 1 : 0;
+                one.header.comm = 1;
+                one.header.bytes = fault == 0 ? 0x7fffffff : 8;
+                std::memcpy(data.data(), &one, kChunkWireBytes);
+                say(kChunksMessage, nullptr, 0, kChunkWireBytes + 8);
+                say(kChunksMessage, nullptr, 0, kChunkWireBytes - 1);
+            }
             const AckWire acks{kA, kAcksPerMessage + 1, 0};
             say(kAckMessage, &acks, sizeof acks, 4 * (kAcksPerMessage + 1));
             const AckWire short_acks{kA, 8, 0};
