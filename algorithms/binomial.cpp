@@ -81,7 +81,8 @@ Schedule scatter(int rank, int size, int root) {
     return builder.take();
 }
 
-/// The other way round.
+/// The other way round. What a rank passes on waits for the block that comes last from the largest subtree behind it,
+/// so that it goes as one message.
 Schedule gather(int rank, int size, int root) {
     const int own = around(rank, -root, size);
     const int subtree = in_subtree(own, size);
@@ -92,14 +93,14 @@ Schedule gather(int rank, int size, int root) {
     const int parent = around(root, own - lowest_bit(own, size), size);
     if (own == 0)
         builder.copy(block(0), kInput, kOutput);
-    else
-        builder.send(parent, 0, block(own), kInput);
+    std::vector<uint32_t> came(static_cast<size_t>(subtree), kNoStep);
+    uint32_t last = kNoStep;
     for (int bit = 1; bit < lowest_bit(own, size); bit *= 2)
-        for (int of = own + bit; of < std::min(own + 2 * bit, size); ++of) {
-            const uint32_t came = builder.recv(around(root, own + bit, size), 0, block(of), place(of));
-            if (own != 0)
-                builder.send(parent, 0, block(of), place(of), {came});
-        }
+        for (int of = own + bit; of < std::min(own + 2 * bit, size); ++of)
+            last = came[static_cast<size_t>(of - own)] =
+                builder.recv(around(root, own + bit, size), 0, block(of), place(of));
+    for (int of = own; of < own + subtree && own != 0; ++of)
+        builder.send(parent, 0, block(of), of == own ? kInput : place(of), {came[static_cast<size_t>(of - own)], last});
     return builder.take();
 }
 

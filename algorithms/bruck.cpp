@@ -9,7 +9,8 @@ namespace flx::algorithms {
 namespace {
 
 /// After round k a rank has the blocks of itself and its next 2^(k+1) - 1 successors. Nothing is overwritten: received
-/// blocks come once, and in place the own block is not received.
+/// blocks come once, and in place the own block is not received. What a round sends waits for the last block of the
+/// round before, though it could go sooner: so it goes as one message.
 Schedule build(const Request &request) {
     const int rank = request.rank;
     const int size = request.size;
@@ -19,13 +20,14 @@ Schedule build(const Request &request) {
     builder.input(Layout::single).reserve(2 * static_cast<size_t>(size));
     builder.copy(static_cast<uint32_t>(rank), kInput, kOutput);
     std::vector<uint32_t> came(static_cast<size_t>(size), kNoStep);  // by distance of the block's owner
+    uint32_t last = kNoStep;
     for (int distance = 1; distance < size; distance *= 2) {
         const int blocks = std::min(distance, size - distance);
         for (int i = 0; i < blocks; ++i)
             builder.send(around(rank, -distance, size), 0, static_cast<uint32_t>(around(rank, i, size)),
-                         i == 0 ? kInput : kOutput, {came[static_cast<size_t>(i)]});
+                         i == 0 ? kInput : kOutput, {came[static_cast<size_t>(i)], last});
         for (int i = distance; i < distance + blocks; ++i)
-            came[static_cast<size_t>(i)] =
+            last = came[static_cast<size_t>(i)] =
                 builder.recv(around(rank, distance, size), 0, static_cast<uint32_t>(around(rank, i, size)), kOutput);
     }
     return builder.take();

@@ -2,6 +2,7 @@
 /// Private to the algorithms: appends steps to a schedule, and the arithmetic of ranks in a circle.
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 #include <numeric>
 #include <utility>
@@ -95,7 +96,8 @@ class Builder {
   private:
     uint32_t add(Step step, Steps after) {
         for (const uint32_t earlier : after) {
-            if (earlier != kNoStep)
+            const auto known = step.after + step.dependencies;
+            if (earlier != kNoStep && std::find(step.after, known, earlier) == known)
                 step.depends(earlier);
         }
         schedule_.steps.push_back(step);
@@ -123,5 +125,9 @@ extern const Algorithm kLeadersDirect;
 extern const Algorithm kLanesDirect;
 extern const Algorithm kLanesRing;
 extern const Algorithm kLanesDoubling;
+extern const Algorithm kRecursiveHalving;
+extern const Algorithm kLeadersHalving;
+extern const Algorithm kLanesHalving;
+extern const Algorithm kLeadersRing;
 
 }  // namespace flx::algorithms

@@ -12,6 +12,10 @@ namespace {
 /// Long blocks go in so many parts, one after another, as executors pipeline their cells.
 constexpr double kMostParts = 32;
 constexpr double kPartBytes = 64 << 10;
+/// Chunks of up to so many bytes go together where they are ready for one peer at the same time: each further one then
+/// costs a part of a message.
+constexpr double kTogetherBytes = 16 << 10;
+constexpr double kTogetherPart = 1.0 / 8;
 /// A walk over more parts of steps than this would take too long.
 constexpr double kMostNodes = 60'000;
 
@@ -33,6 +37,7 @@ class Walk {
         parts_ = static_cast<uint32_t>(std::clamp(block_bytes_ / kPartBytes, 1.0, most));
         free_.assign(static_cast<size_t>(size), 0);
         busy_ = free_;
+        last_.resize(static_cast<size_t>(size));
         out_.assign(static_cast<size_t>(placement.hosts()), 0);
         in_ = out_;
         lay_out();
@@ -106,18 +111,21 @@ class Walk {
         const auto is_near = [&](int peer) {
             return placement_.host[static_cast<size_t>(peer)] == placement_.host[static_cast<size_t>(rank)];
         };
-        const auto message_ns = [&](int peer) { return (is_near(peer) ? model_.near : model_.far).message_ns; };
+        const auto tier = [&](int peer) -> const TierCost & { return is_near(peer) ? model_.near : model_.far; };
+        const auto copy_ns = [&] {
+            return bytes / (is_near(step.peer) ? model_.near.bytes_per_ns : model_.copy_bytes_per_ns);
+        };
         switch (step.kind) {
             case StepKind::send:
+                return tier(step.peer).send_ns + copy_ns();
             case StepKind::recv:
-                return message_ns(step.peer) +
-                       bytes / (is_near(step.peer) ? model_.near.bytes_per_ns : model_.copy_bytes_per_ns);
+                return tier(step.peer).receive_ns + copy_ns();
             case StepKind::recv_reduce:
-                return message_ns(step.peer) + bytes / model_.add_bytes_per_ns;
+                return tier(step.peer).receive_ns + bytes / model_.add_bytes_per_ns;
             case StepKind::gather_reduce: {
                 double work = 0;
                 for (const int32_t member : schedule.group_of(step))
-                    work += bytes / model_.add_bytes_per_ns + (member == rank ? 0 : message_ns(member));
+                    work += bytes / model_.add_bytes_per_ns + (member == rank ? 0 : tier(member).receive_ns);
                 return work;
             }
             case StepKind::copy:
@@ -126,20 +134,8 @@ class Walk {
         return bytes / model_.copy_bytes_per_ns;
     }
 
-    /// The work of the rank that has most, which is what calls that follow each other take. Where all messages between
-    /// two hosts' ranks go one way, acknowledgements are messages of their own.
-    [[nodiscard]] double busiest() const {
-        std::vector<double> busy = busy_;
-        for (const auto &[pair, messages] : sent_) {
-            const size_t from = pair / busy.size();
-            const size_t to = pair % busy.size();
-            if (sent_.contains(to * busy.size() + from))
-                continue;
-            busy[from] += messages * model_.far.message_ns;
-            busy[to] += messages * model_.far.message_ns;
-        }
-        return *std::ranges::max_element(busy);
-    }
+    /// The work of the rank that has most, which is what calls that follow each other take.
+    [[nodiscard]] double busiest() const { return *std::ranges::max_element(busy_); }
 
     void came(uint32_t node, double time) {
         begins_[node] = std::max(begins_[node], time);
@@ -154,8 +150,10 @@ class Walk {
         const uint32_t part = (number - first_[at]) / steps(at);
         const Step &step = schedules_[at].steps[index];
         const double bytes = block_bytes_ / parts_;
-        const double work = work_ns(schedules_[at], step, rank, bytes);
+        const bool together = goes_along(step, rank, bytes, time);
+        const double work = work_ns(schedules_[at], step, rank, bytes) - (together ? saved_ns(step.kind) : 0);
         const double end = std::max(time, free_[at]) + work;
+        last_[at] = {step.kind, step.peer, end};
         free_[at] = end;
         busy_[at] += work;
         for (const uint32_t follower : followers_[at][index])
@@ -169,11 +167,22 @@ class Walk {
             came(node(peer, receives_.at(key(rank, peer, step.phase, step.block)), part), end + model_.near.latency_ns);
             return end;
         }
-        sent_[at * busy_.size() + peer] += 1;
         // A rail, and who serves it, is busy with a message as well as with its bytes.
-        out_[from] = std::max(out_[from], end) + bytes / model_.far.bytes_per_ns + model_.far.message_ns / 4;
+        out_[from] =
+            std::max(out_[from], end) + bytes / model_.far.bytes_per_ns + (together ? 0 : model_.far.send_ns / 4);
         ready_.emplace(out_[from], number + nodes());
         return end;
+    }
+
+    /// Whether it was ready, for or from the peer on another host of the rank's last step, before that step ended.
+    [[nodiscard]] bool goes_along(const Step &step, int rank, double bytes, double time) const {
+        const Last &last = last_[static_cast<size_t>(rank)];
+        return step.peer >= 0 && last.peer == step.peer && last.kind == step.kind && time <= last.end &&
+               bytes <= kTogetherBytes &&
+               placement_.host[static_cast<size_t>(rank)] != placement_.host[static_cast<size_t>(step.peer)];
+    }
+    [[nodiscard]] double saved_ns(StepKind kind) const {
+        return (1 - kTogetherPart) * (kind == StepKind::send ? model_.far.send_ns : model_.far.receive_ns);
     }
 
     /// What a send put on the rails has left its host.
@@ -205,8 +214,13 @@ class Walk {
     std::unordered_map<uint64_t, uint32_t> receives_;
     std::vector<double> free_;  // ranks
     std::vector<double> busy_;
-    std::unordered_map<size_t, double> sent_;  // by pair of ranks of two hosts: messages
-    std::vector<double> out_;                  // rails of hosts
+    struct Last {
+        StepKind kind = StepKind::copy;
+        int peer = -1;
+        double end = 0;
+    };
+    std::vector<Last> last_;   // what each rank did last
+    std::vector<double> out_;  // rails of hosts
     std::vector<double> in_;
     using Ready = std::tuple<double, uint32_t>;
     std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;

@@ -12,7 +12,8 @@ namespace flx::algorithms {
 /// How messages go between two ranks of one kind: of one host, or of two.
 struct TierCost {
     double latency_ns = 0;    ///< from the end of the sender's work to the beginning of the receiver's
-    double message_ns = 0;    ///< of work for each message, on either side
+    double send_ns = 0;       ///< of the sender's work for each message
+    double receive_ns = 0;    ///< of the receiver's
     double bytes_per_ns = 1;  ///< of a rank's copies within a host; of all rails of a host together, each way, between
 };
 

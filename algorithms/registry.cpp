@@ -22,11 +22,12 @@ constexpr std::array<std::string_view, 17> kNames = {"allreduce",     "reduce_sc
 
 std::span<const Algorithm> all() {
     // Tables and messages hold the index: append only.
-    static const std::array<Algorithm, 15> algorithms = {
-        kDirect,        kRing,           kDoubleBinaryTree, kRecursiveDoubling,
-        kPrefixChain,   kPrefixDoubling, kBinomialTree,     kLeadersDoubling,
-        kLeadersTree,   kLeadersDirect,  kLanesRing,        kLanesDirect,
-        kLanesDoubling, kBruck,          kLeadersBruck};
+    static const std::array<Algorithm, 19> algorithms = {
+        kDirect,         kRing,           kDoubleBinaryTree, kRecursiveDoubling,
+        kPrefixChain,    kPrefixDoubling, kBinomialTree,     kLeadersDoubling,
+        kLeadersTree,    kLeadersDirect,  kLanesRing,        kLanesDirect,
+        kLanesDoubling,  kBruck,          kLeadersBruck,     kRecursiveHalving,
+        kLeadersHalving, kLanesHalving,   kLeadersRing};
     return algorithms;
 }
 

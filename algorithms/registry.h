@@ -30,8 +30,9 @@ enum class BitClass : uint8_t {
     ring,        ///< block b is added in ring order from its owner's successor, rounded at each step
     tree,
     doubling,
-    chain,  ///< in rank order, rounded at each step
-    tiers   ///< those of a host first, as the algorithm's inner tier adds them, then the hosts' sums
+    chain,    ///< in rank order, rounded at each step
+    halving,  ///< sums of ranks at distance n/2, n/4, … 1
+    tiers     ///< those of a host first, as the algorithm's inner tier adds them, then the hosts' sums
 };
 
 /// Whether an algorithm knows hosts, and who carries what between them (tiers.cpp).

@@ -89,7 +89,6 @@ struct Step {
     uint8_t phase = 0;           ///< index of the partition vector; 0 ≤ phase < Schedule::phases
     bool received_first = true;  ///< recv_reduce: op(received, from) if true, else op(from, received)
     bool finish = false;         ///< reductions: the result is final, so FLX_AVG divides now
-    bool whole = false;          ///< it waits for all cells of what it depends on: blocks of several lengths
     uint8_t group = 0;           ///< gather_reduce: index in Schedule::groups
     int32_t peer = -1;           ///< send, recv, recv_reduce
     uint32_t block = 0;

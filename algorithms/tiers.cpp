@@ -419,5 +419,11 @@ const Algorithm kLanesRing = make<Family::lanes, kDirect, kRing>(
     "lanes(direct,ring)", "all ranks of a host carry parts of what it sends, around rings of hosts");
 const Algorithm kLanesDoubling = make<Family::lanes, kDirect, kRecursiveDoubling>(
     "lanes(direct,recursive_doubling)", "all ranks of a host carry parts, which hosts at distance 1, 2, 4 add");
+const Algorithm kLeadersHalving = make<Family::leaders, kDirect, kRecursiveHalving>(
+    "leaders(direct,recursive_halving)", "one rank of a host adds for it; those exchange halves of what they add");
+const Algorithm kLeadersRing = make<Family::leaders, kDirect, kRing>(
+    "leaders(direct,ring)", "one rank of a host stands for it in a ring of hosts, for long reduces");
+const Algorithm kLanesHalving = make<Family::lanes, kDirect, kRecursiveHalving>(
+    "lanes(direct,recursive_halving)", "all ranks of a host carry parts, of which hosts exchange and add halves");
 
 }  // namespace flx::algorithms

@@ -92,6 +92,7 @@ struct Lane {
     int64_t ping_ns = 0;
     bool ping_out = false;
     std::vector<int64_t> trips;
+    int64_t least_send_ns = 0;  ///< of pings after the first one; 0: there was none
     std::optional<Train> alone;
     std::optional<Train> together;
     bool alone_closed = false;
@@ -310,6 +311,9 @@ bool Measurer::drive_pings(Lane &lane) {
         --lane.ping;
         return false;
     }
+    const int64_t sent_ns = std::max<int64_t>(now() - lane.ping_ns, 1);
+    if (!lane.trips.empty())
+        lane.least_send_ns = lane.least_send_ns == 0 ? sent_ns : std::min(lane.least_send_ns, sent_ns);
     lane.ping_out = true;
     return true;
 }
@@ -453,6 +457,7 @@ GroupMeasurement Measurer::result(int64_t start) const {
         // Better the first trip than none.
         if (!lane.trips.empty())
             link.latency_ns = static_cast<double>(lane.trips.size() == 1 ? lane.trips[0] : lane.least_trip()) / 2;
+        link.send_ns = static_cast<double>(lane.least_send_ns);
         link.bytes_per_ns = lane.alone ? lane.alone->rate() : 0;
         link.together_bytes_per_ns = lane.together ? lane.together->rate() : 0;
         link.bytes =

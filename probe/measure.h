@@ -37,6 +37,7 @@ struct MeasureOptions {
 
 struct LinkMeasurement {
     double latency_ns = 0;             ///< one way; 0: not measured
+    double send_ns = 0;                ///< of that, the sender's work; 0: not measured
     double bytes_per_ns = 0;           ///< alone; 0: not measured
     double together_bytes_per_ns = 0;  ///< while all links of the group were loaded; 0: not measured
     uint64_t bytes = 0;                ///< payload that arrived, for reports

@@ -457,9 +457,10 @@ class Communicator::OverRails final : public Between {
     explicit OverRails(Communicator &comm) : comm_(comm), memory_(comm.queue_.acquire()) {}
     ~OverRails() override {
         for (Pending *pending : comm_.staged_.given)  // an error has broken it off
-            if (pending != &memory_)
-                comm_.queue_.recycle(*pending);
+            comm_.queue_.recycle(*pending);
         comm_.staged_.given.clear();
+        if (messages_ != nullptr)
+            comm_.queue_.recycle(*messages_);
         comm_.queue_.recycle(memory_);
     }
     OverRails(const OverRails &) = delete;
@@ -468,7 +469,11 @@ class Communicator::OverRails final : public Between {
     void wait_by(Waiter &waiter) { waiter_ = &waiter; }
 
     std::byte *aside(size_t bytes) override { return memory_.aside(bytes); }
-    Exchange &messages() override { return memory_.exchange; }
+    Exchange &messages() override {
+        if (messages_ == nullptr)
+            messages_ = &comm_.queue_.acquire();
+        return messages_->exchange;
+    }
     Status give(const Operation &operation, const algorithms::Algorithm &algorithm, const Blocks &blocks,
                 const std::vector<int> &group, int root) override {
         Pending &pending = comm_.queue_.acquire();
@@ -480,20 +485,22 @@ class Communicator::OverRails final : public Between {
         return {};
     }
     Status give_messages(const Operation &operation) override {
-        FLX_TRY(memory_.exchange.start());
-        memory_.choice = {Way::exchanged, nullptr};
-        memory_.bytes = memory_.exchange.bytes();
-        submit(memory_, operation);
+        Pending &pending = *messages_;
+        FLX_TRY(pending.exchange.start());
+        messages_ = nullptr;
+        pending.choice = {Way::exchanged, nullptr};
+        pending.bytes = pending.exchange.bytes();
+        submit(pending, operation);
         return {};
     }
+    uint64_t next_number() override { return comm_.queue_.next_sequence(); }
     Status carry() override {
         comm_.wait_.way = Way::scheduled;
         while (!comm_.staged_.given.empty()) {
             Pending &pending = *comm_.staged_.given.back();
             FLX_TRY(comm_.move_until(pending, *waiter_));
             comm_.staged_.given.pop_back();
-            if (&pending != &memory_)
-                comm_.queue_.recycle(pending);
+            comm_.queue_.recycle(pending);
         }
         comm_.wait_.way = Way::staged;
         return {};
@@ -504,7 +511,7 @@ class Communicator::OverRails final : public Between {
     void submit(Pending &pending, const Operation &operation) {
         pending.operation = operation;
         pending.first_sequence = operation.sequence;
-        pending.call = pending.last_call = comm_.calls_.count();
+        pending.call = pending.last_call = 0;  // a stage is not the call: that is not done with it
         comm_.queue_.submit(pending);
         comm_.staged_.given.push_back(&pending);
     }
@@ -512,11 +519,12 @@ class Communicator::OverRails final : public Between {
     Communicator &comm_;
     Waiter *waiter_ = nullptr;
     Pending &memory_;
+    Pending *messages_ = nullptr;  // not given yet
 };
 
 /// All that was issued before is done: what is under way would not move while a stage waits within the host. Messages
 /// between pairs are never under way here, as their calls, or their group's end, return when they are done. Ranks that
-/// have no part in what goes over rails still count its numbers: one, or one for each lane.
+/// have no part in what goes over rails still count its numbers.
 Status Communicator::run_staged(const Call &call, const Decided &decided) {
     FLX_TRY(drain());
     Operation operation = call.operation;
@@ -524,8 +532,8 @@ Status Communicator::run_staged(const Call &call, const Decided &decided) {
     operation.sequence = queue_.next_sequence();
     const algorithms::Placement &placement = decisions_.placement();
     const algorithms::Algorithm *const algorithm = decided.choice.algorithm;
-    for (int lane = 1;
-         algorithm != nullptr && algorithm->family == algorithms::Family::lanes && lane < placement.most(); ++lane)
+    const int numbers = Staged::numbers(operation.collective, algorithm, placement);
+    for (int number = 1; number < numbers; ++number)
         (void)queue_.next_sequence();
     OverRails rails(*this);
     Status status;

@@ -1,7 +1,6 @@
 #include "runtime/communicator/staged.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "runtime/elements/dtype.h"
@@ -53,11 +52,15 @@ Status Staged::run(const Operation &operation, const Algorithm *algorithm, Betwe
     element_ = size_of(operation.dtype);
     shown_ = 0;
     find_heads();
-    if (algorithm == nullptr)
-        return alltoall_by_lanes();
+    if (operation.collective == Collective::alltoall)
+        return algorithm == nullptr ? alltoall_by_lanes() : alltoall_by_rounds();
     if (algorithm->family == Family::lanes)
         return allreduce_by_lanes(*algorithm->between_hosts);
     return by_leaders(*algorithm->between_hosts);
+}
+
+int Staged::numbers(Collective collective, const Algorithm *algorithm, const Placement &placement) {
+    return collective != Collective::alltoall && algorithm->family == Family::lanes ? placement.most() : 1;
 }
 
 void Staged::find_heads() {
@@ -177,80 +180,46 @@ void Staged::set_host_blocks(size_t block) {
     }
 }
 
-/// Blocks of `block` bytes, from the order of ranks to that in which hosts come one after the other, from host `first`
-/// on, and back.
-void Staged::to_host_order(const std::byte *from, std::byte *to, size_t block, size_t first) const {
-    const size_t hosts = placement_.ranks.size();
-    for (size_t host = 0; host < hosts; ++host)
-        for (const int rank : placement_.ranks[(first + host) % hosts]) {
+/// Blocks of `block` bytes, from the order of ranks to that in which hosts come one after the other, and back.
+void Staged::to_host_order(const std::byte *from, std::byte *to, size_t block) const {
+    for (const std::vector<int> &ranks : placement_.ranks)
+        for (const int rank : ranks) {
             put(to, from + static_cast<size_t>(rank) * block, block);
             to += block;
         }
 }
 
-void Staged::to_rank_order(const std::byte *from, std::byte *to, size_t block, size_t first) const {
-    const size_t hosts = placement_.ranks.size();
-    for (size_t host = 0; host < hosts; ++host)
-        for (const int rank : placement_.ranks[(first + host) % hosts]) {
+void Staged::to_rank_order(const std::byte *from, std::byte *to, size_t block) const {
+    for (const std::vector<int> &ranks : placement_.ranks)
+        for (const int rank : ranks) {
             put(to + static_cast<size_t>(rank) * block, from, block);
             from += block;
         }
 }
 
-/// allgather: at distance 1, 2, 4 leaders pass on all that they have, which lies in the order in which it comes; or by
-/// a schedule, each host's blocks as one.
+/// allgather: leaders exchange each host's blocks as one.
 Status Staged::exchanged_all(const Algorithm &between) {
     const size_t count = operation_->count / static_cast<size_t>(placement_.size());
     const size_t block = count * element_;
     const auto *in = static_cast<const std::byte *>(operation_->in);
     auto *out = static_cast<std::byte *>(operation_->out);
-    const bool rounds = between.name == "bruck";
     set_host_blocks(count);
     if (leads()) {
-        std::byte *all = rounds || !in_order_ ? between_->aside(operation_->count * element_) : out;
-        std::byte *own = rounds ? all : all + displacements_[host_] * element_;
+        std::byte *all = in_order_ ? out : between_->aside(operation_->count * element_);
+        std::byte *own = all + displacements_[host_] * element_;
         if (!alone())
             FLX_TRY(gather_here(in, own, block));
         else
             put(own, in, block);
-        if (!rounds) {
-            FLX_TRY(between_->give(part(Collective::allgather, own, all, operation_->count), between,
-                                   {counts_.data(), displacements_.data()}, heads_, 0));
-            FLX_TRY(between_->carry());
-            if (!in_order_)
-                to_rank_order(all, out, block, 0);
-        } else {
-            FLX_TRY(give_rounds(all));
-            FLX_TRY(between_->carry());
-            to_rank_order(all, out, block, host_);
-        }
+        FLX_TRY(between_->give(part(Collective::allgather, own, all, operation_->count), between,
+                               {counts_.data(), displacements_.data()}, heads_, 0));
+        FLX_TRY(between_->carry());
+        if (!in_order_)
+            to_rank_order(all, out, block);
     } else {
         FLX_TRY(gather_here(in, nullptr, block));
     }
     return alone() ? Status() : pass_on(out, operation_->count * element_);
-}
-
-/// `blocks`: of hosts from this one on; its own is there, and the others come.
-Status Staged::give_rounds(std::byte *blocks) {
-    const size_t hosts = heads_.size();
-    Exchange &messages = between_->messages();
-    received_.clear();
-    uint32_t before = Exchange::kNone;
-    for (size_t distance = 1; distance < hosts; distance *= 2) {
-        const size_t many = std::min(distance, hosts - distance);
-        const uint32_t sent = messages.send(heads_[(host_ + hosts - distance) % hosts], blocks, bytes_from(host_, many),
-                                            operation_->sequence);
-        // It waits for all that came; where a step cannot name so many, the last message waited for the first ones.
-        const bool all = received_.size() <= algorithms::kMaxDependencies;
-        for (size_t i = all ? 0 : received_.size() - 1; i < received_.size(); ++i)
-            messages.wait(sent, received_[i]);
-        if (!all)
-            messages.wait(sent, before);
-        before = sent;
-        received_.push_back(messages.receive(heads_[(host_ + distance) % hosts], blocks + bytes_from(host_, distance),
-                                             bytes_from(host_ + distance, many), operation_->sequence));
-    }
-    return between_->give_messages(*operation_);
 }
 
 /// reduce_scatter_block.
@@ -272,7 +241,7 @@ Status Staged::summed_parts(const Algorithm &between) {
     }
     if (!in_order_) {
         std::byte *ordered = between_->aside(operation_->count * element_);
-        to_host_order(partial, ordered, block, 0);
+        to_host_order(partial, ordered, block);
         partial = ordered;
     }
     std::byte *sums = alone() ? out : between_->aside(here() * block);
@@ -282,36 +251,25 @@ Status Staged::summed_parts(const Algorithm &between) {
     return alone() ? Status() : scatter_here(sums, out, block);
 }
 
-/// gather. What a head has for the root, its own host's blocks and those of the hosts behind it in the tree, is one
-/// message; by a schedule, each host's.
+/// gather.
 Status Staged::gathered(const Algorithm &between) {
     const size_t count = operation_->count / static_cast<size_t>(placement_.size());
     const size_t block = count * element_;
     const bool root = rank_ == operation_->root;
     const auto *in = static_cast<const std::byte *>(operation_->in);
     auto *out = static_cast<std::byte *>(operation_->out);
-    const auto root_host = static_cast<size_t>(placement_.host[static_cast<size_t>(operation_->root)]);
-    const bool tree = between.name == "binomial_tree";
-    const size_t first = tree ? root_host : 0;  // in the order of blocks
     set_host_blocks(count);
     if (!leads())
         return gather_here(in, nullptr, block);
-    const bool ordered = in_order_ && first == 0;
-    const size_t bytes = tree ? bytes_from(host_, subtree(host_, root_host)) : here() * block;
-    std::byte *all = !root ? nullptr : ordered ? out : between_->aside(operation_->count * element_);
-    std::byte *here = !root ? between_->aside(bytes) : all + (tree ? 0 : displacements_[host_] * element_);
+    std::byte *all = !root ? nullptr : in_order_ ? out : between_->aside(operation_->count * element_);
+    std::byte *here = root ? all + displacements_[host_] * element_ : between_->aside(this->here() * block);
     if (!alone())
         FLX_TRY(gather_here(in, here, block));
     else
         put(here, in, block);
-    if (tree)
-        FLX_TRY(give_along_tree(here, root_host, false));
-    else
-        FLX_TRY(between_->give(part(Collective::gather, here, all, operation_->count), between,
-                               {counts_.data(), displacements_.data()}, heads_, static_cast<int>(root_host)));
-    FLX_TRY(between_->carry());
-    if (root && !ordered)
-        to_rank_order(all, out, block, first);
+    FLX_TRY(give_blocks(Collective::gather, here, all, between));
+    if (root && !in_order_)
+        to_rank_order(all, out, block);
     return {};
 }
 
@@ -321,76 +279,31 @@ Status Staged::scattered(const Algorithm &between) {
     const size_t block = count * element_;
     const bool root = rank_ == operation_->root;
     auto *out = static_cast<std::byte *>(operation_->out);
-    const auto root_host = static_cast<size_t>(placement_.host[static_cast<size_t>(operation_->root)]);
-    const bool tree = between.name == "binomial_tree";
-    const size_t first = tree ? root_host : 0;
     set_host_blocks(count);
     if (!leads())
         return scatter_here(nullptr, out, block);
     const auto *all = static_cast<const std::byte *>(operation_->in);
-    if (root && !(in_order_ && first == 0)) {
+    if (root && !in_order_) {
         std::byte *ordered = between_->aside(operation_->count * element_);
-        to_host_order(all, ordered, block, first);
+        to_host_order(all, ordered, block);
         all = ordered;
     }
     // The root's host needs no message: what it would get is where it would come from.
-    const size_t bytes = tree ? bytes_from(host_, subtree(host_, root_host)) : here() * block;
-    auto *here = root ? const_cast<std::byte *>(all + (tree ? 0 : displacements_[host_] * element_)) : nullptr;
-    if (!root)
-        here = between_->aside(bytes);
-    if (tree)
-        FLX_TRY(give_along_tree(here, root_host, true));
-    else
-        FLX_TRY(between_->give(part(Collective::scatter, all, here, operation_->count), between,
-                               {counts_.data(), displacements_.data()}, heads_, static_cast<int>(root_host)));
-    FLX_TRY(between_->carry());
+    auto *here =
+        root ? const_cast<std::byte *>(all + displacements_[host_] * element_) : between_->aside(this->here() * block);
+    FLX_TRY(give_blocks(Collective::scatter, all, here, between));
     if (!alone())
         return scatter_here(here, out, block);
     put(out, here, block);
     return {};
 }
 
-/// Bytes of `many` hosts' blocks from `first` on, round the circle of hosts.
-size_t Staged::bytes_from(size_t first, size_t many) const {
-    size_t bytes = 0;
-    for (size_t i = first; i < first + many; ++i)
-        bytes += counts_[i % counts_.size()] * element_;
-    return bytes;
-}
-
-/// How many hosts are behind `host` in the binomial tree from `root` on, itself among them (algorithms/binomial.cpp).
-size_t Staged::subtree(size_t host, size_t root) const {
-    const size_t hosts = counts_.size();
-    const size_t own = (host + hosts - root) % hosts;
-    return own == 0 ? hosts : std::min(own & (~own + 1), hosts - own);
-}
-
-/// `blocks`: of this host and those behind it, in the order of hosts from this one on. Down from the root, or up to it.
-Status Staged::give_along_tree(std::byte *blocks, size_t root, bool down) {
-    const size_t hosts = heads_.size();
-    const size_t own = (host_ + hosts - root) % hosts;
-    const size_t behind = subtree(host_, root);
-    const auto head = [&](size_t of) { return heads_[(root + of) % hosts]; };
-    Exchange &messages = between_->messages();
-    uint32_t before = Exchange::kNone;
-    const auto after = [&](uint32_t step) {
-        if (before != Exchange::kNone)
-            messages.wait(step, before);
-        return step;
-    };
-    const size_t parent = own & (own - 1);
-    if (down && own != 0)
-        before = messages.receive(head(parent), blocks, bytes_from(host_, behind), operation_->sequence);
-    for (size_t bit = std::bit_ceil(behind) / 2; down && bit > 0; bit /= 2)
-        if (bit < behind)
-            after(messages.send(head(own + bit), blocks + bytes_from(host_, bit),
-                                bytes_from(host_ + bit, std::min(bit, behind - bit)), operation_->sequence));
-    for (size_t bit = 1; !down && bit < behind; bit *= 2)
-        before = after(messages.receive(head(own + bit), blocks + bytes_from(host_, bit),
-                                        bytes_from(host_ + bit, std::min(bit, behind - bit)), operation_->sequence));
-    if (!down && own != 0)
-        after(messages.send(head(parent), blocks, bytes_from(host_, behind), operation_->sequence));
-    return between_->give_messages(*operation_);
+/// Hosts' blocks to the root's or from it, carried.
+Status Staged::give_blocks(Collective collective, const void *in, void *out, const Algorithm &between) {
+    FLX_TRY(between_->give(part(collective, in, out, operation_->count), between,
+                           {counts_.data(), displacements_.data()}, heads_,
+                           placement_.host[static_cast<size_t>(operation_->root)]));
+    return between_->carry();
 }
 
 /// How many blocks an allreduce between hosts has.
@@ -455,25 +368,32 @@ Status Staged::allreduce_by_lanes(const Algorithm &between) {
     return {};
 }
 
-/// A rank collects what its host has for the ranks with its index on their hosts (on smaller hosts, for those with
-/// others, too), and sends it to them as one message each.
-Status Staged::alltoall_by_lanes() {
-    const size_t block = operation_->count / static_cast<size_t>(placement_.size()) * element_;
+/// What each rank shows its host of an alltoall: for each of its ranks the blocks of those whose messages it collects.
+/// Returns what this rank has collected: for each of those the blocks of its host's ranks.
+Status Staged::collect(const std::byte *in, size_t block, const std::byte *&collected) {
     const size_t here = this->here();
-    const auto *in = static_cast<const std::byte *>(operation_->in);
-    auto *out = static_cast<std::byte *>(operation_->out);
     std::byte *shown = between_->aside(here * most_collected_ * block);
     for (size_t local = 0; local < here; ++local)
         for (size_t i = 0; i < collected_[local].size(); ++i)
             put(shown + (local * most_collected_ + i) * block, in + static_cast<size_t>(collected_[local][i]) * block,
                 block);
-    const std::byte *got = shown;
-    if (!alone()) {
-        std::byte *from_all = between_->aside(here * most_collected_ * block);
-        shown_ += (here - 1) * most_collected_ * block;
-        FLX_TRY(near_->fused().alltoall(shown, from_all, most_collected_ * block, operation_->signature, *waiter_));
-        got = from_all;
-    }
+    collected = shown;
+    if (alone())
+        return {};
+    std::byte *from_all = between_->aside(here * most_collected_ * block);
+    shown_ += (here - 1) * most_collected_ * block;
+    collected = from_all;
+    return near_->fused().alltoall(shown, from_all, most_collected_ * block, operation_->signature, *waiter_);
+}
+
+/// A rank collects what its host has for the ranks with its index on their hosts (on smaller hosts, for those with
+/// others, too), and sends it to them as one message each.
+Status Staged::alltoall_by_lanes() {
+    const size_t block = operation_->count / static_cast<size_t>(placement_.size()) * element_;
+    const size_t here = this->here();
+    auto *out = static_cast<std::byte *>(operation_->out);
+    const std::byte *got = nullptr;
+    FLX_TRY(collect(static_cast<const std::byte *>(operation_->in), block, got));
     std::byte *sent = between_->aside(here * most_collected_ * block);
     Exchange &messages = between_->messages();
     const std::vector<int> &own_host = placement_.ranks[host_];
@@ -502,6 +422,55 @@ Status Staged::alltoall_by_lanes() {
         const std::vector<int> &ranks = placement_.ranks[host];
         for (size_t i = 0; host != host_ && !follow_each_other(ranks) && i < ranks.size(); ++i)
             put(out + static_cast<size_t>(ranks[i]) * block, came_[host] + i * block, block);
+    }
+    return {};
+}
+
+/// The same in the fewest rounds, where all hosts have equally many ranks: what is for a host at some distance goes in
+/// steps of 1, 2, 4, …, as the bits of the distance say, in one message a round with all that has such a bit.
+Status Staged::alltoall_by_rounds() {
+    const size_t hosts = placement_.ranks.size();
+    const size_t here = this->here();
+    const size_t block = operation_->count / static_cast<size_t>(placement_.size()) * element_;
+    const size_t part = here * block;  // of a host
+    auto *out = static_cast<std::byte *>(operation_->out);
+    const std::byte *got = nullptr;
+    FLX_TRY(collect(static_cast<const std::byte *>(operation_->in), block, got));
+    std::byte *parts = between_->aside(hosts * part);  // by distance
+    for (size_t distance = 0; distance < hosts; ++distance)
+        for (size_t local = 0; local < here; ++local)
+            put(parts + distance * part + local * block,
+                got + (local * most_collected_ + (host_ + distance) % hosts) * block, block);
+    const auto lane = static_cast<size_t>(local_of(rank_));
+    std::byte *sent = between_->aside(hosts * part);
+    std::byte *came = between_->aside(hosts * part);
+    Operation round = *operation_;
+    for (size_t bit = 1; bit < hosts; bit *= 2) {
+        // Of a number that is behind the last one nothing is taken any more: each round has one when it begins.
+        if (bit > 1)
+            round.sequence = between_->next_number();
+        size_t bytes = 0;
+        for (size_t distance = bit; distance < hosts; ++distance)
+            if ((distance & bit) != 0) {
+                put(sent + bytes, parts + distance * part, part);
+                bytes += part;
+            }
+        Exchange &messages = between_->messages();
+        messages.send(placement_.ranks[(host_ + bit) % hosts][lane], sent, bytes, round.sequence);
+        messages.receive(placement_.ranks[(host_ + hosts - bit) % hosts][lane], came, bytes, round.sequence);
+        FLX_TRY(between_->give_messages(round));
+        FLX_TRY(between_->carry());
+        const std::byte *next = came;
+        for (size_t distance = bit; distance < hosts; ++distance)
+            if ((distance & bit) != 0) {
+                put(parts + distance * part, next, part);
+                next += part;
+            }
+    }
+    for (size_t distance = 0; distance < hosts; ++distance) {
+        const std::vector<int> &ranks = placement_.ranks[(host_ + hosts - distance) % hosts];
+        for (size_t local = 0; local < here; ++local)
+            put(out + static_cast<size_t>(ranks[local]) * block, parts + distance * part + local * block, block);
     }
     return {};
 }

@@ -26,9 +26,11 @@ class Between {
     /// Gives a collective among `group`, this rank among them, with blocks that are the group's. `root`: index in it.
     virtual Status give(const Operation &operation, const algorithms::Algorithm &algorithm, const Blocks &blocks,
                         const std::vector<int> &group, int root) = 0;
-    /// Messages that are given; they have the operation's number.
+    /// Messages that are to be given with give_messages(), and have the number of the operation that is named there.
     virtual Exchange &messages() = 0;
     virtual Status give_messages(const Operation &operation) = 0;
+    /// The number of a further operation, which every rank of the communicator takes.
+    virtual uint64_t next_number() = 0;
     /// Returns when all that was given is done.
     virtual Status carry() = 0;
 };
@@ -40,6 +42,10 @@ class Staged {
 
     /// `algorithm`: as Choice has it. `operation` has its signature and number. `waiter`: for waits within the host.
     Status run(const Operation &operation, const algorithms::Algorithm *algorithm, Between &between, Waiter &waiter);
+
+    /// How many operations' numbers it takes at once, whatever a rank has to do with them.
+    static int numbers(algorithms::Collective collective, const algorithms::Algorithm *algorithm,
+                       const algorithms::Placement &placement);
 
     /// Bytes that this rank showed others of its host in the last operation.
     [[nodiscard]] uint64_t shown() const { return shown_; }
@@ -55,13 +61,15 @@ class Staged {
     Status allreduce_by_lanes(const algorithms::Algorithm &between);
     [[nodiscard]] uint32_t blocks_of(const algorithms::Algorithm &between);
     Status alltoall_by_lanes();
+    Status alltoall_by_rounds();
 
     Status reduce_here(const std::byte *in, std::byte *out, size_t count);
     Status gather_here(const void *in, void *out, size_t block);
     Status scatter_here(const void *in, void *out, size_t block);
     Status pass_on(std::byte *buffer, size_t bytes);
-    Status give_rounds(std::byte *blocks);
-    Status give_along_tree(std::byte *blocks, size_t root, bool down);
+    Status give_blocks(algorithms::Collective collective, const void *in, void *out,
+                       const algorithms::Algorithm &between);
+    Status collect(const std::byte *in, size_t block, const std::byte *&collected);
     [[nodiscard]] Operation part(algorithms::Collective collective, const void *in, void *out, size_t count) const;
     void find_heads();
     [[nodiscard]] bool alone() const { return near_ == nullptr; }
@@ -70,10 +78,8 @@ class Staged {
     [[nodiscard]] bool leads() const { return head() == rank_; }
     [[nodiscard]] int local_of(int rank) const { return placement_.local[static_cast<size_t>(rank)]; }
     void set_host_blocks(size_t block);
-    void to_host_order(const std::byte *from, std::byte *to, size_t block, size_t first) const;
-    void to_rank_order(const std::byte *from, std::byte *to, size_t block, size_t first) const;
-    [[nodiscard]] size_t bytes_from(size_t first, size_t many) const;
-    [[nodiscard]] size_t subtree(size_t host, size_t root) const;
+    void to_host_order(const std::byte *from, std::byte *to, size_t block) const;
+    void to_rank_order(const std::byte *from, std::byte *to, size_t block) const;
 
     const int rank_;
     const algorithms::Placement &placement_;
@@ -95,7 +101,6 @@ class Staged {
     std::vector<int> drivers_;           ///< of a lane
     std::vector<size_t> counts_;         ///< by host: elements of its ranks' blocks; by rank of this host: of its lane
     std::vector<size_t> displacements_;  ///< likewise, in the order of hosts
-    std::vector<uint32_t> received_;     ///< steps of messages
     std::vector<std::byte *> came_;      ///< by host: where its messages lie
     std::vector<std::pair<const algorithms::Algorithm *, uint32_t>> blocks_of_;  ///< of an allreduce between hosts
 };

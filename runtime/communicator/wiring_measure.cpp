@@ -124,7 +124,8 @@ Status Communicator::measure_ring(int next, int previous, double budget_ms, std:
     FLX_TRY(bootstrap_->barrier());
     for (size_t i = 0; i < index.size() && next >= 0; ++i) {
         const probe::LinkMeasurement &measured = result.links[i];
-        found[index[i]] = {measured.usable, measured.latency_ns, measured.bytes_per_ns, measured.together_bytes_per_ns};
+        found[index[i]] = {measured.usable, measured.latency_ns, measured.bytes_per_ns, measured.together_bytes_per_ns,
+                           measured.send_ns};
         if (!measured.usable)
             links_[index[i]].why_off = measured.reason;
     }
@@ -238,14 +239,18 @@ double Communicator::small_ns(const std::vector<std::array<LinkMeasured, 2 * kMa
     return rate > 0 ? latency + kBytes / rate : kUnknown;
 }
 
-/// What plans reckon with, the same on all ranks: the least latency between hosts that any link showed, as what
-/// disturbs makes it longer, and a host's rails together, of the host that has least. How fast ranks copy and add was
-/// not measured alone: ranks that share cores made it look slower by factors.
+/// What plans reckon with, the same on all ranks: the least latency between hosts that any link showed, with that
+/// link's work for a message, as what disturbs makes both longer, and a host's rails together, of the host that has
+/// least. How fast ranks copy and add was not measured alone: ranks that share cores made it look slower by factors.
 algorithms::CostModel Communicator::costs_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all) const {
-    // Work for a message is a part of its way. How large a part depends on the transport; only choices hang on it.
-    constexpr double kWork = 0.45;
+    // Beside others that work a rank takes longer than when it is measured: it shares caches, memory and the kernel.
+    constexpr double kBeside = 1.4;
+    // Of what is left of a message's way, the receiver's work takes a part, and not more than the sender's.
+    constexpr double kReceived = 0.6;
+    constexpr double kSent = 0.6;  // where it was not measured
     algorithms::CostModel costs = nominal_costs();
     double latency = 0;
+    double send = 0;
     std::vector<double> hosts(static_cast<size_t>(layout_.hosts));
     for (size_t rank = 0; rank < all.size(); ++rank)
         for (size_t place = kMaxLinks; place < 2 * kMaxLinks; ++place) {
@@ -253,12 +258,16 @@ algorithms::CostModel Communicator::costs_of(const std::vector<std::array<LinkMe
             if (!far.done)
                 continue;
             hosts[static_cast<size_t>(layout_.host_of(static_cast<int>(rank)))] += far.together_bytes_per_ns;
-            if (far.latency_ns > 0)
-                latency = latency == 0 ? far.latency_ns : std::min(latency, far.latency_ns);
+            if (far.latency_ns > 0 && (latency == 0 || far.latency_ns < latency)) {
+                latency = far.latency_ns;
+                send = far.send_ns > 0 ? std::min(far.send_ns, latency) : kSent * latency;
+            }
         }
     if (latency > 0) {
-        costs.far.latency_ns = latency * (1 - kWork);
-        costs.far.message_ns = latency * kWork;
+        const double receive = std::min(send, kReceived * (latency - send));
+        costs.far.send_ns = kBeside * send;
+        costs.far.receive_ns = kBeside * receive;
+        costs.far.latency_ns = kBeside * (latency - send - receive);
     }
     double least = 0;
     for (const double host : hosts)

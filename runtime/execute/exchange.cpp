@@ -59,10 +59,6 @@ uint32_t Exchange::receive(int peer, void *to, size_t bytes, uint64_t sequence) 
     return sides_[peer].receives.back();
 }
 
-void Exchange::wait(uint32_t later, uint32_t earlier) {
-    steps_[later].depends(earlier).whole = true;
-}
-
 void Exchange::copy(const void *from, void *to, size_t bytes) {
     add(StepKind::copy, -1, {static_cast<const std::byte *>(from), static_cast<std::byte *>(to), bytes, 0, 0, false});
 }

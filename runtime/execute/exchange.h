@@ -8,8 +8,8 @@
 /// collectives do. Those of sends and receives have a number of their own, counted by each ordered pair: the n-th send
 /// to a rank meets the n-th receive from it, whatever else happens between.
 ///
-/// A message may wait for others, which bring what it sends. What was sent is never written again, so a chunk may be
-/// sent again until it is acknowledged. (What shall be exchanged in place is copied aside first.)
+/// No message waits for another. What is sent is not written before it is acknowledged or was copied, so a chunk may be
+/// sent again until then. (What shall be exchanged in place is copied aside first.)
 #pragma once
 
 #include <cstddef>
@@ -54,8 +54,6 @@ class Exchange {
     /// rank to itself are matched by start(). The message's step; kNone for one to itself.
     uint32_t send(int peer, const void *from, size_t bytes, uint64_t sequence);
     uint32_t receive(int peer, void *to, size_t bytes, uint64_t sequence);
-    /// Step `later` begins when all of `earlier` has come or gone. At most kMaxDependencies times for one step.
-    void wait(uint32_t later, uint32_t earlier);
     void copy(const void *from, void *to, size_t bytes);
     /// No message can be added any more: numbers the sends and receives. FLX_ERR_ARGUMENT if those of this rank to
     /// itself do not match; then nothing was numbered.

@@ -393,7 +393,7 @@ uint32_t Executor::ready(const Step &step, uint32_t first, uint32_t limit) const
     for (uint32_t d = 0; d < step.dependencies && limit != 0; ++d) {
         const Cells &before = states_[step.after[d]].cells;
         if (step.holds(d, in_place_))
-            limit = !step.whole ? before.run_done(first, limit) : before.complete() ? limit : 0;
+            limit = before.run_done(first, limit);
     }
     return limit;
 }

@@ -17,6 +17,7 @@ struct LinkMeasured {
     double latency_ns = 0;             ///< one way
     double bytes_per_ns = 0;           ///< alone
     double together_bytes_per_ns = 0;  ///< while all links were loaded
+    double send_ns = 0;                ///< of the sender's work for an empty chunk, at least
     double small_ns = 0;               ///< a small chunk's time, equal on all ranks; 0: not measured
     double host_bytes_per_ns = 0;      ///< what all ranks of this host that loaded it at once got of it together
 };

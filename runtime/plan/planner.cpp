@@ -90,8 +90,8 @@ const char *Choice::name() const {
 }
 
 algorithms::CostModel nominal_costs() {
-    return {.near = {.latency_ns = 300, .message_ns = 150, .bytes_per_ns = 8},
-            .far = {.latency_ns = 5000, .message_ns = 4000, .bytes_per_ns = 1},
+    return {.near = {.latency_ns = 2500, .send_ns = 800, .receive_ns = 800, .bytes_per_ns = 8},
+            .far = {.latency_ns = 4000, .send_ns = 6000, .receive_ns = 3000, .bytes_per_ns = 1},
             .copy_bytes_per_ns = 8,
             .add_bytes_per_ns = 10};
 }
@@ -353,8 +353,11 @@ Choice Planner::choose_exchange(Collective collective, size_t bytes, const Needs
     constexpr Choice kExchange{Way::exchanged, nullptr};
     if (collective != Collective::alltoall || needs.steps || !may_stage(collective, bytes))
         return kExchange;
-    if (const Choice *forced = this->forced(collective, bytes))
-        return *forced;
+    if (const Choice *forced = this->forced(collective, bytes)) {
+        const bool fits = forced->way != Way::staged ||
+                          fits_staged(collective, forced->algorithm, bytes, agreed_.placement, agreed_.staged_bytes);
+        return fits ? *forced : kExchange;
+    }
     const auto [kept, made] = predicted_.try_emplace({collective, size_class(bytes), true});
     if (made)
         kept->second = candidates(collective, bytes).front().choice;

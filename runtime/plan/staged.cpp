@@ -27,6 +27,7 @@ const std::map<const Algorithm *, std::string> &names() {
             if (algorithm.family != Family::flat && within != std::string_view::npos)
                 made[&algorithm] = std::string(algorithm.name).replace(within, kWithin.size(), std::string(kFused));
         }
+        made[algorithms::find("bruck")] = "lanes(fused,bruck)";  // of an alltoall
         return made;
     }();
     return names;
@@ -35,7 +36,7 @@ const std::map<const Algorithm *, std::string> &names() {
 /// Whether an algorithm's stages are carried out one by one for the collective: by lanes, only what all ranks both give
 /// and get. A reduce_scatter_block has no schedule by leaders (algorithms/tiers.cpp).
 bool goes_staged(const Algorithm &algorithm, Collective collective) {
-    if (!names().contains(&algorithm))
+    if (algorithm.family == Family::flat || !names().contains(&algorithm))
         return false;
     if (algorithm.family == Family::lanes)
         return collective == Collective::allreduce && algorithm.serves(collective, 2);
@@ -72,7 +73,7 @@ const std::vector<const Algorithm *> &staged(Collective collective) {
             for (const Algorithm &algorithm : algorithms::all())
                 if (goes_staged(algorithm, static_cast<Collective>(i)))
                     all[i].push_back(&algorithm);
-        all[static_cast<size_t>(Collective::alltoall)].push_back(nullptr);
+        all[static_cast<size_t>(Collective::alltoall)] = {nullptr, algorithms::find("bruck")};
         return all;
     }();
     return all[static_cast<size_t>(collective)];
@@ -108,6 +109,8 @@ bool fits_staged(Collective collective, const Algorithm *algorithm, size_t bytes
         case Collective::scatter:
             return bytes / ranks * most <= payload;
         case Collective::alltoall:
+            if (algorithm != nullptr && (placement.hosts() == 2 || most * placement.ranks.size() != ranks))
+                return false;  // rounds need hosts that are alike, and are one message between two
             return bytes / ranks * shown_blocks(placement) <= payload;
         default:
             break;
@@ -154,44 +157,38 @@ Within within(Collective collective, const Algorithm *algorithm, double bytes, c
 
 /// Messages that a rank sends, and gets as many, one after the other: work for all of them, and one way.
 double messages_ns(double messages, double bytes, const CostModel &costs) {
-    return costs.far.latency_ns + 2 * messages * costs.far.message_ns + 2 * bytes / costs.copy_bytes_per_ns;
-}
-
-/// Rounds in which more and more hosts' blocks are one message: allgather at distance 1, 2, 4; gather and scatter along
-/// a binomial tree.
-double rounds_ns(double bytes, int hosts, const CostModel &costs) {
-    double ns = 0;
-    for (int distance = 1; distance < hosts; distance *= 2) {
-        const double part = bytes / hosts * std::min(distance, hosts - distance);
-        ns += messages_ns(1, part, costs) + part / costs.far.bytes_per_ns;
-    }
-    return ns;
-}
-
-/// Whether blocks that go together are one message.
-bool combines(const Algorithm &between_hosts, Collective collective) {
-    return between_hosts.name == "bruck" || (between_hosts.name == "binomial_tree" &&
-                                             (collective == Collective::gather || collective == Collective::scatter));
+    return costs.far.latency_ns + messages * (costs.far.send_ns + costs.far.receive_ns) +
+           2 * bytes / costs.copy_bytes_per_ns;
 }
 
 double between_ns(Collective collective, const Algorithm *algorithm, double bytes, const Placement &placement,
                   const CostModel &costs) {
     const int hosts = placement.hosts();
     const double most = placement.most();
-    if (collective == Collective::alltoall) {
-        const double sent = bytes / placement.size() * (placement.size() - most);  // by a rank, as much as it gets
-        return messages_ns(hosts - 1, sent, costs) + most * sent / costs.far.bytes_per_ns;
-    }
-    if (combines(*algorithm->between_hosts, collective))
-        return rounds_ns(bytes, hosts, costs);
-    if (algorithm->family == Family::leaders)
+    if (collective == Collective::barrier)
+        collective = Collective::allreduce;  // of one element
+    if (collective != Collective::alltoall && algorithm->family == Family::leaders)
         return algorithms::predict_ns(*algorithm->between_hosts, collective, one_a_host(hosts),
                                       static_cast<size_t>(bytes), costs);
     // All lanes at a time, through the same rails, which are busy with a message as well as with its bytes.
     constexpr double kRailsPart = 0.25;
     CostModel lane = costs;
     lane.far.bytes_per_ns /= most;
-    lane.far.message_ns *= 1 + (most - 1) * kRailsPart;
+    lane.far.send_ns *= 1 + (most - 1) * kRailsPart;
+    lane.far.receive_ns *= 1 + (most - 1) * kRailsPart;
+    if (collective == Collective::alltoall) {
+        const double part = bytes / hosts;  // for a host, of what a rank has collected
+        if (algorithm == nullptr)
+            return messages_ns(hosts - 1, (hosts - 1) * part, lane) + (hosts - 1) * part / lane.far.bytes_per_ns;
+        double ns = 0;
+        for (unsigned bit = 1; bit < static_cast<unsigned>(hosts); bit *= 2) {
+            double sent = 0;
+            for (unsigned distance = bit; distance < static_cast<unsigned>(hosts); ++distance)
+                sent += (distance & bit) != 0 ? part : 0;
+            ns += messages_ns(1, 2 * sent, lane) + sent / lane.far.bytes_per_ns;
+        }
+        return ns;
+    }
     return algorithms::predict_ns(*algorithm->between_hosts, collective, one_a_host(hosts),
                                   static_cast<size_t>(bytes / most), lane);
 }
@@ -202,16 +199,18 @@ double predict_staged_ns(Collective collective, const Algorithm *algorithm, size
                          const CostModel &costs) {
     const auto all = static_cast<double>(bytes);
     const Within near = within(collective, algorithm, all, placement);
-    const double wait_ns = costs.near.latency_ns + placement.most() * costs.near.message_ns;
-    return near.waits * wait_ns + near.copied / costs.near.bytes_per_ns + near.added / costs.add_bytes_per_ns +
-           between_ns(collective, algorithm, all, placement, costs);
+    // Nobody who waits within the host looks at rails meanwhile.
+    constexpr double kWaitNs = 300;
+    constexpr double kRankNs = 150;
+    return near.waits * (kWaitNs + placement.most() * kRankNs) + near.copied / costs.near.bytes_per_ns +
+           near.added / costs.add_bytes_per_ns + between_ns(collective, algorithm, all, placement, costs);
 }
 
 double predict_exchange_ns(size_t bytes, const Placement &placement, const CostModel &costs) {
     const double most = placement.most();
     const double away = placement.size() - most;
     const double block = static_cast<double>(bytes) / placement.size();
-    const double near_ns = 2 * (most - 1) * (costs.near.message_ns + block / costs.near.bytes_per_ns);
+    const double near_ns = 2 * (most - 1) * (costs.near.send_ns + block / costs.near.bytes_per_ns);
     return near_ns + messages_ns(away, away * block, costs) + most * away * block / costs.far.bytes_per_ns;
 }
 

@@ -19,12 +19,12 @@ namespace flx {
 inline constexpr size_t kStagedBytes = size_t{256} << 10;
 
 /// The name of what goes stage by stage, as in FLX_ALGORITHM: that of the algorithm with `fused` for what it does
-/// within hosts. `algorithm`: null for an alltoall, which has none: each rank collects its host's messages for the
-/// ranks of other hosts that have its index.
+/// within hosts. Of an alltoall `algorithm` is null, or Bruck's: each rank collects its host's messages for the ranks
+/// of other hosts that have its index, and these go at once, or in the rounds of Bruck's.
 const char *staged_name(const algorithms::Algorithm *algorithm);
 /// Whether `name` is such a name for the collective. `algorithm`: as above.
 bool find_staged(std::string_view name, algorithms::Collective collective, const algorithms::Algorithm *&algorithm);
-/// All algorithms whose stages can be carried out one by one for the collective; null for an alltoall.
+/// All algorithms whose stages can be carried out one by one for the collective.
 const std::vector<const algorithms::Algorithm *> &staged(algorithms::Collective collective);
 
 /// Whether what a rank shows to its host has room. `bytes`: of the whole vector; `payload`: that room.

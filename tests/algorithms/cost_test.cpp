@@ -16,8 +16,8 @@ Placement fours(int hosts) {
 }
 
 CostModel model() {
-    return {.near = {.latency_ns = 300, .message_ns = 150, .bytes_per_ns = 8},
-            .far = {.latency_ns = 6000, .message_ns = 2500, .bytes_per_ns = 1},
+    return {.near = {.latency_ns = 300, .send_ns = 150, .receive_ns = 150, .bytes_per_ns = 8},
+            .far = {.latency_ns = 6000, .send_ns = 2500, .receive_ns = 2500, .bytes_per_ns = 1},
             .copy_bytes_per_ns = 8,
             .add_bytes_per_ns = 10};
 }
@@ -55,7 +55,7 @@ TEST(Cost, OfWhatIsShortIsMostlyLatency) {
     const double leaders = predicted("leaders(direct,recursive_doubling)", Collective::allreduce, placement, 64, costs);
     // Two rounds between hosts, and not many messages' work.
     EXPECT_GT(leaders, 2 * costs.far.latency_ns);
-    EXPECT_LT(leaders, 2 * costs.far.latency_ns + 8 * costs.far.message_ns);
+    EXPECT_LT(leaders, 2 * costs.far.latency_ns + 8 * costs.far.send_ns);
     EXPECT_LT(leaders, predicted("ring", Collective::allreduce, placement, 64, costs) / 2);
 }
 

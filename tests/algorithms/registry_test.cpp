@@ -23,7 +23,11 @@ TEST(Registry, KeepsTheOrderOfIds) {
                                  "lanes(direct,direct)",
                                  "lanes(direct,recursive_doubling)",
                                  "bruck",
-                                 "leaders(direct,bruck)"};
+                                 "leaders(direct,bruck)",
+                                 "recursive_halving",
+                                 "leaders(direct,recursive_halving)",
+                                 "lanes(direct,recursive_halving)",
+                                 "leaders(direct,ring)"};
     ASSERT_EQ(all().size(), std::size(names));
     for (size_t id = 0; id < all().size(); ++id) {
         EXPECT_EQ(all()[id].name, names[id]);

@@ -148,7 +148,9 @@ TEST_P(Schedules, AreShort) {
         for (const int rank : {0, 1, size / 2, size - 1}) {
             const Schedule schedule =
                 algorithm->build({collective, rank, size, 0, most_here == 1 ? nullptr : &placement});
-            EXPECT_LE(schedule.steps.size(), (3 + most_here) * static_cast<size_t>(size) + 32) << size;
+            // Where ranks are no power of two, some give all their blocks to others and get them back.
+            const size_t most = algorithm->name == "recursive_halving" ? 6 : 3 + most_here;
+            EXPECT_LE(schedule.steps.size(), most * static_cast<size_t>(size) + 32) << size;
             const bool whole = collective != Collective::gather && collective != Collective::scatter;
             if (algorithm->name == "double_binary_tree" || algorithm->name == "recursive_doubling" ||
                 algorithm->name == "prefix_doubling" || (algorithm->name == "binomial_tree" && whole)) {
