@@ -11,6 +11,7 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -38,6 +39,8 @@ int32_t element(uint64_t index, int rank, size_t i) {
     return static_cast<int32_t>((i * 2654435761U + index * 40503U + static_cast<uint64_t>(rank) * 97U) & 0xFFFFFF);
 }
 
+constexpr uint64_t kCalls = 4;
+
 struct Ranks {
     int rank = 0;
     int size = 1;
@@ -53,20 +56,26 @@ struct Ranks {
         return false;
     }
 
-    /// One operation, by `index`: an allreduce, an allgather or a reduce-scatter of the whole vector.
+    /// One operation, by `index`: an allreduce, an allgather or a reduce-scatter of the whole vector, or an allreduce
+    /// of its first elements.
     bool call(uint64_t index, std::vector<int32_t> &in, std::vector<int32_t> &out) {
+        constexpr size_t kFew = 8192;
+        const size_t few = std::min(in.size(), kFew);
         const size_t block = in.size() / size;
         const size_t mine = block * rank;
         for (size_t i = 0; i < in.size(); ++i)
             in[i] = element(index, rank, i);
         const double began = now();
         flx_status_t status = FLX_SUCCESS;
-        switch (index % 3) {
+        switch (index % kCalls) {
             case 0:
                 status = flx_allreduce(in.data(), out.data(), in.size(), FLX_INT32, FLX_SUM, comm);
                 break;
             case 1:
                 status = flx_allgather(in.data() + mine, out.data(), block, FLX_INT32, comm);
+                break;
+            case 2:
+                status = flx_allreduce(in.data(), out.data(), few, FLX_INT32, FLX_SUM, comm);
                 break;
             default:
                 status = flx_reduce_scatter_block(in.data(), out.data(), block, FLX_INT32, FLX_SUM, comm);
@@ -80,13 +89,14 @@ struct Ranks {
                           static_cast<unsigned long long>(index));
             say(text);
         }
-        const size_t count = index % 3 == 2 ? block : in.size();
+        const uint64_t call = index % kCalls;
+        const size_t count = call == 3 ? block : call == 2 ? few : in.size();
         for (size_t i = 0; i < count; ++i) {
             int32_t expected = 0;
-            if (index % 3 == 1) {
+            if (call == 1) {
                 expected = element(index, static_cast<int>(i / block), i);
             } else {
-                const size_t at = index % 3 == 2 ? mine + i : i;
+                const size_t at = call == 3 ? mine + i : i;
                 for (int r = 0; r < size; ++r)
                     expected += element(index, r, at);
             }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Cuts the rails of emulated hosts while outage_ranks calls collectives, and judges what came of it.
 
-    outage_test.py BED OUTAGE_RANKS SCENARIO HOSTS
+    outage_test.py BED OUTAGE_RANKS SCENARIO HOSTS [RANKS]
 
-BED is ci/rails. SCENARIO: `outages` (a slow rail, a cut, a silent loss, all come back), `probing` (the same while the communicator is made), `alone` (every rail to one host is gone, for
+RANKS: of each host; 1 by default, other numbers are for `outages` and `storm`. BED is ci/rails. SCENARIO: `outages` (a slow rail, a cut, a silent loss, all come back), `probing` (the same while the communicator is made), `alone` (every rail to one host is gone, for
 good), `impatient` (the same, with a deadline that is the communicator's own), `relay` (every rail between two hosts is gone, but both reach the third), `subset` (FLX_LINKS leaves out a rail that works: with 2 hosts, those that it names are lost
 one by one; with 3, they are lost between two hosts), `directions` (silent losses of one direction alone), `routed` (rails of networks that a router joins), `storm` (cuts, losses and returns at random; longer with FLX_TEST_FULL=1).
 """
@@ -19,6 +19,7 @@ import time
 RATES = "400,200,100"
 RAILS = 3
 BYTES = 2 << 20
+EACH = int(sys.argv[5]) if len(sys.argv) > 5 else 1  # ranks of a host
 
 
 class Bed:
@@ -46,7 +47,7 @@ class Run:
     """outage_ranks on the bed; its lines as they come."""
 
     def __init__(self, bed, hosts, program, seconds, knobs, pause_ms=0, until=None):
-        command = [bed.script, "--bed", bed.name, "mpirun", "-n", str(hosts)]
+        command = [bed.script, "--bed", bed.name, "mpirun", "-n", str(hosts * EACH), "--per-host", str(EACH)]
         command += ["--mgmt"] if bed.managed else []
         command += ["--", program, str(seconds), str(BYTES), str(pause_ms), *([until] if until else [])]
         self.lines = []
@@ -86,7 +87,7 @@ class Run:
 
     def expect_right(self, hosts):
         ends = self.starting("end")
-        if len(ends) != hosts or any(end[3] != "0" or end[4] != "fine" for end in ends):
+        if len(ends) != hosts * EACH or any(end[3] != "0" or end[4] != "fine" for end in ends):
             self.fail("wrong results, or not all ranks reached the end")
 
     def count(self, *texts):
