@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <initializer_list>
 #include <numeric>
 #include <utility>
@@ -24,6 +25,26 @@ inline constexpr uint32_t kNoStep = UINT32_MAX;
 constexpr int around(int rank, int by, int size) {
     return (rank + by + size) % size;
 }
+
+/// Ranks in groups, of which there is a power of two: where `size` is none, the first ranks form pairs that take part
+/// as one, the even rank for both. Groups follow each other as ranks do.
+class Groups {
+  public:
+    Groups(int rank, int size)
+        : groups_(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))), pairs_(size - groups_), rank_(rank) {}
+
+    [[nodiscard]] int count() const { return groups_; }
+    [[nodiscard]] bool paired() const { return rank_ < 2 * pairs_; }
+    [[nodiscard]] bool absent() const { return paired() && rank_ % 2 == 1; }
+    [[nodiscard]] int own() const { return paired() ? rank_ / 2 : rank_ - pairs_; }
+    /// The rank that takes part for a group, which is its first; of `count()`, one beyond the last rank.
+    [[nodiscard]] int first(int group) const { return group < pairs_ ? 2 * group : group + pairs_; }
+
+  private:
+    int groups_;
+    int pairs_;
+    int rank_;
+};
 
 /// Appends steps; each function returns the new step's index. `after` names the steps that it depends on.
 class Builder {

@@ -22,23 +22,20 @@ namespace {
 /// that cell, so its partner consumed it before, and drops it if it comes again. What the last send carries, the result
 /// for the odd rank, is not overwritten in this operation.
 Schedule allreduce(int rank, int size, bool may_be_in_place) {
-    const int groups = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
-    const int pairs = size - groups;
-    const int rounds = std::countr_zero(static_cast<unsigned>(groups));
-    const bool paired = rank < 2 * pairs;
+    const Groups groups(rank, size);
+    const int rounds = std::countr_zero(static_cast<unsigned>(groups.count()));
     Builder builder(1, 1);
     builder.reserve(2 * static_cast<size_t>(rounds) + 2);
-    if (paired && rank % 2 == 1) {
+    if (groups.absent()) {
         builder.send(rank - 1, 0, 0, kInput);
         builder.recv(rank - 1, 0, 0, kOutput);
         return builder.take();
     }
 
-    const int group = paired ? rank / 2 : rank - pairs;
     uint32_t sum = kNoStep;
     uint32_t slots = 0;
     Place place = kInput;
-    if (paired) {
+    if (groups.paired()) {
         place = scratch(slots++);
         sum = builder.recv_reduce(rank + 1, 0, 0, kInput, place, false);
     } else if (rounds == 1 && may_be_in_place) {
@@ -48,8 +45,8 @@ Schedule allreduce(int rank, int size, bool may_be_in_place) {
     uint32_t input_sent = kNoStep;
     uint32_t sent[2] = {kNoStep, kNoStep};  // of a scratch slot
     for (int round = 0; round < rounds; ++round) {
-        const int partner = group ^ (1 << round);
-        const int peer = partner < pairs ? 2 * partner : partner + pairs;
+        const int partner = groups.own() ^ (1 << round);
+        const int peer = groups.first(partner);
         (place == kInput ? input_sent : sent[place.slot]) = builder.send(peer, 0, 0, place, {sum});
         Place target = kOutput;
         uint32_t freed = may_be_in_place ? input_sent : kNoStep;
@@ -58,11 +55,11 @@ Schedule allreduce(int rank, int size, bool may_be_in_place) {
             freed = sent[target.slot];
             slots = std::max(slots, target.slot + 1u);
         }
-        sum = builder.recv_reduce(peer, 0, 0, place, target, partner < group, {sum, freed});
+        sum = builder.recv_reduce(peer, 0, 0, place, target, partner < groups.own(), {sum, freed});
         place = target;
     }
     builder.finish(sum);
-    if (paired)
+    if (groups.paired())
         builder.send(rank + 1, 0, 0, kOutput, {sum});
     builder.slots(slots);
     return builder.take();

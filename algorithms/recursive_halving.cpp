@@ -3,7 +3,6 @@
 /// rounds as recursive doubling. An allreduce then gathers the results the other way round. What a round sends waits
 /// for the last block of the round before, though it could go sooner: so it goes as one message.
 #include <algorithm>
-#include <bit>
 #include <vector>
 
 #include "algorithms/builder.h"
@@ -11,30 +10,11 @@
 namespace flx::algorithms {
 namespace {
 
-/// Ranks in groups, of which there is a power of two: where `size` is none, the first ranks form pairs that take part
-/// as one, the even rank for both. Groups follow each other as ranks do.
-class Groups {
-  public:
-    Groups(int rank, int size)
-        : groups_(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))), pairs_(size - groups_), rank_(rank) {}
-
-    [[nodiscard]] int count() const { return groups_; }
-    [[nodiscard]] bool paired() const { return rank_ < 2 * pairs_; }
-    [[nodiscard]] bool absent() const { return paired() && rank_ % 2 == 1; }
-    [[nodiscard]] int own() const { return paired() ? rank_ / 2 : rank_ - pairs_; }
-    /// The rank that takes part for a group, which is its first; of `count()`, one beyond the last rank.
-    [[nodiscard]] int first(int group) const { return group < pairs_ ? 2 * group : group + pairs_; }
-
-  private:
-    int groups_;
-    int pairs_;
-    int rank_;
-};
-
-/// Where each block's sum is so far, and the step that made it.
+/// Where a block's sum is so far, the step that made it, and the one that has read the block of the input.
 struct Sum {
     Place place = kInput;
     uint32_t step = kNoStep;
+    uint32_t read = kNoStep;
 };
 
 /// A run of blocks.
@@ -44,10 +24,8 @@ struct Run {
 };
 
 /// The rounds of halving. `blocks_of`: the blocks of some groups. `place_of`: where the sum of a block is made.
-/// `readers`: by block, the step that reads it from the input.
 template <typename BlocksOf, typename PlaceOf>
-void halve(Builder &builder, const Groups &groups, std::vector<Sum> &sums, BlocksOf &&blocks_of, PlaceOf &&place_of,
-           std::vector<uint32_t> &readers) {
+void halve(Builder &builder, const Groups &groups, std::vector<Sum> &sums, BlocksOf &&blocks_of, PlaceOf &&place_of) {
     int low = 0;
     uint32_t last = kNoStep;
     for (int distance = groups.count() / 2; distance > 0; distance /= 2) {
@@ -60,15 +38,14 @@ void halve(Builder &builder, const Groups &groups, std::vector<Sum> &sums, Block
         for (uint32_t block = given.begin; block < given.end; ++block) {
             const uint32_t sent = builder.send(peer, 0, block, sums[block].place, {sums[block].step, last});
             if (sums[block].place == kInput)
-                readers[block] = sent;
+                sums[block].read = sent;
         }
         for (uint32_t block = kept.begin; block < kept.end; ++block) {
             const Sum sum = sums[block];
             const Place target = place_of(block, distance == 1);
             const bool lower_first = partner < groups.own();
-            sums[block] = {target, builder.recv_reduce(peer, 0, block, sum.place, target, lower_first, {sum.step})};
-            if (sum.place == kInput)
-                readers[block] = sums[block].step;
+            const uint32_t step = builder.recv_reduce(peer, 0, block, sum.place, target, lower_first, {sum.step});
+            sums[block] = {target, step, sum.place == kInput ? step : sum.read};
         }
         last = sums[kept.end - 1].step;
     }
@@ -88,15 +65,13 @@ Schedule allreduce(int rank, int size) {
         return builder.take();
     }
     std::vector<Sum> sums(blocks);
-    std::vector<uint32_t> readers(blocks, kNoStep);
     if (groups.paired())
         for (uint32_t block = 0; block < blocks; ++block)
-            sums[block] = {kOutput, builder.recv_reduce(rank + 1, 0, block, kInput, kOutput, false)};
+            sums[block] = {kOutput, builder.recv_reduce(rank + 1, 0, block, kInput, kOutput, false), kNoStep};
     const auto blocks_of = [](int first, int many) {
         return Run{static_cast<uint32_t>(first), static_cast<uint32_t>(first + many)};
     };
-    halve(
-        builder, groups, sums, blocks_of, [](uint32_t, bool) { return kOutput; }, readers);
+    halve(builder, groups, sums, blocks_of, [](uint32_t, bool) { return kOutput; });
     if (groups.count() > 1)
         builder.finish(sums[static_cast<uint32_t>(groups.own())].step);
     uint32_t last = kNoStep;
@@ -136,20 +111,19 @@ Schedule reduce_scatter_block(int rank, int size) {
     }
     builder.slots(blocks);
     std::vector<Sum> sums(blocks);
-    std::vector<uint32_t> readers(blocks, kNoStep);
     if (groups.paired())
         for (uint32_t block = 0; block < blocks; ++block) {
-            sums[block] = {scratch(block), builder.recv_reduce(rank + 1, 0, block, kInput, scratch(block), false)};
-            readers[block] = sums[block].step;
+            const uint32_t step = builder.recv_reduce(rank + 1, 0, block, kInput, scratch(block), false);
+            sums[block] = {scratch(block), step, step};
         }
     const auto blocks_of = [&](int first, int many) {
         return Run{static_cast<uint32_t>(groups.first(first)), static_cast<uint32_t>(groups.first(first + many))};
     };
     const auto place_of = [&](uint32_t block, bool last) { return last && block == own ? kOutput : scratch(block); };
-    halve(builder, groups, sums, blocks_of, place_of, readers);
+    halve(builder, groups, sums, blocks_of, place_of);
     builder.finish(sums[own].step);
     if (own != 0)
-        builder.wait_in_place(sums[own].step, readers[0]);
+        builder.wait_in_place(sums[own].step, sums[0].read);
     if (groups.paired()) {
         builder.finish(sums[own + 1].step);
         builder.send(rank + 1, 0, own + 1, sums[own + 1].place, {sums[own + 1].step});

@@ -182,7 +182,6 @@ void RailLink::ended(int peer, uint64_t sequence) {
             }
             chunk = next;
         }
-        side.ascending = side.ascending || side.inbox.empty();
     }
 }
 

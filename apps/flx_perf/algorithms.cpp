@@ -31,7 +31,7 @@ void note(const char *name, double predicted_us, void *arg) {
 }  // namespace
 
 flx_status_t Algorithms::open(Collective collective, const std::vector<uint64_t> &sizes, flx_comm_t comm) {
-    const std::string asked(collective == Collective::kSendrecv ? "send_recv" : name_of(collective));
+    const std::string asked(flx_name_of(collective));
     std::map<std::string, Range> ranges;
     for (const uint64_t bytes : sizes) {
         std::vector<One> &all = by_size_[bytes];

@@ -47,6 +47,10 @@ const Dtype &entry_of(flx_dtype_t dtype) {
 
 }  // namespace
 
+std::string_view flx_name_of(Collective kind) {
+    return kind == Collective::kSendrecv ? "send_recv" : name_of(kind);
+}
+
 std::string_view name_of(Collective kind) {
     return kCollectives[static_cast<size_t>(kind)];
 }

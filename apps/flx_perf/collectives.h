@@ -37,6 +37,8 @@ enum class Collective {
 };
 
 [[nodiscard]] std::string_view name_of(Collective kind);
+/// As FLX's functions call it.
+[[nodiscard]] std::string_view flx_name_of(Collective kind);
 [[nodiscard]] std::string_view name_of(flx_dtype_t dtype);
 [[nodiscard]] std::string_view name_of(flx_op_t op);
 [[nodiscard]] std::optional<Collective> parse_collective(std::string_view name);

@@ -77,8 +77,6 @@ class Files {
     int64_t iteration_ = 0;
 };
 
-constexpr const char *kNoMemory = "flx_perf: not enough memory for buffers of the largest size\n";
-
 /// True on all ranks if it is on rank 0.
 bool rank_0_says(bool value) {
     int flag = value ? 1 : 0;
@@ -128,6 +126,17 @@ std::vector<Shape> shapes_of(const Options &options, int ranks) {
     return shapes;
 }
 
+/// Whether all ranks have their links and buffers; else it says why not. Collective.
+bool can_measure(const LinkCounters &links, const Measurer &measurer, int rank) {
+    if (any_failed(links.status(), "reading the links")) {
+        return false;
+    }
+    if (!measurer.ready() && rank == 0) {
+        say(stderr, "flx_perf: not enough memory for buffers of the largest size\n");
+    }
+    return measurer.ready();
+}
+
 /// Measures every algorithm at every size. Collective.
 int measure_algorithms(const Options &options, flx_comm_t comm, int rank, Files &files) {
     Results results{options, describe_machine(MPI_COMM_WORLD), {}, {}};
@@ -145,13 +154,7 @@ int measure_algorithms(const Options &options, flx_comm_t comm, int rank, Files 
         for (const Algorithms::One &one : algorithms.of(shape.bytes)) {
             LinkCounters links(one.comm, MPI_COMM_WORLD);
             Measurer measurer(options, one.comm, MPI_COMM_WORLD, links);
-            if (any_failed(links.status(), "reading the links")) {
-                return 2;
-            }
-            if (!measurer.ready()) {
-                if (rank == 0) {
-                    say(stderr, kNoMemory);
-                }
+            if (!can_measure(links, measurer, rank)) {
                 return 2;
             }
             if (results.results.empty()) {
@@ -179,14 +182,8 @@ int measure_algorithms(const Options &options, flx_comm_t comm, int rank, Files 
 
 int measure_all(const Options &options, flx_comm_t comm, int rank, Files &files) {
     LinkCounters links(comm, MPI_COMM_WORLD);
-    if (any_failed(links.status(), "reading the links")) {
-        return 2;
-    }
     Measurer measurer(options, comm, MPI_COMM_WORLD, links);
-    if (!measurer.ready()) {
-        if (rank == 0) {
-            say(stderr, kNoMemory);
-        }
+    if (!can_measure(links, measurer, rank)) {
         return 2;
     }
     Results results{options, describe_machine(MPI_COMM_WORLD), links.names(), {}};

@@ -321,7 +321,7 @@ Result Measurer::measure(const Shape &shape, const std::function<void(double)> &
     Result result;
     result.bytes = shape.bytes;
     const char *algorithm = nullptr;
-    const std::string asked(job_.kind == Collective::kSendrecv ? "send_recv" : name_of(job_.kind));
+    const std::string asked(flx_name_of(job_.kind));
     if (flx_comm_algorithm(flx_comm_, asked.c_str(), shape.bytes, job_.dtype, job_.op, &algorithm) != FLX_SUCCESS) {
         algorithm = "-";
     }

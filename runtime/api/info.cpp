@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <string_view>
 
 #include "runtime/api/api.h"
 #include "runtime/api/report.h"
@@ -102,18 +103,12 @@ std::string known_collectives() {
     return names;
 }
 
-Status parse_any(const char *name, Collective &collective) {
-    if (const auto parsed = flx::algorithms::parse_collective(name)) {
-        collective = *parsed;
-        return {};
-    }
-    for (const Collective exchange :
-         {Collective::alltoall, Collective::alltoallv, Collective::send_recv, Collective::gatherv, Collective::scatterv,
-          Collective::allgatherv, Collective::reduce_scatter})
-        if (flx::algorithms::name_of(exchange) == name) {
-            collective = exchange;
+Status parse_any(std::string_view name, Collective &collective) {
+    for (int c = 0; c <= static_cast<int>(Collective::reduce_scatter); ++c) {
+        collective = static_cast<Collective>(c);
+        if (flx::algorithms::name_of(collective) == name)
             return {};
-        }
+    }
     return fail(FLX_ERR_ARGUMENT, "collective \"{}\" is not known; {} are", name, known_collectives());
 }
 
