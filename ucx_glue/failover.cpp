@@ -262,8 +262,9 @@ void Failover::watch(Target &target, int64_t now) {
         return;
     if (target.path >= 0) {
         const PathReport report = paths_->path_report(target.path);
-        const bool elsewhere =
-            now - paths_->process_answered_ns(target.uid) < timeout_ns_ || relay_.vouched(target.process, now);
+        // Well into the silence: on a host that has no core for its answers all lines fall silent, one after the other.
+        const int64_t alone = paths_->process_answered_ns(target.uid) - (now - report.silent_ns);
+        const bool elsewhere = alone >= timeout_ns_ / 2 || relay_.vouched(target.process, now);
         if (report.silent_ns >= timeout_ns_ && report.unanswered >= kLeastUnanswered && elsewhere) {
             lose(target, fmt::format("no answer for {:.1f} s", report.silent_ns / 1e9), now);
             return;

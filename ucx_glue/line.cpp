@@ -103,6 +103,7 @@ Status Line::connect(int process, uint64_t uid, const std::string &address) {
     target.process = process;
     target.uid = uid;
     target.far_index = theirs.index;
+    target.ipv4 = theirs.ipv4;
     target.quiet_since_ns = now_ns();
     if (options_.paths != nullptr && local_ != 0 && theirs.ipv4 != 0)
         target.path = options_.paths->add_path(uid, spec_.device, local_, theirs.ipv4);

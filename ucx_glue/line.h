@@ -34,6 +34,7 @@ struct Target {
     Standing standing = Standing::up;
     bool gone = false;       ///< it said goodbye, or its process ended: nothing to mend
     uint32_t far_index = 0;  ///< of its line
+    uint32_t ipv4 = 0;       ///< of its device, network byte order; 0: none
     int path = -1;           ///< Paths; -1: the device has no address
     uint32_t epoch = 0;      ///< counts connections
 

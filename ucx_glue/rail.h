@@ -77,7 +77,6 @@ struct Peer {
     /// Acknowledgements have a connection of their own. Behind a window of chunks in a transport's queue they would
     /// come so late that the two directions take turns. Made and closed with the other.
     ucp_ep_h ack_endpoint = nullptr;
-    bool ack_connected = false;  ///< something was sent on it
     ucs_status_t failure = UCS_OK;
     Target *target = nullptr;  ///< of the line; null: connect() has not been called yet
 
@@ -226,6 +225,7 @@ class Rail {
     void run_deferred();
     bool send_control(Peer &peer, MessageId id, EchoWire echo = {});
     void give_ring(Peer &peer);
+    void break_held_up(const Peer &peer);
     void close_all_endpoints();
     ucs_status_ptr_t close(ucp_ep_h endpoint, bool force);
     void await_closed(ucs_status_ptr_t request, int64_t end_ns);

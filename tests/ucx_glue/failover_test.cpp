@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -29,6 +30,8 @@ constexpr uint64_t kB = 2;
 struct Network {
     std::recursive_mutex mutex;
     std::set<int> silent;
+    bool starves = false;    ///< the process answers for a moment after its first line fell silent, and no longer
+    int64_t starves_ns = 0;  ///< since when
     std::map<uint64_t, std::deque<std::pair<uint64_t, std::string>>> boxes;
     std::map<uint64_t, std::function<void()>> wake;
 };
@@ -51,6 +54,8 @@ class TestPaths final : public Paths {
         }
         if (report.unanswered++ == 0)
             since_[path] = now_ns();
+        if (network_.starves && network_.starves_ns == 0)
+            network_.starves_ns = now_ns() + 40'000'000;
     }
     [[nodiscard]] PathReport path_report(int path) const override {
         const std::lock_guard lock(network_.mutex);
@@ -58,7 +63,10 @@ class TestPaths final : public Paths {
         report.silent_ns = report.unanswered == 0 ? 0 : now_ns() - since_.at(path);
         return report;
     }
-    void ask_process(uint64_t) override { answered_ = now_ns(); }
+    void ask_process(uint64_t) override {
+        const std::lock_guard lock(network_.mutex);
+        answered_ = network_.starves_ns == 0 ? now_ns() : std::min(now_ns(), network_.starves_ns);
+    }
     [[nodiscard]] int64_t process_answered_ns(uint64_t) const override { return answered_; }
     void vouch(uint64_t) override {}
     [[nodiscard]] int64_t process_silent_ns(uint64_t) const override { return 0; }
@@ -324,6 +332,38 @@ TEST_F(Failing, APeerThatIsLateIsNotALostLine) {
         return idle();
     }));
     EXPECT_EQ(a_->failover_counters().losses, 0U);
+}
+
+TEST_F(Failing, AProcessThatHasNoCoreForItsAnswersHasLostNoLine) {
+    start();
+    b_->drop_arrivals(0, true);
+    {
+        const std::lock_guard lock(network_.mutex);
+        network_.silent = {0, 1};
+        network_.starves = true;
+    }
+    for (uint32_t block = 0; block < 5; ++block)
+        ASSERT_TRUE(send(0, block, 60000));
+    EXPECT_FALSE(wait_for(
+        [&] {
+            step(false);
+            return links_a_[0]->state(1) == LinkState::lost;
+        },
+        1000ms));
+    // It answers again, on one of them.
+    {
+        const std::lock_guard lock(network_.mutex);
+        EXPECT_GT(network_.starves_ns, 0);
+        network_.silent = {0};
+        network_.starves = false;
+        network_.starves_ns = 0;
+    }
+    EXPECT_TRUE(wait_for([&] {
+        step();
+        return idle();
+    }));
+    EXPECT_EQ(seen_.size(), 5U);
+    EXPECT_EQ(a_->failover_counters().losses, 1U);
 }
 
 TEST_F(Failing, AConnectionThatStandsStillThoughItsPathAnswersIsLost) {
