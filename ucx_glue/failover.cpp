@@ -23,6 +23,8 @@ constexpr int64_t kAbsentNs = 300 * kMs;
 constexpr int64_t kSuspectNs = 60 * kMs;
 constexpr int64_t kLeastAskGapNs = 25 * kMs;
 constexpr int64_t kMostAskGapNs = 200 * kMs;
+/// A process that gets a core again answers what it was asked on all lines, one after the other, within this time.
+constexpr int64_t kAnswersComeNs = 60 * kMs;
 /// Shapers drop datagrams when their queue is full: so many in a row are no accident.
 constexpr uint32_t kLeastUnanswered = 5;
 constexpr int64_t kCountGapNs = 100 * kMs;
@@ -240,12 +242,22 @@ void Failover::tick(int64_t now) {
         pump();
 }
 
+/// Well into the silence of a path: on a host that has no core for its answers all lines fall silent, one after the
+/// other.
+bool Failover::answers_elsewhere(const Target &target, const PathReport &report, int64_t now) const {
+    if (report.silent_ns < timeout_ns_ / 2)
+        return false;
+    const int64_t heard = std::max(paths_->process_answered_ns(target.uid), relay_.heard_by_others_ns(target.process));
+    return heard >= now - report.silent_ns + timeout_ns_ / 2;
+}
+
 void Failover::watch(Target &target, int64_t now) {
     const Peer &peer = *target.peer;
     const bool waits = peer.unacknowledged_chunks != 0 || peer.remote.state() == RemoteRing::State::asked;
     if (!waits || peer.heard != target.heard) {
         target.heard = peer.heard;
         target.quiet_since_ns = now;
+        target.elsewhere_since_ns = 0;
         target.far_answers = 0;
         return;
     }
@@ -258,20 +270,22 @@ void Failover::watch(Target &target, int64_t now) {
             paths_->ask_path(target.path);
         paths_->ask_process(target.uid);
     }
-    if (quiet < timeout_ns_)
-        return;
     if (target.path >= 0) {
         const PathReport report = paths_->path_report(target.path);
-        // Well into the silence: on a host that has no core for its answers all lines fall silent, one after the other.
-        const int64_t alone = paths_->process_answered_ns(target.uid) - (now - report.silent_ns);
-        const bool elsewhere = alone >= timeout_ns_ / 2 || relay_.vouched(target.process, now);
-        if (report.silent_ns >= timeout_ns_ && report.unanswered >= kLeastUnanswered && elsewhere) {
+        if (report.unanswered == 0)
+            target.elsewhere_since_ns = 0;
+        else if (target.elsewhere_since_ns == 0 && answers_elsewhere(target, report, now))
+            target.elsewhere_since_ns = now;
+        const bool alone = target.elsewhere_since_ns != 0 && now - target.elsewhere_since_ns >= kAnswersComeNs;
+        if (report.silent_ns >= timeout_ns_ && report.unanswered >= kLeastUnanswered && alone) {
             lose(target, fmt::format("no answer for {:.1f} s", report.silent_ns / 1e9), now);
             return;
         }
         if (report.unanswered >= kLeastUnanswered)
             return;
     }
+    if (quiet < timeout_ns_)
+        return;
     if (target.far_answers > 0 && target.far_received == peer.sent)
         return;  // it has everything, and takes its time
     if (now - target.count_asked_ns >= kCountGapNs) {

@@ -2,9 +2,9 @@
 /// What happens when a rail to a process stops. Four parts:
 ///
 /// *Detection* (failover.cpp). A line on which something is unacknowledged and nothing comes is asked over its own path
-/// (runtime/link/paths.h). It is lost when UCX says so; when its path is silent while the process answers elsewhere; or
-/// when the path answers but what was sent does not arrive at a process that does look. A process that merely computes
-/// is none of these, nor is one that was stopped: it answers nowhere.
+/// (runtime/link/paths.h). It is lost when UCX says so; when its path stays silent though the process answers elsewhere
+/// well into the silence; or when the path answers but what was sent does not arrive at a process that does look. A
+/// process that merely computes is none of these, nor is one that was stopped: it answers nowhere.
 ///
 /// *Re-sending* (failover.cpp). Chunks that a lost connection took and that were not acknowledged leave it once UCX
 /// has let go of their memory, and go to the same process over other lines; those above see a late Completion. The
@@ -127,6 +127,7 @@ class Failover {
     [[nodiscard]] bool due() const;
     void look();
     void tick(int64_t now);
+    [[nodiscard]] bool answers_elsewhere(const Target &target, const PathReport &report, int64_t now) const;
     void watch(Target &target, int64_t now);
     void lose(Target &target, std::string why, int64_t now);
     void report_loss(Target &target);

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -34,12 +36,22 @@ std::vector<Watched> watched_by(int events) {
     return list;
 }
 
-bool connects_to(int fd, uint32_t ipv4) {
+enum class Kind : uint8_t { no_socket, to_host, other };
+
+Kind kind_of(int fd, uint32_t ipv4) {
     sockaddr_storage address{};
     socklen_t bytes = sizeof address;
-    if (getpeername(fd, reinterpret_cast<sockaddr *>(&address), &bytes) != 0 || address.ss_family != AF_INET)
-        return false;
-    return reinterpret_cast<const sockaddr_in &>(address).sin_addr.s_addr == ipv4;
+    if (getpeername(fd, reinterpret_cast<sockaddr *>(&address), &bytes) != 0)
+        return errno == ENOTSOCK ? Kind::no_socket : Kind::other;
+    const bool same = address.ss_family == AF_INET && reinterpret_cast<sockaddr_in &>(address).sin_addr.s_addr == ipv4;
+    return same ? Kind::to_host : Kind::other;
+}
+
+bool stands_still(int fd) {
+    constexpr uint32_t kStillMs = 100;
+    tcp_info info{};
+    socklen_t bytes = sizeof info;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 && info.tcpi_last_ack_recv >= kStillMs;
 }
 
 bool is(int fd, short events) {
@@ -53,28 +65,32 @@ void break_off(int fd) {
     shutdown(fd, SHUT_RDWR);
 }
 
-void break_held_up(int events, uint32_t ipv4, int deep, HeldUp &found) {
+void break_held_up(int events, uint32_t ipv4, Break which, int deep, HeldUp &found) {
     for (const Watched &each : watched_by(events)) {
-        if (!connects_to(each.fd, ipv4)) {
-            if (deep < kDeepest)
-                break_held_up(each.fd, ipv4, deep + 1, found);
-        } else if (is(each.fd, POLLRDHUP | POLLHUP | POLLERR)) {
+        const Kind kind = kind_of(each.fd, ipv4);
+        if (kind == Kind::no_socket && deep < kDeepest)
+            break_held_up(each.fd, ipv4, which, deep + 1, found);
+        if (kind != Kind::to_host)
+            continue;
+        if (is(each.fd, POLLRDHUP | POLLHUP | POLLERR)) {
             ++found.broken;
-        } else if (!is(each.fd, POLLOUT)) {
+        } else if (is(each.fd, POLLOUT)) {
+            found.waiting += (each.events & EPOLLOUT) != 0 ? 1 : 0;
+        } else if (which == Break::full || stands_still(each.fd)) {
             break_off(each.fd);
             ++found.broken;
-        } else if ((each.events & EPOLLOUT) != 0) {
-            ++found.waiting;
+        } else {
+            ++found.full;
         }
     }
 }
 
 }  // namespace
 
-HeldUp break_held_up(int events, uint32_t ipv4) {
+HeldUp break_held_up(int events, uint32_t ipv4, Break which) {
     HeldUp found;
     if (events >= 0 && ipv4 != 0)
-        break_held_up(events, ipv4, 1, found);
+        break_held_up(events, ipv4, which, 1, found);
     return found;
 }
 

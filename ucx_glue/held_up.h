@@ -9,15 +9,19 @@ namespace flx::ucx {
 
 /// Numbers of connections.
 struct HeldUp {
-    size_t broken = 0;   ///< had no room, and were broken, or had ended; one counts until it was closed
-    size_t waiting = 0;  ///< have room again for what waits to be sent
+    size_t broken = 0;   ///< were broken, or end; one counts until it was closed
+    size_t full = 0;     ///< have no room, and were left
+    size_t waiting = 0;  ///< have room for what waits to be sent
 };
 
-/// Breaks each connection with the host `ipv4` (network byte order) that has no room for more: whoever reads from it
-/// next finds it ended, and what was not delivered is lost. Nothing is found where the kernel does not tell.
+enum class Break : uint8_t { still, full };
+
+/// Breaks connections with the host `ipv4` (network byte order) that have no room for more, all or those that stand
+/// still: of which nothing was acknowledged for 100 ms. Whoever reads from one next finds it ended, and what was not
+/// delivered is lost. Nothing is found where the kernel does not tell.
 ///
 /// `events`: a descriptor of epoll that watches connections, or further ones of its kind. No other connection of the
 /// process is looked at.
-HeldUp break_held_up(int events, uint32_t ipv4);
+HeldUp break_held_up(int events, uint32_t ipv4, Break which);
 
 }  // namespace flx::ucx

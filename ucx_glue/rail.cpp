@@ -301,19 +301,21 @@ int Rail::arm() {
 /// UCX 1.13 says goodbye on a connection of TCP that it closes. While something still waits there to be sent it says so
 /// later, and calls what it has freed if the peer's goodbye comes just then; it turns in a loop while there is no room;
 /// and the goodbye follows half a message. But a connection that it finds broken it closes at once, without a word. So
-/// those are broken that are held up, and the others get a moment. Where the network took one process from this one, it
-/// took those of the same host, too: they are not told apart.
+/// those are broken that are held up, and the others get a moment. The kernel does not tell one process of a host from
+/// another: what is broken may be another's, and is lost there, too. It is sent again like all that is lost.
 void Rail::break_held_up(const Peer &peer) {
     if (peer.target == nullptr)
         return;
-    constexpr int64_t kBroken = 50 * kMs;
     constexpr int64_t kWaiting = 2 * kMs;
+    constexpr int64_t kFull = 20 * kMs;
+    constexpr int64_t kBroken = 50 * kMs;
     const int64_t begin = now_ns();
     for (int64_t patience = kWaiting; patience > 0;) {
         ucp_worker_progress(context_.worker);
-        const HeldUp found = ucx::break_held_up(context_.events, peer.target->ipv4);
-        patience = found.broken != 0 ? kBroken : found.waiting != 0 ? kWaiting : 0;
-        patience -= now_ns() - begin;
+        const int64_t took = now_ns() - begin;
+        const HeldUp found =
+            ucx::break_held_up(context_.events, peer.target->ipv4, took < kFull ? Break::still : Break::full);
+        patience = (found.broken + found.full != 0 ? kBroken : found.waiting != 0 ? kWaiting : 0) - took;
     }
 }
 
@@ -324,8 +326,11 @@ void Rail::close_endpoint(Peer &peer) {
         return;
     tainted_ = true;
     break_held_up(peer);
-    const std::array requests{close(std::exchange(peer.endpoint, nullptr), true),
-                              close(std::exchange(peer.ack_endpoint, nullptr), true)};
+    // One that is still being connected stays until the worker goes: UCX 1.13 aborts where its own answer to the peer's
+    // greeting waits on what is closed. It refers to no memory of the caller's.
+    const std::array requests{
+        close(std::exchange(peer.endpoint, nullptr), true),
+        peer.ack_connected ? close(std::exchange(peer.ack_endpoint, nullptr), true) : ucs_status_ptr_t{}};
     const int64_t end = now_ns() + 50 * kMs;
     for (ucs_status_ptr_t request : requests)
         await_closed(request, end);
@@ -336,6 +341,10 @@ void Rail::close_endpoint(Peer &peer) {
 void Rail::close_all_endpoints() {
     const Quiet quiet;
     std::vector<ucs_status_ptr_t> requests;
+    const int64_t patient = now_ns() + 50 * kMs;
+    for (const auto &peer : peers_)
+        if (peer->failure != UCS_OK && peer->endpoint != nullptr && now_ns() < patient)
+            break_held_up(*peer);
     for (const auto &peer : peers_) {
         peer->remote.forget();
         const bool force = peer->failure != UCS_OK;

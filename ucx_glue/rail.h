@@ -77,6 +77,7 @@ struct Peer {
     /// Acknowledgements have a connection of their own. Behind a window of chunks in a transport's queue they would
     /// come so late that the two directions take turns. Made and closed with the other.
     ucp_ep_h ack_endpoint = nullptr;
+    bool ack_connected = false;  ///< something was sent on it
     ucs_status_t failure = UCS_OK;
     Target *target = nullptr;  ///< of the line; null: connect() has not been called yet
 

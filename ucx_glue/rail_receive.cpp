@@ -267,6 +267,7 @@ void Rail::send_acks(Peer &peer) {
                                                    message->numbers, count * sizeof(uint32_t), &param);
         if (UCS_PTR_IS_ERR(request))
             fail_peer(peer, UCS_PTR_STATUS(request));
+        peer.ack_connected = peer.ack_connected || request == nullptr;
         if (request == nullptr || UCS_PTR_IS_ERR(request))
             ack_messages_.give(message);
         else
@@ -282,7 +283,9 @@ void Rail::acks_sent(void *request, ucs_status_t status, void *data) {
     auto *message = static_cast<AckMessage *>(data);
     ucp_request_free(request);
     --message->rail->requests_;
-    if (status != UCS_OK)
+    if (status == UCS_OK)
+        message->peer->ack_connected = true;
+    else
         message->rail->fail_peer(*message->peer, status);
     message->rail->ack_messages_.give(message);
 }

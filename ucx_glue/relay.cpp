@@ -15,6 +15,9 @@ namespace flx::ucx {
 namespace {
 
 constexpr int64_t kAskGapNs = 100 * kMs;
+/// Others that are asked at a time, in turn: each of them asks in its turn, and where many seek at once questions would
+/// take the cores that answers need.
+constexpr int kAskedAtOnce = 4;
 /// So long an answer holds: any datagram may get lost, and a busy machine answers late.
 constexpr int64_t kValidNs = 3000 * kMs;
 /// When no acknowledgement has come for so long, everything under way is sent again, later after twice the time: the
@@ -79,9 +82,8 @@ bool Relay::seeks(uint32_t comm, int process) const {
     return detour != nullptr && now_ns() - detour->began_ns < kSeekNs;
 }
 
-bool Relay::vouched(int process, int64_t now) const {
-    return static_cast<size_t>(process) < ways_.size() && ways_[static_cast<size_t>(process)].vouched_ns != 0 &&
-           now - ways_[static_cast<size_t>(process)].vouched_ns < kValidNs;
+int64_t Relay::heard_by_others_ns(int process) const {
+    return static_cast<size_t>(process) < ways_.size() ? ways_[static_cast<size_t>(process)].heard_ns : 0;
 }
 
 int Relay::process_of(uint64_t uid) const {
@@ -406,7 +408,7 @@ void Relay::heed(uint64_t uid, uint32_t kind, uint32_t comm, uint32_t value, uin
         // It must have been heard there after it fell silent here: one that was stopped is silent everywhere.
         constexpr int64_t kMarginNs = 50 * kMs;
         if (paths.process_silent_ns(about) > age_ms * kMs + kMarginNs) {
-            to.vouched_ns = now;
+            to.heard_ns = std::max(to.heard_ns, now - age_ms * kMs);
             paths.vouch(about);
         }
         const auto detour = to.detours.find(comm);
@@ -431,11 +433,23 @@ void Relay::ask(uint32_t comm, int process, int64_t &asked_ns, int64_t now) {
         return;
     asked_ns = now;
     const uint64_t about = failover_.partner(process).targets.front()->uid;
-    for (size_t other = 0; other < failover_.partners_.size(); ++other)
-        if (static_cast<int>(other) != process && has_line(comm, static_cast<int>(other))) {
-            ask_lines(static_cast<int>(other));
-            tell(static_cast<int>(other), kAskReachWord, comm, 0, about);
+    const auto ask_one = [&](int other) {
+        ask_lines(other);
+        tell(other, kAskReachWord, comm, 0, about);
+    };
+    const int used = via(comm, process);
+    if (used >= 0)
+        ask_one(used);
+    const size_t processes = failover_.partners_.size();
+    int asked = 0;
+    for (size_t i = 0; i < processes && asked < kAskedAtOnce; ++i) {
+        turn_ = (turn_ + 1) % processes;
+        const int other = static_cast<int>(turn_);
+        if (other != process && other != used && has_line(comm, other)) {
+            ask_one(other);
+            ++asked;
         }
+    }
 }
 
 /// Stays with a relay while it does.

@@ -51,8 +51,8 @@ class Relay {
     [[nodiscard]] int64_t carried_ns(uint32_t comm, int process) const;
     /// Whether the search for a process began only a moment ago, so that answers may be under way.
     [[nodiscard]] bool seeks(uint32_t comm, int process) const;
-    /// Whether others said lately that the process answers them.
-    [[nodiscard]] bool vouched(int process, int64_t now) const;
+    /// When others last heard the process, by what they said of one that was silent here; 0: they said nothing.
+    [[nodiscard]] int64_t heard_by_others_ns(int process) const;
     /// Sends as Link::send does. The chunk counts for `link` as one that went astray.
     SendResult send(int process, RailLink &link, int rank, const ChunkHeader &header, const void *data);
     /// A chunk that a line lost. True if taken.
@@ -117,7 +117,7 @@ class Relay {
     struct Way {
         std::map<uint32_t, Detour> detours;  // by communicator
         int64_t asked_ns = 0;
-        int64_t vouched_ns = 0;
+        int64_t heard_ns = 0;                  ///< by others
         std::map<uint32_t, Resend> under_way;  // by number
         uint32_t next_number = 1;
         std::map<uint32_t, Answer> answers;  // by communicator
@@ -159,6 +159,7 @@ class Relay {
     std::map<std::tuple<uint64_t, uint64_t, uint32_t>, int64_t> granted_;  // when last
     size_t kept_bytes_ = 0;                                                // for others
     bool stirred_ = false;
+    size_t turn_ = 0;  // of those that are asked
     bool active_ = false;
     int64_t active_until_ns_ = 0;
     int64_t moved_ns_ = 0;

@@ -40,7 +40,8 @@ using liveness::Route;
 using liveness::Session;
 using liveness::Stream;
 
-constexpr int64_t kQuestionGap = 50 * kMs;  // between two questions to a peer
+constexpr int64_t kQuestionGap = 50 * kMs;      // between two questions to a peer
+constexpr int64_t kPathQuestionGap = 20 * kMs;  // on a path, while there is no answer
 /// Words that nobody took: a peer repeats what matters.
 constexpr size_t kWordsKept = 1024;
 
@@ -243,7 +244,7 @@ class Responder final : public Liveness {
         const std::lock_guard lock(mutex_);
         Route &route = routes_[static_cast<size_t>(path)];
         const auto found = peers_.find(route.uid);
-        if (found == peers_.end())
+        if (found == peers_.end() || (route.report.unanswered != 0 && now - route.asked_ns < kPathQuestionGap))
             return;
         route.silence_ns = route.silent(now);
         route.asked_ns = now;

@@ -55,7 +55,7 @@ class TestPaths final : public Paths {
         if (report.unanswered++ == 0)
             since_[path] = now_ns();
         if (network_.starves && network_.starves_ns == 0)
-            network_.starves_ns = now_ns() + 40'000'000;
+            network_.starves_ns = since_[path] + 40'000'000;
     }
     [[nodiscard]] PathReport path_report(int path) const override {
         const std::lock_guard lock(network_.mutex);

@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 namespace flx::ucx {
@@ -66,9 +68,15 @@ class HeldUpTest : public ::testing::Test {
         return made;
     }
 
-    static void fill(int fd) {
+    /// Until there is no room, and its peer, which does not read, has acknowledged nothing for a while.
+    static void hold_up(const std::vector<Connection> &all) {
+        using namespace std::chrono_literals;
         const std::vector<char> bytes(1 << 16);
-        while (send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
+        for (const auto pause : {20ms, 150ms}) {
+            for (const Connection &each : all)
+                while (send(each.near, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
+                }
+            std::this_thread::sleep_for(pause);
         }
     }
 
@@ -84,28 +92,27 @@ class HeldUpTest : public ::testing::Test {
     std::vector<int> open_;
 };
 
-TEST_F(HeldUpTest, WhatHasNoRoomIsBrokenAndNothingElse) {
+TEST_F(HeldUpTest, WhatStandsStillIsBrokenAndNothingElse) {
     const Connection full = connect_to(ipv4("127.0.0.1"));
     const Connection idle = connect_to(ipv4("127.0.0.1"));
     const Connection elsewhere = connect_to(ipv4("127.0.0.2"));
-    fill(full.near);
-    fill(elsewhere.near);
-    const HeldUp found = break_held_up(outer_, ipv4("127.0.0.1"));
+    hold_up({full, elsewhere});
+    const HeldUp found = break_held_up(outer_, ipv4("127.0.0.1"), Break::still);
     EXPECT_EQ(found.broken, 1U);
     EXPECT_EQ(found.waiting, 0U);
     EXPECT_TRUE(ended(full.near));
     EXPECT_FALSE(ended(idle.near));
     EXPECT_FALSE(ended(elsewhere.near));
     // It counts until whoever watches it has closed it.
-    EXPECT_EQ(break_held_up(outer_, ipv4("127.0.0.1")).broken, 1U);
+    EXPECT_EQ(break_held_up(outer_, ipv4("127.0.0.1"), Break::still).broken, 1U);
     epoll_ctl(inner_, EPOLL_CTL_DEL, full.near, nullptr);
-    EXPECT_EQ(break_held_up(outer_, ipv4("127.0.0.1")).broken, 0U);
+    EXPECT_EQ(break_held_up(outer_, ipv4("127.0.0.1"), Break::still).broken, 0U);
 }
 
 TEST_F(HeldUpTest, WhatWasNotDeliveredIsLost) {
     const Connection full = connect_to(ipv4("127.0.0.1"));
-    fill(full.near);
-    break_held_up(outer_, ipv4("127.0.0.1"));
+    hold_up({full});
+    break_held_up(outer_, ipv4("127.0.0.1"), Break::still);
     epoll_ctl(inner_, EPOLL_CTL_DEL, full.near, nullptr);
     open_.erase(std::find(open_.begin(), open_.end(), full.near));
     close(full.near);
@@ -117,9 +124,25 @@ TEST_F(HeldUpTest, WhatWasNotDeliveredIsLost) {
     EXPECT_EQ(errno, ECONNRESET);
 }
 
+TEST_F(HeldUpTest, WhatIsFullAndMovesStays) {
+    const Connection busy = connect_to(ipv4("127.0.0.1"));
+    hold_up({busy});
+    std::vector<char> bytes(1 << 20);
+    for (int i = 0; i < 4; ++i)  // the kernel says that there is room again once much of it was read
+        EXPECT_GT(recv(busy.far, bytes.data(), bytes.size(), 0), 0);
+    while (send(busy.near, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
+    }
+    const HeldUp found = break_held_up(outer_, ipv4("127.0.0.1"), Break::still);
+    EXPECT_EQ(found.broken, 0U);
+    EXPECT_EQ(found.full, 1U);
+    EXPECT_FALSE(ended(busy.near));
+    EXPECT_EQ(break_held_up(outer_, ipv4("127.0.0.1"), Break::full).broken, 1U);
+    EXPECT_TRUE(ended(busy.near));
+}
+
 TEST_F(HeldUpTest, WhatHasRoomAndIsWaitedForIsCounted) {
     const Connection busy = connect_to(ipv4("127.0.0.1"), EPOLLIN | EPOLLOUT);
-    const HeldUp found = break_held_up(outer_, ipv4("127.0.0.1"));
+    const HeldUp found = break_held_up(outer_, ipv4("127.0.0.1"), Break::still);
     EXPECT_EQ(found.broken, 0U);
     EXPECT_EQ(found.waiting, 1U);
     EXPECT_FALSE(ended(busy.near));
@@ -133,9 +156,9 @@ TEST_F(HeldUpTest, OtherDescriptorsAndNoneAreFine) {
     const int unconnected = socket(AF_INET, SOCK_STREAM, 0);
     watch(inner_, unconnected, EPOLLIN);
     open_.push_back(unconnected);
-    EXPECT_EQ(break_held_up(outer_, ipv4("127.0.0.1")).broken, 0U);
-    EXPECT_EQ(break_held_up(-1, ipv4("127.0.0.1")).broken, 0U);
-    EXPECT_EQ(break_held_up(outer_, 0).broken, 0U);
+    EXPECT_EQ(break_held_up(outer_, ipv4("127.0.0.1"), Break::still).broken, 0U);
+    EXPECT_EQ(break_held_up(-1, ipv4("127.0.0.1"), Break::full).broken, 0U);
+    EXPECT_EQ(break_held_up(outer_, 0, Break::full).broken, 0U);
 }
 
 }  // namespace
