@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ucx_glue/id_ranges.h"
+#include "runtime/base/id_ranges.h"
 #include "ucx_glue/line.h"
 #include "ucx_glue/rail_link.h"
 

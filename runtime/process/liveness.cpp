@@ -77,7 +77,7 @@ class Responder final : public Liveness {
     Status open() {
         FLX_TRY(liveness::Identity::make(identity_));
         place_ = liveness::local_place(identity_.key());
-        if (const Status status = add_door(liveness::loopback_address()); !status.ok()) {
+        if (Status status = add_door(liveness::loopback_address()); !status.ok()) {
             add_network();  // a network namespace whose loopback interface is down
             if (doors_.empty())
                 return status;

@@ -1,11 +1,11 @@
-#include "ucx_glue/id_ranges.h"
+#include "runtime/base/id_ranges.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <set>
 
-namespace flx::ucx {
+namespace flx {
 namespace {
 
 TEST(IdRanges, OneRangeForAllThatCameAndWent) {
@@ -52,4 +52,4 @@ TEST(IdRanges, HoldWhatASetHolds) {
 }
 
 }  // namespace
-}  // namespace flx::ucx
+}  // namespace flx

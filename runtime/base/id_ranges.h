@@ -8,7 +8,7 @@
 #include <iterator>
 #include <map>
 
-namespace flx::ucx {
+namespace flx {
 
 class IdRanges {
   public:
@@ -46,4 +46,4 @@ class IdRanges {
     std::map<uint64_t, uint64_t> ranges_;  // from the first to before the second, neither empty nor side by side
 };
 
-}  // namespace flx::ucx
+}  // namespace flx
