@@ -124,11 +124,14 @@ size_t middle_of_class(size_t bytes) {
 }
 
 /// What a flat algorithm sends between hosts hangs on how ranks lie, and is more than the least: it must be clearly
-/// faster to be taken.
+/// faster to be taken. Schedules of leaders leave all that a host sends and gets to one core, which the kernel needs,
+/// too.
 double weighed(const Planner::Candidate &one) {
-    constexpr double kClearly = 1.2;
-    const bool flat = one.choice.way == Way::scheduled && one.choice.algorithm->family == algorithms::Family::flat;
-    return flat ? kClearly * one.ns : one.ns;
+    constexpr double kFlat = 1.2;
+    constexpr double kLeaders = 1.1;
+    if (one.choice.way != Way::scheduled || one.choice.algorithm->family == algorithms::Family::lanes)
+        return one.ns;
+    return one.ns * (one.choice.algorithm->family == algorithms::Family::flat ? kFlat : kLeaders);
 }
 
 }  // namespace
