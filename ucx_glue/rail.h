@@ -118,7 +118,7 @@ class Rail {
     Rail(Line &line, uint64_t uid, const RailOptions &options);
     Rail(const Rail &) = delete;
     Rail &operator=(const Rail &) = delete;
-    /// Takes at most about 200 ms whatever the peers do.
+    /// Takes at most about 350 ms whatever the peers do.
     ~Rail();
 
     Status open();

@@ -118,6 +118,16 @@ bool wait_for(const std::function<bool()> &done, std::chrono::milliseconds limit
 /// Two lines over loopback between A (rank 0) and B (rank 1), one communicator.
 class Failing : public ::testing::Test {
   protected:
+    /// Whether A loses its first line within `limit`, while nobody takes what arrives.
+    bool loses_while_held(std::chrono::milliseconds limit) {
+        return wait_for(
+            [&] {
+                step(false);
+                return links_a_[0]->state(1) == LinkState::lost;
+            },
+            limit);
+    }
+
     void start(int lines = 2, double deadline_s = 30) {
         std::vector<RailSpec> specs;
         for (int i = 0; i < lines; ++i)
@@ -320,12 +330,7 @@ TEST_F(Failing, APeerThatIsLateIsNotALostLine) {
     for (uint32_t block = 0; block < 5; ++block)
         ASSERT_TRUE(send(0, block, 60000));
     // It receives, and holds everything for long; its paths answer.
-    EXPECT_FALSE(wait_for(
-        [&] {
-            step(false);
-            return links_a_[0]->state(1) == LinkState::lost;
-        },
-        2500ms));
+    EXPECT_FALSE(loses_while_held(2500ms));
     EXPECT_EQ(outstanding(), 5U);
     EXPECT_TRUE(wait_for([&] {
         step();
@@ -344,12 +349,7 @@ TEST_F(Failing, AProcessThatHasNoCoreForItsAnswersHasLostNoLine) {
     }
     for (uint32_t block = 0; block < 5; ++block)
         ASSERT_TRUE(send(0, block, 60000));
-    EXPECT_FALSE(wait_for(
-        [&] {
-            step(false);
-            return links_a_[0]->state(1) == LinkState::lost;
-        },
-        1000ms));
+    EXPECT_FALSE(loses_while_held(1000ms));
     // It answers again, on one of them.
     {
         const std::lock_guard lock(network_.mutex);
