@@ -82,34 +82,6 @@ int size_class(size_t bytes) {
     return bytes == 0 ? 0 : std::min(static_cast<int>(std::bit_width(bytes)) - 1, kSizeClasses - 1);
 }
 
-PartitionVector balance(std::span<const LinkEstimate> links, size_t bytes) {
-    struct Plain {
-        double latency, rate, cost;
-        int link;
-        double preference;
-    };
-    std::array<Plain, kMaxLinks> lanes{};
-    int count = 0;
-    for (size_t i = 0; i < links.size() && i < kMaxLinks; ++i) {
-        const double together = known_rate(links[i].together_bytes_per_ns);
-        const double rate = together > 0 ? together : known_rate(links[i].bytes_per_ns);
-        if (links[i].usable && rate > 0)
-            lanes[count++] = {known_latency(links[i].latency_ns), rate, 1 / rate, static_cast<int>(i),
-                              known_latency(links[i].preference)};
-    }
-    std::array<double, kMaxLinks> shares{};
-    if (count > 0) {
-        std::stable_sort(lanes.begin(), lanes.begin() + count,
-                         [](const Plain &a, const Plain &b) { return a.latency < b.latency; });
-        std::array<double, kMaxLinks> sorted{};
-        water_fill(lanes, count, static_cast<double>(std::max<size_t>(bytes, 1)), ControllerOptions{}.min_gain,
-                   sorted.data());
-        for (int k = 0; k < count; ++k)
-            shares[lanes[k].link] = sorted[k];
-    }
-    return make_partition(std::span<const double>(shares.data(), std::min<size_t>(links.size(), kMaxLinks)));
-}
-
 Controller::Controller(std::span<const LinkEstimate> links, const ControllerOptions &options)
     : options_(options), count_(static_cast<int>(std::min<size_t>(links.size(), kMaxLinks))) {
     options_.window = std::clamp(options_.window, 1, 255);

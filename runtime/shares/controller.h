@@ -225,10 +225,4 @@ class Controller {
     std::array<ClassState, kClasses> classes_{};
 };
 
-/// The vector that makes all links of `links` finish a message of `bytes` together given latency and bandwidth: the
-/// least T with the sum over links of max(0, (T - latency)·rate) = bytes (water-filling: links whose latency exceeds T
-/// get nothing). One link alone where sharing would save less than ControllerOptions::min_gain. `together` rates count
-/// where measured; links that are unusable or of unknown rate get nothing. Pure.
-PartitionVector balance(std::span<const LinkEstimate> links, size_t bytes);
-
 }  // namespace flx

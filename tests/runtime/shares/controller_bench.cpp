@@ -23,7 +23,7 @@ std::vector<LinkEstimate> links_of(int count) {
 /// Samples of 1024 operations, prepared so that only the controller is timed.
 template <typename Factor>
 std::vector<std::array<LinkSample, kMaxLinks>> trace(const std::vector<LinkEstimate> &links, Factor factor) {
-    const PartitionVector vector = balance(links, kBytes);
+    const PartitionVector vector = Controller(links, {}).vector(kBytes, 0);
     std::vector<std::array<LinkSample, kMaxLinks>> samples(1024);
     for (size_t op = 0; op < samples.size(); ++op)
         for (size_t i = 0; i < links.size(); ++i) {
@@ -80,13 +80,6 @@ void Construct(benchmark::State &state) {
     }
 }
 BENCHMARK(Construct)->Arg(2)->Arg(4);
-
-void Balance(benchmark::State &state) {
-    const auto links = links_of(static_cast<int>(state.range(0)));
-    for (auto _ : state)
-        benchmark::DoNotOptimize(balance(links, kBytes));
-}
-BENCHMARK(Balance)->Arg(2)->Arg(4);
 
 }  // namespace
 }  // namespace flx
