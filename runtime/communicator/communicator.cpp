@@ -55,8 +55,8 @@ Status Communicator::carry_out(Call &call, const Decided &decided, const shm::Re
     bool changed = false;
     Status status = attempt([&] {
         Waiter waiter(policies_.brief(), *this);
-        return look != nullptr ? host_ways_->run_timed(call, decided.choice.way, *look, waiter, served, changed)
-                               : host_ways_->run(call, decided.choice.way, waiter, served);
+        return look != nullptr ? on_host_.ways->run_timed(call, decided.choice.way, *look, waiter, served, changed)
+                               : on_host_.ways->run(call, decided.choice.way, waiter, served);
     });
     if (!status.ok())
         status = investigate(std::move(status));
@@ -75,7 +75,7 @@ Status Communicator::carry_out(Call &call, const Decided &decided, const shm::Re
 
 /// Shared memory has another table of ways than before.
 void Communicator::take_ways(const Operation &operation) {
-    decisions_.set_ways(host_ways_->ways());
+    decisions_.set_ways(on_host_.ways->ways());
     const size_t bytes = operation.count * size_of(operation.dtype);
     if (layout_.rank == 0)
         log().info("{} of {} bytes goes {} from now on: that was faster than what was chosen before",

@@ -106,7 +106,7 @@ class Communicator final : public Movable, private Watch {
     /// Null until GPUs are in use.
     [[nodiscard]] cuda::Group *devices() const { return devices_.group.get(); }
     /// Null where not all ranks share one memory.
-    [[nodiscard]] const shm::HostWays *host_ways() const { return host_ways_.get(); }
+    [[nodiscard]] const shm::HostWays *host_ways() const { return on_host_.ways.get(); }
     /// How it would be carried out.
     [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs = {}) const;
     /// As Planner::candidates.
@@ -282,7 +282,9 @@ class Communicator final : public Movable, private Watch {
     void leave_shared_memory();
     /// Of this host's ranks, for what no link carries; null: there are none.
     [[nodiscard]] shm::Bells *bells() const {
-        return nearby_ != nullptr ? &nearby_->bells() : host_ways_ != nullptr ? &host_ways_->bells() : nullptr;
+        return on_host_.nearby != nullptr ? &on_host_.nearby->bells()
+               : on_host_.ways != nullptr ? &on_host_.ways->bells()
+                                          : nullptr;
     }
     /// Null where this rank shares memory with no other.
     [[nodiscard]] shm::Channel *channel() const { return static_cast<shm::Channel *>(links_[0].link.get()); }
@@ -314,6 +316,13 @@ class Communicator final : public Movable, private Watch {
         RailLoad *loads = nullptr;      ///< by link; null on one host
         RailRecord *records = nullptr;  ///< by host and link; null on one host
         uint64_t shown = 0;             ///< bytes that operations showed there, as if a link had carried them
+    };
+    /// What ranks of this host do for each other without links.
+    struct OnHost {
+        std::unique_ptr<shm::HostWays> ways;  ///< where all ranks are on one host, and shm may carry all
+        std::unique_ptr<shm::Nearby> nearby;  ///< where some are, and others on other hosts
+        std::unique_ptr<Staged> stages;       ///< null before the first operation that goes stage by stage
+        std::vector<Pending *> given;         ///< of the current one, what goes over rails
     };
     /// The open group of calls.
     struct OpenGroup {
@@ -361,12 +370,7 @@ class Communicator final : public Movable, private Watch {
     SharedMemory memory_;
     ucx::Rails *rails_ = nullptr;  ///< the process's; null where this communicator uses none
     LinkSlots links_;
-    std::unique_ptr<shm::HostWays> host_ways_;  ///< where all ranks are on one host, and shm may carry all
-    std::unique_ptr<shm::Nearby> nearby_;       ///< where some are, and others on other hosts
-    struct {
-        std::unique_ptr<Staged> stages;  ///< null before the first operation that goes stage by stage
-        std::vector<Pending *> given;    ///< of the current one, what goes over rails
-    } staged_;
+    OnHost on_host_;
     Routes routes_{layout_, links_};
     CallLog calls_;
     Queue queue_{layout_, links_, routes_, calls_};

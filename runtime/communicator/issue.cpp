@@ -148,7 +148,7 @@ Status Communicator::run_now(const Call &call, const Decided &decided) {
         Operation &operation = given.operation;
         std::optional<shm::Review::Look> look;
         if (decided.choice.by_table)
-            look = host_ways_->look(operation);
+            look = on_host_.ways->look(operation);
         if (look) {
             Choice choice = decided.choice;
             choice.way = way_of(look->way);
@@ -456,9 +456,9 @@ class Communicator::OverRails final : public Between {
   public:
     explicit OverRails(Communicator &comm) : comm_(comm), memory_(comm.queue_.acquire()) {}
     ~OverRails() override {
-        for (Pending *pending : comm_.staged_.given)  // an error has broken it off
+        for (Pending *pending : comm_.on_host_.given)  // an error has broken it off
             comm_.queue_.recycle(*pending);
-        comm_.staged_.given.clear();
+        comm_.on_host_.given.clear();
         if (messages_ != nullptr)
             comm_.queue_.recycle(*messages_);
         comm_.queue_.recycle(memory_);
@@ -496,10 +496,10 @@ class Communicator::OverRails final : public Between {
     uint64_t next_number() override { return comm_.queue_.next_sequence(); }
     Status carry() override {
         comm_.wait_.way = Way::scheduled;
-        while (!comm_.staged_.given.empty()) {
-            Pending &pending = *comm_.staged_.given.back();
+        while (!comm_.on_host_.given.empty()) {
+            Pending &pending = *comm_.on_host_.given.back();
             FLX_TRY(comm_.move_until(pending, *waiter_));
-            comm_.staged_.given.pop_back();
+            comm_.on_host_.given.pop_back();
             comm_.queue_.recycle(pending);
         }
         comm_.wait_.way = Way::staged;
@@ -513,7 +513,7 @@ class Communicator::OverRails final : public Between {
         pending.first_sequence = operation.sequence;
         pending.call = pending.last_call = 0;  // a stage is not the call: that is not done with it
         comm_.queue_.submit(pending);
-        comm_.staged_.given.push_back(&pending);
+        comm_.on_host_.given.push_back(&pending);
     }
 
     Communicator &comm_;
@@ -541,13 +541,13 @@ Status Communicator::run_staged(const Call &call, const Decided &decided) {
         Inside inside(*this, &operation);
         wait_.call = calls_.count();
         wait_.way = Way::staged;
-        if (staged_.stages == nullptr)
-            staged_.stages = std::make_unique<Staged>(layout_.rank, placement, nearby_.get());
+        if (on_host_.stages == nullptr)
+            on_host_.stages = std::make_unique<Staged>(layout_.rank, placement, on_host_.nearby.get());
         Waiter waiter(policies_.brief(), *this);
         rails.wait_by(waiter);
         status = attempt([&]() -> Status {
-            FLX_TRY(staged_.stages->run(operation, algorithm, rails, waiter));
-            memory_.shown += staged_.stages->shown();
+            FLX_TRY(on_host_.stages->run(operation, algorithm, rails, waiter));
+            memory_.shown += on_host_.stages->shown();
             inside.leave_rails();
             wait_.way = Way::scheduled;
             return rails_ != nullptr && !queue_.runs() ? settle(waiter) : Status();

@@ -582,10 +582,10 @@ Status Communicator::make_planner(const Communicator *parent) {
     agreed.fused_bytes = layout_.hosts == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
     agreed.staged_bytes = made_.staged_bytes;
     agreed.strict = config_.integer("FLX_STRICT") != 0;
-    if (host_ways_ != nullptr) {
+    if (on_host_.ways != nullptr) {
         agreed.shared_memory = true;
-        agreed.peer_memory = host_ways_->fetches();
-        agreed.ways = host_ways_->ways();
+        agreed.peer_memory = on_host_.ways->fetches();
+        agreed.ways = on_host_.ways->ways();
     }
     return decisions_.make(layout_.rank, agreed, config_.text("FLX_ALGORITHM"));
 }

@@ -96,15 +96,15 @@ Status Communicator::make_shared_memory() {
         memory_.ledger = memory + sizeof(Board) + kLoads + records;
     }
     if (layout_.hosts == 1)
-        host_ways_ = std::make_unique<shm::HostWays>(layout_, memory_.board, memory + ways_at, fused_payload, budget,
-                                                     agreed[0].cache_share);
+        on_host_.ways = std::make_unique<shm::HostWays>(layout_, memory_.board, memory + ways_at, fused_payload, budget,
+                                                        agreed[0].cache_share);
     std::vector<int> here;
     for (int rank = 0; rank < layout_.size; ++rank)
         if (layout_.near(rank))
             here.push_back(rank);
     if (layout_.hosts > 1 && fused_payload != 0) {
-        nearby_ = std::make_unique<shm::Nearby>(memory + ways_at, std::move(here), layout_.own().local,
-                                                staged_payload(budget));
+        on_host_.nearby = std::make_unique<shm::Nearby>(memory + ways_at, std::move(here), layout_.own().local,
+                                                        staged_payload(budget));
         made_.staged_bytes = staged_payload(budget);
     }
     std::vector<int> local_of(layout_.size);
@@ -132,8 +132,8 @@ size_t Communicator::shared_cache() const {
 void Communicator::leave_shared_memory() {
     if (channel() != nullptr)
         channel()->fetch_through(nullptr);
-    host_ways_.reset();
-    nearby_.reset();
+    on_host_.ways.reset();
+    on_host_.nearby.reset();
     made_.staged_bytes = 0;
 }
 
@@ -160,7 +160,7 @@ Status Communicator::choose_ways(const Communicator *parent) {
         uint8_t crowded;  ///< whether it shares its cores with other ranks
         size_t staged;    ///< what it may show others of its host between hosts
     };
-    const Here here{static_cast<uint8_t>(host_ways_ != nullptr), static_cast<uint8_t>(crowded()),
+    const Here here{static_cast<uint8_t>(on_host_.ways != nullptr), static_cast<uint8_t>(crowded()),
                     layout_.here > 1 ? made_.staged_bytes : SIZE_MAX};
     std::vector<Here> all(static_cast<size_t>(layout_.size));
     FLX_TRY(bootstrap_->allgather(&here, sizeof here, all.data()));
@@ -168,25 +168,25 @@ Status Communicator::choose_ways(const Communicator *parent) {
         leave_shared_memory();
     const size_t least = std::ranges::min(all, {}, &Here::staged).staged;
     made_.staged_bytes = least != SIZE_MAX ? least : 0;
-    if (host_ways_ == nullptr || layout_.size == 1)
+    if (on_host_.ways == nullptr || layout_.size == 1)
         return {};
     const bool crowds = std::ranges::any_of(all, [](const Here &one) { return one.crowded != 0; });
     wait_.way = Way::fused;  // so that a look during the trial asks whom shared memory waits for
     Waiter waiter(policies_.first(), *this);
-    Status status = host_ways_->choose(*bootstrap_, config_, parent != nullptr ? parent->host_ways_.get() : nullptr,
-                                       channel(), crowds, waiter);
+    Status status = on_host_.ways->choose(
+        *bootstrap_, config_, parent != nullptr ? parent->on_host_.ways.get() : nullptr, channel(), crowds, waiter);
     wait_.way = Way::scheduled;
     FLX_TRY(std::move(status));
     const bool frozen = config_.integer("FLX_FROZEN") != 0;
     if (config_.text("FLX_HUGE_PAGES") == "on")
-        host_ways_->use_huge_pages();
+        on_host_.ways->use_huge_pages();
     const std::string &engine = config_.text("FLX_COPY_ENGINE");
     if (engine != "off" && !frozen)
-        host_ways_->use_engine([this, opens = engine == "on"](std::string &why) {
+        on_host_.ways->use_engine([this, opens = engine == "on"](std::string &why) {
             return cuda::host_copies(layout_.own().local, opens, why);
         });
     if (!frozen)
-        host_ways_->start_review(config_.size("FLX_FUSED_BYTES"));
+        on_host_.ways->start_review(config_.size("FLX_FUSED_BYTES"));
     return {};
 }
 
