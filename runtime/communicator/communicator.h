@@ -323,6 +323,11 @@ class Communicator final : public Movable, private Watch {
         std::unique_ptr<shm::Nearby> nearby;  ///< where some are, and others on other hosts
         std::unique_ptr<Staged> stages;       ///< null before the first operation that goes stage by stage
         std::vector<Pending *> given;         ///< of the current one, what goes over rails
+
+        /// The rank that the current operation waits for; only where it goes without links.
+        [[nodiscard]] int waiting_for() const {
+            return nearby != nullptr ? nearby->waiting_for() : ways->waiting_for();
+        }
     };
     /// The open group of calls.
     struct OpenGroup {

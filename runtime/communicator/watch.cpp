@@ -152,9 +152,7 @@ Status Communicator::check(int64_t waited_ns) {
     wait_.looked_ns = now;
     FLX_TRY(check_host());
     if (!by_links())
-        wait_.awaited.assign(
-            1, Awaited{on_host_.nearby != nullptr ? on_host_.nearby->waiting_for() : on_host_.ways->waiting_for(), true,
-                       0});
+        wait_.awaited.assign(1, Awaited{on_host_.waiting_for(), true, 0});
     else
         queue_.awaited(wait_.awaited);
     const bool settling = wait_.awaited.empty();
