@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/counters.h"
@@ -341,9 +342,12 @@ Status Executor::step(bool &any_moved) {
         moved |= retry_held();
     if (!brief_)
         take_completions(moved);
-    if (moved)
+    const bool used = std::exchange(used_, false);
+    if (used) {
         stuck_since_ns_ = 0;
-    stuck_ = !moved && movable_ && is_stuck();
+        inbox_.moved();
+    }
+    stuck_ = !used && movable_ && is_stuck();
     any_moved |= moved;
     return {};
 }
@@ -401,6 +405,7 @@ uint32_t Executor::ready(const Step &step, uint32_t first, uint32_t limit) const
 void Executor::mark(uint32_t index, uint32_t first, uint32_t cells) {
     State &state = states_[index];
     state.cells.mark(first, cells);
+    used_ = true;
     open_bytes_ -= elements(state, first, cells) * element_bytes_;
     if (state.cells.complete())
         --open_steps_;
@@ -463,7 +468,7 @@ void Executor::give_back(const Held &held) {
     links_[held.link]->release(held.arrival);
 }
 
-/// Whether nothing has moved for so long that ranks may wait for each other.
+/// Whether nothing was sent or used for so long that ranks may wait for each other.
 bool Executor::is_stuck() {
     constexpr int64_t kPatienceNs = 20'000'000;
     const int64_t now = now_ns();

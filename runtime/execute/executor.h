@@ -221,7 +221,8 @@ class Executor {
     std::vector<uint64_t> bits_;
     std::vector<std::vector<Held>> held_;  // by peer
     uint32_t held_count_ = 0;
-    int64_t stuck_since_ns_ = 0;           // nothing moved; 0: something did
+    bool used_ = false;                    // since the last turn's end a cell was sent, received or summed
+    int64_t stuck_since_ns_ = 0;           // none was; 0: one was
     bool stuck_ = false;                   // for long: what is ready is sent whatever the paces say
     std::vector<Side> sides_;              // by peer
     std::vector<PieceCutter::Owed> owed_;  // likewise, from one block to the next

@@ -112,6 +112,7 @@ Status Executor::send_run(uint32_t index, Cursor &cursor, int link, uint32_t fir
             break;
         case SendResult::in_flight:
             note(TraceKind::sends, link, step.peer, header);
+            used_ = true;
             brief_ = false;
             break;
     }

@@ -23,7 +23,7 @@ class Inbox {
         std::byte *aside;  ///< memory of our own that it was copied to; null: the link's
     };
 
-    /// Arrivals are copied after nothing moved for `patience_ns`.
+    /// Arrivals are copied after nothing was sent or used for `patience_ns`.
     explicit Inbox(int size, int64_t patience_ns = 20'000'000);
     ~Inbox();
     Inbox(const Inbox &) = delete;
@@ -59,6 +59,8 @@ class Inbox {
         return {};
     }
 
+    /// An operation went on: a cell was sent, received or summed. What only came and is held does not count, since a
+    /// rail that is lost again and again brings the same chunks for ever.
     void moved() { stuck_since_ns_ = 0; }
     /// Called when nothing moved. Operations that run side by side share the room that links have for a peer's chunks,
     /// so what cannot be used yet may keep out what is needed first. After a while it is copied, which gives the room
@@ -112,7 +114,7 @@ class Inbox {
     size_t kept_ = 0;
     uint64_t last_sequence_ = 0;
     std::vector<uint64_t> last_received_;  // by peer
-    int64_t stuck_since_ns_ = 0;           // nothing moved while arrivals were held; 0: something did
+    int64_t stuck_since_ns_ = 0;           // moved() was not called while arrivals were held; 0: it was
 };
 
 }  // namespace flx

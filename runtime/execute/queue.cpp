@@ -142,8 +142,6 @@ Status Queue::turn(bool &moved) {
         else
             ++i;
     }
-    if (moved)
-        inbox_->moved();
     return {};
 }
 

@@ -346,7 +346,7 @@ TEST(MovedCells, LeaveALostRailWhateverElseHolds) {
 
 // ---- one rank, and a link that gives it what the test says
 
-class ScriptedLink final : public Link {
+class ScriptedLink : public Link {
   public:
     SendResult answer = SendResult::busy;
     Status broken;
@@ -379,6 +379,52 @@ class ScriptedLink final : public Link {
     const std::string name_ = "scripted";
     std::deque<std::pair<ChunkHeader, std::vector<std::byte>>> given_;
 };
+
+/// The first two cells of a sum that rank 0 makes of three: the first comes from rank 1 alone and the second from rank
+/// 2 alone, since both links are full. Rank 1's comes again in every second turn, until one of them is given back.
+class FlappingLink final : public ScriptedLink {
+  public:
+    int came_again = 0;
+
+    bool receive(int peer, Arrival &arrival) override {
+        const bool first = turns_[static_cast<size_t>(peer)]++ == 0;
+        const bool again = peer == 1 && turns_[1] % 2 == 1 && released == 0 && came_again < kMost;
+        if (!first && !again)
+            return false;
+        came_again += first ? 0 : 1;
+        const ChunkHeader header{5, 1, 77, 0, 0, static_cast<uint32_t>(peer - 1), 1, 256, 0};
+        arrival = {header, peer, data_.data(), 1};
+        return true;
+    }
+
+  private:
+    static constexpr int kMost = 2'000;
+    std::array<int, 3> turns_{};
+    const std::vector<std::byte> data_ = std::vector<std::byte>(256, std::byte{1});
+};
+
+/// A rail that is lost and comes back again and again brings what was not acknowledged each time. That is no reason to
+/// hold for ever what keeps out the rest.
+TEST(HeldCells, GiveTheirRoomBackWhileDuplicatesCome) {
+    constexpr size_t kCount = 300;
+    constexpr int64_t kPatienceNs = 1'000;
+    std::atomic<int> none{0};
+    FabricFacts facts;
+    TestWatch watch(none, 20'000'000);
+    FlappingLink link;
+    link.answer = SendResult::copied;
+    RandomRouter router(1, 1, facts);
+    LoneExecutor executor(0, 3, {&link}, router, kPatienceNs);
+    const Plan plan(*algorithms::find("direct"), {Collective::reduce, 0, 3, 0});
+    const std::vector<int32_t> in(kCount, 3);
+    std::vector<int32_t> out(kCount);
+    const Operation operation{Collective::reduce, in.data(), out.data(), kCount, FLX_INT32, FLX_SUM, 0, 5, 77};
+    Waiter waiter(kYield, watch);
+    EXPECT_EQ(executor.run(operation, plan, waiter).code(), FLX_ERR_PEER) << "no cell is complete";
+    EXPECT_GE(link.came_again, 1);
+    EXPECT_LT(link.came_again, 1'000) << "held as long as duplicates came";
+    EXPECT_GE(link.released, 2);
+}
 
 /// Rank 0 of two, in an allreduce of kCount 32-bit integers.
 class ExecutorAlone : public ::testing::Test {

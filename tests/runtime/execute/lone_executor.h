@@ -27,7 +27,6 @@ class LoneExecutor {
             bool moved = false;
             FLX_TRY(executor_.step(moved));
             if (moved) {
-                inbox_.moved();
                 waiter.moved();
             } else if (!executor_.done() && !inbox_.set_aside_if_stuck(links_)) {
                 FLX_TRY(executor_.takes_long() ? waiter.pause_at_ease() : waiter.pause());
