@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -38,13 +39,12 @@ std::vector<Watched> watched_by(int events) {
 
 enum class Kind : uint8_t { no_socket, to_host, other };
 
-Kind kind_of(int fd, uint32_t ipv4) {
-    sockaddr_storage address{};
-    socklen_t bytes = sizeof address;
-    if (getpeername(fd, reinterpret_cast<sockaddr *>(&address), &bytes) != 0)
+Kind kind_of(int fd, const HostAddress &address) {
+    sockaddr_storage peer{};
+    socklen_t bytes = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr *>(&peer), &bytes) != 0)
         return errno == ENOTSOCK ? Kind::no_socket : Kind::other;
-    const bool same = address.ss_family == AF_INET && reinterpret_cast<sockaddr_in &>(address).sin_addr.s_addr == ipv4;
-    return same ? Kind::to_host : Kind::other;
+    return host_of(reinterpret_cast<sockaddr &>(peer)) == address ? Kind::to_host : Kind::other;
 }
 
 bool stands_still(int fd) {
@@ -65,11 +65,11 @@ void break_off(int fd) {
     shutdown(fd, SHUT_RDWR);
 }
 
-void break_held_up(int events, uint32_t ipv4, Break which, int deep, HeldUp &found) {
+void break_held_up(int events, const HostAddress &address, Break which, int deep, HeldUp &found) {
     for (const Watched &each : watched_by(events)) {
-        const Kind kind = kind_of(each.fd, ipv4);
+        const Kind kind = kind_of(each.fd, address);
         if (kind == Kind::no_socket && deep < kDeepest)
-            break_held_up(each.fd, ipv4, which, deep + 1, found);
+            break_held_up(each.fd, address, which, deep + 1, found);
         if (kind != Kind::to_host)
             continue;
         if (is(each.fd, POLLRDHUP | POLLHUP | POLLERR)) {
@@ -87,11 +87,27 @@ void break_held_up(int events, uint32_t ipv4, Break which, int deep, HeldUp &fou
 
 }  // namespace
 
-HeldUp break_held_up(int events, uint32_t ipv4, Break which) {
+HeldUp break_held_up(int events, const HostAddress &address, Break which) {
     HeldUp found;
-    if (events >= 0 && ipv4 != 0)
-        break_held_up(events, ipv4, which, 1, found);
+    if (events >= 0 && address != HostAddress{})
+        break_held_up(events, address, which, 1, found);
     return found;
+}
+
+HostAddress host_of(const sockaddr &address) {
+    HostAddress host{};
+    if (address.sa_family == AF_INET) {
+        sockaddr_in ipv4;
+        std::memcpy(&ipv4, &address, sizeof ipv4);
+        host = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+        std::memcpy(&host[12], &ipv4.sin_addr, sizeof ipv4.sin_addr);
+    } else if (address.sa_family == AF_INET6) {
+        sockaddr_in6 ipv6;
+        std::memcpy(&ipv6, &address, sizeof ipv6);
+        if (!IN6_IS_ADDR_LINKLOCAL(&ipv6.sin6_addr))
+            std::memcpy(host.data(), &ipv6.sin6_addr, host.size());
+    }
+    return host;
 }
 
 }  // namespace flx::ucx

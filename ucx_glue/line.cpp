@@ -1,13 +1,13 @@
 #include "ucx_glue/line.h"
 
 #include <ifaddrs.h>
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "runtime/base/clock.h"
+#include "ucx_glue/held_up.h"
 #include "ucx_glue/rail_link.h"
 #include "ucx_glue/reach.h"
 
@@ -17,18 +17,20 @@ namespace {
 
 constexpr int64_t kOpenGapNs = 1'000'000'000;
 
-/// Network byte order; 0 where the device has none.
-uint32_t ipv4_of(const std::string &device) {
+/// The one that UCX takes: the first IPv4 address, or the first IPv6 address that does not need its device's name.
+HostAddress address_of(const std::string &device) {
     ifaddrs *list = nullptr;
     if (getifaddrs(&list) != 0)
-        return 0;
-    uint32_t found = 0;
-    for (const ifaddrs *entry = list; entry != nullptr && found == 0; entry = entry->ifa_next) {
-        if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET || device != entry->ifa_name)
+        return {};
+    HostAddress found{};
+    bool is_ipv4 = false;
+    for (const ifaddrs *entry = list; entry != nullptr && !is_ipv4; entry = entry->ifa_next) {
+        if (entry->ifa_addr == nullptr || device != entry->ifa_name)
             continue;
-        sockaddr_in address;
-        std::memcpy(&address, entry->ifa_addr, sizeof address);
-        found = address.sin_addr.s_addr;
+        const HostAddress address = host_of(*entry->ifa_addr);
+        is_ipv4 = entry->ifa_addr->sa_family == AF_INET;
+        if (is_ipv4 || found == HostAddress{})
+            found = address;
     }
     freeifaddrs(list);
     return found;
@@ -50,7 +52,7 @@ Line::Line(RailSpec spec, uint32_t index, uint64_t uid, const RailOptions &optio
       options_(bounded(options)),
       gate_(gate),
       failover_(failover),
-      local_(ipv4_of(spec_.device)) {}
+      local_(address_of(spec_.device)) {}
 
 Line::~Line() {
     // Until they are flushed, rails take what comes, and ask the line whose it is.
@@ -103,10 +105,10 @@ Status Line::connect(int process, uint64_t uid, const std::string &address) {
     target.process = process;
     target.uid = uid;
     target.far_index = theirs.index;
-    target.ipv4 = theirs.ipv4;
+    target.host = theirs.host;
     target.quiet_since_ns = now_ns();
-    if (options_.paths != nullptr && local_ != 0 && theirs.ipv4 != 0)
-        target.path = options_.paths->add_path(uid, spec_.device, local_, theirs.ipv4);
+    if (options_.paths != nullptr && local_ != HostAddress{} && theirs.host != HostAddress{})
+        target.path = options_.paths->add_path(uid, spec_.device, local_, theirs.host);
     // The peer was given the address of the newest incarnation, so that is where it sends to.
     target.peer = &rails_.back()->connect(target, address.substr(sizeof theirs));
     failover_.add(target);

@@ -34,7 +34,7 @@ struct Target {
     Standing standing = Standing::up;
     bool gone = false;       ///< it said goodbye, or its process ended: nothing to mend
     uint32_t far_index = 0;  ///< of its line
-    uint32_t ipv4 = 0;       ///< of its device, network byte order; 0: none
+    HostAddress host{};      ///< of its device
     int path = -1;           ///< Paths; -1: the device has no address
     uint32_t epoch = 0;      ///< counts connections
 
@@ -123,7 +123,7 @@ class Line {
     const RailOptions options_;
     Gate &gate_;
     Failover &failover_;
-    uint32_t local_ = 0;                        // IPv4 address, network byte order; 0: none
+    HostAddress local_{};                       // of the device
     std::vector<std::unique_ptr<Rail>> rails_;  // oldest first
     int64_t opened_ns_ = 0;
     std::vector<std::unique_ptr<Target>> by_process_;

@@ -314,7 +314,7 @@ void Rail::break_held_up(const Peer &peer) {
         ucp_worker_progress(context_.worker);
         const int64_t took = now_ns() - begin;
         const HeldUp found =
-            ucx::break_held_up(context_.events, peer.target->ipv4, took < kFull ? Break::still : Break::full);
+            ucx::break_held_up(context_.events, peer.target->host, took < kFull ? Break::still : Break::full);
         patience = (found.broken + found.full != 0 ? kBroken : found.waiting != 0 ? kWaiting : 0) - took;
     }
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "runtime/link/link.h"
+#include "runtime/link/paths.h"
 
 namespace flx::ucx {
 
@@ -110,8 +111,8 @@ struct RelayWire {
 
 /// Precedes UCX's address of a worker where lines exchange addresses.
 struct LineAddress {
-    uint32_t ipv4;   ///< of the device, network byte order; 0: none
-    uint32_t index;  ///< of the line in its process
+    HostAddress host;  ///< of the device
+    uint32_t index;    ///< of the line in its process
 };
 
 /// The answer. `slots` is 0 where the receiver could not make landing memory.

@@ -3,12 +3,16 @@
 /// of two processes, also while the program computes. Implemented by the liveness responder; rails know only this.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 
 namespace flx {
+
+/// An address of a host, as IPv6 writes it: IPv4 as ::ffff:a.b.c.d. All zeros: none.
+using HostAddress = std::array<uint8_t, 16>;
 
 /// What questions over one path have brought.
 struct PathReport {
@@ -32,10 +36,10 @@ class Paths {
     /// Whether the process is a known peer: others have no business here.
     [[nodiscard]] virtual bool knows(uint64_t /*uid*/) const { return true; }
 
-    /// The path to the process `uid`, a known peer, that leaves by network device `device` from its IPv4 address
-    /// `local` to the peer's address `remote` (network byte order). Paths are kept for the process's life. -1: one of
-    /// the two does not listen there.
-    virtual int add_path(uint64_t uid, const std::string &device, uint32_t local, uint32_t remote) = 0;
+    /// The path to the process `uid`, a known peer, that leaves by network device `device` from its address `local` to
+    /// the peer's address `remote`. Paths are kept for the process's life. -1: one of the two does not listen there.
+    virtual int add_path(uint64_t uid, const std::string &device, const HostAddress &local,
+                         const HostAddress &remote) = 0;
     /// Asks over this path alone; the peer's responder answers over it.
     virtual void ask_path(int path) = 0;
     [[nodiscard]] virtual PathReport path_report(int path) const = 0;

@@ -218,16 +218,15 @@ class Responder final : public Liveness {
         return told != nullptr;
     }
 
-    int add_path(uint64_t uid, const std::string &device, uint32_t local, uint32_t remote) override {
+    int add_path(uint64_t uid, const std::string &device, const HostAddress &local,
+                 const HostAddress &remote) override {
         const std::lock_guard lock(mutex_);
         const auto peer = peers_.find(uid);
-        const auto door = door_at(liveness::ipv4_address(local));
+        const auto door = door_at({local, 0});
         if (peer == peers_.end() || door == nullptr)
             return -1;
         const std::vector<Address> &listens = peer->second.listens;
-        const auto there = std::find_if(listens.begin(), listens.end(), [&](const Address &address) {
-            return liveness::same_host(address, liveness::ipv4_address(remote));
-        });
+        const auto there = std::ranges::find(listens, remote, &Address::host);
         if (there == listens.end())
             return -1;
         Route route;
@@ -572,7 +571,7 @@ class Responder final : public Liveness {
 
     /// Back the way that it came. What came from this host itself was seen on the loopback device, whoever sent it.
     void answer_path(const Datagram &question, Peer &peer, const Origin &origin) {
-        if (origin.door == nullptr || !liveness::is_ipv4(origin.came.from))
+        if (origin.door == nullptr)
             return;
         Datagram answer;
         answer.kind = Kind::kPathAnswer;

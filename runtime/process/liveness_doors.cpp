@@ -34,6 +34,22 @@ struct Message {
         header.msg_control = control.data();
         header.msg_controllen = control.size();
     }
+    /// Gives the system `info` beside what is sent, and nothing else.
+    template <typename Info>
+    void control_is(int level, int type, const Info &info) {
+        header.msg_controllen = CMSG_SPACE(sizeof info);
+        cmsghdr *first = CMSG_FIRSTHDR(&header);
+        first->cmsg_level = level;
+        first->cmsg_type = type;
+        first->cmsg_len = CMSG_LEN(sizeof info);
+        std::memcpy(CMSG_DATA(first), &info, sizeof info);
+    }
+    template <typename Info>
+    static Info control_of(cmsghdr &from) {
+        Info info;
+        std::memcpy(&info, CMSG_DATA(&from), sizeof info);
+        return info;
+    }
     sockaddr_storage address{};
     iovec part;
     alignas(cmsghdr) std::array<std::byte, 512> control{};
@@ -54,11 +70,13 @@ Status Door::open(const Address &at, std::unique_ptr<Door> &result) {
         const int udp = door->datagrams(), tcp = door->connections();
         if (udp < 0 || tcp < 0)
             break;
-        const bool told = family == AF_INET ? setsockopt(udp, IPPROTO_IP, IP_RECVERR, &on, sizeof on) == 0 &&
-                                                  setsockopt(udp, IPPROTO_IP, IP_PKTINFO, &on, sizeof on) == 0
-                                            : setsockopt(udp, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof on) == 0 &&
-                                                  setsockopt(udp, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) == 0 &&
-                                                  setsockopt(tcp, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) == 0;
+        const bool told = family == AF_INET
+                              ? setsockopt(udp, IPPROTO_IP, IP_RECVERR, &on, sizeof on) == 0 &&
+                                    setsockopt(udp, IPPROTO_IP, IP_PKTINFO, &on, sizeof on) == 0
+                              : setsockopt(udp, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof on) == 0 &&
+                                    setsockopt(udp, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on) == 0 &&
+                                    setsockopt(udp, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) == 0 &&
+                                    setsockopt(tcp, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) == 0;
         sockaddr_storage bound{};
         socklen_t length = sizeof bound;
         if (!told || !bind_to(udp, door->address_) ||
@@ -90,15 +108,17 @@ bool Door::send(std::span<const std::byte> bytes, const Address &to) const {
 void Door::send_by(std::span<const std::byte> bytes, const Address &to, uint32_t device) const {
     Message message(const_cast<std::byte *>(bytes.data()), bytes.size());
     message.header.msg_namelen = to_socket_address(to, message.address);
-    message.header.msg_controllen = CMSG_SPACE(sizeof(in_pktinfo));
-    cmsghdr *header = CMSG_FIRSTHDR(&message.header);
-    header->cmsg_level = IPPROTO_IP;
-    header->cmsg_type = IP_PKTINFO;
-    header->cmsg_len = CMSG_LEN(sizeof(in_pktinfo));
-    in_pktinfo info{};
-    info.ipi_ifindex = static_cast<int>(device);
-    info.ipi_spec_dst.s_addr = ipv4_of(address_);
-    std::memcpy(CMSG_DATA(header), &info, sizeof info);
+    if (is_ipv4(address_)) {
+        in_pktinfo info{};
+        info.ipi_ifindex = static_cast<int>(device);
+        info.ipi_spec_dst.s_addr = ipv4_of(address_);
+        message.control_is(IPPROTO_IP, IP_PKTINFO, info);
+    } else {
+        in6_pktinfo info{};
+        info.ipi6_ifindex = device;
+        std::memcpy(&info.ipi6_addr, address_.host.data(), address_.host.size());
+        message.control_is(IPPROTO_IPV6, IPV6_PKTINFO, info);
+    }
     for (int attempt = 0; attempt < 4; ++attempt)
         if (sendmsg(datagrams(), &message.header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno == EAGAIN)
             return;
@@ -112,11 +132,10 @@ ssize_t Door::receive(std::span<std::byte> bytes, Came &came) const {
     came = {from_socket_address(message.address), 0};
     for (cmsghdr *header = CMSG_FIRSTHDR(&message.header); header != nullptr;
          header = CMSG_NXTHDR(&message.header, header)) {
-        if (header->cmsg_level != IPPROTO_IP || header->cmsg_type != IP_PKTINFO)
-            continue;
-        in_pktinfo info;
-        std::memcpy(&info, CMSG_DATA(header), sizeof info);
-        came.device = static_cast<uint32_t>(info.ipi_ifindex);
+        if (header->cmsg_level == IPPROTO_IP && header->cmsg_type == IP_PKTINFO)
+            came.device = static_cast<uint32_t>(Message::control_of<in_pktinfo>(*header).ipi_ifindex);
+        else if (header->cmsg_level == IPPROTO_IPV6 && header->cmsg_type == IPV6_PKTINFO)
+            came.device = Message::control_of<in6_pktinfo>(*header).ipi6_ifindex;
     }
     return received;
 }
@@ -133,8 +152,7 @@ bool Door::next_refused(Address &to) const {
             const bool ipv6 = header->cmsg_level == IPPROTO_IPV6 && header->cmsg_type == IPV6_RECVERR;
             if (!ipv4 && !ipv6)
                 continue;
-            sock_extended_err error;
-            std::memcpy(&error, CMSG_DATA(header), sizeof error);
+            const auto error = Message::control_of<sock_extended_err>(*header);
             const bool by_network = error.ee_origin == SO_EE_ORIGIN_ICMP || error.ee_origin == SO_EE_ORIGIN_ICMP6;
             if (!by_network || error.ee_errno != ECONNREFUSED)
                 continue;

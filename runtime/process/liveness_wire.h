@@ -17,6 +17,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "runtime/link/paths.h"
 #include "runtime/process/liveness_seal.h"
 
 namespace flx::liveness {
@@ -53,7 +54,7 @@ std::optional<Datagram> decode(std::span<const std::byte> bytes, Session &sessio
 
 /// An IPv4 or IPv6 address with a port. IPv4 as ::ffff:a.b.c.d.
 struct Address {
-    std::array<uint8_t, 16> host{};
+    HostAddress host{};
     uint16_t port = 0;  ///< host byte order
     auto operator<=>(const Address &) const = default;
 };

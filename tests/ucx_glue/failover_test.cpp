@@ -39,7 +39,7 @@ struct Network {
 class TestPaths final : public Paths {
   public:
     TestPaths(Network &network, uint64_t uid) : network_(network), uid_(uid) {}
-    int add_path(uint64_t, const std::string &, uint32_t, uint32_t) override {
+    int add_path(uint64_t, const std::string &, const HostAddress &, const HostAddress &) override {
         reports_.emplace_back();
         return static_cast<int>(reports_.size()) - 1;
     }

@@ -14,16 +14,32 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <vector>
 
 namespace flx::ucx {
 namespace {
 
-uint32_t ipv4(const char *text) {
-    in_addr address{};
-    EXPECT_EQ(inet_pton(AF_INET, text, &address), 1);
-    return address.s_addr;
+/// Of IPv4 or IPv6, with a port to be found.
+sockaddr_storage socket_address(const char *text) {
+    sockaddr_storage result{};
+    sockaddr_in ipv4{};
+    sockaddr_in6 ipv6{};
+    if (inet_pton(AF_INET, text, &ipv4.sin_addr) == 1) {
+        ipv4.sin_family = AF_INET;
+        std::memcpy(&result, &ipv4, sizeof ipv4);
+    } else {
+        EXPECT_EQ(inet_pton(AF_INET6, text, &ipv6.sin6_addr), 1);
+        ipv6.sin6_family = AF_INET6;
+        std::memcpy(&result, &ipv6, sizeof ipv6);
+    }
+    return result;
+}
+
+HostAddress host(const char *text) {
+    const sockaddr_storage address = socket_address(text);
+    return host_of(reinterpret_cast<const sockaddr &>(address));
 }
 
 struct Connection {
@@ -47,17 +63,15 @@ class HeldUpTest : public ::testing::Test {
         EXPECT_EQ(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), 0);
     }
 
-    Connection connect_to(uint32_t address, uint32_t events = EPOLLIN) {
-        const int listener = socket(AF_INET, SOCK_STREAM, 0);
-        sockaddr_in at{};
-        at.sin_family = AF_INET;
-        at.sin_addr.s_addr = address;
+    Connection connect_to(const char *text, uint32_t events = EPOLLIN) {
+        sockaddr_storage at = socket_address(text);
+        const int listener = socket(at.ss_family, SOCK_STREAM, 0);
         socklen_t bytes = sizeof at;
         EXPECT_EQ(bind(listener, reinterpret_cast<sockaddr *>(&at), sizeof at), 0);
         EXPECT_EQ(listen(listener, 1), 0);
         EXPECT_EQ(getsockname(listener, reinterpret_cast<sockaddr *>(&at), &bytes), 0);
         Connection made;
-        made.near = socket(AF_INET, SOCK_STREAM, 0);
+        made.near = socket(at.ss_family, SOCK_STREAM, 0);
         EXPECT_EQ(connect(made.near, reinterpret_cast<sockaddr *>(&at), sizeof at), 0);
         made.far = accept(listener, nullptr, nullptr);
         EXPECT_GE(made.far, 0);
@@ -93,26 +107,43 @@ class HeldUpTest : public ::testing::Test {
 };
 
 TEST_F(HeldUpTest, WhatStandsStillIsBrokenAndNothingElse) {
-    const Connection full = connect_to(ipv4("127.0.0.1"));
-    const Connection idle = connect_to(ipv4("127.0.0.1"));
-    const Connection elsewhere = connect_to(ipv4("127.0.0.2"));
+    const Connection full = connect_to("127.0.0.1");
+    const Connection idle = connect_to("127.0.0.1");
+    const Connection elsewhere = connect_to("127.0.0.2");
     hold_up({full, elsewhere});
-    const HeldUp found = break_held_up(outer_, ipv4("127.0.0.1"), Break::still);
+    const HeldUp found = break_held_up(outer_, host("127.0.0.1"), Break::still);
     EXPECT_EQ(found.broken, 1U);
     EXPECT_EQ(found.waiting, 0U);
     EXPECT_TRUE(ended(full.near));
     EXPECT_FALSE(ended(idle.near));
     EXPECT_FALSE(ended(elsewhere.near));
     // It counts until whoever watches it has closed it.
-    EXPECT_EQ(break_held_up(outer_, ipv4("127.0.0.1"), Break::still).broken, 1U);
+    EXPECT_EQ(break_held_up(outer_, host("127.0.0.1"), Break::still).broken, 1U);
     epoll_ctl(inner_, EPOLL_CTL_DEL, full.near, nullptr);
-    EXPECT_EQ(break_held_up(outer_, ipv4("127.0.0.1"), Break::still).broken, 0U);
+    EXPECT_EQ(break_held_up(outer_, host("127.0.0.1"), Break::still).broken, 0U);
+}
+
+TEST_F(HeldUpTest, HostsHaveAddressesOfIpv6Too) {
+    const int fd = socket(AF_INET6, SOCK_STREAM, 0);
+    const sockaddr_storage loopback = socket_address("::1");
+    const bool there = bind(fd, reinterpret_cast<const sockaddr *>(&loopback), sizeof loopback) == 0;
+    close(fd);
+    if (!there)
+        GTEST_SKIP() << "skipped: this machine has no address ::1";
+    const Connection full = connect_to("::1");
+    const Connection elsewhere = connect_to("127.0.0.1");
+    hold_up({full, elsewhere});
+    EXPECT_EQ(break_held_up(outer_, host("::2"), Break::full).broken, 0U);
+    EXPECT_EQ(break_held_up(outer_, host("::1"), Break::still).broken, 1U);
+    EXPECT_TRUE(ended(full.near));
+    EXPECT_FALSE(ended(elsewhere.near));
+    EXPECT_EQ(host("fe80::1"), HostAddress{}) << "it means nothing without a device";
 }
 
 TEST_F(HeldUpTest, WhatWasNotDeliveredIsLost) {
-    const Connection full = connect_to(ipv4("127.0.0.1"));
+    const Connection full = connect_to("127.0.0.1");
     hold_up({full});
-    break_held_up(outer_, ipv4("127.0.0.1"), Break::still);
+    break_held_up(outer_, host("127.0.0.1"), Break::still);
     epoll_ctl(inner_, EPOLL_CTL_DEL, full.near, nullptr);
     open_.erase(std::find(open_.begin(), open_.end(), full.near));
     close(full.near);
@@ -125,24 +156,24 @@ TEST_F(HeldUpTest, WhatWasNotDeliveredIsLost) {
 }
 
 TEST_F(HeldUpTest, WhatIsFullAndMovesStays) {
-    const Connection busy = connect_to(ipv4("127.0.0.1"));
+    const Connection busy = connect_to("127.0.0.1");
     hold_up({busy});
     std::vector<char> bytes(1 << 20);
     for (int i = 0; i < 4; ++i)  // the kernel says that there is room again once much of it was read
         EXPECT_GT(recv(busy.far, bytes.data(), bytes.size(), 0), 0);
     while (send(busy.near, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
     }
-    const HeldUp found = break_held_up(outer_, ipv4("127.0.0.1"), Break::still);
+    const HeldUp found = break_held_up(outer_, host("127.0.0.1"), Break::still);
     EXPECT_EQ(found.broken, 0U);
     EXPECT_EQ(found.full, 1U);
     EXPECT_FALSE(ended(busy.near));
-    EXPECT_EQ(break_held_up(outer_, ipv4("127.0.0.1"), Break::full).broken, 1U);
+    EXPECT_EQ(break_held_up(outer_, host("127.0.0.1"), Break::full).broken, 1U);
     EXPECT_TRUE(ended(busy.near));
 }
 
 TEST_F(HeldUpTest, WhatHasRoomAndIsWaitedForIsCounted) {
-    const Connection busy = connect_to(ipv4("127.0.0.1"), EPOLLIN | EPOLLOUT);
-    const HeldUp found = break_held_up(outer_, ipv4("127.0.0.1"), Break::still);
+    const Connection busy = connect_to("127.0.0.1", EPOLLIN | EPOLLOUT);
+    const HeldUp found = break_held_up(outer_, host("127.0.0.1"), Break::still);
     EXPECT_EQ(found.broken, 0U);
     EXPECT_EQ(found.waiting, 1U);
     EXPECT_FALSE(ended(busy.near));
@@ -156,9 +187,9 @@ TEST_F(HeldUpTest, OtherDescriptorsAndNoneAreFine) {
     const int unconnected = socket(AF_INET, SOCK_STREAM, 0);
     watch(inner_, unconnected, EPOLLIN);
     open_.push_back(unconnected);
-    EXPECT_EQ(break_held_up(outer_, ipv4("127.0.0.1"), Break::still).broken, 0U);
-    EXPECT_EQ(break_held_up(-1, ipv4("127.0.0.1"), Break::full).broken, 0U);
-    EXPECT_EQ(break_held_up(outer_, 0, Break::full).broken, 0U);
+    EXPECT_EQ(break_held_up(outer_, host("127.0.0.1"), Break::still).broken, 0U);
+    EXPECT_EQ(break_held_up(-1, host("127.0.0.1"), Break::full).broken, 0U);
+    EXPECT_EQ(break_held_up(outer_, HostAddress{}, Break::full).broken, 0U);
 }
 
 }  // namespace

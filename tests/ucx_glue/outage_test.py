@@ -5,7 +5,7 @@
 
 RANKS: of each host; 1 by default, other numbers are for `outages` and `storm`. BED is ci/rails. SCENARIO: `outages` (a slow rail, a cut, a silent loss, all come back), `probing` (the same while the communicator is made), `alone` (every rail to one host is gone, for
 good), `impatient` (the same, with a deadline that is the communicator's own), `relay` (every rail between two hosts is gone, but both reach the third), `subset` (FLX_LINKS leaves out a rail that works: with 2 hosts, those that it names are lost
-one by one; with 3, they are lost between two hosts), `directions` (silent losses of one direction alone), `routed` (rails of networks that a router joins), `storm` (cuts, losses and returns at random; longer with FLX_TEST_FULL=1).
+one by one; with 3, they are lost between two hosts), `directions` (silent losses of one direction alone), `ipv6` (the same over rails that have addresses of IPv6 alone), `routed` (rails of networks that a router joins), `storm` (cuts, losses and returns at random; longer with FLX_TEST_FULL=1).
 """
 import os
 import pathlib
@@ -371,9 +371,11 @@ def main():
     options = ["--only", "1:1,2", "--only", "2:2,3", "--only", "3:1,3"] if scenario == "relay" or (scenario, hosts) == ("subset", "3") else []
     if scenario == "routed":
         options = [word for rail in range(1, RAILS + 1) for word in ("--routed", str(rail))]
+    if scenario == "ipv6":
+        options = ["--ipv6"]
     bed = Bed(script, int(hosts), options, RATES + ",400" if (scenario, hosts) == ("subset", "3") else RATES)
     try:
-        {"outages": outages, "probing": probing, "alone": alone, "impatient": impatient, "relay": relay, "subset": subset, "directions": directions, "routed": routed, "storm": storm}[scenario](bed, program, int(hosts))
+        {"outages": outages, "probing": probing, "alone": alone, "impatient": impatient, "relay": relay, "subset": subset, "directions": directions, "ipv6": directions, "routed": routed, "storm": storm}[scenario](bed, program, int(hosts))
     finally:
         bed.destroy()
 

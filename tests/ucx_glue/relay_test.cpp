@@ -48,7 +48,9 @@ struct Network {
 class PairPaths final : public Paths {
   public:
     PairPaths(Network &network, int self) : network_(network), self_(self) {}
-    int add_path(uint64_t uid, const std::string &, uint32_t, uint32_t) override { return static_cast<int>(uid); }
+    int add_path(uint64_t uid, const std::string &, const HostAddress &, const HostAddress &) override {
+        return static_cast<int>(uid);
+    }
     void ask_path(int path) override {
         const std::lock_guard lock(network_.mutex);
         Far &far = far_[static_cast<uint64_t>(path)];

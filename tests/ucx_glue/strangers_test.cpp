@@ -37,7 +37,7 @@ const RailSpec kTcp{"lo", "lo", "tcp", false};
 class JobPaths final : public Paths {
   public:
     [[nodiscard]] bool knows(uint64_t uid) const override { return uid == kA || uid == kB; }
-    int add_path(uint64_t, const std::string &, uint32_t, uint32_t) override { return -1; }
+    int add_path(uint64_t, const std::string &, const HostAddress &, const HostAddress &) override { return -1; }
     void ask_path(int) override {}
     [[nodiscard]] PathReport path_report(int) const override { return {}; }
     void ask_process(uint64_t) override {}
