@@ -159,8 +159,7 @@ BitClass bits(Collective collective) {
 }
 
 bool serves(Collective collective, int size) {
-    return size >= 1 && static_cast<int>(collective) < kCollectives && collective != Collective::scan &&
-           collective != Collective::exscan;
+    return size >= 1 && has_schedules(collective) && collective != Collective::scan && collective != Collective::exscan;
 }
 
 }  // namespace

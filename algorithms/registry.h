@@ -62,18 +62,5 @@ std::span<const Algorithm> all();
 Schedule among(const Algorithm &algorithm, Collective collective, const std::vector<int> &group, int rank, int root);
 /// The algorithm of that name; null if there is none.
 const Algorithm *find(std::string_view name);
-/// `allreduce`, `reduce_scatter_block`, `allgather`, `bcast`, `reduce`, `barrier`, `alltoall`, …
-std::string_view name_of(Collective collective);
-/// Whether it has a root.
-bool rooted(Collective collective);
-/// Whether it reduces.
-bool reduces(Collective collective);
-/// How the blocks of its input and output lie.
-Layout input_layout(Collective collective);
-Layout output_layout(Collective collective);
-/// The one whose schedules it runs: itself for those that have some, else the one of equal blocks, else nothing.
-std::optional<Collective> scheduled_as(Collective collective);
-/// The collective of that name; nothing unless it has schedules.
-std::optional<Collective> parse_collective(std::string_view name);
 
 }  // namespace flx::algorithms

@@ -119,7 +119,9 @@ Schedule reduce(int rank, int size, int root) {
 }
 
 bool serves(Collective collective, int size) {
-    return size >= 1 && static_cast<int>(collective) < static_cast<int>(Collective::barrier);
+    using enum Collective;
+    return size >= 1 && (collective == allreduce || collective == reduce_scatter_block || collective == allgather ||
+                         collective == bcast || collective == reduce);
 }
 
 Schedule build(const Request &request) {

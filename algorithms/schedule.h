@@ -25,35 +25,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace flx::algorithms {
+#include "algorithms/collective.h"
 
-/// The collectives of flx.h. A barrier is an allreduce of one element (of any type) that nobody reads: it runs with
-/// count 1 on an input and an output that are not the same memory. A bcast's input and output are the same memory; its
-/// ranks other than the root have no input, and a reduce's no output. In a gather only the root has an output, in a
-/// scatter only the root has an input. Those after exscan have no schedules of their own: allgatherv and reduce_scatter
-/// run those of allgather and reduce_scatter_block with blocks of given lengths; the messages of the others have
-/// lengths of their own and depend on nothing (runtime/execute/exchange.h).
-enum class Collective : uint8_t {
-    allreduce,
-    reduce_scatter_block,
-    allgather,
-    bcast,
-    reduce,
-    barrier,
-    gather,
-    scatter,
-    scan,
-    exscan,
-    alltoall,
-    alltoallv,
-    send_recv,
-    gatherv,
-    scatterv,
-    allgatherv,
-    reduce_scatter
-};
-/// The number of collectives that have schedules.
-inline constexpr int kCollectives = 10;
+namespace flx::algorithms {
 
 enum class StepKind : uint8_t {
     send,           ///< `from` to `peer`. A cell is done when the source may be overwritten (copied or acknowledged).
@@ -72,13 +46,6 @@ struct Place {
     Buffer buffer = Buffer::none;
     uint16_t slot = 0;
     friend bool operator==(const Place &, const Place &) = default;
-};
-
-/// How blocks lie in the input or output buffer.
-enum class Layout : uint8_t {
-    whole,  ///< the buffer holds the whole vector: block b lies at its own offset
-    single  ///< the buffer holds one block only (input of allgather and gather, output of reduce_scatter_block and
-            ///< scatter): offset 0
 };
 
 inline constexpr int kMaxDependencies = 4;

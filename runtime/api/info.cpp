@@ -98,16 +98,15 @@ namespace {
 
 std::string known_collectives() {
     std::string names;
-    for (int c = 0; c <= static_cast<int>(Collective::reduce_scatter); ++c)
-        names += fmt::format("{}{}", c == 0 ? "" : ", ", flx::algorithms::name_of(static_cast<Collective>(c)));
+    for (const flx::algorithms::Traits &traits : flx::algorithms::kTraits)
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", traits.name);
     return names;
 }
 
 Status parse_any(std::string_view name, Collective &collective) {
-    for (int c = 0; c <= static_cast<int>(Collective::reduce_scatter); ++c) {
-        collective = static_cast<Collective>(c);
-        if (flx::algorithms::name_of(collective) == name)
-            return {};
+    if (const auto parsed = flx::algorithms::parse_collective(name)) {
+        collective = *parsed;
+        return {};
     }
     return fail(FLX_ERR_ARGUMENT, "collective \"{}\" is not known; {} are", name, known_collectives());
 }

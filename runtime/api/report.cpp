@@ -145,8 +145,7 @@ void report_candidates(const Communicator &comm, std::vector<std::string> &lines
         return;
     lines.emplace_back(
         "  predicted from what links deliver, in microseconds; sums go by what adds in the order that was chosen:");
-    for (int c = 0; c < algorithms::kCollectives; ++c) {
-        const auto collective = static_cast<algorithms::Collective>(c);
+    for (const algorithms::Collective collective : algorithms::kScheduled) {
         for (const size_t bytes : kSizes) {
             std::string text;
             for (const Planner::Candidate &one : comm.candidates(collective, bytes))
@@ -161,12 +160,11 @@ void report_candidates(const Communicator &comm, std::vector<std::string> &lines
 void report_choices(const Communicator &comm, std::vector<std::string> &lines) {
     lines.push_back(
         fmt::format("  here, {} ranks on {} host(s), by bytes of the whole vector:", comm.size(), comm.hosts()));
-    for (int c = 0; c <= static_cast<int>(algorithms::Collective::reduce_scatter); ++c) {
-        const auto collective = static_cast<algorithms::Collective>(c);
-        const std::string blocking = by_size(comm, collective, false);
-        const std::string steps = by_size(comm, collective, true);
-        lines.push_back(fmt::format("  {:<20} {}{}", algorithms::name_of(collective), blocking,
-                                    blocking == steps ? "" : "; non-blocking: " + steps));
+    for (const algorithms::Traits &traits : algorithms::kTraits) {
+        const std::string blocking = by_size(comm, traits.collective, false);
+        const std::string steps = by_size(comm, traits.collective, true);
+        lines.push_back(
+            fmt::format("  {:<20} {}{}", traits.name, blocking, blocking == steps ? "" : "; non-blocking: " + steps));
     }
     report_candidates(comm, lines);
     const shm::Review *review = comm.host_ways() != nullptr ? comm.host_ways()->review() : nullptr;
@@ -190,8 +188,7 @@ void report_algorithms(const Communicator *comm, std::vector<std::string> &lines
                     "exchange"));
     for (const algorithms::Algorithm &algorithm : algorithms::all()) {
         std::string served;
-        for (int c = 0; c < algorithms::kCollectives; ++c) {
-            const auto collective = static_cast<algorithms::Collective>(c);
+        for (const algorithms::Collective collective : algorithms::kScheduled) {
             if (algorithm.serves(collective, 2))
                 served += fmt::format("{}{}", served.empty() ? "" : ", ", algorithms::name_of(collective));
         }

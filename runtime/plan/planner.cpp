@@ -13,25 +13,15 @@ namespace flx {
 
 using algorithms::Algorithm;
 using algorithms::Collective;
+using algorithms::InMemory;
 using algorithms::predict_ns;
 using shm::input_bytes;
 
 namespace {
 
-/// Whether shared memory has ways of its own for it (ways.h).
-bool has_shared_ways(Collective collective) {
-    return static_cast<int>(collective) < static_cast<int>(Collective::barrier) || collective == Collective::alltoall;
-}
-
-bool is_scan(Collective collective) {
-    return collective == Collective::scan || collective == Collective::exscan;
-}
-
 /// The collectives that are fused where they are small, and are never streamed.
 bool has_fused_way(Collective collective) {
-    using enum Collective;
-    return is_scan(collective) || collective == gather || collective == scatter || collective == allgatherv ||
-           collective == reduce_scatter;
+    return algorithms::traits_of(collective).in_memory == InMemory::direct;
 }
 
 /// How the ways that are no schedules are called.
@@ -41,10 +31,8 @@ constexpr std::array kWays = {std::pair{"fused", Way::fused}, std::pair{"streame
 bool has_way(Collective collective, int hosts, Way way) {
     if (way == Way::exchanged)
         return collective == Collective::alltoall;
-    const bool fused = collective == Collective::barrier || has_fused_way(collective);
-    const bool fetched = has_fused_way(collective);
-    return hosts == 1 &&
-           (has_shared_ways(collective) || (fused && way == Way::fused) || (fetched && way == Way::fetched));
+    const InMemory least = way == Way::fused ? InMemory::fused : way == Way::fetched ? InMemory::direct : InMemory::all;
+    return hosts == 1 && algorithms::traits_of(collective).in_memory >= least;
 }
 
 std::string known_algorithms(Collective collective, const Agreed &agreed) {
@@ -380,7 +368,7 @@ Choice Planner::by_schedule(Collective collective, size_t bytes, const Needs &ne
     const Choice *wanted = this->forced(collective, bytes);
     const Algorithm *forced = wanted == nullptr ? nullptr : wanted->algorithm;
     const bool reduces = algorithms::reduces(collective);
-    const bool scans = is_scan(collective);
+    const bool scans = collective == Collective::scan || collective == Collective::exscan;
     if (wanted != nullptr && wanted->way == Way::staged && !needs.steps && !needs.in_order &&
         fits_staged(collective, wanted->algorithm, bytes, agreed_.placement, agreed_.staged_bytes))
         return *wanted;

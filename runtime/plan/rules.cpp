@@ -15,14 +15,17 @@ namespace {
 
 constexpr std::string_view kFile = "file:";
 
-/// Collectives that there is something to choose for. allgatherv and reduce_scatter take what allgather and
-/// reduce_scatter_block take; all others are messages and nothing else.
-constexpr int kChosenFor = static_cast<int>(Collective::alltoall) + 1;
+/// Whether there is something to choose. allgatherv and reduce_scatter take what allgather and reduce_scatter_block
+/// take; all others are messages and nothing else.
+bool is_chosen_for(const algorithms::Traits &traits) {
+    return traits.schedules.value_or(traits.collective) == traits.collective && !traits.between_pairs;
+}
 
 std::string known_collectives() {
     std::string names;
-    for (int c = 0; c < kChosenFor; ++c)
-        names += fmt::format("{}{}", c == 0 ? "" : ", ", algorithms::name_of(static_cast<Collective>(c)));
+    for (const algorithms::Traits &traits : algorithms::kTraits)
+        if (is_chosen_for(traits))
+            names += fmt::format("{}{}", names.empty() ? "" : ", ", traits.name);
     return names;
 }
 
@@ -37,15 +40,12 @@ Status malformed(std::string_view entry, std::string_view why) {
 
 /// Why there are no rules for it.
 std::string no_choice_for(std::string_view name) {
-    if (name == algorithms::name_of(Collective::allgatherv))
-        return "and allgatherv takes what allgather does";
-    if (name == algorithms::name_of(Collective::reduce_scatter))
-        return "and reduce_scatter takes what reduce_scatter_block does";
-    for (const Collective messages :
-         {Collective::alltoallv, Collective::gatherv, Collective::scatterv, Collective::send_recv})
-        if (name == algorithms::name_of(messages))
-            return fmt::format("and {} is messages between pairs of ranks, with no algorithm to choose", name);
-    return fmt::format("and \"{}\" is no collective", name);
+    const std::optional<Collective> collective = algorithms::parse_collective(name);
+    if (!collective)
+        return fmt::format("and \"{}\" is no collective", name);
+    if (const auto same = algorithms::scheduled_as(*collective))
+        return fmt::format("and {} takes what {} does", name, algorithms::name_of(*same));
+    return fmt::format("and {} is messages between pairs of ranks, with no algorithm to choose", name);
 }
 
 Status parse_sizes(Rule &rule, std::string_view sizes) {
@@ -69,12 +69,10 @@ Status parse_rule(std::string_view entry, Rule &rule) {
     const size_t colon = entry.find(':');
     if (colon == std::string_view::npos)
         return malformed(entry, "which does not say for which collective");
-    int c = 0;
-    while (c < kChosenFor && algorithms::name_of(static_cast<Collective>(c)) != entry.substr(0, colon))
-        ++c;
-    if (c == kChosenFor)
+    const std::optional<Collective> collective = algorithms::parse_collective(entry.substr(0, colon));
+    if (!collective || !is_chosen_for(algorithms::traits_of(*collective)))
         return malformed(entry, no_choice_for(entry.substr(0, colon)));
-    rule.collective = static_cast<Collective>(c);
+    rule.collective = *collective;
     const size_t at = std::min(entry.find('@', colon), entry.size());
     rule.name = entry.substr(colon + 1, at - colon - 1);
     return at == entry.size() ? Status() : parse_sizes(rule, entry.substr(at + 1));

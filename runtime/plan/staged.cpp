@@ -68,15 +68,15 @@ bool find_staged(std::string_view name, Collective collective, const Algorithm *
 
 const std::vector<const Algorithm *> &staged(Collective collective) {
     static const auto all = [] {
-        std::array<std::vector<const Algorithm *>, static_cast<size_t>(Collective::reduce_scatter) + 1> all;
-        for (size_t i = 0; i < algorithms::kCollectives; ++i)
+        std::array<std::vector<const Algorithm *>, algorithms::kCollectives> all;
+        for (const Collective scheduled : algorithms::kScheduled)
             for (const Algorithm &algorithm : algorithms::all())
-                if (goes_staged(algorithm, static_cast<Collective>(i)))
-                    all[i].push_back(&algorithm);
-        all[static_cast<size_t>(Collective::alltoall)] = {nullptr, algorithms::find("bruck")};
+                if (goes_staged(algorithm, scheduled))
+                    all[algorithms::index_of(scheduled)].push_back(&algorithm);
+        all[algorithms::index_of(Collective::alltoall)] = {nullptr, algorithms::find("bruck")};
         return all;
     }();
-    return all[static_cast<size_t>(collective)];
+    return all[algorithms::index_of(collective)];
 }
 
 namespace {

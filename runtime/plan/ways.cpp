@@ -21,17 +21,18 @@ Ways::Ways(bool fetches, bool crowded) {
     for (auto &of_sizes : times_)
         for (Times &times : of_sizes)
             times.fill(kUnknown);
-    for (int index = 0; index < kCollectives; ++index) {
-        const auto collective = static_cast<Collective>(index);
+    for (const algorithms::Traits &traits : algorithms::kTraits) {
+        const Collective collective = traits.collective;
         const size_t most_fused = fetches && !crowded && !one_way(collective) ? size_t{8} << 10 : size_t{16} << 10;
         const size_t least_fetched = !fetches                             ? SIZE_MAX
                                      : !crowded                           ? 0
                                      : collective == Collective::alltoall ? kLeastCrowdedAlltoall
                                                                           : SIZE_MAX;
         for (size_t size = 0; size < kSizes.size(); ++size)
-            ways_[index][size] = kSizes[size] <= most_fused                                      ? Way::fused
-                                 : kSizes[size] >= least_fetched && kSizes[size] <= kMostFetched ? Way::fetched
-                                                                                                 : Way::streamed;
+            ways_[algorithms::index_of(collective)][size] =
+                kSizes[size] <= most_fused                                      ? Way::fused
+                : kSizes[size] >= least_fetched && kSizes[size] <= kMostFetched ? Way::fetched
+                                                                                : Way::streamed;
     }
 }
 
@@ -39,7 +40,7 @@ Way Ways::at(Collective collective, size_t bytes) const {
     if (bytes <= kAlwaysFused)
         return Way::fused;
     const std::optional<size_t> size = size_index(bytes);
-    return size ? ways_[static_cast<size_t>(collective)][*size] : Way::streamed;
+    return size ? ways_[algorithms::index_of(collective)][*size] : Way::streamed;
 }
 
 std::optional<size_t> Ways::size_index(size_t bytes) {
@@ -61,15 +62,15 @@ size_t Ways::limit(size_t size_index) {
 }
 
 void Ways::set(Collective collective, size_t size_index, Way way) {
-    ways_[static_cast<size_t>(collective)][size_index] = way;
+    ways_[algorithms::index_of(collective)][size_index] = way;
 }
 
 const Ways::Times &Ways::times(Collective collective, size_t size_index) const {
-    return times_[static_cast<size_t>(collective)][size_index];
+    return times_[algorithms::index_of(collective)][size_index];
 }
 
 void Ways::set_time(Collective collective, size_t size_index, Way way, double time) {
-    times_[static_cast<size_t>(collective)][size_index][static_cast<size_t>(way)] = time;
+    times_[algorithms::index_of(collective)][size_index][static_cast<size_t>(way)] = time;
 }
 
 }  // namespace flx::shm

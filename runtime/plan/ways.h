@@ -53,7 +53,6 @@ class Ways {
     /// So many of them a trial is made with, the last of those only where many ranks share the host.
     static constexpr size_t kTried = kSizes.size() - 1;
     static constexpr std::array kAll = {Way::fused, Way::streamed, Way::fetched};
-    static constexpr int kCollectives = static_cast<int>(algorithms::Collective::alltoall) + 1;
 
     /// Another way is taken where it needs at most this part of the time of the one that is.
     static constexpr double kClearly = 0.88;
@@ -81,8 +80,8 @@ class Ways {
     /// Largest size that takes what was best at that index.
     [[nodiscard]] static size_t limit(size_t size_index);
 
-    std::array<std::array<Way, kSizes.size()>, kCollectives> ways_{};
-    std::array<std::array<Times, kSizes.size()>, kCollectives> times_;
+    std::array<std::array<Way, kSizes.size()>, algorithms::kCollectives> ways_{};
+    std::array<std::array<Times, kSizes.size()>, algorithms::kCollectives> times_;
 };
 
 }  // namespace flx::shm

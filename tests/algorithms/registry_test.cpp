@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -44,20 +45,30 @@ TEST(Registry, KnowsNoOtherName) {
 
 TEST(Registry, NamesOfCollectivesComeBack) {
     std::set<std::string_view> names;
-    for (int i = 0; i < kCollectives; ++i) {
-        const auto collective = static_cast<Collective>(i);
-        names.insert(name_of(collective));
-        EXPECT_EQ(parse_collective(name_of(collective)), collective);
+    for (const Traits &traits : kTraits) {
+        names.insert(traits.name);
+        EXPECT_EQ(parse_collective(name_of(traits.collective)), traits.collective);
     }
-    EXPECT_EQ(names.size(), static_cast<size_t>(kCollectives));
+    EXPECT_EQ(names.size(), kCollectives);
     EXPECT_EQ(name_of(Collective::reduce_scatter_block), "reduce_scatter_block");
-    EXPECT_EQ(parse_collective("alltoall"), std::nullopt);
+    EXPECT_EQ(parse_collective("all to all"), std::nullopt);
     EXPECT_EQ(parse_collective(""), std::nullopt);
 }
 
+/// What has schedules is served by some algorithm, and nothing else is by any.
+TEST(Registry, AlgorithmsServeWhatHasSchedules) {
+    for (const Traits &traits : kTraits) {
+        const auto serves = [&](const Algorithm &algorithm) { return algorithm.serves(traits.collective, 4); };
+        EXPECT_EQ(std::ranges::any_of(all(), serves), has_schedules(traits.collective)) << traits.name;
+        if (const auto schedules = scheduled_as(traits.collective)) {
+            EXPECT_TRUE(has_schedules(*schedules)) << traits.name;
+        }
+    }
+    EXPECT_EQ(kScheduled.size(), 10U);
+}
+
 TEST(Registry, EveryCollectiveHasAStrictAlgorithmOrMovesOnly) {
-    for (int i = 0; i < kCollectives; ++i) {
-        const auto collective = static_cast<Collective>(i);
+    for (const Collective collective : kScheduled) {
         const bool scans = collective == Collective::scan || collective == Collective::exscan;
         const Algorithm *strict = find(scans ? "prefix_chain" : "direct");
         EXPECT_TRUE(strict->serves(collective, 33)) << name_of(collective);

@@ -20,9 +20,9 @@ struct Case {
 std::vector<Case> cases() {
     std::vector<Case> cases;
     for (const Algorithm &algorithm : all()) {
-        for (int i = 0; i < kCollectives; ++i) {
-            if (algorithm.serves(static_cast<Collective>(i), 2))
-                cases.push_back({&algorithm, static_cast<Collective>(i)});
+        for (const Collective collective : kScheduled) {
+            if (algorithm.serves(collective, 2))
+                cases.push_back({&algorithm, collective});
         }
     }
     return cases;

@@ -23,8 +23,7 @@ void build(benchmark::State &state, const Algorithm *algorithm, Collective colle
 
 const bool registered = [] {
     for (const Algorithm &algorithm : flx::algorithms::all()) {
-        for (int i = 0; i < flx::algorithms::kCollectives; ++i) {
-            const auto collective = static_cast<Collective>(i);
+        for (const flx::algorithms::Collective collective : flx::algorithms::kScheduled) {
             if (!algorithm.serves(collective, 2))
                 continue;
             const std::string name = std::string(algorithm.name) + "/" + std::string(name_of(collective));

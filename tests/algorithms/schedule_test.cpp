@@ -25,8 +25,7 @@ std::string name_of_case(const testing::TestParamInfo<Case> &info) {
 std::vector<Case> cases() {
     std::vector<Case> cases;
     for (const Algorithm &algorithm : all()) {
-        for (int i = 0; i < kCollectives; ++i) {
-            const auto collective = static_cast<Collective>(i);
+        for (const Collective collective : kScheduled) {
             if (algorithm.serves(collective, 2))
                 cases.push_back({&algorithm, collective});
         }

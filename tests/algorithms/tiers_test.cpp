@@ -66,9 +66,8 @@ struct Case {
 std::vector<Case> cases() {
     std::vector<Case> cases;
     for (const Algorithm &algorithm : all())
-        for (int i = 0; i < kCollectives; ++i)
-            if (const auto collective = static_cast<Collective>(i);
-                algorithm.between_hosts != nullptr && algorithm.serves(collective, 2))
+        for (const Collective collective : kScheduled)
+            if (algorithm.between_hosts != nullptr && algorithm.serves(collective, 2))
                 cases.push_back({&algorithm, collective});
     return cases;
 }

@@ -69,8 +69,7 @@ Step &step_of(Subject &subject, int rank, StepKind kind, int nth = 0) {
 
 TEST(Verifier, AcceptsWhatTheMutationsStartFrom) {
     for (const Algorithm &algorithm : all()) {
-        for (int i = 0; i < kCollectives; ++i) {
-            const auto collective = static_cast<Collective>(i);
+        for (const Collective collective : kScheduled) {
             if (algorithm.serves(collective, 6)) {
                 EXPECT_EQ(complaint(make(algorithm.name.data(), collective, 6, 2)), "");
             }
@@ -300,8 +299,7 @@ class Dependencies : public testing::TestWithParam<const char *> {};
 
 TEST_P(Dependencies, AreAllNeeded) {
     const Algorithm *algorithm = find(GetParam());
-    for (int i = 0; i < kCollectives; ++i) {
-        const auto collective = static_cast<Collective>(i);
+    for (const Collective collective : kScheduled) {
         for (const int size : {2, 3, 4, 5, 6}) {
             if (!algorithm->serves(collective, size))
                 continue;

@@ -49,9 +49,9 @@ std::vector<Program> random_programs(int ranks, uint32_t seed) {
     std::mt19937 random(seed);
     std::vector<Program> programs;
     for (const Algorithm &algorithm : algorithms::all()) {
-        for (int c = 0; c < algorithms::kCollectives; ++c) {
+        for (const algorithms::Collective collective : algorithms::kScheduled) {
             TestCall call;
-            call.collective = static_cast<Collective>(c);
+            call.collective = collective;
             if (!algorithm.serves(call.collective, ranks))
                 continue;
             call.ranks = ranks;

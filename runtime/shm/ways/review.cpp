@@ -66,7 +66,7 @@ std::optional<Review::Look> Review::next(Collective collective, size_t bytes, co
     const std::optional<size_t> index = Ways::size_index(bytes);
     if (!index)
         return {};
-    Cell &cell = cells_[static_cast<size_t>(collective)][*index];
+    Cell &cell = cells_[algorithms::index_of(collective)][*index];
     if (!std::exchange(cell.called, true)) {
         const Times &known = ways.times(collective, *index);
         if (std::ranges::none_of(known, [](double time) { return std::isfinite(time); }))

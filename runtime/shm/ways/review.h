@@ -96,7 +96,7 @@ class Review {
     int ranks_;
     bool fetches_;
     size_t fused_bytes_;
-    std::array<std::array<Cell, Ways::kSizes.size()>, Ways::kCollectives> cells_{};
+    std::array<std::array<Cell, Ways::kSizes.size()>, algorithms::kCollectives> cells_{};
     std::vector<Times> all_;
     uint64_t looks_ = 0;
     uint64_t changes_ = 0;

@@ -43,7 +43,7 @@ class Stream {
 
     /// Whether run() knows it.
     static bool serves(algorithms::Collective collective) {
-        return collective < algorithms::Collective::barrier || collective == algorithms::Collective::alltoall;
+        return algorithms::traits_of(collective).in_memory == algorithms::InMemory::all;
     }
     /// One operation. Reductions add in rank order. In place where the collective's rule allows it. `in` and `out` as
     /// in Operation, `count` elements in the whole vector. No barrier.

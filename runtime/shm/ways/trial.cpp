@@ -32,7 +32,7 @@ constexpr std::array kInTwo = {Collective::allreduce, Collective::allgather, Col
 using StepTimes = std::array<std::array<std::array<double, 2>, kSmall.size()>, kInTwo.size()>;
 
 /// Nanoseconds of one operation, by collective, size and way.
-using Times = std::array<std::array<std::array<double, kWays>, Ways::kSizes.size()>, Ways::kCollectives>;
+using Times = std::array<std::array<std::array<double, kWays>, Ways::kSizes.size()>, algorithms::kCollectives>;
 
 class Trial {
   public:
@@ -70,7 +70,7 @@ class Trial {
         for (const Turn turn : turns()) {
             count_ = Ways::kSizes[turn.size] / sizeof(float) / ranks_ * ranks_;
             for (const Collective collective : kTried) {
-                auto &of_sizes = times[static_cast<size_t>(collective)];
+                auto &of_sizes = times[algorithms::index_of(collective)];
                 bool on = false;
                 unsigned ways = worth_trying(collective, of_sizes[turn.size], turn.round);
                 const bool choice = (ways & (ways - 1)) != 0;
@@ -296,7 +296,7 @@ Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *
             std::array<double, kWays> slowest{};
             for (const Times &times : all)
                 for (int way = 0; way < kWays; ++way)
-                    slowest[way] = std::max(slowest[way], times[static_cast<size_t>(collective)][size][way]);
+                    slowest[way] = std::max(slowest[way], times[algorithms::index_of(collective)][size][way]);
             for (const Way way : Ways::kAll)
                 ways.set_time(collective, size, way,
                               slowest[static_cast<size_t>(way)] / static_cast<double>(Ways::kSizes[size]));

@@ -64,8 +64,7 @@ std::vector<Program> random_programs(int ranks, uint32_t seed) {
     std::mt19937 random(seed);
     std::vector<Program> programs;
     for (const Algorithm &algorithm : algorithms::all()) {
-        for (int c = 0; c < algorithms::kCollectives; ++c) {
-            const auto collective = static_cast<Collective>(c);
+        for (const algorithms::Collective collective : algorithms::kScheduled) {
             if (!algorithm.serves(collective, ranks))
                 continue;
             for (const size_t most : {size_t{1}, size_t{40}, size_t{2000}, size_t{20000}}) {

@@ -26,9 +26,8 @@ bool receives_from(const Plan &plan, const Step &step, int peer, int rank) {
 TEST(Plan, FindsTheStepOfEveryChunkOfEverySchedule) {
     int plans = 0;
     for (const Algorithm &algorithm : algorithms::all()) {
-        for (int c = 0; c < algorithms::kCollectives; ++c) {
+        for (const algorithms::Collective collective : algorithms::kScheduled) {
             for (const int size : {2, 3, 4, 7, 8}) {
-                const auto collective = static_cast<Collective>(c);
                 if (!algorithm.serves(collective, size))
                     continue;
                 for (int rank = 0; rank < size; ++rank) {

@@ -238,10 +238,10 @@ TEST_P(Peers, TrialsAgree) {
             EXPECT_LT(tried, Ways::kSizes[Ways::kTried - 1]);  // that is for many ranks
         });
         for (const Ways &ways : chosen) {
-            for (int collective = 0; collective < Ways::kCollectives; ++collective) {
+            for (const algorithms::Traits &traits : algorithms::kTraits) {
                 for (const size_t bytes : Ways::kSizes) {
-                    const Way way = ways.at(static_cast<Collective>(collective), bytes);
-                    EXPECT_EQ(way, chosen[0].at(static_cast<Collective>(collective), bytes));
+                    const Way way = ways.at(traits.collective, bytes);
+                    EXPECT_EQ(way, chosen[0].at(traits.collective, bytes));
                     EXPECT_TRUE(with_peers || way != Way::fetched);
                 }
             }
