@@ -159,6 +159,11 @@ class Communicator final : public Movable, private Watch {
     Status make_shared_memory();
     [[nodiscard]] size_t shared_cache() const;
     Status make_rails();
+    struct RailMaking;
+    Status plan_rails(RailMaking &making);
+    Status exchange_rails(RailMaking &making);
+    void offer_rails(RailMaking &making) const;
+    Status add_rail(const RailMaking &making, const std::string &identity, const std::string &name);
     Status allow_links();
     Status exchange_links();
     void drop_failed_links();

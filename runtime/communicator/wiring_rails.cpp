@@ -58,123 +58,149 @@ void leave_costly_rails(const std::vector<json> &said, Describe &&describe, std:
 
 }  // namespace
 
+/// What ranks find out about rails while they get them.
+struct Communicator::RailMaking {
+    std::vector<int> host_of_rank;
+    probe::RailPlan plan;
+    std::map<std::string, int> opened;         ///< this rank's rails, by identity
+    json own = json::object();                 ///< what it says of them, by identity
+    size_t wanted = 0;                         ///< connections that they take
+    std::vector<json> offered;                 ///< by rank, its rails by identity
+    std::map<std::string, std::string> names;  ///< by identity, as the lowest rank that has it calls it
+};
+
 Status Communicator::make_rails() {
     if (layout_.size == 1)
         return {};
-    std::vector<int> host_of_rank;
-    probe::RailPlan plan;
+    RailMaking making;
+    FLX_TRY(plan_rails(making));
+    if (!making.plan.rails.empty())
+        rails_ = process_->open_rails(making.plan);
+    FLX_TRY(exchange_rails(making));
+    for (const auto &[identity, name] : making.names) {
+        if (links_.size() == kMaxLinks) {
+            made_.left_off.emplace_back(name, fmt::format("a communicator has at most {} links", kMaxLinks));
+            continue;
+        }
+        FLX_TRY(add_rail(making, identity, name));
+    }
+    if (rails_ != nullptr)
+        for (const auto &problem : rails_->problems())
+            made_.left_off.push_back(problem);
+    made_.device_texts.clear();
+    return {};
+}
+
+/// Which of this host's devices reach which hosts.
+Status Communicator::plan_rails(RailMaking &making) {
     std::vector<probe::LooseEnd> loose;
-    const auto plan_rails = [&]() -> Status {
+    const auto plan = [&]() -> Status {
         std::vector<probe::HostDevices> by_rank(layout_.size);
         for (int rank = 0; rank < layout_.size; ++rank)
             FLX_TRY(probe::parse_host_devices(made_.device_texts[rank], by_rank[rank]));
         std::vector<probe::HostDevices> hosts;
-        probe::group_hosts(by_rank, hosts, host_of_rank);
+        probe::group_hosts(by_rank, hosts, making.host_of_rank);
+        const int own = making.host_of_rank[layout_.rank];
         const std::string &selection = config_.text("FLX_RAILS");
         if (selection == "none")
             return {};
-        loose = probe::loose_ends(hosts, host_of_rank[layout_.rank], selection == "auto" ? "" : selection);
-        return probe::plan_rails(hosts, host_of_rank[layout_.rank], selection == "auto" ? "" : selection, kMaxLinks - 1,
-                                 plan);
+        loose = probe::loose_ends(hosts, own, selection == "auto" ? "" : selection);
+        return probe::plan_rails(hosts, own, selection == "auto" ? "" : selection, kMaxLinks - 1, making.plan);
     };
-    FLX_TRY(join_networks(*bootstrap_, plan_rails(), host_of_rank, loose, kMaxLinks - 1, plan));
-    made_.left_off = plan.left_off;
-    if (!plan.rails.empty())
-        rails_ = process_->open_rails(plan);
+    FLX_TRY(join_networks(*bootstrap_, plan(), making.host_of_rank, loose, kMaxLinks - 1, making.plan));
+    made_.left_off = making.plan.left_off;
+    return {};
+}
 
-    // Who has which rail, and where it can be reached.
-    ucx::Rails *rails = rails_;
-    std::map<std::string, int> rail_of_identity;
-    json mine = json::object();
-    size_t wanted = rails != nullptr ? ucx::connections_to_make(*rails) : 0;
-    const size_t known = wanted;
-    // Within a host rails carry nothing then, and are connected to two neighbours at most, to be measured.
-    const bool by_memory = links_[0].link != nullptr && forced_shares().empty() && config_.text("FLX_LINKS") == "auto";
-    for (int rail = 0; rails != nullptr && rail < rails->count(); ++rail) {
-        const auto candidate = std::find_if(plan.rails.begin(), plan.rails.end(), [&](const probe::RailCandidate &c) {
-            const ucx::RailSpec &spec = rails->spec(rail);
-            return c.name == spec.name && c.device == spec.device && c.tls == spec.tls;
-        });
-        if (candidate == plan.rails.end())
-            continue;
-        rail_of_identity[candidate->identity] = rail;
-        size_t connections = 0;
-        for (int peer = 0; peer < layout_.size && candidate->tls == "tcp"; ++peer)
-            if (peer != layout_.rank && candidate->reaches[host_of_rank[peer]] &&
-                !(by_memory && layout_.members[peer].host == layout_.host) &&
-                !ucx::knows(*rails, rail, layout_.members[peer].process))
-                connections += ucx::kConnections;
-        wanted += connections;
-        mine[candidate->identity] = {
-            {"name", candidate->name}, {"address", binary(rails->address(rail))}, {"connections", connections}};
-    }
-    const Descriptors own = descriptors(wanted);
-    const json said = {{"rails", mine},
+/// Who has which rail, and where it can be reached. Those for which some rank lacks descriptors are left off on all.
+Status Communicator::exchange_rails(RailMaking &making) {
+    const size_t known = rails_ != nullptr ? ucx::connections_to_make(*rails_) : 0;
+    making.wanted = known;
+    offer_rails(making);
+    const Descriptors own = descriptors(making.wanted);
+    const json said = {{"rails", making.own},
                        {"spare", own.spare() - std::min(own.spare(), known)},
                        {"open", own.open},
                        {"allowed", own.allowed}};
     std::vector<std::string> all;
     FLX_TRY(bootstrap_->allgather_text(pack(said), all));
-    std::vector<json> addresses(layout_.size);
-    std::map<std::string, std::string> names;  // by identity, as the lowest rank that has it calls it
+    making.offered.resize(layout_.size);
     for (int rank = 0; rank < layout_.size; ++rank) {
-        FLX_TRY(unpack(all[rank], rank, addresses[rank]));
-        for (const auto &[identity, rail] : addresses[rank]["rails"].items())
-            names.try_emplace(identity, rail["name"]);
+        FLX_TRY(unpack(all[rank], rank, making.offered[rank]));
+        for (const auto &[identity, rail] : making.offered[rank]["rails"].items())
+            making.names.try_emplace(identity, rail["name"]);
     }
     const size_t before = made_.left_off.size();
     if (layout_.size <= kConnectedAtOnce)
         leave_costly_rails(
-            addresses, [&](int rank) { return layout_.describe(rank); }, names, made_.left_off);
-    else if (wanted > own.spare())
+            making.offered, [&](int rank) { return layout_.describe(rank); }, making.names, made_.left_off);
+    else if (making.wanted > own.spare())
         log().warn(
             "connections to all peers over all rails would take {} descriptors, and {} are left of {}: should "
             "connections fail, raise `ulimit -Hn`, or name fewer rails in FLX_RAILS",
-            wanted, own.spare(), own.allowed);
+            making.wanted, own.spare(), own.allowed);
     for (size_t i = before; i < made_.left_off.size() && layout_.rank == 0; ++i)
         log().warn("{} is not used: {}", made_.left_off[i].first, made_.left_off[i].second);
-    for (json &theirs : addresses) {
+    for (json &theirs : making.offered) {
         json rails = std::move(theirs["rails"]);
         theirs = std::move(rails);
     }
-    for (const auto &entry : names) {
-        const std::string &identity = entry.first;
-        const std::string &name = entry.second;
-        if (links_.size() == kMaxLinks) {
-            made_.left_off.emplace_back(name, fmt::format("a communicator has at most {} links", kMaxLinks));
+    return {};
+}
+
+/// What this rank says of its rails, and how many more connections to its peers they take than the process has.
+void Communicator::offer_rails(RailMaking &making) const {
+    // Within a host rails carry nothing then, and are connected to two neighbours at most, to be measured.
+    const bool by_memory = links_[0].link != nullptr && forced_shares().empty() && config_.text("FLX_LINKS") == "auto";
+    for (int rail = 0; rails_ != nullptr && rail < rails_->count(); ++rail) {
+        const std::vector<probe::RailCandidate> &planned = making.plan.rails;
+        const auto candidate = std::find_if(planned.begin(), planned.end(), [&](const probe::RailCandidate &c) {
+            const ucx::RailSpec &spec = rails_->spec(rail);
+            return c.name == spec.name && c.device == spec.device && c.tls == spec.tls;
+        });
+        if (candidate == planned.end())
             continue;
-        }
-        LinkSlot slot;
-        slot.name = name;
-        slot.identity = identity;
-        if (const auto found = rail_of_identity.find(identity); found != rail_of_identity.end()) {
-            const int rail = found->second;
-            const auto candidate = std::find_if(plan.rails.begin(), plan.rails.end(),
-                                                [&](const probe::RailCandidate &c) { return c.identity == identity; });
-            slot.name = candidate->name;
-            slot.is_tcp = candidate->tls == "tcp";
-            std::vector<int> processes(layout_.size, -1);
-            for (int peer = 0; peer < layout_.size; ++peer) {
-                const bool reached = peer != layout_.rank && addresses[peer].contains(identity) &&
-                                     candidate->reaches[host_of_rank[peer]];
-                if (!reached)
-                    continue;
-                FLX_TRY(rails->connect(rail, layout_.members[peer].process, layout_.members[peer].uid,
-                                       text_of(addresses[peer][identity]["address"])));
-                processes[peer] = layout_.members[peer].process;
-                rails->name(layout_.members[peer].process,
-                            layout_.most_per_host == 1
-                                ? layout_.members[peer].hostname
-                                : fmt::format("{} (rank {})", layout_.members[peer].hostname, peer));
-            }
-            slot.link = rails->link(rail, id_, std::move(processes), knobs_.deadline_s);
-        }
-        links_.push_back(std::move(slot));
+        making.opened[candidate->identity] = rail;
+        size_t connections = 0;
+        for (int peer = 0; peer < layout_.size && candidate->tls == "tcp"; ++peer)
+            if (peer != layout_.rank && candidate->reaches[making.host_of_rank[peer]] &&
+                !(by_memory && layout_.members[peer].host == layout_.host) &&
+                !ucx::knows(*rails_, rail, layout_.members[peer].process))
+                connections += ucx::kConnections;
+        making.wanted += connections;
+        making.own[candidate->identity] = {
+            {"name", candidate->name}, {"address", binary(rails_->address(rail))}, {"connections", connections}};
     }
-    if (rails != nullptr)
-        for (const auto &problem : rails->problems())
-            made_.left_off.push_back(problem);
-    made_.device_texts.clear();
+}
+
+/// One more link: the rail, towards the peers that it reaches, or where this rank does not have it its name alone.
+Status Communicator::add_rail(const RailMaking &making, const std::string &identity, const std::string &name) {
+    LinkSlot slot;
+    slot.name = name;
+    slot.identity = identity;
+    if (const auto found = making.opened.find(identity); found != making.opened.end()) {
+        const int rail = found->second;
+        const auto candidate = std::find_if(making.plan.rails.begin(), making.plan.rails.end(),
+                                            [&](const probe::RailCandidate &c) { return c.identity == identity; });
+        slot.name = candidate->name;
+        slot.is_tcp = candidate->tls == "tcp";
+        std::vector<int> processes(layout_.size, -1);
+        for (int peer = 0; peer < layout_.size; ++peer) {
+            const Member &member = layout_.members[peer];
+            const bool reached = peer != layout_.rank && making.offered[peer].contains(identity) &&
+                                 candidate->reaches[making.host_of_rank[peer]];
+            if (!reached)
+                continue;
+            FLX_TRY(
+                rails_->connect(rail, member.process, member.uid, text_of(making.offered[peer][identity]["address"])));
+            processes[peer] = member.process;
+            rails_->name(member.process, layout_.most_per_host == 1
+                                             ? member.hostname
+                                             : fmt::format("{} (rank {})", member.hostname, peer));
+        }
+        slot.link = rails_->link(rail, id_, std::move(processes), knobs_.deadline_s);
+    }
+    links_.push_back(std::move(slot));
     return {};
 }
 
