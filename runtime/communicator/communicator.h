@@ -157,6 +157,8 @@ class Communicator final : public Movable, private Watch {
     Status meet_responders(std::vector<std::string> &addresses);
     void settle_liveness();
     Status make_shared_memory();
+    struct SegmentPlan;
+    void use_segment(const SegmentPlan &plan, size_t cache_share);
     [[nodiscard]] size_t shared_cache() const;
     Status make_rails();
     struct RailMaking;

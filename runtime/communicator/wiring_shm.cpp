@@ -23,6 +23,52 @@ size_t staged_payload(size_t budget) {
 
 }  // namespace
 
+/// What the segment of a host consists of, in this order: the board; where there are several hosts, what this one's
+/// ranks know of their rails together; what they do together; channels between pairs.
+struct Communicator::SegmentPlan {
+    int hosts;
+    int ranks;  ///< of this host
+    size_t fused_payload;
+    size_t budget;  ///< for what they do together, and for channels: half of FLX_SHM_BYTES each, or less
+
+    static constexpr size_t kLoadsAt = sizeof(Board);
+    static constexpr size_t kRecordsAt = kLoadsAt + kMaxLinks * sizeof(RailLoad);
+
+    [[nodiscard]] size_t ledger_at() const {
+        return kRecordsAt + static_cast<size_t>(hosts) * kMaxLinks * sizeof(RailRecord);
+    }
+    [[nodiscard]] size_t ways_at() const { return hosts > 1 ? ledger_at() + Lending::bytes(hosts) : sizeof(Board); }
+    [[nodiscard]] size_t channel_at() const {
+        return ways_at() + (hosts == 1           ? shm::HostWays::bytes(ranks, fused_payload, budget)
+                            : fused_payload != 0 ? shm::Nearby::bytes(ranks, staged_payload(budget))
+                                                 : 0);
+    }
+    [[nodiscard]] shm::ChannelShape channel_shape() const { return shm::ChannelShape::fit(ranks, budget); }
+    [[nodiscard]] size_t bytes() const { return channel_at() + channel_shape().bytes(); }
+
+    /// Containers often have a small /dev/shm: then less, down to what still works.
+    void fit_into(size_t free) {
+        constexpr size_t kLeast = 64 << 10;
+        constexpr size_t kPart = 8;  // of what is free: other programs and other communicators need some, too
+        for (const size_t room = free / kPart * (kPart - 1); bytes() > room && budget > kLeast;)
+            budget = std::max(budget / 2, kLeast);
+    }
+
+    /// What each rank has a part of.
+    [[nodiscard]] std::vector<shm::Area> areas() const {
+        std::vector<shm::Area> areas;
+        if (hosts == 1)
+            areas = shm::HostWays::areas(ranks, fused_payload, budget);
+        else if (fused_payload != 0)
+            areas = shm::Nearby::areas(ranks, staged_payload(budget));
+        for (shm::Area &area : areas)
+            area.offset += ways_at();
+        areas.push_back(channel_shape().area());
+        areas.back().offset += channel_at();
+        return areas;
+    }
+};
+
 Status Communicator::make_shared_memory() {
     links_.emplace_back();
     links_[0].name = links_[0].identity = "shm";
@@ -35,84 +81,60 @@ Status Communicator::make_shared_memory() {
     if (static_cast<size_t>(layout_.here) > Board::kRanks)
         return fail(FLX_ERR_UNSUPPORTED, "{} ranks of a communicator are on {}; at most {} can be on one host",
                     layout_.here, layout_.members[layout_.rank].hostname, Board::kRanks);
-    // Half for what all ranks of one host do together, half for channels between pairs. Containers often have a small
-    // /dev/shm: then less, down to what still works.
     const size_t wanted = config_.size("FLX_SHM_BYTES");
-    const size_t fused_payload = config_.size("FLX_FUSED_BYTES");
-    constexpr size_t kLoads = kMaxLinks * sizeof(RailLoad);
-    const size_t records = static_cast<size_t>(layout_.hosts) * kMaxLinks * sizeof(RailRecord);
-    const size_t ledger_bytes = layout_.hosts > 1 ? kLoads + records + Lending::bytes(layout_.hosts) : 0;
-    const auto ways_with = [&](size_t budget) {
-        return layout_.hosts == 1   ? shm::HostWays::bytes(layout_.size, fused_payload, budget)
-               : fused_payload != 0 ? shm::Nearby::bytes(layout_.here, staged_payload(budget))
-                                    : 0;
-    };
-    const auto bytes_with = [&](size_t budget) {
-        return sizeof(Board) + ledger_bytes + ways_with(budget) + shm::ChannelShape::fit(layout_.here, budget).bytes();
-    };
-    constexpr size_t kLeast = 64 << 10;
-    constexpr size_t kPart = 8;  // of what is free: other programs and other communicators need some, too
-    size_t budget = wanted / 2;
-    for (const size_t room = shm::Segment::room() / kPart * (kPart - 1); bytes_with(budget) > room && budget > kLeast;)
-        budget = std::max(budget / 2, kLeast);
+    SegmentPlan plan{layout_.hosts, layout_.here, config_.size("FLX_FUSED_BYTES"), wanted / 2};
+    plan.fit_into(shm::Segment::room());
     struct Agreed {
         size_t budget;
         size_t cache_share;
     };
     const bool first = layout_.members[layout_.rank].local == 0;  // looks for all: the kernel lets one at a time
-    const Agreed mine{budget, first && layout_.hosts == 1 ? shared_cache() : 0};
+    const Agreed mine{plan.budget, first && layout_.hosts == 1 ? shared_cache() : 0};
     std::vector<Agreed> agreed(layout_.here);
     FLX_TRY(made_.local->allgather(&mine, sizeof mine, agreed.data()));
-    budget = agreed[0].budget;
-    const auto shape = shm::ChannelShape::fit(layout_.here, budget);
-    const size_t ways_at = sizeof(Board) + ledger_bytes;
-    const size_t channel_at = ways_at + ways_with(budget);
-    std::vector<shm::Area> areas;
-    if (layout_.hosts == 1)
-        areas = shm::HostWays::areas(layout_.size, fused_payload, budget);
-    else if (fused_payload != 0)
-        areas = shm::Nearby::areas(layout_.here, staged_payload(budget));
-    for (shm::Area &area : areas)
-        area.offset += ways_at;
-    areas.push_back(shape.area());
-    areas.back().offset += channel_at;
-    const Status status = shm::Segment::make(*made_.local, bytes_with(budget), memory_.segment, areas);
+    plan.budget = agreed[0].budget;
+    const Status status = shm::Segment::make(*made_.local, plan.bytes(), memory_.segment, plan.areas());
     if (!status.ok()) {
         log().warn("no shared memory: {}", status.sentence());
         links_[0].why_off = status.sentence();
         return {};
     }
-    if (budget < wanted / 2 && layout_.members[layout_.rank].local == 0)
+    if (plan.budget < wanted / 2 && first)
         log().warn(
             "/dev/shm has too little room for FLX_SHM_BYTES={} on each of {} ranks: {} are used, which may be "
             "slower for large vectors (for containers, --shm-size gives more)",
-            wanted, layout_.here, 2 * budget);
+            wanted, layout_.here, 2 * plan.budget);
+    use_segment(plan, agreed[0].cache_share);
+    return {};
+}
+
+/// Everything that lies in the segment, and the link through it.
+void Communicator::use_segment(const SegmentPlan &plan, size_t cache_share) {
     std::byte *memory = memory_.segment->base();
     memory_.board = reinterpret_cast<Board *>(memory);
     OutsideWaits::of_process().add(*memory_.board);
-    if (ledger_bytes != 0) {
-        memory_.loads = reinterpret_cast<RailLoad *>(memory + sizeof(Board));
-        memory_.records = reinterpret_cast<RailRecord *>(memory + sizeof(Board) + kLoads);
-        memory_.ledger = memory + sizeof(Board) + kLoads + records;
+    if (layout_.hosts > 1) {
+        memory_.loads = reinterpret_cast<RailLoad *>(memory + SegmentPlan::kLoadsAt);
+        memory_.records = reinterpret_cast<RailRecord *>(memory + SegmentPlan::kRecordsAt);
+        memory_.ledger = memory + plan.ledger_at();
     }
     if (layout_.hosts == 1)
-        on_host_.ways = std::make_unique<shm::HostWays>(layout_, memory_.board, memory + ways_at, fused_payload, budget,
-                                                        agreed[0].cache_share);
+        on_host_.ways = std::make_unique<shm::HostWays>(layout_, memory_.board, memory + plan.ways_at(),
+                                                        plan.fused_payload, plan.budget, cache_share);
     std::vector<int> here;
     for (int rank = 0; rank < layout_.size; ++rank)
         if (layout_.near(rank))
             here.push_back(rank);
-    if (layout_.hosts > 1 && fused_payload != 0) {
-        on_host_.nearby = std::make_unique<shm::Nearby>(memory + ways_at, std::move(here), layout_.own().local,
-                                                        staged_payload(budget));
-        made_.staged_bytes = staged_payload(budget);
+    if (layout_.hosts > 1 && plan.fused_payload != 0) {
+        on_host_.nearby = std::make_unique<shm::Nearby>(memory + plan.ways_at(), std::move(here), layout_.own().local,
+                                                        staged_payload(plan.budget));
+        made_.staged_bytes = staged_payload(plan.budget);
     }
     std::vector<int> local_of(layout_.size);
     for (int rank = 0; rank < layout_.size; ++rank)
         local_of[rank] = layout_.members[rank].host == layout_.host ? layout_.members[rank].local : -1;
-    links_[0].link = std::make_unique<shm::Channel>(memory + channel_at, shape, layout_.members[layout_.rank].local,
-                                                    std::move(local_of));
-    return {};
+    links_[0].link = std::make_unique<shm::Channel>(memory + plan.channel_at(), plan.channel_shape(),
+                                                    layout_.members[layout_.rank].local, std::move(local_of));
 }
 
 /// Bytes of the last cache for each rank of this host, if they are spread over all there are; 0: not known.
