@@ -170,6 +170,10 @@ class Communicator final : public Movable, private Watch {
     Status exchange_links();
     void drop_failed_links();
     Status measure(const Communicator *parent);
+    bool take_measurements(const Communicator *parent);
+    Status measure_near(const std::vector<int> &ring, double budget_ms, std::span<LinkMeasured, kMaxLinks> best);
+    Status measure_far(const std::vector<std::vector<int>> &on_host, double budget_ms,
+                       std::span<LinkMeasured, kMaxLinks> found);
     Status measure_ring(int next, int previous, double budget_ms, std::span<LinkMeasured, kMaxLinks> found);
     static LinkMeasured mean_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place);
     static LinkMeasured among(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place,

@@ -24,21 +24,9 @@ void keep_better(LinkMeasured &best, const LinkMeasured &found) {
 
 }  // namespace
 
-/// Loads the links towards the next rank on this host, then on the next host, and agrees on what was found.
 Status Communicator::measure(const Communicator *parent) {
-    if (layout_.size == 1)
+    if (layout_.size == 1 || take_measurements(parent))
         return {};
-    const auto same = [](const LinkSlot &a, const LinkSlot &b) { return a.identity == b.identity; };
-    if (parent != nullptr &&
-        std::equal(links_.begin(), links_.end(), parent->links_.begin(), parent->links_.end(), same)) {
-        for (size_t l = 0; l < links_.size(); ++l) {
-            links_[l].near = parent->links_[l].near;
-            links_[l].far = parent->links_[l].far;
-        }
-        made_.sharing = parent->made_.sharing;
-        made_.costs = parent->made_.costs;
-        return {};
-    }
     const int64_t budget_ms = config_.integer("FLX_PROBE_MS");
     if (budget_ms == 0) {
         // Nothing is known: shared memory within a host, all rails alike between hosts.
@@ -52,34 +40,12 @@ Status Communicator::measure(const Communicator *parent) {
     std::vector<std::vector<int>> on_host(layout_.hosts);
     for (int rank = 0; rank < layout_.size; ++rank)
         on_host[layout_.members[rank].host].push_back(rank);
-    const auto least = std::min_element(on_host.begin(), on_host.end(),
-                                        [](const auto &a, const auto &b) { return a.size() < b.size(); });
-    const int local = layout_.members[layout_.rank].local;
-    const bool both = layout_.most_per_host > 1 && layout_.hosts > 1;
+    const double share_ms = static_cast<double>(budget_ms) / (layout_.most_per_host > 1 && layout_.hosts > 1 ? 2 : 1);
     std::array<LinkMeasured, 2 * kMaxLinks> mine{};
-    if (layout_.most_per_host > 1) {
-        const std::vector<int> &ring = on_host[layout_.host];
-        const bool alone = ring.size() == 1;
-        // Within a host all links live on the same cores, and whatever else runs there disturbs: twice, the better
-        // counts.
-        for (int round = 0; round < 2; ++round) {
-            std::array<LinkMeasured, kMaxLinks> found{};
-            FLX_TRY(measure_ring(alone ? -1 : ring[(local + 1) % ring.size()],
-                                 alone ? -1 : ring[(local + ring.size() - 1) % ring.size()],
-                                 budget_ms / (both ? 4.0 : 2.0), found));
-            for (size_t l = 0; l < found.size(); ++l) {
-                keep_better(mine[l], found[l]);
-                if (l < links_.size() && links_[l].link && mine[l].done)
-                    links_[l].why_off.clear();  // of the other round
-            }
-        }
-    }
-    if (layout_.hosts > 1) {
-        const bool idle = local >= static_cast<int>(least->size());
-        FLX_TRY(measure_ring(idle ? -1 : on_host[(layout_.host + 1) % layout_.hosts][local],
-                             idle ? -1 : on_host[(layout_.host + layout_.hosts - 1) % layout_.hosts][local],
-                             budget_ms / (both ? 2.0 : 1.0), std::span(mine).last<kMaxLinks>()));
-    }
+    if (layout_.most_per_host > 1)
+        FLX_TRY(measure_near(on_host[layout_.host], share_ms, std::span(mine).first<kMaxLinks>()));
+    if (layout_.hosts > 1)
+        FLX_TRY(measure_far(on_host, share_ms, std::span(mine).last<kMaxLinks>()));
     std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> all(layout_.size);
     FLX_TRY(bootstrap_->allgather(mine.data(), sizeof mine, all.data()));
     for (size_t l = 0; l < links_.size(); ++l) {
@@ -97,6 +63,51 @@ Status Communicator::measure(const Communicator *parent) {
     log().info("probed {} links in {:.0f} ms", links_.size(), made_.probe_ns / 1e6);
     find_sharing(all);
     return {};
+}
+
+/// Whether `parent` has the same links, whose measurements hold here, too.
+bool Communicator::take_measurements(const Communicator *parent) {
+    const auto same = [](const LinkSlot &a, const LinkSlot &b) { return a.identity == b.identity; };
+    if (parent == nullptr ||
+        !std::equal(links_.begin(), links_.end(), parent->links_.begin(), parent->links_.end(), same))
+        return false;
+    for (size_t l = 0; l < links_.size(); ++l) {
+        links_[l].near = parent->links_[l].near;
+        links_[l].far = parent->links_[l].far;
+    }
+    made_.sharing = parent->made_.sharing;
+    made_.costs = parent->made_.costs;
+    return true;
+}
+
+/// Loads the links towards the next rank on this host; `ring`: its ranks. All links live on the same cores there, and
+/// whatever else runs disturbs: twice, the better counts.
+Status Communicator::measure_near(const std::vector<int> &ring, double budget_ms,
+                                  std::span<LinkMeasured, kMaxLinks> best) {
+    const int local = layout_.members[layout_.rank].local;
+    const bool alone = ring.size() == 1;
+    for (int round = 0; round < 2; ++round) {
+        std::array<LinkMeasured, kMaxLinks> found{};
+        FLX_TRY(measure_ring(alone ? -1 : ring[(local + 1) % ring.size()],
+                             alone ? -1 : ring[(local + ring.size() - 1) % ring.size()], budget_ms / 2, found));
+        for (size_t l = 0; l < found.size(); ++l) {
+            keep_better(best[l], found[l]);
+            if (l < links_.size() && links_[l].link && best[l].done)
+                links_[l].why_off.clear();  // of the other round
+        }
+    }
+    return {};
+}
+
+/// Loads the links towards the next host: as many ranks of each do as all hosts have. `on_host`: each host's ranks.
+Status Communicator::measure_far(const std::vector<std::vector<int>> &on_host, double budget_ms,
+                                 std::span<LinkMeasured, kMaxLinks> found) {
+    const auto least = std::ranges::min_element(on_host, {}, [](const auto &ranks) { return ranks.size(); });
+    const int local = layout_.members[layout_.rank].local;
+    const bool idle = local >= static_cast<int>(least->size());
+    return measure_ring(idle ? -1 : on_host[(layout_.host + 1) % layout_.hosts][local],
+                        idle ? -1 : on_host[(layout_.host + layout_.hosts - 1) % layout_.hosts][local], budget_ms,
+                        found);
 }
 
 Status Communicator::measure_ring(int next, int previous, double budget_ms, std::span<LinkMeasured, kMaxLinks> found) {
