@@ -196,41 +196,51 @@ Group *Library::group_of_its_own(MPI_Comm comm, Reason &why) {
     return group.release();
 }
 
+/// What this rank could use for a communicator of certain members; it may where all ranks could use the same.
+struct Library::Reusable {
+    Group *spare = nullptr;  ///< of a communicator that was freed; it is no longer among the spares
+    Group *model = nullptr;  ///< of one that is in use: copying its measurements is quicker than measuring
+    size_t spares = 0;       ///< how many more there are, whoever their members
+
+    [[nodiscard]] int64_t spare_id() const { return spare != nullptr ? static_cast<int64_t>(spare->id) : 0; }
+    [[nodiscard]] int64_t model_id() const { return model != nullptr ? static_cast<int64_t>(model->id) : 0; }
+};
+
+Library::Reusable Library::find_reusable(const std::vector<int> &members) {
+    Reusable found;
+    const std::lock_guard guard(mutex_);
+    const auto same = [&](const Group *other) {
+        return other->flx != nullptr && !other->broken && other->members == members;
+    };
+    if (const auto spare = std::find_if(spare_.begin(), spare_.end(), same); spare != spare_.end()) {
+        found.spare = *spare;
+        spare_.erase(spare);  // another thread must not propose it
+    }
+    // With several threads it may be in use.
+    if (const auto model = std::find_if(live_.begin(), live_.end(), same); model != live_.end() && !threads_)
+        found.model = *model;
+    found.spares = spare_.size();
+    return found;
+}
+
 /// Collective. Takes a spare with the same members, if all ranks have one and the same; else makes a communicator.
 void Library::make_group(MPI_Comm comm, Group &group) {
-    Group *spare = nullptr;
-    Group *model = nullptr;
-    size_t spares = 0;
-    std::array<int64_t, 5> numbers{};
-    {
-        const std::lock_guard guard(mutex_);
-        const auto same = [&](const Group *other) {
-            return other->flx != nullptr && !other->broken && other->members == group.members;
-        };
-        if (const auto found = std::find_if(spare_.begin(), spare_.end(), same); found != spare_.end()) {
-            spare = *found;
-            spare_.erase(found);  // another thread must not propose it
-        }
-        // Copying its measurements is quicker than measuring; with several threads it may be in use.
-        if (const auto found = std::find_if(live_.begin(), live_.end(), same); found != live_.end() && !threads_)
-            model = *found;
-        spares = spare_.size();
-    }
-    const int64_t id = spare != nullptr ? static_cast<int64_t>(spare->id) : 0;
-    const int64_t model_id = model != nullptr ? static_cast<int64_t>(model->id) : 0;
-    numbers = {id, -id, model_id, -model_id, static_cast<int64_t>(spares)};
+    const Reusable mine = find_reusable(group.members);
+    const int64_t id = mine.spare_id();
+    const int64_t model_id = mine.model_id();
+    std::array<int64_t, 5> numbers = {id, -id, model_id, -model_id, static_cast<int64_t>(mine.spares)};
     agree_greatest(comm, numbers);
     if (id != 0 && numbers[0] == id && numbers[1] == -id) {
-        group.flx = spare->flx;
-        group.id = spare->id;
+        group.flx = mine.spare->flx;
+        group.id = mine.spare->id;
         group.why_not = Reason::none;
-        Requests::instance().move(spare, &group);  // what the program began before it freed its communicator
-        delete spare;
+        Requests::instance().move(mine.spare, &group);  // what the program began before it freed its communicator
+        delete mine.spare;
         return;
     }
-    if (spare != nullptr) {
+    if (mine.spare != nullptr) {
         const std::lock_guard guard(mutex_);
-        keep(spare);
+        keep(mine.spare);
     }
     if (numbers[4] > static_cast<int64_t>(kSpares))
         free_surplus(comm, group);
@@ -240,19 +250,30 @@ void Library::make_group(MPI_Comm comm, Group &group) {
     const bool copy = model_id != 0 && numbers[2] == model_id && numbers[3] == -model_id;
     flx_status_t status = FLX_SUCCESS;
     if (copy) {
-        const Occupied occupied(*model);
-        status = flx_comm_dup(model->flx, &group.flx);
+        const Occupied occupied(*mine.model);
+        status = flx_comm_dup(mine.model->flx, &group.flx);
     } else {
         status = flx_comm_create(comm, &config, &group.flx);
     }
     const std::string sentence = status == FLX_SUCCESS ? "" : flx_last_error();
+    const bool all_have = agree_on_id(comm, status == FLX_SUCCESS, group.id);
+    group.why_not = all_have ? Reason::none : Reason::no_communicator;
+    if (all_have)
+        return;
+    group.flx = nullptr;  // where it was made it is left: the others could not take part in freeing it
+    const std::lock_guard guard(mutex_);
+    if (!sentence.empty() && !std::exchange(warned_, true))
+        fmt::print(stderr, "flx_mpi: a communicator of {} ranks stays with MPI: {}\n", group.size, sentence);
+}
 
-    // An id that is free on all ranks; two threads may want the same one, and part then.
+/// Collective. An id that is free on all ranks; two threads may want the same one, and part then. True if all have
+/// `made` the communicator that is to get it.
+bool Library::agree_on_id(MPI_Comm comm, bool made, uint64_t &id) {
     std::array<int64_t, 2> agreed{};
     do {
         {
             const std::lock_guard guard(mutex_);
-            agreed = {static_cast<int64_t>(next_id_), status == FLX_SUCCESS ? 0 : 1};
+            agreed = {static_cast<int64_t>(next_id_), made ? 0 : 1};
         }
         agree_greatest(comm, agreed);
         std::array<int64_t, 1> taken{0};
@@ -264,15 +285,9 @@ void Library::make_group(MPI_Comm comm, Group &group) {
                 next_id_ = static_cast<uint64_t>(agreed[0]) + 1;
         }
         agree_greatest(comm, taken);
-        group.id = taken[0] != 0 ? 0 : static_cast<uint64_t>(agreed[0]);
-    } while (group.id == 0);
-    group.why_not = agreed[1] == 0 ? Reason::none : Reason::no_communicator;
-    if (agreed[1] == 0)
-        return;
-    group.flx = nullptr;  // where it was made it is left: the others could not take part in freeing it
-    const std::lock_guard guard(mutex_);
-    if (!sentence.empty() && !std::exchange(warned_, true))
-        fmt::print(stderr, "flx_mpi: a communicator of {} ranks stays with MPI: {}\n", group.size, sentence);
+        id = taken[0] != 0 ? 0 : static_cast<uint64_t>(agreed[0]);
+    } while (id == 0);
+    return agreed[1] == 0;
 }
 
 /// Frees spares whose members all take part in making `group`, and have all freed it.

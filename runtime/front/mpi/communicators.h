@@ -120,7 +120,10 @@ class Library {
     void end();
     Group *find_or_attach(MPI_Comm comm, Reason &why);
     Group *attach(MPI_Comm comm);
+    struct Reusable;
+    Reusable find_reusable(const std::vector<int> &members);
     void make_group(MPI_Comm comm, Group &group);
+    bool agree_on_id(MPI_Comm comm, bool made, uint64_t &id);
     void free_surplus(MPI_Comm comm, const Group &group);
     void keep(Group *spare);
     static int on_delete(MPI_Comm comm, int keyval, void *value, void *extra);
