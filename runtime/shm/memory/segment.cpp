@@ -32,6 +32,21 @@ struct Segment::Mapping {
         if (base != nullptr)
             munmap(base, bytes);
     }
+
+    /// That of the segment `name`, which ranks share that are threads of this process; the first makes it.
+    static Status of(const std::string &name, size_t bytes, std::shared_ptr<Mapping> &result);
+    /// Names whose mappings are gone.
+    static void forget_expired();
+
+  private:
+    struct Known {
+        std::mutex mutex;
+        std::map<std::string, std::weak_ptr<Mapping>> by_name;
+    };
+    static Known &known() {
+        static Known all;
+        return all;
+    }
 };
 
 namespace {
@@ -157,11 +172,34 @@ std::vector<Range> parts_of(int local_rank, int ranks, size_t bytes, std::span<c
     return parts;
 }
 
-Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &result, std::span<const Area> areas) {
-    // Mappings of this process by segment name, for ranks that are threads of it.
-    static std::mutex mutex;
-    static std::map<std::string, std::weak_ptr<Mapping>> mappings;
+Status Segment::Mapping::of(const std::string &name, size_t bytes, std::shared_ptr<Mapping> &result) {
+    const std::lock_guard guard(known().mutex);
+    std::weak_ptr<Mapping> &shared = known().by_name[name];
+    result = shared.lock();
+    if (result)
+        return {};
+    // Through a description of its own: a mapping holds it, and ranks that are threads share the mapping, but each
+    // rank's lock must go with the rank.
+    const int fd = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
+    void *base = fd < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0)
+        close(fd);
+    if (base == MAP_FAILED)
+        return system_error("mapping", name);
+    result = std::make_shared<Mapping>();
+    result->base = static_cast<std::byte *>(base);
+    result->bytes = bytes;
+    shared = result;
+    Telemetry::count(telemetry().registrations);
+    return {};
+}
 
+void Segment::Mapping::forget_expired() {
+    const std::lock_guard guard(known().mutex);
+    std::erase_if(known().by_name, [](const auto &entry) { return entry.second.expired(); });
+}
+
+Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &result, std::span<const Area> areas) {
     auto segment = std::unique_ptr<Segment>(new Segment);
     std::string name;
     Status status;
@@ -173,47 +211,15 @@ Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &r
     FLX_TRY(local.allgather_text(name, names));
     const bool created = local.rank() == 0 && status.ok();
     name = names[0];
-    if (!name.empty() && !created) {
-        segment->lock_.take([&] { return shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600); });
-        if (segment->lock_.get() < 0)
-            status = system_error("opening", name);
-    }
-    if (!name.empty() && status.ok())
-        status = reserve(segment->lock_.get(), bytes, parts_of(local.rank(), local.size(), bytes, areas));
-    if (!name.empty() && status.ok()) {
-        const std::lock_guard guard(mutex);
-        segment->mapping_ = mappings[name].lock();
-        if (!segment->mapping_) {
-            // Through a description of its own: a mapping holds it, and ranks that are threads share the mapping, but
-            // each rank's lock must go with the rank.
-            const int map_fd = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
-            void *base = map_fd < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, map_fd, 0);
-            if (map_fd >= 0)
-                close(map_fd);
-            if (base == MAP_FAILED) {
-                status = system_error("mapping", name);
-            } else {
-                segment->mapping_ = std::make_shared<Mapping>();
-                segment->mapping_->base = static_cast<std::byte *>(base);
-                segment->mapping_->bytes = bytes;
-                mappings[name] = segment->mapping_;
-                Telemetry::count(telemetry().registrations);
-            }
-        }
-        struct flock lock = byte_lock(local.rank());
-        if (status.ok() && fcntl(segment->lock_.get(), F_OFD_SETLK, &lock) != 0)
-            status = system_error("locking", name);
-    }
+    if (!name.empty())
+        status = segment->enter(local, name, bytes, areas);
     // All have it or have failed; then the name goes, and all learn of each other's failure.
     std::vector<std::string> failures;
     const Status exchanged = local.allgather_text(status.sentence(), failures);
     if (created)
         shm_unlink(name.c_str());
     FLX_TRY(exchanged);
-    {
-        const std::lock_guard guard(mutex);
-        std::erase_if(mappings, [](const auto &entry) { return entry.second.expired(); });
-    }
+    Mapping::forget_expired();
     if (!status.ok())
         return status;
     for (int rank = 0; rank < local.size(); ++rank)
@@ -222,6 +228,21 @@ Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &r
     map_pages(segment->base(), bytes);  // all ranks have reserved their parts
     Telemetry::count(telemetry().allocations);
     result = std::move(segment);
+    return {};
+}
+
+/// What each rank does while the segment has its name: reserves its parts, maps it, and locks the byte that shows that
+/// the rank lives. The first one, which made it, has it open.
+Status Segment::enter(const Bootstrap &local, const std::string &name, size_t bytes, std::span<const Area> areas) {
+    if (local.rank() != 0)
+        lock_.take([&] { return shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600); });
+    if (lock_.get() < 0)
+        return system_error("opening", name);
+    FLX_TRY(reserve(lock_.get(), bytes, parts_of(local.rank(), local.size(), bytes, areas)));
+    FLX_TRY(Mapping::of(name, bytes, mapping_));
+    struct flock lock = byte_lock(local.rank());
+    if (fcntl(lock_.get(), F_OFD_SETLK, &lock) != 0)
+        return system_error("locking", name);
     return {};
 }
 

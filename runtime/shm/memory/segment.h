@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/base/own_descriptor.h"
@@ -62,6 +63,7 @@ class Segment {
   private:
     struct Mapping;
     Segment() = default;
+    Status enter(const Bootstrap &local, const std::string &name, size_t bytes, std::span<const Area> areas);
     std::shared_ptr<Mapping> mapping_;
     OwnDescriptor lock_;
 };
