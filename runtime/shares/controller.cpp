@@ -112,59 +112,94 @@ void Controller::sort_by_latency() {
                      [&](int a, int b) { return links_[a].latency < links_[b].latency; });
 }
 
-/// Stage 1's choice of the links that are on, and first rates.
+/// The links among which stage 1 chooses, by what a probe found.
 ///
 /// Slowdown of a link: its rate alone over its rate with all loaded; the inverse is its use u of whatever they share.
 /// Without link i, link j's excess slowdown shrinks by i's part of the use of all links that j competes with:
 ///   slowdown'_j - 1 = (slowdown_j - 1)·(1 - u_i / Σ_{k≠j} u_k).
-/// Exact for two links (j is then alone), for links that share nothing, and for links that divide one resource. So
-/// links are taken off one at a time, least gain first, and rates of the rest are corrected on the way.
-void Controller::choose_links(std::span<const LinkEstimate> links) {
+/// Exact for two links (j is then alone), for links that share nothing, and for links that divide one resource.
+struct Controller::Probed {
+    int count = 0;
+    uint32_t set = 0;  ///< those that are left, as bits
     std::array<double, kMaxLinks> alone{}, slowdown{};
-    uint32_t set = 0;
+
+    [[nodiscard]] bool in(int i) const { return (set >> i & 1) != 0; }
+    [[nodiscard]] double slowdown_without(int i, int j) const {
+        double use = 0;
+        for (int k = 0; k < count; ++k)
+            if (in(k) && k != j)
+                use += 1 / slowdown[k];
+        return 1 + (slowdown[j] - 1) * (1 - 1 / slowdown[i] / use);
+    }
+    /// Rate of all that are left, together.
+    [[nodiscard]] double rate() const {
+        double all = 0;
+        for (int j = 0; j < count; ++j)
+            if (in(j))
+                all += alone[j] / slowdown[j];
+        return all;
+    }
+    [[nodiscard]] double rate_without(int i) const {
+        double rest = 0;
+        for (int j = 0; j < count; ++j)
+            if (in(j) && j != i)
+                rest += alone[j] / slowdown_without(i, j);
+        return rest;
+    }
+    void take_off(int i) {
+        std::array<double, kMaxLinks> without = slowdown;
+        for (int j = 0; j < count; ++j)
+            if (in(j) && j != i)
+                without[j] = slowdown_without(i, j);
+        slowdown = without;
+        set &= ~(1u << i);
+    }
+};
+
+/// Stage 1's choice of the links that are on, and first rates.
+void Controller::choose_links(std::span<const LinkEstimate> links) {
+    Probed probed;
+    probed.count = count_;
     for (int i = 0; i < count_; ++i) {
         const double together = known_rate(links[i].together_bytes_per_ns);
-        alone[i] = std::max(known_rate(links[i].bytes_per_ns), together);
-        slowdown[i] = together > 0 ? alone[i] / together : 1;
+        probed.alone[i] = std::max(known_rate(links[i].bytes_per_ns), together);
+        probed.slowdown[i] = together > 0 ? probed.alone[i] / together : 1;
         if (!links[i].usable) {
             links_[i].standing = Standing::unusable;
             links_[i].before = Standing::unmeasured;
-        } else if (alone[i] > 0) {
-            set |= 1u << i;
+        } else if (probed.alone[i] > 0) {
+            probed.set |= 1u << i;
         } else {
             links_[i].standing = Standing::unmeasured;
         }
     }
-    const auto in = [&](int i) { return (set >> i & 1) != 0; };
+    leave_little_gains(probed);
+    seed_estimates(probed);
+    urgent_ = true;  // a link that the probe thought too slow is offered a share in the first operations
+    // Without offers nothing else would ever measure them.
+    if (options_.explore_every <= 0 || options_.frozen)
+        for (int i = 0; i < count_; ++i)
+            if (links_[i].standing == Standing::unmeasured)
+                links_[i].standing = Standing::on;
+}
 
+/// Takes links off one at a time, least gain first, until each that is left adds enough. Rates of the rest are
+/// corrected on the way.
+void Controller::leave_little_gains(Probed &probed) {
     // The link of least latency serves the smallest messages, whatever its rate.
     int nearest = -1;
     for (int i = 0; i < count_; ++i)
-        if (in(i) && (nearest < 0 || links_[i].latency < links_[nearest].latency ||
-                      (links_[i].latency == links_[nearest].latency && alone[i] > alone[nearest])))
+        if (probed.in(i) && (nearest < 0 || links_[i].latency < links_[nearest].latency ||
+                             (links_[i].latency == links_[nearest].latency && probed.alone[i] > probed.alone[nearest])))
             nearest = i;
-
-    const auto slowdown_without = [&](int i, int j) {
-        double use = 0;
-        for (int k = 0; k < count_; ++k)
-            if (in(k) && k != j)
-                use += 1 / slowdown[k];
-        return 1 + (slowdown[j] - 1) * (1 - 1 / slowdown[i] / use);
-    };
-    while (std::popcount(set) > 1) {
-        double all = 0;
-        for (int j = 0; j < count_; ++j)
-            if (in(j))
-                all += alone[j] / slowdown[j];
+    while (std::popcount(probed.set) > 1) {
+        const double all = probed.rate();
         int worst = -1;
         double worst_gain = 0, worst_rest = 0;
         for (int i = 0; i < count_; ++i) {
-            if (!in(i) || i == nearest)
+            if (!probed.in(i) || i == nearest)
                 continue;
-            double rest = 0;
-            for (int j = 0; j < count_; ++j)
-                if (in(j) && j != i)
-                    rest += alone[j] / slowdown_without(i, j);
+            const double rest = probed.rate_without(i);
             const double gain = all / rest - 1;
             if (worst < 0 || gain < worst_gain) {
                 worst = i;
@@ -174,23 +209,21 @@ void Controller::choose_links(std::span<const LinkEstimate> links) {
         }
         if (worst_gain > options_.min_gain)
             break;
-        std::array<double, kMaxLinks> without = slowdown;
-        for (int j = 0; j < count_; ++j)
-            if (in(j) && j != worst)
-                without[j] = slowdown_without(worst, j);
-        slowdown = without;
-        set &= ~(1u << worst);
+        probed.take_off(worst);
         links_[worst].standing = Standing::adds_little;
         links_[worst].gain = worst_gain;
         links_[worst].needed = options_.min_gain;
         links_[worst].rest = worst_rest;
     }
-    for (int i = 0; i < count_; ++i) {
+    for (int i = 0; i < count_; ++i)
         if (links_[i].standing == Standing::adds_little)
-            links_[i].rest_links = set;
-        else if (links_[i].standing == Standing::unmeasured)
-            urgent_ = true;
-        const double rate = alone[i] > 0 ? alone[i] / slowdown[i] : 0;
+            links_[i].rest_links = probed.set;
+}
+
+/// What every band and phase believes before it has measured anything.
+void Controller::seed_estimates(const Probed &probed) {
+    for (int i = 0; i < count_; ++i) {
+        const double rate = probed.alone[i] > 0 ? probed.alone[i] / probed.slowdown[i] : 0;
         for (int slot = 0; slot < kSlots && rate > 0; ++slot) {
             Estimate &seed = estimates_[slot][i];
             seed.cost = 1 / rate;
@@ -199,12 +232,6 @@ void Controller::choose_links(std::span<const LinkEstimate> links) {
             links_[i].sure = seed.cost;
         }
     }
-    urgent_ = true;  // a link that the probe thought too slow is offered a share in the first operations
-    // Without offers nothing else would ever measure them.
-    if (options_.explore_every <= 0 || options_.frozen)
-        for (int i = 0; i < count_; ++i)
-            if (links_[i].standing == Standing::unmeasured)
-                links_[i].standing = Standing::on;
 }
 
 const PartitionVector &Controller::vector(size_t bytes, int phase) const {
@@ -310,50 +337,10 @@ void Controller::refresh_all() {
 void Controller::members_changed() {
     offer_.link = -1;
     if (forced_) {
-        std::array<double, kMaxLinks> shares{};
-        double sum = 0;
-        for (int i = 0; i < count_; ++i)
-            sum += shares[i] = usable(i) ? forced_vector_.weight[i] : 0;
-        // Nothing of what was forced works: the others share.
-        for (int i = 0; i < count_ && sum == 0; ++i)
-            shares[i] = usable(i) ? 1 : 0;
-        const auto next = make_partition(std::span<const double>(shares.data(), static_cast<size_t>(count_)));
-        for (ClassState &state : classes_)
-            state.vector = next;
+        use_forced();
         return;
     }
-
-    bool regular = false;
-    for (int i = 0; i < count_; ++i)
-        regular = regular || (on(i) && !links_[i].stand_in);
-    if (regular) {
-        for (int i = 0; i < count_; ++i)
-            if (links_[i].stand_in) {
-                links_[i].standing = links_[i].before;
-                links_[i].stand_in = false;
-            }
-    } else {
-        int best = -1;
-        for (int i = 0; i < count_; ++i) {
-            if (on(i)) {
-                best = -1;
-                break;
-            }
-            // A link that was in use before beats any other; then the faster one.
-            const auto rank = [&](int link) {
-                return std::pair(links_[link].standing == Standing::returned, rate(link));
-            };
-            if (usable(i) && (best < 0 || rank(i) > rank(best)))
-                best = i;
-        }
-        if (best >= 0) {
-            // One that was in use, or was never judged, is on for good.
-            LinkState &link = links_[best];
-            link.stand_in = link.standing == Standing::adds_little || link.standing == Standing::tried;
-            link.before = link.standing;
-            link.standing = Standing::on;
-        }
-    }
+    settle_stand_in();
     const auto together = [&] {
         uint32_t links = 0;
         for (int k = 0; k < on_count_; ++k)
@@ -370,6 +357,50 @@ void Controller::members_changed() {
     for (ClassState &state : classes_)
         state.costs_known = 0;
     refresh_all();
+}
+
+/// The forced vector as far as its links work, for every class. Where none does the others share.
+void Controller::use_forced() {
+    std::array<double, kMaxLinks> shares{};
+    double sum = 0;
+    for (int i = 0; i < count_; ++i)
+        sum += shares[i] = usable(i) ? forced_vector_.weight[i] : 0;
+    for (int i = 0; i < count_ && sum == 0; ++i)
+        shares[i] = usable(i) ? 1 : 0;
+    const auto next = make_partition(std::span<const double>(shares.data(), static_cast<size_t>(count_)));
+    for (ClassState &state : classes_)
+        state.vector = next;
+}
+
+/// Where no link is on, one that works stands in; where one is that does not stand in, those that did are off again.
+void Controller::settle_stand_in() {
+    bool regular = false;
+    for (int i = 0; i < count_; ++i)
+        regular = regular || (on(i) && !links_[i].stand_in);
+    if (regular) {
+        for (int i = 0; i < count_; ++i)
+            if (links_[i].stand_in) {
+                links_[i].standing = links_[i].before;
+                links_[i].stand_in = false;
+            }
+        return;
+    }
+    int best = -1;
+    for (int i = 0; i < count_; ++i) {
+        if (on(i))
+            return;
+        // A link that was in use before beats any other; then the faster one.
+        const auto rank = [&](int link) { return std::pair(links_[link].standing == Standing::returned, rate(link)); };
+        if (usable(i) && (best < 0 || rank(i) > rank(best)))
+            best = i;
+    }
+    if (best < 0)
+        return;
+    // One that was in use, or was never judged, is on for good.
+    LinkState &link = links_[best];
+    link.stand_in = link.standing == Standing::adds_little || link.standing == Standing::tried;
+    link.before = link.standing;
+    link.standing = Standing::on;
 }
 
 /// Takes a first measurement in this band and phase (or a new one after a long silence).

@@ -172,7 +172,10 @@ class Controller {
         double preference = 0;
     };
 
+    struct Probed;
     void choose_links(std::span<const LinkEstimate> links);
+    void leave_little_gains(Probed &probed);
+    void seed_estimates(const Probed &probed);
     [[nodiscard]] bool is_brief(int slot, double bytes) const;
     [[nodiscard]] std::array<double, kMaxLinks> trusted_parts(int index) const;
     void make_sure(int slot);
@@ -189,6 +192,8 @@ class Controller {
     bool refresh(int index, bool always);
     void refresh_all();
     void members_changed();
+    void use_forced();
+    void settle_stand_in();
     void make_offer(int index);
     bool finish_offer(int slot, const LinkSample &sample);
     void step_trial(float cost);
