@@ -483,38 +483,51 @@ void Controller::forget_probe() {
     members_changed();
 }
 
-/// One sample of one link, in an operation in which all took `delay` times as long as usual. True if its rate was found
-/// to have changed at one point.
-bool Controller::learn(int slot, int link, const LinkSample &sample, double delay, bool ended_early) {
-    LinkState &state = links_[link];
+/// Whether a link carried for so long that no burst explains its rate. Not where it was idle in between for longer than
+/// it was busy: each time another burst may have passed.
+bool Controller::lasting(const LinkSample &sample) const {
+    return per_burst_ > 0 && static_cast<double>(sample.busy_ns) >= options_.burst_ns &&
+           2 * sample.busy_ns >= elapsed_ns_;
+}
+
+/// What one sample of one link says that it costs, ns per byte; nothing: it says nothing. The rest as for learn.
+std::optional<double> Controller::shown_cost(int slot, int link, const LinkSample &sample, double delay,
+                                             bool ended_early) const {
+    const LinkState &state = links_[link];
     if (sample.bytes < kLeastBytes || sample.busy_ns == 0)
-        return false;
+        return std::nullopt;
     double cost = cost_of(sample, state.latency);
     if (delay > 1)
         cost /= delay;
-    // Not where it was idle in between for longer than it was busy: each time another burst may have passed.
-    const auto lasting = [&] {
-        return per_burst_ > 0 && static_cast<double>(sample.busy_ns) >= options_.burst_ns &&
-               2 * sample.busy_ns >= elapsed_ns_;
-    };
     if (!shows_rate(sample, state.latency)) {
         // Mostly latency. Yet a link that was faster even so is faster, and must not stay at a small share for want of
         // a larger sample.
         cost = static_cast<double>(sample.busy_ns) / static_cast<double>(sample.bytes);
         if (options_.burst_ns == 0 || cost * (1 + kOutlier) > estimate(slot, link).cost)
-            return false;
+            return std::nullopt;
     }
     // A link that was done long before the others may have let a burst pass: nothing but that it is as fast as it is
     // sure to be.
     if (ended_early && state.sure > 0)
         cost = std::max(cost, std::min(estimate(slot, link).cost, state.sure));
+    return cost;
+}
+
+/// One sample of one link, in an operation in which all took `delay` times as long as usual; `ended_early`: it was done
+/// long before the others. True if its rate was found to have changed at one point.
+bool Controller::learn(int slot, int link, const LinkSample &sample, double delay, bool ended_early) {
+    const std::optional<double> shown = shown_cost(slot, link, sample, delay, ended_early);
+    if (!shown)
+        return false;
+    LinkState &state = links_[link];
     const bool first = state.last_learnt == 0;
     state.last_learnt = calls_;
     state.slot = static_cast<uint8_t>(slot);
     Estimate &believed = estimates_[slot][link];
+    double cost = *shown;
     if (!believed.own) {
         const double start = estimate(slot, link).cost;
-        if (first && lasting() && std::max(cost, start) > (1 + kOutlier) * std::min(cost, start)) {
+        if (first && lasting(sample) && std::max(cost, start) > (1 + kOutlier) * std::min(cost, start)) {
             // A probe takes some ms, and may be wrong by any factor on a busy machine.
             probe_wrong_ = start > 0 && std::max(cost, start) > kProbeWrong * std::min(cost, start);
             adopt(slot, link, cost, false);
@@ -530,56 +543,71 @@ bool Controller::learn(int slot, int link, const LinkSample &sample, double dela
     if (side == 0) {
         believed.run = 0;
     } else {
-        const bool far = cost > kFar * before || cost * kFar < before;
-        if (believed.run * side <= 0) {
-            believed.run = 0;
-            believed.run_sum = 0;
-            believed.run_busy = 0;
-            believed.run_far = true;
-        }
-        believed.run = static_cast<int8_t>(believed.run + side);
-        believed.run_sum += cost;
-        believed.run_busy += static_cast<double>(sample.busy_ns);
-        believed.run_far = believed.run_far && far;
-        const int length = std::abs(believed.run);
-        // What is not far off, and perhaps only a burst or a late acknowledgement, need not be followed at once.
-        const bool jumps = side < 0 || believed.run_far || believed.run_busy >= options_.burst_ns;
-        if (jumps && (length >= 3 || (length == 2 && believed.run_far))) {
-            const double found = believed.run_sum / length;
-            believed.run = 0;
-            if (believed.run_busy < options_.burst_ns) {
-                // Perhaps only a burst, or a peer that lost its core for a while. Taken at its word, a link that has
-                // little to do would be flooded, the others would then have little to do, and so on in turn.
-                const double step = kBurstStep * (1 + believed.run_busy / options_.burst_ns);
-                believed.cost = std::clamp(found, before / step, before * step);
-                believed.spread *= believed.cost / before;
-                return true;
-            }
-            // Not noise: the link has changed, and what was known before says nothing.
-            believed.cost = found;
-            believed.spread = kSeedSpread * found;
-            believed.count = static_cast<uint8_t>(length);
+        if (take_outlier(believed, side, cost, sample))
             return true;
-        }
-        if (side < 0 && lasting()) {
-            // Nothing makes a link deliver for so long what it cannot carry: it was believed too slow.
-            believed.cost = 2 * before * cost / (before + cost);
-            believed.spread *= believed.cost / before;
-            believed.count = std::min(believed.count, static_cast<uint8_t>(options_.window));
-            return true;
-        }
         // One hiccup counts, but only as much as the bound.
         cost = side > 0 ? bound : before * before / bound;
     }
+    take_into_mean(believed, cost, static_cast<double>(sample.busy_ns));
+    return false;
+}
+
+/// One more outlier, which costs more (`side` 1) or less (-1) than is believed. True if that, with those before it in a
+/// row, is no hiccup but a change of the link: something else is believed then.
+bool Controller::take_outlier(Estimate &believed, int side, double cost, const LinkSample &sample) const {
+    const double before = believed.cost;
+    const bool far = cost > kFar * before || cost * kFar < before;
+    if (believed.run * side <= 0) {
+        believed.run = 0;
+        believed.run_sum = 0;
+        believed.run_busy = 0;
+        believed.run_far = true;
+    }
+    believed.run = static_cast<int8_t>(believed.run + side);
+    believed.run_sum += cost;
+    believed.run_busy += static_cast<double>(sample.busy_ns);
+    believed.run_far = believed.run_far && far;
+    const int length = std::abs(believed.run);
+    // What is not far off, and perhaps only a burst or a late acknowledgement, need not be followed at once.
+    const bool jumps = side < 0 || believed.run_far || believed.run_busy >= options_.burst_ns;
+    if (jumps && (length >= 3 || (length == 2 && believed.run_far))) {
+        const double found = believed.run_sum / length;
+        believed.run = 0;
+        if (believed.run_busy < options_.burst_ns) {
+            // Perhaps only a burst, or a peer that lost its core for a while. Taken at its word, a link that has
+            // little to do would be flooded, the others would then have little to do, and so on in turn.
+            const double step = kBurstStep * (1 + believed.run_busy / options_.burst_ns);
+            believed.cost = std::clamp(found, before / step, before * step);
+            believed.spread *= believed.cost / before;
+            return true;
+        }
+        // Not noise: the link has changed, and what was known before says nothing.
+        believed.cost = found;
+        believed.spread = kSeedSpread * found;
+        believed.count = static_cast<uint8_t>(length);
+        return true;
+    }
+    if (side < 0 && lasting(sample)) {
+        // Nothing makes a link deliver for so long what it cannot carry: it was believed too slow.
+        believed.cost = 2 * before * cost / (before + cost);
+        believed.spread *= believed.cost / before;
+        believed.count = std::min(believed.count, static_cast<uint8_t>(options_.window));
+        return true;
+    }
+    return false;
+}
+
+/// The mean and the mean deviation of the last samples; brief ones count less.
+void Controller::take_into_mean(Estimate &believed, double cost, double busy_ns) const {
+    const double before = believed.cost;
     const int window =
         believed.spread > kNoisy * before ? std::min(kNoisyWindows * options_.window, 255) : options_.window;
     believed.count = static_cast<uint8_t>(std::min(believed.count + 1, window));
     double weight = kInverse[believed.count];
-    if (static_cast<double>(sample.busy_ns) < weight * options_.burst_ns)
-        weight = static_cast<double>(sample.busy_ns) * per_burst_;
+    if (busy_ns < weight * options_.burst_ns)
+        weight = busy_ns * per_burst_;
     believed.spread += weight * (std::abs(cost - before) - believed.spread);
     believed.cost += weight * (cost - before);
-    return false;
 }
 
 bool Controller::observe(size_t bytes, int phase, std::span<const LinkSample> samples, uint64_t elapsed_ns) {
@@ -616,34 +644,44 @@ bool Controller::observe(size_t bytes, int phase, std::span<const LinkSample> sa
     if (probe_wrong_)
         forget_probe();
 
-    // What operations cost matters only where a link may be tried, or is.
-    const bool trying = trial_.link >= 0 && trial_.index == index;
-    if (total > 0 && (on_count_ < count_ || trying)) {
-        const uint64_t time = elapsed_ns > 0 ? elapsed_ns : busiest;
-        const auto cost = static_cast<float>(static_cast<double>(time) / static_cast<double>(total));
-        state.costs[state.costs_at] = cost;
-        state.costs_at = static_cast<uint8_t>((state.costs_at + 1) % kCosts);
-        state.costs_known = static_cast<uint8_t>(std::min<int>(state.costs_known + 1, kCosts));
-        if (trying)
-            step_trial(cost);
-    }
-
-    bool changed = learnt;
-    if (moved || state.calls <= kYoung || state.refresh_in == 0) {
-        changed = refresh(index, false) || changed;
-    } else {
-        --state.refresh_in;
-    }
-    // Classes that are not in use now follow the rates too, one at a time.
-    if (calls_ % kRefreshOthers == 0) {
-        cursor_ = (cursor_ + 1) % kClasses;
-        if (cursor_ != index && !(offer_.link >= 0 && offer_.index == cursor_))
-            refresh(cursor_, false);
-    }
+    if (total > 0)
+        note_cost(index, total, elapsed_ns > 0 ? elapsed_ns : busiest);
+    bool changed = follow_rates(index, moved) || learnt;
     if ((urgent_ || state.calls >= state.next_offer) && options_.explore_every > 0 && bytes >= kOfferLeast &&
         offer_.link < 0) {
         make_offer(index);
         changed = changed || offer_.link >= 0;
+    }
+    return changed;
+}
+
+/// What an operation of this class cost, which matters only where a link may be tried, or is.
+void Controller::note_cost(int index, uint64_t bytes, uint64_t time_ns) {
+    const bool trying = trial_.link >= 0 && trial_.index == index;
+    if (on_count_ == count_ && !trying)
+        return;
+    ClassState &state = classes_[index];
+    const auto cost = static_cast<float>(static_cast<double>(time_ns) / static_cast<double>(bytes));
+    state.costs[state.costs_at] = cost;
+    state.costs_at = static_cast<uint8_t>((state.costs_at + 1) % kCosts);
+    state.costs_known = static_cast<uint8_t>(std::min<int>(state.costs_known + 1, kCosts));
+    if (trying)
+        step_trial(cost);
+}
+
+/// The vector of this class is computed anew when a rate `moved`, else now and then. Classes that are not in use now
+/// follow the rates too, one at a time. True if this class's changed.
+bool Controller::follow_rates(int index, bool moved) {
+    ClassState &state = classes_[index];
+    bool changed = false;
+    if (moved || state.calls <= kYoung || state.refresh_in == 0)
+        changed = refresh(index, false);
+    else
+        --state.refresh_in;
+    if (calls_ % kRefreshOthers == 0) {
+        cursor_ = (cursor_ + 1) % kClasses;
+        if (cursor_ != index && !(offer_.link >= 0 && offer_.index == cursor_))
+            refresh(cursor_, false);
     }
     return changed;
 }

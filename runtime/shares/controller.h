@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -185,6 +186,13 @@ class Controller {
     double finish_time(int index, int extra) const;
     double finish_without(int index, int link) const;
     double common_delay(int slot, std::span<const LinkSample> samples, int offered);
+    [[nodiscard]] bool lasting(const LinkSample &sample) const;
+    [[nodiscard]] std::optional<double> shown_cost(int slot, int link, const LinkSample &sample, double delay,
+                                                   bool ended_early) const;
+    bool take_outlier(Estimate &believed, int side, double cost, const LinkSample &sample) const;
+    void take_into_mean(Estimate &believed, double cost, double busy_ns) const;
+    void note_cost(int index, uint64_t bytes, uint64_t time_ns);
+    bool follow_rates(int index, bool moved);
     bool learn(int slot, int link, const LinkSample &sample, double delay, bool ended_early);
     void forget_probe();
     void sort_by_latency();
