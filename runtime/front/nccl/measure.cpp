@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -129,66 +130,64 @@ struct Race {
     }
 };
 
-}  // namespace
+/// What a call of NCCL's gave in the end.
+ncclResult_t settled(ncclResult_t result, ncclComm_t comm) {
+    while (result == ncclInProgress)  // a communicator that does not block
+        if (FLX_REAL(ncclCommGetAsyncError, comm, &result) != ncclSuccess)
+            result = ncclInternalError;
+    return result;
+}
 
-Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm, int device, const Around &around,
-               Tables &tables) {
-    const int ranks = bootstrap.size();
-    std::vector<int> devices(ranks);
+/// Collective: the GPUs by rank, as `known` has them, and whether all ranks have measured between them before.
+/// Processes may see their GPUs under other numbers; then all of them say 0, and the first answer serves all.
+Status look_up(Bootstrap &bootstrap, int device, std::string &gpus, bool &all_know) {
+    std::vector<int> devices(bootstrap.size());
     FLX_TRY(bootstrap.allgather(&device, sizeof device, devices.data()));
-    std::string gpus;
     for (const int each : devices)
         gpus += fmt::format("{} ", each);
-    // Processes may see their GPUs under other numbers; then all of them say 0, and the first answer serves all.
     uint8_t have = 0;
     {
         const std::lock_guard guard(mutex);
         have = known.contains(gpus) ? 1 : 0;
     }
-    std::vector<uint8_t> all_have(ranks);
+    std::vector<uint8_t> all_have(bootstrap.size());
     FLX_TRY(bootstrap.allgather(&have, sizeof have, all_have.data()));
-    if (std::count(all_have.begin(), all_have.end(), 1) == ranks) {
-        const std::lock_guard guard(mutex);
-        tables = known[gpus];
-        return {};
-    }
+    all_know = std::count(all_have.begin(), all_have.end(), 1) == bootstrap.size();
+    return {};
+}
 
-    // As much as all have memory for.
-    Engine::Bench bench;
-    uint64_t points = 0;
-    for (size_t most = Table::kPoints; most > 0 && points == 0; most -= 2)
+/// Collective: memory for as large calls as all ranks have it for; `points` of the tables can be measured in it.
+Status open_bench(Engine &engine, Bootstrap &bootstrap, int device, Engine::Bench &bench, size_t &points) {
+    uint64_t mine = 0;
+    for (size_t most = Table::kPoints; most > 0 && mine == 0; most -= 2)
         if (engine.open_bench(device, Table::bytes_at(most - 1), bench).ok())
-            points = most;
-    std::vector<uint64_t> all_points(ranks);
-    FLX_TRY(bootstrap.allgather(&points, sizeof points, all_points.data()));
-    points = *std::min_element(all_points.begin(), all_points.end());
+            mine = most;
+    std::vector<uint64_t> all(bootstrap.size());
+    FLX_TRY(bootstrap.allgather(&mine, sizeof mine, all.data()));
+    points = *std::min_element(all.begin(), all.end());
+    return {};
+}
 
-    std::vector<cuda::Showing> shown(ranks);
-    const bool open = points > 0 && show_all(bootstrap, lane, bench, shown);
-    const auto settled = [&](ncclResult_t result) {
-        while (result == ncclInProgress)  // a communicator that does not block
-            if (FLX_REAL(ncclCommGetAsyncError, comm, &result) != ncclSuccess)
-                result = ncclInternalError;
-        return result;
-    };
-    const Race race{engine, bootstrap, bench, device, around};
-    Table::Measured slots{};
-    Table::Measured met{};
+/// Collective. `shown`: all ranks' outputs, none where they are not open; what is written there is measured in `met`.
+Status measure_calls(const Race &race, Lane &lane, ncclComm_t comm, size_t points, std::span<const cuda::Showing> shown,
+                     Table::Measured &slots, Table::Measured &met) {
+    const int ranks = race.bootstrap.size();
+    const cudaStream_t stream = race.bench.stream;
     for (size_t kind = 0; kind < kServedKinds; ++kind)
         for (size_t point = 0; point < points; ++point) {
             const size_t bytes = Table::bytes_at(point);
-            const Request request = request_of(static_cast<Kind>(kind), bytes, ranks, bench);
+            const Request request = request_of(static_cast<Kind>(kind), bytes, ranks, race.bench);
             const Work work = work_of(request, ranks);
             std::vector<std::function<Status()>> ways{
                 [&]() -> Status {
-                    const ncclResult_t result = settled(call_nccl(request, ranks, comm, bench.stream));
+                    const ncclResult_t result = settled(call_nccl(request, ranks, comm, stream), comm);
                     return result == ncclSuccess ? Status()
                                                  : fail(FLX_ERR_SYSTEM, "NCCL's {} of {} bytes gave {}",
                                                         name_of(request.kind), bytes, static_cast<int>(result));
                 },
-                [&] { return lane.enqueue(work, bench.stream, {}); }};
-            if (open && Outputs::may_be_met(request.kind, bytes))
-                ways.emplace_back([&] { return lane.enqueue(work, bench.stream, shown); });
+                [&] { return lane.enqueue(work, stream, {}); }};
+            if (!shown.empty() && Outputs::may_be_met(request.kind, bytes))
+                ways.emplace_back([&] { return lane.enqueue(work, stream, shown); });
             std::array<double, 3> us{};
             FLX_TRY(race.run(ways, bytes, us));
             slots[kind][point] = {us[1], us[0]};
@@ -196,26 +195,58 @@ Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm
             log().info("{} of {} bytes: NCCL {:.1f} us, FLX {:.1f} us{}", name_of(request.kind), bytes, us[0], us[1],
                        us[2] > 0 ? fmt::format(", into shown outputs {:.1f} us", us[2]) : "");
         }
+    return {};
+}
+
+/// Collective. Each rank's messages to the next, and some ranks' alone: where FLX gains least.
+Status measure_messages(const Race &race, Lane &lane, ncclComm_t comm, size_t points, Table::Measured &slots) {
+    const int ranks = race.bootstrap.size();
+    const cudaStream_t stream = race.bench.stream;
     for (size_t point = 0; point < points; ++point) {
         const size_t bytes = Table::bytes_at(point);
         Table::Times &times = slots[Table::kMessages][point];
-        // Each rank's to the next, and some ranks' alone: where FLX gains least.
         for (const bool ring : {true, false}) {
-            const std::vector<cuda::Message> messages = messages_of(ring, bytes, bootstrap.rank(), ranks, bench);
+            const std::vector<cuda::Message> messages =
+                messages_of(ring, bytes, race.bootstrap.rank(), ranks, race.bench);
             std::array<double, 3> us{};
             const auto by_nccl = [&]() -> Status {
-                const ncclResult_t result = settled(send_by_nccl(messages, comm, bench.stream));
+                const ncclResult_t result = settled(send_by_nccl(messages, comm, stream), comm);
                 return result == ncclSuccess ? Status()
                                              : fail(FLX_ERR_SYSTEM, "NCCL's messages of {} bytes gave {}", bytes,
                                                     static_cast<int>(result));
             };
-            FLX_TRY(race.run({by_nccl, [&] { return lane.post(messages, bench.stream); }}, bytes, us));
+            FLX_TRY(race.run({by_nccl, [&] { return lane.post(messages, stream); }}, bytes, us));
             if (ring || us[1] * times.nccl > us[0] * times.flx)
                 times = {us[1], us[0]};
             log().info("messages of {} bytes, {}: NCCL {:.1f} us, FLX {:.1f} us", bytes,
                        ring ? "each rank's to the next" : "one way", us[0], us[1]);
         }
     }
+    return {};
+}
+
+}  // namespace
+
+Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm, int device, const Around &around,
+               Tables &tables) {
+    std::string gpus;
+    bool all_know = false;
+    FLX_TRY(look_up(bootstrap, device, gpus, all_know));
+    if (all_know) {
+        const std::lock_guard guard(mutex);
+        tables = known[gpus];
+        return {};
+    }
+    Engine::Bench bench;
+    size_t points = 0;
+    FLX_TRY(open_bench(engine, bootstrap, device, bench, points));
+    std::vector<cuda::Showing> shown(bootstrap.size());
+    const bool open = points > 0 && show_all(bootstrap, lane, bench, shown);
+    const Race race{engine, bootstrap, bench, device, around};
+    Table::Measured slots{};
+    Table::Measured met{};
+    FLX_TRY(measure_calls(race, lane, comm, points, std::span(shown).first(open ? shown.size() : 0), slots, met));
+    FLX_TRY(measure_messages(race, lane, comm, points, slots));
     lane.close_shown();
     FLX_TRY(bootstrap.barrier());
     engine.close_bench(device, bench);
