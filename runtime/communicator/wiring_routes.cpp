@@ -64,15 +64,18 @@ Status exchange_ends(Bootstrap &bootstrap, const std::vector<int> &host_of_rank,
     return {};
 }
 
-}  // namespace
+bool both(const Reached &ways, size_t a, size_t b) {
+    return ways[a][b] && ways[b][a];
+}
 
-Status join_networks(Bootstrap &bootstrap, Status planned, const std::vector<int> &host_of_rank,
-                     const std::vector<probe::LooseEnd> &loose, size_t max_rails, probe::RailPlan &plan) {
+/// Collective: whether ends of several hosts are loose. Ranks that have not `planned` well fail, and so do the others.
+Status look_for_loose_ends(Bootstrap &bootstrap, Status planned, const std::vector<int> &host_of_rank, size_t loose,
+                           bool &several) {
     struct Word {
         int32_t code;
         int32_t loose;
     };
-    const Word word{planned.code(), static_cast<int32_t>(loose.size())};
+    const Word word{planned.code(), static_cast<int32_t>(loose)};
     std::vector<Word> words(bootstrap.size());
     FLX_TRY(bootstrap.allgather(&word, sizeof word, words.data()));
     if (std::ranges::any_of(words, [](const Word &each) { return each.code != FLX_SUCCESS; }))
@@ -81,36 +84,48 @@ Status join_networks(Bootstrap &bootstrap, Status planned, const std::vector<int
     for (int rank = 0; rank < bootstrap.size(); ++rank)
         if (words[rank].loose != 0)
             hosts.insert(host_of_rank[rank]);
-    if (hosts.size() < 2)
-        return {};
+    several = hosts.size() > 1;
+    return {};
+}
 
+/// What is found out about the ends that hosts offer each other.
+struct Search {
+    Bootstrap &bootstrap;
+    size_t self;  ///< this rank's host
+    bool tries;   ///< this rank, for its host
     std::vector<OfferedEnd> ends;
-    FLX_TRY(exchange_ends(bootstrap, host_of_rank, loose, ends));
-    const auto self = static_cast<size_t>(host_of_rank[bootstrap.rank()]);
-    const bool tries = leads(bootstrap, host_of_rank);
-    const Reached none(ends.size(), std::vector<bool>(ends.size()));
-    const auto apart = [&](size_t a, size_t b) {
+    Reached routes;                ///< from which end to which the kernels have a route
+    Reached reached;               ///< likewise: a connection was made
+    std::vector<std::string> why;  ///< by end, why it reaches not all others
+
+    [[nodiscard]] bool apart(size_t a, size_t b) const {
         return ends[a].host != ends[b].host && ends[a].identity != ends[b].identity;
-    };
-    // First the kernels' routes: most pairs are of networks that are nobody else's, and trying takes time.
-    Reached routes = none;
-    for (size_t a = 0; a < ends.size(); ++a)
-        for (size_t b = 0; b < ends.size(); ++b)
-            if (tries && ends[a].host == self && apart(a, b))
-                routes[a][b] = probe::is_route(ends[a].address, ends[b].address);
-    FLX_TRY(gather(bootstrap, routes));
-    const auto both = [&](const Reached &ways, size_t a, size_t b) { return ways[a][b] && ways[b][a]; };
-    bool any = false;
-    for (size_t a = 0; a < ends.size(); ++a)
-        for (size_t b = 0; b < a; ++b)
-            any = any || both(routes, a, b);
-    Reached reached = none;
-    std::vector<std::string> why(ends.size());
-    if (any) {
+    }
+    [[nodiscard]] bool tries_from(size_t end) const { return tries && ends[end].host == self; }
+
+    /// Collective. Most pairs are of networks that are nobody else's, and trying takes time: the routes come first.
+    Status find_routes() {
+        for (size_t a = 0; a < ends.size(); ++a)
+            for (size_t b = 0; b < ends.size(); ++b)
+                if (tries_from(a) && apart(a, b))
+                    routes[a][b] = probe::is_route(ends[a].address, ends[b].address);
+        return gather(bootstrap, routes);
+    }
+
+    [[nodiscard]] bool any_route() const {
+        bool any = false;
+        for (size_t a = 0; a < ends.size(); ++a)
+            for (size_t b = 0; b < a; ++b)
+                any = any || both(routes, a, b);
+        return any;
+    }
+
+    /// Collective. Connections between ends that have routes to each other.
+    Status try_connections() {
         probe::Doors doors;
         std::vector<uint16_t> ports(ends.size());
         for (size_t end = 0; end < ends.size(); ++end)
-            if (tries && ends[end].host == self)
+            if (tries_from(end))
                 if (const Status open = doors.open(ends[end].address, ports[end]); !open.ok())
                     why[end] = open.sentence();
         std::vector<uint16_t> all(ends.size() * bootstrap.size());
@@ -121,27 +136,54 @@ Status join_networks(Bootstrap &bootstrap, Status planned, const std::vector<int
         std::vector<std::pair<size_t, size_t>> pairs;
         for (size_t a = 0; a < ends.size(); ++a)
             for (size_t b = 0; b < ends.size(); ++b)
-                if (tries && ends[a].host == self && both(routes, a, b) && ends[b].port != 0) {
+                if (tries_from(a) && both(routes, a, b) && ends[b].port != 0) {
                     attempts.push_back({ends[a].address, ends[b].address, ends[b].port, false, {}});
                     pairs.emplace_back(a, b);
                 }
         probe::try_connections(attempts, kLimitMs);
         for (size_t i = 0; i < attempts.size(); ++i)
             reached[pairs[i].first][pairs[i].second] = attempts[i].reached;
-        FLX_TRY(gather(bootstrap, reached));  // and nobody closes its doors before all have tried
+        return gather(bootstrap, reached);  // and nobody closes its doors before all have tried
     }
-    for (size_t a = 0; a < ends.size(); ++a)
-        for (size_t b = 0; b < ends.size() && why[a].empty(); ++b)
-            if (apart(a, b) && !both(reached, a, b))
-                why[a] = !routes[a][b]   ? fmt::format("no route by it to {}", ends[b].address)
-                         : !routes[b][a] ? fmt::format("no route back from {}", ends[b].address)
-                                         : fmt::format("{} and it do not connect by routers within {:.1f} s",
-                                                       ends[b].address, kLimitMs / 1e3);
-    probe::join_rails(self, loose, ends, reached, why, max_rails, plan);
-    for (size_t a = 0; a < ends.size(); ++a)
-        for (size_t b = 0; b < ends.size() && ends[a].host == self; ++b)
-            if (both(reached, a, b) && tries)
-                log().info("{} ({}) reaches {} by routers", ends[a].name, ends[a].address, ends[b].address);
+
+    void say_why() {
+        for (size_t a = 0; a < ends.size(); ++a)
+            for (size_t b = 0; b < ends.size() && why[a].empty(); ++b)
+                if (apart(a, b) && !both(reached, a, b))
+                    why[a] = !routes[a][b]   ? fmt::format("no route by it to {}", ends[b].address)
+                             : !routes[b][a] ? fmt::format("no route back from {}", ends[b].address)
+                                             : fmt::format("{} and it do not connect by routers within {:.1f} s",
+                                                           ends[b].address, kLimitMs / 1e3);
+    }
+
+    void log_reached() const {
+        for (size_t a = 0; a < ends.size(); ++a)
+            for (size_t b = 0; b < ends.size(); ++b)
+                if (tries_from(a) && both(reached, a, b))
+                    log().info("{} ({}) reaches {} by routers", ends[a].name, ends[a].address, ends[b].address);
+    }
+};
+
+}  // namespace
+
+Status join_networks(Bootstrap &bootstrap, Status planned, const std::vector<int> &host_of_rank,
+                     const std::vector<probe::LooseEnd> &loose, size_t max_rails, probe::RailPlan &plan) {
+    bool several = false;
+    FLX_TRY(look_for_loose_ends(bootstrap, std::move(planned), host_of_rank, loose.size(), several));
+    if (!several)
+        return {};
+    std::vector<OfferedEnd> ends;
+    FLX_TRY(exchange_ends(bootstrap, host_of_rank, loose, ends));
+    const auto self = static_cast<size_t>(host_of_rank[bootstrap.rank()]);
+    const Reached none(ends.size(), std::vector<bool>(ends.size()));
+    std::vector<std::string> why(ends.size());
+    Search search{bootstrap, self, leads(bootstrap, host_of_rank), std::move(ends), none, none, std::move(why)};
+    FLX_TRY(search.find_routes());
+    if (search.any_route())
+        FLX_TRY(search.try_connections());
+    search.say_why();
+    probe::join_rails(self, loose, search.ends, search.reached, search.why, max_rails, plan);
+    search.log_reached();
     return {};
 }
 
