@@ -220,32 +220,7 @@ Status PeerMemory::run(Collective collective, const void *in, void *out, size_t 
                     .op = op,
                     .root = root,
                     .blocks = blocks};
-    const Touched shown = touched(call);
-    Card mine{.in = reinterpret_cast<uint64_t>(in),
-              .out = reinterpret_cast<uint64_t>(out),
-              .in_offset = SharedHeap::kNowhere,
-              .out_offset = SharedHeap::kNowhere,
-              .heap_end = 0,
-              .freed = SharedHeap::of_process().freed(),
-              .copied_us = copied_us_,
-              .with_engine = with_engine_ ? 1U : 0U,
-              .reachable = 0,
-              .mapped = 0,
-              .has_heap = SharedHeap::of_process().version() != 0 ? 1U : 0U};
-    if (windows_ != nullptr && !shown.unsafe && Mapped::serves(collective)) {
-        mine.in_offset = shown.in == 0 ? SharedHeap::kNowhere : heap_offset(in, shown.in);
-        mine.out_offset = shown.out == 0 ? SharedHeap::kNowhere : heap_offset(out, shown.out);
-        const bool mapped = (shown.in == 0 || mine.in_offset != SharedHeap::kNowhere) &&
-                            (shown.out == 0 || mine.out_offset != SharedHeap::kNowhere);
-        mine.mapped = mapped ? 1 : 0;
-        mine.heap_end = SharedHeap::of_process().end();
-    }
-    const bool is_reachable = by_kernel && (mine.mapped != 0 ? by_kernel_ : reachable(call, shown));
-    mine.reachable = is_reachable ? 1 : 0;
-    if (mine.reachable != 0 && mine.mapped == 0) {  // where all is mapped, pages do not matter
-        huge_pages_.used(call.in, shown.in);
-        huge_pages_.used(call.out, shown.out);
-    }
+    const Card mine = show(call, by_kernel);
     FLX_TRY(fused.allgather(&mine, cards_.data(), sizeof mine, signature, waiter));
     int64_t slowest_us = 0;
     bool with_engine = false;
@@ -269,6 +244,37 @@ Status PeerMemory::run(Collective collective, const void *in, void *out, size_t 
         return {};
     FLX_TRY(carry_out(call));
     return fused.barrier(signature, waiter);
+}
+
+/// What this rank shows of a call. Where all is mapped the kernel is not asked.
+PeerMemory::Card PeerMemory::show(const Call &call, bool by_kernel) {
+    const Touched shown = touched(call);
+    Card mine{.in = reinterpret_cast<uint64_t>(call.in),
+              .out = reinterpret_cast<uint64_t>(call.out),
+              .in_offset = SharedHeap::kNowhere,
+              .out_offset = SharedHeap::kNowhere,
+              .heap_end = 0,
+              .freed = SharedHeap::of_process().freed(),
+              .copied_us = copied_us_,
+              .with_engine = with_engine_ ? 1U : 0U,
+              .reachable = 0,
+              .mapped = 0,
+              .has_heap = SharedHeap::of_process().version() != 0 ? 1U : 0U};
+    if (windows_ != nullptr && !shown.unsafe && Mapped::serves(call.collective)) {
+        mine.in_offset = shown.in == 0 ? SharedHeap::kNowhere : heap_offset(call.in, shown.in);
+        mine.out_offset = shown.out == 0 ? SharedHeap::kNowhere : heap_offset(call.out, shown.out);
+        const bool mapped = (shown.in == 0 || mine.in_offset != SharedHeap::kNowhere) &&
+                            (shown.out == 0 || mine.out_offset != SharedHeap::kNowhere);
+        mine.mapped = mapped ? 1 : 0;
+        mine.heap_end = SharedHeap::of_process().end();
+    }
+    const bool is_reachable = by_kernel && (mine.mapped != 0 ? by_kernel_ : reachable(call, shown));
+    mine.reachable = is_reachable ? 1 : 0;
+    if (mine.reachable != 0 && mine.mapped == 0) {  // where all is mapped, pages do not matter
+        huge_pages_.used(call.in, shown.in);
+        huge_pages_.used(call.out, shown.out);
+    }
+    return mine;
 }
 
 /// All ranks know from the cards which windows have to be opened; whether that went well they let each other know.

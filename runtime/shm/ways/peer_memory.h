@@ -127,6 +127,7 @@ class PeerMemory {
         bool unsafe = false;  ///< what this rank writes, others still read
     };
     [[nodiscard]] Touched touched(const Call &call) const;
+    [[nodiscard]] Card show(const Call &call, bool by_kernel);
     [[nodiscard]] uint64_t heap_offset(const void *memory, size_t bytes);
     Status map_all(const Call &call, uint32_t signature, Fused &fused, Waiter &waiter, bool &mapped);
     Status run_mapped(const Call &call);
