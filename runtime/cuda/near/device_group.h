@@ -111,6 +111,7 @@ class DeviceGroup final : public Group {
     Status open_staged(const Config &config);
     Status settle_staged(uint64_t bytes, bool paged);
     Status measure_staged();
+    [[nodiscard]] Job job_between_windows(Kind kind, uint64_t room);
     Status measure_kind(Kind kind, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links);
     Status time_once(const Job &job, uint64_t staged_bytes, ShareBoard::Times &times);
     Status cut_for(const Job &job, const Plan &plan, CUstream_st *stream, Cut &cut);

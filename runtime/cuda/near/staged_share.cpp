@@ -111,9 +111,8 @@ Status DeviceGroup::measure_staged() {
     return {};
 }
 
-/// Both links, between windows. All ranks get the same numbers: those of the slowest.
-Status DeviceGroup::measure_kind(Kind kind, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links) {
-    constexpr int kTurns = 3;
+/// A call between windows that is as large as fits into the last `room` bytes of them.
+Job DeviceGroup::job_between_windows(Kind kind, uint64_t room) {
     const uint64_t base = layout_.bytes() - room;
     Job job;
     job.kind = kind;
@@ -140,6 +139,13 @@ Status DeviceGroup::measure_kind(Kind kind, uint64_t room, std::array<LinkEstima
         job.windows[rank] = windows_.of(rank);
         job.outputs[rank] = windows_.of(rank) + base;
     }
+    return job;
+}
+
+/// Both links, between windows. All ranks get the same numbers: those of the slowest.
+Status DeviceGroup::measure_kind(Kind kind, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links) {
+    constexpr int kTurns = 3;
+    const Job job = job_between_windows(kind, room);
     const uint64_t part = stageable(job).part;
     const uint64_t few = std::min(4 * kMiB, part / 8);
     const uint64_t many = std::min(16 * kMiB, part / 2);
