@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 
 #include "algorithms/schedule.h"
+#include "runtime/elements/dtype.h"
 #include "runtime/include/flx.h"
 
 namespace flx {
@@ -22,6 +24,9 @@ struct Operation {
     uint64_t sequence = 0;   ///< within the communicator
     uint32_t signature = 0;  ///< hash of all that must be equal on all ranks
     int divisor = 0;         ///< of averages; 0: as many as ranks
+
+    [[nodiscard]] size_t element() const { return size_of(dtype); }
+    [[nodiscard]] size_t bytes() const { return count * element(); }  ///< of the whole vector
 };
 
 /// Where blocks lie that are not of equal length: elements of each rank's block, and its offset.
@@ -48,6 +53,18 @@ struct Call {
     Blocks sends;           ///< alltoallv, not in place
     size_t own = 0;         ///< elements of this rank's part: gatherv, scatterv
     bool in_place = false;  ///< alltoallv, gatherv and scatterv (the latter two: at the root)
+
+    [[nodiscard]] const std::byte *in() const { return static_cast<const std::byte *>(operation.in); }
+    [[nodiscard]] std::byte *out() const { return static_cast<std::byte *>(operation.out); }
+    /// A rank's block: of equal ones, else where it was said to be, else after those before it.
+    [[nodiscard]] algorithms::Extent block(int ranks, int rank) const {
+        if (blocks.counts == nullptr)
+            return algorithms::block_extent(operation.count, static_cast<uint32_t>(ranks), static_cast<uint32_t>(rank));
+        const size_t offset = blocks.displacements != nullptr
+                                  ? blocks.displacements[rank]
+                                  : std::accumulate(blocks.counts, blocks.counts + rank, size_t{0});
+        return {offset, blocks.counts[rank]};
+    }
 };
 
 }  // namespace flx

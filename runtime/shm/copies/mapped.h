@@ -12,8 +12,8 @@
 
 #include "runtime/base/status.h"
 #include "runtime/link/board.h"
+#include "runtime/plan/operation.h"
 #include "runtime/shm/copies/copies.h"
-#include "runtime/shm/copies/peer_call.h"
 #include "runtime/shm/memory/cache_share.h"
 
 namespace flx::shm {
@@ -45,14 +45,14 @@ class Mapped {
     /// This rank's part. All ranks have come, with inputs ready; nothing may be touched until all have returned from
     /// this. Not for a reduce_scatter(_block) or an alltoall in place. Fails only with what stands on the board.
     /// `reach`: to a copy engine, which takes a part of what is only copied; null: the cores do it all.
-    Status run(const PeerCall &call, const std::vector<Buffers> &buffers, Reach *reach = nullptr);
+    Status run(const Call &call, const std::vector<Buffers> &buffers, Reach *reach = nullptr);
     [[nodiscard]] const Copies &copies() const { return copies_; }
 
   private:
-    void plan_copies(const PeerCall &call, const std::vector<Buffers> &buffers);
-    Status reduce_to_all(const PeerCall &call, const std::vector<Buffers> &buffers);
-    Status reduce_to_root(const PeerCall &call, const std::vector<Buffers> &buffers, bool stream);
-    void reduce_to_one(const PeerCall &call, const std::vector<Buffers> &buffers, size_t first, size_t count,
+    void plan_copies(const Call &call, const std::vector<Buffers> &buffers);
+    Status reduce_to_all(const Call &call, const std::vector<Buffers> &buffers);
+    Status reduce_to_root(const Call &call, const std::vector<Buffers> &buffers, bool stream);
+    void reduce_to_one(const Call &call, const std::vector<Buffers> &buffers, size_t first, size_t count,
                        std::byte *result, bool stream);
 
     int rank_;

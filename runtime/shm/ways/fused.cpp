@@ -13,6 +13,7 @@
 namespace flx::shm {
 
 using algorithms::block_extent;
+using algorithms::Collective;
 using algorithms::Extent;
 
 /// What a rank shows: one or two cache lines, and payload elsewhere where it is longer. Boards begin where a pair of
@@ -305,6 +306,43 @@ Status Fused::reduce_shown(void *out, const void *own, size_t offset_bytes, size
     for (int rank = 0; rank < ranks_; ++rank)
         sources_[rank] = static_cast<const std::byte *>(rank == rank_ ? own : shown(rank, input_bytes)) + offset_bytes;
     reduce_many(dtype, op, out, sources_.data(), ranks_, count, op == FLX_AVG ? ranks_ : 1, false);
+    return {};
+}
+
+Status Fused::run(const Call &call, Waiter &waiter) {
+    const auto [collective, in, out, count, dtype, op, root, sequence, signature, divisor] = call.operation;
+    const auto ranks = static_cast<size_t>(ranks_);
+    const size_t bytes = count * size_of(dtype);
+    switch (collective) {
+        case Collective::allreduce:
+            return allreduce(in, out, count, dtype, op, signature, waiter);
+        case Collective::reduce:
+            return reduce(in, out, count, dtype, op, root, signature, waiter);
+        case Collective::reduce_scatter_block:
+            return reduce_scatter_block(in, out, count / ranks, dtype, op, signature, waiter);
+        case Collective::allgather:
+            return allgather(in, out, bytes / ranks, signature, waiter);
+        case Collective::bcast:
+            return bcast(out, bytes, root, signature, waiter);
+        case Collective::barrier:
+            return barrier(signature, waiter);
+        case Collective::alltoall:
+            return alltoall(in, out, bytes / ranks, signature, waiter);
+        case Collective::gather:
+            return gather(in, out, bytes / ranks, root, signature, waiter);
+        case Collective::scatter:
+            return scatter(in, out, bytes / ranks, root, signature, waiter);
+        case Collective::scan:
+        case Collective::exscan:
+            return scan(collective == Collective::exscan, in, out, count, dtype, op, signature, waiter);
+        case Collective::allgatherv:
+            return allgatherv(in, out, call.blocks.counts, call.blocks.displacements, size_of(dtype), signature,
+                              waiter);
+        case Collective::reduce_scatter:
+            return reduce_scatter(in, out, call.blocks.counts, dtype, op, signature, waiter);
+        default:  // as messages
+            break;
+    }
     return {};
 }
 

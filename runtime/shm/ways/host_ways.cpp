@@ -134,13 +134,13 @@ void HostWays::use_engine(EngineReach::Source source) {
 std::optional<Review::Look> HostWays::look(const Operation &operation) {
     if (review_ == nullptr)
         return std::nullopt;
-    return review_->next(operation.collective, operation.count * size_of(operation.dtype), ways_);
+    return review_->next(operation.collective, operation.bytes(), ways_);
 }
 
 /// Whether ranks ask each other first if what is to be streamed lies in memory that they have mapped.
 bool HostWays::may_be_mapped(const Operation &operation) {
     constexpr size_t kLeast = size_t{64} << 10;  // of which asking is a small part
-    return peers_ != nullptr && operation.count * size_of(operation.dtype) >= kLeast && peers_->may_map();
+    return peers_ != nullptr && operation.bytes() >= kLeast && peers_->may_map();
 }
 
 Status HostWays::run(const Call &call, flx::Way way, Waiter &waiter, bool &served) {
@@ -148,19 +148,16 @@ Status HostWays::run(const Call &call, flx::Way way, Waiter &waiter, bool &serve
     served = true;
     streams_ = false;
     if (way == flx::Way::fused)
-        return run_fused(call, waiter);
+        return fused_.run(call, waiter);
     const bool by_kernel = way == flx::Way::fetched;
     if (by_kernel || may_be_mapped(operation)) {
-        FLX_TRY(peers_->run(operation.collective, operation.in, operation.out, operation.count, operation.dtype,
-                            operation.op, operation.root, operation.signature, fused_, waiter, served, call.blocks,
-                            by_kernel));
+        FLX_TRY(peers_->run(call, fused_, waiter, served, by_kernel));
         if (served || !Stream::serves(operation.collective))
             return {};
         served = true;
     }
     streams_ = true;
-    return stream_.run(operation.collective, operation.in, operation.out, operation.count, operation.dtype,
-                       operation.op, operation.root, operation.signature, waiter);
+    return stream_.run(call, waiter);
 }
 
 Status HostWays::run_timed(const Call &call, flx::Way way, const Review::Look &look, Waiter &waiter, bool &served,
@@ -183,43 +180,6 @@ Status HostWays::run_timed(const Call &call, flx::Way way, const Review::Look &l
     const std::span all = review_->all();
     FLX_TRY(fused_.allgather(&review_->times(), all.data(), sizeof all[0], signature, waiter));
     changed = review_->judge(ways_);
-    return {};
-}
-
-Status HostWays::run_fused(const Call &call, Waiter &waiter) {
-    const auto [collective, in, out, count, dtype, op, root, sequence, signature, divisor] = call.operation;
-    const auto ranks = static_cast<size_t>(layout_.size);
-    const size_t bytes = count * size_of(dtype);
-    switch (collective) {
-        case Collective::allreduce:
-            return fused_.allreduce(in, out, count, dtype, op, signature, waiter);
-        case Collective::reduce:
-            return fused_.reduce(in, out, count, dtype, op, root, signature, waiter);
-        case Collective::reduce_scatter_block:
-            return fused_.reduce_scatter_block(in, out, count / ranks, dtype, op, signature, waiter);
-        case Collective::allgather:
-            return fused_.allgather(in, out, bytes / ranks, signature, waiter);
-        case Collective::bcast:
-            return fused_.bcast(out, bytes, root, signature, waiter);
-        case Collective::barrier:
-            return fused_.barrier(signature, waiter);
-        case Collective::alltoall:
-            return fused_.alltoall(in, out, bytes / ranks, signature, waiter);
-        case Collective::gather:
-            return fused_.gather(in, out, bytes / ranks, root, signature, waiter);
-        case Collective::scatter:
-            return fused_.scatter(in, out, bytes / ranks, root, signature, waiter);
-        case Collective::scan:
-        case Collective::exscan:
-            return fused_.scan(collective == Collective::exscan, in, out, count, dtype, op, signature, waiter);
-        case Collective::allgatherv:
-            return fused_.allgatherv(in, out, call.blocks.counts, call.blocks.displacements, size_of(dtype), signature,
-                                     waiter);
-        case Collective::reduce_scatter:
-            return fused_.reduce_scatter(in, out, call.blocks.counts, dtype, op, signature, waiter);
-        default:  // as messages
-            break;
-    }
     return {};
 }
 

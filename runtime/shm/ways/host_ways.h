@@ -87,7 +87,6 @@ class HostWays {
 
   private:
     Status find_tree(Bootstrap &bootstrap);
-    Status run_fused(const Call &call, Waiter &waiter);
     [[nodiscard]] bool may_be_mapped(const Operation &operation);
 
     const Layout &layout_;

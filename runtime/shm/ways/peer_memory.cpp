@@ -149,30 +149,30 @@ bool PeerMemory::reachable(const void *memory, size_t bytes) {
 }
 
 PeerMemory::Touched PeerMemory::touched(const Call &call) const {
-    const size_t bytes = call.count * call.element;
-    const size_t part = call.block(ranks_, rank_).count * call.element;
-    switch (call.collective) {
+    const size_t bytes = call.operation.bytes();
+    const size_t part = call.block(ranks_, rank_).count * call.operation.element();
+    switch (call.operation.collective) {
         case Collective::reduce_scatter_block:
         case Collective::reduce_scatter:
         case Collective::alltoall:
-            return {bytes, 0, call.in == call.out};
+            return {bytes, 0, call.in() == call.out()};
         case Collective::allgather:
         case Collective::allgatherv:
             return {part, 0};
         case Collective::gather:
-            return {0, rank_ == call.root ? bytes : 0};
+            return {0, rank_ == call.operation.root ? bytes : 0};
         case Collective::scatter:
-            return {rank_ == call.root ? bytes : 0, 0};
+            return {rank_ == call.operation.root ? bytes : 0, 0};
         case Collective::bcast:
             return {0, bytes};
         default:
-            return {bytes, call.out == nullptr ? 0 : bytes};
+            return {bytes, call.out() == nullptr ? 0 : bytes};
     }
 }
 
 /// Whether others reach what they need of this rank's buffers, and it is not written before they have it.
 bool PeerMemory::reachable(const Call &call, const Touched &touched) {
-    return by_kernel_ && !touched.unsafe && reachable(call.in, touched.in) && reachable(call.out, touched.out);
+    return by_kernel_ && !touched.unsafe && reachable(call.in(), touched.in) && reachable(call.out(), touched.out);
 }
 
 namespace {
@@ -208,18 +208,8 @@ uint64_t PeerMemory::heap_offset(const void *memory, size_t bytes) {
     return offset;
 }
 
-Status PeerMemory::run(Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
-                       int root, uint32_t signature, Fused &fused, Waiter &waiter, bool &served, const Blocks &blocks,
-                       bool by_kernel) {
-    const Call call{.collective = collective,
-                    .in = static_cast<const std::byte *>(in),
-                    .out = static_cast<std::byte *>(out),
-                    .count = count,
-                    .element = size_of(dtype),
-                    .dtype = dtype,
-                    .op = op,
-                    .root = root,
-                    .blocks = blocks};
+Status PeerMemory::run(const Call &call, Fused &fused, Waiter &waiter, bool &served, bool by_kernel) {
+    const uint32_t signature = call.operation.signature;
     const Card mine = show(call, by_kernel);
     FLX_TRY(fused.allgather(&mine, cards_.data(), sizeof mine, signature, waiter));
     int64_t slowest_us = 0;
@@ -233,7 +223,7 @@ Status PeerMemory::run(Collective collective, const void *in, void *out, size_t 
     skips_ = std::ranges::any_of(cards_, [](const Card &card) { return card.has_heap != 0; }) ? 0 : kSkipped;
     served = std::ranges::all_of(cards_, [](const Card &card) { return card.mapped != 0; });
     if (served)
-        FLX_TRY(map_all(call, signature, fused, waiter, served));
+        FLX_TRY(map_all(call, fused, waiter, served));
     if (served) {
         FLX_TRY(run_mapped(call));
         ++mapped_calls_;
@@ -249,8 +239,8 @@ Status PeerMemory::run(Collective collective, const void *in, void *out, size_t 
 /// What this rank shows of a call. Where all is mapped the kernel is not asked.
 PeerMemory::Card PeerMemory::show(const Call &call, bool by_kernel) {
     const Touched shown = touched(call);
-    Card mine{.in = reinterpret_cast<uint64_t>(call.in),
-              .out = reinterpret_cast<uint64_t>(call.out),
+    Card mine{.in = reinterpret_cast<uint64_t>(call.in()),
+              .out = reinterpret_cast<uint64_t>(call.out()),
               .in_offset = SharedHeap::kNowhere,
               .out_offset = SharedHeap::kNowhere,
               .heap_end = 0,
@@ -260,9 +250,9 @@ PeerMemory::Card PeerMemory::show(const Call &call, bool by_kernel) {
               .reachable = 0,
               .mapped = 0,
               .has_heap = SharedHeap::of_process().version() != 0 ? 1U : 0U};
-    if (windows_ != nullptr && !shown.unsafe && Mapped::serves(call.collective)) {
-        mine.in_offset = shown.in == 0 ? SharedHeap::kNowhere : heap_offset(call.in, shown.in);
-        mine.out_offset = shown.out == 0 ? SharedHeap::kNowhere : heap_offset(call.out, shown.out);
+    if (windows_ != nullptr && !shown.unsafe && Mapped::serves(call.operation.collective)) {
+        mine.in_offset = shown.in == 0 ? SharedHeap::kNowhere : heap_offset(call.in(), shown.in);
+        mine.out_offset = shown.out == 0 ? SharedHeap::kNowhere : heap_offset(call.out(), shown.out);
         const bool mapped = (shown.in == 0 || mine.in_offset != SharedHeap::kNowhere) &&
                             (shown.out == 0 || mine.out_offset != SharedHeap::kNowhere);
         mine.mapped = mapped ? 1 : 0;
@@ -271,14 +261,15 @@ PeerMemory::Card PeerMemory::show(const Call &call, bool by_kernel) {
     const bool is_reachable = by_kernel && (mine.mapped != 0 ? by_kernel_ : reachable(call, shown));
     mine.reachable = is_reachable ? 1 : 0;
     if (mine.reachable != 0 && mine.mapped == 0) {  // where all is mapped, pages do not matter
-        huge_pages_.used(call.in, shown.in);
-        huge_pages_.used(call.out, shown.out);
+        huge_pages_.used(call.in(), shown.in);
+        huge_pages_.used(call.out(), shown.out);
     }
     return mine;
 }
 
 /// All ranks know from the cards which windows have to be opened; whether that went well they let each other know.
-Status PeerMemory::map_all(const Call &call, uint32_t signature, Fused &fused, Waiter &waiter, bool &mapped) {
+Status PeerMemory::map_all(const Call &call, Fused &fused, Waiter &waiter, bool &mapped) {
+    const uint32_t signature = call.operation.signature;
     constexpr uint64_t kNowhere = SharedHeap::kNowhere;
     bool grown = false;
     Status status;
@@ -310,18 +301,18 @@ Status PeerMemory::map_all(const Call &call, uint32_t signature, Fused &fused, W
             windows_->given_back(rank, card.freed);
         freed_[rank] = card.freed;
         const auto place = [&](uint64_t offset) { return offset == kNowhere ? nullptr : windows_->at(rank) + offset; };
-        buffers_[rank] = rank == rank_ ? Mapped::Buffers{call.in, call.out}
+        buffers_[rank] = rank == rank_ ? Mapped::Buffers{call.in(), call.out()}
                                        : Mapped::Buffers{place(card.in_offset), place(card.out_offset)};
     }
     return {};
 }
 
 Status PeerMemory::run_mapped(const Call &call) {
-    const size_t bytes = call.count * call.element;
-    if (!Mapped::only_copies(call.collective) || bytes < EngineUse::kLeast)
+    const size_t bytes = call.operation.bytes();
+    if (!Mapped::only_copies(call.operation.collective) || bytes < EngineUse::kLeast)
         return mapped_.run(call, buffers_);
     Reach *reach = nullptr;
-    if (engine_use_.next(call.collective, bytes) && reach_) {
+    if (engine_use_.next(call.operation.collective, bytes) && reach_) {
         reach_->prepare(*windows_, freed_);
         reach = &*reach_;
     }
@@ -333,7 +324,7 @@ Status PeerMemory::run_mapped(const Call &call) {
 }
 
 Status PeerMemory::carry_out(const Call &call) {
-    switch (call.collective) {
+    switch (call.operation.collective) {
         case Collective::bcast:
             return bcast(call);
         case Collective::allgather:
@@ -354,32 +345,33 @@ Status PeerMemory::carry_out(const Call &call) {
 }
 
 Status PeerMemory::reduce_region(const Call &call) {
-    const bool to_root = call.collective == Collective::reduce;
-    const bool to_all = call.collective == Collective::allreduce;
-    const Extent region = to_root ? uneven_extent(call.count, call.count * call.element, ranks_, call.root, rank_)
-                                  : call.block(ranks_, rank_);
-    const size_t most = block_bytes_ / call.element;
+    const bool to_root = call.operation.collective == Collective::reduce;
+    const bool to_all = call.operation.collective == Collective::allreduce;
+    const Extent region =
+        to_root ? uneven_extent(call.operation.count, call.operation.bytes(), ranks_, call.operation.root, rank_)
+                : call.block(ranks_, rank_);
+    const size_t most = block_bytes_ / call.operation.element();
     std::byte *blocks = blocks_.data() + -reinterpret_cast<uintptr_t>(blocks_.data()) % kLine;
     for (size_t done = 0; done < region.count; done += most) {
         const size_t count = std::min(most, region.count - done);
-        const size_t bytes = count * call.element;
-        const size_t offset = (region.offset + done) * call.element;
-        sources_[rank_] = call.in + offset;
+        const size_t bytes = count * call.operation.element();
+        const size_t offset = (region.offset + done) * call.operation.element();
+        sources_[rank_] = call.in() + offset;
         for (int step = 1; step < ranks_; ++step) {
             const int rank = (rank_ + step) % ranks_;
             std::byte *block = blocks + rank * block_bytes_;
             FLX_TRY(read(rank, block, cards_[rank].in + offset, bytes));
             sources_[rank] = block;
         }
-        std::byte *result = call.out + offset;
-        if (to_root && rank_ != call.root)
+        std::byte *result = call.out() + offset;
+        if (to_root && rank_ != call.operation.root)
             result = blocks + rank_ * block_bytes_;
         else if (!to_root && !to_all)
-            result = call.out + done * call.element;
-        reduce_many(call.dtype, call.op, result, sources_.data(), ranks_, count, call.op == FLX_AVG ? ranks_ : 1,
-                    false);
-        if (to_root && rank_ != call.root)
-            FLX_TRY(write(call.root, cards_[call.root].out + offset, result, bytes));
+            result = call.out() + done * call.operation.element();
+        reduce_many(call.operation.dtype, call.operation.op, result, sources_.data(), ranks_, count,
+                    call.operation.op == FLX_AVG ? ranks_ : 1, false);
+        if (to_root && rank_ != call.operation.root)
+            FLX_TRY(write(call.operation.root, cards_[call.operation.root].out + offset, result, bytes));
         for (int step = 1; to_all && step < ranks_; ++step) {
             const int rank = (rank_ + step) % ranks_;
             FLX_TRY(write(rank, cards_[rank].out + offset, result, bytes));
@@ -390,94 +382,96 @@ Status PeerMemory::reduce_region(const Call &call) {
 
 /// Combined two by two, as a chain of ranks does. An exclusive one ends before the last rank's part.
 Status PeerMemory::scan(const Call &call) {
-    const bool exclusive = call.collective == Collective::exscan;
-    const Extent region = block_extent(call.count, ranks_, rank_);
-    const size_t most = block_bytes_ / call.element;
+    const bool exclusive = call.operation.collective == Collective::exscan;
+    const Extent region = block_extent(call.operation.count, ranks_, rank_);
+    const size_t most = block_bytes_ / call.operation.element();
     std::byte *blocks = blocks_.data() + -reinterpret_cast<uintptr_t>(blocks_.data()) % kLine;
     for (size_t done = 0; done < region.count; done += most) {
         const size_t count = std::min(most, region.count - done);
-        const size_t bytes = count * call.element;
-        const size_t offset = (region.offset + done) * call.element;
+        const size_t bytes = count * call.operation.element();
+        const size_t offset = (region.offset + done) * call.operation.element();
         const std::byte *sum = nullptr;
         for (int rank = 0; rank < ranks_; ++rank) {
             std::byte *block = blocks + rank * block_bytes_;
-            std::byte *result = rank == rank_ && !exclusive ? call.out + offset : block;
+            std::byte *result = rank == rank_ && !exclusive ? call.out() + offset : block;
             const std::byte *next = sum;  // what the rank gets, of an exclusive scan
             if (!exclusive || rank + 1 < ranks_) {
-                const std::byte *part = call.in + offset;
+                const std::byte *part = call.in() + offset;
                 if (rank != rank_) {
                     // With two ranks the second one gets the first one's part as it is.
-                    std::byte *to = exclusive && ranks_ == 2 ? call.out + offset : block;
+                    std::byte *to = exclusive && ranks_ == 2 ? call.out() + offset : block;
                     FLX_TRY(read(rank, to, cards_[rank].in + offset, bytes));
                     part = to;
                 }
                 if (sum != nullptr)
-                    reduce_pair(call.dtype, call.op, result, sum, part, count);
+                    reduce_pair(call.operation.dtype, call.operation.op, result, sum, part, count);
                 sum = sum != nullptr ? result : part;
             }
             next = exclusive ? next : sum;
             if (rank != rank_ && next != nullptr && (exclusive || rank != 0 || cards_[0].in != cards_[0].out))
                 FLX_TRY(write(rank, cards_[rank].out + offset, next, bytes));
-            else if (rank == rank_ && next != nullptr && next != call.out + offset)
-                std::memcpy(call.out + offset, next, bytes);
+            else if (rank == rank_ && next != nullptr && next != call.out() + offset)
+                std::memcpy(call.out() + offset, next, bytes);
         }
     }
     return {};
 }
 
 Status PeerMemory::allgather(const Call &call) {
-    const auto place = [&](const Extent &block) { return call.out + block.offset * call.element; };
+    const auto place = [&](const Extent &block) { return call.out() + block.offset * call.operation.element(); };
     for (int step = 1; step < ranks_; ++step) {
         const int rank = (rank_ + step) % ranks_;
         const Extent theirs = call.block(ranks_, rank);
-        FLX_TRY(read(rank, place(theirs), cards_[rank].in, theirs.count * call.element));
+        FLX_TRY(read(rank, place(theirs), cards_[rank].in, theirs.count * call.operation.element()));
     }
     const Extent own = call.block(ranks_, rank_);
-    if (place(own) != call.in)
-        copy_own(place(own), call.in, own.count * call.element);
+    if (place(own) != call.in())
+        copy_own(place(own), call.in(), own.count * call.operation.element());
     return {};
 }
 
 /// All ranks copy at once: each writes its block to the root.
 Status PeerMemory::gather(const Call &call) {
     const Extent own = call.block(ranks_, rank_);
-    const size_t offset = own.offset * call.element;
-    if (rank_ != call.root)
-        return write(call.root, cards_[call.root].out + offset, call.in, own.count * call.element);
-    if (call.out + offset != call.in)
-        copy_own(call.out + offset, call.in, own.count * call.element);
+    const size_t offset = own.offset * call.operation.element();
+    if (rank_ != call.operation.root)
+        return write(call.operation.root, cards_[call.operation.root].out + offset, call.in(),
+                     own.count * call.operation.element());
+    if (call.out() + offset != call.in())
+        copy_own(call.out() + offset, call.in(), own.count * call.operation.element());
     return {};
 }
 
 Status PeerMemory::scatter(const Call &call) {
     const Extent own = call.block(ranks_, rank_);
-    const size_t offset = own.offset * call.element;
-    if (rank_ != call.root)
-        return read(call.root, call.out, cards_[call.root].in + offset, own.count * call.element);
-    if (call.in + offset != call.out)
-        copy_own(call.out, call.in + offset, own.count * call.element);
+    const size_t offset = own.offset * call.operation.element();
+    if (rank_ != call.operation.root)
+        return read(call.operation.root, call.out(), cards_[call.operation.root].in + offset,
+                    own.count * call.operation.element());
+    if (call.in() + offset != call.out())
+        copy_own(call.out(), call.in() + offset, own.count * call.operation.element());
     return {};
 }
 
 Status PeerMemory::alltoall(const Call &call) {
-    const size_t block = call.count / ranks_ * call.element;
+    const size_t block = call.operation.count / ranks_ * call.operation.element();
     for (int step = 1; step < ranks_; ++step) {
         const int rank = (rank_ + step) % ranks_;
-        FLX_TRY(read(rank, call.out + rank * block, cards_[rank].in + rank_ * block, block));
+        FLX_TRY(read(rank, call.out() + rank * block, cards_[rank].in + rank_ * block, block));
     }
-    copy_own(call.out + rank_ * block, call.in + rank_ * block, block);
+    copy_own(call.out() + rank_ * block, call.in() + rank_ * block, block);
     return {};
 }
 
 /// The others read all but the last part, which the root writes to each of them.
 Status PeerMemory::bcast(const Call &call) {
-    const size_t bytes = call.count * call.element;
+    const size_t bytes = call.operation.bytes();
     const size_t read_bytes = (bytes - bytes / ranks_) / kLine * kLine;
-    if (rank_ != call.root)
-        return read(call.root, call.out, cards_[call.root].out, read_bytes);
+    if (rank_ != call.operation.root)
+        return read(call.operation.root, call.out(), cards_[call.operation.root].out, read_bytes);
     for (int step = 1; step < ranks_; ++step) {
         const int rank = (rank_ + step) % ranks_;
-        FLX_TRY(write(rank, cards_[rank].out + read_bytes, call.out + read_bytes, bytes - read_bytes));
+        FLX_TRY(write(rank, cards_[rank].out + read_bytes, call.out() + read_bytes, bytes - read_bytes));
     }
     return {};
 }

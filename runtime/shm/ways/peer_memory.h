@@ -29,7 +29,6 @@
 #include "runtime/shm/copies/engine_reach.h"
 #include "runtime/shm/copies/engine_use.h"
 #include "runtime/shm/copies/mapped.h"
-#include "runtime/shm/copies/peer_call.h"
 #include "runtime/shm/memory/huge_pages.h"
 #include "runtime/shm/memory/windows.h"
 #include "runtime/shm/ways/fused.h"
@@ -62,13 +61,11 @@ class PeerMemory {
     /// Why nothing is mapped; empty while it is.
     [[nodiscard]] const std::string &why_not_mapped() const { return why_not_mapped_; }
 
-    /// One operation, as Stream::run; `served` is false, on all ranks, where nothing was done: a rank's buffer cannot
-    /// be reached, or a reduce_scatter(_block) or an alltoall is in place. Returns when all ranks have what they need.
-    /// `by_kernel`: also buffers that are not mapped.
-    /// gather, scatter, scans, allgatherv and reduce_scatter are served as well; `blocks`: of the last two.
-    Status run(algorithms::Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype,
-               flx_op_t op, int root, uint32_t signature, Fused &fused, Waiter &waiter, bool &served,
-               const Blocks &blocks = {}, bool by_kernel = true);
+    /// Carries `call` out as Stream::run does; also gather, scatter, scans, allgatherv and reduce_scatter. `served` is
+    /// false, on all ranks, where nothing was done: a rank's buffer cannot be reached, or a reduce_scatter(_block) or
+    /// an alltoall is in place. Returns when all ranks have what they need. `by_kernel`: also buffers that are not
+    /// mapped.
+    Status run(const Call &call, Fused &fused, Waiter &waiter, bool &served, bool by_kernel = true);
     /// Operations that were carried out on mapped memory.
     [[nodiscard]] uint64_t mapped_calls() const { return mapped_calls_; }
 
@@ -113,7 +110,6 @@ class PeerMemory {
         static constexpr int64_t kLongest = (1 << 24) - 1;
     };
     static_assert(sizeof(Card) <= 48);
-    using Call = PeerCall;
     struct Range {
         uintptr_t begin = 0, end = 0;
     };
@@ -129,7 +125,7 @@ class PeerMemory {
     [[nodiscard]] Touched touched(const Call &call) const;
     [[nodiscard]] Card show(const Call &call, bool by_kernel);
     [[nodiscard]] uint64_t heap_offset(const void *memory, size_t bytes);
-    Status map_all(const Call &call, uint32_t signature, Fused &fused, Waiter &waiter, bool &mapped);
+    Status map_all(const Call &call, Fused &fused, Waiter &waiter, bool &mapped);
     Status run_mapped(const Call &call);
     Status carry_out(const Call &call);
     Status reduce_region(const Call &call);

@@ -42,28 +42,24 @@ struct Stream::Counters {
     alignas(kLine) std::atomic<uint64_t> tags[kTags];  ///< by operation number: number and signature
 };
 
-struct Stream::Call {
-    Collective collective;
+struct Stream::Course {
+    const Operation &operation;
     const std::byte *in;
     std::byte *out;
-    size_t count;
-    size_t element;   ///< bytes
-    size_t block;     ///< elements of a block of one region
-    uint64_t blocks;  ///< of the longest region
-    size_t part;      ///< bytes of a block of one region in the ring,
-    size_t step;      ///< and of all that a rank shows of a block
-    uint64_t first;   ///< blocks before the ring begins anew
-    flx_dtype_t dtype;
-    flx_op_t op;
-    int root;
-    uint64_t tag;
-    bool stream;
-    bool stages;   ///< inputs of other regions go through shared memory
-    bool shows;    ///< results do
-    bool fetches;  ///< this rank reads them
+    size_t element;       ///< bytes
+    size_t block = 0;     ///< elements of a block of one region
+    uint64_t blocks = 0;  ///< of the longest region
+    size_t part = 0;      ///< bytes of a block of one region in the ring,
+    size_t step = 0;      ///< and of all that a rank shows of a block
+    uint64_t first = 0;   ///< blocks before the ring begins anew
+    uint64_t tag = 0;
+    bool stream = false;
+    bool stages = false;   ///< inputs of other regions go through shared memory
+    bool shows = false;    ///< results do
+    bool fetches = false;  ///< this rank reads them
 
     [[nodiscard]] Extent extent(int region, int regions, uint64_t index) const {
-        const Extent whole = block_extent(count, regions, region);
+        const Extent whole = block_extent(operation.count, regions, region);
         const size_t first = std::min(index * block, whole.count);
         return {whole.offset + first, std::min(block, whole.count - first)};
     }
@@ -104,78 +100,71 @@ Stream::Counters &Stream::counters(int rank) const {
 
 /// How far a call goes in the ring before it begins anew. One that goes another way than the last waits, before it
 /// writes anything, until what that and those before wrote is read: their blocks may lie anywhere.
-void Stream::go_round(Call &call) {
-    const size_t round = std::min(ring_bytes_, std::max(long_bytes_, kRing * call.step));
+void Stream::go_round(Course &course) {
+    const size_t round = std::min(ring_bytes_, std::max(long_bytes_, kRing * course.step));
     if (round != round_) {
         round_ = round;
         cursor_ = 0;
         all_read_ = base_;
     }
-    call.first = (round_ - cursor_) / call.step;
+    course.first = (round_ - cursor_) / course.step;
 }
 
 /// The offset of a block in each rank's ring: what does not fit into its end goes to its beginning.
-size_t Stream::offset(const Call &call, uint64_t block) const {
-    if (block < call.first)
-        return cursor_ + block * call.step;
-    return (block - call.first) % (round_ / call.step) * call.step;
+size_t Stream::offset(const Course &course, uint64_t block) const {
+    if (block < course.first)
+        return cursor_ + block * course.step;
+    return (block - course.first) % (round_ / course.step) * course.step;
 }
 
-std::byte *Stream::place(const Call &call, int rank, uint64_t block) const {
-    return memory_ + ranks_ * sizeof(Counters) + rank * ring_bytes_ + offset(call, block);
+std::byte *Stream::place(const Course &course, int rank, uint64_t block) const {
+    return memory_ + ranks_ * sizeof(Counters) + rank * ring_bytes_ + offset(course, block);
 }
 
-std::byte *Stream::staged(const Call &call, int rank, uint64_t block, int region) const {
-    return place(call, rank, block) + (region - rank - 1 + ranks_) % ranks_ * call.part;
+std::byte *Stream::staged(const Course &course, int rank, uint64_t block, int region) const {
+    return place(course, rank, block) + (region - rank - 1 + ranks_) % ranks_ * course.part;
 }
 
-std::byte *Stream::result(const Call &call, int rank, uint64_t block) const {
-    return place(call, rank, block) + (call.stages ? ranks_ - 1 : 0) * call.part;
+std::byte *Stream::result(const Course &course, int rank, uint64_t block) const {
+    return place(course, rank, block) + (course.stages ? ranks_ - 1 : 0) * course.part;
 }
 
-Status Stream::run(Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op,
-                   int root, uint32_t signature, Waiter &waiter) {
+Status Stream::run(const Call &call, Waiter &waiter) {
     // Pipelining wants several blocks, the hand-over of each wants them not too small.
     constexpr size_t kBlocksWanted = 4;
     constexpr size_t kLeastWorthwhile = 8192;
-    const size_t element = size_of(dtype);
+    const Operation &operation = call.operation;
+    const Collective collective = operation.collective;
+    const size_t element = operation.element();
     const bool is_bcast = collective == Collective::bcast;
     const bool to_one = collective == Collective::reduce && ranks_ == 2;
     const bool whole = is_bcast || to_one;  // no regions
-    const size_t region_bytes = block_extent(count, whole ? 1 : ranks_, 0).count * element;
+    const size_t region_bytes = block_extent(operation.count, whole ? 1 : ranks_, 0).count * element;
     const size_t most = whole ? block_bytes_ * ranks_ : block_bytes_;
     const size_t least = std::min(most, kLeastWorthwhile);
     const size_t wanted = std::clamp(std::bit_ceil(region_bytes / kBlocksWanted + 1), least, most);
 
-    Call call{};
-    call.collective = collective;
-    call.in = static_cast<const std::byte *>(in);
-    call.out = static_cast<std::byte *>(out);
-    call.count = count;
-    call.element = element;
-    call.block = wanted / element;
-    call.blocks = (region_bytes / element + call.block - 1) / call.block;
-    call.dtype = dtype;
-    call.op = op;
-    call.root = root;
-    call.tag = ++number_ << 32 | signature;
-    call.stream = count * element >= past_bytes_;
-    call.stages = collective != Collective::allgather;
-    call.shows = collective != Collective::reduce_scatter_block && collective != Collective::alltoall && !is_bcast;
-    call.fetches = call.shows && (collective != Collective::reduce || rank_ == root);
-    call.part = (call.block * element + kLine - 1) / kLine * kLine;
-    const int parts = whole ? 1 : (call.stages ? ranks_ - 1 : 0) + (call.shows ? 1 : 0);
-    call.step = call.part * std::max(1, parts);  // a single rank shows nothing
-    go_round(call);
+    Course course{operation, call.in(), call.out(), element};
+    course.block = wanted / element;
+    course.blocks = (region_bytes / element + course.block - 1) / course.block;
+    course.tag = ++number_ << 32 | operation.signature;
+    course.stream = operation.bytes() >= past_bytes_;
+    course.stages = collective != Collective::allgather;
+    course.shows = collective != Collective::reduce_scatter_block && collective != Collective::alltoall && !is_bcast;
+    course.fetches = course.shows && (collective != Collective::reduce || rank_ == operation.root);
+    course.part = (course.block * element + kLine - 1) / kLine * kLine;
+    const int parts = whole ? 1 : (course.stages ? ranks_ - 1 : 0) + (course.shows ? 1 : 0);
+    course.step = course.part * std::max(1, parts);  // a single rank shows nothing
+    go_round(course);
 
     Counters &mine = counters(rank_);
-    mine.tags[number_ % kTags].store(call.tag, std::memory_order_relaxed);  // released with the first count
+    mine.tags[number_ % kTags].store(course.tag, std::memory_order_relaxed);  // released with the first count
     // What is not there must not be taken for a result.
-    FLX_TRY(is_bcast ? run_bcast(call, waiter) : to_one ? run_reduce(call, waiter) : run_regions(call, waiter));
+    FLX_TRY(is_bcast ? run_bcast(course, waiter) : to_one ? run_reduce(course, waiter) : run_regions(course, waiter));
     // Stages that this operation did not have count as done, so that the counters of all operations go on from here.
-    if (call.blocks != 0)
-        cursor_ = offset(call, call.blocks - 1) + call.step;
-    base_ += call.blocks;
+    if (course.blocks != 0)
+        cursor_ = offset(course, course.blocks - 1) + course.step;
+    base_ += course.blocks;
     publish(mine.staged, base_);
     publish(mine.reduced, base_);
     publish(mine.fetched, base_);
@@ -199,9 +188,9 @@ bool Stream::free_to_write(uint64_t block) {
     return reached(&Counters::reduced, done) && reached(&Counters::fetched, done);
 }
 
-Status Stream::check_signatures(const Call &call) {
+Status Stream::check_signatures(const Course &course) {
     for (int rank = 0; rank < ranks_; ++rank)
-        if (counters(rank).tags[number_ % kTags].load(std::memory_order_relaxed) != call.tag)
+        if (counters(rank).tags[number_ % kTags].load(std::memory_order_relaxed) != course.tag)
             return fail(FLX_ERR_MISMATCH,
                         "rank {} called another collective, or the same with another count, type, reduction or root; "
                         "all ranks must call alike (FLX_CHECK=1 says what differs)",
@@ -209,39 +198,39 @@ Status Stream::check_signatures(const Call &call) {
     return {};
 }
 
-Status Stream::run_regions(const Call &call, Waiter &waiter) {
+Status Stream::run_regions(const Course &course, Waiter &waiter) {
     Counters &mine = counters(rank_);
-    uint64_t next_stage = call.stages ? 0 : call.blocks;
+    uint64_t next_stage = course.stages ? 0 : course.blocks;
     uint64_t next_reduce = 0;
-    uint64_t next_fetch = call.fetches ? 0 : call.blocks;
+    uint64_t next_fetch = course.fetches ? 0 : course.blocks;
     bool checked = false;
-    while (next_reduce < call.blocks || next_fetch < call.blocks) {
+    while (next_reduce < course.blocks || next_fetch < course.blocks) {
         bool moved = false;
-        if (next_stage < call.blocks && free_to_write(next_stage)) {
-            stage(call, next_stage++);
+        if (next_stage < course.blocks && free_to_write(next_stage)) {
+            stage(course, next_stage++);
             publish(mine.staged, base_ + next_stage);
             moved = true;
         }
-        if (next_reduce < call.blocks &&
-            (call.stages ? next_reduce < next_stage && reached(&Counters::staged, base_ + next_reduce + 1) : true) &&
-            (call.stages || free_to_write(next_reduce))) {
-            if (!checked && call.stages) {
-                FLX_TRY(check_signatures(call));
+        if (next_reduce < course.blocks &&
+            (course.stages ? next_reduce < next_stage && reached(&Counters::staged, base_ + next_reduce + 1) : true) &&
+            (course.stages || free_to_write(next_reduce))) {
+            if (!checked && course.stages) {
+                FLX_TRY(check_signatures(course));
                 checked = true;
             }
-            reduce(call, next_reduce++);
+            reduce(course, next_reduce++);
             publish(mine.reduced, base_ + next_reduce);
-            if (!call.fetches)  // so that nobody waits for this rank to read results
+            if (!course.fetches)  // so that nobody waits for this rank to read results
                 publish(mine.fetched, base_ + next_reduce);
             moved = true;
         }
-        if (next_fetch < call.blocks && next_fetch < next_reduce &&
+        if (next_fetch < course.blocks && next_fetch < next_reduce &&
             reached(&Counters::reduced, base_ + next_fetch + 1)) {
             if (!checked) {
-                FLX_TRY(check_signatures(call));
+                FLX_TRY(check_signatures(course));
                 checked = true;
             }
-            fetch(call, next_fetch++);
+            fetch(course, next_fetch++);
             publish(mine.fetched, base_ + next_fetch);
             moved = true;
         }
@@ -253,99 +242,103 @@ Status Stream::run_regions(const Call &call, Waiter &waiter) {
     return {};
 }
 
-void Stream::stage(const Call &call, uint64_t block) {
+void Stream::stage(const Course &course, uint64_t block) {
     for (int step = 1; step < ranks_; ++step) {
         const int region = (rank_ + step) % ranks_;
-        const Extent extent = call.extent(region, ranks_, block);
-        std::memcpy(staged(call, rank_, block, region), call.in + extent.offset * call.element,
-                    extent.count * call.element);
+        const Extent extent = course.extent(region, ranks_, block);
+        std::memcpy(staged(course, rank_, block, region), course.in + extent.offset * course.element,
+                    extent.count * course.element);
     }
 }
 
 /// Copies a block of each rank to the output of an alltoall. In place, what this overwrites was staged before.
-void Stream::collect(const Call &call, uint64_t block) {
+void Stream::collect(const Course &course, uint64_t block) {
     for (int step = 0; step < ranks_; ++step) {
         const int rank = (rank_ + step) % ranks_;
-        const Extent extent = call.extent(rank, ranks_, block);
-        std::byte *out = call.out + extent.offset * call.element;
+        const Extent extent = course.extent(rank, ranks_, block);
+        std::byte *out = course.out + extent.offset * course.element;
         const std::byte *from =
-            rank == rank_ ? call.in + extent.offset * call.element : staged(call, rank, block, rank_);
+            rank == rank_ ? course.in + extent.offset * course.element : staged(course, rank, block, rank_);
         if (out != from)
-            copy_bytes(out, from, extent.count * call.element, call.stream);
+            copy_bytes(out, from, extent.count * course.element, course.stream);
     }
 }
 
-void Stream::reduce(const Call &call, uint64_t block) {
-    if (call.collective == Collective::alltoall) {
-        collect(call, block);
+void Stream::reduce(const Course &course, uint64_t block) {
+    if (course.operation.collective == Collective::alltoall) {
+        collect(course, block);
         return;
     }
-    const Extent extent = call.extent(rank_, ranks_, block);
-    const size_t bytes = extent.count * call.element;
+    const Extent extent = course.extent(rank_, ranks_, block);
+    const size_t bytes = extent.count * course.element;
     if (bytes == 0)
         return;
-    std::byte *shown = result(call, rank_, block);
-    if (call.collective == Collective::allgather) {
-        const Extent first = call.extent(rank_, ranks_, 0);
-        const size_t offset = (extent.offset - first.offset) * call.element;  // `in` is this rank's region alone
-        std::memcpy(shown, call.in + offset, bytes);
-        std::byte *out = call.out + extent.offset * call.element;
-        if (out != call.in + offset)
-            copy_bytes(out, shown, bytes, call.stream);
+    std::byte *shown = result(course, rank_, block);
+    if (course.operation.collective == Collective::allgather) {
+        const Extent first = course.extent(rank_, ranks_, 0);
+        const size_t offset = (extent.offset - first.offset) * course.element;  // `in` is this rank's region alone
+        std::memcpy(shown, course.in + offset, bytes);
+        std::byte *out = course.out + extent.offset * course.element;
+        if (out != course.in + offset)
+            copy_bytes(out, shown, bytes, course.stream);
         return;
     }
     for (int rank = 0; rank < ranks_; ++rank)
-        sources_[rank] = rank == rank_ ? call.in + extent.offset * call.element : staged(call, rank, block, rank_);
-    const int divisor = call.op == FLX_AVG ? ranks_ : 1;
-    if (call.collective == Collective::reduce_scatter_block) {
+        sources_[rank] =
+            rank == rank_ ? course.in + extent.offset * course.element : staged(course, rank, block, rank_);
+    const int divisor = course.operation.op == FLX_AVG ? ranks_ : 1;
+    if (course.operation.collective == Collective::reduce_scatter_block) {
         // In place, `out` is region 0 of `in`, of which block `block` was staged before.
-        std::byte *out = call.out + block * call.block * call.element;
-        reduce_many(call.dtype, call.op, out, sources_.data(), ranks_, extent.count, divisor, call.stream);
+        std::byte *out = course.out + block * course.block * course.element;
+        reduce_many(course.operation.dtype, course.operation.op, out, sources_.data(), ranks_, extent.count, divisor,
+                    course.stream);
         return;
     }
-    if (call.collective == Collective::reduce && rank_ != call.root) {
-        reduce_many(call.dtype, call.op, shown, sources_.data(), ranks_, extent.count, divisor, false);
+    if (course.operation.collective == Collective::reduce && rank_ != course.operation.root) {
+        reduce_many(course.operation.dtype, course.operation.op, shown, sources_.data(), ranks_, extent.count, divisor,
+                    false);
         return;
     }
-    std::byte *out = call.out + extent.offset * call.element;
+    std::byte *out = course.out + extent.offset * course.element;
     // The results of a reduce's root are read by no other rank.
-    std::byte *others = call.collective == Collective::reduce ? nullptr : shown;
-    reduce_many(call.dtype, call.op, out, sources_.data(), ranks_, extent.count, divisor, call.stream, others);
+    std::byte *others = course.operation.collective == Collective::reduce ? nullptr : shown;
+    reduce_many(course.operation.dtype, course.operation.op, out, sources_.data(), ranks_, extent.count, divisor,
+                course.stream, others);
 }
 
-void Stream::fetch(const Call &call, uint64_t block) {
+void Stream::fetch(const Course &course, uint64_t block) {
     for (int step = 1; step < ranks_; ++step) {
         const int region = (rank_ + step) % ranks_;
-        const Extent extent = call.extent(region, ranks_, block);
-        std::byte *out = call.out + extent.offset * call.element;
-        copy_bytes(out, result(call, region, block), extent.count * call.element, call.stream);
+        const Extent extent = course.extent(region, ranks_, block);
+        std::byte *out = course.out + extent.offset * course.element;
+        copy_bytes(out, result(course, region, block), extent.count * course.element, course.stream);
     }
 }
 
 /// The root stages blocks, with all its slots' regions as one; the others read them and count them as reduced.
-Status Stream::run_bcast(const Call &call, Waiter &waiter) {
+Status Stream::run_bcast(const Course &course, Waiter &waiter) {
     Counters &mine = counters(rank_);
-    for (uint64_t block = 0; block < call.blocks; ++block) {
-        const Extent extent = call.extent(0, 1, block);
-        const size_t bytes = extent.count * call.element;
-        std::byte *data = call.out + extent.offset * call.element;
-        if (rank_ == call.root) {
+    for (uint64_t block = 0; block < course.blocks; ++block) {
+        const Extent extent = course.extent(0, 1, block);
+        const size_t bytes = extent.count * course.element;
+        std::byte *data = course.out + extent.offset * course.element;
+        if (rank_ == course.operation.root) {
             while (!free_to_write(block))
                 FLX_TRY(waiter.pause());
-            std::memcpy(place(call, rank_, block), data, bytes);
+            std::memcpy(place(course, rank_, block), data, bytes);
             publish(mine.staged, base_ + block + 1);
         } else {
-            waiting_for_ = call.root;
-            Counters &root = counters(call.root);
+            waiting_for_ = course.operation.root;
+            Counters &root = counters(course.operation.root);
             while (root.staged.load(std::memory_order_acquire) < base_ + block + 1)
                 FLX_TRY(waiter.pause());
-            if (block == 0 && root.tags[number_ % kTags].load(std::memory_order_relaxed) != call.tag)
+            if (block == 0 && root.tags[number_ % kTags].load(std::memory_order_relaxed) != course.tag)
                 return fail(
                     FLX_ERR_MISMATCH,
                     "rank {} called another collective, or the same with another count, type or root; all ranks "
                     "must call alike (FLX_CHECK=1 says what differs)",
-                    call.root);
-            copy_bytes(data, place(call, call.root, block), bytes, call.stream);
+                    course.operation.root);
+            copy_bytes(data, place(course, course.operation.root, block), bytes, course.stream);
             mine.fetched.store(base_ + block + 1, std::memory_order_release);
             publish(mine.reduced, base_ + block + 1);
         }
@@ -356,29 +349,29 @@ Status Stream::run_bcast(const Call &call, Waiter &waiter) {
 
 /// Carries out a reduce of two ranks: one stages all of its input, the root adds it to its own. Cut into regions, as
 /// for more ranks, the root would stage, add and fetch half of it each, and the two would wait for each other.
-Status Stream::run_reduce(const Call &call, Waiter &waiter) {
+Status Stream::run_reduce(const Course &course, Waiter &waiter) {
     Counters &mine = counters(rank_);
     const int other = 1 - rank_;
     waiting_for_ = other;
-    for (uint64_t block = 0; block < call.blocks; ++block) {
-        const Extent extent = call.extent(0, 1, block);
-        const size_t bytes = extent.count * call.element;
-        const std::byte *own = call.in + extent.offset * call.element;
-        if (rank_ != call.root) {
+    for (uint64_t block = 0; block < course.blocks; ++block) {
+        const Extent extent = course.extent(0, 1, block);
+        const size_t bytes = extent.count * course.element;
+        const std::byte *own = course.in + extent.offset * course.element;
+        if (rank_ != course.operation.root) {
             while (!free_to_write(block))
                 FLX_TRY(waiter.pause());
-            std::memcpy(place(call, rank_, block), own, bytes);
+            std::memcpy(place(course, rank_, block), own, bytes);
             publish(mine.staged, base_ + block + 1);
         } else {
             while (counters(other).staged.load(std::memory_order_acquire) < base_ + block + 1)
                 FLX_TRY(waiter.pause());
             if (block == 0)
-                FLX_TRY(check_signatures(call));
+                FLX_TRY(check_signatures(course));
             sources_[rank_] = own;
-            sources_[other] = place(call, other, block);
-            const int divisor = call.op == FLX_AVG ? ranks_ : 1;
-            reduce_many(call.dtype, call.op, call.out + extent.offset * call.element, sources_.data(), ranks_,
-                        extent.count, divisor, call.stream);
+            sources_[other] = place(course, other, block);
+            const int divisor = course.operation.op == FLX_AVG ? ranks_ : 1;
+            reduce_many(course.operation.dtype, course.operation.op, course.out + extent.offset * course.element,
+                        sources_.data(), ranks_, extent.count, divisor, course.stream);
             mine.fetched.store(base_ + block + 1, std::memory_order_release);
             publish(mine.reduced, base_ + block + 1);
         }

@@ -21,9 +21,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "algorithms/schedule.h"
+#include "algorithms/collective.h"
 #include "runtime/base/wait.h"
-#include "runtime/include/flx.h"
+#include "runtime/plan/operation.h"
 #include "runtime/shm/memory/bells.h"
 #include "runtime/shm/memory/segment.h"
 
@@ -45,39 +45,37 @@ class Stream {
     static bool serves(algorithms::Collective collective) {
         return algorithms::traits_of(collective).in_memory == algorithms::InMemory::all;
     }
-    /// One operation. Reductions add in rank order. In place where the collective's rule allows it. `in` and `out` as
-    /// in Operation, `count` elements in the whole vector. No barrier.
-    Status run(algorithms::Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype,
-               flx_op_t op, int root, uint32_t signature, Waiter &waiter);
+    /// Carries `call` out. Reductions add in rank order. In place where the collective's rule allows it. No barrier.
+    Status run(const Call &call, Waiter &waiter);
 
     /// The rank that the current or last wait is for.
     [[nodiscard]] int waiting_for() const { return waiting_for_; }
 
   private:
     struct Counters;
-    /// What the running operation does with a block in each stage.
-    struct Call;
+    /// The running operation, and what it does with a block in each stage.
+    struct Course;
 
     static size_t block_bytes_for(int ranks, size_t budget_per_rank);
     static size_t ring_bytes_for(int ranks, size_t budget_per_rank);
     [[nodiscard]] Counters &counters(int rank) const;
-    void go_round(Call &call);
-    [[nodiscard]] size_t offset(const Call &call, uint64_t block) const;
-    [[nodiscard]] std::byte *place(const Call &call, int rank, uint64_t block) const;
-    [[nodiscard]] std::byte *staged(const Call &call, int rank, uint64_t block, int region) const;
-    [[nodiscard]] std::byte *result(const Call &call, int rank, uint64_t block) const;
+    void go_round(Course &course);
+    [[nodiscard]] size_t offset(const Course &course, uint64_t block) const;
+    [[nodiscard]] std::byte *place(const Course &course, int rank, uint64_t block) const;
+    [[nodiscard]] std::byte *staged(const Course &course, int rank, uint64_t block, int region) const;
+    [[nodiscard]] std::byte *result(const Course &course, int rank, uint64_t block) const;
     [[nodiscard]] bool free_to_write(uint64_t block);
 
-    Status run_regions(const Call &call, Waiter &waiter);
-    Status run_bcast(const Call &call, Waiter &waiter);
-    Status run_reduce(const Call &call, Waiter &waiter);
-    void stage(const Call &call, uint64_t block);
-    void reduce(const Call &call, uint64_t block);
-    void collect(const Call &call, uint64_t block);
-    void fetch(const Call &call, uint64_t block);
+    Status run_regions(const Course &course, Waiter &waiter);
+    Status run_bcast(const Course &course, Waiter &waiter);
+    Status run_reduce(const Course &course, Waiter &waiter);
+    void stage(const Course &course, uint64_t block);
+    void reduce(const Course &course, uint64_t block);
+    void collect(const Course &course, uint64_t block);
+    void fetch(const Course &course, uint64_t block);
     /// Whether all other ranks' counter has reached `number`; remembers which has not.
     bool reached(std::atomic<uint64_t> Counters::*counter, uint64_t number);
-    Status check_signatures(const Call &call);
+    Status check_signatures(const Course &course);
     void publish(std::atomic<uint64_t> &counter, uint64_t number) {
         counter.store(number, std::memory_order_release);
         if (bells_ != nullptr)

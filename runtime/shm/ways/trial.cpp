@@ -198,30 +198,22 @@ class Trial {
     }
 
     Status carry(Way way, Collective collective) {
-        const float *in = in_.data();
-        float *out = out_.data();
-        const size_t block = count_ / ranks_;
-        constexpr auto kType = FLX_F32;
+        Call call;
+        call.operation = {.collective = collective,
+                          .in = collective == Collective::bcast ? out_.data() : in_.data(),
+                          .out = collective == Collective::reduce && rank_ != 0 ? nullptr : out_.data(),
+                          .count = count_,
+                          .dtype = FLX_F32,
+                          .op = FLX_SUM,
+                          .signature = kSignature};
         bool served = true;
-        if (way == Way::streamed)
-            return stream_.run(collective, in, out, count_, kType, FLX_SUM, 0, kSignature, waiter_);
-        if (way == Way::fetched)
-            return peers_->run(collective, collective == Collective::bcast ? out : in,
-                               collective == Collective::reduce && rank_ != 0 ? nullptr : out, count_, kType, FLX_SUM,
-                               0, kSignature, fused_, waiter_, served);
-        switch (collective) {
-            case Collective::allreduce:
-                return fused_.allreduce(in, out, count_, kType, FLX_SUM, kSignature, waiter_);
-            case Collective::reduce_scatter_block:
-                return fused_.reduce_scatter_block(in, out, block, kType, FLX_SUM, kSignature, waiter_);
-            case Collective::allgather:
-                return fused_.allgather(in, out, block * sizeof(float), kSignature, waiter_);
-            case Collective::bcast:
-                return fused_.bcast(out, count_ * sizeof(float), 0, kSignature, waiter_);
-            case Collective::reduce:
-                return fused_.reduce(in, out, count_, kType, FLX_SUM, 0, kSignature, waiter_);
+        switch (way) {
+            case Way::streamed:
+                return stream_.run(call, waiter_);
+            case Way::fetched:
+                return peers_->run(call, fused_, waiter_, served);
             default:
-                return fused_.alltoall(in, out, block * sizeof(float), kSignature, waiter_);
+                return fused_.run(call, waiter_);
         }
     }
 

@@ -85,16 +85,15 @@ class Rank {
         std::vector<shm::Mapped::Buffers> buffers;
         for (int rank = 0; rank < ranks_; ++rank)
             buffers.push_back({in(static_cast<int>(cards[rank])), out(static_cast<int>(cards[rank]))});
-        const shm::PeerCall peer_call{.collective = call.collective,
-                                      .in = in(rank_),
-                                      .out = out(rank_),
-                                      .count = count,
-                                      .element = 1,
-                                      .dtype = FLX_UINT8,
-                                      .op = FLX_SUM,
-                                      .root = call.root,
-                                      .blocks = {}};
-        FLX_TRY(mapped_.run(peer_call, buffers));
+        flx::Call mapped;
+        mapped.operation = {.collective = call.collective,
+                            .in = in(rank_),
+                            .out = out(rank_),
+                            .count = count,
+                            .dtype = FLX_UINT8,
+                            .op = FLX_SUM,
+                            .root = call.root};
+        FLX_TRY(mapped_.run(mapped, buffers));
         return fused_.barrier(signature, waiter);
     }
 

@@ -118,14 +118,14 @@ MISTAKES = [
      'return reached(&Counters::reduced, done) && reached(&Counters::fetched, done);',
      'return reached(&Counters::reduced, less(done, 2)) && reached(&Counters::fetched, less(done, 2));'),
     ('a block is staged after it was counted', 'stream, 2 ranks: one', 'stream.cpp',
-     '''            stage(call, next_stage++);
+     '''            stage(course, next_stage++);
             publish(mine.staged, base_ + next_stage);''',
-     'publish(mine.staged, base_ + next_stage + 1); stage(call, next_stage++);'),
+     'publish(mine.staged, base_ + next_stage + 1); stage(course, next_stage++);'),
     ('a call that goes another round does not wait for those before', 'stream, 2 ranks: pairs, other rounds', 'stream.cpp',
      'all_read_ = base_;', ''),
     ('a rank writes its sum to others beside its own region', 'mapped, 2 ranks', 'mapped.cpp',
-     'copy_bytes(buffers[(rank_ + step) % ranks_].out + offset, sum, count * call.element, stream);',
-     'copy_bytes(buffers[(rank_ + step) % ranks_].out + offset, sum, count * call.element + 1, stream);'),
+     'copy_bytes(buffers[(rank_ + step) % ranks_].out + offset, sum, count * call.operation.element(), stream);',
+     'copy_bytes(buffers[(rank_ + step) % ranks_].out + offset, sum, count * call.operation.element() + 1, stream);'),
     ("a bcast's root writes all of it to those who read a part themselves", 'mapped, 2 ranks', 'mapped.cpp',
      'copies_.add({buffers[rank].out + read, from + read, bytes - read, rank, rank_});',
      'copies_.add({buffers[rank].out, from, bytes, rank, rank_});'),

@@ -56,8 +56,16 @@ class Rank {
             begin_operation(fmt::format("{}: {}", number_ + 1, call.text()));
             prepare(call);
             Waiter waiter(policy_, watch_);
-            const Status status = stream_.run(call.collective, in_.data(), out_.data(), count_, FLX_UINT8, FLX_SUM,
-                                              call.root, static_cast<uint32_t>(number_ + 1), waiter);
+            flx::Call streamed;
+            streamed.operation = {.collective = call.collective,
+                                  .in = in_.data(),
+                                  .out = out_.data(),
+                                  .count = count_,
+                                  .dtype = FLX_UINT8,
+                                  .op = FLX_SUM,
+                                  .root = call.root,
+                                  .signature = static_cast<uint32_t>(number_ + 1)};
+            const Status status = stream_.run(streamed, waiter);
             if (!status.ok())
                 wrong("error", fmt::format("rank {}, operation {}: {}", rank_, number_ + 1, status.sentence()));
             for (size_t at = 0; at < expected_.size(); ++at)

@@ -77,6 +77,24 @@ struct TestCall {
     }
 };
 
+/// The call as the library sees it, of equal blocks.
+inline Call call_of(Collective collective, const void *in, void *out, size_t count, flx_dtype_t dtype,
+                    uint32_t signature = 5, flx_op_t op = FLX_SUM, int root = 0) {
+    Call call;
+    call.operation = {.collective = collective,
+                      .in = in,
+                      .out = out,
+                      .count = count,
+                      .dtype = dtype,
+                      .op = op,
+                      .root = root,
+                      .signature = signature};
+    return call;
+}
+inline Call call_of(const TestCall &call, const void *in, void *out) {
+    return call_of(call.collective, in, out, call.count, call.dtype, call.seed, call.op, call.root);
+}
+
 namespace detail {
 
 /// Calls `body` with a value of the C++ type of `dtype`; false for 8- and 16-bit floats, which C++20 does not have.

@@ -146,8 +146,9 @@ TEST_F(Huge, CollectivesKeepTheirResults) {
             for (size_t i = 0; i < count; ++i)
                 in.as<int32_t>()[i] = static_cast<int32_t>(i * (rank + 1) + call);
             bool served = false;
-            const Status status = peers->run(algorithms::Collective::allreduce, in.begin(), out.begin(), count,
-                                             FLX_INT32, FLX_SUM, 0, call, fused, waiter, served);
+            const Status status = peers->run(
+                testing::call_of(algorithms::Collective::allreduce, in.begin(), out.begin(), count, FLX_INT32, call),
+                fused, waiter, served);
             ASSERT_TRUE(status.ok()) << status.sentence();
             ASSERT_TRUE(served);
             for (size_t i = 0; i < count; ++i)

@@ -30,6 +30,7 @@ namespace flx::shm {
 namespace {
 
 using algorithms::Collective;
+using testing::call_of;
 using testing::kYield;
 using testing::random_call;
 using testing::result_of;
@@ -204,8 +205,7 @@ struct Rank {
     }
     Status allreduce(const std::byte *in, std::byte *out, size_t bytes, bool &served) {
         Waiter waiter(kYield, watch);
-        return peers->run(Collective::allreduce, in, out, bytes, FLX_UINT8, FLX_SUM, 0, 5, *fused, waiter, served, {},
-                          false);
+        return peers->run(call_of(Collective::allreduce, in, out, bytes, FLX_UINT8), *fused, waiter, served, false);
     }
 
     int rank;
@@ -247,8 +247,8 @@ TEST_P(MappedRanks, CallsInRandomOrder) {
             bool served = false;
             const uint64_t mapped_before = mine.peers->mapped_calls();
             const Status status =
-                mine.peers->run(call.collective, buffers.in(), call.has_result(rank) ? buffers.out() : nullptr,
-                                call.count, call.dtype, call.op, call.root, call.seed, *mine.fused, waiter, served);
+                mine.peers->run(call_of(call, buffers.in(), call.has_result(rank) ? buffers.out() : nullptr),
+                                *mine.fused, waiter, served);
             const bool safe = call.collective != Collective::reduce_scatter_block || !call.in_place;
             const bool was_mapped = mine.peers->mapped_calls() != mapped_before;
             const bool right = status.ok() && served == safe && buffers.intact() &&
@@ -352,7 +352,7 @@ TEST_P(MappedRanks, ACopyEngineTakesItsPart) {
                 Waiter waiter(kYield, mine.watch);
                 bool served = false;
                 const Status status =
-                    mine.peers->run(collective, in, out, words, FLX_UINT32, FLX_SUM, 0, 5, *mine.fused, waiter, served);
+                    mine.peers->run(call_of(collective, in, out, words, FLX_UINT32), *mine.fused, waiter, served);
                 bool right = status.ok() && served;
                 const auto expected = [&](size_t i) {
                     switch (collective) {
@@ -429,8 +429,8 @@ TEST(MappedTest, WritesNothingToRanksThatGaveUp) {
             std::memset(in, 1, kCount);
             std::memset(out, 77, kCount);
             bool served = false;
-            const Status status = mine.peers->run(collective, in, out, kCount, FLX_UINT8, FLX_SUM, 0, 5, *mine.fused,
-                                                  waiter, served, {}, false);
+            const Status status =
+                mine.peers->run(call_of(collective, in, out, kCount, FLX_UINT8), *mine.fused, waiter, served, false);
             failed += status.ok() ? 0 : 1;
             const bool bcast = collective == Collective::bcast;
             const bool writes = bcast ? mine.rank == 0 : collective != Collective::gather || mine.rank != 0;

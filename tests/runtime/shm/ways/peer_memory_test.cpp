@@ -27,6 +27,7 @@ namespace flx::shm {
 namespace {
 
 using algorithms::Collective;
+using testing::call_of;
 using testing::kYield;
 using testing::random_call;
 using testing::run_group;
@@ -71,8 +72,7 @@ TEST_P(Peers, FetchedCallsInRandomOrder) {
             bool served = false;
             const bool is_result = call.has_result(rank);
             const Status status =
-                peers->run(call.collective, buffers.in(), is_result ? buffers.out() : nullptr, call.count, call.dtype,
-                           call.op, call.root, call.seed, fused, waiter, served);
+                peers->run(call_of(call, buffers.in(), is_result ? buffers.out() : nullptr), fused, waiter, served);
             const bool expected = call.collective != Collective::reduce_scatter_block || !call.in_place;
             const bool right = status.ok() && served == expected && buffers.intact() &&
                                (!served || buffers.result() == result_of(call, rank));
@@ -106,8 +106,8 @@ TEST(PeerMemory, WritesNothingToRanksThatGaveUp) {
         const std::vector<uint32_t> in(kCount, 1);
         std::vector<uint32_t> out(kCount, 77);
         bool served = false;
-        const Status status = peers->run(Collective::allreduce, in.data(), out.data(), kCount, FLX_UINT32, FLX_SUM, 0,
-                                         5, fused, waiter, served);
+        const Status status = peers->run(call_of(Collective::allreduce, in.data(), out.data(), kCount, FLX_UINT32),
+                                         fused, waiter, served);
         EXPECT_EQ(status.code(), FLX_ERR_PEER);
         EXPECT_EQ(status.sentence(), "rank 1 has not answered");
         ASSERT_TRUE(bootstrap.barrier().ok());
@@ -133,8 +133,8 @@ TEST_P(Peers, FetchedAlltoall) {
                 in[i] = static_cast<uint32_t>(i * ranks) + rank;
             Waiter waiter(kYield, watch);
             bool served = false;
-            const Status status = peers->run(Collective::alltoall, in.data(), out.data(), in.size(), FLX_UINT32,
-                                             FLX_SUM, 0, 5, fused, waiter, served);
+            const Status status = peers->run(
+                call_of(Collective::alltoall, in.data(), out.data(), in.size(), FLX_UINT32), fused, waiter, served);
             ASSERT_TRUE(status.ok()) << status.sentence();
             ASSERT_TRUE(served);
             for (size_t i = 0; i < out.size(); ++i)
@@ -164,8 +164,9 @@ TEST_P(Peers, FetchedScans) {
                     uint32_t *to = in_place ? in.data() : out.data();
                     Waiter waiter(kYield, watch);
                     bool served = false;
-                    const Status status = peers->run(exclusive ? Collective::exscan : Collective::scan, in.data(), to,
-                                                     count, FLX_UINT32, FLX_SUM, 0, 5, fused, waiter, served);
+                    const Status status = peers->run(
+                        call_of(exclusive ? Collective::exscan : Collective::scan, in.data(), to, count, FLX_UINT32),
+                        fused, waiter, served);
                     ASSERT_TRUE(status.ok()) << status.sentence();
                     ASSERT_TRUE(served);
                     const uint32_t parts = exclusive ? rank : rank + 1;
@@ -200,12 +201,12 @@ TEST_P(Peers, MemoryThatCannotBeReachedIsLeftToOtherWays) {
         TestWatch watch(failed);
         Waiter waiter(kYield, watch);
         bool served = true;
-        Status status = peers->run(Collective::allreduce, closed, out.data(), kBytes, FLX_UINT8, FLX_SUM, 0, 5, fused,
-                                   waiter, served);
+        Status status =
+            peers->run(call_of(Collective::allreduce, closed, out.data(), kBytes, FLX_UINT8), fused, waiter, served);
         EXPECT_TRUE(status.ok()) << status.sentence();
         EXPECT_FALSE(served);
-        status = peers->run(Collective::allreduce, in.data(), out.data(), kBytes, FLX_UINT8, FLX_SUM, 0, 5, fused,
-                            waiter, served);
+        status =
+            peers->run(call_of(Collective::allreduce, in.data(), out.data(), kBytes, FLX_UINT8), fused, waiter, served);
         EXPECT_TRUE(status.ok()) << status.sentence();
         EXPECT_TRUE(served);
         munmap(closed, kBytes);

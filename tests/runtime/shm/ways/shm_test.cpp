@@ -126,8 +126,9 @@ Caller fused_caller(std::byte *memory, int rank, int ranks, size_t payload, bool
 Caller stream_caller(std::byte *memory, int rank, int ranks, size_t budget, size_t cache_share = 0) {
     const auto stream = std::make_shared<Stream>(memory, rank, ranks, budget, nullptr, cache_share);
     return [stream](const TestCall &call, const TestBuffers &buffers, uint32_t signature, Waiter &waiter) {
-        return stream->run(call.collective, buffers.in(), buffers.out(), call.count, call.dtype, call.op, call.root,
-                           signature, waiter);
+        Call streamed = call_of(call, buffers.in(), buffers.out());
+        streamed.operation.signature = signature;
+        return stream->run(streamed, waiter);
     };
 }
 
