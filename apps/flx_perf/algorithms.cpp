@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 struct Range {
@@ -85,4 +85,4 @@ flx_status_t Algorithms::close() {
     return result;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -11,7 +11,7 @@
 
 #include "apps/flx_perf/options.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 
 /// Every rank has one and makes the same calls; used by one thread.
 class Algorithms {
@@ -40,4 +40,4 @@ class Algorithms {
     std::map<std::string, flx_comm_t> made_;
 };
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

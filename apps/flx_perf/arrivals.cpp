@@ -7,9 +7,9 @@
 #include <numeric>
 #include <random>
 
-#include "apps/flx_perf/timing.h"
+#include "apps/bench/timing.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 constexpr uint64_t kPage = 4096;
@@ -138,4 +138,4 @@ nlohmann::ordered_json arrivals_json(const Options &options, const ArrivalsResul
     return json;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

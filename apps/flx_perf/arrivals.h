@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "apps/flx_perf/machine.h"
+#include "apps/bench/machine.h"
 #include "apps/flx_perf/options.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 
 /// One message.
 struct Arrived {
@@ -48,4 +48,4 @@ struct ArrivalsResult {
 [[nodiscard]] std::string arrivals_text(const Options &options, const ArrivalsResult &result);
 [[nodiscard]] nlohmann::ordered_json arrivals_json(const Options &options, const ArrivalsResult &result);
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

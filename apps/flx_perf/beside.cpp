@@ -5,16 +5,16 @@
 
 #include <algorithm>
 
-#include "apps/flx_perf/timing.h"
+#include "apps/bench/timing.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 double median_of(const std::vector<double> &values) {
     return summarise(values).median;
 }
 
-const char *name_of(Side side) {
+const char *text_of(Side side) {
     switch (side) {
         case Side::flx:
             return "FLX";
@@ -57,8 +57,8 @@ std::string beside_header(const Options &options, const BesideResults &results) 
         "peer: {}\n"
         "alone and beside: a call, a product; both: the sum of their speeds beside each other over those alone\n\n"
         "{:>9}  {:<11}{:<9}{:>11}{:>11}{:>8}{:>13}{:>13}{:>8}{:>7}{:>7}\n",
-        perf::name_of(options.collective), perf::name_of(options.dtype), results.product_side, results.product_side,
-        kBesideRounds, results.machine.text,
+        name_of(options.collective), name_of(options.dtype), results.product_side, results.product_side, kBesideRounds,
+        results.machine.text,
         results.machine.flx_settings.empty() ? "all default"
                                              : fmt::format("{}", fmt::join(results.machine.flx_settings, " ")),
         results.machine.mpi.empty() ? "none" : results.machine.mpi, "size", "side", "way", "alone us", "beside us",
@@ -74,7 +74,7 @@ std::string beside_rows(const Beside &size) {
         const double beside = median_of(side.beside);
         const double slowed = median_of(side.product);
         text += fmt::format("{:>9}  {:<11}{:<9}{:>11.1f}{:>11.1f}{:>7.0f}%{:>13.1f}{:>13.1f}{:>7.1f}%{:>7.2f}{:>7}\n",
-                            size_text(size.bytes), name_of(side.side), side.algorithm, alone * kUs, beside * kUs,
+                            size_text(size.bytes), text_of(side.side), side.algorithm, alone * kUs, beside * kUs,
                             100 * slower(beside, alone), product * kUs, slowed * kUs, 100 * slower(slowed, product),
                             both(size, side), side.wrong);
     }
@@ -90,8 +90,8 @@ nlohmann::ordered_json beside_json(const Options &options, const BesideResults &
     json["peer_settings"] = results.machine.mpi_settings;
     json["flx_settings"] = results.machine.flx_settings;
     json["mode"] = "beside product";
-    json["collective"] = perf::name_of(options.collective);
-    json["dtype"] = perf::name_of(options.dtype);
+    json["collective"] = name_of(options.collective);
+    json["dtype"] = name_of(options.dtype);
     json["in_place"] = options.in_place;
     json["product"] = fmt::format("bf16 {0}x{0}x{0}", results.product_side);
     json["rounds"] = kBesideRounds;
@@ -100,7 +100,7 @@ nlohmann::ordered_json beside_json(const Options &options, const BesideResults &
         const double product = median_of(size.product);
         for (const BesideSide &side : size.sides) {
             json["results"].push_back({{"bytes", size.bytes},
-                                       {"side", name_of(side.side)},
+                                       {"side", text_of(side.side)},
                                        {"algorithm", side.algorithm},
                                        {"alone_us", kUs * median_of(side.alone)},
                                        {"beside_us", kUs * median_of(side.beside)},
@@ -114,4 +114,4 @@ nlohmann::ordered_json beside_json(const Options &options, const BesideResults &
     return json;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "apps/flx_perf/machine.h"
+#include "apps/bench/machine.h"
 #include "apps/flx_perf/options.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 
 /// Whose collectives.
 enum class Side : uint8_t { flx, spare, peer };
@@ -55,4 +55,4 @@ inline constexpr int kProductSide = 8192;
 [[nodiscard]] std::string beside_rows(const Beside &size);
 [[nodiscard]] nlohmann::ordered_json beside_json(const Options &options, const BesideResults &results);
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 constexpr size_t kBytes = 8 << 20;
@@ -77,4 +77,4 @@ double Copies::rate() const {
     return seconds_ > 0 ? static_cast<double>(turns_ * kBytes) / seconds_ : 0;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -1,6 +1,6 @@
 #include "apps/flx_perf/device_measure.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 
 std::string take_device(MPI_Comm /*mpi_comm*/) {
     return "this flx_perf was built without CUDA; --memory device needs it";
@@ -12,4 +12,4 @@ std::unique_ptr<DeviceMeasurer> make_device_measurer(const Options & /*options*/
     return nullptr;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

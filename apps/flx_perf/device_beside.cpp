@@ -7,7 +7,7 @@
 
 #include "apps/flx_perf/beside.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 /// One before the first piece, one after each.
@@ -73,4 +73,4 @@ int run_together(const Work &one, const Work &other, Pace &pace) {
     return error != 0 ? error : std::max(of_one.error(), of_other.error());
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

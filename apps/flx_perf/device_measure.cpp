@@ -8,15 +8,15 @@
 #include <cstdlib>
 #include <type_traits>
 
+#include "apps/bench/data.h"
+#include "apps/bench/device_data.h"
+#include "apps/bench/nccl.h"
+#include "apps/bench/timing.h"
 #include "apps/flx_perf/copies.h"
-#include "apps/flx_perf/data.h"
 #include "apps/flx_perf/device_beside.h"
-#include "apps/flx_perf/device_data.h"
-#include "apps/flx_perf/nccl.h"
 #include "apps/flx_perf/product.h"
-#include "apps/flx_perf/timing.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 double now() {
@@ -610,4 +610,4 @@ std::unique_ptr<DeviceMeasurer> make_device_measurer(const Options &options, flx
     return why.empty() ? std::move(made) : nullptr;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -6,12 +6,12 @@
 #include <memory>
 #include <string>
 
+#include "apps/bench/links.h"
 #include "apps/flx_perf/beside.h"
-#include "apps/flx_perf/links.h"
 #include "apps/flx_perf/load.h"
 #include "apps/flx_perf/report.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 
 /// As Measurer, for `Options::device`. A call that fails ends the program with its sentence.
 class DeviceMeasurer {
@@ -40,4 +40,4 @@ std::string take_device(MPI_Comm mpi_comm);
 std::unique_ptr<DeviceMeasurer> make_device_measurer(const Options &options, flx_comm_t flx_comm, MPI_Comm mpi_comm,
                                                      LinkCounters &links, std::string &why);
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

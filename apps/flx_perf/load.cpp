@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "apps/flx_perf/timing.h"
+#include "apps/bench/timing.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 constexpr std::array<const char *, 3> kPhases = {"idle", "copies", "idle again"};
@@ -116,4 +116,4 @@ nlohmann::ordered_json load_json(const Options &options, const UnderLoadResults 
     return json;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

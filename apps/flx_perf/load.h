@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "apps/flx_perf/machine.h"
+#include "apps/bench/machine.h"
 #include "apps/flx_perf/options.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 
 /// One call.
 struct LoadCall {
@@ -61,4 +61,4 @@ struct Following {
 [[nodiscard]] std::string load_text(const UnderLoad &size);
 [[nodiscard]] nlohmann::ordered_json load_json(const Options &options, const UnderLoadResults &results);
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

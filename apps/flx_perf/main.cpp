@@ -14,7 +14,7 @@
 #include "apps/flx_perf/overlap_measure.h"
 #include "apps/flx_perf/replay.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 /// The files that results go to; open on rank 0 before anything is measured, so that a bad path costs no run.
@@ -377,12 +377,12 @@ int run(int argc, char **argv) {
 }
 
 }  // namespace
-}  // namespace flx::perf
+}  // namespace flx::bench::perf
 
 int main(int argc, char **argv) {
     int provided = 0;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
-    const int code = flx::perf::run(argc, argv);
+    const int code = flx::bench::perf::run(argc, argv);
     MPI_Finalize();
     return code;
 }

@@ -8,10 +8,10 @@
 #include <cstdio>
 #include <cstring>
 
-#include "apps/flx_perf/calls.h"
-#include "apps/flx_perf/meet.h"
+#include "apps/bench/calls.h"
+#include "apps/bench/meet.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 double now() {
@@ -409,4 +409,4 @@ Result Measurer::measure(const Shape &shape, const std::function<void(double)> &
     return result;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -8,11 +8,11 @@
 #include <memory>
 #include <vector>
 
-#include "apps/flx_perf/data.h"
-#include "apps/flx_perf/links.h"
+#include "apps/bench/data.h"
+#include "apps/bench/links.h"
 #include "apps/flx_perf/report.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 
 /// Times one collective at one size after the other, on buffers that are made once for the largest. Every rank has one
 /// and makes the same calls; used by one thread. A call of FLX that fails ends the whole program with its sentence: a
@@ -97,4 +97,4 @@ class Measurer {
     std::vector<LoggedCall> log_;
 };
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -6,10 +6,10 @@
 #include <charconv>
 #include <limits>
 
+#include "apps/bench/timing.h"
 #include "apps/flx_perf/overlap.h"
-#include "apps/flx_perf/timing.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 /// One size; nothing if the text is not one.
@@ -315,4 +315,4 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     return {options, {}, 0};
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "apps/flx_perf/collectives.h"
+#include "apps/bench/collectives.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 
 struct Options {
     Collective collective = Collective::kAllreduce;
@@ -63,4 +63,4 @@ struct Parsed {
 /// `8 B`, `1 KiB`, `64 MiB`; numbers that are not whole units stay in bytes.
 [[nodiscard]] std::string size_text(uint64_t bytes);
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 double median_of(const std::vector<double> &values, double unit) {
@@ -73,4 +73,4 @@ nlohmann::ordered_json overlap_json(const Options &options, const OverlapResults
     return json;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

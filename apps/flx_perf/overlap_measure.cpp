@@ -4,10 +4,10 @@
 #include <chrono>
 #include <optional>
 
-#include "apps/flx_perf/calls.h"
-#include "apps/flx_perf/data.h"
+#include "apps/bench/calls.h"
+#include "apps/bench/data.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 double now() {
@@ -151,4 +151,4 @@ flx_status_t measure_overlap(const Options &options, flx_comm_t comm, MPI_Comm m
     return FLX_SUCCESS;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -8,11 +8,11 @@
 
 #include "apps/flx_perf/overlap.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 
 /// Collective; all ranks get the same. `row` is called after each size. A rank on which FLX fails returns its status at
 /// once; FLX_ERR_SYSTEM too where there is no memory for the buffers.
 flx_status_t measure_overlap(const Options &options, flx_comm_t comm, MPI_Comm mpi, OverlapResults &results,
                              const std::function<void(const Overlap &)> &row);
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -11,9 +11,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "apps/flx_perf/device_data.h"
+#include "apps/bench/device_data.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 // What is needed of cuBLAS's interface (cublas_api.h), whose numbers do not change.
@@ -103,4 +103,4 @@ std::string Product::put(CUstream_st *stream) {
     return error == 0 ? "" : fmt::format("cuBLAS refused a matrix product: error {}", error);
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -8,7 +8,7 @@
 
 struct CUstream_st;
 
-namespace flx::perf {
+namespace flx::bench::perf {
 
 class Product {
   public:
@@ -33,4 +33,4 @@ class Product {
     int side_ = 0;
 };
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

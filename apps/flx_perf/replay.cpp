@@ -7,9 +7,9 @@
 #include <optional>
 #include <thread>
 
-#include "apps/flx_perf/meet.h"
+#include "apps/bench/meet.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -170,4 +170,4 @@ flx_status_t replay(const Options &options, MPI_Comm comm, ArrivalsResult &resul
     return FLX_SUCCESS;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 constexpr const char *kRow = "{:>9}  {:<18} {:>11} {:>6} {:>8}";
@@ -355,4 +355,4 @@ std::string log_line(int64_t iteration, const LoggedCall &call, uint64_t bytes) 
     return text + fmt::format(",{}\n", bytes);
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "apps/flx_perf/machine.h"
+#include "apps/bench/machine.h"
+#include "apps/bench/timing.h"
 #include "apps/flx_perf/options.h"
-#include "apps/flx_perf/timing.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 
 /// Per link, in the order of `Results::links`.
 using Shares = std::vector<double>;
@@ -80,4 +80,4 @@ struct Results {
 [[nodiscard]] std::string log_header(const std::vector<std::string> &links);
 [[nodiscard]] std::string log_line(int64_t iteration, const LoggedCall &call, uint64_t bytes);
 
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -7,7 +7,7 @@
 
 #include "apps/flx_perf/arrivals.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 constexpr uint64_t kLeast = 1 << 20;
@@ -108,4 +108,4 @@ TEST(Arrivals, ReportsNameBothWaysAndTheirRatio) {
 }
 
 }  // namespace
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -4,7 +4,7 @@
 
 #include "apps/flx_perf/beside.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 TEST(Beside, PiecesWithinATime) {
@@ -62,4 +62,4 @@ TEST(Beside, Reports) {
 }
 
 }  // namespace
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -4,7 +4,7 @@
 
 #include "apps/flx_perf/load.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 UnderLoad run_of(const std::vector<double> &loaded) {
@@ -51,4 +51,4 @@ TEST(UnderLoad, Reports) {
 }
 
 }  // namespace
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

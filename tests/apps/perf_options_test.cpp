@@ -9,7 +9,7 @@
 
 #include "apps/flx_perf/options.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 std::vector<uint64_t> sizes(std::string_view text) {
@@ -250,4 +250,4 @@ TEST(Exchanges, ZipfGivesPairsTheirPartAndNothingToOneself) {
 }
 
 }  // namespace
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

@@ -7,7 +7,7 @@
 
 #include "apps/flx_perf/report.h"
 
-namespace flx::perf {
+namespace flx::bench::perf {
 namespace {
 
 Results example(bool with_peer, bool with_memcpy = false) {
@@ -152,4 +152,4 @@ TEST(Settings, OnlyWhatAPersonSet) {
 }
 
 }  // namespace
-}  // namespace flx::perf
+}  // namespace flx::bench::perf

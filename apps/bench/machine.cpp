@@ -1,4 +1,4 @@
-#include "apps/flx_perf/machine.h"
+#include "apps/bench/machine.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <set>
 #include <string_view>
 
-namespace flx::perf {
+namespace flx::bench {
 namespace {
 
 bool starts_with_any(std::string_view text, const std::vector<std::string_view> &prefixes) {
@@ -113,4 +113,4 @@ Machine describe_machine(MPI_Comm comm) {
     return machine;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench

@@ -1,8 +1,8 @@
 #include <type_traits>
 
-#include "apps/flx_perf/device_data.h"
+#include "apps/bench/device_data.h"
 
-namespace flx::perf {
+namespace flx::bench {
 namespace {
 
 constexpr int kBlocks = 264;
@@ -61,4 +61,4 @@ int count_unlike_table(const void *got, const void *table, size_t count, size_t 
     return cudaGetLastError();
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench

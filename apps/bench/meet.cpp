@@ -1,9 +1,9 @@
-#include "apps/flx_perf/meet.h"
+#include "apps/bench/meet.h"
 
 #include <chrono>
 #include <thread>
 
-namespace flx::perf {
+namespace flx::bench {
 
 void meet(MPI_Comm comm) {
     using std::chrono::steady_clock;
@@ -20,4 +20,4 @@ void meet(MPI_Comm comm) {
     }
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace flx::perf {
+namespace flx::bench {
 
 /// Reads flx_comm_link_stats. Ranks may see different links; the columns here are their union, in the order of the
 /// lowest rank that has each. Every rank keeps one; used by one thread.
@@ -34,4 +34,4 @@ class LinkCounters {
     std::vector<flx_link_stats_t> stats_;
 };
 
-}  // namespace flx::perf
+}  // namespace flx::bench

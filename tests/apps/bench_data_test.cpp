@@ -1,4 +1,4 @@
-// The data that flx_perf checks with: results are exact in the type's own arithmetic, in any order, and errors show.
+// The data that results are checked with: exact in the type's own arithmetic, in any order, and errors show.
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include <numeric>
 #include <random>
 
-#include "apps/flx_perf/data.h"
+#include "apps/bench/data.h"
 
-namespace flx::perf {
+namespace flx::bench {
 namespace {
 
 constexpr flx_dtype_t kTypes[] = {FLX_INT8,   FLX_UINT8, FLX_INT16, FLX_UINT16, FLX_INT32, FLX_UINT32, FLX_INT64,
@@ -346,4 +346,4 @@ INSTANTIATE_TEST_SUITE_P(All, JobTest,
                          });
 
 }  // namespace
-}  // namespace flx::perf
+}  // namespace flx::bench

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace flx::perf {
+namespace flx::bench {
 
 struct Traffic {
     enum class Kind {
@@ -37,4 +37,4 @@ struct Counts {
     Counts(const std::vector<size_t> &matrix, int rank, int ranks);
 };
 
-}  // namespace flx::perf
+}  // namespace flx::bench

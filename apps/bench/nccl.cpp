@@ -1,11 +1,11 @@
-#include "apps/flx_perf/nccl.h"
+#include "apps/bench/nccl.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <array>
 
-namespace flx::perf {
+namespace flx::bench {
 namespace {
 
 // What is needed of NCCL's interface (nccl.h), whose numbers do not change.
@@ -162,4 +162,4 @@ std::string Nccl::call(const Job &job, CUstream_st *stream) {
     return error == 0 ? "" : nccl.error(error);
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench

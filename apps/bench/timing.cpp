@@ -1,11 +1,11 @@
-#include "apps/flx_perf/timing.h"
+#include "apps/bench/timing.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <numeric>
 
-namespace flx::perf {
+namespace flx::bench {
 
 double Summary::spread() const {
     return median > 0 ? (high - low) / median : 0;
@@ -73,4 +73,4 @@ int side_in_turn(int block, int turn, int sides) {
     return (block + turn) % sides;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench

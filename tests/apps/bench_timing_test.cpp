@@ -1,12 +1,12 @@
-// Statistics of flx_perf against figures worked out by hand.
+// Statistics of measurements against figures worked out by hand.
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "apps/flx_perf/timing.h"
+#include "apps/bench/timing.h"
 
-namespace flx::perf {
+namespace flx::bench {
 namespace {
 
 TEST(Statistics, QuantilesInterpolate) {
@@ -72,4 +72,4 @@ TEST(Blocks, EverySideRunsOnceInABlockAndFollowsEveryPlace) {
 }
 
 }  // namespace
-}  // namespace flx::perf
+}  // namespace flx::bench

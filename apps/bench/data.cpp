@@ -1,4 +1,4 @@
-#include "apps/flx_perf/data.h"
+#include "apps/bench/data.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <span>
 
-namespace flx::perf {
+namespace flx::bench {
 namespace {
 
 bool is_float(flx_dtype_t dtype) {
@@ -421,4 +421,4 @@ size_t count_wrong(const Job &job, const Pattern &pattern, uint64_t call) {
     return wrong;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench

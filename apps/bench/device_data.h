@@ -7,7 +7,7 @@
 
 struct CUstream_st;
 
-namespace flx::perf {
+namespace flx::bench {
 
 /// dst[i] = table[i mod period], elements of `element` bytes (1, 2, 4 or 8); all in GPU memory. Zero, or CUDA's error.
 int fill_from_table(void *dst, const void *table, size_t count, size_t element, size_t period, CUstream_st *stream);
@@ -15,4 +15,4 @@ int fill_from_table(void *dst, const void *table, size_t count, size_t element, 
 int count_unlike_table(const void *got, const void *table, size_t count, size_t element, size_t period,
                        unsigned long long *wrong, CUstream_st *stream);
 
-}  // namespace flx::perf
+}  // namespace flx::bench

@@ -1,5 +1,5 @@
 /// \file collectives.h
-/// The collectives that flx_perf measures, as plain data: names, sizes and bus bandwidth as nccl-tests define them
+/// The collectives that are measured, as plain data: names, sizes and bus bandwidth as nccl-tests define them
 /// (nccl-tests, doc/PERFORMANCE.md). Pure functions; nothing here calls FLX or MPI.
 #pragma once
 
@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "apps/flx_perf/traffic.h"
+#include "apps/bench/traffic.h"
 
-namespace flx::perf {
+namespace flx::bench {
 
 enum class Collective {
     kAllreduce,
@@ -107,4 +107,4 @@ struct Job {
 
 inline constexpr size_t kGuardBytes = 64;
 
-}  // namespace flx::perf
+}  // namespace flx::bench

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace flx::perf {
+namespace flx::bench {
 
 /// Of one figure over the blocks.
 struct Summary {
@@ -44,4 +44,4 @@ inline constexpr int kMostBlocks = 31;
 /// follows the same other one.
 [[nodiscard]] int side_in_turn(int block, int turn, int sides);
 
-}  // namespace flx::perf
+}  // namespace flx::bench

@@ -1,10 +1,10 @@
-#include "apps/flx_perf/calls.h"
+#include "apps/bench/calls.h"
 
 #include <algorithm>
 #include <climits>
 #include <type_traits>
 
-namespace flx::perf {
+namespace flx::bench {
 namespace {
 
 MPI_Datatype mpi_type(flx_dtype_t dtype) {
@@ -202,4 +202,4 @@ int call_mpi(const Job &job, MPI_Comm comm) {
     return MPI_ERR_ARG;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench

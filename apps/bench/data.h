@@ -9,9 +9,9 @@
 #include <optional>
 #include <vector>
 
-#include "apps/flx_perf/collectives.h"
+#include "apps/bench/collectives.h"
 
-namespace flx::perf {
+namespace flx::bench {
 
 /// Values of one type for one reduction and number of ranks. Element i of call c is entry (i + c·stride) mod 4093 of a
 /// table: the period is prime, so that a block in the wrong place shows, and turns from call to call, so that a result
@@ -61,4 +61,4 @@ void prepare(const Job &job, const Pattern &pattern, uint64_t call);
 /// written, and elements of the guard after the output that were touched.
 [[nodiscard]] size_t count_wrong(const Job &job, const Pattern &pattern, uint64_t call);
 
-}  // namespace flx::perf
+}  // namespace flx::bench

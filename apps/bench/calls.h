@@ -2,9 +2,9 @@
 /// The same job as one blocking call of FLX and as one of MPI.
 #pragma once
 
-#include "apps/flx_perf/collectives.h"
+#include "apps/bench/collectives.h"
 
-namespace flx::perf {
+namespace flx::bench {
 
 /// `collective` of FLX with the job's arguments. Its status is the call's.
 flx_status_t call_flx(const Job &job, flx_comm_t comm);
@@ -19,4 +19,4 @@ flx_status_t start_flx(const Job &job, flx_comm_t comm, flx_request_t *request);
 /// The job's call of MPI. why_mpi_cannot(job) is null. Returns MPI's error code.
 int call_mpi(const Job &job, MPI_Comm comm);
 
-}  // namespace flx::perf
+}  // namespace flx::bench

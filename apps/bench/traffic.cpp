@@ -1,11 +1,11 @@
-#include "apps/flx_perf/traffic.h"
+#include "apps/bench/traffic.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 
-namespace flx::perf {
+namespace flx::bench {
 
 std::optional<Traffic> parse_traffic(std::string_view text) {
     if (text == "uniform") {
@@ -88,4 +88,4 @@ Counts::Counts(const std::vector<size_t> &matrix, int rank, int ranks) {
     int_receive_at.assign(receive_at.begin(), receive_at.end());
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench

@@ -1,10 +1,10 @@
-#include "apps/flx_perf/links.h"
+#include "apps/bench/links.h"
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
-namespace flx::perf {
+namespace flx::bench {
 
 LinkCounters::LinkCounters(flx_comm_t comm, MPI_Comm mpi_comm) : comm_(comm) {
     size_t count = 16;  // usually enough at once
@@ -58,4 +58,4 @@ std::vector<double> LinkCounters::vector() const {
     return shares;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench

@@ -1,4 +1,4 @@
-#include "apps/flx_perf/collectives.h"
+#include "apps/bench/collectives.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-namespace flx::perf {
+namespace flx::bench {
 namespace {
 
 constexpr std::array<std::string_view, 17> kCollectives = {"allreduce",  "reduce_scatter_block",
@@ -216,4 +216,4 @@ double bus_factor(Collective kind, int ranks, const Traffic &traffic) {
     return 0.0;
 }
 
-}  // namespace flx::perf
+}  // namespace flx::bench

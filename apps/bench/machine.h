@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace flx::perf {
+namespace flx::bench {
 
 struct Machine {
     std::string text;  ///< one line: host, CPU, ranks
@@ -25,4 +25,4 @@ struct Machine {
 /// that mpirun sets for its own purposes. Sorted.
 [[nodiscard]] std::vector<std::string> mpi_settings_of(const std::vector<std::string> &environment);
 
-}  // namespace flx::perf
+}  // namespace flx::bench

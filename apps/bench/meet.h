@@ -3,10 +3,10 @@
 
 #include <mpi.h>
 
-namespace flx::perf {
+namespace flx::bench {
 
 /// A barrier that leaves the cores to ranks which are still at work: who waits for more than a millisecond sleeps.
 /// Collective; not for what must begin at the same time.
 void meet(MPI_Comm comm);
 
-}  // namespace flx::perf
+}  // namespace flx::bench

@@ -5,11 +5,11 @@
 #include <memory>
 #include <string>
 
-#include "apps/flx_perf/collectives.h"
+#include "apps/bench/collectives.h"
 
 struct CUstream_st;
 
-namespace flx::perf {
+namespace flx::bench {
 
 class Nccl {
   public:
@@ -33,4 +33,4 @@ class Nccl {
     void *comm_ = nullptr;
 };
 
-}  // namespace flx::perf
+}  // namespace flx::bench
