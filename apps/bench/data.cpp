@@ -352,6 +352,11 @@ size_t count_unpoisoned(const std::byte *memory, size_t count, size_t element_by
 
 }  // namespace
 
+Pattern pattern_for(const Job &job) {
+    const int last = !is_scan(job.kind) ? -1 : job.kind == Collective::kScan ? job.rank : std::max(0, job.rank - 1);
+    return {job.dtype, has_reduction(job.kind) ? std::optional(job.op) : std::nullopt, job.ranks, last};
+}
+
 void prepare(const Job &job, const Pattern &pattern, uint64_t call) {
     std::memset(job.recv, static_cast<int>(kPoison), recv_bytes(job) + kGuardBytes);
     const Input input = input_of(job);

@@ -51,6 +51,9 @@ class Pattern {
     Table result_;
 };
 
+/// Of the job's type, for what its ranks call: of a scan, over the ranks up to its own.
+[[nodiscard]] Pattern pattern_for(const Job &job);
+
 /// What output memory holds before a call: no expected float has this bit pattern.
 inline constexpr std::byte kPoison{0xCB};
 

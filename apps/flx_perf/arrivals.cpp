@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "apps/bench/sizes.h"
 #include "apps/bench/timing.h"
 
 namespace flx::bench::perf {

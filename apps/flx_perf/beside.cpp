@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "apps/bench/sizes.h"
 #include "apps/bench/timing.h"
 
 namespace flx::bench::perf {

@@ -4,14 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <type_traits>
 
 #include "apps/bench/data.h"
 #include "apps/bench/device_data.h"
 #include "apps/bench/nccl.h"
+#include "apps/bench/sizes.h"
 #include "apps/bench/timing.h"
+#include "apps/common/clock.h"
+#include "apps/common/ranks.h"
 #include "apps/flx_perf/copies.h"
 #include "apps/flx_perf/device_beside.h"
 #include "apps/flx_perf/product.h"
@@ -19,9 +21,7 @@
 namespace flx::bench::perf {
 namespace {
 
-double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+using apps::now;
 
 struct Free {
     void operator()(void *memory) const { cudaFree(memory); }
@@ -43,16 +43,8 @@ class Measurement final : public DeviceMeasurer {
           flx_comm_(flx_comm),
           mpi_comm_(mpi_comm),
           links_(links),
-          pattern_(options.dtype, has_reduction(options.collective) ? std::optional(options.op) : std::nullopt,
-                   ranks_of(mpi_comm)) {
-        job_.kind = options.collective;
-        job_.dtype = options.dtype;
-        job_.op = options.op;
-        job_.root = options.root;
-        job_.in_place = options.in_place;
-        job_.ranks = ranks_of(mpi_comm);
-        MPI_Comm_rank(mpi_comm, &job_.rank);
-    }
+          job_(job_of(options, mpi_comm)),
+          pattern_(pattern_for(job_)) {}
 
     ~Measurement() override {
         if (options_.registered && recv_)
@@ -67,7 +59,7 @@ class Measurement final : public DeviceMeasurer {
     std::string prepare() {
         size_t send = 0;
         for (const uint64_t bytes : options_.sizes) {
-            const Shape shape = shape_for(options_.collective, bytes, options_.dtype, job_.ranks);
+            const Shape shape = shape_of(options_, bytes, job_.ranks);
             send = std::max(send, shape.send_elements * size_of(options_.dtype));
             most_ = std::max<size_t>(most_, shape.bytes);
         }
@@ -362,18 +354,8 @@ class Measurement final : public DeviceMeasurer {
         return shares_of(carried);
     }
 
-    static int ranks_of(MPI_Comm comm) {
-        int ranks = 0;
-        MPI_Comm_size(comm, &ranks);
-        return ranks;
-    }
-
     [[noreturn]] void fail(const std::string &what) const {
-        fmt::print(stderr, "flx_perf: rank {}: {} of {} stopped: {}\n", job_.rank, name_of(job_.kind),
-                   size_text(job_.shape.bytes), what);
-        std::fflush(stderr);
-        MPI_Abort(mpi_comm_, 3);
-        std::abort();
+        apps::give_up(fmt::format("{} of {} stopped", name_of(job_.kind), size_text(job_.shape.bytes)), what);
     }
     void must(int error) const {
         if (error != cudaSuccess)
@@ -559,8 +541,8 @@ class Measurement final : public DeviceMeasurer {
     flx_comm_t flx_comm_;
     MPI_Comm mpi_comm_;
     LinkCounters &links_;
-    Pattern pattern_;
     Job job_;
+    Pattern pattern_;
     std::unique_ptr<Nccl> nccl_;
     flx_comm_t spare_comm_ = nullptr;
     std::unique_ptr<Product> product_;

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 
 #include "apps/common/progress.h"
+#include "apps/common/ranks.h"
+#include "apps/common/result_file.h"
 #include "apps/flx_perf/algorithms.h"
 #include "apps/flx_perf/device_measure.h"
 #include "apps/flx_perf/measure.h"
@@ -17,113 +17,56 @@
 namespace flx::bench::perf {
 namespace {
 
-/// The files that results go to; open on rank 0 before anything is measured, so that a bad path costs no run.
+using apps::any_failed;
+using apps::rank_0_says;
+using apps::say;
+
+/// The files that results go to; open on rank 0.
 class Files {
   public:
-    explicit Files(const Options &options) : options_(options) {
-        open(json_, options.json_file);
-        open(csv_, options.csv_file);
-        open(log_, options.log_file);
-    }
-    [[nodiscard]] const std::string &problem() const { return problem_; }
+    explicit Files(const Options &options) : json_(options.json_file), csv_(options.csv_file), log_(options.log_file) {}
 
-    void write_log_header(const std::vector<std::string> &links) { log_ << log_header(links); }
+    [[nodiscard]] std::string problem() const {
+        for (const apps::ResultFile *file : {&json_, &csv_, &log_}) {
+            if (!file->problem().empty()) {
+                return file->problem();
+            }
+        }
+        return {};
+    }
+
+    void write_log_header(const std::vector<std::string> &links) { log_.write(log_header(links)); }
     void write_log(const std::vector<LoggedCall> &calls, uint64_t bytes) {
         for (const LoggedCall &call : calls) {
-            log_ << log_line(iteration_++, call, bytes);
+            log_.write(log_line(iteration_++, call, bytes));
         }
         log_.flush();
     }
     void write_results(const Results &results) {
         write_json(json_of(results));
-        if (csv_.is_open()) {
-            csv_ << csv_of(results);
-        }
-        finish(csv_, options_.csv_file);
-        finish(log_, options_.log_file);
+        csv_.write(csv_of(results));
+        csv_.close();
+        log_.close();
     }
-
     void write_json(const nlohmann::ordered_json &json) {
-        if (json_.is_open()) {
-            json_ << json.dump(2) << "\n";
-        }
-        finish(json_, options_.json_file);
+        json_.write(json.dump(2) + "\n");
+        json_.close();
     }
 
   private:
-    void open(std::ofstream &file, const std::string &path) {
-        if (!path.empty()) {
-            file.open(path);
-            note(file, path);
-        }
-    }
-    void finish(std::ofstream &file, const std::string &path) {
-        if (file.is_open()) {
-            file.close();
-            note(file, path);
-        }
-    }
-    void note(const std::ofstream &file, const std::string &path) {
-        if (!file) {
-            problem_ = fmt::format("flx_perf: cannot write '{}'\n", path);
-        }
-    }
-
-    const Options &options_;
-    std::ofstream json_;
-    std::ofstream csv_;
-    std::ofstream log_;
-    std::string problem_;
+    apps::ResultFile json_;
+    apps::ResultFile csv_;
+    apps::ResultFile log_;
     int64_t iteration_ = 0;
 };
 
-/// True on all ranks if it is on rank 0.
-bool rank_0_says(bool value) {
-    int flag = value ? 1 : 0;
-    MPI_Bcast(&flag, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    return flag == 1;
-}
-
-void say(std::FILE *where, const std::string &text) {
-    std::fputs(text.c_str(), where);
-    std::fflush(where);
-}
-
-/// The exit code, after `write` on rank 0, which says what kept it from writing. Collective.
+/// The exit code, after `write` on rank 0. Collective.
 template <typename Write>
 int finish(const Files &files, int rank, bool wrong, Write &&write) {
     if (rank == 0) {
         write();
-        say(stderr, files.problem());
     }
-    return rank_0_says(!files.problem().empty()) ? 2 : wrong ? 1 : 0;
-}
-
-/// The lowest rank on which something failed says its sentence. True if there was one. Collective.
-bool any_failed(flx_status_t status, const std::string &what) {
-    int rank = 0;
-    int ranks = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    int lowest = status == FLX_SUCCESS ? ranks : rank;
-    MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    if (lowest == rank) {
-        const std::string sentence = flx_last_error();
-        say(stderr,
-            fmt::format("flx_perf: rank {}: {}: {}\n", rank, what, sentence.empty() ? flx_strerror(status) : sentence));
-    }
-    return lowest < ranks;
-}
-
-std::vector<Shape> shapes_of(const Options &options, int ranks) {
-    std::vector<Shape> shapes;
-    for (const uint64_t bytes : options.sizes) {
-        const Shape shape = shape_for(options.collective, bytes, options.dtype, ranks, options.traffic);
-        if (shapes.empty() || shapes.back().bytes != shape.bytes) {
-            shapes.push_back(shape);
-        }
-    }
-    return shapes;
+    return apps::exit_code(files.problem(), wrong);
 }
 
 /// Whether all ranks have their links and buffers; else it says why not. Collective.
@@ -295,11 +238,7 @@ int measure_arrivals(const Options &options, int rank, Files &files) {
     ArrivalsResult result;
     result.machine = describe_machine(MPI_COMM_WORLD);
     if (const flx_status_t status = replay(options, MPI_COMM_WORLD, result); status != FLX_SUCCESS) {
-        // The others may wait for this rank's messages.
-        const char *sentence = flx_last_error();
-        say(stderr, fmt::format("flx_perf: rank {}: arrivals: {}\n", rank,
-                                *sentence != '\0' ? sentence : flx_strerror(status)));
-        MPI_Abort(MPI_COMM_WORLD, 3);
+        apps::give_up("arrivals", apps::reason(status));
     }
     return finish(files, rank, result.bound.wrong + result.lent.wrong != 0, [&] {
         say(stdout, arrivals_text(options, result));
@@ -320,11 +259,7 @@ int measure_beside_computation(const Options &options, flx_comm_t comm, int rank
         }
     });
     if (status != FLX_SUCCESS) {
-        // The others may wait for this rank.
-        const char *sentence = flx_last_error();
-        say(stderr, fmt::format("flx_perf: rank {}: {}: {}\n", rank, name_of(options.collective),
-                                *sentence != '\0' ? sentence : flx_strerror(status)));
-        MPI_Abort(MPI_COMM_WORLD, 3);
+        apps::give_up(std::string(name_of(options.collective)), apps::reason(status));
     }
     return finish(files, rank, wrong != 0, [&] { files.write_json(overlap_json(options, results)); });
 }
@@ -380,9 +315,5 @@ int run(int argc, char **argv) {
 }  // namespace flx::bench::perf
 
 int main(int argc, char **argv) {
-    int provided = 0;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
-    const int code = flx::bench::perf::run(argc, argv);
-    MPI_Finalize();
-    return code;
+    return flx::apps::with_mpi(argc, argv, flx::bench::perf::run);
 }

@@ -3,43 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 
 #include "apps/bench/calls.h"
 #include "apps/bench/meet.h"
+#include "apps/bench/sizes.h"
+#include "apps/common/clock.h"
+#include "apps/common/ranks.h"
 
 namespace flx::bench::perf {
 namespace {
 
-double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-std::optional<flx_op_t> op_of(const Options &options) {
-    return has_reduction(options.collective) ? std::optional(options.op) : std::nullopt;
-}
-
-int size_of_comm(MPI_Comm comm) {
-    int size = 0;
-    MPI_Comm_size(comm, &size);
-    return size;
-}
+using apps::now;
 
 std::vector<double> in_us(std::vector<double> seconds) {
     for (double &value : seconds) {
         value *= 1e6;
     }
     return seconds;
-}
-
-/// Of a scan, whose result is each rank's own; -1: all.
-int last_summand(Collective kind, MPI_Comm comm) {
-    int rank = 0;
-    MPI_Comm_rank(comm, &rank);
-    return !is_scan(kind) ? -1 : kind == Collective::kScan ? rank : std::max(0, rank - 1);
 }
 
 }  // namespace
@@ -49,20 +31,14 @@ Measurer::Measurer(const Options &options, flx_comm_t flx_comm, MPI_Comm mpi_com
       flx_comm_(flx_comm),
       mpi_comm_(mpi_comm),
       links_(links),
-      pattern_(options.dtype, op_of(options), size_of_comm(mpi_comm), last_summand(options.collective, mpi_comm)),
+      job_(job_of(options, mpi_comm)),
+      pattern_(pattern_for(job_)),
       before_(links.names().size()),
       after_(links.names().size()) {
-    job_.kind = options.collective;
-    job_.dtype = options.dtype;
-    job_.op = options.op;
-    job_.root = options.root;
-    job_.in_place = options.in_place;
-    job_.ranks = size_of_comm(mpi_comm);
-    MPI_Comm_rank(mpi_comm, &job_.rank);
     size_t send = 0;
     size_t recv = 0;
     for (const uint64_t bytes : options.sizes) {
-        const Shape shape = shape_for(options.collective, bytes, options.dtype, job_.ranks, options.traffic);
+        const Shape shape = shape_of(options, bytes, job_.ranks);
         send = std::max(send, shape.send_elements * size_of(options.dtype));
         recv = std::max<size_t>({recv, shape.bytes, shape.recv_elements * size_of(options.dtype)});
     }
@@ -96,12 +72,8 @@ Measurer::Buffer Measurer::make_buffer(size_t bytes) const {
 }
 
 void Measurer::fail(flx_status_t status) const {
-    const char *sentence = flx_last_error();
-    fmt::print(stderr, "flx_perf: rank {}: {} of {} stopped: {}\n", job_.rank, name_of(job_.kind),
-               size_text(job_.shape.bytes), *sentence != '\0' ? sentence : flx_strerror(status));
-    std::fflush(stderr);
-    MPI_Abort(mpi_comm_, 3);
-    std::abort();
+    apps::give_up(fmt::format("{} of {} stopped", name_of(job_.kind), size_text(job_.shape.bytes)),
+                  apps::reason(status));
 }
 
 void Measurer::call(Side side) {

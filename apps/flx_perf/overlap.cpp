@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "apps/bench/sizes.h"
+
 namespace flx::bench::perf {
 namespace {
 

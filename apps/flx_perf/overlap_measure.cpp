@@ -1,18 +1,15 @@
 #include "apps/flx_perf/overlap_measure.h"
 
 #include <algorithm>
-#include <chrono>
-#include <optional>
 
 #include "apps/bench/calls.h"
 #include "apps/bench/data.h"
+#include "apps/common/clock.h"
 
 namespace flx::bench::perf {
 namespace {
 
-double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+using apps::now;
 
 /// Work that touches no memory: about a microsecond each time.
 void compute(int64_t times) {
@@ -116,20 +113,10 @@ class Rounds {
 
 flx_status_t measure_overlap(const Options &options, flx_comm_t comm, MPI_Comm mpi, OverlapResults &results,
                              const std::function<void(const Overlap &)> &row) {
-    Job job;
-    job.kind = options.collective;
-    job.dtype = options.dtype;
-    job.op = options.op;
-    job.root = options.root;
-    job.in_place = options.in_place;
-    MPI_Comm_rank(mpi, &job.rank);
-    MPI_Comm_size(mpi, &job.ranks);
-    const bool scan = is_scan(job.kind);
-    const int last = !scan ? -1 : job.kind == Collective::kScan ? job.rank : std::max(0, job.rank - 1);
-    const Pattern pattern(options.dtype, has_reduction(job.kind) ? std::optional(options.op) : std::nullopt, job.ranks,
-                          last);
+    Job job = job_of(options, mpi);
+    const Pattern pattern = pattern_for(job);
     for (const uint64_t bytes : options.sizes) {
-        job.shape = shape_for(job.kind, bytes, options.dtype, job.ranks, options.traffic);
+        job.shape = shape_of(options, bytes, job.ranks);
         if (is_exchange(job.kind)) {
             job.counts = Counts(job.shape.matrix, job.rank, job.ranks);
         }

@@ -8,15 +8,14 @@
 #include <thread>
 
 #include "apps/bench/meet.h"
+#include "apps/common/clock.h"
 
 namespace flx::bench::perf {
 namespace {
 
 constexpr size_t kPage = 4096;
 
-double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+using apps::now;
 
 /// What rank 0's clock shows, less this rank's: of several questions, the one that was answered soonest tells most
 /// (Cristian, Distributed Computing 3, 1989). A barrier would not do: on a busy machine ranks leave it seconds apart.

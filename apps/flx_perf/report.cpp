@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "apps/bench/sizes.h"
+
 namespace flx::bench::perf {
 namespace {
 

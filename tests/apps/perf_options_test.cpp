@@ -7,6 +7,7 @@
 #include <functional>
 #include <numeric>
 
+#include "apps/bench/sizes.h"
 #include "apps/flx_perf/options.h"
 
 namespace flx::bench::perf {

@@ -1,0 +1,65 @@
+#include "apps/common/ranks.h"
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+namespace flx::apps {
+
+int with_mpi(int argc, char **argv, int (*run)(int argc, char **argv)) {
+    int provided = 0;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+    const int code = run(argc, argv);
+    MPI_Finalize();
+    return code;
+}
+
+void say(std::FILE *where, const std::string &text) {
+    std::fputs(text.c_str(), where);
+    std::fflush(where);
+}
+
+std::string sentence_of(int rank, const std::string &what, const std::string &why) {
+    return fmt::format("{}: rank {}: {}: {}\n", program_invocation_short_name, rank, what, why);
+}
+
+std::string reason(flx_status_t status) {
+    const std::string said = flx_last_error();
+    return said.empty() ? flx_strerror(status) : said;
+}
+
+void give_up(const std::string &what, const std::string &why) {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    say(stderr, sentence_of(rank, what, why));
+    MPI_Abort(MPI_COMM_WORLD, 3);
+    std::abort();
+}
+
+bool rank_0_says(bool value) {
+    int flag = value ? 1 : 0;
+    MPI_Bcast(&flag, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return flag == 1;
+}
+
+bool any_failed(flx_status_t status, const std::string &what) {
+    int rank = 0;
+    int ranks = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    int lowest = status == FLX_SUCCESS ? ranks : rank;
+    MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (lowest == rank) {
+        say(stderr, sentence_of(rank, what, reason(status)));
+    }
+    return lowest < ranks;
+}
+
+int exit_code(const std::string &problem, bool wrong) {
+    say(stderr, problem);
+    return rank_0_says(!problem.empty()) ? 2 : wrong ? 1 : 0;
+}
+
+}  // namespace flx::apps

@@ -1,0 +1,37 @@
+/// \file ranks.h
+/// How the ranks of a program say what went wrong, and agree on how it ends.
+#pragma once
+
+#include <flx.h>
+
+#include <cstdio>
+#include <string>
+
+namespace flx::apps {
+
+/// Starts MPI, calls `run` and ends MPI; the exit code is that of `run`.
+int with_mpi(int argc, char **argv, int (*run)(int argc, char **argv));
+
+/// Writes at once.
+void say(std::FILE *where, const std::string &text);
+
+/// `PROGRAM: rank 2: WHAT: WHY`, with a newline.
+[[nodiscard]] std::string sentence_of(int rank, const std::string &what, const std::string &why);
+
+/// What FLX said last on this rank; what the status means where it said nothing.
+[[nodiscard]] std::string reason(flx_status_t status);
+
+/// Says a sentence and ends all ranks, which may wait for this one.
+[[noreturn]] void give_up(const std::string &what, const std::string &why);
+
+/// True on all ranks if it is on rank 0. Collective.
+[[nodiscard]] bool rank_0_says(bool value);
+
+/// The lowest rank on which something failed says its sentence. True if there was one. Collective.
+[[nodiscard]] bool any_failed(flx_status_t status, const std::string &what);
+
+/// The exit code of a measurement: 2 where rank 0 could not write a file, with the sentence `problem`; 1 where results
+/// were wrong; else 0. Collective.
+[[nodiscard]] int exit_code(const std::string &problem, bool wrong);
+
+}  // namespace flx::apps
