@@ -1,4 +1,4 @@
-#include "apps/flx_perf/device_measure.h"
+#include "apps/bench/device_calls.h"
 
 namespace flx::bench::perf {
 

@@ -5,11 +5,11 @@
 
 #include <cstdlib>
 
+#include "apps/bench/device_calls.h"
 #include "apps/common/progress.h"
 #include "apps/common/ranks.h"
 #include "apps/common/result_file.h"
 #include "apps/flx_perf/algorithms.h"
-#include "apps/flx_perf/device_measure.h"
 #include "apps/flx_perf/measure.h"
 #include "apps/flx_perf/overlap_measure.h"
 #include "apps/flx_perf/replay.h"

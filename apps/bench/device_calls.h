@@ -1,4 +1,4 @@
-/// \file device_measure.h
+/// \file device_calls.h
 /// Runs a collective of FLX on GPU memory, and NCCL's beside it, and times both.
 #pragma once
 
