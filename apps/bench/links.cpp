@@ -4,6 +4,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "apps/bench/timing.h"
+
 namespace flx::bench {
 
 LinkCounters::LinkCounters(flx_comm_t comm, MPI_Comm mpi_comm) : comm_(comm) {
@@ -56,6 +58,12 @@ std::vector<double> LinkCounters::vector() const {
         shares[column_of_[i]] = stats_[i].share;
     }
     return shares;
+}
+
+std::vector<double> Carried::shares() const {
+    std::vector<uint64_t> all = bytes_;
+    MPI_Allreduce(MPI_IN_PLACE, all.data(), static_cast<int>(all.size()), MPI_UINT64_T, MPI_SUM, mpi_comm_);
+    return shares_of(all);
 }
 
 }  // namespace flx::bench

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace flx::bench {
@@ -32,6 +33,34 @@ class LinkCounters {
     std::vector<std::string> names_;
     std::vector<size_t> column_of_;  ///< of this rank's links
     std::vector<flx_link_stats_t> stats_;
+};
+
+/// What the links of all ranks carried while something ran.
+class Carried {
+  public:
+    /// Both must outlive this.
+    Carried(LinkCounters &links, MPI_Comm mpi_comm)
+        : links_(links), mpi_comm_(mpi_comm), bytes_(links.names().size()) {}
+
+    /// Runs `function` and adds what this rank's links carried meanwhile; of graphs, what was captured.
+    template <typename Function>
+    std::invoke_result_t<Function> in(const Function &function) {
+        std::vector<uint64_t> before(bytes_.size());
+        std::vector<uint64_t> after(bytes_.size());
+        links_.read(before.data());
+        const auto result = function();
+        links_.read(after.data());
+        for (size_t i = 0; i < bytes_.size(); ++i)
+            bytes_[i] += after[i] - before[i];
+        return result;
+    }
+    /// Each link's part of all ranks' bytes, in the order of names(). Collective.
+    [[nodiscard]] std::vector<double> shares() const;
+
+  private:
+    LinkCounters &links_;
+    MPI_Comm mpi_comm_;
+    std::vector<uint64_t> bytes_;
 };
 
 }  // namespace flx::bench

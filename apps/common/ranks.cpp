@@ -38,6 +38,21 @@ void give_up(const std::string &what, const std::string &why) {
     std::abort();
 }
 
+std::string agreed(const std::string &why_not) {
+    int bad = why_not.empty() ? 0 : 1;
+    MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    return bad == 0 || !why_not.empty() ? why_not : "another rank lacks something";
+}
+
+bool all_can(const std::string &why_not) {
+    if (!why_not.empty()) {
+        int rank = 0;
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        say(stderr, fmt::format("{}: rank {}: {}\n", program_invocation_short_name, rank, why_not));
+    }
+    return agreed(why_not).empty();
+}
+
 bool rank_0_says(bool value) {
     int flag = value ? 1 : 0;
     MPI_Bcast(&flag, 1, MPI_INT, 0, MPI_COMM_WORLD);

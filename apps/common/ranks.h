@@ -24,6 +24,13 @@ void say(std::FILE *where, const std::string &text);
 /// Says a sentence and ends all ranks, which may wait for this one.
 [[noreturn]] void give_up(const std::string &what, const std::string &why);
 
+/// This rank's reason why something cannot be; where it has none and another rank has, that. Empty where none has one.
+/// Collective.
+[[nodiscard]] std::string agreed(const std::string &why_not);
+
+/// Ranks that have a reason why not say it. True on all of them if none has one. Collective.
+[[nodiscard]] bool all_can(const std::string &why_not);
+
 /// True on all ranks if it is on rank 0. Collective.
 [[nodiscard]] bool rank_0_says(bool value);
 

@@ -1,13 +1,17 @@
-#include "apps/bench/device_calls.h"
+#include "apps/flx_perf/beside_measure.h"
+#include "apps/flx_perf/load_measure.h"
 
 namespace flx::bench::perf {
 
-std::string take_device(MPI_Comm /*mpi_comm*/) {
-    return "this flx_perf was built without CUDA; --memory device needs it";
+std::unique_ptr<BesideMeasurer> BesideMeasurer::make(const Options & /*options*/, DeviceCalls & /*calls*/,
+                                                     flx_comm_t /*comm*/, MPI_Comm mpi_comm, std::string &why) {
+    why = take_device(mpi_comm);
+    return nullptr;
 }
 
-std::unique_ptr<DeviceMeasurer> make_device_measurer(const Options & /*options*/, flx_comm_t /*flx_comm*/,
-                                                     MPI_Comm mpi_comm, LinkCounters & /*links*/, std::string &why) {
+std::unique_ptr<LoadMeasurer> LoadMeasurer::make(const Options & /*options*/, DeviceCalls & /*calls*/,
+                                                 flx_comm_t /*comm*/, MPI_Comm mpi_comm, LinkCounters & /*links*/,
+                                                 std::string &why) {
     why = take_device(mpi_comm);
     return nullptr;
 }

@@ -5,12 +5,14 @@
 
 #include <cstdlib>
 
-#include "apps/bench/device_calls.h"
 #include "apps/common/progress.h"
 #include "apps/common/ranks.h"
 #include "apps/common/result_file.h"
 #include "apps/flx_perf/algorithms.h"
+#include "apps/flx_perf/beside_measure.h"
+#include "apps/flx_perf/load_measure.h"
 #include "apps/flx_perf/measure.h"
+#include "apps/flx_perf/measure_device.h"
 #include "apps/flx_perf/overlap_measure.h"
 #include "apps/flx_perf/replay.h"
 
@@ -156,17 +158,17 @@ int measure_all(const Options &options, flx_comm_t comm, int rank, Files &files)
     });
 }
 
-/// As measure_all, on GPU memory. `links`: their names.
-int measure_on_devices(const Options &options, DeviceMeasurer &measurer, const std::vector<std::string> &links,
-                       int rank, Files &files) {
-    Results results{options, describe_machine(MPI_COMM_WORLD), links, {}};
-    measurer.describe(results.machine);
+/// As measure_all, on GPU memory.
+int measure_on_devices(const Options &options, DeviceCalls &calls, flx_comm_t comm, LinkCounters &links, int rank,
+                       Files &files) {
+    Results results{options, describe_machine(MPI_COMM_WORLD), links.names(), {}};
+    calls.describe(results.machine);
     if (rank == 0) {
         say(stdout, header_text(options, results.machine));
     }
     uint64_t wrong = 0;
     for (const Shape &shape : shapes_of(options, results.machine.ranks)) {
-        results.results.push_back(measurer.measure(shape, [](double) {}));
+        results.results.push_back(measure_device(options, calls, comm, MPI_COMM_WORLD, links, shape));
         wrong += results.results.back().wrong;
         if (rank == 0) {
             say(stdout, row_text(options, results.links, results.results.back()));
@@ -178,15 +180,20 @@ int measure_on_devices(const Options &options, DeviceMeasurer &measurer, const s
     });
 }
 
-int measure_beside_products(const Options &options, DeviceMeasurer &measurer, int rank, Files &files) {
-    BesideResults results{describe_machine(MPI_COMM_WORLD), kProductSide, measurer.product_flops(), {}};
-    measurer.describe(results.machine);
+int measure_beside_products(const Options &options, DeviceCalls &calls, flx_comm_t comm, int rank, Files &files) {
+    std::string why;
+    const auto measurer = BesideMeasurer::make(options, calls, comm, MPI_COMM_WORLD, why);
+    if (!apps::all_can(why)) {
+        return 2;
+    }
+    BesideResults results{describe_machine(MPI_COMM_WORLD), kProductSide, measurer->flops(), {}};
+    calls.describe(results.machine);
     if (rank == 0) {
         say(stdout, beside_header(options, results));
     }
     uint64_t wrong = 0;
     for (const Shape &shape : shapes_of(options, results.machine.ranks)) {
-        results.sizes.push_back(measurer.beside(shape));
+        results.sizes.push_back(measurer->measure(shape));
         for (const BesideSide &side : results.sizes.back().sides) {
             wrong += side.side == Side::peer ? 0 : side.wrong;
         }
@@ -197,15 +204,21 @@ int measure_beside_products(const Options &options, DeviceMeasurer &measurer, in
     return finish(files, rank, wrong != 0, [&] { files.write_json(beside_json(options, results)); });
 }
 
-int measure_beside_copies(const Options &options, DeviceMeasurer &measurer, int rank, Files &files) {
+int measure_beside_copies(const Options &options, DeviceCalls &calls, flx_comm_t comm, LinkCounters &links, int rank,
+                          Files &files) {
+    std::string why;
+    const auto measurer = LoadMeasurer::make(options, calls, comm, MPI_COMM_WORLD, links, why);
+    if (!apps::all_can(why)) {
+        return 2;
+    }
     UnderLoadResults results{describe_machine(MPI_COMM_WORLD), {}};
-    measurer.describe(results.machine);
+    calls.describe(results.machine);
     if (rank == 0) {
         say(stdout, load_header(options, results.machine));
     }
     uint64_t wrong = 0;
     for (const Shape &shape : shapes_of(options, results.machine.ranks)) {
-        results.sizes.push_back(measurer.under_load(shape));
+        results.sizes.push_back(measurer->measure(shape));
         wrong += results.sizes.back().wrong;
         if (rank == 0) {
             say(stdout, load_text(results.sizes.back()));
@@ -220,18 +233,18 @@ int measure_devices(const Options &options, flx_comm_t comm, int rank, Files &fi
         return 2;
     }
     std::string why;
-    const auto measurer = make_device_measurer(options, comm, MPI_COMM_WORLD, links, why);
-    if (!measurer) {
-        say(stderr, fmt::format("flx_perf: rank {}: {}\n", rank, why));
+    const auto calls = DeviceCalls::make(options, {options.registered, options.graph, options.against_nccl}, comm,
+                                         MPI_COMM_WORLD, why);
+    if (!apps::all_can(why)) {
         return 2;
     }
     if (options.queued_copies > 0) {
-        return measure_beside_copies(options, *measurer, rank, files);
+        return measure_beside_copies(options, *calls, comm, links, rank, files);
     }
     if (options.beside_product) {
-        return measure_beside_products(options, *measurer, rank, files);
+        return measure_beside_products(options, *calls, comm, rank, files);
     }
-    return measure_on_devices(options, *measurer, links.names(), rank, files);
+    return measure_on_devices(options, *calls, comm, links, rank, files);
 }
 
 int measure_arrivals(const Options &options, int rank, Files &files) {
@@ -281,16 +294,8 @@ int run(int argc, char **argv) {
         say(stderr, files.problem());
         return 2;
     }
-    if (parsed.options->device) {
-        const std::string why = take_device(MPI_COMM_WORLD);
-        int bad = why.empty() ? 0 : 1;
-        MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-        if (!why.empty()) {
-            say(stderr, fmt::format("flx_perf: rank {}: {}\n", rank, why));
-        }
-        if (bad != 0) {
-            return 2;
-        }
+    if (parsed.options->device && !apps::all_can(take_device(MPI_COMM_WORLD))) {
+        return 2;
     }
     if (parsed.options->arrivals > 0) {
         return measure_arrivals(*parsed.options, rank, files);
