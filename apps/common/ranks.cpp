@@ -1,20 +1,11 @@
 #include "apps/common/ranks.h"
 
 #include <fmt/format.h>
-#include <mpi.h>
 
 #include <cerrno>
 #include <cstdlib>
 
 namespace flx::apps {
-
-int with_mpi(int argc, char **argv, int (*run)(int argc, char **argv)) {
-    int provided = 0;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
-    const int code = run(argc, argv);
-    MPI_Finalize();
-    return code;
-}
 
 void say(std::FILE *where, const std::string &text) {
     std::fputs(text.c_str(), where);

@@ -3,17 +3,36 @@
 #pragma once
 
 #include <flx.h>
+#include <mpi.h>
 
 #include <cstdio>
 #include <string>
 
 namespace flx::apps {
 
-/// Starts MPI, calls `run` and ends MPI; the exit code is that of `run`.
-int with_mpi(int argc, char **argv, int (*run)(int argc, char **argv));
-
 /// Writes at once.
 void say(std::FILE *where, const std::string &text);
+
+/// Starts MPI and ends it. Between, `parse` makes options of the command line and `run` gets them; where there are
+/// none, rank 0 shows the text that there is instead. The exit code.
+template <typename Parse, typename Run>
+int with_mpi(int argc, char **argv, const Parse &parse, const Run &run) {
+    int provided = 0;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+    int rank = 0;
+    int ranks = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    const auto parsed = parse(argc, argv, ranks);
+    int code = parsed.exit_code;
+    if (parsed.options) {
+        code = run(*parsed.options);
+    } else if (rank == 0) {
+        say(code == 0 ? stdout : stderr, parsed.text);
+    }
+    MPI_Finalize();
+    return code;
+}
 
 /// `PROGRAM: rank 2: WHAT: WHY`, with a newline.
 [[nodiscard]] std::string sentence_of(int rank, const std::string &what, const std::string &why);

@@ -3,18 +3,12 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
-#include <cstdlib>
-
 #include "apps/common/progress.h"
 #include "apps/common/ranks.h"
 #include "apps/common/result_file.h"
 #include "apps/flx_perf/algorithms.h"
-#include "apps/flx_perf/beside_measure.h"
-#include "apps/flx_perf/load_measure.h"
 #include "apps/flx_perf/measure.h"
 #include "apps/flx_perf/measure_device.h"
-#include "apps/flx_perf/overlap_measure.h"
-#include "apps/flx_perf/replay.h"
 
 namespace flx::bench::perf {
 namespace {
@@ -45,14 +39,11 @@ class Files {
         log_.flush();
     }
     void write_results(const Results &results) {
-        write_json(json_of(results));
+        json_.write(json_of(results).dump(2) + "\n");
         csv_.write(csv_of(results));
-        csv_.close();
-        log_.close();
-    }
-    void write_json(const nlohmann::ordered_json &json) {
-        json_.write(json.dump(2) + "\n");
-        json_.close();
+        for (apps::ResultFile *file : {&json_, &csv_, &log_}) {
+            file->close();
+        }
     }
 
   private:
@@ -180,53 +171,6 @@ int measure_on_devices(const Options &options, DeviceCalls &calls, flx_comm_t co
     });
 }
 
-int measure_beside_products(const Options &options, DeviceCalls &calls, flx_comm_t comm, int rank, Files &files) {
-    std::string why;
-    const auto measurer = BesideMeasurer::make(options, calls, comm, MPI_COMM_WORLD, why);
-    if (!apps::all_can(why)) {
-        return 2;
-    }
-    BesideResults results{describe_machine(MPI_COMM_WORLD), kProductSide, measurer->flops(), {}};
-    calls.describe(results.machine);
-    if (rank == 0) {
-        say(stdout, beside_header(options, results));
-    }
-    uint64_t wrong = 0;
-    for (const Shape &shape : shapes_of(options, results.machine.ranks)) {
-        results.sizes.push_back(measurer->measure(shape));
-        for (const BesideSide &side : results.sizes.back().sides) {
-            wrong += side.side == Side::peer ? 0 : side.wrong;
-        }
-        if (rank == 0) {
-            say(stdout, beside_rows(results.sizes.back()));
-        }
-    }
-    return finish(files, rank, wrong != 0, [&] { files.write_json(beside_json(options, results)); });
-}
-
-int measure_beside_copies(const Options &options, DeviceCalls &calls, flx_comm_t comm, LinkCounters &links, int rank,
-                          Files &files) {
-    std::string why;
-    const auto measurer = LoadMeasurer::make(options, calls, comm, MPI_COMM_WORLD, links, why);
-    if (!apps::all_can(why)) {
-        return 2;
-    }
-    UnderLoadResults results{describe_machine(MPI_COMM_WORLD), {}};
-    calls.describe(results.machine);
-    if (rank == 0) {
-        say(stdout, load_header(options, results.machine));
-    }
-    uint64_t wrong = 0;
-    for (const Shape &shape : shapes_of(options, results.machine.ranks)) {
-        results.sizes.push_back(measurer->measure(shape));
-        wrong += results.sizes.back().wrong;
-        if (rank == 0) {
-            say(stdout, load_text(results.sizes.back()));
-        }
-    }
-    return finish(files, rank, wrong != 0, [&] { files.write_json(load_json(options, results)); });
-}
-
 int measure_devices(const Options &options, flx_comm_t comm, int rank, Files &files) {
     LinkCounters links(comm, MPI_COMM_WORLD);
     if (any_failed(links.status(), "reading the links")) {
@@ -238,81 +182,26 @@ int measure_devices(const Options &options, flx_comm_t comm, int rank, Files &fi
     if (!apps::all_can(why)) {
         return 2;
     }
-    if (options.queued_copies > 0) {
-        return measure_beside_copies(options, *calls, comm, links, rank, files);
-    }
-    if (options.beside_product) {
-        return measure_beside_products(options, *calls, comm, rank, files);
-    }
     return measure_on_devices(options, *calls, comm, links, rank, files);
 }
 
-int measure_arrivals(const Options &options, int rank, Files &files) {
-    ArrivalsResult result;
-    result.machine = describe_machine(MPI_COMM_WORLD);
-    if (const flx_status_t status = replay(options, MPI_COMM_WORLD, result); status != FLX_SUCCESS) {
-        apps::give_up("arrivals", apps::reason(status));
-    }
-    return finish(files, rank, result.bound.wrong + result.lent.wrong != 0, [&] {
-        say(stdout, arrivals_text(options, result));
-        files.write_json(arrivals_json(options, result));
-    });
-}
-
-int measure_beside_computation(const Options &options, flx_comm_t comm, int rank, Files &files) {
-    OverlapResults results{describe_machine(MPI_COMM_WORLD), {}};
-    uint64_t wrong = 0;
-    if (rank == 0) {
-        say(stdout, overlap_header(options, results.machine));
-    }
-    const flx_status_t status = measure_overlap(options, comm, MPI_COMM_WORLD, results, [&](const Overlap &overlap) {
-        wrong += overlap.wrong;
-        if (rank == 0) {
-            say(stdout, overlap_row(overlap));
-        }
-    });
-    if (status != FLX_SUCCESS) {
-        apps::give_up(std::string(name_of(options.collective)), apps::reason(status));
-    }
-    return finish(files, rank, wrong != 0, [&] { files.write_json(overlap_json(options, results)); });
-}
-
-int run(int argc, char **argv) {
+int run(const Options &options) {
     int rank = 0;
-    int ranks = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    const Parsed parsed = parse_options(argc, argv, ranks);
-    if (!parsed.options) {
-        if (rank == 0) {
-            say(parsed.exit_code == 0 ? stdout : stderr, parsed.text);
-        }
-        return parsed.exit_code;
-    }
-    Files files(rank == 0 ? *parsed.options : Options{});
+    Files files(rank == 0 ? options : Options{});
     if (rank_0_says(!files.problem().empty())) {
         say(stderr, files.problem());
         return 2;
     }
-    if (parsed.options->device && !apps::all_can(take_device(MPI_COMM_WORLD))) {
+    if (options.device && !apps::all_can(take_device(MPI_COMM_WORLD))) {
         return 2;
-    }
-    if (parsed.options->arrivals > 0) {
-        return measure_arrivals(*parsed.options, rank, files);
-    }
-    if (parsed.options->overlap) {
-        constexpr int kUnlessSet = 0;
-        setenv("FLX_PROGRESS_THREAD", "on", kUnlessSet);
     }
     flx_comm_t comm = nullptr;
     if (any_failed(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "making the communicator")) {
         return 2;
     }
-    const auto measure = parsed.options->overlap          ? measure_beside_computation
-                         : parsed.options->device         ? measure_devices
-                         : parsed.options->all_algorithms ? measure_algorithms
-                                                          : measure_all;
-    const int code = measure(*parsed.options, comm, rank, files);
+    const auto measure = options.device ? measure_devices : options.all_algorithms ? measure_algorithms : measure_all;
+    const int code = measure(options, comm, rank, files);
     return any_failed(flx_comm_free(&comm), "freeing the communicator") ? 2 : code;
 }
 
@@ -320,5 +209,5 @@ int run(int argc, char **argv) {
 }  // namespace flx::bench::perf
 
 int main(int argc, char **argv) {
-    return flx::apps::with_mpi(argc, argv, flx::bench::perf::run);
+    return flx::apps::with_mpi(argc, argv, flx::bench::perf::parse_options, flx::bench::perf::run);
 }

@@ -20,12 +20,7 @@ struct Options : CallOptions {
     int blocks = 0;               ///< that each side runs in turn; 0: as many as fit, 7 to 31
     int64_t iterations = 0;       ///< timed calls of each side at least; 0: as many as fit into `max_seconds`
     double max_seconds = 1.0;     ///< for the timed calls of one size
-    double arrivals = 0.0;        ///< above 0: `iterations` messages, so many a second, instead of a collective
-    uint64_t seed = 1;            ///< of arrivals
-    bool overlap = false;         ///< beside a computation, without waiting
     double seconds = 0.0;         ///< above 0: back to back for so long instead of in interleaved blocks
-    bool beside_product = false;  ///< device: while matrix products run on another stream
-    int queued_copies = 0;        ///< device: while so many copies each way between host and GPUs begin and end
     bool beside_memcpy = false;   ///< one of the size on each rank at once, in turn with the rest
     bool all_algorithms = false;  ///< each that could serve, beside each other
     bool check_every = false;

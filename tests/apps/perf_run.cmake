@@ -33,6 +33,7 @@ if(CASE STREQUAL "refuse")
   run(EXIT 2 TEXT "unknown memory 'disk'; known are host, shared, device" ARGUMENTS allreduce --memory disk)
   run(EXIT 2 TEXT "there are 2 ranks" ARGUMENTS bcast --root 2)
   run(EXIT 2 TEXT "--unheard-of" ARGUMENTS allreduce --unheard-of)
+  run(EXIT 2 TEXT "flx_perf: --overlap is an option of flx_lab" ARGUMENTS allreduce --overlap)
   run(EXIT 2 TEXT "cannot write '${FOLDER}/no/such/folder'" ARGUMENTS allreduce --json ${FOLDER}/no/such/folder)
   run(EXIT 0 TEXT "--log-iterations" ARGUMENTS --help)
 

@@ -14,7 +14,7 @@ fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
 "$project/ci/bundle" "$build" >"$work/log" 2>&1
 [ $? = 2 ] && grep -q -- '--bed' "$work/log" || fail "neither --gpu nor --bed, and no usage: $(cat "$work/log")"
 mkdir -p "$work/draft"/{bin,lib}
-touch "$work/draft"/{bin/{flx_perf,flx_info,flx-run},lib/libflx.so}
+touch "$work/draft"/{bin/{flx_perf,flx_lab,flx_info,flx-run},lib/libflx.so}
 echo 'FLX_CUDA_DRAFT:BOOL=ON' >"$work/draft/CMakeCache.txt"
 "$project/ci/bundle" --gpu "$work/draft" "$work/gpu.tar" >"$work/log" 2>&1 && fail "draft kernels were packed for GPUs"
 grep -q drafts "$work/log" || fail "draft kernels: $(cat "$work/log")"
@@ -48,7 +48,7 @@ tar --skip-old-files -C "$root" -xf "$work/bed.tar"
 rm "$work/bed.tar"
 
 cd "$work/alone" || exit 1
-for path in opt/flx/{bin/{flx_perf,flx_info,flx-run},ci/{rails,rails-figures,host-figures},build/release/bin/flx_perf}; do
+for path in opt/flx/{bin/{flx_perf,flx_lab,flx_info,flx-run},ci/{rails,rails-figures,host-figures},build/release/bin/flx_perf}; do
     [ -x $path ] || fail "$path is not packed"
 done
 find usr -path '*bin/*' -printf '%f\n' >"$work/programs"

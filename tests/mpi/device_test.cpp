@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/flx_perf/copies.h"
+#include "apps/flx_lab/copies.h"
 #include "runtime/api/api.h"
 #include "runtime/elements/dtype.h"
 #include "runtime/elements/reduce.h"
@@ -30,9 +30,9 @@ using flx::test::ranks_;
 int64_t checks = 0;      ///< of this rank: not all receive
 int turn_of_inputs = 0;  ///< equal on all ranks
 int64_t wrong = 0;
-bool on_hosts = false;                       ///< ranks are told to be on several hosts
-int near = 0;                                ///< not 0: in two tiers, with so many ranks on each of two hosts
-flx::bench::perf::Copies *beside = nullptr;  ///< not null: runs while a collective does
+bool on_hosts = false;                      ///< ranks are told to be on several hosts
+int near = 0;                               ///< not 0: in two tiers, with so many ranks on each of two hosts
+flx::bench::lab::Copies *beside = nullptr;  ///< not null: runs while a collective does
 
 #define MUST_CUDA(call) must((call), #call)
 
@@ -373,7 +373,7 @@ void check_beside_copies(const Buffers &buffers) {
     must(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "flx_comm_create");
     must(flx_register(comm, buffers.recv, buffers.bytes), "flx_register");
     std::string why;
-    const std::unique_ptr<flx::bench::perf::Copies> copies = flx::bench::perf::Copies::make(2, why);
+    const std::unique_ptr<flx::bench::lab::Copies> copies = flx::bench::lab::Copies::make(2, why);
     if (copies == nullptr) {
         fmt::print(stderr, "rank {}: {}\n", rank_, why);
         MPI_Abort(MPI_COMM_WORLD, 3);

@@ -1,4 +1,4 @@
-#include "apps/flx_perf/beside.h"
+#include "apps/flx_lab/beside.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,7 +8,7 @@
 #include "apps/bench/sizes.h"
 #include "apps/bench/timing.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 namespace {
 
 double median_of(const std::vector<double> &values) {
@@ -115,4 +115,4 @@ nlohmann::ordered_json beside_json(const Options &options, const BesideResults &
     return json;
 }
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

@@ -12,7 +12,7 @@
 struct CUevent_st;
 struct CUstream_st;
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 
 class Copies {
   public:
@@ -47,4 +47,4 @@ class Copies {
     std::thread thread_;
 };
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

@@ -1,7 +1,7 @@
-#include "apps/flx_perf/beside_measure.h"
-#include "apps/flx_perf/load_measure.h"
+#include "apps/flx_lab/beside_measure.h"
+#include "apps/flx_lab/load_measure.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 
 std::unique_ptr<BesideMeasurer> BesideMeasurer::make(const Options & /*options*/, DeviceCalls & /*calls*/,
                                                      flx_comm_t /*comm*/, MPI_Comm mpi_comm, std::string &why) {
@@ -16,4 +16,4 @@ std::unique_ptr<LoadMeasurer> LoadMeasurer::make(const Options & /*options*/, De
     return nullptr;
 }
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

@@ -1,4 +1,4 @@
-#include "apps/flx_perf/beside_measure.h"
+#include "apps/flx_lab/beside_measure.h"
 
 #include <cuda_runtime_api.h>
 
@@ -8,10 +8,10 @@
 #include "apps/bench/timing.h"
 #include "apps/common/clock.h"
 #include "apps/common/ranks.h"
-#include "apps/flx_perf/device_beside.h"
-#include "apps/flx_perf/product.h"
+#include "apps/flx_lab/device_beside.h"
+#include "apps/flx_lab/product.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 namespace {
 
 using apps::now;
@@ -137,4 +137,4 @@ std::unique_ptr<BesideMeasurer> BesideMeasurer::make(const Options &options, Dev
     return why.empty() ? std::move(made) : nullptr;
 }
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

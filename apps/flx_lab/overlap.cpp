@@ -1,4 +1,4 @@
-#include "apps/flx_perf/overlap.h"
+#include "apps/flx_lab/overlap.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 #include "apps/bench/sizes.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 namespace {
 
 double median_of(const std::vector<double> &values, double unit) {
@@ -75,4 +75,4 @@ nlohmann::ordered_json overlap_json(const Options &options, const OverlapResults
     return json;
 }
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

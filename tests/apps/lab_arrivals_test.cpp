@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "apps/flx_perf/arrivals.h"
+#include "apps/flx_lab/arrivals.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 namespace {
 
 constexpr uint64_t kLeast = 1 << 20;
@@ -108,4 +108,4 @@ TEST(Arrivals, ReportsNameBothWaysAndTheirRatio) {
 }
 
 }  // namespace
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "apps/bench/device_calls.h"
-#include "apps/flx_perf/beside.h"
+#include "apps/flx_lab/beside.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 
 /// With FLX, with FLX where it spares multiprocessors, and with NCCL where it was asked for. A call that fails ends the
 /// program with its sentence.
@@ -28,4 +28,4 @@ class BesideMeasurer {
     [[nodiscard]] virtual double flops() const = 0;
 };
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

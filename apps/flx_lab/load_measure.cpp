@@ -1,4 +1,4 @@
-#include "apps/flx_perf/load_measure.h"
+#include "apps/flx_lab/load_measure.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include "apps/bench/timing.h"
 #include "apps/common/clock.h"
 #include "apps/common/ranks.h"
-#include "apps/flx_perf/copies.h"
+#include "apps/flx_lab/copies.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 namespace {
 
 using apps::now;
@@ -105,4 +105,4 @@ std::unique_ptr<LoadMeasurer> LoadMeasurer::make(const Options &options, DeviceC
     return why.empty() ? std::make_unique<Measurement>(calls, comm, mpi_comm, links, std::move(copies)) : nullptr;
 }
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

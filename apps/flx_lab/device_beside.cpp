@@ -1,13 +1,13 @@
-#include "apps/flx_perf/device_beside.h"
+#include "apps/flx_lab/device_beside.h"
 
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "apps/flx_perf/beside.h"
+#include "apps/flx_lab/beside.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 namespace {
 
 /// One before the first piece, one after each.
@@ -73,4 +73,4 @@ int run_together(const Work &one, const Work &other, Pace &pace) {
     return error != 0 ? error : std::max(of_one.error(), of_other.error());
 }
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "apps/flx_perf/beside.h"
+#include "apps/flx_lab/beside.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 namespace {
 
 TEST(Beside, PiecesWithinATime) {
@@ -62,4 +62,4 @@ TEST(Beside, Reports) {
 }
 
 }  // namespace
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

@@ -1,4 +1,4 @@
-#include "apps/flx_perf/product.h"
+#include "apps/flx_lab/product.h"
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -13,7 +13,7 @@
 
 #include "apps/bench/device_data.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 namespace {
 
 // What is needed of cuBLAS's interface (cublas_api.h), whose numbers do not change.
@@ -103,4 +103,4 @@ std::string Product::put(CUstream_st *stream) {
     return error == 0 ? "" : fmt::format("cuBLAS refused a matrix product: error {}", error);
 }
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "apps/bench/machine.h"
-#include "apps/flx_perf/options.h"
+#include "apps/flx_lab/options.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 
 /// One message.
 struct Arrived {
@@ -48,4 +48,4 @@ struct ArrivalsResult {
 [[nodiscard]] std::string arrivals_text(const Options &options, const ArrivalsResult &result);
 [[nodiscard]] nlohmann::ordered_json arrivals_json(const Options &options, const ArrivalsResult &result);
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

@@ -7,9 +7,9 @@
 
 #include "apps/bench/device_calls.h"
 #include "apps/bench/links.h"
-#include "apps/flx_perf/load.h"
+#include "apps/flx_lab/load.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 
 /// A call that fails ends the program with its sentence.
 class LoadMeasurer {
@@ -26,4 +26,4 @@ class LoadMeasurer {
     virtual UnderLoad measure(const Shape &shape) = 0;
 };
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

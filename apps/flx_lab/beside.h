@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "apps/bench/machine.h"
-#include "apps/flx_perf/options.h"
+#include "apps/flx_lab/options.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 
 /// Whose collectives.
 enum class Side : uint8_t { flx, spare, peer };
@@ -55,4 +55,4 @@ inline constexpr int kProductSide = 8192;
 [[nodiscard]] std::string beside_rows(const Beside &size);
 [[nodiscard]] nlohmann::ordered_json beside_json(const Options &options, const BesideResults &results);
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

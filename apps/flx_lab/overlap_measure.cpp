@@ -1,4 +1,4 @@
-#include "apps/flx_perf/overlap_measure.h"
+#include "apps/flx_lab/overlap_measure.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "apps/bench/data.h"
 #include "apps/common/clock.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 namespace {
 
 using apps::now;
@@ -138,4 +138,4 @@ flx_status_t measure_overlap(const Options &options, flx_comm_t comm, MPI_Comm m
     return FLX_SUCCESS;
 }
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

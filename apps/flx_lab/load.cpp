@@ -1,4 +1,4 @@
-#include "apps/flx_perf/load.h"
+#include "apps/flx_lab/load.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,7 +8,7 @@
 #include "apps/bench/sizes.h"
 #include "apps/bench/timing.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 namespace {
 
 constexpr std::array<const char *, 3> kPhases = {"idle", "copies", "idle again"};
@@ -117,4 +117,4 @@ nlohmann::ordered_json load_json(const Options &options, const UnderLoadResults 
     return json;
 }
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

@@ -1,10 +1,10 @@
-#include "apps/flx_perf/copies.h"
+#include "apps/flx_lab/copies.h"
 
 #include <cuda_runtime_api.h>
 
 #include <chrono>
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 namespace {
 
 constexpr size_t kBytes = 8 << 20;
@@ -77,4 +77,4 @@ double Copies::rate() const {
     return seconds_ > 0 ? static_cast<double>(turns_ * kBytes) / seconds_ : 0;
 }
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

@@ -6,7 +6,7 @@
 
 struct CUstream_st;
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 
 struct Work {
     CUstream_st *stream = nullptr;
@@ -23,4 +23,4 @@ struct Pace {
 /// Puts all of `other` on its stream, then all of `one`, and waits. Zero, or CUDA's error.
 int run_together(const Work &one, const Work &other, Pace &pace);
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

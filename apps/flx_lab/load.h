@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "apps/bench/machine.h"
-#include "apps/flx_perf/options.h"
+#include "apps/flx_lab/options.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 
 /// One call.
 struct LoadCall {
@@ -61,4 +61,4 @@ struct Following {
 [[nodiscard]] std::string load_text(const UnderLoad &size);
 [[nodiscard]] nlohmann::ordered_json load_json(const Options &options, const UnderLoadResults &results);
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

@@ -1,4 +1,4 @@
-#include "apps/flx_perf/arrivals.h"
+#include "apps/flx_lab/arrivals.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "apps/bench/sizes.h"
 #include "apps/bench/timing.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 namespace {
 
 constexpr uint64_t kPage = 4096;
@@ -139,4 +139,4 @@ nlohmann::ordered_json arrivals_json(const Options &options, const ArrivalsResul
     return json;
 }
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

@@ -1,4 +1,4 @@
-#include "apps/flx_perf/replay.h"
+#include "apps/flx_lab/replay.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,7 +10,7 @@
 #include "apps/bench/meet.h"
 #include "apps/common/clock.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -169,4 +169,4 @@ flx_status_t replay(const Options &options, MPI_Comm comm, ArrivalsResult &resul
     return FLX_SUCCESS;
 }
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

@@ -8,7 +8,7 @@
 
 struct CUstream_st;
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 
 class Product {
   public:
@@ -33,4 +33,4 @@ class Product {
     int side_ = 0;
 };
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

@@ -9,9 +9,9 @@
 
 #include "apps/bench/machine.h"
 #include "apps/bench/timing.h"
-#include "apps/flx_perf/options.h"
+#include "apps/flx_lab/options.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 
 /// Of one size. All times are seconds, of the rank that took longest; a round has each of them once.
 struct Overlap {
@@ -37,4 +37,4 @@ inline constexpr int64_t kOverlapRounds = 9;
 [[nodiscard]] std::string overlap_row(const Overlap &overlap);
 [[nodiscard]] nlohmann::ordered_json overlap_json(const Options &options, const OverlapResults &results);
 
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab

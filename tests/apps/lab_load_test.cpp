@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "apps/flx_perf/load.h"
+#include "apps/flx_lab/load.h"
 
-namespace flx::bench::perf {
+namespace flx::bench::lab {
 namespace {
 
 UnderLoad run_of(const std::vector<double> &loaded) {
@@ -51,4 +51,4 @@ TEST(UnderLoad, Reports) {
 }
 
 }  // namespace
-}  // namespace flx::bench::perf
+}  // namespace flx::bench::lab
