@@ -1,6 +1,7 @@
 #include "apps/bench/machine.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -111,6 +112,20 @@ Machine describe_machine(MPI_Comm comm) {
                  [](const std::string &entry) { return entry.starts_with("FLX_"); });
     std::sort(machine.flx_settings.begin(), machine.flx_settings.end());
     return machine;
+}
+
+nlohmann::ordered_json head_of(const Machine &machine, const std::string &mode) {
+    return {{"machine", machine.text},
+            {"ranks", machine.ranks},
+            {"hosts", machine.hosts},
+            {"mpi", machine.mpi},
+            {"mpi_settings", machine.mpi_settings},
+            {"flx_settings", machine.flx_settings},
+            {"mode", mode}};
+}
+
+std::string settings_text(const std::vector<std::string> &settings) {
+    return settings.empty() ? "all default" : fmt::format("{}", fmt::join(settings, " "));
 }
 
 }  // namespace flx::bench

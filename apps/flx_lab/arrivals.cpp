@@ -105,12 +105,7 @@ std::string arrivals_text(const Options &options, const ArrivalsResult &result) 
 }
 
 nlohmann::ordered_json arrivals_json(const Options &options, const ArrivalsResult &result) {
-    nlohmann::ordered_json json;
-    json["machine"] = result.machine.text;
-    json["ranks"] = result.machine.ranks;
-    json["hosts"] = result.machine.hosts;
-    json["flx_settings"] = result.machine.flx_settings;
-    json["mode"] = "arrivals";
+    nlohmann::ordered_json json = head_of(result.machine, "arrivals");
     json["arrivals_per_second"] = options.arrivals;
     json["seed"] = options.seed;
     json["messages"] = result.trace.size();

@@ -1,7 +1,6 @@
 #include "apps/flx_lab/beside.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -59,9 +58,7 @@ std::string beside_header(const Options &options, const BesideResults &results) 
         "alone and beside: a call, a product; both: the sum of their speeds beside each other over those alone\n\n"
         "{:>9}  {:<11}{:<9}{:>11}{:>11}{:>8}{:>13}{:>13}{:>8}{:>7}{:>7}\n",
         name_of(options.collective), name_of(options.dtype), results.product_side, results.product_side, kBesideRounds,
-        results.machine.text,
-        results.machine.flx_settings.empty() ? "all default"
-                                             : fmt::format("{}", fmt::join(results.machine.flx_settings, " ")),
+        results.machine.text, settings_text(results.machine.flx_settings),
         results.machine.mpi.empty() ? "none" : results.machine.mpi, "size", "side", "way", "alone us", "beside us",
         "slower", "product us", "beside us", "slower", "both", "wrong");
 }
@@ -84,13 +81,7 @@ std::string beside_rows(const Beside &size) {
 
 nlohmann::ordered_json beside_json(const Options &options, const BesideResults &results) {
     constexpr double kUs = 1e6;
-    nlohmann::ordered_json json;
-    json["machine"] = results.machine.text;
-    json["ranks"] = results.machine.ranks;
-    json["peer"] = results.machine.mpi;
-    json["peer_settings"] = results.machine.mpi_settings;
-    json["flx_settings"] = results.machine.flx_settings;
-    json["mode"] = "beside product";
+    nlohmann::ordered_json json = head_of(results.machine, "beside product");
     json["collective"] = name_of(options.collective);
     json["dtype"] = name_of(options.dtype);
     json["in_place"] = options.in_place;

@@ -1,7 +1,6 @@
 #include "apps/flx_lab/load.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -58,7 +57,7 @@ std::string load_header(const Options &options, const Machine &machine) {
         "FLX: {}\n\n",
         name_of(options.collective), name_of(options.dtype), kLoadCalls, kLoadCalls,
         options.queued_copies > 1 ? ", the next ones always waiting" : "", kLoadCalls, machine.text,
-        machine.flx_settings.empty() ? "all default" : fmt::format("{}", fmt::join(machine.flx_settings, " ")));
+        settings_text(machine.flx_settings));
 }
 
 std::string load_text(const UnderLoad &size) {
@@ -83,11 +82,8 @@ std::string load_text(const UnderLoad &size) {
 }
 
 nlohmann::ordered_json load_json(const Options &options, const UnderLoadResults &results) {
-    nlohmann::ordered_json json;
-    json["machine"] = results.machine.text;
-    json["ranks"] = results.machine.ranks;
-    json["flx_settings"] = results.machine.flx_settings;
-    json["mode"] = options.queued_copies > 1 ? "beside queue" : "beside copies";
+    nlohmann::ordered_json json =
+        head_of(results.machine, options.queued_copies > 1 ? "beside queue" : "beside copies");
     json["collective"] = name_of(options.collective);
     json["dtype"] = name_of(options.dtype);
     json["results"] = nlohmann::ordered_json::array();

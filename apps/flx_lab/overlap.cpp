@@ -27,18 +27,14 @@ std::vector<double> Overlap::ratios() const {
 }
 
 std::string overlap_header(const Options &options, const Machine &machine) {
-    std::string settings;
-    for (const std::string &setting : machine.flx_settings) {
-        settings += " " + setting;
-    }
     return fmt::format(
         "{} without waiting, beside a computation that takes as long, {} rounds\n"
         "machine: {}\n"
-        "FLX:{}\n"
+        "FLX: {}\n"
         "call: until it returned; over longer: both together over the longer one, 1 is ideal, 2 no overlap\n\n"
         "{:>10}{:>12}{:>12}{:>16}{:>12}{:>12}{:>14}{:>16}{:>8}\n",
-        name_of(options.collective), options.iterations, machine.text, settings.empty() ? " all defaults" : settings,
-        "size", "call us", "most us", "collective ms", "compute ms", "both ms", "over longer", "10-90 %", "wrong");
+        name_of(options.collective), options.iterations, machine.text, settings_text(machine.flx_settings), "size",
+        "call us", "most us", "collective ms", "compute ms", "both ms", "over longer", "10-90 %", "wrong");
 }
 
 std::string overlap_row(const Overlap &overlap) {
@@ -54,12 +50,7 @@ std::string overlap_row(const Overlap &overlap) {
 }
 
 nlohmann::ordered_json overlap_json(const Options &options, const OverlapResults &results) {
-    nlohmann::ordered_json json;
-    json["machine"] = results.machine.text;
-    json["ranks"] = results.machine.ranks;
-    json["hosts"] = results.machine.hosts;
-    json["flx_settings"] = results.machine.flx_settings;
-    json["mode"] = "overlap";
+    nlohmann::ordered_json json = head_of(results.machine, "overlap");
     json["collective"] = name_of(options.collective);
     json["rounds"] = options.iterations;
     json["results"] = nlohmann::ordered_json::array();

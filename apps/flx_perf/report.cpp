@@ -1,7 +1,6 @@
 #include "apps/flx_perf/report.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -57,10 +56,6 @@ std::string percent(double part) {
 /// Four significant digits, no exponent.
 std::string number(double value) {
     return fmt::format("{:.{}f}", value, value < 10 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0);
-}
-
-std::string settings_text(const std::vector<std::string> &settings) {
-    return settings.empty() ? "all default" : fmt::format("{}", fmt::join(settings, " "));
 }
 
 std::string shares_text(const std::vector<std::string> &links, const Shares &shares) {
@@ -237,14 +232,7 @@ std::string footer_text(const Results &results) {
 
 nlohmann::ordered_json json_of(const Results &results) {
     const Options &options = results.options;
-    nlohmann::ordered_json json;
-    json["machine"] = results.machine.text;
-    json["ranks"] = results.machine.ranks;
-    json["hosts"] = results.machine.hosts;
-    json["mpi"] = results.machine.mpi;
-    json["mpi_settings"] = results.machine.mpi_settings;
-    json["flx_settings"] = results.machine.flx_settings;
-    json["mode"] = options.seconds > 0 ? "back to back" : "in turn";
+    nlohmann::ordered_json json = head_of(results.machine, options.seconds > 0 ? "back to back" : "in turn");
     json["in_place"] = options.in_place;
     if (options.device) {
         json["registered"] = options.registered;
