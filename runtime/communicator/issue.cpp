@@ -387,8 +387,7 @@ Status Communicator::poke(const Pending *waited, bool &moved) {
         status = attempt([&] { return queue_.turn(moved); });
         if (status.ok()) {
             // Who only tests must not stay stuck either.
-            if (!moved)
-                (void)queue_.set_aside_if_stuck();
+            (void)queue_.set_aside_if_stuck();
             return status;
         }
         status = investigate(std::move(status));
@@ -442,9 +441,10 @@ Status Communicator::move_until(const Pending &done, Waiter &waiter) {
     while (!done.done) {
         bool moved = false;
         FLX_TRY(queue_.turn(moved));
+        const bool set_aside = queue_.set_aside_if_stuck();
         if (moved)
             waiter.moved();
-        else if (!done.done && !queue_.set_aside_if_stuck())
+        else if (!done.done && !set_aside)
             FLX_TRY(done.executor != nullptr && done.executor->takes_long(wait_.woken) ? waiter.pause_at_ease()
                                                                                        : waiter.pause());
     }

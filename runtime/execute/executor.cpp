@@ -309,7 +309,7 @@ Status Executor::opened() {
     as_planned_ = movable_ && all_brief();
     began_ns_ = open_bytes_ >= kTimedBytes || as_planned_ ? now_ns() : 0;
     inbox_.join(*this);
-    inbox_.moved();
+    inbox_.used();
     note(TraceKind::begins);
     const auto use = [&](const Inbox::Early &early, bool &stays) {
         stays = false;
@@ -342,12 +342,11 @@ Status Executor::step(bool &any_moved) {
         moved |= retry_held();
     if (!brief_)
         take_completions(moved);
-    const bool used = std::exchange(used_, false);
-    if (used) {
+    if (std::exchange(used_, false))
+        inbox_.used();
+    if (moved)
         stuck_since_ns_ = 0;
-        inbox_.moved();
-    }
-    stuck_ = !used && movable_ && is_stuck();
+    stuck_ = !moved && movable_ && is_stuck();
     any_moved |= moved;
     return {};
 }
@@ -468,7 +467,7 @@ void Executor::give_back(const Held &held) {
     links_[held.link]->release(held.arrival);
 }
 
-/// Whether nothing was sent or used for so long that ranks may wait for each other.
+/// Whether nothing has moved for so long that ranks may wait for each other.
 bool Executor::is_stuck() {
     constexpr int64_t kPatienceNs = 20'000'000;
     const int64_t now = now_ns();

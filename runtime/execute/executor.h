@@ -222,7 +222,7 @@ class Executor {
     std::vector<std::vector<Held>> held_;  // by peer
     uint32_t held_count_ = 0;
     bool used_ = false;                    // since the last turn's end a cell was sent, received or summed
-    int64_t stuck_since_ns_ = 0;           // none was; 0: one was
+    int64_t stuck_since_ns_ = 0;           // nothing moved; 0: something did
     bool stuck_ = false;                   // for long: what is ready is sent whatever the paces say
     std::vector<Side> sides_;              // by peer
     std::vector<PieceCutter::Owed> owed_;  // likewise, from one block to the next

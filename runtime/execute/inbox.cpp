@@ -54,6 +54,10 @@ void Inbox::drop(List &list, uint32_t before, uint32_t node) {
 }
 
 bool Inbox::set_aside_if_stuck(const std::vector<Link *> &links) {
+    if (std::exchange(used_, false)) {
+        stuck_since_ns_ = 0;
+        return false;
+    }
     bool holds = kept_ != 0;
     for (const Executor *executor : running_)
         holds = holds || executor->holds();

@@ -61,11 +61,11 @@ class Inbox {
 
     /// An operation went on: a cell was sent, received or summed. What only came and is held does not count, since a
     /// rail that is lost again and again brings the same chunks for ever.
-    void moved() { stuck_since_ns_ = 0; }
-    /// Called when nothing moved. Operations that run side by side share the room that links have for a peer's chunks,
-    /// so what cannot be used yet may keep out what is needed first. After a while it is copied, which gives the room
-    /// back. Rare, and never where one operation runs at a time on links that keep the order. True if something was
-    /// copied.
+    void used() { used_ = true; }
+    /// Called after every turn. Operations that run side by side share the room that links have for a peer's chunks,
+    /// so what cannot be used yet may keep out what is needed first. After a while in which none went on it is copied,
+    /// which gives the room back. Rare, and never where one operation runs at a time on links that keep the order. True
+    /// if something was copied.
     bool set_aside_if_stuck(const std::vector<Link *> &links);
 
     /// Records what is copied from now on, for tests; null: no more.
@@ -114,7 +114,8 @@ class Inbox {
     size_t kept_ = 0;
     uint64_t last_sequence_ = 0;
     std::vector<uint64_t> last_received_;  // by peer
-    int64_t stuck_since_ns_ = 0;           // moved() was not called while arrivals were held; 0: it was
+    bool used_ = false;                    // since the last turn
+    int64_t stuck_since_ns_ = 0;           // nothing was while arrivals were held; 0: something was
 };
 
 }  // namespace flx

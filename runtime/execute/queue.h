@@ -50,7 +50,7 @@ class Queue {
 
     /// One turn of everything that is under way.
     Status turn(bool &moved);
-    /// After a turn in which nothing moved: as Inbox. True if something did.
+    /// After every turn: as Inbox. True if something was copied.
     bool set_aside_if_stuck() { return inbox_->set_aside_if_stuck(executor_links_); }
     /// All has ended, with this error.
     void abandon(const Status &status);

@@ -380,14 +380,14 @@ class ScriptedLink : public Link {
 };
 
 /// The first two cells of a sum that rank 0 makes of three: the first comes from rank 1 alone and the second from rank
-/// 2 alone, since both links are full. Rank 1's comes again in every second turn, until one of them is given back.
+/// 2 alone, since both links are full. Rank 1's comes again in every turn, until one of them is given back.
 class FlappingLink final : public ScriptedLink {
   public:
     int came_again = 0;
 
     bool receive(int peer, Arrival &arrival) override {
         const bool first = turns_[static_cast<size_t>(peer)]++ == 0;
-        const bool again = peer == 1 && turns_[1] % 2 == 1 && released == 0 && came_again < kMost;
+        const bool again = peer == 1 && released == 0 && came_again < kMost;
         if (!first && !again)
             return false;
         came_again += first ? 0 : 1;

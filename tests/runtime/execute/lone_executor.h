@@ -26,9 +26,10 @@ class LoneExecutor {
         while (!executor_.done()) {
             bool moved = false;
             FLX_TRY(executor_.step(moved));
+            const bool set_aside = inbox_.set_aside_if_stuck(links_);
             if (moved) {
                 waiter.moved();
-            } else if (!executor_.done() && !inbox_.set_aside_if_stuck(links_)) {
+            } else if (!executor_.done() && !set_aside) {
                 FLX_TRY(executor_.takes_long() ? waiter.pause_at_ease() : waiter.pause());
             }
         }
