@@ -1,6 +1,5 @@
 /// \file collective.h
-/// The collectives of flx.h, and what tells one from another: a row of a table each. Whoever adds one adds a row, and
-/// the compiler says where its name is missing.
+/// The collectives of flx.h, and what tells one from another: a row of a table each.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +32,8 @@ enum class Collective : uint8_t {
     gatherv,
     scatterv,
     allgatherv,
-    reduce_scatter
+    reduce_scatter,
+    last = reduce_scatter
 };
 
 /// How blocks lie in the input or output buffer.
@@ -96,6 +96,7 @@ inline constexpr size_t kCollectives = kTraits.size();
 constexpr size_t index_of(Collective collective) {
     return static_cast<size_t>(collective);
 }
+static_assert(kCollectives == index_of(Collective::last) + 1, "a row for each");
 static_assert(
     [] {
         for (size_t index = 0; index < kCollectives; ++index)

@@ -112,7 +112,7 @@ Decided Decisions::decide(const Call &call, const Choice &choice, CallKind kind)
 
 const Decided &Decisions::decide(const Call &call) {
     const Operation &operation = call.operation;
-    Decided &last = last_[static_cast<size_t>(operation.collective)];
+    Decided &last = last_[algorithms::index_of(operation.collective)];
     if (last.count == operation.count && last.dtype == operation.dtype && last.op == operation.op &&
         last.root == operation.root)
         return last;

@@ -77,7 +77,7 @@ class Decisions {
     int rank_ = 0;
     int size_ = 1;
     std::unique_ptr<Planner> planner_;
-    std::array<Decided, static_cast<size_t>(algorithms::Collective::reduce_scatter) + 1> last_;  ///< by collective
+    std::array<Decided, algorithms::kCollectives> last_;  ///< by collective
     Decided once_;
 };
 

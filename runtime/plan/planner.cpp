@@ -19,11 +19,6 @@ using shm::input_bytes;
 
 namespace {
 
-/// The collectives that are fused where they are small, and are never streamed.
-bool has_fused_way(Collective collective) {
-    return algorithms::traits_of(collective).in_memory == InMemory::direct;
-}
-
 /// How the ways that are no schedules are called.
 constexpr std::array kWays = {std::pair{"fused", Way::fused}, std::pair{"streamed", Way::streamed},
                               std::pair{"fetched", Way::fetched}, std::pair{"exchange", Way::exchanged}};
@@ -329,14 +324,15 @@ Choice Planner::choose(Collective collective, size_t bytes, const Needs &needs) 
         by_schedule_needs.steps = needs.steps || *scheduled != collective;  // stages have blocks of equal length
         return by_schedule(*scheduled, bytes, by_schedule_needs);
     }
-    if (has_fused_way(collective)) {
-        if (fits_fused(collective, bytes, needs) && (forced == nullptr || forced->way == Way::fused))
-            return {Way::fused, nullptr};
-        if (agreed_.peer_memory)
-            return {Way::fetched, nullptr};
-        return by_schedule(*scheduled, bytes, needs);
-    }
-    return by_shared_way(collective, bytes);
+    const InMemory in_memory = algorithms::traits_of(collective).in_memory;
+    if (in_memory == InMemory::all)
+        return by_shared_way(collective, bytes);
+    const bool fits = collective == Collective::barrier || fits_fused(collective, bytes, needs);
+    if (in_memory != InMemory::no && fits && (forced == nullptr || forced->way == Way::fused))
+        return {Way::fused, nullptr};
+    if (in_memory == InMemory::direct && agreed_.peer_memory)
+        return {Way::fetched, nullptr};
+    return by_schedule(*scheduled, bytes, needs);
 }
 
 /// What has no schedule: messages between pairs of ranks, or an alltoall whose messages go by hosts.

@@ -340,10 +340,11 @@ Status Fused::run(const Call &call, Waiter &waiter) {
                               waiter);
         case Collective::reduce_scatter:
             return reduce_scatter(in, out, call.blocks.counts, dtype, op, signature, waiter);
-        default:  // as messages
+        default:
             break;
     }
-    return {};
+    return fail(FLX_ERR_UNSUPPORTED, "{} has no form in which ranks read what all show",
+                algorithms::name_of(collective));
 }
 
 Status Fused::allreduce(const void *in, void *out, size_t count, flx_dtype_t dtype, flx_op_t op, uint32_t signature,

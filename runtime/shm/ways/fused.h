@@ -49,7 +49,7 @@ class Fused {
     /// Largest input of one rank.
     [[nodiscard]] size_t payload_bytes() const { return payload_bytes_; }
 
-    /// Carries `call` out. Nothing is done for collectives that are messages (algorithms::InMemory).
+    /// Carries `call` out. FLX_ERR_UNSUPPORTED for collectives that are messages (algorithms::InMemory).
     Status run(const Call &call, Waiter &waiter);
     // One operation each. `signature` must be equal on all ranks. Reductions add in rank order; sources are read in
     // place. In place where the collective's in-place rule allows it. `waiting_for` is the rank that is waited for, for
