@@ -223,7 +223,8 @@ class Responder final : public Liveness {
         const std::lock_guard lock(mutex_);
         const auto peer = peers_.find(uid);
         const auto door = door_at({local, 0});
-        if (peer == peers_.end() || door == nullptr)
+        const bool one_family = liveness::is_ipv4({local, 0}) == liveness::is_ipv4({remote, 0});
+        if (peer == peers_.end() || door == nullptr || !one_family)
             return -1;
         const std::vector<Address> &listens = peer->second.listens;
         const auto there = std::ranges::find(listens, remote, &Address::host);
@@ -569,7 +570,8 @@ class Responder final : public Liveness {
         return true;
     }
 
-    /// Back the way that it came. What came from this host itself was seen on the loopback device, whoever sent it.
+    /// Back the way that it came. By IPv4, what came from this host itself was seen on the loopback device, whoever
+    /// sent it.
     void answer_path(const Datagram &question, Peer &peer, const Origin &origin) {
         if (origin.door == nullptr)
             return;

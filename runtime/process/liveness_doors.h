@@ -34,7 +34,7 @@ class Door {
     /// Never blocks. False: the system knows no way now. A datagram that it drops for want of room counts as sent, as
     /// any may get lost.
     bool send(std::span<const std::byte> bytes, const Address &to) const;
-    /// The same by one device of this host, whose index it is; 0: as the system routes. IPv4.
+    /// The same by one device of this host, whose index it is; 0: as the system routes.
     void send_by(std::span<const std::byte> bytes, const Address &to, uint32_t device) const;
     /// The next datagram; its length. -1: none now, -2: an error that an earlier one met, and which is cleared now.
     [[nodiscard]] ssize_t receive(std::span<std::byte> bytes, Came &came) const;

@@ -5,7 +5,7 @@
 
 RANKS: of each host; 1 by default, other numbers are for `outages` and `storm`. BED is ci/rails. SCENARIO: `outages` (a slow rail, a cut, a silent loss, all come back), `probing` (the same while the communicator is made), `alone` (every rail to one host is gone, for
 good), `impatient` (the same, with a deadline that is the communicator's own), `relay` (every rail between two hosts is gone, but both reach the third), `subset` (FLX_LINKS leaves out a rail that works: with 2 hosts, those that it names are lost
-one by one; with 3, they are lost between two hosts), `directions` (silent losses of one direction alone), `ipv6` (the same over rails that have addresses of IPv6 alone), `routed` (rails of networks that a router joins), `storm` (cuts, losses and returns at random; longer with FLX_TEST_FULL=1).
+one by one; with 3, they are lost between two hosts), `directions` (silent losses of one direction alone), `ipv6` (the same, and a cut, over rails that have addresses of IPv6 alone), `routed` (rails of networks that a router joins), `storm` (cuts, losses and returns at random; longer with FLX_TEST_FULL=1).
 """
 import os
 import pathlib
@@ -146,7 +146,7 @@ def outages(bed, program, hosts):
     print("longest operation: %.2f s" % max(float(op[2]) for op in run.starting("op")))
 
 
-def directions(bed, program, hosts):
+def directions(bed, program, hosts, more=()):
     """One direction of a rail swallows everything while the other works: chunks vanish and nobody misses them, or all
     arrive and no acknowledgement does. Each in turn, for the process that mends a connection and for the one that
     follows."""
@@ -154,22 +154,27 @@ def directions(bed, program, hosts):
     enough = pathlib.Path(folder.name) / "enough"
     run = Run(bed, hosts, program, 150, {}, until=enough)
     run.wait_for("begin")
-    for rail, host, direction in ((1, 2, "in"), (2, 1, "in"), (1, 2, "out"), (3, 1, "out")):
+    for rail, host, direction in ((1, 2, "in"), (2, 1, "in"), (1, 2, "out"), (3, 1, "out"), *more):
         lost, back = (run.count(f"rail{rail} to", text) for text in (" lost (", "is back"))
         began = time.time()
-        bed("blackhole", rail, host, direction)
+        bed(*(("cut", rail, host) if direction == "at all" else ("blackhole", rail, host, direction)))
         if not run.wait_until_said(f"rail{rail} to", " lost (", times=lost + hosts):
             run.fail(f"rail{rail} was not lost at both ends, though nothing gets {direction} at host {host}")
         took = time.time() - began
         if not run.wait_for_operation(began=time.time() + 0.2):
             run.fail(f"no operation ended while nothing got {direction} at host {host} on rail{rail}")
-        bed("unblackhole", rail, host)
+        bed("restore" if direction == "at all" else "unblackhole", rail, host)
         if not run.wait_until_said(f"rail{rail} to", "is back", times=back + hosts):
             run.fail(f"rail{rail} did not come back")
         print(f"rail{rail}, nothing {direction} at host {host}: lost at both ends after {took:.1f} s")
     enough.touch()
     run.end(120)
     run.expect_right(hosts)
+
+
+def ipv6(bed, program, hosts):
+    """Rails that have addresses of IPv6 alone; one of them also goes down and comes back."""
+    directions(bed, program, hosts, more=((2, 1, "at all"),))
 
 
 def routed(bed, program, hosts):
@@ -375,7 +380,7 @@ def main():
         options = ["--ipv6"]
     bed = Bed(script, int(hosts), options, RATES + ",400" if (scenario, hosts) == ("subset", "3") else RATES)
     try:
-        {"outages": outages, "probing": probing, "alone": alone, "impatient": impatient, "relay": relay, "subset": subset, "directions": directions, "ipv6": directions, "routed": routed, "storm": storm}[scenario](bed, program, int(hosts))
+        {"outages": outages, "probing": probing, "alone": alone, "impatient": impatient, "relay": relay, "subset": subset, "directions": directions, "ipv6": ipv6, "routed": routed, "storm": storm}[scenario](bed, program, int(hosts))
     finally:
         bed.destroy()
 
