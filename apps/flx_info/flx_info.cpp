@@ -5,6 +5,8 @@
 #include <mpi.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@ namespace {
 struct Request {
     std::vector<std::string> sections;  ///< empty: all
     bool all_ranks = false;
+    bool exercise = false;  ///< call collectives first, so that there is something to explain
 };
 
 struct Report {
@@ -65,6 +68,29 @@ void print_all(const std::string &text, int rank, int size) {
     }
 }
 
+/// Calls that go short and long ways, until rank 0's clock has seen `seconds`.
+flx_status_t exercise(flx_comm_t comm, double seconds) {
+    constexpr std::array<size_t, 5> kCounts = {size_t{1} << 10, size_t{1} << 14, size_t{1} << 16, size_t{1} << 18,
+                                               size_t{1} << 21};
+    std::vector<float> in(kCounts.back(), 1), out(kCounts.back());
+    const double end = MPI_Wtime() + seconds;
+    for (double left = seconds; left > 0;) {
+        for (const size_t count : kCounts) {
+            // Many short ones, as programs make them.
+            for (size_t call = 0; call < std::clamp<size_t>(kCounts.back() / count, 1, 64); ++call)
+                if (const auto status = flx_allreduce(in.data(), out.data(), count, FLX_F32, FLX_SUM, comm);
+                    status != FLX_SUCCESS)
+                    return status;
+            if (const auto status = flx_bcast(out.data(), count, FLX_F32, 0, comm); status != FLX_SUCCESS)
+                return status;
+        }
+        left = end - MPI_Wtime();
+        if (const auto status = flx_bcast(&left, 1, FLX_F64, 0, comm); status != FLX_SUCCESS)
+            return status;
+    }
+    return FLX_SUCCESS;
+}
+
 /// The report of a communicator of all ranks. False if that failed, which every rank says for itself.
 bool run(const Request &request) {
     int rank = 0;
@@ -77,6 +103,9 @@ bool run(const Request &request) {
     flx_status_t status = flx_comm_create(MPI_COMM_WORLD, nullptr, &comm);
     const bool connected = status == FLX_SUCCESS;
     std::string why = connected ? "" : flx_last_error();
+    constexpr double kSeconds = 1;
+    if (connected && request.exercise && exercise(comm, kSeconds) != FLX_SUCCESS)
+        why = flx_last_error();
     // Without links the machine and the knobs can still be told, which may be what is needed to find out why.
     status = flx_report(connected ? comm : nullptr, add_line, &report);
     if (status != FLX_SUCCESS && why.empty())
@@ -122,6 +151,14 @@ int main(int argc, char **argv) {
                 request.sections.insert(request.sections.end(), sections.begin(), sections.end());
             },
             "Print only " + help);
+    app.add_flag_callback(
+        "--why",
+        [&request] {
+            request.exercise = true;
+            request.sections.emplace_back("decisions");
+        },
+        "Call allreduces and bcasts of 4 KiB to 8 MiB for a second, then print what was decided from them, and why: "
+        "under `mpirun -n N`");
     app.add_flag("--all", request.all_ranks, "Print the report of each rank, not only that of rank 0");
     CLI11_PARSE(app, argc, argv);
 

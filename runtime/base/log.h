@@ -4,9 +4,20 @@
 
 #include <fmt/core.h>
 
+#include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace flx {
+
+/// What something that learns has decided, for people to read (flx_info --why). Whoever learns has a function
+/// `explain`, which gives what was decided last and from what.
+struct Decision {
+    std::string about;    ///< `allreduce`, `blocks to host h2`
+    size_t bytes = 0;     ///< about so long; 0: of any length
+    std::string decided;  ///< `rail1 0.57, rail2 0.43`
+    std::string from;     ///< the measurements
+};
 
 enum class LogLevel { debug, info, warn, error };
 

@@ -217,4 +217,12 @@ Communicator::~Communicator() {
     links_.clear();
 }
 
+std::vector<Decision> Communicator::explain() const {
+    std::vector<Decision> decisions = routes_.explain();
+    if (on_host_.ways != nullptr)
+        for (Decision &decision : on_host_.ways->explain())
+            decisions.push_back(std::move(decision));
+    return decisions;
+}
+
 }  // namespace flx

@@ -141,13 +141,15 @@ class Communicator final : public Movable, private Watch {
     /// How hosts are asked whether their ranks live where it is not by datagram: a sentence each.
     [[nodiscard]] const std::vector<std::string> &liveness_notes() const { return made_.liveness_notes; }
     [[nodiscard]] int64_t probe_ns() const { return made_.probe_ns; }
+    /// What was decided from the program's own calls, and why: shares of links, ways through memory.
+    [[nodiscard]] std::vector<Decision> explain() const;
     /// Sentences about rails that divide what carries them.
     [[nodiscard]] const std::vector<std::string> &sharing() const { return made_.sharing; }
 
   private:
     Communicator();
 
-    // Making (wiring.cpp).
+    // Making (wiring*.cpp).
     [[nodiscard]] std::string forced_shares() const;
     Status meet();
     [[nodiscard]] bool crowded() const;

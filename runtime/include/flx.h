@@ -636,8 +636,9 @@ typedef struct flx_counters {
 FLX_API flx_status_t flx_counters(flx_counters_t *counters);
 
 /// Calls `line(text, arg)` for each line of the report that `flx_info` prints: machine, links (with reasons for those
-/// that are off), measurements and knobs. `comm` may be null: then what needs no peers, with the environment's knobs.
-/// Not collective. FLX_ERR_CONFIG (a knob is wrong), FLX_ERR_SYSTEM: after the lines of what there is, which say so.
+/// that are off), measurements, what was decided from calls, and knobs. `comm` may be null: then what needs no peers,
+/// with the environment's knobs. Not collective. FLX_ERR_CONFIG (a knob is wrong), FLX_ERR_SYSTEM: after the lines of
+/// what there is, which say so.
 FLX_API flx_status_t flx_report(flx_comm_t comm, void (*line)(const char *text, void *arg), void *arg);
 /// \}
 

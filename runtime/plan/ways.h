@@ -20,6 +20,9 @@ enum class Way : uint8_t {
     streamed,  ///< stream.h
     fetched    ///< peer_memory.h
 };
+constexpr const char *name_of(Way way) {
+    return way == Way::fused ? "fused" : way == Way::streamed ? "streamed" : "fetched";
+}
 
 /// Where many ranks would each read what all others show (runtime/shm/ways/fused.h), some of them can do it for all:
 /// they reduce or gather a part each, and show that. One more wait, and far fewer cache lines go from core to core. The

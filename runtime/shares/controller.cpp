@@ -64,12 +64,6 @@ double class_bytes(int index) {
     return std::ldexp(1.5, index % kSizeClasses);
 }
 
-/// Bands: below 64 KiB, 1 MiB, 16 MiB, and above: what fits a core's L1, its L2, the L3, or none.
-int slot_of(int index, int bands) {
-    const int size = index % kSizeClasses;
-    return index / kSizeClasses * bands + (size < 16 ? 0 : size < 20 ? 1 : size < 24 ? 2 : 3);
-}
-
 float median(std::span<float> values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
@@ -240,7 +234,7 @@ const PartitionVector &Controller::vector(size_t bytes, int phase) const {
 
 /// The links that are on (and `extra`, if ≥ 0) with what is believed of them, by rising latency.
 int Controller::lanes(int index, int extra, std::array<Lane, kMaxLinks> &out) const {
-    const int slot = slot_of(index, kBands);
+    const int slot = slot_of(index);
     int count = 0;
     const auto add = [&](int link) {
         const Estimate &believed = estimate(slot, link);
@@ -612,7 +606,7 @@ void Controller::take_into_mean(Estimate &believed, double cost, double busy_ns)
 
 bool Controller::observe(size_t bytes, int phase, std::span<const LinkSample> samples, uint64_t elapsed_ns) {
     const int index = class_index(bytes, phase);
-    const int slot = slot_of(index, kBands);
+    const int slot = slot_of(index);
     ClassState &state = classes_[index];
     ++calls_;
     ++state.calls;
@@ -696,7 +690,7 @@ void Controller::make_offer(int index) {
             trial_.link = -1;
         return;
     }
-    const int slot = slot_of(index, kBands);
+    const int slot = slot_of(index);
     const double bytes = class_bytes(index);
     const double finish = finish_time(index, -1);
     // The cut gives a cell to every share of a cell or more; a class's least message decides.

@@ -14,7 +14,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "runtime/base/log.h"
 #include "runtime/shares/brief_rates.h"
 #include "runtime/shares/partition.h"
 
@@ -96,12 +98,19 @@ class Controller {
 
     /// `names`: of the links, for the sentence; may be empty.
     [[nodiscard]] LinkVerdict verdict(int link, std::span<const std::string> names = {}) const;
+    /// What it decided for each class and phase that was used, and which links carry nothing. `names`: of the links.
+    [[nodiscard]] std::vector<Decision> explain(std::span<const std::string> names) const;
     /// The rate that stage 2 believes now, bytes/ns: from the last class and phase that measured the link; 0: unknown.
     [[nodiscard]] double rate(int link) const;
 
   private:
     // Classes are grouped into bands that share rates: a copy out of cache and one out of memory differ by 5x.
     static constexpr int kBands = 4;
+    /// Below 64 KiB, 1 MiB, 16 MiB, and above: what fits a core's L1, its L2, the L3, or none.
+    [[nodiscard]] static constexpr int band_of(int size) { return size < 16 ? 0 : size < 20 ? 1 : size < 24 ? 2 : 3; }
+    [[nodiscard]] static constexpr int slot_of(int index) {
+        return index / kSizeClasses * kBands + band_of(index % kSizeClasses);
+    }
     static constexpr int kSlots = kBands * kMaxPhases;
     static constexpr int kClasses = kSizeClasses * kMaxPhases;
     static constexpr int kCosts = 8;

@@ -212,6 +212,22 @@ void Routes::set_lost(int link, int peer, bool lost) {
                lost ? "carries nothing now: its share goes to the others" : "carries again");
 }
 
+std::vector<Decision> Routes::explain() const {
+    std::vector<Decision> decisions;
+    const std::vector<std::string> names = names_of(links_);
+    for (const Route &route : routes_) {
+        if (std::popcount(route.links) < 2)
+            continue;
+        for (Decision &decision : route.controller->explain(names)) {
+            decision.about += fmt::format(" to host {}", layout_.members[route.peers.front()].hostname);
+            decisions.push_back(std::move(decision));
+        }
+    }
+    if (const std::string lent = own_rail_report(); !lent.empty())
+        decisions.push_back({"alltoalls", 0, lent, "who had nothing to send over a rail when others asked"});
+    return decisions;
+}
+
 std::string Routes::own_rail_report() const {
     if (lending_ == nullptr || own_rail_ < 0)
         return {};

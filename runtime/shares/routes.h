@@ -93,6 +93,8 @@ class Routes final : public Router {
     void drop_lent() { lent_.clear(); }
 
     // For reports.
+    /// What the controllers decided, of routes that several links serve, and what came of rails that are lent.
+    [[nodiscard]] std::vector<Decision> explain() const;
     /// Part of `link` in the vector that the last operation used towards its last peer.
     [[nodiscard]] double last_share(int link) const { return link < last_vector_.links ? last_vector_.share(link) : 0; }
     /// Whether any vector was asked for.

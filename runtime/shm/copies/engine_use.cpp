@@ -1,5 +1,7 @@
 #include "runtime/shm/copies/engine_use.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -11,7 +13,7 @@ bool EngineUse::next(algorithms::Collective collective, size_t bytes) {
     if (bytes < kLeast)
         return false;
     const int power = std::min<int>(std::bit_width(bytes / kLeast), kClasses) - 1;
-    Cell &cell = cells_[static_cast<size_t>(collective)][power];
+    Cell &cell = cells_[algorithms::index_of(collective)][power];
     if (!cell.looks && --cell.left == 0) {
         cell.looks = true;
         cell.with = !cell.uses;
@@ -68,6 +70,23 @@ void EngineUse::end_look(Cell &cell) {
     cell.uses = better;
     cell.looks = false;
     cell.left = cell.pause;
+}
+
+std::vector<Decision> EngineUse::explain() const {
+    std::vector<Decision> decisions;
+    for (const algorithms::Traits &traits : algorithms::kTraits) {
+        for (size_t power = 0; power < kClasses; ++power) {
+            const Cell &cell = cells_[algorithms::index_of(traits.collective)][power];
+            const auto [without, with] = cell.times;
+            if (without == kUnknown || with == kUnknown)
+                continue;
+            const size_t bytes = kLeast << power;
+            const double us = static_cast<double>(bytes) / 1e3;
+            decisions.push_back({std::string(traits.name), bytes, cell.uses ? "a copy engine helps" : "the cores alone",
+                                 fmt::format("{:.0f} us with an engine, {:.0f} without", with * us, without * us)});
+        }
+    }
+    return decisions;
 }
 
 }  // namespace flx::shm

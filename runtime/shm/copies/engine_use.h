@@ -8,8 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
-#include "algorithms/schedule.h"
+#include "algorithms/collective.h"
+#include "runtime/base/log.h"
 
 namespace flx::shm {
 
@@ -24,6 +26,9 @@ class EngineUse {
     bool next(algorithms::Collective collective, size_t bytes);
     /// Notes what the slowest rank took for the last call, and whether an engine took part in it on any rank.
     void took(int64_t ns, bool took_part);
+
+    /// Which collectives and sizes an engine takes part in, and what calls took.
+    [[nodiscard]] std::vector<Decision> explain() const;
 
   private:
     static constexpr int kCalls = 3;  ///< of a look; the first finds caches as another way left them
@@ -47,7 +52,7 @@ class EngineUse {
     };
     void end_look(Cell &cell);
 
-    std::array<std::array<Cell, kClasses>, static_cast<size_t>(algorithms::Collective::reduce_scatter) + 1> cells_{};
+    std::array<std::array<Cell, kClasses>, algorithms::kCollectives> cells_{};
     Cell *last_ = nullptr;
     double bytes_ = 0;
     bool with_ = false;

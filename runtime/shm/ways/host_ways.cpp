@@ -183,4 +183,14 @@ Status HostWays::run_timed(const Call &call, flx::Way way, const Review::Look &l
     return {};
 }
 
+std::vector<Decision> HostWays::explain() const {
+    std::vector<Decision> decisions;
+    if (review_ != nullptr)
+        decisions = review_->explain(ways_);
+    if (peers_ != nullptr)
+        for (Decision &decision : peers_->explain())
+            decisions.push_back(std::move(decision));
+    return decisions;
+}
+
 }  // namespace flx::shm

@@ -73,6 +73,8 @@ class HostWays {
     [[nodiscard]] bool maps() const { return peers_ != nullptr && peers_->maps(); }
 
     // For reports.
+    /// What was decided from the program's own calls.
+    [[nodiscard]] std::vector<Decision> explain() const;
     /// Null where ways stay as they were chosen.
     [[nodiscard]] const Review *review() const { return review_.get(); }
     /// Why not; empty where they do.

@@ -66,6 +66,7 @@ class PeerMemory {
     /// an alltoall is in place. Returns when all ranks have what they need. `by_kernel`: also buffers that are not
     /// mapped.
     Status run(const Call &call, Fused &fused, Waiter &waiter, bool &served, bool by_kernel = true);
+    [[nodiscard]] std::vector<Decision> explain() const { return engine_use_.explain(); }
     /// Operations that were carried out on mapped memory.
     [[nodiscard]] uint64_t mapped_calls() const { return mapped_calls_; }
 

@@ -1,5 +1,7 @@
 #include "runtime/shm/ways/review.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -188,6 +190,28 @@ void Review::end_look(Cell &cell, double cost) {
     ++cell.looks;
     cell.ways = cell.round = cell.call = 0;
     cell.calls = cell.taken = 0;
+}
+
+std::vector<Decision> Review::explain(const Ways &ways) const {
+    std::vector<Decision> decisions;
+    for (const algorithms::Traits &traits : algorithms::kTraits) {
+        for (size_t size = 0; size < Ways::kSizes.size(); ++size) {
+            const Cell &cell = cells_[algorithms::index_of(traits.collective)][size];
+            if (!cell.called)
+                continue;
+            const size_t bytes = Ways::kSizes[size];
+            Decision decision{std::string(traits.name), bytes, name_of(ways.at(traits.collective, bytes)), {}};
+            for (const Way way : Ways::kAll) {
+                const double time = ways.times(traits.collective, size)[static_cast<size_t>(way)];
+                if (std::isfinite(time))
+                    decision.from +=
+                        fmt::format("{} {:.1f} us, ", name_of(way), time * static_cast<double>(bytes) / 1e3);
+            }
+            decision.from += fmt::format("looks since the trial: {}", cell.looks);
+            decisions.push_back(std::move(decision));
+        }
+    }
+    return decisions;
 }
 
 }  // namespace flx::shm

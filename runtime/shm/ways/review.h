@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/base/log.h"
 #include "runtime/plan/ways.h"
 
 namespace flx::shm {
@@ -41,7 +42,9 @@ class Review {
     /// True: `ways` has changed.
     bool judge(Ways &ways);
 
-    [[nodiscard]] uint64_t looks() const { return looks_; }      ///< that are over
+    [[nodiscard]] uint64_t looks() const { return looks_; }  ///< that are over
+    /// What `ways` says for the collectives and sizes that were called, and what it is from.
+    [[nodiscard]] std::vector<Decision> explain(const Ways &ways) const;
     [[nodiscard]] uint64_t changes() const { return changes_; }  ///< of the table by them
 
   private:

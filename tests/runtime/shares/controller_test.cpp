@@ -655,6 +655,30 @@ TEST(Vectors, AreAPureFunctionOfWhatWasObserved) {
     }
 }
 
+TEST(Explanations, NameWhatEachClassTakesAndFromWhat) {
+    const std::vector<std::string> names = {"rail1", "rail2", "rail3"};
+    Simulation simulation = Simulation::rails({800, 400, 2}, 0.05);
+    Controller controller(simulation.probed(), {});
+    for (const Decision &decision : controller.explain(names))
+        EXPECT_EQ(decision.decided, "carries nothing") << "nothing was called";
+    for (int op = 0; op < 40; ++op)
+        simulation.step(controller, 4 * kMiB);
+    const std::vector<Decision> decisions = controller.explain(names);
+    ASSERT_EQ(decisions.size(), 2U) << "one size, and a link that adds little";
+    EXPECT_EQ(decisions[0].bytes, 4 * kMiB);
+    EXPECT_EQ(decisions[0].decided.find("rail1 0.6"), 0U) << decisions[0].decided;
+    EXPECT_NE(decisions[0].decided.find(", rail2 0.3"), std::string::npos) << decisions[0].decided;
+    EXPECT_NE(decisions[0].from.find("GB/s in these calls"), std::string::npos) << decisions[0].from;
+    EXPECT_NE(decisions[0].from.find("; 40 calls"), std::string::npos) << decisions[0].from;
+    EXPECT_EQ(decisions[1].about, "rail3");
+    EXPECT_FALSE(decisions[1].from.empty());
+    Controller forced(make_partition(std::array{1.0, 3.0, 0.0}), {});
+    simulation.step(forced, 4 * kMiB);
+    ASSERT_FALSE(forced.explain(names).empty());
+    EXPECT_EQ(forced.explain(names)[0].decided, "rail1 0.25, rail2 0.75");
+    EXPECT_EQ(forced.explain(names)[0].from, "forced");
+}
+
 TEST(Memory, IsWithinBounds) {
     EXPECT_LE(sizeof(Controller), size_t{64} << 10);
 }

@@ -228,6 +228,23 @@ TEST(Review, NoticesSoonWhatBecomesMuchWorse) {
 
 /// Where data flows one way, calls overlap: a way in which the first of some takes long, and none after it, is the best
 /// one. Its calls stand between barriers together.
+TEST(Review, ExplainsWhatWasCalled) {
+    Review review(2, true, 32768);
+    Ways ways(true);
+    EXPECT_TRUE(review.explain(ways).empty());
+    const size_t index = *Ways::size_index(kBytes);
+    ways.set(Collective::allgather, index, Way::streamed);
+    ways.set_time(Collective::allgather, index, Way::streamed, 1);
+    ways.set_time(Collective::allgather, index, Way::fetched, 2);
+    (void)review.next(Collective::allgather, kBytes, ways);
+    const std::vector<Decision> decisions = review.explain(ways);
+    ASSERT_EQ(decisions.size(), 1U);
+    EXPECT_EQ(decisions[0].about, "allgather");
+    EXPECT_EQ(decisions[0].bytes, kBytes);
+    EXPECT_EQ(decisions[0].decided, "streamed");
+    EXPECT_EQ(decisions[0].from, "streamed 262.1 us, fetched 524.3 us, looks since the trial: 0");
+}
+
 TEST(Review, TimesCallsThatOverlapTogether) {
     for (const Collective collective : {Collective::bcast, Collective::reduce}) {
         Job job(2, true, 1024);
