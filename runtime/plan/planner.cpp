@@ -300,8 +300,6 @@ bool Planner::fits_fused(Collective collective, size_t bytes, const Needs &needs
 
 /// Among those that keep everything in one host's memory.
 Choice Planner::by_shared_way(Collective collective, size_t bytes) const {
-    if (collective == Collective::barrier)
-        return {Way::fused, nullptr};
     const Way unfused = agreed_.peer_memory ? Way::fetched : Way::streamed;
     const Choice *forced = this->forced(collective, bytes);
     if (forced != nullptr)
