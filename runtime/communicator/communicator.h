@@ -158,7 +158,7 @@ class Communicator final : public Movable, private Watch {
     Status take_id();
     Status meet_responders(std::vector<std::string> &addresses);
     void settle_liveness();
-    Status make_shared_memory();
+    Status make_shared_memory(const Communicator *parent);
     struct SegmentPlan;
     void use_segment(const SegmentPlan &plan, size_t cache_share);
     [[nodiscard]] size_t shared_cache() const;

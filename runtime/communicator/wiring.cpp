@@ -52,7 +52,7 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     // one rank alone may fail in comes before an exchange.
     const auto stage = [&](auto &&body) { return agree_on(*comm->bootstrap_, body); };
     FLX_TRY(stage([&] { return comm->meet(); }));
-    FLX_TRY(stage([&] { return comm->make_shared_memory(); }));
+    FLX_TRY(stage([&] { return comm->make_shared_memory(parent); }));
     FLX_TRY(stage([&] { return comm->make_rails(); }));
     FLX_TRY(stage([&] { return comm->allow_links(); }));
     FLX_TRY(stage([&] { return comm->exchange_links(); }));

@@ -69,7 +69,7 @@ struct Communicator::SegmentPlan {
     }
 };
 
-Status Communicator::make_shared_memory() {
+Status Communicator::make_shared_memory(const Communicator *parent) {
     links_.emplace_back();
     links_[0].name = links_[0].identity = "shm";
     if (layout_.most_per_host == 1) {
@@ -99,6 +99,8 @@ Status Communicator::make_shared_memory() {
         links_[0].why_off = status.sentence();
         return {};
     }
+    if (parent == nullptr)
+        memory_.segment->map_pages();
     if (plan.budget < wanted / 2 && first)
         log().warn(
             "/dev/shm has too little room for FLX_SHM_BYTES={} on each of {} ranks: {} are used, which may be "

@@ -82,7 +82,7 @@ fi
 c++ -std=c++20 -Wall -Wextra -Werror "$project/tests/mpi/cpp_header_test.cpp" -o "$work/hpp" $flags &&
     launch "$work/hpp" >"$work/log" 2>&1 || { cat "$work/log"; fail "flx.hpp by pkg-config"; }
 # A program that knows nothing of FLX, by the launcher that is installed.
-mpicc "$project/tests/runtime/front/mpi/collectives.c" -o "$work/plain" && launch "$prefix/bin/flx-run" --stats "$work/plain" 1 20 \
+mpicc "$project/tests/runtime/front/mpi/collectives.c" -o "$work/plain" && FLX_MPI=on launch "$prefix/bin/flx-run" --stats "$work/plain" 1 20 \
     >"$work/log" 2>&1 && grep -q 'flx_mpi: collectives of 2 ranks' "$work/log" ||
     { cat "$work/log"; fail "flx-run, installed"; }
 sed -n '/^```c$/,/^```$/{/^```/d;p}' "$project/README.md" >"$work/readme.c"

@@ -5,9 +5,11 @@
 #include <cctype>
 #include <utility>
 
+#include "runtime/base/clock.h"
+
 namespace flx::preload {
 
-Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, Objection objection)
+Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, size_t agreed, Objection objection)
     : how_(how), collective_(collective), comm_(comm) {
     Library &library = Library::instance();
     Reason why = objection.why;
@@ -18,11 +20,12 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, O
     if (why == Reason::none && how.form != Form::blocking && !library.has_requests())
         why = Reason::no_requests;
     if (why == Reason::none)
-        group_ =
-            how.form == Form::persistent ? library.group_of_its_own(comm, why) : library.group_of(comm, how.form, why);
+        group_ = find_group(agreed, why);
     else if (why == Reason::invalid && objection.error != MPI_SUCCESS && library.serves(comm, how.form))
         error_ = objection.error;
     statistics().count(collective, how.form, why, bytes);
+    if (compared_ != nullptr && compared_->routes->wants_time(class_))
+        began_ns_ = now_ns();
     if (group_ == nullptr)
         return;
     // This comes before the communicator is occupied, since others may wait for what is under way on it. All ranks tidy
@@ -37,6 +40,31 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, O
         operation_->persistent = how.form == Form::persistent;
     }
     occupied_.emplace(*group_);
+}
+
+/// Null: MPI gets the call.
+Group *Call::find_group(size_t agreed, Reason &why) {
+    Library &library = Library::instance();
+    if (!library.automatic())
+        return how_.form == Form::persistent ? library.group_of_its_own(comm_, why)
+                                             : library.group_of(comm_, how_.form, why);
+    class_ = CallClass(collective_, agreed);
+    switch (how_.form) {
+        case Form::blocking:
+            return library.faster_group_of(comm_, class_, why, compared_);
+        case Form::nonblocking:
+            return library.settled_group_of(comm_, class_, why);
+        case Form::persistent:
+            break;
+    }
+    // Each would need a communicator of its own, whose price nothing says to be worth paying.
+    why = Reason::unmeasured;
+    return nullptr;
+}
+
+void Call::note(Route route) {
+    compared_->routes->carried_out(class_, route,
+                                   began_ns_ != 0 ? static_cast<double>(now_ns() - began_ns_) * 1e-9 : 0);
 }
 
 /// A persistent one that was not handed out leaves its communicator to others.
@@ -80,6 +108,23 @@ int Call::hand_out(flx_status_t status) {
     if (code != MPI_SUCCESS)
         PMPI_Comm_call_errhandler(comm_, code);
     return code;
+}
+
+bool is_about_arguments(int code) {
+    int error_class = MPI_ERR_OTHER;
+    PMPI_Error_class(code, &error_class);
+    switch (error_class) {
+        case MPI_ERR_ARG:
+        case MPI_ERR_BUFFER:
+        case MPI_ERR_COMM:
+        case MPI_ERR_COUNT:
+        case MPI_ERR_OP:
+        case MPI_ERR_ROOT:
+        case MPI_ERR_TYPE:
+            return true;
+        default:
+            return false;
+    }
 }
 
 int size_of(MPI_Comm comm) {

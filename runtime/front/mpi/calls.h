@@ -79,11 +79,18 @@ inline Objection wrong(int error) {
     return error == MPI_SUCCESS ? Objection{} : Objection{Reason::invalid, error};
 }
 
+/// Whether MPI's error says that a rank's arguments are wrong, which MPI finds before it takes part in the call.
+bool is_about_arguments(int code);
+
 /// One call on its way: finds out whether FLX serves it, counts it, and holds the communicator while it begins or, if
 /// it blocks, while it runs.
 class Call {
   public:
-    Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, Objection objection);
+    /// `bytes` are this rank's, for the statistics; `agreed` those that all ranks know alike, which decide the route,
+    /// or kBytesUnknown.
+    Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, Objection objection)
+        : Call(how, collective, comm, bytes, bytes, objection) {}
+    Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, size_t agreed, Objection objection);
     ~Call();
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;
@@ -103,6 +110,7 @@ class Call {
                   std::type_identity_t<P>... arguments) {
         if (how_.form == Form::blocking) {
             const flx_status_t status = blocking(arguments...);
+            took_part(Route::flx);
             if (status == FLX_SUCCESS) [[likely]] {
                 ++group_->calls;
                 const int code = staging_.write(comm_);
@@ -124,20 +132,34 @@ class Call {
                 std::type_identity_t<P>... arguments) {
         if (error_ != MPI_SUCCESS)
             return refuse(error_);
-        if (how_.form == Form::blocking)
-            return blocking(arguments...);
+        if (how_.form == Form::blocking) {
+            const int code = blocking(arguments...);
+            if (code == MPI_SUCCESS || !is_about_arguments(code))
+                took_part(Route::mpi);
+            return code;
+        }
         return how_.form == Form::nonblocking ? nonblocking(arguments..., how_.request)
                                               : persistent(arguments..., how_.info, how_.request);
     }
 
   private:
     int hand_out(flx_status_t status);
+    Group *find_group(size_t agreed, Reason &why);
+    /// The call blocked and is over; where FLX and MPI are compared, that is noted.
+    void took_part(Route route) {
+        if (compared_ != nullptr)
+            note(route);
+    }
+    void note(Route route);
 
     const How &how_;
     Collective collective_;
     MPI_Comm comm_;
     int error_ = MPI_SUCCESS;  ///< that this rank's arguments are, where FLX serves the others
     Group *group_ = nullptr;
+    Group *compared_ = nullptr;  ///< whose routes hear of the call
+    CallClass class_{0};
+    int64_t began_ns_ = 0;  ///< 0: its time is not wanted
     std::optional<Occupied> occupied_;
     Staging staging_;                       ///< of one that blocks
     std::unique_ptr<Operation> operation_;  ///< of one that does not

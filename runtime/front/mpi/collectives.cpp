@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <mpi.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <numeric>
 #include <vector>
+
+#include "runtime/front/mpi/routes.h"
 
 namespace flx::preload {
 namespace {
@@ -28,6 +31,10 @@ constexpr std::array<std::string_view, kReasons> kWhy = {
     "not blocking, before FLX served a blocking call on the communicator",
     "more persistent ones than FLX serves at a time",
     "within MPI_Finalize",
+    "before FLX would pay",
+    "to compare",
+    "MPI is faster",
+    "not blocking, and not measured in calls that block",
 };
 
 std::string short_bytes(uint64_t bytes) {
@@ -63,12 +70,12 @@ bool add_up(std::vector<uint64_t> &numbers, double patience_s) {
 
 }  // namespace
 
-std::string choose_collectives(std::string_view list, uint32_t &mask) {
-    mask = 0;
-    if (list == "none")
+std::string choose_collectives(std::string_view list, Choice &choice) {
+    choice = {};
+    if (list == "off")
         return {};
-    if (list == "all") {
-        mask = ~uint32_t{0};
+    if (list == "on" || list == "auto") {
+        choice = {(uint32_t{1} << kCollectives.size()) - 1, list == "auto"};
         return {};
     }
     for (size_t begin = 0; begin <= list.size();) {
@@ -77,16 +84,54 @@ std::string choose_collectives(std::string_view list, uint32_t &mask) {
         const auto found = std::find(kCollectives.begin(), kCollectives.end(), name);
         if (found == kCollectives.end())
             return fmt::format(
-                "FLX_MPI names \"{}\", which is not a collective that FLX serves; all, none, or some of {} "
+                "FLX_MPI names \"{}\", which is not a collective that FLX serves; auto, on, off, or some of {} "
                 "with commas between are allowed",
                 name, fmt::join(kCollectives, ", "));
-        mask |= 1U << (found - kCollectives.begin());
+        choice.mask |= 1U << (found - kCollectives.begin());
         begin = end + 1;
     }
     return {};
 }
 
-void Statistics::print() const {
+void Statistics::add(const Routes &routes) {
+    for (size_t c = 0; c < CallClass::kCount; ++c) {
+        const CallClass which(c);
+        if (routes.calls_by_flx(which) + routes.calls_by_mpi(which) == 0)
+            continue;
+        Compared &compared = compared_[c];
+        compared.by_flx += routes.calls_by_flx(which);
+        compared.by_mpi += routes.calls_by_mpi(which);
+        compared.saved_s += routes.saved(which);
+        if (const Times times = routes.times(which); times.known()) {
+            compared.mpi_s = times.mpi;
+            compared.flx_s = times.flx;
+        }
+    }
+    ++communicators_;
+    making_s_ += routes.took();
+}
+
+/// What rank 0 saw of calls that went both ways.
+std::string Statistics::comparison() const {
+    if (compared_.empty())
+        return {};
+    double saved = -making_s_;
+    std::string text = fmt::format("  {:<34} {:>12} {:>12} {:>12} {:>12}  saved (rank 0)\n", "from so many bytes up",
+                                   "by FLX", "by MPI", "FLX us", "MPI us");
+    for (const auto &[index, compared] : compared_) {
+        text += fmt::format("  {:<34} {:>12} {:>12}", CallClass(index).name(), compared.by_flx, compared.by_mpi);
+        if (compared.mpi_s > 0)
+            text += fmt::format(" {:>12.1f} {:>12.1f}  {:.3f} s\n", compared.flx_s * 1e6, compared.mpi_s * 1e6,
+                                compared.saved_s);
+        else
+            text += fmt::format(" {:>12} {:>12}  too few to compare\n", "", "");
+        saved += compared.saved_s;
+    }
+    return text + fmt::format("  making {} communicators took {:.3f} s; all in all FLX saved {:.3f} s\n",
+                              communicators_, making_s_, saved);
+}
+
+void Statistics::print(const std::string &cache) const {
     int rank = 0;
     int size = 1;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -107,7 +152,7 @@ void Statistics::print() const {
             : fmt::format("flx_mpi: collectives of rank 0 (not all of {} ranks reached the end)\n", size);
     text += fmt::format("  {:<34} {:>12} {:>12} {:>12} {:>12}  why passed on\n", "", "served", "", "passed on", "");
     size_t at = 0;
-    for (size_t c = 0; c < kCollectives.size(); ++c)
+    for (const std::string_view collective : kCollectives)
         for (size_t f = 0; f < kForms; ++f) {
             std::array<uint64_t, 2 * kReasons> cell{};
             std::copy_n(numbers.begin() + static_cast<ptrdiff_t>(at), cell.size(), cell.begin());
@@ -122,10 +167,13 @@ void Statistics::print() const {
                     why.push_back(fmt::format("{} {}", cell[2 * r], kWhy[r]));
             }
             if (cell[0] + calls != 0)
-                text += fmt::format("  {:<34} {:>12} {:>12} {:>12} {:>12}  {}\n",
-                                    fmt::format("{}{}", kForm[f], kCollectives[c]), cell[0], short_bytes(cell[1]),
-                                    calls, short_bytes(bytes), fmt::join(why, ", "));
+                text +=
+                    fmt::format("  {:<34} {:>12} {:>12} {:>12} {:>12}  {}\n", fmt::format("{}{}", kForm[f], collective),
+                                cell[0], short_bytes(cell[1]), calls, short_bytes(bytes), fmt::join(why, ", "));
         }
+    text += comparison();
+    if (!cache.empty())
+        text += fmt::format("  what is kept: {}\n", cache);
     fmt::print(stderr, "{}", text);
     std::fflush(stderr);
 }

@@ -3,20 +3,19 @@
 /// became of each call.
 #pragma once
 
-#include <mpi.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 
-#include "runtime/include/flx.h"
-
 namespace flx::preload {
+
+class Routes;
 
 /// The collectives, in the order of their names below.
 enum class Collective {
@@ -64,11 +63,21 @@ enum class Reason {
     not_yet,          ///< it does not block, and making FLX's communicator would
     many_persistent,  ///< more persistent ones than FLX serves at a time
     over,             ///< within or after MPI_Finalize
+    unpaid,           ///< FLX's communicator would not have paid yet
+    compared,         ///< to know how long MPI takes
+    slower,           ///< MPI was measured to be faster
+    unmeasured,       ///< it does not block, and no calls that do were measured
 };
-inline constexpr size_t kReasons = 14;
+inline constexpr size_t kReasons = 18;
 
-/// Reads FLX_MPI: names with commas between, or `all` or `none`. On failure a sentence, else empty.
-std::string choose_collectives(std::string_view list, uint32_t &mask);
+/// What FLX_MPI says: names with commas between, `on` or `off`, or `auto`.
+struct Choice {
+    uint32_t mask = 0;       ///< a bit for each collective that FLX may serve
+    bool automatic = false;  ///< where it is measured to be faster; else wherever it can
+    bool operator==(const Choice &) const = default;
+};
+/// On failure a sentence, else empty.
+std::string choose_collectives(std::string_view list, Choice &choice);
 
 /// Calls so far; `bytes` as nccl-tests count: the larger of a rank's input and output.
 class Statistics {
@@ -78,15 +87,31 @@ class Statistics {
         cell.calls.fetch_add(1, std::memory_order_relaxed);
         cell.bytes.fetch_add(bytes, std::memory_order_relaxed);
     }
-    /// Adds up what all ranks of MPI_COMM_WORLD did, if they take part within a few seconds, and prints it on rank 0.
-    void print() const;
+    /// Adds what this rank's calls on a communicator took both ways. Calls must come one at a time.
+    void add(const Routes &routes);
+    /// Adds up what all ranks of MPI_COMM_WORLD did, if they take part within a few seconds, and prints it on rank 0,
+    /// and there what was compared. `cache`: a line on what is kept; empty: nothing.
+    void print(const std::string &cache) const;
 
   private:
     struct Cell {
         std::atomic<uint64_t> calls{0};
         std::atomic<uint64_t> bytes{0};
     };
+    /// Calls of one class.
+    struct Compared {
+        uint64_t by_flx = 0;
+        uint64_t by_mpi = 0;
+        double mpi_s = 0;  ///< of a call, the last time that it was measured
+        double flx_s = 0;
+        double saved_s = 0;
+    };
+    [[nodiscard]] std::string comparison() const;
+
     std::array<std::array<std::array<Cell, kReasons>, kForms>, kCollectives.size()> cells_;
+    std::map<size_t, Compared> compared_;  ///< by class
+    size_t communicators_ = 0;             ///< that were made for calls that were compared
+    double making_s_ = 0;
 };
 
 Statistics &statistics();

@@ -17,6 +17,9 @@ namespace {
 
 /// Freed communicators that are kept for the next with the same members, before the rest is given up.
 constexpr size_t kSpares = 16;
+/// Seconds that taking over a spare takes, and the part of a first communicator's price that a copy of it has.
+constexpr double kSparePriceS = 1e-4;
+constexpr double kCopyPrice = 0.4;
 /// MPI waits for a rank that a debugger or a scheduler has stopped, however long; where its host is lost, mpirun sees.
 constexpr double kPatientDeadlineS = 86400;
 
@@ -73,9 +76,12 @@ void Library::begin() {
     Config config;
     if (const Status status = Config::from_environment(config); !status.ok())
         give_up(status.sentence());
-    if (const std::string wrong = choose_collectives(config.text("FLX_MPI"), mask_); !wrong.empty())
+    if (const std::string wrong = choose_collectives(config.text("FLX_MPI"), choice_); !wrong.empty())
         give_up(wrong);
     stats_ = config.integer("FLX_STATS") != 0;
+    cache_folder_ = cache_folder(config.text("FLX_CACHE"));
+    knobs_ = config.values_of(KnobScope::communicator);
+    host_id_ = config.text("FLX_HOST_ID");
     deadline_s_ = config.origin("FLX_DEADLINE") == "default" ? kPatientDeadlineS : config.real("FLX_DEADLINE");
     int level = MPI_THREAD_SINGLE;
     PMPI_Query_thread(&level);
@@ -84,7 +90,8 @@ void Library::begin() {
     // Which way a call goes must be the same on all ranks.
     const uint32_t lacks_requests = Requests::instance().begin() ? 0 : 1;
     const uint32_t lacks_threads = config.text("FLX_PROGRESS_THREAD") == "on" && !threads_ ? 1 : 0;
-    const std::array<uint32_t, 4> mine = {mask_, ~mask_, lacks_requests, lacks_threads};
+    const uint32_t chosen = choice_.mask | (choice_.automatic ? 1U << 31U : 0U);
+    const std::array<uint32_t, 4> mine = {chosen, ~chosen, lacks_requests, lacks_threads};
     std::array<uint32_t, 4> all{};
     MPI_Request request = MPI_REQUEST_NULL;
     PMPI_Iallreduce(mine.data(), all.data(), mine.size(), MPI_UINT32_T, MPI_BOR, MPI_COMM_WORLD, &request);
@@ -143,14 +150,17 @@ Group *Library::group_of(MPI_Comm comm, Form form, Reason &why) {
     Group *group = find_or_attach(comm, why);
     if (group == nullptr)
         return nullptr;
-    if (group->why_not == Reason::not_yet && form != Form::nonblocking) {
-        make_group(comm, *group);
-        const std::lock_guard guard(mutex_);
-        if (group->flx != nullptr)
-            live_.push_back(group);
-    }
+    if (group->why_not == Reason::not_yet && form != Form::nonblocking)
+        obtain_group(comm, *group);
     why = group->why_not;
     return group->flx != nullptr ? group : nullptr;
+}
+
+void Library::obtain_group(MPI_Comm comm, Group &group) {
+    make_group(comm, group);
+    const std::lock_guard guard(mutex_);
+    if (group.flx != nullptr)
+        live_.push_back(&group);
 }
 
 /// What one rank alone can say of `comm`.
@@ -221,6 +231,18 @@ Library::Reusable Library::find_reusable(const std::vector<int> &members) {
         found.model = *model;
     found.spares = spare_.size();
     return found;
+}
+
+/// What FLX's communicator for `group` will take, as far as this rank knows.
+double Library::price_of(const Group &group) {
+    const double price = group.routes->price();
+    const Reusable found = find_reusable(group.members);
+    if (found.spare != nullptr) {
+        const std::lock_guard guard(mutex_);
+        keep(found.spare);
+        return std::min(price, kSparePriceS);
+    }
+    return found.model != nullptr ? price * kCopyPrice : price;
 }
 
 /// Collective. Takes a spare with the same members, if all ranks have one and the same; else makes a communicator.
@@ -349,6 +371,7 @@ void Library::tidy(MPI_Comm comm, const Group &group) {
 void Library::dismiss(Group *group) {
     {
         const std::lock_guard guard(mutex_);
+        retire(*group);
         live_.erase(std::remove(live_.begin(), live_.end(), group), live_.end());
         if (group->flx != nullptr && !group->broken) {
             keep(group);
@@ -375,8 +398,17 @@ int Library::on_finalize(MPI_Comm, int, void *, void *extra) {
 
 /// Frees all in the order of their ids, which is one order on all ranks: none waits in a circle.
 void Library::end() {
+    {
+        const std::lock_guard guard(mutex_);
+        while (!routed_.empty())
+            retire(**routed_.begin());
+        int rank = 0;
+        PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        if (rank == 0 && cache_ != nullptr)
+            cache_->write();
+    }
     if (stats_)
-        statistics().print();
+        statistics().print(cache_ != nullptr ? cache_->state() : "");
     over_ = true;
     std::vector<Group *> all = spare_;
     all.insert(all.end(), live_.begin(), live_.end());

@@ -7,11 +7,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "runtime/front/mpi/collectives.h"
+#include "runtime/front/mpi/routes.h"
+#include "runtime/front/mpi/tuning_cache.h"
 #include "runtime/include/flx.h"
 
 namespace flx::preload {
@@ -31,6 +35,8 @@ struct Group {
     std::mutex mutex;     ///< held during a call: under MPI_THREAD_MULTIPLE others may follow from other threads
     std::atomic<const void *> holder{nullptr};  ///< the thread that holds it
     std::vector<size_t> numbers;                ///< counts and displacements of the current call
+    std::unique_ptr<Routes> routes;             ///< where FLX and MPI are compared, from the first call on
+    Shape shape;                                ///< once `routes` are introduced
 };
 
 /// Holds a communicator during a call of FLX.
@@ -87,13 +93,23 @@ class Library {
     /// Called after MPI_Init, on all ranks. Wrong knobs end the program.
     void begin();
 
-    [[nodiscard]] bool chosen(Collective collective) const { return (mask_ >> static_cast<int>(collective) & 1) != 0; }
+    [[nodiscard]] bool chosen(Collective collective) const {
+        return (choice_.mask >> static_cast<int>(collective) & 1) != 0;
+    }
+    /// Whether calls go to whom is measured to be faster.
+    [[nodiscard]] bool automatic() const { return choice_.automatic; }
 
     /// What serves calls of `form` on `comm`, which is a communicator of MPI's. Null: none does, and `why` says why.
     /// Where there is nothing yet, it is made, collectively, unless the call does not block: MPI lets no such call wait
     /// for other ranks, which may wait for what this one does next. (It does let the making of a persistent one.) All
     /// ranks decide alike, as they make the collective calls on a communicator in one order.
     Group *group_of(MPI_Comm comm, Form form, Reason &why);
+
+    /// The same for a call that blocks, where FLX and MPI are compared. `asked` is the communicator's own, also where
+    /// MPI gets the call: its routes must be told of it. Null where they need not.
+    Group *faster_group_of(MPI_Comm comm, CallClass which, Reason &why, Group *&asked);
+    /// And for one that does not block: FLX's only where it was faster in calls that do.
+    Group *settled_group_of(MPI_Comm comm, CallClass which, Reason &why);
 
     /// Whether group_of() would serve such a call, as far as this rank knows; nothing is made.
     bool serves(MPI_Comm comm, Form form);
@@ -120,6 +136,13 @@ class Library {
     void end();
     Group *find_or_attach(MPI_Comm comm, Reason &why);
     Group *attach(MPI_Comm comm);
+    void obtain_group(MPI_Comm comm, Group &group);
+    void ask(MPI_Comm comm, Group &group);
+    void introduce(MPI_Comm comm, Group &group);
+    void compare(MPI_Comm comm, Group &group, CallClass which);
+    TuningCache &cache();
+    void retire(Group &group);
+    double price_of(const Group &group);
     struct Reusable;
     Reusable find_reusable(const std::vector<int> &members);
     void make_group(MPI_Comm comm, Group &group);
@@ -129,8 +152,11 @@ class Library {
     static int on_delete(MPI_Comm comm, int keyval, void *value, void *extra);
     static int on_finalize(MPI_Comm comm, int keyval, void *value, void *extra);
 
-    uint32_t mask_ = ~uint32_t{0};
+    Choice choice_;
     bool stats_ = false;
+    std::string cache_folder_;
+    std::string knobs_;    ///< that times depend on
+    std::string host_id_;  ///< what FLX takes for this host, if it is told
     double deadline_s_ = 0;
     bool threads_ = false;
     bool has_requests_ = false;
@@ -141,7 +167,9 @@ class Library {
     std::mutex mutex_;  ///< of what follows; never held during communication
     uint64_t next_id_ = 1;
     std::vector<Group *> live_;   ///< those that have a communicator of FLX's
+    std::set<Group *> routed_;    ///< those that have routes
     std::vector<Group *> spare_;  ///< their communicators were freed; by id
+    std::unique_ptr<TuningCache> cache_;
     bool warned_ = false;
 };
 

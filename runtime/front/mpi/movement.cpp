@@ -241,7 +241,7 @@ int gather(const How &how, const void *sendbuf, int sendcount, MPI_Datatype send
     const size_t size = size_of(comm);
     const int error = first_of({not_in_place(at_root ? recvbuf : sendbuf), send.error, receive.error});
     const size_t bytes = send.bytes;
-    Call call(how, Collective::gather, comm, at_root ? bytes * size : bytes,
+    Call call(how, Collective::gather, comm, at_root ? bytes * size : bytes, bytes * size,
               objection_to(wrong_root, error, bytes == 0));
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Gather, gather), sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype,
@@ -282,7 +282,7 @@ int gatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sen
                   at_root ? blocks_of(recvbuf, recvcounts, displs, recvtype, size, blocks) : MPI_SUCCESS});
     // Who sends nothing does not know whether others do: no call is too small.
     Call call(how, Collective::gatherv, comm, at_root && error == MPI_SUCCESS ? bytes_of(blocks) : send.bytes,
-              objection_to(wrong_root, error, false));
+              kBytesUnknown, objection_to(wrong_root, error, false));
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Gatherv, gatherv), sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs,
                             recvtype, root, comm);
@@ -324,7 +324,7 @@ int scatter(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sen
     const size_t size = size_of(comm);
     const int error = first_of({not_in_place(at_root ? sendbuf : recvbuf), receive.error, send.error});
     const size_t bytes = receive.bytes;
-    Call call(how, Collective::scatter, comm, at_root ? bytes * size : bytes,
+    Call call(how, Collective::scatter, comm, at_root ? bytes * size : bytes, bytes * size,
               objection_to(wrong_root, error, bytes == 0));
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Scatter, scatter), sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype,
@@ -359,7 +359,7 @@ int scatterv(const How &how, const void *sendbuf, const int *sendcounts, const i
         first_of({not_in_place(at_root ? sendbuf : recvbuf), receive.error,
                   at_root ? blocks_of(sendbuf, sendcounts, displs, sendtype, size, blocks) : MPI_SUCCESS});
     Call call(how, Collective::scatterv, comm, at_root && error == MPI_SUCCESS ? bytes_of(blocks) : receive.bytes,
-              objection_to(wrong_root, error, false));
+              kBytesUnknown, objection_to(wrong_root, error, false));
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Scatterv, scatterv), sendbuf, sendcounts, displs, sendtype, recvbuf,
                             recvcount, recvtype, root, comm);
@@ -460,7 +460,8 @@ int alltoallv(const How &how, const void *sendbuf, const int *sendcounts, const 
                           in_place ? MPI_SUCCESS : blocks_of(sendbuf, sendcounts, sdispls, sendtype, size, from)});
     if (error == MPI_SUCCESS)
         error = error_of(in_place, recvbuf, from, to, comm);
-    Call call(how, Collective::alltoallv, comm, std::max(bytes_of(from), bytes_of(to)), objection_to({}, error, false));
+    Call call(how, Collective::alltoallv, comm, std::max(bytes_of(from), bytes_of(to)), kBytesUnknown,
+              objection_to({}, error, false));
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Alltoallv, alltoallv), sendbuf, sendcounts, sdispls, sendtype, recvbuf,
                             recvcounts, rdispls, recvtype, comm);
@@ -483,7 +484,8 @@ int alltoallw(const How &how, const void *sendbuf, const int *sendcounts, const 
                           in_place ? MPI_SUCCESS : blocks_of(sendbuf, sendcounts, sdispls, sendtypes, size, from)});
     if (error == MPI_SUCCESS)
         error = error_of(in_place, recvbuf, from, to, comm);
-    Call call(how, Collective::alltoallw, comm, std::max(bytes_of(from), bytes_of(to)), objection_to({}, error, false));
+    Call call(how, Collective::alltoallw, comm, std::max(bytes_of(from), bytes_of(to)), kBytesUnknown,
+              objection_to({}, error, false));
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Alltoallw, alltoallw), sendbuf, sendcounts, sdispls, sendtypes, recvbuf,
                             recvcounts, rdispls, recvtypes, comm);

@@ -148,13 +148,6 @@ Status reserve(int fd, size_t bytes, const std::vector<Range> &parts) {
     return {};
 }
 
-/// So that first uses, by which ways are compared, do not stop for each page. Not what would take many ranks long.
-void map_pages(std::byte *base, size_t bytes) {
-    constexpr size_t kMost = size_t{48} << 20;
-    if (bytes <= kMost)
-        madvise(base, bytes, MADV_POPULATE_WRITE);  // an older kernel does not know it
-}
-
 }  // namespace
 
 std::vector<Range> parts_of(int local_rank, int ranks, size_t bytes, std::span<const Area> areas) {
@@ -199,6 +192,12 @@ void Segment::Mapping::forget_expired() {
     std::erase_if(known().by_name, [](const auto &entry) { return entry.second.expired(); });
 }
 
+void Segment::map_pages() {
+    constexpr size_t kMost = size_t{48} << 20;
+    if (bytes() <= kMost)
+        madvise(base(), bytes(), MADV_POPULATE_WRITE);  // an older kernel does not know it
+}
+
 Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &result, std::span<const Area> areas) {
     auto segment = std::unique_ptr<Segment>(new Segment);
     std::string name;
@@ -225,7 +224,6 @@ Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &r
     for (int rank = 0; rank < local.size(); ++rank)
         if (!failures[rank].empty())
             return fail(FLX_ERR_SYSTEM, "rank {} of this host: {}", rank, failures[rank]);
-    map_pages(segment->base(), bytes);  // all ranks have reserved their parts
     Telemetry::count(telemetry().allocations);
     result = std::move(segment);
     return {};

@@ -3,6 +3,7 @@
 set -u
 flx_run=$1 program=$2 initiation=$3 wrong=$4
 failures=0
+export FLX_MPI=on FLX_CACHE=none
 try() { # NAME CODE PATTERN COMMAND…: the exit code (nonzero: any) and a pattern in what is said
     local name=$1 wanted=$2 pattern=$3 said code
     shift 3
@@ -17,7 +18,7 @@ try() { # NAME CODE PATTERN COMMAND…: the exit code (nonzero: any) and a patte
     fi
 }
 mpi=(mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2)
-try "an unknown collective" 1 'names "allredcue".*allgather, allgatherv, allreduce' \
+try "an unknown collective" 1 'names "allredcue".*auto, on, off, or some of allgather, allgatherv, allreduce' \
     "${mpi[@]}" "$flx_run" --only allredcue "$program" 1 5
 try "an unknown knob" 1 'FLX_STAT is not a knob of FLX; did you mean FLX_STATS' "${mpi[@]}" env FLX_STAT=1 "$flx_run" "$program" 1 5
 try "ranks that choose otherwise" 1 'must be the same on all' \

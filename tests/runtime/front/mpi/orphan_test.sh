@@ -2,6 +2,7 @@
 # orphan_test.sh FLX_RUN RANKS PROGRAM: a rank that was killed is noticed within seconds, under the preload, although a
 # child that it has forked lives on.
 set -u
+export FLX_MPI=on
 flx_run=$1 ranks=$2 program=$3
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

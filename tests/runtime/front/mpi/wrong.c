@@ -362,6 +362,7 @@ static void at_bottom(void) {
         MPI_Type_commit(&type);
         mine[0] = rank;
         mine[1] = 1;
+        /* NOLINTNEXTLINE(bugprone-branch-clone): MPI_BOTTOM is null here, not everywhere */
         int code = MPI_Reduce(rank == root ? MPI_IN_PLACE : MPI_BOTTOM, rank == root ? MPI_BOTTOM : NULL, 1, type, op,
                               root, comm);
         say("reduce at MPI_BOTTOM", code);
@@ -395,7 +396,9 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     comm = MPI_COMM_WORLD;
     const char *preloaded = getenv("LD_PRELOAD");
-    strict = preloaded != NULL && strstr(preloaded, "libflx_mpi") != NULL;
+    const char *served = getenv("FLX_MPI");
+    strict =
+        preloaded != NULL && strstr(preloaded, "libflx_mpi") != NULL && served != NULL && strcmp(served, "on") == 0;
     if (size < 2 || size > kMost)
         MPI_Abort(MPI_COMM_WORLD, 2);
     if (argc > 1 && strcmp(argv[1], "fatal") == 0) {

@@ -1,0 +1,163 @@
+/// \file routes.h
+/// Whether FLX or MPI carries out a call, by what both took for such calls in this program. Plain logic: no
+/// communication, so that it can be tested with times that are made up.
+///
+/// A communicator's calls begin with MPI, and their times are added up. Once what FLX would probably have saved is as
+/// much as its own communicator costs, that is made. From then on the first calls of each class go both ways by turns,
+/// and the faster one gets the class. It is tried again later, as seldom as the loss by the slower one demands.
+///
+/// All ranks must decide alike. What is decided depends on the order of calls, which is one on all ranks of a
+/// communicator, and on numbers that they agreed on.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/front/mpi/collectives.h"
+
+namespace flx::preload {
+
+/// Bytes of a call that not all ranks know alike: the roots' arrays of gatherv and scatterv, alltoallv, alltoallw.
+inline constexpr size_t kBytesUnknown = ~size_t{0};
+
+/// Calls of one collective whose bytes differ by less than a factor of four.
+class CallClass {
+  public:
+    static constexpr size_t kSizes = 24;  ///< the last one: bytes that not all ranks know
+    static constexpr size_t kCount = kCollectives.size() * kSizes;
+
+    /// `bytes` must be what all ranks of the call name alike, or kBytesUnknown.
+    CallClass(Collective collective, size_t bytes)
+        : index_(static_cast<size_t>(collective) * kSizes + size_index(bytes)) {}
+    explicit CallClass(size_t index) : index_(index) {}
+
+    [[nodiscard]] size_t index() const { return index_; }
+    [[nodiscard]] Collective collective() const { return static_cast<Collective>(index_ / kSizes); }
+    /// `allreduce 4 KiB`: from so many bytes up to four times as many.
+    [[nodiscard]] std::string name() const;
+    /// The class of that name; false if there is none.
+    static bool from_name(std::string_view name, CallClass &which);
+
+  private:
+    static size_t size_index(size_t bytes) {
+        if (bytes == kBytesUnknown)
+            return kSizes - 1;
+        const size_t index = (static_cast<size_t>(std::bit_width(bytes)) + 1) / 2;
+        return index < kSizes - 1 ? index : kSizes - 2;
+    }
+
+    size_t index_;
+};
+
+/// Seconds that a call took each way; 0: not measured.
+struct Times {
+    double mpi = 0;
+    double flx = 0;
+    [[nodiscard]] bool known() const { return mpi > 0 && flx > 0; }
+};
+/// By class; empty: nothing is known.
+using Experience = std::vector<Times>;
+
+enum class Route : uint8_t { mpi, flx };
+
+/// The routes of one communicator's blocking calls. Used by one thread at a time.
+class Routes {
+  public:
+    /// Calls of a trial that count, each way.
+    static constexpr size_t kSamples = 4;
+    using Samples = std::array<double, 2 * kSamples>;
+
+    /// What the ranks agreed on when they began to think of FLX: times of earlier runs or other communicators, seconds
+    /// that making FLX's communicator takes, and what FLX would have saved earlier runs that were over too soon.
+    void introduce(Experience experience, double price_s, double unpaid_s);
+    [[nodiscard]] bool introduced() const { return introduced_; }
+
+    /// Before FLX has a communicator: whether the ranks are to agree, before the next call, on whether to make one.
+    [[nodiscard]] bool is_time_to_ask() const { return !ready_ && calls_ == next_question_; }
+    /// Seconds that FLX would have saved this rank so far, and earlier runs, to be compared with price().
+    [[nodiscard]] double saving() const;
+    [[nodiscard]] double price() const { return price_s_; }
+    /// Of it, what it would have saved this run.
+    [[nodiscard]] double unpaid() const { return saving() - unpaid_s_; }
+    /// The ranks agreed that it does not pay yet: of `price`, `saving` was reached. Sets when they are to ask again.
+    void wait_longer(double saving, double price);
+    /// FLX has a communicator, which took so many seconds to make.
+    void begin(double took_s);
+    [[nodiscard]] bool ready() const { return ready_; }
+
+    /// Whether the ranks are to agree, before the next call of `which`, on who is faster: all get the greatest of each
+    /// of samples() and hand it to settle().
+    [[nodiscard]] bool is_trial_over(CallClass which) const { return ready_ && course(which).turn == kTurns; }
+    /// What this rank measured. Times of collectives in which each rank waits for all are negative, so that the
+    /// greatest is what the last one to come took, who waited for nobody.
+    [[nodiscard]] Samples samples(CallClass which) const;
+    void settle(CallClass which, const Samples &greatest);
+
+    /// Where the next call of `which` goes, and whether its time is wanted.
+    [[nodiscard]] Route route(CallClass which) const;
+    [[nodiscard]] bool wants_time(CallClass which) const;
+    /// The call was carried out that way; `seconds`: if its time was wanted.
+    void carried_out(CallClass which, Route route, double seconds);
+    /// Where a call goes that cannot be timed, as it does not block: FLX only where it was faster in others.
+    [[nodiscard]] Route settled(CallClass which) const { return ready_ ? course(which).settled : Route::mpi; }
+
+    /// What is known by now. Not measured: 0.
+    [[nodiscard]] Times times(CallClass which) const {
+        return experience_.empty() ? Times{} : experience_[which.index()];
+    }
+    /// Seconds by which calls of `which` were shorter than they would have been with MPI, and calls that went to FLX.
+    [[nodiscard]] double saved(CallClass which) const;
+    [[nodiscard]] uint64_t calls_by_flx(CallClass which) const { return course(which).by_flx; }
+    [[nodiscard]] uint64_t calls_by_mpi(CallClass which) const { return course(which).by_mpi; }
+    [[nodiscard]] double took() const { return took_s_; }
+
+  private:
+    /// A trial's calls: one each way that does not count, as it may have to prepare something, and those that do.
+    static constexpr uint8_t kTurns = 2 + 2 * kSamples;
+    static constexpr uint8_t kIdle = 255;
+
+    /// What becomes of one class.
+    struct Course {
+        Route settled = Route::mpi;
+        uint8_t turn = 0;         ///< of a trial: 0 to kTurns; kIdle between trials
+        uint8_t trials = 0;       ///< that have ended
+        uint64_t until_next = 0;  ///< calls between trials that are left
+        uint64_t by_flx = 0;
+        uint64_t by_mpi = 0;
+        uint64_t counted = 0;  ///< of `by_flx`, those in `saved_s`
+        double saved_s = 0;
+        double waiting_s = 0;  ///< with MPI, before FLX has a communicator
+        Samples samples{};
+    };
+
+    static Route route_of_turn(uint8_t turn);
+    void schedule_next(Course &course, const Times &times);
+
+    /// That of `which`; one that has not begun if there was no such call.
+    [[nodiscard]] const Course &course(CallClass which) const { return courses_[place_[which.index()]]; }
+    Course &course_of(CallClass which);
+
+    /// Few classes occur: where each one's course is, and the courses. The first one is for those that did not occur.
+    std::array<uint16_t, CallClass::kCount> place_{};
+    std::vector<Course> courses_{1};
+    Experience experience_;
+    uint64_t calls_ = 0;
+    uint64_t next_question_ = kFirstQuestion;
+    double price_s_ = 0;
+    double unpaid_s_ = 0;
+    double took_s_ = 0;
+    bool introduced_ = false;
+    bool ready_ = false;
+
+    static constexpr uint64_t kFirstQuestion = 4;
+};
+
+/// Whether each rank of such a call waits for all others.
+bool waits_for_all(Collective collective);
+
+}  // namespace flx::preload
