@@ -65,6 +65,8 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     if (comm->layout_.size > 1)
         FLX_TRY(comm->routes_.exchange(*comm->bootstrap_));
     FLX_TRY(stage([&] { return comm->make_planner(parent); }));
+    // Connecting waits until nothing is under way, so what probing has left goes first.
+    FLX_TRY(comm->settle_probing());
     FLX_TRY(stage([&] { return comm->connect_rails(); }));
     FLX_TRY(comm->settle_probing());
     comm->settle_liveness();
