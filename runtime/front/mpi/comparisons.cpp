@@ -14,6 +14,8 @@
 
 namespace flx::preload {
 
+static_assert(sizeof(Times) == 2 * sizeof(double));
+
 Group *Library::faster_group_of(MPI_Comm comm, CallClass which, Reason &why, Group *&asked) {
     Group *group = find_or_attach(comm, why);
     if (group == nullptr)
@@ -40,7 +42,7 @@ Group *Library::faster_group_of(MPI_Comm comm, CallClass which, Reason &why, Gro
     }
     if (routes.route(which) == Route::flx)
         return group;
-    why = routes.wants_time(which) ? Reason::compared : Reason::slower;
+    why = routes.is_trying(which) ? Reason::compared : Reason::slower;
     return nullptr;
 }
 
@@ -113,7 +115,6 @@ void Library::introduce(MPI_Comm comm, Group &group) {
         }
     }
     PMPI_Bcast(found.data(), found.size(), MPI_DOUBLE, 0, comm);
-    static_assert(sizeof(Times) == 2 * sizeof(double));
     if (found[0] != 0)
         PMPI_Bcast(experience.data(), 2 * static_cast<int>(experience.size()), MPI_DOUBLE, 0, comm);
     if (found[1] > 0)
@@ -123,10 +124,10 @@ void Library::introduce(MPI_Comm comm, Group &group) {
 
 /// Collective. Ends a trial of `which`.
 void Library::compare(MPI_Comm comm, Group &group, CallClass which) {
-    const Routes::Samples mine = group.routes->samples(which);
-    Routes::Samples greatest{};
-    PMPI_Allreduce(mine.data(), greatest.data(), static_cast<int>(mine.size()), MPI_DOUBLE, MPI_MAX, comm);
-    group.routes->settle(which, greatest);
+    const Times mine = group.routes->measured(which);
+    Times mean;
+    PMPI_Allreduce(&mine, &mean, 2, MPI_DOUBLE, MPI_SUM, comm);
+    group.routes->settle(which, {mean.mpi / group.size, mean.flx / group.size});
     const std::lock_guard guard(mutex_);
     cache().learn(group.shape, which, group.routes->times(which), time(nullptr));
 }

@@ -20,35 +20,20 @@ constexpr double kWorthTrying = 0.01;
 /// What the ranks' agreement at a trial's end costs.
 constexpr double kAgreementS = 30e-6;
 constexpr uint64_t kLeastBetweenTrials = 64;
-/// Before FLX has a communicator, so many calls are all timed, then one in so many.
+/// So many calls are all timed, then one in so many.
 constexpr uint64_t kAllTimed = 64;
 constexpr uint64_t kOneTimedIn = 8;
+/// Calls that a mean remembers.
+constexpr uint32_t kRemembered = 256;
+/// A call that takes so many times the mean was held up by something else, and counts as this much.
+constexpr double kHeldUp = 16;
 
-double middle(std::array<double, Routes::kSamples> times) {
-    std::sort(times.begin(), times.end());
-    // Noise only adds: the lower one of the two in the middle.
-    return times[(times.size() - 1) / 2];
+/// Whether that call is one of those. Not every eighth, as programs have rhythms.
+bool is_sampled(uint64_t call) {
+    return call < kAllTimed || (call * 0x9e3779b97f4a7c15ULL >> 32U) % kOneTimedIn == 0;
 }
 
 }  // namespace
-
-bool waits_for_all(Collective collective) {
-    switch (collective) {
-        case Collective::bcast:
-        case Collective::exscan:
-        case Collective::gather:
-        case Collective::gatherv:
-        case Collective::reduce:
-        case Collective::scan:
-        case Collective::scatter:
-        case Collective::scatterv:
-        case Collective::alltoallv:  // who has nothing for others does not
-        case Collective::alltoallw:
-            return false;
-        default:
-            return true;
-    }
-}
 
 std::string CallClass::name() const {
     const size_t size = index_ % kSizes;
@@ -115,6 +100,8 @@ void Routes::begin(double took_s) {
         if (!times.known())
             continue;
         Course &course = course_of(CallClass(c));
+        course.mpi = {times.mpi, kRemembered / 4};
+        course.flx = {times.flx, kRemembered / 4};
         course.settled = times.flx < times.mpi ? Route::flx : Route::mpi;
         schedule_next(course, times);
     }
@@ -129,32 +116,24 @@ Routes::Course &Routes::course_of(CallClass which) {
     return courses_[place];
 }
 
-Route Routes::route_of_turn(uint8_t turn) {
-    // By pairs: FLX and MPI, the same again, MPI and FLX, FLX and MPI, MPI and FLX. Neither is always the first.
-    constexpr uint32_t kByFlx = 0b10'0110'0101;
-    return (kByFlx >> turn & 1U) != 0 ? Route::flx : Route::mpi;
+void Routes::Mean::add(double sample) {
+    if (calls != 0)
+        sample = std::min(sample, kHeldUp * seconds);
+    calls = std::min(calls + 1, kRemembered);
+    seconds += (sample - seconds) / calls;
 }
 
-Routes::Samples Routes::samples(CallClass which) const {
-    Samples samples = course(which).samples;
-    if (waits_for_all(which.collective()))
-        for (double &sample : samples)
-            sample = -sample;
-    return samples;
+Times Routes::measured(CallClass which) const {
+    const Course &course = this->course(which);
+    return {course.mpi.seconds, course.flx.seconds};
 }
 
-void Routes::settle(CallClass which, const Samples &greatest) {
+void Routes::settle(CallClass which, const Times &mean) {
     Course &course = course_of(which);
-    std::array<double, kSamples> mpi{};
-    std::array<double, kSamples> flx{};
-    for (size_t i = 0; i < kSamples; ++i) {
-        mpi[i] = std::abs(greatest[i]);
-        flx[i] = std::abs(greatest[kSamples + i]);
-    }
     // A clock that did not move must not look like a time that was not measured.
     constexpr double kLeast = 1e-9;
     Times &times = experience_[which.index()];
-    times = {std::max(middle(mpi), kLeast), std::max(middle(flx), kLeast)};
+    times = {std::max(mean.mpi, kLeast), std::max(mean.flx, kLeast)};
     course.saved_s += static_cast<double>(course.by_flx - course.counted) * (times.mpi - times.flx);
     course.counted = course.by_flx;
     course.settled = times.flx < times.mpi ? Route::flx : Route::mpi;
@@ -164,7 +143,7 @@ void Routes::settle(CallClass which, const Samples &greatest) {
 
 void Routes::schedule_next(Course &course, const Times &times) {
     const double winner = std::min(times.mpi, times.flx);
-    const double loss = kAgreementS + (1 + kSamples) * std::abs(times.mpi - times.flx);
+    const double loss = kAgreementS + kTurns * std::abs(times.mpi - times.flx);
     const double calls = std::min(loss / (kWorthTrying * winner), 1e15);
     course.turn = kIdle;
     course.until_next = std::max(static_cast<uint64_t>(calls), kLeastBetweenTrials << course.trials);
@@ -174,34 +153,33 @@ Route Routes::route(CallClass which) const {
     if (!ready_)
         return Route::mpi;
     const Course &course = this->course(which);
-    return course.turn == kIdle ? course.settled : route_of_turn(course.turn);
+    const Route other = course.settled == Route::flx ? Route::mpi : Route::flx;
+    return course.turn == kIdle ? course.settled : other;
 }
 
 bool Routes::wants_time(CallClass which) const {
-    if (!ready_)
-        return calls_ < kAllTimed || calls_ % kOneTimedIn == 0;
-    return course(which).turn < kTurns;
+    const Course &course = this->course(which);
+    return course.turn != kIdle || is_sampled(course.by_flx + course.by_mpi);
 }
 
 void Routes::carried_out(CallClass which, Route route, double seconds) {
+    const bool timed = wants_time(which);
     Course &course = course_of(which);
-    ++(route == Route::flx ? course.by_flx : course.by_mpi);
+    if (timed && course.turn != 0)
+        (route == Route::flx ? course.flx : course.mpi).add(seconds);
     if (!ready_) {
-        course.waiting_s += calls_ < kAllTimed ? seconds : seconds * kOneTimedIn;
+        if (timed)
+            course.waiting_s += course.by_mpi < kAllTimed ? seconds : seconds * kOneTimedIn;
         ++calls_;
-        return;
     }
-    if (course.turn == kIdle) {
-        if (--course.until_next == 0)
-            course.turn = 0;
-        return;
+    ++(route == Route::flx ? course.by_flx : course.by_mpi);
+    if (course.turn != kIdle) {
+        ++course.turn;
+    } else if (course.until_next > 1) {
+        --course.until_next;
+    } else if (ready_) {
+        course.turn = 0;
     }
-    if (course.turn >= 2) {
-        // The two ways come by pairs, so the pair's number is the sample's.
-        const size_t pair = course.turn / 2 - 1;
-        course.samples[route == Route::flx ? kSamples + pair : pair] = seconds;
-    }
-    ++course.turn;
 }
 
 double Routes::saved(CallClass which) const {

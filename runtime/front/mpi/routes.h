@@ -3,8 +3,8 @@
 /// communication, so that it can be tested with times that are made up.
 ///
 /// A communicator's calls begin with MPI, and their times are added up. Once what FLX would probably have saved is as
-/// much as its own communicator costs, that is made. From then on the first calls of each class go both ways by turns,
-/// and the faster one gets the class. It is tried again later, as seldom as the loss by the slower one demands.
+/// much as its own communicator costs, that is made. From then on some calls of each class go to each, and the faster
+/// one gets the class. It is tried again later, as seldom as the loss by the slower one demands.
 ///
 /// All ranks must decide alike. What is decided depends on the order of calls, which is one on all ranks of a
 /// communicator, and on numbers that they agreed on.
@@ -68,10 +68,6 @@ enum class Route : uint8_t { mpi, flx };
 /// The routes of one communicator's blocking calls. Used by one thread at a time.
 class Routes {
   public:
-    /// Calls of a trial that count, each way.
-    static constexpr size_t kSamples = 4;
-    using Samples = std::array<double, 2 * kSamples>;
-
     /// What the ranks agreed on when they began to think of FLX: times of earlier runs or other communicators, seconds
     /// that making FLX's communicator takes, and what FLX would have saved earlier runs that were over too soon.
     void introduce(Experience experience, double price_s, double unpaid_s);
@@ -90,17 +86,20 @@ class Routes {
     void begin(double took_s);
     [[nodiscard]] bool ready() const { return ready_; }
 
-    /// Whether the ranks are to agree, before the next call of `which`, on who is faster: all get the greatest of each
-    /// of samples() and hand it to settle().
+    /// Whether the ranks are to agree, before the next call of `which`, on who is faster: all get the mean of what each
+    /// of them measured() and hand it to settle().
     [[nodiscard]] bool is_trial_over(CallClass which) const { return ready_ && course(which).turn == kTurns; }
-    /// What this rank measured. Times of collectives in which each rank waits for all are negative, so that the
-    /// greatest is what the last one to come took, who waited for nobody.
-    [[nodiscard]] Samples samples(CallClass which) const;
-    void settle(CallClass which, const Samples &greatest);
+    /// The mean of this rank's calls each way. It includes what the rank waited for late ones, which is the same both
+    /// ways. Neither the middle would do, as a network's few long calls make most of its time, nor what the last one to
+    /// come took, as MPI lets it go while its data are under way.
+    [[nodiscard]] Times measured(CallClass which) const;
+    void settle(CallClass which, const Times &mean);
 
     /// Where the next call of `which` goes, and whether its time is wanted.
     [[nodiscard]] Route route(CallClass which) const;
     [[nodiscard]] bool wants_time(CallClass which) const;
+    /// Whether that is not because the way was found to be the faster one.
+    [[nodiscard]] bool is_trying(CallClass which) const { return course(which).turn != kIdle || !times(which).known(); }
     /// The call was carried out that way; `seconds`: if its time was wanted.
     void carried_out(CallClass which, Route route, double seconds);
     /// Where a call goes that cannot be timed, as it does not block: FLX only where it was faster in others.
@@ -117,25 +116,33 @@ class Routes {
     [[nodiscard]] double took() const { return took_s_; }
 
   private:
-    /// A trial's calls: one each way that does not count, as it may have to prepare something, and those that do.
-    static constexpr uint8_t kTurns = 2 + 2 * kSamples;
+    /// A trial's calls. The first one does not count: it may have to prepare something, and data that went the other
+    /// way may still be under way.
+    static constexpr uint8_t kTurns = 16;
     static constexpr uint8_t kIdle = 255;
+
+    /// The mean of calls, of late ones more than of those long ago.
+    struct Mean {
+        double seconds = 0;
+        uint32_t calls = 0;
+        void add(double sample);
+    };
 
     /// What becomes of one class.
     struct Course {
         Route settled = Route::mpi;
-        uint8_t turn = 0;         ///< of a trial: 0 to kTurns; kIdle between trials
-        uint8_t trials = 0;       ///< that have ended
-        uint64_t until_next = 0;  ///< calls between trials that are left
+        uint8_t turn = kIdle;          ///< of a trial: 0 to kTurns; kIdle between trials
+        uint8_t trials = 0;            ///< that have ended
+        uint64_t until_next = kTurns;  ///< calls between trials that are left
         uint64_t by_flx = 0;
         uint64_t by_mpi = 0;
         uint64_t counted = 0;  ///< of `by_flx`, those in `saved_s`
         double saved_s = 0;
         double waiting_s = 0;  ///< with MPI, before FLX has a communicator
-        Samples samples{};
+        Mean mpi;
+        Mean flx;
     };
 
-    static Route route_of_turn(uint8_t turn);
     void schedule_next(Course &course, const Times &times);
 
     /// That of `which`; one that has not begun if there was no such call.
@@ -156,8 +163,5 @@ class Routes {
 
     static constexpr uint64_t kFirstQuestion = 4;
 };
-
-/// Whether each rank of such a call waits for all others.
-bool waits_for_all(Collective collective);
 
 }  // namespace flx::preload
