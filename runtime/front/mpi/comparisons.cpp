@@ -82,7 +82,6 @@ void Library::ask(MPI_Comm comm, Group &group) {
     const std::lock_guard guard(mutex_);
     if (first)
         cache().learn_price(group.shape, routes.took(), time(nullptr));
-    cache().learn_unpaid(group.shape, 0);
 }
 
 /// Collective. Which hosts the ranks are on, and what the first of them knows of such communicators.
@@ -110,7 +109,7 @@ void Library::introduce(MPI_Comm comm, Group &group) {
     if (group.rank == 0) {
         const std::lock_guard guard(mutex_);
         if (const TuningCache::Entry *entry = cache().find(group.shape); entry != nullptr) {
-            found = {1, entry->price_s, entry->unpaid_s};
+            found = {1, entry->price_s, entry->price_s > 0 ? 0 : entry->unpaid_s};
             experience = entry->experience;
         }
     }

@@ -58,14 +58,10 @@ bool Requests::begin() {
     if (PMPI_Get_library_version(version, &length) != MPI_SUCCESS ||
         !std::string_view(version).starts_with("Open MPI v4.1"))
         return false;
-    const auto add = reinterpret_cast<Register>(open_pal("opal_progress_register"));
+    register_ = open_pal("opal_progress_register");
     unregister_ = open_pal("opal_progress_unregister");
-    if (add == nullptr || unregister_ == nullptr || PMPI_Comm_dup(MPI_COMM_SELF, &self_) != MPI_SUCCESS)
+    if (register_ == nullptr || unregister_ == nullptr || PMPI_Comm_dup(MPI_COMM_SELF, &self_) != MPI_SUCCESS)
         return false;
-    if (add(progress) != 0) {
-        PMPI_Comm_free(&self_);
-        return false;
-    }
     PMPI_Comm_set_errhandler(self_, MPI_ERRORS_RETURN);
     return true;
 }
@@ -73,13 +69,28 @@ bool Requests::begin() {
 void Requests::end() {
     if (self_ == MPI_COMM_NULL)
         return;
-    reinterpret_cast<Register>(unregister_)(progress);
+    if (in_loop_)
+        reinterpret_cast<Register>(unregister_)(progress);
     PMPI_Comm_free(&self_);
+}
+
+/// MPI's messages are slower by what its loop calls, so not before there is something to do. `mutex_` is held.
+int Requests::join_loop() {
+    if (!in_loop_ && reinterpret_cast<Register>(register_)(progress) != 0)
+        return MPI_ERR_INTERN;
+    in_loop_ = true;
+    return MPI_SUCCESS;
 }
 
 int Requests::hand_out(std::unique_ptr<Operation> operation, MPI_Request *handle) {
     int code = MPI_SUCCESS;
-    if (operation->persistent) {
+    {
+        const std::lock_guard guard(mutex_);
+        code = join_loop();
+    }
+    if (code != MPI_SUCCESS) {
+        flx_wait(&operation->request);
+    } else if (operation->persistent) {
         const std::lock_guard guard(mutex_);
         // A tag of its own, of those that every MPI has: what ends one operation must not end another.
         constexpr int kTags = 32767;

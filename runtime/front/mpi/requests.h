@@ -63,6 +63,7 @@ class Requests {
     int turn();
     bool is_done(Operation &operation, int &code, bool &looked);
     void complete(Operation *operation, int code);
+    int join_loop();
 
     std::mutex mutex_;  ///< of the lists; not waited for in progress()
     std::vector<Operation *> active_;
@@ -72,7 +73,9 @@ class Requests {
     int next_tag_ = 0;
     std::atomic<size_t> live_persistent_{0};
     std::atomic<size_t> live_active_{0};
+    void *register_ = nullptr;  ///< MPI's functions that add to its progress loop, and take away
     void *unregister_ = nullptr;
+    bool in_loop_ = false;
 };
 
 }  // namespace flx::preload

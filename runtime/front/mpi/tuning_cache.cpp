@@ -165,8 +165,8 @@ void TuningCache::learn_price(const Shape &shape, double price_s, int64_t now) {
 
 void TuningCache::learn_unpaid(const Shape &shape, double unpaid_s) {
     Kept &kept = this->kept(shape.name());
-    if (unpaid_s == 0)
-        kept.tried = true;
+    if (kept.entry.price_s > 0)
+        return;
     kept.added_s += unpaid_s;
     learned_ = true;
 }
@@ -186,7 +186,7 @@ bool TuningCache::write() {
                 kept.entry.experience[c] = mine.entry.experience[c];
                 kept.when[c] = mine.when[c];
             }
-        kept.entry.unpaid_s = mine.tried ? 0 : kept.entry.unpaid_s + mine.added_s;
+        kept.entry.unpaid_s += mine.added_s;
         if (mine.price_when >= kept.price_when && mine.entry.price_s > 0) {
             kept.entry.price_s = mine.entry.price_s;
             kept.price_when = mine.price_when;
@@ -200,7 +200,7 @@ bool TuningCache::write() {
             shape["price_us"] = kept.entry.price_s * 1e6;
             shape["price_when"] = kept.price_when;
         }
-        if (kept.entry.unpaid_s > 0)
+        if (kept.entry.unpaid_s > 0 && kept.entry.price_s == 0)
             shape["unpaid_us"] = kept.entry.unpaid_s * 1e6;
         for (size_t c = 0; c < CallClass::kCount; ++c)
             if (const Times &times = kept.entry.experience[c]; kept.when[c] != 0 && times.known())

@@ -26,7 +26,7 @@ class TuningCache {
     struct Entry {
         Experience experience;  ///< not empty
         double price_s = 0;     ///< of making FLX's communicator; 0: not known
-        double unpaid_s = 0;    ///< what FLX would have saved programs that were over before it paid, all together
+        double unpaid_s = 0;    ///< what FLX would have saved programs that were over before it paid, until it was made
     };
 
     /// `folder`: where files are; empty: none are read or written. `identity` says what the times are of: machine,
@@ -40,7 +40,9 @@ class TuningCache {
     /// The newest times of a shape; `now`: seconds since 1970.
     void learn(const Shape &shape, CallClass which, const Times &times, int64_t now);
     void learn_price(const Shape &shape, double price_s, int64_t now);
-    /// A program ended in which FLX would have saved so much and was not tried; 0: it was tried.
+    /// A program ended in which FLX would have saved so much and was not tried. That is a guess, and counts until FLX
+    /// was made once for such a communicator: from then on what it saves is known of what occurs often, and what occurs
+    /// a few times in each run would have it made again and again for nothing.
     void learn_unpaid(const Shape &shape, double unpaid_s);
     /// Writes what was learned beside what is in the file by now. Whoever reads it meanwhile finds the old file or the
     /// new one, whole; of several who write at once, one may lose what it learned. False: state() says why.
@@ -55,7 +57,6 @@ class TuningCache {
         Entry entry;
         std::array<int64_t, CallClass::kCount> when{};  ///< seconds since 1970; 0: not known
         int64_t price_when = 0;
-        bool tried = false;  ///< `unpaid_s` begins anew
         double added_s = 0;  ///< to `unpaid_s`, by this program
     };
     using Shapes = std::map<std::string, Kept>;

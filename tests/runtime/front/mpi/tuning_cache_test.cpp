@@ -103,9 +103,14 @@ TEST_F(TuningCacheTest, RunsThatWereTooShortAddUp) {
     }
     ASSERT_NE(open().find(kShape), nullptr);
     EXPECT_NEAR(open().find(kShape)->unpaid_s, 0.03, 1e-9);
+    // Once FLX was made, what was guessed is over.
     TuningCache cache = open();
-    cache.learn_unpaid(kShape, 0);
+    cache.learn_price(kShape, 0.07, kNow);
     ASSERT_TRUE(cache.write());
+    TuningCache later = open();
+    EXPECT_EQ(later.find(kShape)->unpaid_s, 0);
+    later.learn_unpaid(kShape, 0.01);
+    ASSERT_TRUE(later.write());
     EXPECT_EQ(open().find(kShape)->unpaid_s, 0);
 }
 
