@@ -57,14 +57,14 @@ int MPI_Request_free(MPI_Request *request) {
 }
 
 int MPI_Op_free(MPI_Op *op) {
-    if (op == nullptr || *op == MPI_OP_NULL || !UserReductions::instance().give_up(op))
+    if (op == nullptr || *op == MPI_OP_NULL || !UserReductions::instance().give_up_op(*op))
         return PMPI_Op_free(op);
     *op = MPI_OP_NULL;
     return MPI_SUCCESS;
 }
 
 int MPI_Type_free(MPI_Datatype *type) {
-    if (type == nullptr || *type == MPI_DATATYPE_NULL || !UserReductions::instance().give_up(type))
+    if (type == nullptr || *type == MPI_DATATYPE_NULL || !UserReductions::instance().give_up_type(*type))
         return PMPI_Type_free(type);
     *type = MPI_DATATYPE_NULL;
     return MPI_SUCCESS;

@@ -69,27 +69,15 @@ bool same(const Layout &a, const Layout &b) {
 }
 
 /// The one behind `handle`, which all reductions with it share.
-template <typename Handle>
-std::shared_ptr<Kept<Handle>> keep(std::map<Handle, std::shared_ptr<Kept<Handle>>> &all, Handle handle) {
-    std::shared_ptr<Kept<Handle>> &kept = all[handle];
+template <typename Handle, typename Kept>
+std::shared_ptr<Kept> keep(std::map<Handle, std::shared_ptr<Kept>> &all, Handle handle) {
+    std::shared_ptr<Kept> &kept = all[handle];
     if (kept == nullptr)
-        kept = std::make_shared<Kept<Handle>>(handle);
+        kept = std::make_shared<Kept>(handle);
     return kept;
 }
 
 }  // namespace
-
-template <>
-Kept<MPI_Op>::~Kept() {
-    if (given_up)
-        PMPI_Op_free(&handle);
-}
-
-template <>
-Kept<MPI_Datatype>::~Kept() {
-    if (given_up)
-        PMPI_Type_free(&handle);
-}
 
 UserReduction::~UserReduction() {
     if (made)
@@ -138,20 +126,21 @@ std::shared_ptr<UserReduction> UserReductions::make(MPI_Op op, MPI_Datatype type
     return made;
 }
 
-template <typename Handle>
-bool UserReductions::give_up(Handle *handle, Handles<Handle> &kept) {
+template <typename Handle, typename Kept>
+bool UserReductions::give_up(Handle handle, std::map<Handle, std::shared_ptr<Kept>> &all,
+                             std::shared_ptr<Kept> UserReduction::*needed) {
     if (!used_.load(std::memory_order_relaxed))
         return false;
     std::vector<std::shared_ptr<UserReduction>> ended;  // without the lock
-    std::shared_ptr<Kept<Handle>> mine;
+    std::shared_ptr<Kept> mine;
     const std::lock_guard guard(mutex_);
-    const auto found = kept.find(*handle);
-    if (found == kept.end())
+    const auto found = all.find(handle);
+    if (found == all.end())
         return false;
     mine = std::move(found->second);
-    kept.erase(found);
+    all.erase(found);
     for (auto each = known_.begin(); each != known_.end();) {
-        if (std::get<Handle>(each->first) == *handle) {
+        if (each->second != nullptr && (*each->second).*needed == mine) {
             ended.push_back(std::move(each->second));
             each = known_.erase(each);
         } else {
@@ -162,7 +151,9 @@ bool UserReductions::give_up(Handle *handle, Handles<Handle> &kept) {
     return true;
 }
 
-template bool UserReductions::give_up(MPI_Op *, Handles<MPI_Op> &);
-template bool UserReductions::give_up(MPI_Datatype *, Handles<MPI_Datatype> &);
+template bool UserReductions::give_up(MPI_Op, std::map<MPI_Op, std::shared_ptr<KeptOp>> &,
+                                      std::shared_ptr<KeptOp> UserReduction::*);
+template bool UserReductions::give_up(MPI_Datatype, std::map<MPI_Datatype, std::shared_ptr<KeptType>> &,
+                                      std::shared_ptr<KeptType> UserReduction::*);
 
 }  // namespace flx::preload

@@ -20,16 +20,22 @@
 
 namespace flx::preload {
 
-/// A handle of the program's that it may free while an operation needs it. MPI frees it with the last user.
-template <typename Handle>
+/// A handle of the program's that it may free while an operation needs it. It is freed with the last user. The kinds
+/// of handles differ in the function that frees them: some MPIs have one C type for all.
+template <typename Handle, int (*kFree)(Handle *)>
 struct Kept {
     explicit Kept(Handle handle) : handle(handle) {}
-    ~Kept();
+    ~Kept() {
+        if (given_up)
+            kFree(&handle);
+    }
     Kept(const Kept &) = delete;
     Kept &operator=(const Kept &) = delete;
     Handle handle;
     bool given_up = false;  ///< by the program
 };
+using KeptOp = Kept<MPI_Op, PMPI_Op_free>;
+using KeptType = Kept<MPI_Datatype, PMPI_Type_free>;
 
 /// One reduction on one datatype. Whoever holds it may have FLX call it.
 struct UserReduction {
@@ -37,8 +43,8 @@ struct UserReduction {
     ~UserReduction();
     UserReduction(const UserReduction &) = delete;
     UserReduction &operator=(const UserReduction &) = delete;
-    std::shared_ptr<Kept<MPI_Op>> op;
-    std::shared_ptr<Kept<MPI_Datatype>> type;
+    std::shared_ptr<KeptOp> op;
+    std::shared_ptr<KeptType> type;
     Layout layout;
     MPI_Aint lowest = 0;  ///< of an element's data, from its address
     MPI_Aint span = 0;    ///< from there to where they end
@@ -55,22 +61,20 @@ class UserReductions {
     std::shared_ptr<const UserReduction> find(MPI_Op op, MPI_Datatype type);
 
     /// MPI_Op_free and MPI_Type_free: true if a reduction here needed it; then it ends with the last that does.
-    bool give_up(MPI_Op *op) { return give_up(op, ops_); }
-    bool give_up(MPI_Datatype *type) { return !is_named(*type) && give_up(type, types_); }
+    bool give_up_op(MPI_Op op) { return give_up(op, ops_, &UserReduction::op); }
+    bool give_up_type(MPI_Datatype type) { return !is_named(type) && give_up(type, types_, &UserReduction::type); }
 
   private:
-    template <typename Handle>
-    using Handles = std::map<Handle, std::shared_ptr<Kept<Handle>>>;
-
     UserReductions() = default;
     std::shared_ptr<UserReduction> make(MPI_Op op, MPI_Datatype type, const Layout &layout);
-    template <typename Handle>
-    bool give_up(Handle *handle, Handles<Handle> &kept);
+    template <typename Handle, typename Kept>
+    bool give_up(Handle handle, std::map<Handle, std::shared_ptr<Kept>> &all,
+                 std::shared_ptr<Kept> UserReduction::*needed);
 
     std::mutex mutex_;  ///< of what follows
     std::map<std::pair<MPI_Op, MPI_Datatype>, std::shared_ptr<UserReduction>> known_;
-    Handles<MPI_Op> ops_;
-    Handles<MPI_Datatype> types_;
+    std::map<MPI_Op, std::shared_ptr<KeptOp>> ops_;
+    std::map<MPI_Datatype, std::shared_ptr<KeptType>> types_;
     std::map<size_t, flx_dtype_t> flx_types_;  ///< by bytes
     std::atomic<bool> used_{false};            ///< most programs have no such reductions
 };
