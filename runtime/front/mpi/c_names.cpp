@@ -19,6 +19,9 @@ int begun(int code) {
 
 }  // namespace
 
+// Not every mpi.h says that its functions are seen outside a library.
+#pragma GCC visibility push(default)
+
 extern "C" {
 
 int MPI_Init(int *argc, char ***argv) {
@@ -74,18 +77,18 @@ int MPI_Type_free(MPI_Datatype *type) {
 
 #define LIST(...) __VA_ARGS__
 
-#ifdef OMPI_HAVE_MPI_EXT_PCOLLREQ
-#define PERSISTENT(NAME, SMALL, PARAMETERS, ARGUMENTS)                                                 \
-    extern "C" int MPIX_##NAME##_init(PARAMETERS MPI_Comm comm, MPI_Info info, MPI_Request *request) { \
-        return guarded(comm, [&] {                                                                     \
-            return flx::preload::SMALL(How{Form::persistent, request, info}, ARGUMENTS comm);          \
-        });                                                                                            \
+#ifdef FLX_MPI_PERSISTENT
+#define PERSISTENT(NAME, SMALL, PARAMETERS, ARGUMENTS)                                                        \
+    extern "C" int FLX_MPI_PERSISTENT(NAME)(PARAMETERS MPI_Comm comm, MPI_Info info, MPI_Request * request) { \
+        return guarded(comm, [&] {                                                                            \
+            return flx::preload::SMALL(How{Form::persistent, request, info}, ARGUMENTS comm);                 \
+        });                                                                                                   \
     }
 #else
 #define PERSISTENT(NAME, SMALL, PARAMETERS, ARGUMENTS)
 #endif
 
-/// Defines MPI_NAME, MPI_Ismall and MPIX_NAME_init.
+/// Defines MPI_NAME, MPI_Ismall and the persistent form.
 #define FORMS(NAME, SMALL, PARAMETERS, ARGUMENTS)                                                                   \
     extern "C" int MPI_##NAME(PARAMETERS MPI_Comm comm) {                                                           \
         return guarded(comm, [&] { return flx::preload::SMALL(How{}, ARGUMENTS comm); });                           \
@@ -147,3 +150,5 @@ FORMS(Scatterv, scatterv,
       LIST(const void *sendbuf, const int sendcounts[], const int displs[], MPI_Datatype sendtype, void *recvbuf,
            int recvcount, MPI_Datatype recvtype, int root, ),
       LIST(sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root, ))
+
+#pragma GCC visibility pop

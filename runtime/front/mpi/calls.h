@@ -22,9 +22,18 @@
 
 #if __has_include(<mpi-ext.h>)
 #include <mpi-ext.h>
+#endif
+
+// Persistent collectives: Open MPI 4.1's extension, whose names are its own, or MPI 4's.
 #ifdef OMPI_HAVE_MPI_EXT_PCOLLREQ
 #include "mpiext/pmpiext_pcollreq_c.h"
-#endif
+#define FLX_MPI_PERSISTENT(NAME) MPIX_##NAME##_init
+#define FLX_PMPI_PERSISTENT(NAME) PMPIX_##NAME##_init
+#elif MPI_VERSION >= 4
+#define FLX_MPI_PERSISTENT(NAME) MPI_##NAME##_init
+#define FLX_PMPI_PERSISTENT(NAME) PMPI_##NAME##_init
+#else
+#define FLX_PMPI_PERSISTENT(NAME) nullptr
 #endif
 
 namespace flx::preload {
@@ -78,6 +87,13 @@ struct Objection {
 inline Objection wrong(int error) {
     return error == MPI_SUCCESS ? Objection{} : Objection{Reason::invalid, error};
 }
+
+/// MPI's class for a buffer that must not be MPI_IN_PLACE or the other one, in most calls.
+#ifdef MPICH_VERSION
+inline constexpr int kInPlaceError = MPI_ERR_BUFFER;
+#else
+inline constexpr int kInPlaceError = MPI_ERR_ARG;
+#endif
 
 /// Whether MPI's error says that a rank's arguments are wrong, which MPI finds before it takes part in the call.
 bool is_about_arguments(int code);
@@ -165,11 +181,7 @@ class Call {
     std::unique_ptr<Operation> operation_;  ///< of one that does not
 };
 
-#ifdef OMPI_HAVE_MPI_EXT_PCOLLREQ
-#define FLX_MPI_FORMS(NAME, SMALL) PMPI_##NAME, PMPI_I##SMALL, PMPIX_##NAME##_init
-#else
-#define FLX_MPI_FORMS(NAME, SMALL) PMPI_##NAME, PMPI_I##SMALL, nullptr
-#endif
+#define FLX_MPI_FORMS(NAME, SMALL) PMPI_##NAME, PMPI_I##SMALL, FLX_PMPI_PERSISTENT(NAME)
 #define FLX_FORMS(NAME) flx_##NAME, flx_i##NAME, flx_##NAME##_init
 
 /// Ranks of `comm`; 0 where it is null or an intercommunicator.

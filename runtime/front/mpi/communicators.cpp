@@ -28,6 +28,7 @@ constexpr double kPatientDeadlineS = 86400;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     fmt::print(stderr, "flx_mpi: rank {}: {}\n", rank, sentence);
     std::fflush(stderr);
+    usleep(100000);  // launchers may lose what a rank says right before it ends
     PMPI_Abort(MPI_COMM_WORLD, 1);
     std::abort();
 }

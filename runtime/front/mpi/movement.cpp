@@ -53,7 +53,7 @@ int first_of(std::initializer_list<int> errors) {
 
 /// A buffer that MPI does not let be MPI_IN_PLACE, or not on this rank.
 int not_in_place(const void *buffer) {
-    return buffer == MPI_IN_PLACE ? MPI_ERR_ARG : MPI_SUCCESS;
+    return buffer == MPI_IN_PLACE ? kInPlaceError : MPI_SUCCESS;
 }
 
 /// What speaks against a call whose root is as `root` says, has this `error` and no data at all if `empty`.
@@ -437,7 +437,7 @@ int exchange(Call &call, bool in_place, std::vector<PackedBlocks::Block> from, s
 int error_of(bool in_place, const void *recvbuf, const std::vector<PackedBlocks::Block> &from,
              const std::vector<PackedBlocks::Block> &to, MPI_Comm comm) {
     if (recvbuf == MPI_IN_PLACE)
-        return MPI_ERR_ARG;
+        return kInPlaceError;
     if (in_place || to.empty())
         return MPI_SUCCESS;
     const int rank = rank_in(comm);

@@ -16,7 +16,7 @@ struct Arguments {
 };
 
 /// `in_place_error`: MPI's class where `recvbuf` is MPI_IN_PLACE.
-Arguments judge(const void *recvbuf, int count, MPI_Datatype type, MPI_Op op, int in_place_error = MPI_ERR_ARG) {
+Arguments judge(const void *recvbuf, int count, MPI_Datatype type, MPI_Op op, int in_place_error = kInPlaceError) {
     Arguments arguments;
     arguments.reduction = reduction_of(type, op);
     if (op == MPI_OP_NULL)
@@ -99,7 +99,7 @@ int reduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Da
     if (wrong_root.why != Reason::none)
         objection = wrong_root;
     else if (objection.why == Reason::none && rank == root && sendbuf == recvbuf)
-        objection = wrong(MPI_ERR_ARG);
+        objection = wrong(kInPlaceError);
     Call call(how, Collective::reduce, comm, bytes, objection);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Reduce, reduce), sendbuf, recvbuf, count, type, op, root, comm);

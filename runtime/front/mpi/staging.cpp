@@ -38,6 +38,25 @@ int piece_by_piece(size_t count, const Layout &layout, MPI_Comm comm, Convert &&
     return MPI_SUCCESS;
 }
 
+/// Calls `convert` with `address`, `elements` and `type`. Null is an address where MPI_BOTTOM is null, but MPICH's
+/// MPI_Pack takes it for none: the same elements are counted from elsewhere then.
+template <typename Address, typename Convert>
+int from_address(Address address, int elements, MPI_Datatype type, Convert &&convert) {
+    if (address != nullptr)
+        return convert(address, elements, type);
+    constexpr MPI_Aint kElsewhere = 4096;
+    const MPI_Aint back = -kElsewhere;
+    MPI_Datatype moved = MPI_DATATYPE_NULL;
+    int code = PMPI_Type_create_hindexed(1, &elements, &back, type, &moved);
+    if (code != MPI_SUCCESS)
+        return code;
+    code = PMPI_Type_commit(&moved);
+    if (code == MPI_SUCCESS)
+        code = convert(reinterpret_cast<Address>(kElsewhere), 1, moved);
+    PMPI_Type_free(&moved);
+    return code;
+}
+
 int no_memory(MPI_Comm comm) {
     PMPI_Comm_call_errhandler(comm, MPI_ERR_NO_MEM);
     return MPI_ERR_NO_MEM;
@@ -65,7 +84,9 @@ int pack(const void *buffer, size_t count, const Layout &layout, std::byte *byte
     }
     return piece_by_piece(count, layout, comm, [&](MPI_Aint at, size_t packed_at, int elements, int packed_bytes) {
         int position = 0;
-        return PMPI_Pack(from + at, elements, layout.type, bytes + packed_at, packed_bytes, &position, comm);
+        return from_address(from + at, elements, layout.type, [&](const void *first, int number, MPI_Datatype type) {
+            return PMPI_Pack(first, number, type, bytes + packed_at, packed_bytes, &position, comm);
+        });
     });
 }
 
@@ -77,7 +98,9 @@ int unpack(const std::byte *bytes, void *buffer, size_t count, const Layout &lay
     }
     return piece_by_piece(count, layout, comm, [&](MPI_Aint at, size_t packed_at, int elements, int packed_bytes) {
         int position = 0;
-        return PMPI_Unpack(bytes + packed_at, packed_bytes, &position, to + at, elements, layout.type, comm);
+        return from_address(to + at, elements, layout.type, [&](void *first, int number, MPI_Datatype type) {
+            return PMPI_Unpack(bytes + packed_at, packed_bytes, &position, first, number, type, comm);
+        });
     });
 }
 
