@@ -1,5 +1,6 @@
 /// The names that C programs call. They take the place of MPI's, which stay reachable as PMPI_.
 #include "runtime/front/mpi/calls.h"
+#include "runtime/front/mpi/other_mpi.h"
 #include "runtime/front/mpi/user_reductions.h"
 
 namespace {
@@ -25,10 +26,12 @@ int begun(int code) {
 extern "C" {
 
 int MPI_Init(int *argc, char ***argv) {
+    flx::preload::refuse_other_mpi();
     return begun(PMPI_Init(argc, argv));
 }
 
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
+    flx::preload::refuse_other_mpi();
     return begun(PMPI_Init_thread(argc, argv, required, provided));
 }
 

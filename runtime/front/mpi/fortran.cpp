@@ -1,9 +1,11 @@
-/// The names that Fortran programs call: those of mpif.h and `use mpi` in every mangling, and Open MPI's ompi_*_f,
-/// which its module mpi_f08 calls. Open MPI's own go straight to PMPI_, so C's names do not catch them.
+/// The names that Fortran programs call where MPI is Open MPI: those of mpif.h and `use mpi` in every mangling, and
+/// Open MPI's ompi_*_f, which its module mpi_f08 calls. Open MPI's own go straight to PMPI_, so C's names do not catch
+/// them.
 #include <algorithm>
 #include <vector>
 
 #include "runtime/front/mpi/calls.h"
+#include "runtime/front/mpi/other_mpi.h"
 
 static_assert(sizeof(MPI_Fint) == sizeof(int), "arrays of counts are passed on as they are");
 
@@ -76,6 +78,7 @@ void answer(MPI_Fint *ierror, int code) {
 #define LIST(...) __VA_ARGS__
 
 NAMES(mpi, MPI, init, INIT, (MPI_Fint * ierror)) {
+    flx::preload::refuse_other_mpi();
     int argc = 0;
     char **argv = nullptr;
     const int code = PMPI_Init(&argc, &argv);
@@ -85,6 +88,7 @@ NAMES(mpi, MPI, init, INIT, (MPI_Fint * ierror)) {
 }
 
 NAMES(mpi, MPI, init_thread, INIT_THREAD, (const MPI_Fint *required, MPI_Fint *provided, MPI_Fint *ierror)) {
+    flx::preload::refuse_other_mpi();
     int argc = 0;
     char **argv = nullptr;
     int given = 0;
