@@ -1,6 +1,6 @@
 # Runs flx_perf under mpirun and looks at what came out.
-#   cmake -DCASE=… -DMPIEXEC=… -DPERF=… -DFOLDER=… [-DCORRUPT=…] -P perf_run.cmake
-set(launch ${MPIEXEC} --allow-run-as-root --oversubscribe --bind-to none)
+#   cmake -DCASE=… -DRANKS=… -DPERF=… -DFOLDER=… [-DCORRUPT=…] -P perf_run.cmake
+set(launch ${RANKS})
 
 # run(EXIT code TEXT regex ARGUMENTS …): `code` is a number, or `bad` for any but 0.
 function(run)

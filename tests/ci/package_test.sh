@@ -4,6 +4,7 @@
 set -u
 project=$1
 build=$2
+ranks=$build/tests/ranks
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
@@ -41,7 +42,7 @@ done
 
 try() { # NAME PROGRAM
     local said
-    said=$(LD_LIBRARY_PATH=$(dirname "$library") mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 "$2" 2>&1)
+    said=$(LD_LIBRARY_PATH=$(dirname "$library") "$ranks" -n 2 "$2" 2>&1)
     case $said in
     *right*right*) echo "ok: $1" ;;
     *) fail "$1: $said" ;;
@@ -64,7 +65,7 @@ cc -std=c11 -Wall -Wextra -Werror "$project/tests/ci/consumer/consumer.c" -o "$w
 c++ -std=c++17 -Wall -Wextra -Werror "$project/tests/ci/consumer/consumer.cpp" -o "$work/cpp" $flags &&
     try "C++ program by pkg-config" "$work/cpp" || fail "C++ program by pkg-config"
 # The examples, outside the tree, by both.
-launch() { LD_LIBRARY_PATH=$(dirname "$library") timeout 100 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 "$@"; }
+launch() { LD_LIBRARY_PATH=$(dirname "$library") timeout 100 "$ranks" -n 2 "$@"; }
 examples=trainer_skeleton
 [ -e "$PKG_CONFIG_PATH/flx-fortran.pc" ] && examples="trainer_skeleton cg_solver"
 for example in $examples; do
@@ -82,12 +83,12 @@ fi
 c++ -std=c++20 -Wall -Wextra -Werror "$project/tests/mpi/cpp_header_test.cpp" -o "$work/hpp" $flags &&
     launch "$work/hpp" >"$work/log" 2>&1 || { cat "$work/log"; fail "flx.hpp by pkg-config"; }
 # A program that knows nothing of FLX, by the launcher that is installed.
-mpicc "$project/tests/runtime/front/mpi/collectives.c" -o "$work/plain" && FLX_MPI=on launch "$prefix/bin/flx-run" --stats "$work/plain" 1 20 \
+mpicc -I"$project" "$project/tests/runtime/front/mpi/collectives.c" -o "$work/plain" && FLX_MPI=on launch "$prefix/bin/flx-run" --stats "$work/plain" 1 20 \
     >"$work/log" 2>&1 && grep -q 'flx_mpi: collectives of 2 ranks' "$work/log" ||
     { cat "$work/log"; fail "flx-run, installed"; }
 sed -n '/^```c$/,/^```$/{/^```/d;p}' "$project/README.md" >"$work/readme.c"
 { grep -q flx_allreduce "$work/readme.c" && cc -std=c11 -Wall -Wextra -Werror "$work/readme.c" -o "$work/readme" $flags &&
-    LD_LIBRARY_PATH=$(dirname "$library") mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 "$work/readme"; } ||
+    LD_LIBRARY_PATH=$(dirname "$library") "$ranks" -n 2 "$work/readme"; } ||
     fail "the README's example"
 # What the README says to type, in its order, by a user whose home it is.
 typed() { sed -n "s|^    \($1.*\)|\1|p" "$project/README.md" | head -1; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ranks die, are stopped or are late in the middle of collectives; what the others make of it.
 
-    death_test.py MPIEXEC DEATH_RANKS NO_DATAGRAMS [--seeds N] [--only TEXT]
+    death_test.py RANKS DEATH_RANKS NO_DATAGRAMS [--seeds N] [--only TEXT]
 
 After a death or a stop longer than the deadline: every other rank gets FLX_ERR_PEER whose sentence names the victim, in
 time, then FLX_ERR_COMM, can free the communicator, and nothing is left in /dev/shm. After a short stop, a fork, or while
@@ -35,8 +35,7 @@ def run(options, ranks, arguments, environment):
     """The lines that were printed, and whether all ranks that should have given a verdict did."""
     event, victim = arguments[0], int(arguments[1])
     wanted = ranks - (1 if event in KILLED else 0)
-    command = [options.mpiexec, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--enable-recovery",
-               "-n", str(ranks), options.program, *arguments]
+    command = [options.ranks, "--survivors", "-n", str(ranks), options.program, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                                env={**os.environ, **environment}, start_new_session=True)
     lines, rest, verdicts = [], b"", 0
@@ -121,7 +120,7 @@ def judge(event, victim, ranks, hosts, lines):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("mpiexec")
+    parser.add_argument("ranks")
     parser.add_argument("program")
     parser.add_argument("no_datagrams")
     parser.add_argument("--seeds", type=int, default=1)

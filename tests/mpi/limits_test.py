@@ -2,7 +2,7 @@
 """Ranks that may open few descriptors. A low soft limit is raised; where the hard one is too low for the connections that
 rails take, FLX says so with numbers and ends at once, and with one descriptor more it works.
 
-    limits_test.py MPIEXEC FLX_PERF
+    limits_test.py RANKS FLX_PERF
 """
 import json
 import os
@@ -12,20 +12,20 @@ import sys
 import tempfile
 import time
 
-MPIEXEC, PERF = sys.argv[1:3]
+LAUNCHER, PERF = sys.argv[1:3]
 RANKS = 6
 NEEDED = 2 * (RANKS - 1)  # two connections to each peer
 
 
 def run(soft, hard):
     """Output, exit code and results of ranks that are hosts of their own, with such limits."""
-    each = f'ulimit -Sn {soft}; ulimit -Hn {hard}; FLX_HOST_ID=host$OMPI_COMM_WORLD_RANK exec "$@"'
+    each = f'ulimit -Sn {soft}; ulimit -Hn {hard}; FLX_HOST_ID=host${{OMPI_COMM_WORLD_RANK-$PMI_RANK}} exec "$@"'
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         done = subprocess.run(
-            [MPIEXEC, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "tcp,self", "-n", str(RANKS),
-             "bash", "-c", each, "bash", PERF, "allreduce", "--sizes", "8,65536", "--max-seconds", "0.02", "--json", file.name],
+            [LAUNCHER, "-n", str(RANKS), "bash", "-c", each, "bash", PERF, "allreduce", "--sizes", "8,65536", "--max-seconds", "0.02", "--json", file.name],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100, check=False,
-            env={**os.environ, "FLX_PROBE_MS": "20", "FLX_LOG": "warn", "FLX_RAILS": "tcp/lo"})
+            env={**os.environ, "FLX_PROBE_MS": "20", "FLX_LOG": "warn", "FLX_RAILS": "tcp/lo",
+                 "OMPI_MCA_btl": "tcp,self"})
         results = json.load(open(file.name, encoding="utf-8"))["results"] if done.returncode == 0 else []
     return done.stdout, done.returncode, results
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The libraries can be loaded into programs that run already, in C and in Python:
-loaded_late_test.py MPIEXEC PROGRAM LIBFLX [OTHER LIBRARIES OF FLX]..."""
+loaded_late_test.py RANKS PROGRAM LIBFLX [OTHER LIBRARIES OF FLX]..."""
 import ctypes
 import os
 import re
@@ -46,7 +46,7 @@ def rank_of_python(library):
     mpi.MPI_Finalize()
 
 
-def main(mpiexec, program, *libraries):
+def main(ranks, program, *libraries):
     failures = 0
     for library in libraries:
         size, fixed = block_bytes(library)
@@ -55,7 +55,7 @@ def main(mpiexec, program, *libraries):
             print(f"FAILED: at most {MOST_BYTES} B are allowed in the block, or dlopen has no room for the library")
             failures += 1
     environment = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
-    mpi = [mpiexec, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2"]
+    mpi = [ranks, "-n", "2"]
     runs = {"a program in C": [program, *libraries]}
     try:
         ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)

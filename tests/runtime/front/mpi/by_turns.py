@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """How long a program takes under plain MPI and under flx-run, by turns.
 
-  by_turns.py FLX_RUN [--turns N] PLACEMENT... -- PROGRAM ARGUMENTS...
+  by_turns.py LAUNCHER FLX_RUN [--turns N] PLACEMENT... -- PROGRAM ARGUMENTS...
 
-A PLACEMENT is 4 (ranks on this host) or 4@2 (on 2 hosts that ci/rails makes, with rails of --rates). The program
-prints `seconds: S`. Prints for each placement the medians of plain MPI and of FLX, their ratio (above 1 FLX is faster)
+LAUNCHER is tests/ranks of the build. A PLACEMENT is 4 (ranks on this host) or 4@2 (on 2 hosts that ci/rails makes, with
+rails of --rates). The program prints `seconds: S`. Prints for each placement the medians of plain MPI and of FLX, their ratio (above 1 FLX is faster)
 with the least and the most of all turns, and the noise: the ratio of plain MPI's later turns to the ones before.
 """
 
@@ -18,10 +18,10 @@ import sys
 RAILS = pathlib.Path(__file__).resolve().parents[4] / "ci" / "rails"
 
 
-def launcher(placement, rates):
+def launch(launcher, placement, rates):
     ranks, _, hosts = placement.partition("@")
     if not hosts:
-        return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", ranks]
+        return [launcher, "-n", ranks]
     each = int(ranks) // int(hosts)
     return [str(RAILS), "once", hosts, rates, "-n", ranks, "--per-host", str(each), "--"]
 
@@ -39,6 +39,7 @@ def main():
         sys.exit(__doc__)
     split = sys.argv.index("--")
     parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("launcher")
     parser.add_argument("flx_run")
     parser.add_argument("placements", nargs="+")
     parser.add_argument("--turns", type=int, default=5)
@@ -46,7 +47,7 @@ def main():
     options = parser.parse_args(sys.argv[1:split])
     program = sys.argv[split + 1 :]
     for placement in options.placements:
-        mpi = launcher(placement, options.rates)
+        mpi = launch(options.launcher, placement, options.rates)
         plain, flx = [], []
         for _ in range(options.turns):
             plain.append(seconds(mpi + program))

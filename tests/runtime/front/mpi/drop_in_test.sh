@@ -1,13 +1,15 @@
 #!/bin/bash
-# An unmodified program with and without the drop-in library: drop_in_test.sh FLX_RUN RANKS compare|right SERVED PROGRAM ARGUMENTS…
+# An unmodified program with and without the drop-in library:
+#   drop_in_test.sh LAUNCHER FLX_RUN RANKS compare|right SERVED PROGRAM ARGUMENTS…
+# LAUNCHER: tests/ranks of the build.
 # RANKS: 4 on this host, or 4@2 for 4 on 2 hosts that ci/rails makes, with two rails between them.
 # compare: it must print the same lines; right: it says "right" itself. SERVED: collectives, with commas between, of which
-# FLX must have served some calls, with non-blocking: or persistent: before where that form is meant.
+# FLX must have served some calls, with non-blocking: or persistent: before where that form is meant; or none.
 # FLX_MPI=auto in the environment: calls are compared as soon as a communicator has had four, as if programs that were
 # too short for that had added up. Else FLX serves all that it can.
 set -u
-flx_run=$1 ranks=$2 how=$3 served=$4
-shift 4
+launcher=$1 flx_run=$2 ranks=$3 how=$4 served=$5
+shift 5
 limit=240
 [ "${FLX_TEST_FULL:-}" != 1 ] || limit=7000
 work=$(mktemp -d)
@@ -18,7 +20,7 @@ if [[ $ranks = *@* ]]; then
     rails=$(dirname "$(readlink -f "$0")")/../../../../ci/rails
     mpi=(timeout $limit "$rails" once "$hosts" 800,400 -n "$ranks" --per-host $((ranks / hosts)) --)
 else
-    mpi=(timeout $limit mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$ranks")
+    mpi=(timeout $limit "$launcher" -n "$ranks")
 fi
 
 if [ "$FLX_MPI" = auto ]; then
@@ -50,6 +52,7 @@ if [ "$how" = compare ]; then
 else
     grep -qx right "$work/with" || { cat "$work/with" "$work/stats"; echo "FAILED: it does not say right"; exit 1; }
 fi
+[ "$served" != none ] || served=
 for name in ${served//,/ }; do
     # In the table of FLX_STATS the form comes first, then the collective, then how many were served.
     awk -v name="${name/:/ }" '{ first = $1 == "non-blocking" || $1 == "persistent" ? $1 " " $2 : $1
