@@ -136,6 +136,10 @@ class Draw {
             operation.type = Type::i32;  // the sum must fit
         else if (operation.reduction == Reduction::sum && size_of(operation.type) < 4 && !choice_.short_sums)
             operation.type = Type::i32;
+        const bool is_extreme = operation.reduction == Reduction::min || operation.reduction == Reduction::max;
+        const bool is_unsigned = operation.type == Type::u8 || operation.type == Type::u64;
+        if (is_extreme && is_unsigned && !choice_.unsigned_extremes)
+            operation.type = Type::i32;
     }
 
     void draw_counts(Operation &operation, size_t ranks) {

@@ -92,6 +92,7 @@ struct Choice {
     size_t longest = size_t{1} << 20;  ///< bytes of what one rank gives or gets
     bool average = true;               ///< the reduction exists
     bool short_sums = true;            ///< sums of one and two bytes wrap
+    bool unsigned_extremes = true;     ///< unsigned numbers are compared as such
     bool pending = true;               ///< collectives need not block
     bool groups = true;                ///< calls can be grouped
     bool messages_in_flight = false;   ///< messages need not block, where they are not grouped

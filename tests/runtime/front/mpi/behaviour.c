@@ -9,8 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// After mpi.h, on which it depends.
-#include <mpi-ext.h>
+#include "tests/runtime/front/mpi/persistent.h"
 
 static int rank;
 static int ranks;
@@ -155,7 +154,7 @@ static void not_blocking(void) {
     MPI_Waitall(4, requests, MPI_STATUSES_IGNORE);
     expect(sum == ranks * (ranks + 1) / 2, "a sum that does not block is wrong");
     expect(from == (rank + ranks - 1) % ranks + 1, "a message beside collectives that do not block is wrong");
-    MPIX_Allreduce_init(&mine, &most, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
+    PERSISTENT(Allreduce)(&mine, &most, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
     for (int round = 0; round < 3; ++round) {
         mine = rank + round;
         MPI_Start(&requests[0]);

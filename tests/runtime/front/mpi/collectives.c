@@ -1,12 +1,12 @@
 /// The same random calls with and without the drop-in library: `collectives SEED CALLS` prints one number per rank for
 /// all that it received. Contents are small integers, so that sums are exact in whatever order they are made.
 #include <mpi.h>
-// After mpi.h, on which it depends.
-#include <mpi-ext.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tests/runtime/front/mpi/persistent.h"
 
 enum { kMost = 700, kComms = 6 };
 
@@ -68,23 +68,23 @@ static void complete(MPI_Request *request, int way) {
 
 static int way_to_wait;
 
-/// Makes MPI_NAME(...), MPI_Ismall(...) or MPIX_NAME_init(...), the last of which is started twice.
-#define CALL(NAME, SMALL, ...)                                                \
-    do {                                                                      \
-        MPI_Request request_;                                                 \
-        if (form == blocking) {                                               \
-            CHECK(MPI_##NAME(__VA_ARGS__));                                   \
-        } else if (form == nonblocking) {                                     \
-            CHECK(MPI_I##SMALL(__VA_ARGS__, &request_));                      \
-            complete(&request_, way_to_wait);                                 \
-        } else {                                                              \
-            CHECK(MPIX_##NAME##_init(__VA_ARGS__, MPI_INFO_NULL, &request_)); \
-            CHECK(MPI_Start(&request_));                                      \
-            complete(&request_, way_to_wait);                                 \
-            CHECK(MPI_Startall(1, &request_));                                \
-            complete(&request_, 5 - way_to_wait);                             \
-            CHECK(MPI_Request_free(&request_));                               \
-        }                                                                     \
+/// Makes MPI_NAME(...), MPI_Ismall(...) or the persistent form, the last of which is started twice.
+#define CALL(NAME, SMALL, ...)                                              \
+    do {                                                                    \
+        MPI_Request request_;                                               \
+        if (form == blocking) {                                             \
+            CHECK(MPI_##NAME(__VA_ARGS__));                                 \
+        } else if (form == nonblocking) {                                   \
+            CHECK(MPI_I##SMALL(__VA_ARGS__, &request_));                    \
+            complete(&request_, way_to_wait);                               \
+        } else {                                                            \
+            CHECK(PERSISTENT(NAME)(__VA_ARGS__, MPI_INFO_NULL, &request_)); \
+            CHECK(MPI_Start(&request_));                                    \
+            complete(&request_, way_to_wait);                               \
+            CHECK(MPI_Startall(1, &request_));                              \
+            complete(&request_, 5 - way_to_wait);                           \
+            CHECK(MPI_Request_free(&request_));                             \
+        }                                                                   \
     } while (0)
 
 typedef struct Element {
@@ -167,6 +167,10 @@ static int one_call(MPI_Comm comm, char *in, char *out, size_t room) {
     const Element *element = &reduced[draw(kElements)];
     const MPI_Op op = element->ops[draw(kOps)];
     form = draw(4) == 0 ? persistent : draw(2) == 0 ? nonblocking : blocking;
+#ifdef MPICH_VERSION  // which, 4.0.2 by itself, takes those that have ended for errors, and frees their types too often
+    if (form == persistent)
+        form = nonblocking;
+#endif
     way_to_wait = (draw(6) + rank) % 6;
     const int count = draw(8) == 0 ? 0 : draw(3) == 0 ? draw(kMost) + 1 : draw(20) + 1;
     const int root = draw(size);

@@ -5,7 +5,7 @@ program fortran_mpi
   integer :: part, requests(4)
   integer :: op, map
   external :: compose
-  include 'fortran.inc'
+#include "fortran.inc"
 end program fortran_mpi
 
 ! (a, b) and (c, d) give (a c, b c + d), in the order of ranks.

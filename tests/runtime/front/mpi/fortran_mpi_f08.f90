@@ -21,11 +21,13 @@ end module composition
 program fortran_mpi_f08
   use composition
   use mpi_f08
+#ifdef EXTENSIONS
   use mpi_f08_ext
+#endif
   implicit none
   type(MPI_Comm) :: part
   type(MPI_Request) :: requests(4)
   type(MPI_Op) :: op
   type(MPI_Datatype) :: map
-  include 'fortran.inc'
+#include "fortran.inc"
 end program fortran_mpi_f08

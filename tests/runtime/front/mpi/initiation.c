@@ -3,12 +3,12 @@
 /// orders. On communicators on which nothing was called before, and on those that have had a call that blocks. Run
 /// under the drop-in library, checks results and says "right".
 #include <mpi.h>
-// After mpi.h, on which it depends.
-#include <mpi-ext.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "tests/runtime/front/mpi/persistent.h"
 
 enum { kCollectives = 17, kMostRanks = 16 };
 
@@ -59,9 +59,9 @@ static void prepare(Operation *operation, int collective, int in_place) {
         operation->out[0] = rank == 0 ? 7 : -1;
 }
 
-/// MPI_Ismall(...), or MPIX_NAME_init(...).
-#define BEGIN(NAME, SMALL, ...)                                                             \
-    (persistent ? MPIX_##NAME##_init(__VA_ARGS__, comm, MPI_INFO_NULL, &operation->request) \
+/// MPI_Ismall(...), or the persistent form.
+#define BEGIN(NAME, SMALL, ...)                                                           \
+    (persistent ? PERSISTENT(NAME)(__VA_ARGS__, comm, MPI_INFO_NULL, &operation->request) \
                 : MPI_I##SMALL(__VA_ARGS__, comm, &operation->request))
 
 static void begin(Operation *operation, MPI_Comm comm, int persistent) {
@@ -75,7 +75,7 @@ static void begin(Operation *operation, MPI_Comm comm, int persistent) {
     int code = MPI_SUCCESS;
     switch (operation->collective) {
         case 0:
-            code = persistent ? MPIX_Barrier_init(comm, MPI_INFO_NULL, &operation->request)
+            code = persistent ? PERSISTENT(Barrier)(comm, MPI_INFO_NULL, &operation->request)
                               : MPI_Ibarrier(comm, &operation->request);
             break;
         case 1:

@@ -7,8 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// After mpi.h, on which it depends.
-#include <mpi-ext.h>
+#include "tests/runtime/front/mpi/persistent.h"
 
 enum { kMost = 48, kCount = 24, kPersistent = 5 };
 
@@ -204,11 +203,11 @@ static void persistent(int rounds) {
     int in[kPersistent];
     int out[kPersistent];
     MPI_Request requests[kPersistent];
-    MPIX_Allreduce_init(&in[0], &out[0], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
-    MPIX_Bcast_init(rank == 1 ? &in[1] : &out[1], 1, MPI_INT, 1, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1]);
+    PERSISTENT(Allreduce)(&in[0], &out[0], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
+    PERSISTENT(Bcast)(rank == 1 ? &in[1] : &out[1], 1, MPI_INT, 1, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1]);
     MPI_Send_init(&in[2], 1, MPI_INT, next, 9, MPI_COMM_WORLD, &requests[2]);
     MPI_Recv_init(&out[3], 1, MPI_INT, before, 9, MPI_COMM_WORLD, &requests[3]);
-    MPIX_Scan_init(&in[4], &out[4], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[4]);
+    PERSISTENT(Scan)(&in[4], &out[4], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[4]);
     for (int round = 0; round < rounds; ++round) {
         for (int i = 0; i < kPersistent; ++i) {
             in[i] = rank + round;
@@ -249,9 +248,9 @@ static void persistent_in_another_order(void) {
     int late = -1;
     int others[kOthers] = {0};
     MPI_Request requests[1 + kOthers];
-    MPIX_Bcast_init(&late, 1, MPI_INT, ranks - 1, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
+    PERSISTENT(Bcast)(&late, 1, MPI_INT, ranks - 1, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
     for (int i = 0; i < kOthers; ++i)
-        MPIX_Bcast_init(&others[i], 1, MPI_INT, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1 + i]);
+        PERSISTENT(Bcast)(&others[i], 1, MPI_INT, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1 + i]);
     for (int round = 0; round < 5; ++round) {
         late = rank == ranks - 1 ? 100 + round : -1;
         for (int i = 0; i < kOthers; ++i)

@@ -2,12 +2,13 @@
 /// `user_ops SEED CALLS`. Every random call has an operation (commutative or not) and a datatype (in a row, with
 /// holes, with holes on some ranks only, large) made for it, and most give both up before it ends.
 #include <mpi.h>
-// After mpi.h, on which it depends.
-#include <mpi-ext.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tests/runtime/front/mpi/persistent.h"
 
 enum { kMost = 300, kWords = 1000, kLarge = 5000 };
 
@@ -162,27 +163,27 @@ static void give_up(void) {
     expect(op == MPI_OP_NULL, "a freed operation is not null");
 }
 
-#define CALL(NAME, SMALL, ...)                                                \
-    do {                                                                      \
-        MPI_Request request_;                                                 \
-        if (form == blocking) {                                               \
-            CHECK(MPI_##NAME(__VA_ARGS__));                                   \
-            give_up();                                                        \
-            break;                                                            \
-        }                                                                     \
-        if (form == nonblocking) {                                            \
-            CHECK(MPI_I##SMALL(__VA_ARGS__, &request_));                      \
-        } else {                                                              \
-            CHECK(MPIX_##NAME##_init(__VA_ARGS__, MPI_INFO_NULL, &request_)); \
-            CHECK(MPI_Start(&request_));                                      \
-        }                                                                     \
-        if (early)                                                            \
-            give_up();                                                        \
-        CHECK(MPI_Wait(&request_, MPI_STATUS_IGNORE));                        \
-        if (form == persistent)                                               \
-            CHECK(MPI_Request_free(&request_));                               \
-        if (!early)                                                           \
-            give_up();                                                        \
+#define CALL(NAME, SMALL, ...)                                              \
+    do {                                                                    \
+        MPI_Request request_;                                               \
+        if (form == blocking) {                                             \
+            CHECK(MPI_##NAME(__VA_ARGS__));                                 \
+            give_up();                                                      \
+            break;                                                          \
+        }                                                                   \
+        if (form == nonblocking) {                                          \
+            CHECK(MPI_I##SMALL(__VA_ARGS__, &request_));                    \
+        } else {                                                            \
+            CHECK(PERSISTENT(NAME)(__VA_ARGS__, MPI_INFO_NULL, &request_)); \
+            CHECK(MPI_Start(&request_));                                    \
+        }                                                                   \
+        if (early)                                                          \
+            give_up();                                                      \
+        CHECK(MPI_Wait(&request_, MPI_STATUS_IGNORE));                      \
+        if (form == persistent)                                             \
+            CHECK(MPI_Request_free(&request_));                             \
+        if (!early)                                                         \
+            give_up();                                                      \
     } while (0)
 
 static void one_call(MPI_Comm comm, char *in, char *out, size_t room) {
@@ -195,6 +196,9 @@ static void one_call(MPI_Comm comm, char *in, char *out, size_t room) {
     const int commutes = draw(2);
     CHECK(MPI_Op_create(commutes ? add_odd : compose, commutes, &op));
     form = draw(3) == 0 ? persistent : draw(2) == 0 ? nonblocking : blocking;
+#ifdef MPICH_VERSION  // the others would be MPI's, and 4.0.2 by itself crashes with such types
+    form = blocking;
+#endif
     // Not where FLX passes it on: Open MPI 4.1 crashes then.
     early = draw(4) != 0 && shape.words != kLarge && size > 1;
     const int count = shape.words > 2 ? 1 + draw(3) : draw(3) == 0 ? 1 + draw(kMost) : 1 + draw(8);

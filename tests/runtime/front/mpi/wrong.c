@@ -3,6 +3,7 @@
  * next is paired as MPI pairs it, whether this is on a communicator that they have used before or on a new one.
  *   wrong          all of that, with MPI_ERRORS_RETURN; with the library also data that Open MPI 4.1 gets wrong, and
  *                  arguments that it does not look at
+ *   wrong checked  what of that plain MPICH finds, too: elsewhere it takes part, reads from where nothing is, or hangs
  *   wrong fatal    rank 1 calls MPI_Gather with a negative count, with MPI's own error handler */
 #include <mpi.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include <unistd.h>
 
 enum { kMost = 64, kBlock = 12 };
-static int rank, size, bad, cases, strict;
+static int rank, size, bad, cases, strict, checked;
 static MPI_Comm comm;
 static int in[kMost * kBlock], out[kMost * kBlock], counts[kMost], displs[kMost];
 
@@ -23,6 +24,7 @@ static void say(const char *name, int code) {
     MPI_Error_string(class, text, &length);
     text[strcspn(text, ":")] = '\0';
     printf("%s: rank %d: %s\n", name, rank, text);
+    fflush(stdout); /* one line, one write: launchers mix them otherwise */
 }
 
 static void expect(int holds, const char *what) {
@@ -30,6 +32,7 @@ static void expect(int holds, const char *what) {
         return;
     ++bad;
     printf("rank %d: %s\n", rank, what);
+    fflush(stdout);
 }
 
 /* Every other case has a communicator that nothing was called on before. */
@@ -44,6 +47,33 @@ static void begin(void) {
         counts[i] = 2;
         displs[i] = 2 * i;
     }
+}
+
+/* Whether MPICH 4.0 does not look at it before it takes part. */
+static int unchecked(const char *name) {
+    static const char *const names[] = {"bcast, in place",
+                                        "gather, in place",
+                                        "gatherv, displs",
+                                        "gatherv, recvcounts",
+                                        "gatherv, in place",
+                                        "scatter, in place",
+                                        "scatterv, displs",
+                                        "scatterv, sendcounts",
+                                        "allgatherv, displs",
+                                        "alltoall, lengths",
+                                        "alltoallv, no counts",
+                                        "alltoallv, no displs",
+                                        "alltoallv, its own block",
+                                        "allreduce, count",
+                                        "reduce, in place",
+                                        "reduce, count",
+                                        "reduce_scatter, no counts",
+                                        "reduce_scatter_block, count",
+                                        "scan, count"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i)
+        if (strncmp(name, names[i], strlen(names[i])) == 0)
+            return 1;
+    return 0;
 }
 
 static void in_step(const char *name) {
@@ -61,6 +91,8 @@ static void in_step(const char *name) {
 /* One rank makes a call that must be refused, and is not part of it: the others call nothing. */
 #define ALONE(NAME, ROOT, CALL)          \
     do {                                 \
+        if (checked && unchecked(NAME))  \
+            break;                       \
         begin();                         \
         const int caller = cases % size; \
         const int root = ROOT;           \
@@ -225,6 +257,7 @@ static void lengths(void) {
     for (int r = 0; r < size; ++r)
         expect(out[2 * r] == 1000 * r && out[2 * r + 1] == (r == 1 ? 77 : 1000 * r + 1), "its data");
     in_step("allgather, less of one rank");
+#ifdef OPEN_MPI /* which does nothing then */
     begin();
     say("allgather, nothing given", MPI_Allgather(in, 0, MPI_INT, out, 2, MPI_INT, comm));
     say("gather, nothing given", MPI_Gather(in, 0, MPI_INT, out, 2, MPI_INT, 0, comm));
@@ -232,7 +265,14 @@ static void lengths(void) {
     for (int i = 0; i < 2 * size; ++i)
         expect(out[i] == -1, "its data");
     in_step("nothing given");
+#endif
 }
+
+#ifdef MPICH_VERSION
+static const int in_place_error = MPI_ERR_BUFFER;
+#else
+static const int in_place_error = MPI_ERR_ARG;
+#endif
 
 /* What Open MPI 4.1 does not look at, or not everywhere: MPI's classes all the same. */
 static void stricter(void) {
@@ -261,12 +301,13 @@ static void stricter(void) {
     CALLER_IS(MPI_ERR_COUNT, (counts[0] = -1, MPI_Allgatherv(in, 2, MPI_INT, out, counts, displs, MPI_INT, comm)));
     CALLER_IS(MPI_ERR_TRUNCATE, MPI_Allgather(in, 3, MPI_INT, out, 2, MPI_INT, comm));
     CALLER_IS(MPI_ERR_TRUNCATE, MPI_Allgatherv(in, 3, MPI_INT, out, counts, displs, MPI_INT, comm));
-    CALLER_IS(MPI_ERR_ARG, MPI_Exscan(in, MPI_IN_PLACE, 2, MPI_INT, MPI_SUM, comm));
+    CALLER_IS(in_place_error, MPI_Exscan(in, MPI_IN_PLACE, 2, MPI_INT, MPI_SUM, comm));
     ROOT_IS(MPI_ERR_TRUNCATE, MPI_Gather(in, 2, MPI_INT, out, rank == root ? 3 : 0, MPI_SHORT, root, comm));
     ROOT_IS(MPI_ERR_TRUNCATE, MPI_Scatter(in, rank == root ? 3 : 0, MPI_INT, out, 2, MPI_INT, root, comm));
     ROOT_IS(MPI_ERR_TRUNCATE, MPI_Scatter(in, rank == root ? 1 : 0, MPI_INT, out, 2, MPI_INT, root, comm));
     ROOT_IS(MPI_ERR_TRUNCATE, (counts[root] = rank == root ? 3 : 0,
                                MPI_Scatterv(in, counts, displs, MPI_INT, out, 2, MPI_INT, root, comm)));
+#ifdef OPEN_MPI /* of others FLX has no requests */
     begin();
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Barrier(comm);
@@ -274,6 +315,7 @@ static void stricter(void) {
            "an igather with too little room begins");
     IS(rank == root ? MPI_ERR_TRUNCATE : MPI_SUCCESS, MPI_Wait(&request, MPI_STATUS_IGNORE));
     in_step("an igather with too little room");
+#endif
 }
 
 /* Buffers that overlap, or are the same, in calls where MPI lets them. */
@@ -391,7 +433,8 @@ static void at_bottom(void) {
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     alarm(100);
-    setvbuf(stdout, NULL, _IOLBF, 0);
+    static char line[4096];
+    setvbuf(stdout, line, _IOFBF, sizeof line); /* MPICH takes the buffer away */
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     comm = MPI_COMM_WORLD;
@@ -408,14 +451,17 @@ int main(int argc, char **argv) {
         printf("it went on\n");
         return 0;
     }
+    checked = argc > 1 && strcmp(argv[1], "checked") == 0;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     refused();
     once_more();
     long_after();
-    lengths();
-    if (strict)
-        stricter();
-    one_buffer();
+    if (!checked) {
+        lengths();
+        if (strict)
+            stricter();
+        one_buffer();
+    }
     at_bottom();
     MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_SUM, comm);
     if (rank == 0)
