@@ -125,7 +125,8 @@ void Library::introduce(MPI_Comm comm, Group &group) {
 void Library::compare(MPI_Comm comm, Group &group, CallClass which) {
     const Times mine = group.routes->measured(which);
     Times mean;
-    // MPI does not promise that all ranks of an allreduce get the same bits of a sum, and who is faster must be the same.
+    // MPI does not promise that all ranks of an allreduce get the same bits of a sum, and who is faster must be the
+    // same.
     PMPI_Reduce(&mine, &mean, 2, MPI_DOUBLE, MPI_SUM, 0, comm);
     PMPI_Bcast(&mean, 2, MPI_DOUBLE, 0, comm);
     group.routes->settle(which, {mean.mpi / group.size, mean.flx / group.size});
