@@ -24,16 +24,17 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, s
     else if (why == Reason::invalid && objection.error != MPI_SUCCESS && library.serves(comm, how.form))
         error_ = objection.error;
     statistics().count(collective, how.form, why, bytes);
-    if (compared_ != nullptr && compared_->routes->wants_time(class_))
-        began_ns_ = now_ns();
-    if (group_ == nullptr)
+    if (group_ == nullptr) {
+        begin_timing();
         return;
+    }
     // This comes before the communicator is occupied, since others may wait for what is under way on it. All ranks tidy
     // before the same call: calls that a rank began and then took no part in do not count.
     constexpr uint64_t kCallsPerTidying = 1024;
     if (how.form == Form::blocking && (group_->calls + 1) % kCallsPerTidying == 0 &&
         std::exchange(group_->tidied, group_->calls) != group_->calls)
         library.tidy(comm, *group_);
+    begin_timing();
     if (how.form != Form::blocking) {
         operation_ = std::make_unique<Operation>();
         operation_->group = group_;
@@ -60,6 +61,11 @@ Group *Call::find_group(size_t agreed, Reason &why) {
     // Each would need a communicator of its own, whose price nothing says to be worth paying.
     why = Reason::unmeasured;
     return nullptr;
+}
+
+void Call::begin_timing() {
+    if (compared_ != nullptr && compared_->routes->wants_time(class_))
+        began_ns_ = now_ns();
 }
 
 void Call::note(Route route) {

@@ -126,10 +126,10 @@ class Call {
                   std::type_identity_t<P>... arguments) {
         if (how_.form == Form::blocking) {
             const flx_status_t status = blocking(arguments...);
-            took_part(Route::flx);
             if (status == FLX_SUCCESS) [[likely]] {
                 ++group_->calls;
                 const int code = staging_.write(comm_);
+                took_part(Route::flx);
                 return code == MPI_SUCCESS && staging_.late_error != MPI_SUCCESS ? refuse(staging_.late_error) : code;
             }
             return finish(status, *group_, comm_);
@@ -167,6 +167,7 @@ class Call {
             note(route);
     }
     void note(Route route);
+    void begin_timing();
 
     const How &how_;
     Collective collective_;

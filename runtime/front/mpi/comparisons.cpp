@@ -80,7 +80,7 @@ void Library::ask(MPI_Comm comm, Group &group) {
         return;
     routes.begin(static_cast<double>(now_ns() - began) * 1e-9);
     const std::lock_guard guard(mutex_);
-    if (first)
+    if (first && group.rank == 0)
         cache().learn_price(group.shape, routes.took(), time(nullptr));
 }
 
@@ -130,6 +130,8 @@ void Library::compare(MPI_Comm comm, Group &group, CallClass which) {
     PMPI_Reduce(&mine, &mean, 2, MPI_DOUBLE, MPI_SUM, 0, comm);
     PMPI_Bcast(&mean, 2, MPI_DOUBLE, 0, comm);
     group.routes->settle(which, {mean.mpi / group.size, mean.flx / group.size});
+    if (group.rank != 0)
+        return;
     const std::lock_guard guard(mutex_);
     cache().learn(group.shape, which, group.routes->times(which), time(nullptr));
 }
@@ -152,7 +154,8 @@ void Library::retire(Group &group) {
         return;
     if (group.routes->ready())
         statistics().add(*group.routes);
-    else if (group.routes->introduced() && group.why_not == Reason::not_yet && group.routes->unpaid() > 0)
+    else if (group.routes->introduced() && group.why_not == Reason::not_yet && group.routes->unpaid() > 0 &&
+             group.rank == 0)
         cache().learn_unpaid(group.shape, group.routes->unpaid());
     routed_.erase(&group);
     group.routes.reset();

@@ -25,6 +25,10 @@ constexpr uint64_t kAllTimed = 64;
 constexpr uint64_t kOneTimedIn = 8;
 /// Calls that a mean remembers.
 constexpr uint32_t kRemembered = 256;
+/// What is known of the slower way counts as so many calls when that is tried again: it is of long ago.
+constexpr uint32_t kOldWeight = 8;
+/// Calls for which what other programs measured is believed.
+constexpr uint64_t kLongestTrust = 1024;
 /// A call that takes so many times the mean was held up by something else, and counts as this much.
 constexpr double kHeldUp = 16;
 
@@ -95,15 +99,21 @@ void Routes::wait_longer(double saving, double price) {
 void Routes::begin(double took_s) {
     ready_ = true;
     took_s_ = took_s;
+    // What calls took while the program began says little of those to come.
+    for (Course &course : courses_) {
+        course.mpi = {};
+        course.until_next = kFirstRun;
+    }
     for (size_t c = 0; c < CallClass::kCount; ++c) {
         const Times times = this->times(CallClass(c));
         if (!times.known())
             continue;
         Course &course = course_of(CallClass(c));
-        course.mpi = {times.mpi, kRemembered / 4};
-        course.flx = {times.flx, kRemembered / 4};
+        course.mpi = {times.mpi, kOldWeight};
+        course.flx = {times.flx, kOldWeight};
         course.settled = times.flx < times.mpi ? Route::flx : Route::mpi;
         schedule_next(course, times);
+        course.until_next = std::min(course.until_next, kLongestTrust);
     }
 }
 
@@ -179,6 +189,8 @@ void Routes::carried_out(CallClass which, Route route, double seconds) {
         --course.until_next;
     } else if (ready_) {
         course.turn = 0;
+        Mean &other = course.settled == Route::flx ? course.mpi : course.flx;
+        other.calls = std::min(other.calls, kOldWeight);
     }
 }
 

@@ -120,6 +120,8 @@ class Routes {
     /// way may still be under way.
     static constexpr uint8_t kTurns = 16;
     static constexpr uint8_t kIdle = 255;
+    /// MPI's calls of a class before FLX is tried, enough for some of the long ones of a network.
+    static constexpr uint64_t kFirstRun = 48;
 
     /// The mean of calls, of late ones more than of those long ago.
     struct Mean {
@@ -131,9 +133,9 @@ class Routes {
     /// What becomes of one class.
     struct Course {
         Route settled = Route::mpi;
-        uint8_t turn = kIdle;          ///< of a trial: 0 to kTurns; kIdle between trials
-        uint8_t trials = 0;            ///< that have ended
-        uint64_t until_next = kTurns;  ///< calls between trials that are left
+        uint8_t turn = kIdle;             ///< of a trial: 0 to kTurns; kIdle between trials
+        uint8_t trials = 0;               ///< that have ended
+        uint64_t until_next = kFirstRun;  ///< calls between trials that are left
         uint64_t by_flx = 0;
         uint64_t by_mpi = 0;
         uint64_t counted = 0;  ///< of `by_flx`, those in `saved_s`

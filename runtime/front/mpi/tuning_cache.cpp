@@ -215,7 +215,7 @@ bool TuningCache::write() {
         state_ = fmt::format("{} is not written: {}", path_, error ? error.message() : std::strerror(errno));
         return false;
     }
-    const std::string text = file.dump(1) + "\n";
+    const std::string text = file.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
     size_t written = 0;
     while (written < text.size()) {
         const ssize_t now = ::write(descriptor, text.data() + written, text.size() - written);
@@ -225,7 +225,7 @@ bool TuningCache::write() {
             break;
         written += static_cast<size_t>(now);
     }
-    const bool complete = written == text.size() && fchmod(descriptor, 0644) == 0;
+    const bool complete = written == text.size();
     if (close(descriptor) != 0 || !complete || rename(temporary.c_str(), path_.c_str()) != 0) {
         state_ = fmt::format("{} is not written: {}", path_, std::strerror(errno));
         unlink(temporary.c_str());
