@@ -127,8 +127,7 @@ Status Communicator::measure_ring(int next, int previous, double budget_ms, std:
     options.comm = id_;
     options.slots = *std::max_element(counts.begin(), counts.end());
     // A link that has nobody to be compared with is measured for reports only.
-    constexpr double kAloneMs = 4;
-    options.budget_ms = options.slots > 1 ? budget_ms : std::min(budget_ms, kAloneMs);
+    options.budget_ms = options.slots > 1 ? budget_ms : std::min(budget_ms, 20.0);
     if (options.slots == 0)
         return {};
     FLX_TRY(bootstrap_->barrier());
