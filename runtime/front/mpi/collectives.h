@@ -74,7 +74,6 @@ inline constexpr size_t kReasons = 18;
 struct Choice {
     uint32_t mask = 0;       ///< a bit for each collective that FLX may serve
     bool automatic = false;  ///< where it is measured to be faster; else wherever it can
-    bool operator==(const Choice &) const = default;
 };
 /// On failure a sentence, else empty.
 std::string choose_collectives(std::string_view list, Choice &choice);

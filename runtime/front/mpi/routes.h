@@ -37,8 +37,7 @@ class CallClass {
     explicit CallClass(size_t index) : index_(index) {}
 
     [[nodiscard]] size_t index() const { return index_; }
-    [[nodiscard]] Collective collective() const { return static_cast<Collective>(index_ / kSizes); }
-    /// `allreduce 4 KiB`: from so many bytes up to four times as many.
+    /// `allreduce 4096`: from so many bytes up to four times as many; `gatherv any`.
     [[nodiscard]] std::string name() const;
     /// The class of that name; false if there is none.
     static bool from_name(std::string_view name, CallClass &which);
