@@ -37,6 +37,7 @@ struct Group {
     std::vector<size_t> numbers;                ///< counts and displacements of the current call
     std::unique_ptr<Routes> routes;             ///< where FLX and MPI are compared, from the first call on
     Shape shape;                                ///< once `routes` are introduced
+    double agreement_s = Routes::kAgreementS;   ///< the least that an agreement on who is faster took
 };
 
 /// Holds a communicator during a call of FLX.

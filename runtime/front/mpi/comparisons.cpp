@@ -14,7 +14,7 @@
 
 namespace flx::preload {
 
-static_assert(sizeof(Times) == 2 * sizeof(double));
+static_assert(sizeof(Evidence) == 4 * sizeof(double));
 
 Group *Library::faster_group_of(MPI_Comm comm, CallClass which, Reason &why, Group *&asked) {
     Group *group = find_or_attach(comm, why);
@@ -63,6 +63,16 @@ Group *Library::settled_group_of(MPI_Comm comm, CallClass which, Reason &why) {
 /// Collective. Makes FLX's communicator if it would have paid by now.
 void Library::ask(MPI_Comm comm, Group &group) {
     Routes &routes = *group.routes;
+    // Programs make communicators for a few calls. MPI_COMM_WORLD is there once.
+    if (!routes.introduced() && comm != MPI_COMM_WORLD) {
+        const double mine = routes.waited();
+        double least = 0;
+        PMPI_Allreduce(&mine, &least, 1, MPI_DOUBLE, MPI_MIN, comm);
+        if (least < Routes::kWorthIntroducingS) {
+            routes.wait_longer(least, Routes::kWorthIntroducingS);
+            return;
+        }
+    }
     if (!routes.introduced())
         introduce(comm, group);
     // The rank that waited least for others says best what the calls themselves took.
@@ -123,14 +133,25 @@ void Library::introduce(MPI_Comm comm, Group &group) {
 
 /// Collective. Ends a trial of `which`.
 void Library::compare(MPI_Comm comm, Group &group, CallClass which) {
-    const Times mine = group.routes->measured(which);
-    Times mean;
+    const int64_t began = now_ns();
+    const Evidence mine = group.routes->measured(which);
+    struct {
+        Evidence mean;
+        double took_s = 0;  ///< by rank 0
+    } agreed{};
     // MPI does not promise that all ranks of an allreduce get the same bits of a sum, and who is faster must be the
     // same.
-    PMPI_Reduce(&mine, &mean, 2, MPI_DOUBLE, MPI_SUM, 0, comm);
-    PMPI_Bcast(&mean, 2, MPI_DOUBLE, 0, comm);
-    group.routes->settle(which, {mean.mpi / group.size, mean.flx / group.size});
-    if (group.rank != 0)
+    PMPI_Reduce(&mine, &agreed.mean, sizeof mine / sizeof(double), MPI_DOUBLE, MPI_SUM, 0, comm);
+    agreed.took_s = group.agreement_s;
+    PMPI_Bcast(&agreed, sizeof agreed / sizeof(double), MPI_DOUBLE, 0, comm);
+    for (Times *times : {&agreed.mean.by_turns, &agreed.mean.remembered}) {
+        times->mpi /= group.size;
+        times->flx /= group.size;
+    }
+    group.routes->settle(which, agreed.mean, agreed.took_s);
+    // Whoever comes late is waited for, which is no part of it.
+    group.agreement_s = std::min(group.agreement_s, static_cast<double>(now_ns() - began) * 1e-9);
+    if (group.rank != 0 || !group.routes->times(which).known())
         return;
     const std::lock_guard guard(mutex_);
     cache().learn(group.shape, which, group.routes->times(which), time(nullptr));
@@ -139,10 +160,7 @@ void Library::compare(MPI_Comm comm, Group &group, CallClass which) {
 /// `mutex_` is held.
 TuningCache &Library::cache() {
     if (cache_ == nullptr) {
-        // Machines change in the course of time, and so do their loads.
-        constexpr int64_t kOldestS = int64_t{30} * 24 * 3600;
-        cache_ = std::make_unique<TuningCache>(cache_folder_, machine_and_builds() + "; " + knobs_,
-                                               time(nullptr) - kOldestS);
+        cache_ = std::make_unique<TuningCache>(cache_folder_, machine_and_builds() + "; " + knobs_, time(nullptr));
         cache_->read();
     }
     return *cache_;

@@ -17,9 +17,9 @@ constexpr double kGuess = 0.3;
 constexpr double kCaution = 4;
 /// The part of its calls' time that a class may lose by trying the slower way again.
 constexpr double kWorthTrying = 0.01;
-/// What the ranks' agreement at a trial's end costs.
-constexpr double kAgreementS = 30e-6;
 constexpr uint64_t kLeastBetweenTrials = 64;
+/// After so many trials in which what went by turns spoke against what is remembered, the latter is of other times.
+constexpr uint8_t kMostUndecided = 4;
 /// So many calls are all timed, then one in so many.
 constexpr uint64_t kAllTimed = 64;
 constexpr uint64_t kOneTimedIn = 8;
@@ -73,6 +73,13 @@ void Routes::introduce(Experience experience, double price_s, double unpaid_s) {
     introduced_ = true;
 }
 
+double Routes::waited() const {
+    double sum = 0;
+    for (const Course &course : courses_)
+        sum += course.waiting_s;
+    return sum;
+}
+
 double Routes::saving() const {
     double known = 0;
     double guessed = 0;
@@ -89,10 +96,10 @@ double Routes::saving() const {
     return unpaid_s_ + known + guessed / kCaution;
 }
 
-void Routes::wait_longer(double saving, double price) {
+void Routes::wait_longer(double reached, double wanted) {
     // When it will be reached if calls go on as before, but neither at once nor much later than now.
     constexpr double kSoonest = 1.2;
-    const double times = saving > 0 ? std::clamp(price / saving, kSoonest, 2.0) : 2.0;
+    const double times = reached > 0 ? std::clamp(wanted / reached, kSoonest, 2.0) : 2.0;
     next_question_ = std::max(calls_ + 1, static_cast<uint64_t>(static_cast<double>(calls_) * times));
 }
 
@@ -112,8 +119,9 @@ void Routes::begin(double took_s) {
         course.mpi = {times.mpi, kOldWeight};
         course.flx = {times.flx, kOldWeight};
         course.settled = times.flx < times.mpi ? Route::flx : Route::mpi;
-        schedule_next(course, times);
-        course.until_next = std::min(course.until_next, kLongestTrust);
+        const double trial = kAgreementS + kTurns / 2 * std::abs(times.mpi - times.flx);
+        course.until_next =
+            std::min(calls_between_trials(course, trial, std::min(times.mpi, times.flx)), kLongestTrust);
     }
 }
 
@@ -133,30 +141,50 @@ void Routes::Mean::add(double sample) {
     seconds += (sample - seconds) / calls;
 }
 
-Times Routes::measured(CallClass which) const {
+Evidence Routes::measured(CallClass which) const {
     const Course &course = this->course(which);
-    return {course.mpi.seconds, course.flx.seconds};
+    return {.by_turns = {course.mpi_by_turns.seconds, course.flx_by_turns.seconds},
+            .remembered = {course.mpi.seconds, course.flx.seconds}};
 }
 
-void Routes::settle(CallClass which, const Times &mean) {
+void Routes::settle(CallClass which, const Evidence &mean, double agreement_s) {
     Course &course = course_of(which);
     // A clock that did not move must not look like a time that was not measured.
-    constexpr double kLeast = 1e-9;
+    static constexpr double kLeast = 1e-9;
+    const auto known = [](const Times &times) {
+        return Times{std::max(times.mpi, kLeast), std::max(times.flx, kLeast)};
+    };
+    const Times by_turns = known(mean.by_turns);
+    const Times remembered = known(mean.remembered);
+    const auto faster = [](const Times &times) { return times.flx < times.mpi ? Route::flx : Route::mpi; };
+    const bool agree = faster(by_turns) == faster(remembered);
+    course.turn = kIdle;
+    if (!agree && ++course.undecided < kMostUndecided) {
+        course.until_next = kLeastBetweenTrials;
+        return;
+    }
+
     Times &times = experience_[which.index()];
-    times = {std::max(mean.mpi, kLeast), std::max(mean.flx, kLeast)};
+    times = agree ? remembered : by_turns;
     course.saved_s += static_cast<double>(course.by_flx - course.counted) * (times.mpi - times.flx);
     course.counted = course.by_flx;
-    course.settled = times.flx < times.mpi ? Route::flx : Route::mpi;
+    course.settled = faster(times);
     course.trials = static_cast<uint8_t>(std::min(course.trials + 1, 20));
-    schedule_next(course, times);
+    const auto loss = [](const Times &times) { return std::abs(times.mpi - times.flx); };
+    const double trial = agreement_s + kTurns / 2 * std::min(loss(by_turns), loss(remembered));
+    course.until_next = calls_between_trials(course, trial, std::min(times.mpi, times.flx));
+    if (!agree) {
+        course.mpi.seconds = by_turns.mpi;
+        course.flx.seconds = by_turns.flx;
+    }
+    course.undecided = 0;
+    course.mpi_by_turns = {};
+    course.flx_by_turns = {};
 }
 
-void Routes::schedule_next(Course &course, const Times &times) {
-    const double winner = std::min(times.mpi, times.flx);
-    const double loss = kAgreementS + kTurns * std::abs(times.mpi - times.flx);
-    const double calls = std::min(loss / (kWorthTrying * winner), 1e15);
-    course.turn = kIdle;
-    course.until_next = std::max(static_cast<uint64_t>(calls), kLeastBetweenTrials << course.trials);
+uint64_t Routes::calls_between_trials(const Course &course, double trial_s, double call_s) {
+    const double calls = std::min(trial_s / (kWorthTrying * call_s), 1e15);
+    return std::max(static_cast<uint64_t>(calls), kLeastBetweenTrials << course.trials);
 }
 
 Route Routes::route(CallClass which) const {
@@ -164,7 +192,7 @@ Route Routes::route(CallClass which) const {
         return Route::mpi;
     const Course &course = this->course(which);
     const Route other = course.settled == Route::flx ? Route::mpi : Route::flx;
-    return course.turn == kIdle ? course.settled : other;
+    return course.turn == kIdle || course.turn / kInARow % 2 == 1 ? course.settled : other;
 }
 
 bool Routes::wants_time(CallClass which) const {
@@ -175,15 +203,19 @@ bool Routes::wants_time(CallClass which) const {
 void Routes::carried_out(CallClass which, Route route, double seconds) {
     const bool timed = wants_time(which);
     Course &course = course_of(which);
-    if (timed && course.turn != 0)
+    const bool trial = course.turn != kIdle;
+    if (timed && !(trial && course.turn % kInARow == 0)) {
         (route == Route::flx ? course.flx : course.mpi).add(seconds);
+        if (trial)
+            (route == Route::flx ? course.flx_by_turns : course.mpi_by_turns).add(seconds);
+    }
     if (!ready_) {
         if (timed)
             course.waiting_s += course.by_mpi < kAllTimed ? seconds : seconds * kOneTimedIn;
         ++calls_;
     }
     ++(route == Route::flx ? course.by_flx : course.by_mpi);
-    if (course.turn != kIdle) {
+    if (trial) {
         ++course.turn;
     } else if (course.until_next > 1) {
         --course.until_next;

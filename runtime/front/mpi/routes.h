@@ -62,11 +62,23 @@ struct Times {
 /// By class; empty: nothing is known.
 using Experience = std::vector<Times>;
 
+/// What is asked at a trial's end.
+struct Evidence {
+    /// Of the calls of trials, which went by turns: what else the program did was the same for both ways.
+    Times by_turns;
+    /// Of many more calls, among which are a network's rare long ones, but of different times of the program.
+    Times remembered;
+};
+
 enum class Route : uint8_t { mpi, flx };
 
 /// The routes of one communicator's blocking calls. Used by one thread at a time.
 class Routes {
   public:
+    /// Seconds that this rank spent in MPI's calls before FLX had a communicator. Where that is less than
+    /// kWorthIntroducingS on some rank, the ranks need not even ask each other what they know.
+    [[nodiscard]] double waited() const;
+    static constexpr double kWorthIntroducingS = 10e-3;
     /// What the ranks agreed on when they began to think of FLX: times of earlier runs or other communicators, seconds
     /// that making FLX's communicator takes, and what FLX would have saved earlier runs that were over too soon.
     void introduce(Experience experience, double price_s, double unpaid_s);
@@ -79,8 +91,8 @@ class Routes {
     [[nodiscard]] double price() const { return price_s_; }
     /// Of it, what it would have saved this run.
     [[nodiscard]] double unpaid() const { return saving() - unpaid_s_; }
-    /// The ranks agreed that it does not pay yet: of `price`, `saving` was reached. Sets when they are to ask again.
-    void wait_longer(double saving, double price);
+    /// The ranks agreed that it does not pay yet: of what is `wanted`, `reached` was. Sets when they are to ask again.
+    void wait_longer(double reached, double wanted);
     /// FLX has a communicator, which took so many seconds to make.
     void begin(double took_s);
     [[nodiscard]] bool ready() const { return ready_; }
@@ -88,11 +100,14 @@ class Routes {
     /// Whether the ranks are to agree, before the next call of `which`, on who is faster: all get the mean of what each
     /// of them measured() and hand it to settle().
     [[nodiscard]] bool is_trial_over(CallClass which) const { return ready_ && course(which).turn == kTurns; }
-    /// The mean of this rank's calls each way. It includes what the rank waited for late ones, which is the same both
-    /// ways. Neither the middle would do, as a network's few long calls make most of its time, nor what the last one to
-    /// come took, as MPI lets it go while its data are under way.
-    [[nodiscard]] Times measured(CallClass which) const;
-    void settle(CallClass which, const Times &mean);
+    /// The means of this rank's calls each way. They include what the rank waited for late ones. Neither the middle
+    /// would do, as a network's few long calls make most of its time, nor what the last one to come took, as MPI lets
+    /// it go while its data are under way.
+    [[nodiscard]] Evidence measured(CallClass which) const;
+    /// `agreement_s`: what such an agreement takes.
+    void settle(CallClass which, const Evidence &mean, double agreement_s);
+    /// Before there was one.
+    static constexpr double kAgreementS = 100e-6;
 
     /// Where the next call of `which` goes, and whether its time is wanted.
     [[nodiscard]] Route route(CallClass which) const;
@@ -115,9 +130,10 @@ class Routes {
     [[nodiscard]] double took() const { return took_s_; }
 
   private:
-    /// A trial's calls. The first one does not count: it may have to prepare something, and data that went the other
-    /// way may still be under way.
-    static constexpr uint8_t kTurns = 16;
+    /// A trial's calls: some by the other way, as many as before, and so on. The first ones of these do not count: they
+    /// may have to prepare something, and data that went the other way may still be under way.
+    static constexpr uint8_t kTurns = 32;
+    static constexpr uint8_t kInARow = 8;
     static constexpr uint8_t kIdle = 255;
     /// MPI's calls of a class before FLX is tried, enough for some of the long ones of a network.
     static constexpr uint64_t kFirstRun = 48;
@@ -133,7 +149,8 @@ class Routes {
     struct Course {
         Route settled = Route::mpi;
         uint8_t turn = kIdle;             ///< of a trial: 0 to kTurns; kIdle between trials
-        uint8_t trials = 0;               ///< that have ended
+        uint8_t trials = 0;               ///< that have ended with a decision
+        uint8_t undecided = 0;            ///< since then
         uint64_t until_next = kFirstRun;  ///< calls between trials that are left
         uint64_t by_flx = 0;
         uint64_t by_mpi = 0;
@@ -142,9 +159,12 @@ class Routes {
         double waiting_s = 0;  ///< with MPI, before FLX has a communicator
         Mean mpi;
         Mean flx;
+        Mean mpi_by_turns;  ///< of trials since the last decision
+        Mean flx_by_turns;
     };
 
-    void schedule_next(Course &course, const Times &times);
+    /// When a class is tried again for which trials cost so much and calls take so much.
+    static uint64_t calls_between_trials(const Course &course, double trial_s, double call_s);
 
     /// That of `which`; one that has not begun if there was no such call.
     [[nodiscard]] const Course &course(CallClass which) const { return courses_[place_[which.index()]]; }

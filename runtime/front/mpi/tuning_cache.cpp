@@ -55,12 +55,19 @@ std::string Shape::name() const {
     return fmt::format("{} ranks on {} hosts, at most {} on one", ranks, hosts, most);
 }
 
-TuningCache::TuningCache(std::string folder, std::string identity, int64_t oldest)
-    : folder_(std::move(folder)), identity_(std::move(identity)), oldest_(oldest) {
+TuningCache::TuningCache(std::string folder, std::string identity, int64_t now)
+    : folder_(std::move(folder)), identity_(std::move(identity)), now_(now) {
     if (folder_.empty())
         state_ = "none is kept";
     else
         path_ = fmt::format("{}/mpi-{:016x}.json", folder_, hash_of(identity_));
+}
+
+/// Machines change in the course of time, and so do their loads. What is of times to come was written while the clock
+/// was wrong, and would never be replaced.
+bool TuningCache::is_of_this_month(int64_t when) const {
+    constexpr int64_t kDayS = 24 * 3600;
+    return when >= now_ - 30 * kDayS && when <= now_ + kDayS;
 }
 
 bool TuningCache::parse(const std::string &text, Shapes &shapes, std::string &why) const {
@@ -78,9 +85,12 @@ bool TuningCache::parse(const std::string &text, Shapes &shapes, std::string &wh
             Kept &kept = shapes[name];
             kept.entry.experience.resize(CallClass::kCount);
             if (shape.contains("price_us")) {
-                kept.price_when = shape.at("price_when").get<int64_t>();
-                if (kept.price_when >= oldest_)
-                    kept.entry.price_s = checked(shape.at("price_us"));
+                const auto when = shape.at("price_when").get<int64_t>();
+                const double price = checked(shape.at("price_us"));
+                if (is_of_this_month(when)) {
+                    kept.entry.price_s = price;
+                    kept.price_when = when;
+                }
             }
             if (shape.contains("unpaid_us"))
                 kept.entry.unpaid_s = checked(shape.at("unpaid_us"));
@@ -89,7 +99,7 @@ bool TuningCache::parse(const std::string &text, Shapes &shapes, std::string &wh
                 const auto when = times.at("when").get<int64_t>();
                 if (!CallClass::from_name(class_name, which))
                     throw std::out_of_range(class_name);
-                if (when < oldest_)
+                if (!is_of_this_month(when))
                     continue;
                 kept.entry.experience[which.index()] = {checked(times.at("mpi_us")), checked(times.at("flx_us"))};
                 kept.when[which.index()] = when;
@@ -158,7 +168,7 @@ void TuningCache::learn(const Shape &shape, CallClass which, const Times &times,
 
 void TuningCache::learn_price(const Shape &shape, double price_s, int64_t now) {
     Kept &kept = this->kept(shape.name());
-    kept.entry.price_s = price_s;
+    kept.entry.price_s = kept.entry.price_s > 0 ? std::min(kept.entry.price_s, price_s) : price_s;
     kept.price_when = now;
     learned_ = true;
 }
@@ -178,6 +188,11 @@ bool TuningCache::write() {
     Shapes shapes;
     std::string why;
     load(shapes, why);
+    add_what_was_learned(shapes);
+    return replace_file(text_of(shapes));
+}
+
+void TuningCache::add_what_was_learned(Shapes &shapes) const {
     for (const auto &[name, mine] : shapes_) {
         Kept &kept = shapes[name];
         kept.entry.experience.resize(CallClass::kCount);
@@ -192,6 +207,9 @@ bool TuningCache::write() {
             kept.price_when = mine.price_when;
         }
     }
+}
+
+std::string TuningCache::text_of(const Shapes &shapes) const {
     json file = {{"format", kFormat}, {"identity", identity_}, {"shapes", json::object()}};
     for (const auto &[name, kept] : shapes) {
         json &shape = file["shapes"][name];
@@ -207,6 +225,10 @@ bool TuningCache::write() {
                 shape["classes"][CallClass(c).name()] = {
                     {"mpi_us", times.mpi * 1e6}, {"flx_us", times.flx * 1e6}, {"when", kept.when[c]}};
     }
+    return file.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+bool TuningCache::replace_file(const std::string &text) {
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
     std::string temporary = path_ + ".XXXXXX";
@@ -215,7 +237,6 @@ bool TuningCache::write() {
         state_ = fmt::format("{} is not written: {}", path_, error ? error.message() : std::strerror(errno));
         return false;
     }
-    const std::string text = file.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
     size_t written = 0;
     while (written < text.size()) {
         const ssize_t now = ::write(descriptor, text.data() + written, text.size() - written);

@@ -30,8 +30,8 @@ class TuningCache {
     };
 
     /// `folder`: where files are; empty: none are read or written. `identity` says what the times are of: machine,
-    /// builds, knobs. Entries of before `oldest` (seconds since 1970) are passed over.
-    TuningCache(std::string folder, std::string identity, int64_t oldest);
+    /// builds, knobs. What is older than a month at `now` (seconds since 1970), or of a day after it, is passed over.
+    TuningCache(std::string folder, std::string identity, int64_t now);
 
     /// Reads the file, if there is one. A damaged one, or one of something else, is as none: state() says why.
     void read();
@@ -39,6 +39,7 @@ class TuningCache {
     [[nodiscard]] const Entry *find(const Shape &shape) const;
     /// The newest times of a shape; `now`: seconds since 1970.
     void learn(const Shape &shape, CallClass which, const Times &times, int64_t now);
+    /// Of all prices that are known the least is kept: others include what held the ranks up.
     void learn_price(const Shape &shape, double price_s, int64_t now);
     /// A program ended in which FLX would have saved so much and was not tried. That is a guess, and counts until FLX
     /// was made once for such a communicator: from then on what it saves is known of what occurs often, and what occurs
@@ -64,12 +65,16 @@ class TuningCache {
     Kept &kept(const std::string &shape);
     bool parse(const std::string &text, Shapes &shapes, std::string &why) const;
     bool load(Shapes &shapes, std::string &why) const;
+    [[nodiscard]] bool is_of_this_month(int64_t when) const;
+    void add_what_was_learned(Shapes &shapes) const;
+    [[nodiscard]] std::string text_of(const Shapes &shapes) const;
+    bool replace_file(const std::string &text);
 
     std::string folder_;
     std::string identity_;
     std::string path_;
     std::string state_ = "not read yet";
-    int64_t oldest_;
+    int64_t now_;
     Shapes shapes_;
     bool learned_ = false;
 };

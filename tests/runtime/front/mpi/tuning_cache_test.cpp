@@ -32,8 +32,8 @@ class TuningCacheTest : public testing::Test {
         folder_ = fs::path(mkdtemp(name.data())) / "flx";
     }
     ~TuningCacheTest() override { fs::remove_all(folder_.parent_path()); }
-    [[nodiscard]] TuningCache open(const std::string &identity = "this build", int64_t oldest = 0) const {
-        TuningCache cache(folder_, identity, oldest);
+    [[nodiscard]] TuningCache open(const std::string &identity = "this build", int64_t now = kNow) const {
+        TuningCache cache(folder_, identity, now);
         cache.read();
         return cache;
     }
@@ -123,11 +123,37 @@ TEST_F(TuningCacheTest, TheNewestTimesCount) {
 }
 
 TEST_F(TuningCacheTest, OldTimesArePassedOver) {
+    constexpr int64_t kDay = 24 * 3600;
     written();
-    const TuningCache cache = open("this build", kNow + 1);
-    ASSERT_NE(cache.find(kShape), nullptr);
-    EXPECT_FALSE(cache.find(kShape)->experience[kBcast.index()].known());
-    EXPECT_EQ(cache.find(kShape)->price_s, 0);
+    for (const int64_t now : {kNow + 31 * kDay, kNow - 2 * kDay}) {
+        const TuningCache cache = open("this build", now);
+        ASSERT_NE(cache.find(kShape), nullptr);
+        EXPECT_FALSE(cache.find(kShape)->experience[kBcast.index()].known());
+        EXPECT_EQ(cache.find(kShape)->price_s, 0);
+    }
+    // What a clock wrote that was years ahead gives way to the first times that are right.
+    const int64_t before = kNow - 300 * kDay;
+    TuningCache right = open("this build", before);
+    right.learn(kShape, kBcast, {4e-3, 3e-3}, before);
+    right.learn_price(kShape, 0.09, before);
+    ASSERT_TRUE(right.write());
+    const TuningCache cache = open("this build", before);
+    EXPECT_DOUBLE_EQ(cache.find(kShape)->experience[kBcast.index()].mpi, 4e-3);
+    EXPECT_NEAR(cache.find(kShape)->price_s, 0.09, 1e-9);
+}
+
+TEST_F(TuningCacheTest, AnAccidentDoesNotMakeItDear) {
+    written();
+    for (const double price : {3.0, 0.08}) {
+        TuningCache cache = open();
+        cache.learn_price(kShape, price, kNow + 1);
+        ASSERT_TRUE(cache.write());
+        EXPECT_NEAR(open().find(kShape)->price_s, 0.07, 1e-9);
+    }
+    TuningCache cache = open();
+    cache.learn_price(kShape, 0.06, kNow + 2);
+    ASSERT_TRUE(cache.write());
+    EXPECT_NEAR(open().find(kShape)->price_s, 0.06, 1e-9);
 }
 
 TEST_F(TuningCacheTest, AnotherBuildHasAFileOfItsOwn) {
@@ -193,7 +219,7 @@ TEST_F(TuningCacheTest, AFolderThatCannotBeWrittenIsNoError) {
 }
 
 TEST_F(TuningCacheTest, NoFolderNoFile) {
-    TuningCache cache("", "this build", 0);
+    TuningCache cache("", "this build", kNow);
     cache.read();
     cache.learn(kShape, kBcast, {2e-3, 1e-3}, kNow);
     EXPECT_TRUE(cache.write());
@@ -207,7 +233,7 @@ TEST_F(TuningCacheTest, SixteenJobsAtOnce) {
         if (fork() == 0) {
             int bad = 0;
             for (int i = 0; i < 50; ++i) {
-                TuningCache cache(folder_, "this build", 0);
+                TuningCache cache(folder_, "this build", kNow);
                 cache.read();
                 // Whatever others do, a file is whole, and what was there before them stays.
                 const TuningCache::Entry *entry = cache.find(kShape);
