@@ -122,6 +122,7 @@ class Measurer {
     }
 
     GroupMeasurement run();
+    GroupMeasurement run_pings();
 
   private:
     [[nodiscard]] int64_t now() const { return options_.now(); }
@@ -130,6 +131,8 @@ class Measurer {
 
     SendResult send(Lane &lane, int peer, Kind kind, uint32_t block, uint32_t signature, uint32_t cells, size_t bytes);
     bool try_control(Lane &lane, Kind kind, uint32_t block, uint32_t signature = 0);
+    void part(int64_t end);
+    bool close_all();
     void take(size_t index, const Arrival &arrival);
     void take_data(size_t index, const Arrival &arrival);
     bool reply();
@@ -164,6 +167,7 @@ class Measurer {
     int64_t moved_ns_ = 0;
     bool bye_received_ = false;
     bool bye_sent_ = false;
+    int64_t most_ns_ = INT64_MAX;  ///< until when what was sent may be under way
 };
 
 SendResult Measurer::send(Lane &lane, int peer, Kind kind, uint32_t block, uint32_t signature, uint32_t cells,
@@ -344,7 +348,9 @@ bool Measurer::finished() const {
     };
     bool any = false;
     for (const Lane &lane : lanes_) {
-        if (!lane.failed && (!arrived(lane.alone) || !arrived(lane.together) || lane.link->outstanding() > 0))
+        // Who has its answers leaves soon, and acknowledges nothing more.
+        const bool under_way = lane.link->outstanding() > 0 && now() < most_ns_;
+        if (!lane.failed && (!arrived(lane.alone) || !arrived(lane.together) || under_way))
             return false;
         if (!lane.pongs.empty())
             return false;
@@ -381,15 +387,7 @@ GroupMeasurement Measurer::run() {
             return moved;
         },
         never);
-    const auto close_all = [&] {
-        bool moved = false;
-        for (size_t i = 0; i < lanes_.size(); ++i) {
-            const auto id = static_cast<uint32_t>(2 * i);
-            moved |= close_train(lanes_[i], lanes_[i].alone, lanes_[i].alone_closed, id);
-            moved |= close_train(lanes_[i], lanes_[i].together, lanes_[i].together_closed, id + 1);
-        }
-        return moved;
-    };
+    const auto close_all = [this] { return this->close_all(); };
     const auto new_train = [&](const Lane &lane, int64_t end) {
         const size_t largest = std::min({lane.link->good_chunk(kSourceBytes), lane.link->max_chunk(), kSourceBytes});
         return Train(now(), end, lane.link->kind() == LinkKind::rail, largest, lane.least_trip());
@@ -430,10 +428,48 @@ GroupMeasurement Measurer::run() {
         },
         [&] { return slots == 1; });
 
-    // Goodbye goes over every link that works, so that it arrives even if one of them fails now.
+    part(at(1.0));
+    return result(start);
+}
+
+/// Links that need no rate are asked at once. Who has its answers serves others until they say goodbye.
+GroupMeasurement Measurer::run_pings() {
+    constexpr double kForAnswers = 0.9;
+    const int64_t start = now();
+    moved_ns_ = start;
+    const double budget = options_.budget_ms * 1e6;
+    const auto wants_more = [this](const Lane &lane) {
+        return reaches_next(lane) && !lane.failed && lane.trips.size() < static_cast<size_t>(options_.pings);
+    };
+    loop(
+        start + static_cast<int64_t>(kForAnswers * budget),
+        [&] {
+            bool moved = false;
+            for (Lane &lane : lanes_)
+                if (wants_more(lane))
+                    moved |= drive_pings(lane);
+            return moved;
+        },
+        [&] { return std::none_of(lanes_.begin(), lanes_.end(), wants_more); });
+    part(start + static_cast<int64_t>(budget));
+    return result(start);
+}
+
+bool Measurer::close_all() {
+    bool moved = false;
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+        const auto id = static_cast<uint32_t>(2 * i);
+        moved |= close_train(lanes_[i], lanes_[i].alone, lanes_[i].alone_closed, id);
+        moved |= close_train(lanes_[i], lanes_[i].together, lanes_[i].together_closed, id + 1);
+    }
+    return moved;
+}
+
+/// Goodbye goes over every link that works, so that it arrives even if one of them fails now.
+void Measurer::part(int64_t end) {
     std::vector<bool> told(lanes_.size(), false);
     loop(
-        at(1.0),
+        end,
         [&] {
             bool moved = close_all();
             for (size_t i = 0; i < lanes_.size(); ++i)
@@ -444,8 +480,12 @@ GroupMeasurement Measurer::run() {
                 }
             return moved;
         },
-        [&] { return finished(); });
-    return result(start);
+        [&] {
+            constexpr int64_t kSoon = 2'000'000;
+            if (!options_.rates && bye_sent_ && bye_received_)
+                most_ns_ = std::min(most_ns_, now() + kSoon);
+            return finished();
+        });
 }
 
 GroupMeasurement Measurer::result(int64_t start) const {
@@ -470,7 +510,7 @@ GroupMeasurement Measurer::result(int64_t start) const {
             link.reason = lane.error.empty() ? fmt::format("failed towards rank {}", next_) : lane.error;
         else if (!lane.answered)
             link.reason = fmt::format("no answer from rank {} within {:.0f} ms", next_, group.elapsed_ms);
-        else if (link.bytes_per_ns <= 0 && link.together_bytes_per_ns <= 0)
+        else if (options_.rates && link.bytes_per_ns <= 0 && link.together_bytes_per_ns <= 0)
             link.reason = fmt::format("too slow to be measured in {:.0f} ms", group.elapsed_ms);
         link.usable = link.reason.empty();
         // Where a link woke up too late to be measured alone, its rate among others is a lower bound.
@@ -491,7 +531,8 @@ GroupMeasurement Measurer::result(int64_t start) const {
 }  // namespace
 
 GroupMeasurement measure_links(std::span<Link *const> links, int next, int previous, const MeasureOptions &options) {
-    return Measurer(links.first(std::min<size_t>(links.size(), kMaxLinks)), next, previous, options).run();
+    Measurer measurer(links.first(std::min<size_t>(links.size(), kMaxLinks)), next, previous, options);
+    return options.rates ? measurer.run() : measurer.run_pings();
 }
 
 }  // namespace flx::probe

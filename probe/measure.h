@@ -25,14 +25,15 @@
 namespace flx::probe {
 
 struct MeasureOptions {
-    uint32_t comm = 0;             ///< ChunkHeader::comm of all chunks; their sequence is 0, which no operation uses
-    double budget_ms = 150;        ///< for everything; the same on all ranks
-    int slots = 0;                 ///< the largest number of links of any rank; 0: as many as given here
-    int pings = 10;                ///< per link; fewer where they would take more than a tenth of the slot
-    std::function<int64_t()> now;  ///< nanoseconds, monotonic; default: steady clock
+    uint32_t comm = 0;       ///< ChunkHeader::comm of all chunks; their sequence is 0, which no operation uses
+    double budget_ms = 150;  ///< for everything; the same on all ranks
+    int slots = 0;           ///< the largest number of links of any rank; 0: as many as given here
+    int pings = 10;          ///< per link; fewer where they would take more than a tenth of the slot
+    bool rates = true;       ///< false: only which links answer, and how soon; it ends when all have
+    std::function<int64_t()> now = {};  ///< nanoseconds, monotonic; default: steady clock
     /// Called when nothing has moved for `idle_ns`; default: yields, and sleeps a little where that takes long, since
     /// on a busy core a sleeper is back before one who yielded.
-    std::function<void(int64_t idle_ns)> idle;
+    std::function<void(int64_t idle_ns)> idle = {};
 };
 
 struct LinkMeasurement {

@@ -47,6 +47,8 @@ void report_links(const Communicator &comm, std::vector<std::string> &lines) {
     lines.emplace_back("[links]");
     lines.push_back(fmt::format("  as rank {} of {} on {} host(s) sees them; probed in {:.0f} ms", comm.rank(),
                                 comm.size(), comm.hosts(), comm.probe_ns() / 1e6));
+    if (!comm.measured().empty())
+        lines.push_back("  " + comm.measured());
     for (const LinkSlot &slot : comm.links()) {
         lines.push_back(fmt::format("  {:<12} {:<4}{}{}{}", slot.name, slot.why_off.empty() ? "on" : "off",
                                     describe(slot.near, "near"), describe(slot.far, "far"),

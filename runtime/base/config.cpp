@@ -25,7 +25,7 @@ constexpr std::array kKnobs = {
          "empty: chosen by cost",
          KnobTier::user, KnobScope::communicator},
     Knob{"FLX_CACHE", KnobType::text, "", 0, 0, "", "",
-         "folder in which libflx_mpi.so keeps what it measured for the next program; empty: flx in the user's cache "
+         "folder in which FLX keeps what it measured for the next program; empty: flx in the user's cache "
          "(~/.cache); none",
          KnobTier::user, KnobScope::rank},
     Knob{"FLX_CHECK", KnobType::integer, "0", 0, 1, "", "",

@@ -12,11 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "probe/measure.h"
 #include "runtime/base/counters.h"
 #include "runtime/base/wait.h"
 #include "runtime/base/wait_policies.h"
 #include "runtime/cuda/near/group.h"
 #include "runtime/execute/queue.h"
+#include "runtime/kept/kept_links.h"
 #include "runtime/link/board.h"
 #include "runtime/link/bootstrap.h"
 #include "runtime/link/layout.h"
@@ -141,6 +143,8 @@ class Communicator final : public Movable, private Watch {
     /// How hosts are asked whether their ranks live where it is not by datagram: a sentence each.
     [[nodiscard]] const std::vector<std::string> &liveness_notes() const { return made_.liveness_notes; }
     [[nodiscard]] int64_t probe_ns() const { return made_.probe_ns; }
+    /// Whence what is known of the links is, in words; on rank 0. Empty where they were not measured.
+    [[nodiscard]] const std::string &measured() const { return made_.measured; }
     /// What was decided from the program's own calls, and why: shares of links, ways through memory.
     [[nodiscard]] std::vector<Decision> explain() const;
     /// Sentences about rails that divide what carries them.
@@ -173,16 +177,21 @@ class Communicator final : public Movable, private Watch {
     void drop_failed_links();
     Status measure(const Communicator *parent);
     bool take_measurements(const Communicator *parent);
-    Status measure_near(const std::vector<int> &ring, double budget_ms, std::span<LinkMeasured, kMaxLinks> best);
-    Status measure_far(const std::vector<std::vector<int>> &on_host, double budget_ms,
+    [[nodiscard]] std::string description_of_links() const;
+    Status recall_measurements(KeptLinks &kept, std::vector<LinksMeasured> &all, bool &known);
+    Status look_again(std::vector<LinksMeasured> &all, bool &known);
+    Status measure_all(const probe::MeasureOptions &options, std::vector<LinksMeasured> &all);
+    Status measure_near(const std::vector<int> &ring, probe::MeasureOptions options,
+                        std::span<LinkMeasured, kMaxLinks> best);
+    Status measure_far(const std::vector<std::vector<int>> &on_host, const probe::MeasureOptions &options,
                        std::span<LinkMeasured, kMaxLinks> found);
-    Status measure_ring(int next, int previous, double budget_ms, std::span<LinkMeasured, kMaxLinks> found);
-    static LinkMeasured mean_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place);
-    static LinkMeasured among(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place,
-                              const LinkMeasured &own);
-    void find_sharing(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all);
-    [[nodiscard]] algorithms::CostModel costs_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all) const;
-    static double small_ns(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place);
+    Status measure_ring(int next, int previous, probe::MeasureOptions options,
+                        std::span<LinkMeasured, kMaxLinks> found);
+    static LinkMeasured mean_of(const std::vector<LinksMeasured> &all, size_t place);
+    static LinkMeasured among(const std::vector<LinksMeasured> &all, size_t place, const LinkMeasured &own);
+    void find_sharing(const std::vector<LinksMeasured> &all);
+    [[nodiscard]] algorithms::CostModel costs_of(const std::vector<LinksMeasured> &all) const;
+    static double small_ns(const std::vector<LinksMeasured> &all, size_t place);
     [[nodiscard]] std::byte *lendable() const;
     Status make_routes();
     Status connect_rails();
@@ -311,6 +320,7 @@ class Communicator final : public Movable, private Watch {
         std::vector<std::pair<std::string, std::string>> left_off;
         std::vector<std::string> liveness_notes;
         int64_t probe_ns = 0;
+        std::string measured;  ///< whence what is known of the links is; on rank 0
         std::vector<std::string> sharing;
         algorithms::CostModel costs = nominal_costs();
         size_t staged_bytes = 0;  ///< as Agreed has it

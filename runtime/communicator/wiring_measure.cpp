@@ -1,12 +1,15 @@
 /// What a communicator's links deliver, alone and together, measured when it is made.
 #include <algorithm>
 #include <bit>
+#include <ctime>
 
 #include "probe/measure.h"
 #include "probe/sharing.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "runtime/base/packed.h"
 #include "runtime/communicator/communicator.h"
+#include "runtime/kept/kept_links.h"
 
 namespace flx {
 namespace {
@@ -37,17 +40,22 @@ Status Communicator::measure(const Communicator *parent) {
         return {};
     }
     const int64_t began = now_ns();
-    std::vector<std::vector<int>> on_host(layout_.hosts);
-    for (int rank = 0; rank < layout_.size; ++rank)
-        on_host[layout_.members[rank].host].push_back(rank);
-    const double share_ms = static_cast<double>(budget_ms) / (layout_.most_per_host > 1 && layout_.hosts > 1 ? 2 : 1);
-    std::array<LinkMeasured, 2 * kMaxLinks> mine{};
-    if (layout_.most_per_host > 1)
-        FLX_TRY(measure_near(on_host[layout_.host], share_ms, std::span(mine).first<kMaxLinks>()));
-    if (layout_.hosts > 1)
-        FLX_TRY(measure_far(on_host, share_ms, std::span(mine).last<kMaxLinks>()));
-    std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> all(layout_.size);
-    FLX_TRY(bootstrap_->allgather(mine.data(), sizeof mine, all.data()));
+    KeptLinks kept(cache_folder(config_.text("FLX_CACHE")), time(nullptr));
+    std::vector<LinksMeasured> all;
+    bool known = false;
+    FLX_TRY(recall_measurements(kept, all, known));
+    if (known)
+        FLX_TRY(look_again(all, known));
+    if (!known) {
+        for (LinkSlot &slot : links_)
+            if (slot.link != nullptr)
+                slot.why_off.clear();
+        FLX_TRY(measure_all({.budget_ms = static_cast<double>(budget_ms)}, all));
+        if (layout_.rank == 0)
+            kept.keep(description_of_links(), all);
+    }
+    made_.measured = kept.state();
+    const LinksMeasured &mine = all[layout_.rank];
     for (size_t l = 0; l < links_.size(); ++l) {
         links_[l].near = mean_of(all, l);
         links_[l].far =
@@ -60,9 +68,78 @@ Status Communicator::measure(const Communicator *parent) {
     }
     made_.costs = costs_of(all);
     made_.probe_ns = now_ns() - began;
-    log().info("probed {} links in {:.0f} ms", links_.size(), made_.probe_ns / 1e6);
+    log().info("probed {} links in {:.0f} ms; {}", links_.size(), made_.probe_ns / 1e6, made_.measured);
     find_sharing(all);
     return {};
+}
+
+/// What measurements depend on: which rank is on which host, the links, and the knobs.
+std::string Communicator::description_of_links() const {
+    std::string text = fmt::format("{} ranks, on hosts", layout_.size);
+    for (const Member &member : layout_.members)
+        text += fmt::format(" {}", member.host);
+    for (const LinkSlot &slot : links_)
+        text += fmt::format("; {} {}", slot.name, slot.identity);
+    return fmt::format("{}; {}", text, config_.values_of(KnobScope::communicator));
+}
+
+/// Rank 0's file counts, and all ranks get what is in it.
+Status Communicator::recall_measurements(KeptLinks &kept, std::vector<LinksMeasured> &all, bool &known) {
+    std::string mine;
+    if (layout_.rank == 0 && kept.find(description_of_links(), layout_.members.size(), all))
+        mine = pack(to_json(all));
+    std::vector<std::string> texts;
+    FLX_TRY(bootstrap_->allgather_text(mine, texts));
+    known = !texts[0].empty();
+    if (!known)
+        return {};
+    nlohmann::json text;
+    FLX_TRY(unpack(texts[0], 0, text));
+    all = links_from_json(text, layout_.members.size());
+    return {};
+}
+
+/// Asks the links for an answer: whether they work as they did when `all` was measured. What was known is `known` no
+/// more otherwise. Their rates are corrected by what operations see.
+Status Communicator::look_again(std::vector<LinksMeasured> &all, bool &known) {
+    constexpr double kMostMs = 200;  // a moment, where they do
+    std::vector<LinksMeasured> now;
+    FLX_TRY(measure_all({.budget_ms = kMostMs, .rates = false}, now));
+    const std::string changed = what_changed(all, now, names_of(links_));
+    known = changed.empty();
+    if (!known) {
+        if (layout_.rank == 0)
+            log().info("links are measured again, as they changed: {}", changed);
+        return {};
+    }
+    // Whatever disturbs makes a latency longer.
+    for (size_t rank = 0; rank < all.size(); ++rank)
+        for (size_t place = 0; place < 2 * kMaxLinks; ++place) {
+            LinkMeasured &link = all[rank][place];
+            const LinkMeasured &again = now[rank][place];
+            if (again.latency_ns > 0)
+                link.latency_ns = std::min(link.latency_ns, again.latency_ns);
+            if (again.send_ns > 0)
+                link.send_ns = std::min(link.send_ns, again.send_ns);
+        }
+    return {};
+}
+
+/// Within each host and between hosts, by rank.
+Status Communicator::measure_all(const probe::MeasureOptions &options, std::vector<LinksMeasured> &all) {
+    std::vector<std::vector<int>> on_host(layout_.hosts);
+    for (int rank = 0; rank < layout_.size; ++rank)
+        on_host[layout_.members[rank].host].push_back(rank);
+    probe::MeasureOptions part = options;
+    if (layout_.most_per_host > 1 && layout_.hosts > 1)
+        part.budget_ms /= 2;
+    LinksMeasured mine{};
+    if (layout_.most_per_host > 1)
+        FLX_TRY(measure_near(on_host[layout_.host], part, std::span(mine).first<kMaxLinks>()));
+    if (layout_.hosts > 1)
+        FLX_TRY(measure_far(on_host, part, std::span(mine).last<kMaxLinks>()));
+    all.resize(layout_.members.size());
+    return bootstrap_->allgather(mine.data(), sizeof mine, all.data());
 }
 
 /// Whether `parent` has the same links, whose measurements hold here, too.
@@ -82,14 +159,16 @@ bool Communicator::take_measurements(const Communicator *parent) {
 
 /// Loads the links towards the next rank on this host; `ring`: its ranks. All links live on the same cores there, and
 /// whatever else runs disturbs: twice, the better counts.
-Status Communicator::measure_near(const std::vector<int> &ring, double budget_ms,
+Status Communicator::measure_near(const std::vector<int> &ring, probe::MeasureOptions options,
                                   std::span<LinkMeasured, kMaxLinks> best) {
+    const int rounds = options.rates ? 2 : 1;
+    options.budget_ms /= rounds;
     const int local = layout_.members[layout_.rank].local;
     const bool alone = ring.size() == 1;
-    for (int round = 0; round < 2; ++round) {
+    for (int round = 0; round < rounds; ++round) {
         std::array<LinkMeasured, kMaxLinks> found{};
         FLX_TRY(measure_ring(alone ? -1 : ring[(local + 1) % ring.size()],
-                             alone ? -1 : ring[(local + ring.size() - 1) % ring.size()], budget_ms / 2, found));
+                             alone ? -1 : ring[(local + ring.size() - 1) % ring.size()], options, found));
         for (size_t l = 0; l < found.size(); ++l) {
             keep_better(best[l], found[l]);
             if (l < links_.size() && links_[l].link && best[l].done)
@@ -100,17 +179,17 @@ Status Communicator::measure_near(const std::vector<int> &ring, double budget_ms
 }
 
 /// Loads the links towards the next host: as many ranks of each do as all hosts have. `on_host`: each host's ranks.
-Status Communicator::measure_far(const std::vector<std::vector<int>> &on_host, double budget_ms,
+Status Communicator::measure_far(const std::vector<std::vector<int>> &on_host, const probe::MeasureOptions &options,
                                  std::span<LinkMeasured, kMaxLinks> found) {
     const auto least = std::ranges::min_element(on_host, {}, [](const auto &ranks) { return ranks.size(); });
     const int local = layout_.members[layout_.rank].local;
     const bool idle = local >= static_cast<int>(least->size());
     return measure_ring(idle ? -1 : on_host[(layout_.host + 1) % layout_.hosts][local],
-                        idle ? -1 : on_host[(layout_.host + layout_.hosts - 1) % layout_.hosts][local], budget_ms,
-                        found);
+                        idle ? -1 : on_host[(layout_.host + layout_.hosts - 1) % layout_.hosts][local], options, found);
 }
 
-Status Communicator::measure_ring(int next, int previous, double budget_ms, std::span<LinkMeasured, kMaxLinks> found) {
+Status Communicator::measure_ring(int next, int previous, probe::MeasureOptions options,
+                                  std::span<LinkMeasured, kMaxLinks> found) {
     std::vector<Link *> links;
     std::vector<size_t> index;
     for (size_t l = 0; l < links_.size(); ++l) {
@@ -123,11 +202,11 @@ Status Communicator::measure_ring(int next, int previous, double budget_ms, std:
     const auto count = static_cast<int32_t>(links.size());
     std::vector<int32_t> counts(layout_.size);
     FLX_TRY(bootstrap_->allgather(&count, sizeof count, counts.data()));
-    probe::MeasureOptions options;
     options.comm = id_;
     options.slots = *std::max_element(counts.begin(), counts.end());
     // A link that has nobody to be compared with is measured for reports only.
-    options.budget_ms = options.slots > 1 ? budget_ms : std::min(budget_ms, 20.0);
+    if (options.slots == 1)
+        options.budget_ms = std::min(options.budget_ms, 20.0);
     if (options.slots == 0)
         return {};
     FLX_TRY(bootstrap_->barrier());
@@ -145,7 +224,7 @@ Status Communicator::measure_ring(int next, int previous, double budget_ms, std:
 
 /// A host's rails that divide a wire, a card or cores, where all its ranks that measured found so. Their shares follow
 /// from the rates together; that is only said.
-void Communicator::find_sharing(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all) {
+void Communicator::find_sharing(const std::vector<LinksMeasured> &all) {
     for (int host = 0; host < layout_.hosts && layout_.hosts > 1; ++host) {
         uint32_t shared = ~0U;
         int first = -1;
@@ -182,7 +261,7 @@ void Communicator::find_sharing(const std::vector<std::array<LinkMeasured, 2 * k
 }
 
 /// Of what each rank measured in one place: the mean, since a rank that lost its core for a moment saw little.
-LinkMeasured Communicator::mean_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place) {
+LinkMeasured Communicator::mean_of(const std::vector<LinksMeasured> &all, size_t place) {
     LinkMeasured mean;
     double ranks = 0;
     for (const auto &rank : all) {
@@ -201,8 +280,7 @@ LinkMeasured Communicator::mean_of(const std::vector<std::array<LinkMeasured, 2 
 
 /// What is believed of a rail of this rank at first: the median of what all ranks found of that rail. A probe of some
 /// ms is off by a fifth on a machine that is a little busy, and where one rank's shares are off all wait for it.
-LinkMeasured Communicator::among(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place,
-                                 const LinkMeasured &own) {
+LinkMeasured Communicator::among(const std::vector<LinksMeasured> &all, size_t place, const LinkMeasured &own) {
     constexpr double kAlike = 1.5;
     std::vector<double> values;
     const auto median = [&](double LinkMeasured::*what) {
@@ -235,7 +313,7 @@ LinkMeasured Communicator::among(const std::vector<std::array<LinkMeasured, 2 * 
 
 /// What a chunk of 4 KiB takes, by the best that any rank measured: what disturbs makes a link look slower, never
 /// faster, and all ranks shall find the same.
-double Communicator::small_ns(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all, size_t place) {
+double Communicator::small_ns(const std::vector<LinksMeasured> &all, size_t place) {
     constexpr double kBytes = 4096;
     constexpr double kUnknown = 1e12;
     double latency = kUnknown;
@@ -253,7 +331,7 @@ double Communicator::small_ns(const std::vector<std::array<LinkMeasured, 2 * kMa
 /// What plans reckon with, the same on all ranks: the least latency between hosts that any link showed, with that
 /// link's work for a message, as what disturbs makes both longer, and a host's rails together, of the host that has
 /// least. How fast ranks copy and add was not measured alone: ranks that share cores made it look slower by factors.
-algorithms::CostModel Communicator::costs_of(const std::vector<std::array<LinkMeasured, 2 * kMaxLinks>> &all) const {
+algorithms::CostModel Communicator::costs_of(const std::vector<LinksMeasured> &all) const {
     // Beside others that work a rank takes longer than when it is measured: it shares caches, memory and the kernel.
     // What sends takes most, as the kernel carries the message on before it returns.
     constexpr double kBeside = 1.4;

@@ -6,7 +6,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -60,6 +63,84 @@ TEST(Startup, WhatProbingLeavesIsNotWaitedFor) {
         EXPECT_EQ(flx_comm_free(&comm), FLX_SUCCESS);
     }
     EXPECT_LE(late, 2);  // another program may have the cores
+}
+
+/// A folder that all ranks name alike, for what is kept. Gone with the last rank's use of it.
+class CacheFolder {
+  public:
+    CacheFolder() {
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+        char name[64] = "/tmp/flx-startup-XXXXXX";
+        if (rank_ == 0) {
+            EXPECT_NE(mkdtemp(name), nullptr);
+        }
+        MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
+        name_ = name;
+        const char *before = getenv("FLX_CACHE");
+        before_ = before == nullptr ? "" : before;
+        setenv("FLX_CACHE", name, 1);
+    }
+    ~CacheFolder() {
+        setenv("FLX_CACHE", before_.c_str(), 1);
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank_ == 0)
+            std::filesystem::remove_all(name_);
+    }
+    CacheFolder(const CacheFolder &) = delete;
+    CacheFolder &operator=(const CacheFolder &) = delete;
+    [[nodiscard]] const std::string &name() const { return name_; }
+
+  private:
+    int rank_ = 0;
+    std::string name_;
+    std::string before_;
+};
+
+/// Rank 0's sentence on whence what is known of the links is, of a communicator that adds rightly.
+std::string whence() {
+    flx_comm_t comm = nullptr;
+    seconds_to_create(comm);
+    if (comm == nullptr)
+        return "none was made";
+    int size = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    std::vector<int> data(1U << 18, 1);
+    EXPECT_EQ(flx_allreduce(FLX_IN_PLACE, data.data(), data.size(), FLX_INT32, FLX_SUM, comm), FLX_SUCCESS);
+    EXPECT_EQ(std::count(data.begin(), data.end(), size), static_cast<std::ptrdiff_t>(data.size()));
+    std::string report;
+    const auto add = [](const char *line, void *arg) { *static_cast<std::string *>(arg) += std::string(line) + "\n"; };
+    EXPECT_EQ(flx_report(comm, add, &report), FLX_SUCCESS);
+    EXPECT_EQ(flx_comm_free(&comm), FLX_SUCCESS);
+    const size_t found = report.find("  measured ");
+    return found == std::string::npos ? report : report.substr(found, report.find('\n', found) - found);
+}
+
+TEST(Startup, WhatLinksDeliverIsKept) {
+    const CacheFolder folder;
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (const std::string expected : {"measured now, and kept in ", "measured 0 hours ago, by "}) {
+        const std::string said = whence();
+        if (rank == 0) {
+            EXPECT_NE(said.find(expected), std::string::npos) << said;
+        }
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    // What is in the file is not what the links are: it knows one that rank 0 does not have.
+    if (rank == 0)
+        for (const auto &entry : std::filesystem::directory_iterator(folder.name())) {
+            std::stringstream text;
+            text << std::ifstream(entry.path()).rdbuf();
+            nlohmann::json content = nlohmann::json::parse(text.str());
+            for (auto &communicator : content["communicators"])
+                communicator["ranks"][0].push_back({15, 1000.0, 1.0, 1.0, 100.0});
+            std::ofstream(entry.path()) << content.dump();
+        }
+    MPI_Barrier(MPI_COMM_WORLD);
+    const std::string said = whence();
+    if (rank == 0) {
+        EXPECT_NE(said.find("measured now, and kept in "), std::string::npos) << said;
+    }
 }
 
 TEST(Startup, MemoryOfARankIsAtMost32MiB) {

@@ -10,7 +10,8 @@ namespace flx::probe {
 namespace {
 
 /// Runs measure_links on `size` ranks as threads, each with an end of every wire. `absent`: a rank that does not run.
-std::vector<GroupMeasurement> measure(const std::vector<FakeWire> &wires, int size, double budget_ms, int absent = -1) {
+std::vector<GroupMeasurement> measure(const std::vector<FakeWire> &wires, int size, double budget_ms, int absent = -1,
+                                      bool rates = true) {
     VirtualClock clock(size);
     if (absent >= 0)
         clock.leave(absent);
@@ -27,7 +28,7 @@ std::vector<GroupMeasurement> measure(const std::vector<FakeWire> &wires, int si
                 mine.push_back(network->end(rank));
             if (rank == absent)
                 continue;
-            ranks.emplace_back([&mine, &results, &clock, rank, size, budget_ms] {
+            ranks.emplace_back([&mine, &results, &clock, rank, size, budget_ms, rates] {
                 clock.begin(rank);
                 std::vector<Link *> links;
                 for (auto &link : mine)
@@ -35,6 +36,7 @@ std::vector<GroupMeasurement> measure(const std::vector<FakeWire> &wires, int si
                 MeasureOptions options;
                 options.comm = 7;
                 options.budget_ms = budget_ms;
+                options.rates = rates;
                 options.now = [&clock, rank] { return clock.look(rank); };
                 options.idle = [](int64_t) {};
                 results[static_cast<size_t>(rank)] =
@@ -131,6 +133,33 @@ TEST(Measure, DeadLinksAreReported) {
         EXPECT_FALSE(group.links[3].usable);
         // With one link left, together is alone.
         EXPECT_EQ(group.together_bytes_per_ns, group.links[1].bytes_per_ns);
+    }
+}
+
+TEST(Measure, LinksThatOnlyAnswerTakeNoBudget) {
+    for (const int size : {2, 4})
+        for (const GroupMeasurement &group : measure({wire(0.1), wire(0.00125), wire(1)}, size, 1000, -1, false)) {
+            EXPECT_LT(group.elapsed_ms, 20);
+            for (const LinkMeasurement &link : group.links) {
+                EXPECT_TRUE(link.usable) << link.reason;
+                EXPECT_GE(link.latency_ns, 20'000);
+                EXPECT_LE(link.latency_ns, 60'000);
+                EXPECT_EQ(link.bytes_per_ns, 0);
+            }
+        }
+}
+
+TEST(Measure, OneThatDoesNotAnswerTakesTheBudget) {
+    FakeWire silent = wire(1, "silent");
+    silent.fault = FakeWire::Fault::silent;
+    FakeWire cut = wire(1, "cut");
+    cut.fault = FakeWire::Fault::failed;
+    for (const GroupMeasurement &group : measure({silent, wire(0.1), cut}, 3, 100, -1, false)) {
+        EXPECT_GE(group.elapsed_ms, 80);
+        EXPECT_LT(group.elapsed_ms, 200);
+        EXPECT_NE(group.links[0].reason.find("no answer from rank"), std::string::npos) << group.links[0].reason;
+        EXPECT_TRUE(group.links[1].usable) << group.links[1].reason;
+        EXPECT_EQ(group.links[2].reason, "the cable of cut is cut");
     }
 }
 

@@ -6,9 +6,11 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "runtime/front/mpi/routes.h"
+#include "runtime/kept/kept_file.h"
 
 namespace flx::preload {
 
@@ -49,7 +51,7 @@ class TuningCache {
     /// new one, whole; of several who write at once, one may lose what it learned. False: state() says why.
     bool write();
 
-    [[nodiscard]] const std::string &path() const { return path_; }
+    [[nodiscard]] const std::string &path() const { return file_.path(); }
     /// One line for people.
     [[nodiscard]] const std::string &state() const { return state_; }
 
@@ -63,24 +65,18 @@ class TuningCache {
     using Shapes = std::map<std::string, Kept>;
 
     Kept &kept(const std::string &shape);
-    bool parse(const std::string &text, Shapes &shapes, std::string &why) const;
+    bool parse(const nlohmann::json &file, Shapes &shapes, std::string &why) const;
     bool load(Shapes &shapes, std::string &why) const;
-    [[nodiscard]] bool is_of_this_month(int64_t when) const;
     void add_what_was_learned(Shapes &shapes) const;
-    [[nodiscard]] std::string text_of(const Shapes &shapes) const;
-    bool replace_file(const std::string &text);
+    static nlohmann::json content_of(const Shapes &shapes);
 
-    std::string folder_;
-    std::string identity_;
-    std::string path_;
+    KeptFile file_;
     std::string state_ = "not read yet";
     int64_t now_;
     Shapes shapes_;
     bool learned_ = false;
 };
 
-/// The folder that FLX_CACHE names; empty for `none`, and where there is no home.
-std::string cache_folder(const std::string &knob);
 /// This machine, this build of FLX and this MPI, for TuningCache.
 std::string machine_and_builds();
 
