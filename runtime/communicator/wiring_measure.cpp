@@ -297,9 +297,12 @@ LinkMeasured Communicator::among(const std::vector<LinksMeasured> &all, size_t p
     const double alone = median(&LinkMeasured::bytes_per_ns);
     const double together = median(&LinkMeasured::together_bytes_per_ns);
     LinkMeasured result = own;
-    for (const auto &rank : all)
+    for (const auto &rank : all) {
         if (rank[place].done && rank[place].latency_ns > 0)
             result.latency_ns = std::min(result.latency_ns, rank[place].latency_ns);
+        if (rank[place].done && rank[place].send_ns > 0)
+            result.send_ns = std::min(result.send_ns, rank[place].send_ns);
+    }
     // No burst lasts for all of a probe: one that is much faster is so. One that looks much slower may be, or its rank
     // had no core; of two that differ so who is right cannot be told.
     const bool faster = own.bytes_per_ns > kAlike * alone && own.together_bytes_per_ns > kAlike * together;

@@ -83,6 +83,7 @@ Controller::Controller(std::span<const LinkEstimate> links, const ControllerOpti
     for (int i = 0; i < count_; ++i) {
         links_[i].latency = known_latency(links[i].latency_ns);
         links_[i].preference = known_latency(links[i].preference);
+        links_[i].work = known_latency(links[i].work_ns);
         by_latency_[i] = static_cast<uint8_t>(i);
         for (int slot = 0; slot < kSlots; ++slot)
             source_[slot][i] = static_cast<uint8_t>(slot);
@@ -238,7 +239,8 @@ int Controller::lanes(int index, int extra, std::array<Lane, kMaxLinks> &out) co
     int count = 0;
     const auto add = [&](int link) {
         const Estimate &believed = estimate(slot, link);
-        out[count++] = {links_[link].latency, believed.rate(), believed.cost, link, links_[link].preference};
+        out[count++] = {links_[link].latency,    believed.rate(),  believed.cost, link,
+                        links_[link].preference, links_[link].work};
     };
     for (int k = 0; k < on_count_; ++k) {
         if (extra >= 0 && links_[extra].latency < links_[on_links_[k]].latency) {

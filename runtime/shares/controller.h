@@ -31,6 +31,7 @@ struct LinkEstimate {
     /// What a small message takes, by a measurement that all ranks of the route know: among links that would do, small
     /// messages take the one of least, so that both ends choose alike. 0 for all links: by latency and rate.
     double preference = 0;
+    double work_ns = 0;  ///< that a message takes from sender and receiver where it uses one link more
 };
 
 /// What one operation put on one link, in one phase, and how long that link had something outstanding.
@@ -133,6 +134,7 @@ class Controller {
     struct LinkState {
         double latency = 0;
         double preference = 0;
+        double work = 0;
         double sure = 0;                                           // ns per byte, by the probe and by long operations
         double gain = 0;                                           // what it was found to add, relative to rest
         double needed = 0;                                         // what it would have had to add
@@ -180,6 +182,7 @@ class Controller {
         double cost = 0;  // 1 / rate
         int link = 0;
         double preference = 0;
+        double work = 0;
     };
 
     struct Probed;

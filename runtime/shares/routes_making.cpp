@@ -194,12 +194,14 @@ void Routes::estimate(int host, uint32_t usable, uint32_t left_to_memory, bool f
         options.min_gain = kGainWithinHost;
     }
     const auto may = [&](size_t l) { return (usable >> l & 1) != 0; };
+    // Whoever sends gets a chunk as well, and each has an acknowledgement.
+    constexpr double kMessages = 4;
     std::vector<LinkEstimate> estimates;
     bool any = false;
     for (size_t l = 0; l < links_.size(); ++l) {
         const LinkMeasured &measured = near ? links_[l].near : links_[l].far;
         estimates.push_back({measured.latency_ns, measured.bytes_per_ns, measured.together_bytes_per_ns,
-                             may(l) && measured.done, measured.small_ns});
+                             may(l) && measured.done, measured.small_ns, near ? 0 : kMessages * measured.send_ns});
         any = any || estimates.back().usable;
     }
     if (!near)

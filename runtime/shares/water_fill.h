@@ -34,28 +34,62 @@ int choose_single(const Lanes &lanes, int count, double bytes) {
     return best;
 }
 
-/// Water-filling over `lanes` (rising latency, at least one; latency, rate > 0, cost = 1 / rate, link, preference: of
-/// none or all). Writes each lane's share, returns the finish time.
+/// Water-filling over `lanes` (rising latency, at least one; latency, rate > 0, cost = 1 / rate, work, link,
+/// preference: of none or all). Writes each lane's share, returns the finish time.
 ///
-/// Lane k carries (T - latency_k)·rate_k bytes, so T = (bytes + Σ latency·rate) / Σ rate over the lanes in use. They
-/// are a prefix: adding lane k keeps T above latency_k exactly if T was above it before, and lowers T.
+/// Lane k carries (T - latency_k)·rate_k bytes, so T = (bytes + Σ latency·rate) / Σ rate over the lanes in use. Each
+/// lane more than one takes its work besides, from whoever sends and receives. The best single lane comes first; then
+/// always the one with which the message ends soonest, as long as that is sooner than without. Where no lane has work,
+/// all are used whose latency is below T.
 template <typename Lanes>
 double water_fill(const Lanes &lanes, int count, double bytes, double min_gain, double *share) {
-    double rates = 0, held = bytes, single = std::numeric_limits<double>::infinity();
-    int used = 0, best = 0;
+    double single = std::numeric_limits<double>::infinity();
+    int best = 0;
     for (int k = 0; k < count; ++k) {
+        share[k] = 0;
         const double alone = lanes[k].latency + bytes * lanes[k].cost;
         if (alone < single) {
             single = alone;
             best = k;
         }
-        if (used == k && lanes[k].latency * rates < held) {
-            rates += lanes[k].rate;
-            held += lanes[k].latency * lanes[k].rate;
-            ++used;
-        }
     }
-    const double finish = held / rates;
+    double rates = lanes[best].rate;
+    double held = bytes + lanes[best].latency * rates;
+    double filled = single;
+    double work = 0;
+    share[best] = 1;
+    for (int added = best; added >= 0;) {
+        added = -1;
+        double soonest = filled + work;
+        for (int k = 0; k < count; ++k) {
+            if (share[k] != 0 || lanes[k].latency >= filled)
+                continue;
+            const double with =
+                (held + lanes[k].latency * lanes[k].rate) / (rates + lanes[k].rate) + work + lanes[k].work;
+            if (with < soonest) {
+                soonest = with;
+                added = k;
+            }
+        }
+        if (added < 0)
+            break;
+        share[added] = 1;
+        rates += lanes[added].rate;
+        held += lanes[added].latency * lanes[added].rate;
+        filled = held / rates;
+        work += lanes[added].work;
+        // What came later may have made one superfluous.
+        for (int k = 0; k < count; ++k)
+            if (share[k] != 0 && lanes[k].latency >= filled) {
+                share[k] = 0;
+                rates -= lanes[k].rate;
+                held -= lanes[k].latency * lanes[k].rate;
+                filled = held / rates;
+                work -= lanes[k].work;
+                k = -1;
+            }
+    }
+    const double finish = filled + work;
     const bool small = bytes < kSmallBytes && single <= finish + kSmallGainNs;
     if (small || single <= finish * (1 + min_gain)) {
         if (small && lanes[best].preference > 0)
@@ -65,7 +99,7 @@ double water_fill(const Lanes &lanes, int count, double bytes, double min_gain, 
         return lanes[best].latency + bytes * lanes[best].cost;
     }
     for (int k = 0; k < count; ++k)
-        share[k] = k < used ? std::max(0.0, (finish - lanes[k].latency) * lanes[k].rate / bytes) : 0;
+        share[k] = share[k] != 0 ? std::max(0.0, (filled - lanes[k].latency) * lanes[k].rate / bytes) : 0;
     return finish;
 }
 

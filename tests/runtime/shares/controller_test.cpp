@@ -155,6 +155,71 @@ TEST(FirstVector, SmallMessagesTakeTheQuickestLink) {
     EXPECT_GT(first_vector(links, 64 * kMiB).share(0), 0.5);
 }
 
+TEST(FirstVector, ALinkMoreMustSaveWhatItsMessagesTake) {
+    // 2, 1 and 0.5 bytes/ns, 20 us each; 30 us for each link beyond the first. A class's vector is made for its middle:
+    // of 128 KiB for 192, which take 20 + 98 us alone and 20 + 66 + 30 with the second link, which saves too little.
+    std::vector<LinkEstimate> links(3);
+    for (size_t i = 0; i < links.size(); ++i)
+        links[i] = {.latency_ns = 20e3,
+                    .bytes_per_ns = 2.0 / (1 << i),
+                    .together_bytes_per_ns = 2.0 / (1 << i),
+                    .work_ns = 30e3};
+    const Controller controller(links, {});
+    const auto used = [&](size_t bytes) {
+        const PartitionVector &vector = controller.vector(bytes, 0);
+        return std::count_if(vector.weight.begin(), vector.weight.end(), [](uint32_t weight) { return weight != 0; });
+    };
+    EXPECT_EQ(used(64 << 10), 1);
+    EXPECT_EQ(used(128 << 10), 1);
+    EXPECT_GT(controller.vector(64 << 10, 0).weight[0], 0U);
+    // 20 + 197 us alone, 20 + 131 + 30 with the second, 20 + 112 + 60 with all.
+    EXPECT_EQ(used(256 << 10), 2);
+    EXPECT_NEAR(controller.vector(256 << 10, 0).share(0), 2.0 / 3, 0.02);
+    // 20 + 786 us, 20 + 524 + 30, 20 + 449 + 60.
+    EXPECT_EQ(used(1 << 20), 3);
+    // Whoever needs no work takes part as before.
+    for (LinkEstimate &link : links)
+        link.work_ns = 0;
+    const Controller free(links, {});
+    EXPECT_GT(free.vector(64 << 10, 0).weight[2], 0U);
+}
+
+// One whose latency is long but whose rate is great may look best until others have joined.
+TEST(FirstVector, WhatLaterLinksMakeSuperfluousGetsNothing) {
+    std::mt19937 random(3);
+    std::uniform_real_distribution<double> any(0.1, 1);
+    for (int round = 0; round < 2000; ++round) {
+        std::vector<LinkEstimate> links(2 + round % 5);
+        for (LinkEstimate &link : links) {
+            link.latency_ns = 1e6 * any(random) * any(random);
+            link.bytes_per_ns = link.together_bytes_per_ns = any(random);
+        }
+        const size_t bytes = size_t{1} << (15 + round % 8);
+        const Controller controller(links, {.min_gain = 0});
+        const PartitionVector &vector = controller.vector(bytes, 0);
+        double first = std::numeric_limits<double>::infinity();
+        double last = 0;
+        int used = 0;
+        for (size_t i = 0; i < links.size(); ++i) {
+            const double share = vector.share(static_cast<int>(i));
+            if (share < 0.01)
+                continue;
+            ++used;
+            const double end = links[i].latency_ns + share * 1.5 * static_cast<double>(bytes) / links[i].bytes_per_ns;
+            first = std::min(first, end);
+            last = std::max(last, end);
+        }
+        ASSERT_GT(used, 0);
+        if (used > 1) {
+            EXPECT_LT(last, 1.1 * first) << round;
+        }
+        for (size_t i = 0; i < links.size(); ++i)
+            if (vector.weight[i] == 0 && bytes >= (64U << 10)) {
+                EXPECT_GT(links[i].latency_ns, 0.85 * first) << round << " link " << i << " could have helped";
+            }
+    }
+}
+
 TEST(FirstVector, LeavesOutWhatIsUnusableOrUnknown) {
     const std::vector<LinkEstimate> links{link_of(0, 0), link_of(0, 1, 0, false), link_of(0, 2), link_of(NAN, NAN)};
     EXPECT_EQ(first_vector(links, kMiB).weight[2], PartitionVector::kWhole);
