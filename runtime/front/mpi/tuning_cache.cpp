@@ -137,8 +137,10 @@ bool TuningCache::write() {
     std::string why;
     load(shapes, why);
     add_what_was_learned(shapes);
-    if (file_.replace(content_of(shapes), why))
+    if (file_.replace(content_of(shapes), why)) {
+        state_ += "; what was learned is in it now";
         return true;
+    }
     state_ = fmt::format("{} is not written: {}", path(), why);
     return false;
 }
