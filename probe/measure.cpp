@@ -512,6 +512,7 @@ GroupMeasurement Measurer::result(int64_t start) const {
             link.reason = fmt::format("no answer from rank {} within {:.0f} ms", next_, group.elapsed_ms);
         else if (options_.rates && link.bytes_per_ns <= 0 && link.together_bytes_per_ns <= 0)
             link.reason = fmt::format("too slow to be measured in {:.0f} ms", group.elapsed_ms);
+        link.answered = lane.answered && !lane.failed;
         link.usable = link.reason.empty();
         // Where a link woke up too late to be measured alone, its rate among others is a lower bound.
         if (link.bytes_per_ns <= 0)

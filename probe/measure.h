@@ -28,7 +28,7 @@ struct MeasureOptions {
     uint32_t comm = 0;       ///< ChunkHeader::comm of all chunks; their sequence is 0, which no operation uses
     double budget_ms = 150;  ///< for everything; the same on all ranks
     int slots = 0;           ///< the largest number of links of any rank; 0: as many as given here
-    int pings = 10;          ///< per link; fewer where they would take more than a tenth of the slot
+    int pings = 10;          ///< per link; with rates fewer where they would take more than a tenth of the slot
     bool rates = true;       ///< false: only which links answer, and how soon; it ends when all have
     std::function<int64_t()> now = {};  ///< nanoseconds, monotonic; default: steady clock
     /// Called when nothing has moved for `idle_ns`; default: yields, and sleeps a little where that takes long, since
@@ -42,8 +42,9 @@ struct LinkMeasurement {
     double bytes_per_ns = 0;           ///< alone; 0: not measured
     double together_bytes_per_ns = 0;  ///< while all links of the group were loaded; 0: not measured
     uint64_t bytes = 0;                ///< payload that arrived, for reports
-    bool usable = false;               ///< it answered and a rate is known
-    std::string reason;                ///< why not; empty if usable
+    bool answered = false;
+    bool usable = false;  ///< it answered and a rate is known, if rates were asked for
+    std::string reason;   ///< why not; empty if usable
 };
 
 struct GroupMeasurement {

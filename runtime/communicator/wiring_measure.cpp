@@ -14,6 +14,12 @@
 namespace flx {
 namespace {
 
+/// Of two times; 0: not measured.
+void keep_less(double &time, double other) {
+    if (other > 0)
+        time = time > 0 ? std::min(time, other) : other;
+}
+
 /// Whatever disturbs a measurement makes it worse.
 void keep_better(LinkMeasured &best, const LinkMeasured &found) {
     if (!found.done)
@@ -23,6 +29,7 @@ void keep_better(LinkMeasured &best, const LinkMeasured &found) {
     best.latency_ns = std::min(best.latency_ns, found.latency_ns);
     best.bytes_per_ns = std::max(best.bytes_per_ns, found.bytes_per_ns);
     best.together_bytes_per_ns = std::max(best.together_bytes_per_ns, found.together_bytes_per_ns);
+    keep_less(best.send_ns, found.send_ns);
 }
 
 }  // namespace
@@ -75,12 +82,16 @@ Status Communicator::measure(const Communicator *parent) {
 
 /// What measurements depend on: which rank is on which host, the links, and the knobs.
 std::string Communicator::description_of_links() const {
-    std::string text = fmt::format("{} ranks, on hosts", layout_.size);
+    std::string text = fmt::format("{} ranks", layout_.size);
     for (const Member &member : layout_.members)
-        text += fmt::format(" {}", member.host);
+        text += fmt::format(
+            ", {} {} {:016x}", member.host, member.hostname,
+            std::hash<std::string_view>{}(std::string_view(reinterpret_cast<const char *>(member.cpus.data()),
+                                                           member.cpus.size() * sizeof member.cpus[0])));
     for (const LinkSlot &slot : links_)
         text += fmt::format("; {} {}", slot.name, slot.identity);
-    return fmt::format("{}; {}", text, config_.values_of(KnobScope::communicator));
+    return fmt::format("{}; {} {} {}", text, config_.values_of(KnobScope::communicator), config_.text("FLX_RAILS"),
+                       config_.size("FLX_RAIL_WINDOW"));
 }
 
 /// Rank 0's file counts, and all ranks get what is in it.
@@ -95,7 +106,7 @@ Status Communicator::recall_measurements(KeptLinks &kept, std::vector<LinksMeasu
         return {};
     nlohmann::json text;
     FLX_TRY(unpack(texts[0], 0, text));
-    all = links_from_json(text, layout_.members.size());
+    all = links_from_json(text, layout_.members.size());  // all ranks read the same, well or not
     return {};
 }
 
@@ -116,11 +127,8 @@ Status Communicator::look_again(std::vector<LinksMeasured> &all, bool &known) {
     for (size_t rank = 0; rank < all.size(); ++rank)
         for (size_t place = 0; place < 2 * kMaxLinks; ++place) {
             LinkMeasured &link = all[rank][place];
-            const LinkMeasured &again = now[rank][place];
-            if (again.latency_ns > 0)
-                link.latency_ns = std::min(link.latency_ns, again.latency_ns);
-            if (again.send_ns > 0)
-                link.send_ns = std::min(link.send_ns, again.send_ns);
+            keep_less(link.latency_ns, now[rank][place].latency_ns);
+            keep_less(link.send_ns, now[rank][place].send_ns);
         }
     return {};
 }
@@ -214,8 +222,12 @@ Status Communicator::measure_ring(int next, int previous, probe::MeasureOptions 
     FLX_TRY(bootstrap_->barrier());
     for (size_t i = 0; i < index.size() && next >= 0; ++i) {
         const probe::LinkMeasurement &measured = result.links[i];
-        found[index[i]] = {measured.usable, measured.latency_ns, measured.bytes_per_ns, measured.together_bytes_per_ns,
-                           measured.send_ns};
+        found[index[i]] = {.done = measured.usable,
+                           .answered = measured.answered,
+                           .latency_ns = measured.latency_ns,
+                           .bytes_per_ns = measured.bytes_per_ns,
+                           .together_bytes_per_ns = measured.together_bytes_per_ns,
+                           .send_ns = measured.send_ns};
         if (!measured.usable)
             links_[index[i]].why_off = measured.reason;
     }
@@ -272,10 +284,15 @@ LinkMeasured Communicator::mean_of(const std::vector<LinksMeasured> &all, size_t
         mean.latency_ns += one.latency_ns;
         mean.bytes_per_ns += one.bytes_per_ns;
         mean.together_bytes_per_ns += one.together_bytes_per_ns;
+        keep_less(mean.send_ns, one.send_ns);
     }
     if (ranks == 0)
         return mean;
-    return {true, mean.latency_ns / ranks, mean.bytes_per_ns / ranks, mean.together_bytes_per_ns / ranks};
+    return {.done = true,
+            .latency_ns = mean.latency_ns / ranks,
+            .bytes_per_ns = mean.bytes_per_ns / ranks,
+            .together_bytes_per_ns = mean.together_bytes_per_ns / ranks,
+            .send_ns = mean.send_ns};
 }
 
 /// What is believed of a rail of this rank at first: the median of what all ranks found of that rail. A probe of some
@@ -300,8 +317,8 @@ LinkMeasured Communicator::among(const std::vector<LinksMeasured> &all, size_t p
     for (const auto &rank : all) {
         if (rank[place].done && rank[place].latency_ns > 0)
             result.latency_ns = std::min(result.latency_ns, rank[place].latency_ns);
-        if (rank[place].done && rank[place].send_ns > 0)
-            result.send_ns = std::min(result.send_ns, rank[place].send_ns);
+        if (rank[place].done)
+            keep_less(result.send_ns, rank[place].send_ns);
     }
     // No burst lasts for all of a probe: one that is much faster is so. One that looks much slower may be, or its rank
     // had no core; of two that differ so who is right cannot be told.

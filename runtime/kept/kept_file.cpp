@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -52,9 +54,9 @@ bool write_all(int descriptor, const std::string &text) {
 }  // namespace
 
 KeptFile::KeptFile(std::string folder, std::string_view kind, std::string identity, int format)
-    : folder_(std::move(folder)), identity_(std::move(identity)), format_(format) {
+    : folder_(std::move(folder)), kind_(kind), identity_(std::move(identity)), format_(format) {
     if (!folder_.empty())
-        path_ = fmt::format("{}/{}-{:016x}.json", folder_, kind, hash_of(identity_));
+        path_ = fmt::format("{}/{}-{:016x}.json", folder_, kind_, hash_of(identity_));
 }
 
 bool KeptFile::load(json &content, std::string &why) const {
@@ -102,13 +104,28 @@ bool KeptFile::replace(json content, std::string &why) const {
         why = error ? error.message() : std::strerror(errno);
         return false;
     }
-    const bool complete = write_all(descriptor, content.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+    const bool complete = write_all(descriptor, content.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
     if (close(descriptor) != 0 || !complete || rename(temporary.c_str(), path_.c_str()) != 0) {
         why = std::strerror(errno);
         unlink(temporary.c_str());
         return false;
     }
+    remove_old_ones();
     return true;
+}
+
+/// Those of builds and machines that are no more.
+void KeptFile::remove_old_ones() const {
+    constexpr auto kOldest = std::chrono::hours(24 * 31);
+    const auto now = std::filesystem::file_time_type::clock::now();
+    std::error_code error;
+    for (const auto &entry : std::filesystem::directory_iterator(folder_, error)) {
+        const std::string name = entry.path().filename();
+        const auto written = entry.last_write_time(error);
+        if (!error && name.rfind(kind_ + "-", 0) == 0 && name.find(".json") != std::string::npos &&
+            now - written > kOldest)
+            std::filesystem::remove(entry.path(), error);
+    }
 }
 
 std::string damaged(const char *what) {
@@ -116,11 +133,14 @@ std::string damaged(const char *what) {
 }
 
 std::string cache_folder(const std::string &knob) {
-    if (knob == "none")
-        return {};
-    if (!knob.empty())
-        return knob;
     // Whoever runs with another's rights must not write where a variable says.
+    if (knob == "none" || getauxval(AT_SECURE) != 0)
+        return {};
+    if (!knob.empty()) {
+        std::error_code error;
+        const std::filesystem::path folder = std::filesystem::absolute(knob, error);
+        return error ? std::string{} : folder.string();
+    }
     const char *cache = secure_getenv("XDG_CACHE_HOME");
     if (cache != nullptr && *cache == '/')
         return fmt::format("{}/flx", cache);
@@ -134,7 +154,8 @@ std::string this_machine() {
     std::set<std::string> devices;
     if (ifaddrs *all = nullptr; getifaddrs(&all) == 0) {
         for (const ifaddrs *each = all; each != nullptr; each = each->ifa_next)
-            devices.insert(each->ifa_name);
+            if (access(fmt::format("/sys/class/net/{}/device", each->ifa_name).c_str(), F_OK) == 0)
+                devices.insert(each->ifa_name);
         freeifaddrs(all);
     }
     std::string text = fmt::format("host {}, {} cores, devices", host.data(), sysconf(_SC_NPROCESSORS_ONLN));

@@ -22,11 +22,15 @@ class KeptFile {
     /// False: there is no file, and `why` is empty, or it cannot be used.
     bool load(nlohmann::json &content, std::string &why) const;
     /// Whoever reads the file meanwhile finds the old one or the new one, whole; of several who write at once one may
-    /// lose what it learned. `content`: an object. False: it is not written.
+    /// lose what it learned. `content`: an object. Removes files of this kind that nobody wrote for a month. False: it
+    /// is not written.
     bool replace(nlohmann::json content, std::string &why) const;
 
   private:
+    void remove_old_ones() const;
+
     std::string folder_;
+    std::string kind_;
     std::string path_;
     std::string identity_;
     int format_;
@@ -35,9 +39,10 @@ class KeptFile {
 /// A damaged file's sentence, from what an exception says.
 std::string damaged(const char *what);
 
-/// The folder that FLX_CACHE names; empty for `none`, and where there is no home.
+/// The folder that FLX_CACHE names, with its whole path; empty for `none`, where there is no home, and where the
+/// process has another's rights.
 std::string cache_folder(const std::string &knob);
-/// This machine, for KeptFile: its name, cores and network devices, whose rates are measured.
+/// This machine, for KeptFile: its name, cores and network cards, whose rates are measured.
 std::string this_machine();
 /// The library or program that holds `symbol`: its size and the time at which it was written.
 std::string build_of(const void *symbol);

@@ -39,8 +39,9 @@ json to_json(const std::vector<LinksMeasured> &all) {
     for (const LinksMeasured &links : all) {
         json &rank = ranks.emplace_back(json::array());
         for (size_t place = 0; place < links.size(); ++place)
-            if (const LinkMeasured &link = links[place]; link.done)
-                rank.push_back({place, link.latency_ns, link.bytes_per_ns, link.together_bytes_per_ns, link.send_ns});
+            if (const LinkMeasured &link = links[place]; link.answered)
+                rank.push_back({place, link.latency_ns, link.bytes_per_ns, link.together_bytes_per_ns, link.send_ns,
+                                link.done ? 1 : 0});
     }
     return ranks;
 }
@@ -52,11 +53,14 @@ std::vector<LinksMeasured> links_from_json(const json &text, size_t ranks) {
     for (size_t rank = 0; rank < ranks; ++rank)
         for (const json &link : text.at(rank)) {
             LinkMeasured &measured = all[rank].at(link.at(0).get<size_t>());
-            measured.done = true;
+            measured.answered = true;
             measured.latency_ns = checked(link.at(1));
             measured.bytes_per_ns = checked(link.at(2));
             measured.together_bytes_per_ns = checked(link.at(3));
             measured.send_ns = checked(link.at(4));
+            measured.done = link.at(5).get<int>() != 0;
+            if (measured.done && (measured.bytes_per_ns <= 0 || measured.latency_ns <= 0))
+                throw std::out_of_range(link.dump());
         }
     return all;
 }
@@ -69,9 +73,9 @@ bool KeptLinks::find(const std::string &key, size_t ranks, std::vector<LinksMeas
         return false;
     }
     std::string why;
-    json content;
-    if (file_.load(content, why)) {
-        try {
+    try {
+        json content;
+        if (file_.load(content, why)) {
             const json &communicators = content.at("communicators");
             if (!communicators.contains(key)) {
                 state_ = fmt::format("{} knows no such communicator yet", file_.path());
@@ -79,7 +83,7 @@ bool KeptLinks::find(const std::string &key, size_t ranks, std::vector<LinksMeas
             }
             const json &found = communicators.at(key);
             const auto when = found.at("when").get<int64_t>();
-            if (!is_of_this_month(when, now_)) {
+            if (!is_of_today(when)) {
                 state_ = fmt::format("what {} has is too old", file_.path());
                 return false;
             }
@@ -88,45 +92,49 @@ bool KeptLinks::find(const std::string &key, size_t ranks, std::vector<LinksMeas
             state_ =
                 fmt::format("measured {} hours ago, by {}", std::max<int64_t>(now_ - when, 0) / kHourS, file_.path());
             return true;
-        } catch (const std::exception &error) {
-            why = damaged(error.what());
         }
+    } catch (const std::exception &error) {
+        why = damaged(error.what());
     }
     state_ = why.empty() ? fmt::format("{} is not there yet", file_.path())
                          : fmt::format("{} is not used: {}", file_.path(), why);
     return false;
 }
 
+bool KeptLinks::is_of_today(int64_t when) const {
+    constexpr int64_t kDayS = 24 * 3600;
+    return when >= now_ - kDayS && when <= now_ + kDayS;
+}
+
 void KeptLinks::keep(const std::string &key, const std::vector<LinksMeasured> &all) {
     if (file_.path().empty())
         return;
     std::string why;
-    json content;
-    json communicators = json::object();
-    if (file_.load(content, why) && content.contains("communicators") && content["communicators"].is_object())
-        communicators = std::move(content["communicators"]);
-    communicators[key] = {{"when", now_}, {"ranks", to_json(all)}};
-    const auto age = [](const json &each) { return each.is_object() ? each.value("when", json(0)) : json(0); };
-    while (communicators.size() > kMost) {
-        auto oldest = communicators.begin();
-        for (auto each = communicators.begin(); each != communicators.end(); ++each)
-            if (each.key() != key && (oldest.key() == key || age(*each) < age(*oldest)))
-                oldest = each;
-        communicators.erase(oldest);
+    try {
+        json communicators = json::object();
+        communicators[key] = {{"when", now_}, {"ranks", to_json(all)}};
+        json content;
+        if (file_.load(content, why) && content.contains("communicators") && content["communicators"].is_object())
+            for (auto &[name, each] : content["communicators"].items())
+                if (name != key && communicators.size() < kMost && each.is_object() &&
+                    is_of_today(each.value("when", int64_t{0})))
+                    communicators[name] = std::move(each);
+        state_ = file_.replace({{"communicators", std::move(communicators)}}, why)
+                     ? fmt::format("measured now, and kept in {}", file_.path())
+                     : fmt::format("measured now; {} is not written: {}", file_.path(), why);
+    } catch (const std::exception &error) {
+        state_ = fmt::format("measured now; {} is not written: {}", file_.path(), error.what());
     }
-    state_ = file_.replace({{"communicators", std::move(communicators)}}, why)
-                 ? fmt::format("measured now, and kept in {}", file_.path())
-                 : fmt::format("measured now; {} is not written: {}", file_.path(), why);
 }
 
 std::string what_changed(const std::vector<LinksMeasured> &then, const std::vector<LinksMeasured> &now,
                          const std::vector<std::string> &names) {
     for (size_t rank = 0; rank < then.size(); ++rank)
         for (size_t place = 0; place < 2 * kMaxLinks; ++place)
-            if (then[rank][place].done != now[rank][place].done)
+            if (then[rank][place].answered != now[rank][place].answered)
                 return fmt::format("{} {} rank {} now",
                                    place % kMaxLinks < names.size() ? names[place % kMaxLinks] : "an unknown link",
-                                   now[rank][place].done ? "answers" : "does not answer", rank);
+                                   now[rank][place].answered ? "answers" : "does not answer", rank);
     return {};
 }
 

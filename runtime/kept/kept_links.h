@@ -18,24 +18,27 @@ using LinksMeasured = std::array<LinkMeasured, 2 * kMaxLinks>;
 
 class KeptLinks {
   public:
-    /// `folder`: empty: nothing is kept. `now`: seconds since 1970; what is older than a month is passed over.
+    /// `folder`: empty: nothing is kept. `now`: seconds since 1970; what is older than a day is passed over: what was
+    /// measured while others had the wires and cores must not be believed for long.
     KeptLinks(const std::string &folder, int64_t now);
 
     /// Of a communicator of `ranks` that is described by `key`. False: nothing is known; state() says why.
     bool find(const std::string &key, size_t ranks, std::vector<LinksMeasured> &all);
-    /// Replaces what is known of it, by rank, and drops the oldest of others where there are many.
+    /// Replaces what is known of it, by rank, and drops what is too old, and some of others where there are many.
     void keep(const std::string &key, const std::vector<LinksMeasured> &all);
 
     /// One sentence for people.
     [[nodiscard]] const std::string &state() const { return state_; }
 
   private:
+    [[nodiscard]] bool is_of_today(int64_t when) const;
+
     KeptFile file_;
     int64_t now_;
     std::string state_;
 };
 
-/// Only links that were measured; also what ranks exchange.
+/// Only links that answered; also what ranks exchange.
 nlohmann::json to_json(const std::vector<LinksMeasured> &all);
 /// Throws where it is not of `ranks` or has numbers that no link has.
 std::vector<LinksMeasured> links_from_json(const nlohmann::json &text, size_t ranks);

@@ -14,6 +14,7 @@ namespace flx {
 /// What probing found of a link.
 struct LinkMeasured {
     bool done = false;
+    bool answered = false;             ///< also where its rate was not found
     double latency_ns = 0;             ///< one way
     double bytes_per_ns = 0;           ///< alone
     double together_bytes_per_ns = 0;  ///< while all links were loaded

@@ -271,7 +271,7 @@ int Controller::lanes(int index, int extra, std::array<Lane, kMaxLinks> &out) co
     return count;
 }
 
-double Controller::finish_time(int index, int extra) const {
+Finish Controller::finish_time(int index, int extra) const {
     std::array<Lane, kMaxLinks> active;
     std::array<double, kMaxLinks> share;
     const int count = lanes(index, extra, active);
@@ -286,7 +286,7 @@ double Controller::finish_without(int index, int link) const {
         std::remove_if(active.begin(), active.begin() + count, [link](const Lane &lane) { return lane.link == link; }) -
         active.begin());
     return count == 0 ? std::numeric_limits<double>::infinity()
-                      : water_fill(active, count, class_bytes(index), options_.min_gain, share.data());
+                      : water_fill(active, count, class_bytes(index), options_.min_gain, share.data()).sum();
 }
 
 /// Recomputes one class's vector; adopts it if it differs enough, or `always`. True if the vector changed.
@@ -302,7 +302,7 @@ bool Controller::refresh(int index, bool always) {
     std::array<double, kMaxLinks> sorted;
     const int count = lanes(index, -1, active);
     const double bytes = class_bytes(index);
-    const double finish = water_fill(active, count, bytes, options_.min_gain, sorted.data());
+    const double finish = water_fill(active, count, bytes, options_.min_gain, sorted.data()).filled;
     if (!always) {
         double moved = 0, late = 0;
         for (int k = 0; k < count; ++k) {
@@ -694,7 +694,7 @@ void Controller::make_offer(int index) {
     }
     const int slot = slot_of(index);
     const double bytes = class_bytes(index);
-    const double finish = finish_time(index, -1);
+    const double finish = finish_time(index, -1).filled;
     // The cut gives a cell to every share of a cell or more; a class's least message decides.
     const double cell = static_cast<double>(kMaxCellBytes) / std::ldexp(1.0, index % kSizeClasses);
     bool waiting = false;
@@ -777,7 +777,7 @@ bool Controller::finish_offer(int slot, const LinkSample &sample) {
         members_changed();
         return true;
     }
-    const double gain = finish_time(index, -1) / finish_time(index, link) - 1;
+    const double gain = finish_time(index, -1).sum() / finish_time(index, link).sum() - 1;
     if (gain <= options_.min_gain) {
         record(link, Standing::adds_little, gain, options_.min_gain);
         return true;
@@ -809,7 +809,7 @@ void Controller::step_trial(float cost) {
     const double gain = now > 0 ? trial_.before / now - 1 : 0;
     // What its own samples now promise counts, where an offer's burst had promised more.
     const double predicted =
-        std::min(trial_.predicted, finish_without(trial_.index, link) / finish_time(trial_.index, -1) - 1);
+        std::min(trial_.predicted, finish_without(trial_.index, link) / finish_time(trial_.index, -1).sum() - 1);
     const double needed = std::max(options_.min_gain, predicted / 2);
     if (gain >= needed) {
         links_[link].backoff = 0;

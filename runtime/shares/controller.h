@@ -19,6 +19,7 @@
 #include "runtime/base/log.h"
 #include "runtime/shares/brief_rates.h"
 #include "runtime/shares/partition.h"
+#include "runtime/shares/water_fill.h"
 
 namespace flx {
 
@@ -195,7 +196,7 @@ class Controller {
     bool learn_brief(int index, std::span<const LinkSample> samples, uint64_t time_ns, double delay);
     void steady(std::span<Lane> lanes) const;
     int lanes(int index, int extra, std::array<Lane, kMaxLinks> &out) const;
-    double finish_time(int index, int extra) const;
+    Finish finish_time(int index, int extra) const;
     double finish_without(int index, int link) const;
     double common_delay(int slot, std::span<const LinkSample> samples, int offered);
     [[nodiscard]] bool lasting(const LinkSample &sample) const;

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 
 namespace flx {
@@ -34,35 +36,43 @@ int choose_single(const Lanes &lanes, int count, double bytes) {
     return best;
 }
 
-/// Water-filling over `lanes` (rising latency, at least one; latency, rate > 0, cost = 1 / rate, work, link,
-/// preference: of none or all). Writes each lane's share, returns the finish time.
+/// When a message that is shared so ends: `filled` ns after its beginning by what the lanes deliver, and `work` ns that
+/// lanes beyond one take from whoever sends and receives.
+struct Finish {
+    double filled = 0;
+    double work = 0;
+    [[nodiscard]] double sum() const { return filled + work; }
+};
+
+/// Water-filling over `lanes` (at least one; latency in ns, rate > 0 in bytes/ns, cost = 1 / rate, work in ns, link,
+/// preference: of none or all). Writes each lane's share.
 ///
 /// Lane k carries (T - latency_k)·rate_k bytes, so T = (bytes + Σ latency·rate) / Σ rate over the lanes in use. Each
-/// lane more than one takes its work besides, from whoever sends and receives. The best single lane comes first; then
-/// always the one with which the message ends soonest, as long as that is sooner than without. Where no lane has work,
-/// all are used whose latency is below T.
+/// lane more than one takes its work besides. The best single lane comes first; then always the one with which the
+/// message ends soonest, as long as that is sooner than without. Where no lane has work, all are used whose latency is
+/// below T.
 template <typename Lanes>
-double water_fill(const Lanes &lanes, int count, double bytes, double min_gain, double *share) {
+Finish water_fill(const Lanes &lanes, int count, double bytes, double min_gain, double *share) {
     double single = std::numeric_limits<double>::infinity();
     int best = 0;
     for (int k = 0; k < count; ++k) {
-        share[k] = 0;
         const double alone = lanes[k].latency + bytes * lanes[k].cost;
         if (alone < single) {
             single = alone;
             best = k;
         }
     }
+    uint32_t used = 1U << best;
+    uint32_t left_out = 0;  // lanes that others made superfluous
     double rates = lanes[best].rate;
     double held = bytes + lanes[best].latency * rates;
     double filled = single;
-    double work = 0;
-    share[best] = 1;
-    for (int added = best; added >= 0;) {
-        added = -1;
+    double work = lanes[best].work;
+    for (;;) {
+        int added = -1;
         double soonest = filled + work;
         for (int k = 0; k < count; ++k) {
-            if (share[k] != 0 || lanes[k].latency >= filled)
+            if (((used | left_out) >> k & 1) != 0 || lanes[k].latency >= filled)
                 continue;
             const double with =
                 (held + lanes[k].latency * lanes[k].rate) / (rates + lanes[k].rate) + work + lanes[k].work;
@@ -73,33 +83,34 @@ double water_fill(const Lanes &lanes, int count, double bytes, double min_gain, 
         }
         if (added < 0)
             break;
-        share[added] = 1;
+        used |= 1U << added;
         rates += lanes[added].rate;
         held += lanes[added].latency * lanes[added].rate;
         filled = held / rates;
         work += lanes[added].work;
-        // What came later may have made one superfluous.
         for (int k = 0; k < count; ++k)
-            if (share[k] != 0 && lanes[k].latency >= filled) {
-                share[k] = 0;
+            if ((used >> k & 1) != 0 && k != added && lanes[k].latency >= filled) {
+                used &= ~(1U << k);
+                left_out |= 1U << k;
                 rates -= lanes[k].rate;
                 held -= lanes[k].latency * lanes[k].rate;
                 filled = held / rates;
                 work -= lanes[k].work;
-                k = -1;
+                k = -1;  // from the first one again: the message ends sooner than before
             }
     }
-    const double finish = filled + work;
-    const bool small = bytes < kSmallBytes && single <= finish + kSmallGainNs;
-    if (small || single <= finish * (1 + min_gain)) {
+    // Of the lanes in use one would have its work anyway.
+    const Finish finish{filled, work - lanes[std::countr_zero(used)].work};
+    const bool small = bytes < kSmallBytes && single <= finish.sum() + kSmallGainNs;
+    if (small || single <= finish.sum() * (1 + min_gain)) {
         if (small && lanes[best].preference > 0)
             best = choose_single(lanes, count, bytes);
         for (int k = 0; k < count; ++k)
             share[k] = k == best ? 1 : 0;
-        return lanes[best].latency + bytes * lanes[best].cost;
+        return {lanes[best].latency + bytes * lanes[best].cost, 0};
     }
     for (int k = 0; k < count; ++k)
-        share[k] = share[k] != 0 ? std::max(0.0, (filled - lanes[k].latency) * lanes[k].rate / bytes) : 0;
+        share[k] = (used >> k & 1) != 0 ? std::max(0.0, (filled - lanes[k].latency) * lanes[k].rate / bytes) : 0;
     return finish;
 }
 

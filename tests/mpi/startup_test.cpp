@@ -119,12 +119,19 @@ TEST(Startup, WhatLinksDeliverIsKept) {
     const CacheFolder folder;
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    for (const std::string expected : {"measured now, and kept in ", "measured 0 hours ago, by "}) {
-        const std::string said = whence();
-        if (rank == 0) {
-            EXPECT_NE(said.find(expected), std::string::npos) << said;
-        }
+    std::string said = whence();
+    if (rank == 0) {
+        EXPECT_NE(said.find("measured now, and kept in "), std::string::npos) << said;
     }
+    // Where others have the cores an answer may come too late, and links are measured again.
+    bool known = false;
+    for (int i = 0; i < 4 && !known; ++i) {
+        said = whence();
+        int found = said.find("measured 0 hours ago, by ") != std::string::npos ? 1 : 0;
+        MPI_Bcast(&found, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        known = found == 1;
+    }
+    EXPECT_TRUE(known) << said;
     MPI_Barrier(MPI_COMM_WORLD);
     // What is in the file is not what the links are: it knows one that rank 0 does not have.
     if (rank == 0)
@@ -133,11 +140,11 @@ TEST(Startup, WhatLinksDeliverIsKept) {
             text << std::ifstream(entry.path()).rdbuf();
             nlohmann::json content = nlohmann::json::parse(text.str());
             for (auto &communicator : content["communicators"])
-                communicator["ranks"][0].push_back({15, 1000.0, 1.0, 1.0, 100.0});
+                communicator["ranks"][0].push_back({15, 1000.0, 1.0, 1.0, 100.0, 1});
             std::ofstream(entry.path()) << content.dump();
         }
     MPI_Barrier(MPI_COMM_WORLD);
-    const std::string said = whence();
+    said = whence();
     if (rank == 0) {
         EXPECT_NE(said.find("measured now, and kept in "), std::string::npos) << said;
     }

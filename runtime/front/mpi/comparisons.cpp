@@ -148,10 +148,10 @@ void Library::compare(MPI_Comm comm, Group &group, CallClass which) {
         times->mpi /= group.size;
         times->flx /= group.size;
     }
-    group.routes->settle(which, agreed.mean, agreed.took_s);
+    const bool decided = group.routes->settle(which, agreed.mean, agreed.took_s);
     // Whoever comes late is waited for, which is no part of it.
     group.agreement_s = std::min(group.agreement_s, static_cast<double>(now_ns() - began) * 1e-9);
-    if (group.rank != 0 || !group.routes->times(which).known())
+    if (group.rank != 0 || !decided)
         return;
     const std::lock_guard guard(mutex_);
     cache().learn(group.shape, which, group.routes->times(which), time(nullptr));

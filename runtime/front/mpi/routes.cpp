@@ -147,7 +147,7 @@ Evidence Routes::measured(CallClass which) const {
             .remembered = {course.mpi.seconds, course.flx.seconds}};
 }
 
-void Routes::settle(CallClass which, const Evidence &mean, double agreement_s) {
+bool Routes::settle(CallClass which, const Evidence &mean, double agreement_s) {
     Course &course = course_of(which);
     // A clock that did not move must not look like a time that was not measured.
     static constexpr double kLeast = 1e-9;
@@ -160,8 +160,8 @@ void Routes::settle(CallClass which, const Evidence &mean, double agreement_s) {
     const bool agree = faster(by_turns) == faster(remembered);
     course.turn = kIdle;
     if (!agree && ++course.undecided < kMostUndecided) {
-        course.until_next = kLeastBetweenTrials;
-        return;
+        course.until_next = kLeastBetweenTrials;  // what a trial costs is not known either
+        return false;
     }
 
     Times &times = experience_[which.index()];
@@ -180,6 +180,7 @@ void Routes::settle(CallClass which, const Evidence &mean, double agreement_s) {
     course.undecided = 0;
     course.mpi_by_turns = {};
     course.flx_by_turns = {};
+    return true;
 }
 
 uint64_t Routes::calls_between_trials(const Course &course, double trial_s, double call_s) {

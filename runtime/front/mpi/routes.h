@@ -104,8 +104,8 @@ class Routes {
     /// would do, as a network's few long calls make most of its time, nor what the last one to come took, as MPI lets
     /// it go while its data are under way.
     [[nodiscard]] Evidence measured(CallClass which) const;
-    /// `agreement_s`: what such an agreement takes.
-    void settle(CallClass which, const Evidence &mean, double agreement_s);
+    /// `agreement_s`: what such an agreement takes. False: nothing was decided, and times() are what they were.
+    bool settle(CallClass which, const Evidence &mean, double agreement_s);
     /// Before there was one.
     static constexpr double kAgreementS = 100e-6;
 

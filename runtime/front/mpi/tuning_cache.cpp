@@ -115,8 +115,9 @@ void TuningCache::learn(const Shape &shape, CallClass which, const Times &times,
 }
 
 void TuningCache::learn_price(const Shape &shape, double price_s, int64_t now) {
+    constexpr double kMostGrowth = 2;
     Kept &kept = this->kept(shape.name());
-    kept.entry.price_s = kept.entry.price_s > 0 ? std::min(kept.entry.price_s, price_s) : price_s;
+    kept.entry.price_s = kept.entry.price_s > 0 ? std::min(kMostGrowth * kept.entry.price_s, price_s) : price_s;
     kept.price_when = now;
     learned_ = true;
 }

@@ -41,7 +41,8 @@ class TuningCache {
     [[nodiscard]] const Entry *find(const Shape &shape) const;
     /// The newest times of a shape; `now`: seconds since 1970.
     void learn(const Shape &shape, CallClass which, const Times &times, int64_t now);
-    /// Of all prices that are known the least is kept: others include what held the ranks up.
+    /// A price that is known grows by a factor of two at most at once: a greater one may include what held the ranks
+    /// up.
     void learn_price(const Shape &shape, double price_s, int64_t now);
     /// A program ended in which FLX would have saved so much and was not tried. That is a guess, and counts until FLX
     /// was made once for such a communicator: from then on what it saves is known of what occurs often, and what occurs

@@ -131,6 +131,7 @@ class RanksAsThreads : public ::testing::TestWithParam<int> {
         setenv("FLX_RAILS", "none", 1);
         setenv("FLX_PROBE_MS", "5", 1);
         setenv("FLX_SPIN_US", "0", 1);
+        setenv("FLX_CACHE", "none", 1);
     }
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, RanksAsThreads, ::testing::Values(1, 2, 3, 4));

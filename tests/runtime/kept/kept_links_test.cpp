@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -34,10 +35,15 @@ class KeptLinksTest : public testing::Test {
     /// What two ranks of two hosts with two rails found.
     static std::vector<LinksMeasured> measured() {
         std::vector<LinksMeasured> all(2);
-        all[0][kMaxLinks + 1] = {
-            .done = true, .latency_ns = 18204, .bytes_per_ns = 0.1, .together_bytes_per_ns = 0.09, .send_ns = 9000};
-        all[0][kMaxLinks + 2] = {
-            .done = true, .latency_ns = 16130, .bytes_per_ns = 1.0 / 3, .together_bytes_per_ns = 0.3, .send_ns = 0};
+        all[0][kMaxLinks + 1] = {.done = true,
+                                 .answered = true,
+                                 .latency_ns = 18204,
+                                 .bytes_per_ns = 0.1,
+                                 .together_bytes_per_ns = 0.09,
+                                 .send_ns = 9000};
+        all[0][kMaxLinks + 2] = {.done = true, .answered = true, .latency_ns = 16130, .bytes_per_ns = 1.0 / 3};
+        // One that is too slow for a rate to be found.
+        all[0][kMaxLinks + 3] = {.answered = true, .latency_ns = 3e6};
         all[1] = all[0];
         all[1][kMaxLinks + 1].latency_ns = 20000;
         return all;
@@ -65,6 +71,7 @@ void expect_same(const std::vector<LinksMeasured> &a, const std::vector<LinksMea
             const LinkMeasured &one = a[rank][place];
             const LinkMeasured &other = b[rank][place];
             EXPECT_EQ(one.done, other.done);
+            EXPECT_EQ(one.answered, other.answered);
             EXPECT_EQ(one.latency_ns, other.latency_ns);
             EXPECT_EQ(one.bytes_per_ns, other.bytes_per_ns);
             EXPECT_EQ(one.together_bytes_per_ns, other.together_bytes_per_ns);
@@ -93,21 +100,28 @@ TEST_F(KeptLinksTest, WhatWasMeasuredIsFoundAgain) {
 TEST_F(KeptLinksTest, OldOnesAndThoseOfTimesToComeArePassedOver) {
     open().keep("2 ranks", measured());
     std::vector<LinksMeasured> found;
-    for (const int64_t now : {kNow + 31 * kDay, kNow - 2 * kDay}) {
+    for (const int64_t now : {kNow + kDay + 1, kNow - 2 * kDay}) {
         KeptLinks cache = open(now);
         EXPECT_FALSE(cache.find("2 ranks", 2, found)) << now;
     }
 }
 
-TEST_F(KeptLinksTest, ManyDriveTheOldestOut) {
-    for (int i = 0; i < 80; ++i)
-        open(kNow + i).keep("communicator " + std::to_string(i), measured());
+TEST_F(KeptLinksTest, ThereAreNeverTooMany) {
     std::vector<LinksMeasured> found;
+    // Whatever a clock wrote that was wrong, and what is too old, does not stay.
+    for (int i = 0; i < 70; ++i)
+        open(kNow + 300 * kDay).keep("of times to come " + std::to_string(i), measured());
+    for (int i = 0; i < 80; ++i) {
+        const std::string name = "communicator " + std::to_string(i);
+        open(kNow + i).keep(name, measured());
+        EXPECT_TRUE(open(kNow + i).find(name, 2, found)) << i;
+    }
+    int kept = 0;
     for (int i = 0; i < 80; ++i)
-        EXPECT_EQ(open(kNow + 80).find("communicator " + std::to_string(i), 2, found), i >= 16) << i;
-    // The clock was set back: what is written now stays all the same.
-    open(kNow - 5).keep("communicator 80", measured());
-    EXPECT_TRUE(open(kNow).find("communicator 80", 2, found));
+        kept += open(kNow + 80).find("communicator " + std::to_string(i), 2, found) ? 1 : 0;
+    EXPECT_EQ(kept, 64);
+    open(kNow + 3 * kDay).keep("the only one", measured());
+    EXPECT_EQ(nlohmann::json::parse(text_of(path()))["communicators"].size(), 1U);
 }
 
 TEST_F(KeptLinksTest, EveryBeginningAndEveryChangedByteIsHarmless) {
@@ -131,7 +145,7 @@ TEST_F(KeptLinksTest, EveryBeginningAndEveryChangedByteIsHarmless) {
                 continue;
             for (const LinksMeasured &rank : found)
                 for (const LinkMeasured &link : rank)
-                    ASSERT_TRUE(link.latency_ns >= 0 && link.bytes_per_ns >= 0 && link.bytes_per_ns <= 1e12) << changed;
+                    ASSERT_TRUE(!link.done || (link.latency_ns > 0 && link.bytes_per_ns > 0)) << changed;
         }
     // Whoever measures again writes over it.
     open().keep("2 ranks", measured());
@@ -172,16 +186,31 @@ TEST_F(KeptLinksTest, WhereNothingCanBeWritten) {
     EXPECT_EQ(none.state(), "nothing is kept");
 }
 
+TEST_F(KeptLinksTest, FilesThatNobodyWritesAnyMoreGo) {
+    open().keep("2 ranks", measured());
+    const std::string mine = path();
+    const auto old = fs::file_time_type::clock::now() - std::chrono::hours(24 * 40);
+    for (const char *name : {"links-0000.json", "links-1111.json", "notes.txt", "mpi-2222.json"})
+        replace(folder_ / name, "{}");
+    for (const char *name : {"links-0000.json", "notes.txt", "mpi-2222.json"})
+        fs::last_write_time(folder_ / name, old);
+    open().keep("3 ranks", measured());
+    EXPECT_FALSE(fs::exists(folder_ / "links-0000.json"));
+    for (const fs::path &stays : {fs::path(mine), folder_ / "links-1111.json", folder_ / "notes.txt"})
+        EXPECT_TRUE(fs::exists(stays)) << stays;
+    EXPECT_TRUE(fs::exists(folder_ / "mpi-2222.json"));
+}
+
 TEST(WhatChanged, NamesTheLinkAndTheRank) {
     std::vector<LinksMeasured> then(2);
-    then[0][1].done = then[1][1].done = then[1][kMaxLinks + 2].done = true;
+    then[0][1].answered = then[1][1].answered = then[1][kMaxLinks + 2].answered = true;
     const std::vector<std::string> names = {"shm", "rail1", "rail2"};
     EXPECT_EQ(what_changed(then, then, names), "");
     std::vector<LinksMeasured> now = then;
-    now[1][kMaxLinks + 2].done = false;
+    now[1][kMaxLinks + 2].answered = false;
     EXPECT_EQ(what_changed(then, now, names), "rail2 does not answer rank 1 now");
     now = then;
-    now[0][2].done = true;
+    now[0][2].answered = true;
     EXPECT_EQ(what_changed(then, now, names), "rail2 answers rank 0 now");
 }
 

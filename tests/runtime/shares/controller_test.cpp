@@ -220,6 +220,56 @@ TEST(FirstVector, WhatLaterLinksMakeSuperfluousGetsNothing) {
     }
 }
 
+struct Lane {
+    double latency, rate, cost;
+    int link;
+    double preference, work;
+};
+
+Lane lane_of(double latency, double rate, double work = 0) {
+    return {latency, rate, 1 / rate, 0, 0, work};
+}
+
+// A link whose latency is the time that the message takes without it, but for what rounding makes of that.
+TEST(WaterFill, EndsWhereALinkIsJustOfUse) {
+    std::mt19937_64 random(11);
+    std::uniform_real_distribution<double> any(0.5, 3);
+    for (int round = 0; round < 20000; ++round) {
+        const double bytes = std::ldexp(1.5, 11 + round % 12);
+        std::array<Lane, 2> lanes{lane_of(std::round(2e4 * any(random)) / 2, any(random)), {}};
+        const double alone = lanes[0].latency + bytes * lanes[0].cost;
+        lanes[1] = lane_of(round % 2 == 0 ? std::nextafter(alone, 0) : alone, any(random));
+        std::array<double, 2> share{};
+        const Finish finish = water_fill(lanes, 2, bytes, 0, share.data());
+        EXPECT_NEAR(finish.filled, alone, 1e-6 * alone);
+        EXPECT_NEAR(share[0] + share[1], 1, 1e-6);
+    }
+    // Found by a search, together with what a probe says: for ever, once.
+    std::array<Lane, 2> lanes{lane_of(16741, 1.0058990560487064), lane_of(114468.5, 1.3)};
+    std::array<double, 2> share{};
+    EXPECT_GT(water_fill(lanes, 2, 98304, 0, share.data()).filled, 1e5);
+}
+
+TEST(WaterFill, TheWorkIsThatOfTheLinksBeyondOne) {
+    // The first two are best until the third has joined, beside which they are superfluous.
+    const std::array<Lane, 3> lanes{lane_of(20e3, 2, 4e3), lane_of(21e3, 2, 4e3), lane_of(60e3, 12, 40e3)};
+    std::array<double, 3> share{};
+    for (const double bytes : {98304.0, 196608.0, 1e6, 1e7}) {
+        const Finish finish = water_fill(lanes, 3, bytes, 0, share.data());
+        EXPECT_GE(finish.work, 0);
+        EXPECT_GT(finish.filled, 20e3);
+        double sum = 0;
+        for (size_t k = 0; k < lanes.size(); ++k) {
+            sum += share[k];
+            EXPECT_GE(share[k], 0);
+            if (share[k] > 0) {
+                EXPECT_NEAR(lanes[k].latency + share[k] * bytes / lanes[k].rate, finish.filled, 1);
+            }
+        }
+        EXPECT_NEAR(sum, 1, 1e-9);
+    }
+}
+
 TEST(FirstVector, LeavesOutWhatIsUnusableOrUnknown) {
     const std::vector<LinkEstimate> links{link_of(0, 0), link_of(0, 1, 0, false), link_of(0, 2), link_of(NAN, NAN)};
     EXPECT_EQ(first_vector(links, kMiB).weight[2], PartitionVector::kWhole);
