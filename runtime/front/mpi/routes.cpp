@@ -119,7 +119,7 @@ void Routes::begin(double took_s) {
         course.mpi = {times.mpi, kOldWeight};
         course.flx = {times.flx, kOldWeight};
         course.settled = times.flx < times.mpi ? Route::flx : Route::mpi;
-        const double trial = kAgreementS + kTurns / 2 * std::abs(times.mpi - times.flx);
+        const double trial = kAgreementS + 0.5 * kTurns * std::abs(times.mpi - times.flx);
         course.until_next =
             std::min(calls_between_trials(course, trial, std::min(times.mpi, times.flx)), kLongestTrust);
     }
@@ -171,7 +171,7 @@ bool Routes::settle(CallClass which, const Evidence &mean, double agreement_s) {
     course.settled = faster(times);
     course.trials = static_cast<uint8_t>(std::min(course.trials + 1, 20));
     const auto loss = [](const Times &times) { return std::abs(times.mpi - times.flx); };
-    const double trial = agreement_s + kTurns / 2 * std::min(loss(by_turns), loss(remembered));
+    const double trial = agreement_s + 0.5 * kTurns * std::min(loss(by_turns), loss(remembered));
     course.until_next = calls_between_trials(course, trial, std::min(times.mpi, times.flx));
     if (!agree) {
         course.mpi.seconds = by_turns.mpi;
