@@ -179,7 +179,6 @@ class Communicator final : public Movable, private Watch {
     bool take_measurements(const Communicator *parent);
     [[nodiscard]] std::string description_of_links() const;
     Status recall_measurements(KeptLinks &kept, std::vector<LinksMeasured> &all, bool &known);
-    Status look_again(std::vector<LinksMeasured> &all, bool &known);
     Status measure_all(const probe::MeasureOptions &options, std::vector<LinksMeasured> &all);
     Status measure_near(const std::vector<int> &ring, probe::MeasureOptions options,
                         std::span<LinkMeasured, kMaxLinks> best);

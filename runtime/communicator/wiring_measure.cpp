@@ -51,16 +51,29 @@ Status Communicator::measure(const Communicator *parent) {
     std::vector<LinksMeasured> all;
     bool known = false;
     FLX_TRY(recall_measurements(kept, all, known));
-    if (known)
-        FLX_TRY(look_again(all, known));
+    // A first connection may take 50 ms, which is more than a link's part of the probe.
+    constexpr double kMostMs = 200;  // a moment, where links answer
+    std::vector<LinksMeasured> answers;
+    FLX_TRY(measure_all({.budget_ms = kMostMs, .rates = false}, answers));
+    if (const std::string changed = known ? what_changed(all, answers, names_of(links_)) : ""; !changed.empty()) {
+        known = false;
+        if (layout_.rank == 0)
+            log().info("links are measured again, as they changed: {}", changed);
+    }
     if (!known) {
         for (LinkSlot &slot : links_)
             if (slot.link != nullptr)
                 slot.why_off.clear();
         FLX_TRY(measure_all({.budget_ms = static_cast<double>(budget_ms)}, all));
-        if (layout_.rank == 0)
-            kept.keep(description_of_links(), all);
     }
+    for (size_t rank = 0; rank < all.size(); ++rank)
+        for (size_t place = 0; place < 2 * kMaxLinks; ++place)
+            if (LinkMeasured &link = all[rank][place]; link.answered) {
+                keep_less(link.latency_ns, answers[rank][place].latency_ns);
+                keep_less(link.send_ns, answers[rank][place].send_ns);
+            }
+    if (!known && layout_.rank == 0)
+        kept.keep(description_of_links(), all);
     made_.measured = kept.state();
     const LinksMeasured &mine = all[layout_.rank];
     for (size_t l = 0; l < links_.size(); ++l) {
@@ -107,29 +120,6 @@ Status Communicator::recall_measurements(KeptLinks &kept, std::vector<LinksMeasu
     nlohmann::json text;
     FLX_TRY(unpack(texts[0], 0, text));
     all = links_from_json(text, layout_.members.size());  // all ranks read the same, well or not
-    return {};
-}
-
-/// Asks the links for an answer: whether they work as they did when `all` was measured. What was known is `known` no
-/// more otherwise. Their rates are corrected by what operations see.
-Status Communicator::look_again(std::vector<LinksMeasured> &all, bool &known) {
-    constexpr double kMostMs = 200;  // a moment, where they do
-    std::vector<LinksMeasured> now;
-    FLX_TRY(measure_all({.budget_ms = kMostMs, .rates = false}, now));
-    const std::string changed = what_changed(all, now, names_of(links_));
-    known = changed.empty();
-    if (!known) {
-        if (layout_.rank == 0)
-            log().info("links are measured again, as they changed: {}", changed);
-        return {};
-    }
-    // Whatever disturbs makes a latency longer.
-    for (size_t rank = 0; rank < all.size(); ++rank)
-        for (size_t place = 0; place < 2 * kMaxLinks; ++place) {
-            LinkMeasured &link = all[rank][place];
-            keep_less(link.latency_ns, now[rank][place].latency_ns);
-            keep_less(link.send_ns, now[rank][place].send_ns);
-        }
     return {};
 }
 
