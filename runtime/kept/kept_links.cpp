@@ -8,8 +8,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "runtime/include/flx.h"
-
 namespace flx {
 namespace {
 
@@ -20,8 +18,7 @@ constexpr int kFormat = 1;
 constexpr size_t kMost = 64;
 
 std::string identity() {
-    return fmt::format("{}; FLX {} of {}", this_machine(), flx_version(),
-                       build_of(reinterpret_cast<const void *>(&flx_version)));
+    return fmt::format("{}; FLX of {}", this_machine(), build_of(&kMost));
 }
 
 double checked(const json &number) {
