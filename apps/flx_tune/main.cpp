@@ -6,10 +6,10 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "apps/bench/sizes.h"
 #include "apps/common/progress.h"

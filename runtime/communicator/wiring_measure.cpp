@@ -47,7 +47,7 @@ Status Communicator::measure(const Communicator *parent) {
         return {};
     }
     const int64_t began = now_ns();
-    KeptLinks kept(cache_folder(config_.text("FLX_CACHE")), time(nullptr));
+    KeptLinks kept(layout_.rank == 0 ? cache_folder(config_.text("FLX_CACHE")) : std::string(), time(nullptr));
     std::vector<LinksMeasured> all;
     bool known = false;
     FLX_TRY(recall_measurements(kept, all, known));

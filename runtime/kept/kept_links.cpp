@@ -62,7 +62,8 @@ std::vector<LinksMeasured> links_from_json(const json &text, size_t ranks) {
     return all;
 }
 
-KeptLinks::KeptLinks(const std::string &folder, int64_t now) : file_(folder, "links", identity(), kFormat), now_(now) {}
+KeptLinks::KeptLinks(const std::string &folder, int64_t now)
+    : file_(folder, "links", folder.empty() ? std::string() : identity(), kFormat), now_(now) {}
 
 bool KeptLinks::find(const std::string &key, size_t ranks, std::vector<LinksMeasured> &all) {
     if (file_.path().empty()) {
