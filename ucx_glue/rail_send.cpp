@@ -15,6 +15,9 @@ constexpr uint32_t kIndexBits = 20;
 constexpr uint32_t kIndexMask = (1u << kIndexBits) - 1;
 /// Bytes of copies, per rail. Beyond that chunks are sent from the caller's memory.
 constexpr size_t kMaxCopiedBytes = 1 << 20;
+/// Of short operations, chunks up to this are copied where payloads are not put: the copy takes less than the wait for
+/// an acknowledgement.
+constexpr size_t kMostCopiedSoon = 64 << 10;
 
 }  // namespace
 
@@ -45,7 +48,8 @@ SendResult Rail::send(Peer &peer, RailLink &link, int rank, const ChunkHeader &h
     assert(header.bytes <= options_.chunk_bytes && header.comm == link.comm_id());
     if (peer.failure != UCS_OK || header.bytes > options_.chunk_bytes)
         return SendResult::failed;
-    const bool copies = link.copies(rank, header) || (soon && header.bytes <= kMostKept);
+    const bool copies =
+        link.copies(rank, header) || (soon && header.bytes <= (spec_.rma ? kMostKept : kMostCopiedSoon));
     bool put = spec_.rma && !copies;
     if (const SendResult result = can_start(peer, link, rank, header.bytes, put); result != SendResult::in_flight)
         return result;

@@ -128,6 +128,7 @@ void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, siz
     state.cells.reset(words, cells);
     state.first_cursor = static_cast<uint32_t>(cursors_.size());
     state.cursors = 0;
+    state.whole = false;
     state.exposed = false;
     if (cells == 0)
         return;
@@ -171,6 +172,7 @@ void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, siz
     // Room for a share on every link, so that another vector in a later operation allocates nothing.
     reserve(cursors_, cursors_.size() + (cells / piece_cells + 1) * links_.size());
     if (const int only = vector.only(); only >= 0 && cells < piece_cells + piece_cells / 2) {
+        state.whole = true;
         add({only, 0, cells});
     } else {
         // A block is cut piece by piece, so that all links go through it from its beginning to its end: ranks that send
@@ -304,7 +306,8 @@ Status Executor::opened() {
     brief_ = open_bytes_ <= kBriefBytes;
     // Of such operations one of sixteen shows how fast links are: what is kept back or copied does not.
     constexpr uint64_t kShortBytes = 1 << 20;
-    short_ = open_bytes_ <= kShortBytes && (brief_ || ++unseen_ % 16 != 0);
+    constexpr uint64_t kUnseenBytes = 16 << 10;
+    short_ = open_bytes_ <= kShortBytes && (open_bytes_ <= kUnseenBytes || ++unseen_ % 16 != 0);
     came_ = 0;
     as_planned_ = movable_ && all_brief();
     began_ns_ = open_bytes_ >= kTimedBytes || as_planned_ ? now_ns() : 0;

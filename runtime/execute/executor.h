@@ -121,6 +121,7 @@ class Executor {
         std::byte *to = nullptr;
         uint32_t first_cursor = 0;
         uint32_t cursors = 0;
+        bool whole = false;    // all of it begins on one link
         bool exposed = false;  // a message that the peer fetches where memory is shared
     };
     struct Held {  // an arrival that could not be used up yet
