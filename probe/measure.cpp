@@ -91,8 +91,11 @@ struct Lane {
     uint32_t ping = 0;
     int64_t ping_ns = 0;
     bool ping_out = false;
+    bool long_ping = false;  ///< the last one had kBurstBytes
     std::vector<int64_t> trips;
-    int64_t least_send_ns = 0;  ///< of pings after the first one; 0: there was none
+    int64_t burst_ns = INT64_MAX;  ///< the least trip of a long ping
+    int bursts = 0;                ///< long pings that came back
+    int64_t least_send_ns = 0;     ///< of pings after the first one; 0: there was none
     std::optional<Train> alone;
     std::optional<Train> together;
     bool alone_closed = false;
@@ -132,12 +135,14 @@ class Measurer {
     SendResult send(Lane &lane, int peer, Kind kind, uint32_t block, uint32_t signature, uint32_t cells, size_t bytes);
     bool try_control(Lane &lane, Kind kind, uint32_t block, uint32_t signature = 0);
     void part(int64_t end);
+    void look_at_burst(Lane &lane, int64_t end);
     bool close_all();
     void take(size_t index, const Arrival &arrival);
     void take_data(size_t index, const Arrival &arrival);
     bool reply();
     bool pump();
     bool drive_pings(Lane &lane);
+    bool drive_burst(Lane &lane);
     bool drive_train(Lane &lane, std::optional<Train> &train, uint32_t id);
     bool close_train(Lane &lane, std::optional<Train> &train, bool &closed, uint32_t id);
     [[nodiscard]] bool finished() const;
@@ -237,7 +242,12 @@ void Measurer::take(size_t index, const Arrival &arrival) {
         lane.answered = true;
         if (lane.ping_out && header.block == lane.ping) {
             lane.ping_out = false;
-            lane.trips.push_back(now() - lane.ping_ns);
+            if (lane.long_ping) {
+                lane.burst_ns = std::min(lane.burst_ns, now() - lane.ping_ns);
+                ++lane.bursts;
+            } else {
+                lane.trips.push_back(now() - lane.ping_ns);
+            }
         }
     } else if ((header.phase == kData || header.phase == kLast) && from_previous && header.block < kTrains) {
         take_data(index, arrival);
@@ -310,6 +320,7 @@ bool Measurer::drive_pings(Lane &lane) {
     if (lane.ping_out)
         return false;
     ++lane.ping;
+    lane.long_ping = false;
     lane.ping_ns = now();
     if (!try_control(lane, kPing, lane.ping)) {
         --lane.ping;
@@ -320,6 +331,18 @@ bool Measurer::drive_pings(Lane &lane) {
         lane.least_send_ns = lane.least_send_ns == 0 ? sent_ns : std::min(lane.least_send_ns, sent_ns);
     lane.ping_out = true;
     return true;
+}
+
+bool Measurer::drive_burst(Lane &lane) {
+    if (lane.ping_out)
+        return false;
+    ++lane.ping;
+    lane.ping_ns = now();
+    const SendResult result = send(lane, next_, kPing, lane.ping, 0, 1, kBurstBytes);
+    lane.ping_out = lane.long_ping = result == SendResult::copied || result == SendResult::in_flight;
+    if (!lane.ping_out)
+        --lane.ping;
+    return lane.ping_out;
 }
 
 bool Measurer::drive_train(Lane &lane, std::optional<Train> &train, uint32_t id) {
@@ -451,8 +474,25 @@ GroupMeasurement Measurer::run_pings() {
             return moved;
         },
         [&] { return std::none_of(lanes_.begin(), lanes_.end(), wants_more); });
+    for (Lane &lane : lanes_)
+        look_at_burst(lane, start + static_cast<int64_t>(kForAnswers * budget));
     part(start + static_cast<int64_t>(budget));
     return result(start);
+}
+
+/// One link after the other, since all of them need the same cores. What is slow the first time has no burst to show.
+void Measurer::look_at_burst(Lane &lane, int64_t end) {
+    constexpr int kTimes = 4;
+    constexpr int64_t kSlowNs = 3'000'000;
+    if (lane.link->kind() != LinkKind::rail || !works(lane) || lane.link->max_chunk() < kBurstBytes)
+        return;
+    end = std::min(end, now() + 2 * kTimes * kSlowNs);
+    loop(
+        end, [&] { return drive_burst(lane); },
+        [&] {
+            return lane.failed ||
+                   (!lane.ping_out && (lane.bursts >= kTimes || (lane.bursts > 0 && lane.burst_ns > kSlowNs)));
+        });
 }
 
 bool Measurer::close_all() {
@@ -498,6 +538,10 @@ GroupMeasurement Measurer::result(int64_t start) const {
         if (!lane.trips.empty())
             link.latency_ns = static_cast<double>(lane.trips.size() == 1 ? lane.trips[0] : lane.least_trip()) / 2;
         link.send_ns = static_cast<double>(lane.least_send_ns);
+        if (lane.bursts > 0)
+            link.burst_bytes_per_ns =
+                static_cast<double>(kBurstBytes) /
+                static_cast<double>(std::max(lane.burst_ns - lane.least_trip(), lane.burst_ns / 4));
         link.bytes_per_ns = lane.alone ? lane.alone->rate() : 0;
         link.together_bytes_per_ns = lane.together ? lane.together->rate() : 0;
         link.bytes =

@@ -29,16 +29,21 @@ struct MeasureOptions {
     double budget_ms = 150;  ///< for everything; the same on all ranks
     int slots = 0;           ///< the largest number of links of any rank; 0: as many as given here
     int pings = 10;          ///< per link; with rates fewer where they would take more than a tenth of the slot
-    bool rates = true;       ///< false: only which links answer, and how soon; it ends when all have
+    bool rates = true;       ///< false: only which links answer, how soon, and what rails let pass at once; it ends
+                             ///< when all have
     std::function<int64_t()> now = {};  ///< nanoseconds, monotonic; default: steady clock
     /// Called when nothing has moved for `idle_ns`; default: yields, and sleeps a little where that takes long, since
     /// on a busy core a sleeper is back before one who yielded.
     std::function<void(int64_t idle_ns)> idle = {};
 };
 
+/// A message that shapers and switches usually let pass at once.
+inline constexpr size_t kBurstBytes = 64 << 10;
+
 struct LinkMeasurement {
     double latency_ns = 0;             ///< one way; 0: not measured
     double send_ns = 0;                ///< of that, the sender's work; 0: not measured
+    double burst_bytes_per_ns = 0;     ///< of a message of kBurstBytes on a rested rail; 0: not measured
     double bytes_per_ns = 0;           ///< alone; 0: not measured
     double together_bytes_per_ns = 0;  ///< while all links of the group were loaded; 0: not measured
     uint64_t bytes = 0;                ///< payload that arrived, for reports

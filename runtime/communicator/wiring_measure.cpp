@@ -83,8 +83,10 @@ Status Communicator::measure(const Communicator *parent) {
         links_[l].near.small_ns = small_ns(all, l);
         links_[l].far.small_ns = small_ns(all, kMaxLinks + l);
         for (int rank = 0; rank < layout_.size; ++rank)
-            if (layout_.near(rank) && all[rank][kMaxLinks + l].done)
+            if (layout_.near(rank) && all[rank][kMaxLinks + l].done) {
                 links_[l].far.host_bytes_per_ns += all[rank][kMaxLinks + l].bytes_per_ns;
+                links_[l].far.host_burst_bytes_per_ns += answers[rank][kMaxLinks + l].burst_bytes_per_ns;
+            }
     }
     made_.costs = costs_of(all);
     made_.probe_ns = now_ns() - began;
@@ -217,6 +219,7 @@ Status Communicator::measure_ring(int next, int previous, probe::MeasureOptions 
                            .latency_ns = measured.latency_ns,
                            .bytes_per_ns = measured.bytes_per_ns,
                            .together_bytes_per_ns = measured.together_bytes_per_ns,
+                           .burst_bytes_per_ns = measured.burst_bytes_per_ns,
                            .send_ns = measured.send_ns};
         if (!measured.usable)
             links_[index[i]].why_off = measured.reason;
