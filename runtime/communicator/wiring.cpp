@@ -315,7 +315,7 @@ Status Communicator::make_routes() {
         if (links_[0].link == nullptr || forced.weight[0] != PartitionVector::kWhole)
             leave_shared_memory();  // The caller wants to see its bytes on these links.
     }
-    routes_.share_records(memory_.records);
+    routes_.share_records(memory_.records, memory_.loads);
     FLX_TRY(routes_.make(config_, forced));
     // What waits in the network must outlast the moments in which processes have no core; the buffers of switches and
     // shapers often hold some 20 ms of their rate.

@@ -15,6 +15,7 @@ namespace flx {
 /// one.
 struct alignas(64) RailLoad {
     std::atomic<uint64_t> bytes{0};
+    std::atomic<int64_t> rested_ns{0};  ///< when, by the host's clock, it will let its whole burst pass again (bursts.h)
 };
 
 /// A link's part in it; without a `load`, none.
@@ -44,6 +45,7 @@ struct alignas(64) RailRecord {
     std::atomic<uint64_t> bytes{0};
     std::atomic<uint64_t> busy_ns{0};
     std::atomic<uint64_t> samples{0};
+    std::atomic<int64_t> rested_ns{0};  ///< as RailLoad's, of this host's part of what that host receives at once
 };
 
 }  // namespace flx

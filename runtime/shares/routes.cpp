@@ -5,9 +5,17 @@
 #include <cmath>
 #include <utility>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 
 namespace flx {
+
+namespace {
+
+/// What is smaller goes over one rail anyway, and empties no bucket.
+constexpr size_t kLeastWhole = 4 << 10;
+
+}  // namespace
 
 bool Routes::reaches(size_t link, int peer) const {
     return links_[link].link && links_[link].link->reaches(peer) && has(peer, link);
@@ -29,9 +37,16 @@ const PartitionVector &Routes::vector(int peer, size_t bytes, int phase) {
         last_vector_ = own_vector_;
         return own_vector_;
     }
-    const PartitionVector &vector = route(peer).controller->vector(bytes, phase);
-    last_vector_ = vector;
-    return vector;
+    Route &route = this->route(peer);
+    const PartitionVector *vector = &route.controller->vector(bytes, phase);
+    if (bursts_.any() && !layout_.near(peer) && bytes > kLeastWhole)
+        if (const int link = bursts_.take(layout_.host_of(peer), *vector, bytes, now_ns());
+            link >= 0 && vector->only() != link) {
+            route.whole = link;
+            vector = &whole_[link];
+        }
+    last_vector_ = *vector;
+    return *vector;
 }
 
 uint32_t Routes::may_use(int peer) const {
@@ -127,6 +142,11 @@ bool Routes::route_learns(Route &route, const Ended &ended) {
     const bool looks = ended.sequence <= 64 || ended.sequence % 64 == 0;
     for (uint32_t mask = looks ? route.links : 0; mask != 0; mask &= mask - 1)
         route.controller->saw_latency(std::countr_zero(mask), latency_seen(route, std::countr_zero(mask)));
+    // What went whole says nothing of rates.
+    if (const int link = std::exchange(route.whole, -1); link >= 0) {
+        bursts_.took(link, route.samples[link].bytes, route.samples[link].busy_ns, now_ns());
+        return false;
+    }
     // What was lent for a moment says nothing of what a rail carries in a collective.
     const bool idle = std::ranges::all_of(route.samples, [](const LinkSample &sample) { return sample.bytes == 0; });
     return !idle && !(ended.exchange && lending_ != nullptr);
@@ -223,6 +243,10 @@ std::vector<Decision> Routes::explain() const {
             decisions.push_back(std::move(decision));
         }
     }
+    if (bursts_.any())
+        decisions.push_back({"short messages", Bursts::kMostBytes,
+                             fmt::format("{} went whole over one rail", bursts_.whole()),
+                             "what a rail has saved up while it rested passes at once"});
     if (const std::string lent = own_rail_report(); !lent.empty())
         decisions.push_back({"alltoalls", 0, lent, "who had nothing to send over a rail when others asked"});
     return decisions;

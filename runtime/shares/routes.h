@@ -17,6 +17,7 @@
 #include "runtime/link/layout.h"
 #include "runtime/link/lending.h"
 #include "runtime/link/slot.h"
+#include "runtime/shares/bursts.h"
 #include "runtime/shares/controller.h"
 #include "runtime/shares/router.h"
 
@@ -48,9 +49,12 @@ class Routes final : public Router {
     Status exchange_owners(Bootstrap &bootstrap);
     /// `forced`: shares from FLX_PARTITION; no links: none are forced.
     Status make(const Config &config, const PartitionVector &forced);
-    /// Before make(): what the ranks of this host tell each other of rails, by host and link; it outlives this. Null:
-    /// this rank learns alone.
-    void share_records(RailRecord *records) { records_ = records; }
+    /// Before make(): what the ranks of this host tell each other of rails, by host and link, and by link; both outlive
+    /// this. Null: this rank learns alone.
+    void share_records(RailRecord *records, RailLoad *loads) {
+        records_ = records;
+        loads_ = loads;
+    }
     /// Each rank learns over which links the others may send to it, as their choice need not be its own: shares may be
     /// forced on one rank, or one rank of a host may lack a rail.
     Status exchange(Bootstrap &bootstrap);
@@ -121,6 +125,7 @@ class Routes final : public Router {
         std::array<Pooled, kMaxLinks> pooled{};       ///< likewise, of all ranks of this host
         std::array<LinkSample, kMaxLinks> samples{};  ///< of what came since, by link
         std::vector<Told> told;                       ///< by size class: what a user was last told
+        int whole = -1;  ///< the rail that took a message whole since samples were taken; -1: none did
     };
 
     [[nodiscard]] const Route &route(int peer) const { return routes_[static_cast<size_t>(layout_.host_of(peer))]; }
@@ -128,6 +133,7 @@ class Routes final : public Router {
     Status make_route(int host, const Config &config, const PartitionVector &forced);
     Status force(Route &route, const Config &config, const PartitionVector &forced, uint32_t usable);
     void estimate(int host, uint32_t usable, uint32_t left_to_memory, bool frozen);
+    void start_bursts();
     void lend(const Config &config);
     [[nodiscard]] bool begins_on_own_rail(int peer, size_t bytes) const;
     [[nodiscard]] LinkCounters carried(const Route &route, int index) const;
@@ -152,6 +158,9 @@ class Routes final : public Router {
     bool forced_ = false;  ///< FLX_PARTITION
 
     RailRecord *records_ = nullptr;
+    RailLoad *loads_ = nullptr;
+    Bursts bursts_;
+    std::array<PartitionVector, kMaxLinks> whole_;  ///< by link: all on it
 
     // Lending.
     std::byte *ledger_ = nullptr;

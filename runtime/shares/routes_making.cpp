@@ -116,6 +116,21 @@ void Routes::lend(const Config &config) {
     }
 }
 
+/// Not where shares are to stay as they are. How much a rail lets pass at once is not measured.
+void Routes::start_bursts() {
+    constexpr double kBucketNs = 10e6;  // of its rate: what shapers and switches often have
+    std::array<Bucket, kMaxLinks> buckets{};
+    for (size_t l = 0; l < links_.size(); ++l) {
+        const LinkMeasured &far = links_[l].far;
+        if (links_[l].is_rail() && far.done)
+            buckets[l] = {kBucketNs * far.host_bytes_per_ns, far.host_burst_bytes_per_ns, far.host_bytes_per_ns};
+        std::array<double, kMaxLinks> all{};
+        all[l] = 1;
+        whole_[l] = make_partition(std::span(all).first(links_.size()));
+    }
+    bursts_.start(buckets, layout_.hosts, loads_, records_);
+}
+
 Status Routes::make(const Config &config, const PartitionVector &forced) {
     routes_.resize(static_cast<size_t>(layout_.hosts));
     for (int peer = 0; peer < layout_.size; ++peer)
@@ -126,6 +141,8 @@ Status Routes::make(const Config &config, const PartitionVector &forced) {
     for (int host = 0; host < layout_.hosts; ++host)
         if (!routes_[host].peers.empty())
             FLX_TRY(make_route(host, config, forced));
+    if (!forced_ && config.integer("FLX_FROZEN") == 0)
+        start_bursts();
     lend(config);
     return {};
 }

@@ -1,0 +1,76 @@
+#include "runtime/shares/bursts.h"
+
+#include <algorithm>
+
+namespace flx {
+
+void Bursts::start(const std::array<Bucket, kMaxLinks> &buckets, int hosts, RailLoad *loads, RailRecord *records) {
+    constexpr double kWorth = 1.3;  // times what all rails deliver together
+    others_ = std::max(hosts - 1, 1);
+    if (records == nullptr)
+        own_records_ = std::vector<RailRecord>(static_cast<size_t>(hosts) * kMaxLinks);
+    loads_ = loads != nullptr ? loads : own_.data();
+    records_ = records != nullptr ? records : own_records_.data();
+    double together = 0;
+    for (const Bucket &bucket : buckets)
+        together += bucket.rate;
+    for (int link = 0; link < kMaxLinks; ++link)
+        if (buckets[link].bytes > 0 && buckets[link].rate > 0 && buckets[link].peak >= kWorth * together) {
+            buckets_[link] = buckets[link];
+            any_ = true;
+        }
+}
+
+double Bursts::holds(int host, int link, int64_t now_ns) const {
+    const auto emptied_ns = [&](const std::atomic<int64_t> &rested_ns) {
+        return static_cast<double>(std::max<int64_t>(rested_ns.load(std::memory_order_relaxed) - now_ns, 0));
+    };
+    const Bucket &bucket = buckets_[link];
+    const double sent_ns = emptied_ns(loads_[link].rested_ns);
+    const double received_ns = emptied_ns(records_[host * kMaxLinks + link].rested_ns);
+    return std::min(bucket.bytes - sent_ns * bucket.rate, (bucket.bytes - received_ns * bucket.rate) / others_);
+}
+
+/// Ranks that take at the same time may both find enough; one message more is no harm.
+void Bursts::take_out(std::atomic<int64_t> &rested_ns, double lasts_ns, int64_t now_ns) {
+    int64_t before = rested_ns.load(std::memory_order_relaxed);
+    while (!rested_ns.compare_exchange_weak(before, std::max(before, now_ns) + static_cast<int64_t>(lasts_ns),
+                                            std::memory_order_relaxed)) {
+    }
+}
+
+int Bursts::take(int host, const PartitionVector &vector, size_t bytes, int64_t now_ns) {
+    const auto all = static_cast<double>(bytes);
+    int best = -1;
+    if (bytes <= kMostBytes && now_ns >= again_ns_)
+        for (int link = 0; link < vector.links; ++link)
+            if (vector.weight[link] != 0 && all <= kMostPart * buckets_[link].bytes &&
+                holds(host, link, now_ns) >= all && (best < 0 || vector.weight[link] > vector.weight[best]))
+                best = link;
+    for (int link = 0; link < vector.links; ++link)
+        if (const double part = best < 0       ? vector.share(link)
+                                : link == best ? 1
+                                               : 0;
+            part > 0 && buckets_[link].bytes > 0) {
+            const double lasts_ns = part * all / buckets_[link].rate;
+            take_out(loads_[link].rested_ns, lasts_ns, now_ns);
+            take_out(records_[host * kMaxLinks + link].rested_ns, lasts_ns * others_, now_ns);
+        }
+    whole_ += best >= 0 ? 1 : 0;
+    return best;
+}
+
+void Bursts::took(int link, uint64_t bytes, uint64_t busy_ns, int64_t now_ns) {
+    if (buckets_[link].bytes <= 0 || bytes == 0)
+        return;
+    if (static_cast<double>(busy_ns) * buckets_[link].rate < kAsSlow * static_cast<double>(bytes)) {
+        slow_ = 0;
+        pause_ns_ = kFirstPauseNs;
+    } else if (++slow_ == kSlow) {
+        slow_ = 0;
+        again_ns_ = now_ns + pause_ns_;
+        pause_ns_ = std::min(2 * pause_ns_, kLongestPauseNs);
+    }
+}
+
+}  // namespace flx
