@@ -2,7 +2,7 @@
 # An unmodified program with and without the drop-in library:
 #   drop_in_test.sh LAUNCHER FLX_RUN RANKS compare|right SERVED PROGRAM ARGUMENTS…
 # LAUNCHER: tests/ranks of the build.
-# RANKS: 4 on this host, or 4@2 for 4 on 2 hosts that ci/rails makes, with two rails between them.
+# RANKS: 4 on this host, or 4@WAY: started in a way that started_by.sh knows, such as 4@2, on two hosts.
 # compare: it must print the same lines; right: it says "right" itself. SERVED: collectives, with commas between, of which
 # FLX must have served some calls, with non-blocking: or persistent: before where that form is meant; or none.
 # FLX_MPI=auto in the environment: calls are compared as soon as a communicator has had four, as if programs that were
@@ -15,13 +15,9 @@ limit=240
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export FLX_MPI="${FLX_MPI:-on}" FLX_CACHE=$work/cache
-if [[ $ranks = *@* ]]; then
-    hosts=${ranks#*@} ranks=${ranks%@*}
-    rails=$(dirname "$(readlink -f "$0")")/../../../../ci/rails
-    mpi=(timeout $limit "$rails" once "$hosts" 800,400 -n "$ranks" --per-host $((ranks / hosts)) --)
-else
-    mpi=(timeout $limit "$launcher" -n "$ranks")
-fi
+way=here
+[[ $ranks != *@* ]] || way=${ranks#*@}
+mpi=(timeout $limit "$(dirname "$(readlink -f "$0")")/started_by.sh" "$launcher" "$way" -n "${ranks%@*}")
 
 if [ "$FLX_MPI" = auto ]; then
     "${mpi[@]}" "$flx_run" -- "$@" >"$work/with" 2>"$work/stats"

@@ -46,6 +46,10 @@ try "a folder that cannot be written" 0 'what is kept: /proc/none/.* is not writ
 try "whoever's launcher started them" 0 '^for  ms$' env PMI_SIZE=4 MPI_LOCALNRANKS=2 "$flx_run" -- \
     sh -c 'echo "for $FLX_PROBE_MS ms"'
 try "or on one" 0 '^for 40 ms$' env PMI_SIZE=4 MPI_LOCALNRANKS=4 "$flx_run" -- sh -c 'echo "for $FLX_PROBE_MS ms"'
+for nodes in 1 2; do
+    try "or Slurm's, on $nodes nodes" 0 "^for $([ $nodes != 1 ] || echo 40) ms\$" env SLURM_STEP_NUM_NODES=$nodes "$flx_run" -- \
+        sh -c 'echo "for $FLX_PROBE_MS ms"'
+done
 try "a program that is not MPI's" 0 '^hello$' "$flx_run" -- echo hello
 try "arguments that are wrong on one rank" 1 'rank 1 called MPI_Gather with arguments that MPI does not allow' \
     "${mpi[@]}" "$flx_run" -- "$wrong" fatal
