@@ -91,67 +91,96 @@ int MPI_Type_free(MPI_Datatype *type) {
 #define PERSISTENT(NAME, SMALL, PARAMETERS, ARGUMENTS)
 #endif
 
+/// Types of counts and displacements: in most functions, and in those that end in _c. C's functions may be declared in
+/// namespaces.
+namespace by_int {
+using Count = int;
+using Displacement = int;
+}  // namespace by_int
+namespace by_count {
+using Count = MPI_Count;
+using Displacement = MPI_Aint;
+}  // namespace by_count
+
 /// Defines MPI_NAME, MPI_Ismall and the persistent form.
-#define FORMS(NAME, SMALL, PARAMETERS, ARGUMENTS)                                                                   \
+#define INT_FORMS(NAME, SMALL, PARAMETERS, ARGUMENTS)                                                               \
+    namespace by_int {                                                                                              \
     extern "C" int MPI_##NAME(PARAMETERS MPI_Comm comm) {                                                           \
         return guarded(comm, [&] { return flx::preload::SMALL(How{}, ARGUMENTS comm); });                           \
     }                                                                                                               \
     extern "C" int MPI_I##SMALL(PARAMETERS MPI_Comm comm, MPI_Request *request) {                                   \
         return guarded(comm, [&] { return flx::preload::SMALL(How{Form::nonblocking, request}, ARGUMENTS comm); }); \
     }                                                                                                               \
-    PERSISTENT(NAME, SMALL, LIST(PARAMETERS), LIST(ARGUMENTS))
+    PERSISTENT(NAME, SMALL, LIST(PARAMETERS), LIST(ARGUMENTS))                                                      \
+    }
+
+#ifdef FLX_MPI_LARGE
+#define LARGE(NAME, SMALL, PARAMETERS, ARGUMENTS)                                                      \
+    namespace by_count {                                                                               \
+    extern "C" int FLX_MPI_LARGE(NAME)(PARAMETERS MPI_Comm comm) {                                     \
+        return guarded(comm, [&] { return flx::preload::SMALL(How{.large = true}, ARGUMENTS comm); }); \
+    }                                                                                                  \
+    }
+#else
+#define LARGE(NAME, SMALL, PARAMETERS, ARGUMENTS)
+#endif
+
+/// These, and MPI_NAME_c.
+#define FORMS(NAME, SMALL, PARAMETERS, ARGUMENTS)             \
+    INT_FORMS(NAME, SMALL, LIST(PARAMETERS), LIST(ARGUMENTS)) \
+    LARGE(NAME, SMALL, LIST(PARAMETERS), LIST(ARGUMENTS))
 
 FORMS(Allgather, allgather,
-      LIST(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+      LIST(const void *sendbuf, Count sendcount, MPI_Datatype sendtype, void *recvbuf, Count recvcount,
            MPI_Datatype recvtype, ),
       LIST(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, ))
 FORMS(Allgatherv, allgatherv,
-      LIST(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, const int recvcounts[],
-           const int displs[], MPI_Datatype recvtype, ),
+      LIST(const void *sendbuf, Count sendcount, MPI_Datatype sendtype, void *recvbuf, const Count recvcounts[],
+           const Displacement displs[], MPI_Datatype recvtype, ),
       LIST(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, ))
-FORMS(Allreduce, allreduce, LIST(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, ),
+FORMS(Allreduce, allreduce, LIST(const void *sendbuf, void *recvbuf, Count count, MPI_Datatype type, MPI_Op op, ),
       LIST(sendbuf, recvbuf, count, type, op, ))
 FORMS(Alltoall, alltoall,
-      LIST(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+      LIST(const void *sendbuf, Count sendcount, MPI_Datatype sendtype, void *recvbuf, Count recvcount,
            MPI_Datatype recvtype, ),
       LIST(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, ))
 FORMS(Alltoallv, alltoallv,
-      LIST(const void *sendbuf, const int sendcounts[], const int sdispls[], MPI_Datatype sendtype, void *recvbuf,
-           const int recvcounts[], const int rdispls[], MPI_Datatype recvtype, ),
+      LIST(const void *sendbuf, const Count sendcounts[], const Displacement sdispls[], MPI_Datatype sendtype,
+           void *recvbuf, const Count recvcounts[], const Displacement rdispls[], MPI_Datatype recvtype, ),
       LIST(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype, ))
 FORMS(Alltoallw, alltoallw,
-      LIST(const void *sendbuf, const int sendcounts[], const int sdispls[], const MPI_Datatype sendtypes[],
-           void *recvbuf, const int recvcounts[], const int rdispls[], const MPI_Datatype recvtypes[], ),
+      LIST(const void *sendbuf, const Count sendcounts[], const Displacement sdispls[], const MPI_Datatype sendtypes[],
+           void *recvbuf, const Count recvcounts[], const Displacement rdispls[], const MPI_Datatype recvtypes[], ),
       LIST(sendbuf, sendcounts, sdispls, sendtypes, recvbuf, recvcounts, rdispls, recvtypes, ))
-FORMS(Barrier, barrier, LIST(), LIST())
-FORMS(Bcast, bcast, LIST(void *buffer, int count, MPI_Datatype type, int root, ), LIST(buffer, count, type, root, ))
-FORMS(Exscan, exscan, LIST(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, ),
+INT_FORMS(Barrier, barrier, LIST(), LIST())
+FORMS(Bcast, bcast, LIST(void *buffer, Count count, MPI_Datatype type, int root, ), LIST(buffer, count, type, root, ))
+FORMS(Exscan, exscan, LIST(const void *sendbuf, void *recvbuf, Count count, MPI_Datatype type, MPI_Op op, ),
       LIST(sendbuf, recvbuf, count, type, op, ))
 FORMS(Gather, gather,
-      LIST(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+      LIST(const void *sendbuf, Count sendcount, MPI_Datatype sendtype, void *recvbuf, Count recvcount,
            MPI_Datatype recvtype, int root, ),
       LIST(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, ))
 FORMS(Gatherv, gatherv,
-      LIST(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, const int recvcounts[],
-           const int displs[], MPI_Datatype recvtype, int root, ),
+      LIST(const void *sendbuf, Count sendcount, MPI_Datatype sendtype, void *recvbuf, const Count recvcounts[],
+           const Displacement displs[], MPI_Datatype recvtype, int root, ),
       LIST(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, ))
-FORMS(Reduce, reduce, LIST(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, int root, ),
+FORMS(Reduce, reduce, LIST(const void *sendbuf, void *recvbuf, Count count, MPI_Datatype type, MPI_Op op, int root, ),
       LIST(sendbuf, recvbuf, count, type, op, root, ))
 FORMS(Reduce_scatter, reduce_scatter,
-      LIST(const void *sendbuf, void *recvbuf, const int recvcounts[], MPI_Datatype type, MPI_Op op, ),
+      LIST(const void *sendbuf, void *recvbuf, const Count recvcounts[], MPI_Datatype type, MPI_Op op, ),
       LIST(sendbuf, recvbuf, recvcounts, type, op, ))
 FORMS(Reduce_scatter_block, reduce_scatter_block,
-      LIST(const void *sendbuf, void *recvbuf, int recvcount, MPI_Datatype type, MPI_Op op, ),
+      LIST(const void *sendbuf, void *recvbuf, Count recvcount, MPI_Datatype type, MPI_Op op, ),
       LIST(sendbuf, recvbuf, recvcount, type, op, ))
-FORMS(Scan, scan, LIST(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, ),
+FORMS(Scan, scan, LIST(const void *sendbuf, void *recvbuf, Count count, MPI_Datatype type, MPI_Op op, ),
       LIST(sendbuf, recvbuf, count, type, op, ))
 FORMS(Scatter, scatter,
-      LIST(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+      LIST(const void *sendbuf, Count sendcount, MPI_Datatype sendtype, void *recvbuf, Count recvcount,
            MPI_Datatype recvtype, int root, ),
       LIST(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, ))
 FORMS(Scatterv, scatterv,
-      LIST(const void *sendbuf, const int sendcounts[], const int displs[], MPI_Datatype sendtype, void *recvbuf,
-           int recvcount, MPI_Datatype recvtype, int root, ),
+      LIST(const void *sendbuf, const Count sendcounts[], const Displacement displs[], MPI_Datatype sendtype,
+           void *recvbuf, Count recvcount, MPI_Datatype recvtype, int root, ),
       LIST(sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root, ))
 
 #pragma GCC visibility pop

@@ -11,6 +11,7 @@
 
 #include <mpi.h>
 
+#include <cstddef>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -36,6 +37,14 @@
 #define FLX_PMPI_PERSISTENT(NAME) nullptr
 #endif
 
+// Functions with MPI_Count are MPI 4's. Where there are none, nobody calls them.
+#if MPI_VERSION >= 4
+#define FLX_MPI_LARGE(NAME) MPI_##NAME##_c
+#define FLX_PMPI_LARGE(NAME) PMPI_##NAME##_c
+#else
+#define FLX_PMPI_LARGE(NAME) PMPI_##NAME
+#endif
+
 namespace flx::preload {
 
 /// The form in which the program calls, and where its request goes if the form has one.
@@ -43,39 +52,63 @@ struct How {
     Form form = Form::blocking;
     MPI_Request *request = nullptr;
     MPI_Info info = MPI_INFO_NULL;
+    bool large = false;  ///< one of MPI 4's functions with MPI_Count, such as MPI_Bcast_c; they block
 };
 
-int allgather(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
-              MPI_Datatype recvtype, MPI_Comm comm);
-int allgatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
-               const int *recvcounts, const int *displs, MPI_Datatype recvtype, MPI_Comm comm);
-int allreduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op,
+/// An array of counts or displacements: of `int`, or of 64 bits (MPI_Count, MPI_Aint) in functions that end in _c.
+class Numbers {
+    static_assert(sizeof(MPI_Count) == sizeof(MPI_Aint) && sizeof(MPI_Count) != sizeof(int));
+
+  public:
+    template <typename Number>
+    Numbers(const Number *numbers) : numbers_(numbers), wide_(sizeof(Number) == sizeof(MPI_Count)) {}
+    bool operator==(std::nullptr_t) const { return numbers_ == nullptr; }
+    MPI_Count operator[](int index) const {
+        return wide_ ? static_cast<const MPI_Count *>(numbers_)[index] : static_cast<const int *>(numbers_)[index];
+    }
+    /// As MPI's own function takes them.
+    template <typename Number>
+    explicit operator const Number *() const {
+        return static_cast<const Number *>(numbers_);
+    }
+
+  private:
+    const void *numbers_;
+    bool wide_;
+};
+
+int allgather(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
+              MPI_Count recvcount, MPI_Datatype recvtype, MPI_Comm comm);
+int allgatherv(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
+               Numbers recvcounts, Numbers displs, MPI_Datatype recvtype, MPI_Comm comm);
+int allreduce(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type, MPI_Op op,
               MPI_Comm comm);
-int alltoall(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
-             MPI_Datatype recvtype, MPI_Comm comm);
-int alltoallv(const How &how, const void *sendbuf, const int *sendcounts, const int *sdispls, MPI_Datatype sendtype,
-              void *recvbuf, const int *recvcounts, const int *rdispls, MPI_Datatype recvtype, MPI_Comm comm);
-int alltoallw(const How &how, const void *sendbuf, const int *sendcounts, const int *sdispls,
-              const MPI_Datatype *sendtypes, void *recvbuf, const int *recvcounts, const int *rdispls,
-              const MPI_Datatype *recvtypes, MPI_Comm comm);
+int alltoall(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
+             MPI_Count recvcount, MPI_Datatype recvtype, MPI_Comm comm);
+int alltoallv(const How &how, const void *sendbuf, Numbers sendcounts, Numbers sdispls, MPI_Datatype sendtype,
+              void *recvbuf, Numbers recvcounts, Numbers rdispls, MPI_Datatype recvtype, MPI_Comm comm);
+int alltoallw(const How &how, const void *sendbuf, Numbers sendcounts, Numbers sdispls, const MPI_Datatype *sendtypes,
+              void *recvbuf, Numbers recvcounts, Numbers rdispls, const MPI_Datatype *recvtypes, MPI_Comm comm);
 int barrier(const How &how, MPI_Comm comm);
-int bcast(const How &how, void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm);
-int exscan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
-int gather(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
-           MPI_Datatype recvtype, int root, MPI_Comm comm);
-int gatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
-            const int *recvcounts, const int *displs, MPI_Datatype recvtype, int root, MPI_Comm comm);
-int reduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, int root,
+int bcast(const How &how, void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm);
+int exscan(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type, MPI_Op op,
            MPI_Comm comm);
-int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, const int *recvcounts, MPI_Datatype type,
-                   MPI_Op op, MPI_Comm comm);
-int reduce_scatter_block(const How &how, const void *sendbuf, void *recvbuf, int recvcount, MPI_Datatype type,
+int gather(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
+           MPI_Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm);
+int gatherv(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
+            Numbers recvcounts, Numbers displs, MPI_Datatype recvtype, int root, MPI_Comm comm);
+int reduce(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type, MPI_Op op, int root,
+           MPI_Comm comm);
+int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, Numbers recvcounts, MPI_Datatype type, MPI_Op op,
+                   MPI_Comm comm);
+int reduce_scatter_block(const How &how, const void *sendbuf, void *recvbuf, MPI_Count recvcount, MPI_Datatype type,
                          MPI_Op op, MPI_Comm comm);
-int scan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
-int scatter(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
-            MPI_Datatype recvtype, int root, MPI_Comm comm);
-int scatterv(const How &how, const void *sendbuf, const int *sendcounts, const int *displs, MPI_Datatype sendtype,
-             void *recvbuf, int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm);
+int scan(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type, MPI_Op op,
+         MPI_Comm comm);
+int scatter(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
+            MPI_Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm);
+int scatterv(const How &how, const void *sendbuf, Numbers sendcounts, Numbers displs, MPI_Datatype sendtype,
+             void *recvbuf, MPI_Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm);
 
 /// What speaks against FLX as far as the arguments say.
 struct Objection {
@@ -141,21 +174,22 @@ class Call {
     /// This rank's arguments are wrong, and it takes no further part: its error handler gets `error`, the call returns
     /// it.
     int refuse(int error);
-    /// What FLX does not serve: the call goes to MPI, or is refused.
-    template <typename... P>
+    /// What FLX does not serve: the call goes to MPI, or is refused. `large` is the function of MPI 4's that blocks and
+    /// ends in _c. The others get counts that came as `int`.
+    template <typename... P, typename... L, typename... A>
     int pass_on(int (*blocking)(P...), std::type_identity_t<int (*)(P..., MPI_Request *)> nonblocking,
-                std::type_identity_t<int (*)(P..., MPI_Info, MPI_Request *)> persistent,
-                std::type_identity_t<P>... arguments) {
+                std::type_identity_t<int (*)(P..., MPI_Info, MPI_Request *)> persistent, int (*large)(L...),
+                const A &...arguments) {
         if (error_ != MPI_SUCCESS)
             return refuse(error_);
         if (how_.form == Form::blocking) {
-            const int code = blocking(arguments...);
+            const int code = how_.large ? large(static_cast<L>(arguments)...) : blocking(static_cast<P>(arguments)...);
             if (code == MPI_SUCCESS || !is_about_arguments(code))
                 took_part(Route::mpi);
             return code;
         }
-        return how_.form == Form::nonblocking ? nonblocking(arguments..., how_.request)
-                                              : persistent(arguments..., how_.info, how_.request);
+        return how_.form == Form::nonblocking ? nonblocking(static_cast<P>(arguments)..., how_.request)
+                                              : persistent(static_cast<P>(arguments)..., how_.info, how_.request);
     }
 
   private:
@@ -182,7 +216,7 @@ class Call {
     std::unique_ptr<Operation> operation_;  ///< of one that does not
 };
 
-#define FLX_MPI_FORMS(NAME, SMALL) PMPI_##NAME, PMPI_I##SMALL, FLX_PMPI_PERSISTENT(NAME)
+#define FLX_MPI_FORMS(NAME, SMALL) PMPI_##NAME, PMPI_I##SMALL, FLX_PMPI_PERSISTENT(NAME), FLX_PMPI_LARGE(NAME)
 #define FLX_FORMS(NAME) flx_##NAME, flx_i##NAME, flx_##NAME##_init
 
 /// Ranks of `comm`; 0 where it is null or an intercommunicator.

@@ -32,7 +32,7 @@ struct Side {
     size_t bytes = 0;
 };
 
-Side side_of(int count, MPI_Datatype type) {
+Side side_of(MPI_Count count, MPI_Datatype type) {
     Side side;
     if (count < 0)
         side.error = MPI_ERR_COUNT;
@@ -66,7 +66,7 @@ Objection objection_to(const Objection &root, int error, bool empty) {
 }
 
 /// Blocks of one datatype, `counts[r]` elements at `displs[r]` extents. MPI_SUCCESS, or what MPI says of them.
-int blocks_of(const void *buffer, const int *counts, const int *displs, MPI_Datatype type, int size,
+int blocks_of(const void *buffer, Numbers counts, Numbers displs, MPI_Datatype type, int size,
               std::vector<PackedBlocks::Block> &blocks) {
     Layout layout;
     if (displs == nullptr)
@@ -86,7 +86,7 @@ int blocks_of(const void *buffer, const int *counts, const int *displs, MPI_Data
 }
 
 /// Blocks of a datatype each, at `displs[r]` bytes.
-int blocks_of(const void *buffer, const int *counts, const int *displs, const MPI_Datatype *types, int size,
+int blocks_of(const void *buffer, Numbers counts, Numbers displs, const MPI_Datatype *types, int size,
               std::vector<PackedBlocks::Block> &blocks) {
     auto *base = static_cast<std::byte *>(const_cast<void *>(buffer));
     blocks.resize(size);
@@ -144,7 +144,7 @@ int bring_own(const void *from, const Side &send, const PackedBlocks::Block &to,
 
 }  // namespace
 
-int bcast(const How &how, void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
+int bcast(const How &how, void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm) {
     const Side side = side_of(count, type);
     Call call(how, Collective::bcast, comm, side.bytes,
               objection_to(check_root(root, comm), first_of({side.error, not_in_place(buffer)}), side.bytes == 0));
@@ -156,8 +156,8 @@ int bcast(const How &how, void *buffer, int count, MPI_Datatype type, int root, 
     return call.carry_out(FLX_FORMS(bcast), packed.data(), side.bytes, kByte, root, call.flx());
 }
 
-int allgather(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
-              MPI_Datatype recvtype, MPI_Comm comm) {
+int allgather(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
+              MPI_Count recvcount, MPI_Datatype recvtype, MPI_Comm comm) {
     bool in_place = sendbuf == MPI_IN_PLACE;
     const Side receive = side_of(recvcount, recvtype);
     const Side send = in_place ? receive : side_of(sendcount, sendtype);
@@ -190,8 +190,8 @@ int allgather(const How &how, const void *sendbuf, int sendcount, MPI_Datatype s
                           call.flx());
 }
 
-int allgatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
-               const int *recvcounts, const int *displs, MPI_Datatype recvtype, MPI_Comm comm) {
+int allgatherv(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
+               Numbers recvcounts, Numbers displs, MPI_Datatype recvtype, MPI_Comm comm) {
     const int size = size_of(comm);
     bool in_place = sendbuf == MPI_IN_PLACE;
     std::vector<PackedBlocks::Block> blocks;
@@ -231,8 +231,8 @@ int allgatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype 
                           counts, begins, kByte, call.flx());
 }
 
-int gather(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
-           MPI_Datatype recvtype, int root, MPI_Comm comm) {
+int gather(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
+           MPI_Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm) {
     const Objection wrong_root = check_root(root, comm);
     const bool at_root = is_root(root, comm, wrong_root);
     const bool in_place = at_root && sendbuf == MPI_IN_PLACE;
@@ -269,8 +269,8 @@ int gather(const How &how, const void *sendbuf, int sendcount, MPI_Datatype send
                           call.flx());
 }
 
-int gatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
-            const int *recvcounts, const int *displs, MPI_Datatype recvtype, int root, MPI_Comm comm) {
+int gatherv(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
+            Numbers recvcounts, Numbers displs, MPI_Datatype recvtype, int root, MPI_Comm comm) {
     const Objection wrong_root = check_root(root, comm);
     const int size = size_of(comm);
     const bool at_root = is_root(root, comm, wrong_root);
@@ -314,8 +314,8 @@ int gatherv(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sen
                           out.data(), counts, begins, kByte, root, call.flx());
 }
 
-int scatter(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
-            MPI_Datatype recvtype, int root, MPI_Comm comm) {
+int scatter(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
+            MPI_Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm) {
     const Objection wrong_root = check_root(root, comm);
     const bool at_root = is_root(root, comm, wrong_root);
     const bool in_place = at_root && recvbuf == MPI_IN_PLACE;
@@ -347,8 +347,8 @@ int scatter(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sen
                           call.flx());
 }
 
-int scatterv(const How &how, const void *sendbuf, const int *sendcounts, const int *displs, MPI_Datatype sendtype,
-             void *recvbuf, int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm) {
+int scatterv(const How &how, const void *sendbuf, Numbers sendcounts, Numbers displs, MPI_Datatype sendtype,
+             void *recvbuf, MPI_Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm) {
     const Objection wrong_root = check_root(root, comm);
     const int size = size_of(comm);
     const bool at_root = is_root(root, comm, wrong_root);
@@ -390,8 +390,8 @@ int scatterv(const How &how, const void *sendbuf, const int *sendcounts, const i
                           in_place ? counts[root] : receive.bytes, kByte, root, call.flx());
 }
 
-int alltoall(const How &how, const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
-             MPI_Datatype recvtype, MPI_Comm comm) {
+int alltoall(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
+             MPI_Count recvcount, MPI_Datatype recvtype, MPI_Comm comm) {
     const bool in_place = sendbuf == MPI_IN_PLACE;
     const Side receive = side_of(recvcount, recvtype);
     const Side send = in_place ? receive : side_of(sendcount, sendtype);
@@ -446,8 +446,8 @@ int error_of(bool in_place, const void *recvbuf, const std::vector<PackedBlocks:
 
 }  // namespace
 
-int alltoallv(const How &how, const void *sendbuf, const int *sendcounts, const int *sdispls, MPI_Datatype sendtype,
-              void *recvbuf, const int *recvcounts, const int *rdispls, MPI_Datatype recvtype, MPI_Comm comm) {
+int alltoallv(const How &how, const void *sendbuf, Numbers sendcounts, Numbers sdispls, MPI_Datatype sendtype,
+              void *recvbuf, Numbers recvcounts, Numbers rdispls, MPI_Datatype recvtype, MPI_Comm comm) {
     const bool in_place = sendbuf == MPI_IN_PLACE;
     const int size = size_of(comm);
     std::vector<PackedBlocks::Block> from;
@@ -468,9 +468,8 @@ int alltoallv(const How &how, const void *sendbuf, const int *sendcounts, const 
     return exchange(call, in_place, std::move(from), std::move(to), comm);
 }
 
-int alltoallw(const How &how, const void *sendbuf, const int *sendcounts, const int *sdispls,
-              const MPI_Datatype *sendtypes, void *recvbuf, const int *recvcounts, const int *rdispls,
-              const MPI_Datatype *recvtypes, MPI_Comm comm) {
+int alltoallw(const How &how, const void *sendbuf, Numbers sendcounts, Numbers sdispls, const MPI_Datatype *sendtypes,
+              void *recvbuf, Numbers recvcounts, Numbers rdispls, const MPI_Datatype *recvtypes, MPI_Comm comm) {
     const bool in_place = sendbuf == MPI_IN_PLACE;
     const int size = size_of(comm);
     std::vector<PackedBlocks::Block> from;

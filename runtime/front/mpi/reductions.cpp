@@ -16,7 +16,8 @@ struct Arguments {
 };
 
 /// `in_place_error`: MPI's class where `recvbuf` is MPI_IN_PLACE.
-Arguments judge(const void *recvbuf, int count, MPI_Datatype type, MPI_Op op, int in_place_error = kInPlaceError) {
+Arguments judge(const void *recvbuf, MPI_Count count, MPI_Datatype type, MPI_Op op,
+                int in_place_error = kInPlaceError) {
     Arguments arguments;
     arguments.reduction = reduction_of(type, op);
     if (op == MPI_OP_NULL)
@@ -74,7 +75,7 @@ Buffers take(Call &call, const Reduction &reduction, const void *sendbuf, size_t
 
 }  // namespace
 
-int allreduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op,
+int allreduce(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type, MPI_Op op,
               MPI_Comm comm) {
     auto [reduction, bytes, objection] = judge(recvbuf, count, type, op, MPI_ERR_BUFFER);
     // One element Open MPI takes from where it goes, and so do programs.
@@ -88,7 +89,7 @@ int allreduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI
                           call.flx());
 }
 
-int reduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, int root,
+int reduce(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type, MPI_Op op, int root,
            MPI_Comm comm) {
     const Objection wrong_root = check_root(root, comm);
     int rank = -1;
@@ -109,7 +110,7 @@ int reduce(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Da
                           call.flx());
 }
 
-int reduce_scatter_block(const How &how, const void *sendbuf, void *recvbuf, int recvcount, MPI_Datatype type,
+int reduce_scatter_block(const How &how, const void *sendbuf, void *recvbuf, MPI_Count recvcount, MPI_Datatype type,
                          MPI_Op op, MPI_Comm comm) {
     const auto [reduction, block, objection] = judge(recvbuf, recvcount, type, op);
     const size_t ranks = size_of(comm);
@@ -123,8 +124,8 @@ int reduce_scatter_block(const How &how, const void *sendbuf, void *recvbuf, int
                           reduction.op, call.flx());
 }
 
-int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, const int *recvcounts, MPI_Datatype type,
-                   MPI_Op op, MPI_Comm comm) {
+int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, Numbers recvcounts, MPI_Datatype type, MPI_Op op,
+                   MPI_Comm comm) {
     const int size = size_of(comm);
     int64_t total = 0;
     bool valid = recvcounts != nullptr;
@@ -149,12 +150,14 @@ int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, const int
         return call.carry_out(FLX_FORMS(reduce_scatter_block), buffers.in, buffers.out, recvcounts[0], reduction.dtype,
                               reduction.op, call.flx());
     size_t *counts = call.numbers(1);
-    std::copy_n(recvcounts, size, counts);
+    for (int rank = 0; rank < size; ++rank)
+        counts[rank] = recvcounts[rank];
     return call.carry_out(FLX_FORMS(reduce_scatter), buffers.in, buffers.out, counts, reduction.dtype, reduction.op,
                           call.flx());
 }
 
-int scan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+int scan(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type, MPI_Op op,
+         MPI_Comm comm) {
     const auto [reduction, bytes, objection] = judge(recvbuf, count, type, op);
     Call call(how, Collective::scan, comm, bytes, objection);
     if (!call.served())
@@ -163,7 +166,8 @@ int scan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Data
     return call.carry_out(FLX_FORMS(scan), buffers.in, buffers.out, count, reduction.dtype, reduction.op, call.flx());
 }
 
-int exscan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+int exscan(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type, MPI_Op op,
+           MPI_Comm comm) {
     const auto [reduction, bytes, objection] = judge(recvbuf, count, type, op);
     Call call(how, Collective::exscan, comm, bytes, objection);
     if (!call.served())
@@ -175,7 +179,7 @@ int exscan(const How &how, const void *sendbuf, void *recvbuf, int count, MPI_Da
 int barrier(const How &how, MPI_Comm comm) {
     Call call(how, Collective::barrier, comm, 0, {});
     if (!call.served())
-        return call.pass_on(FLX_MPI_FORMS(Barrier, barrier), comm);
+        return call.pass_on(PMPI_Barrier, PMPI_Ibarrier, FLX_PMPI_PERSISTENT(Barrier), PMPI_Barrier, comm);
     return call.carry_out(FLX_FORMS(barrier), call.flx());
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <unordered_map>
-#include <vector>
 
 #include "runtime/front/mpi/user_reductions.h"
 
@@ -146,28 +145,46 @@ const Operator *operator_of(MPI_Op op, Kind kind) {
     return nullptr;
 }
 
+/// What made a type; MPI_UNDEFINED where MPI does not say. MPI 4's functions of old refuse to say it of types that were
+/// made with MPI_Count, those that end in _c know all types.
+int combiner_of(MPI_Datatype type) {
+    int combiner = MPI_COMBINER_NAMED;
+#if MPI_VERSION >= 4
+    std::array<MPI_Count, 4> numbers{};
+    const int code = PMPI_Type_get_envelope_c(type, &numbers[0], &numbers[1], &numbers[2], &numbers[3], &combiner);
+#else
+    std::array<int, 3> numbers{};
+    const int code = PMPI_Type_get_envelope(type, &numbers[0], &numbers[1], &numbers[2], &combiner);
+#endif
+    return code == MPI_SUCCESS ? combiner : MPI_UNDEFINED;
+}
+
+/// The type that a contiguous one or a duplicate is made of; null where MPI does not say.
+MPI_Datatype inner_of(MPI_Datatype type) {
+    int integer = 0;
+    MPI_Aint address = 0;
+    MPI_Datatype inner = MPI_DATATYPE_NULL;
+#if MPI_VERSION >= 4
+    MPI_Count count = 0;
+    const int code = PMPI_Type_get_contents_c(type, 1, 0, 1, 1, &integer, &address, &count, &inner);
+#else
+    const int code = PMPI_Type_get_contents(type, 1, 0, 1, &integer, &address, &inner);
+#endif
+    return code == MPI_SUCCESS ? inner : MPI_DATATYPE_NULL;
+}
+
 /// Whether data of `type` lie as its predefined elements one after the other. Only what can be said without walking
 /// through type maps; of others the order is left to MPI_Pack.
 bool is_dense(MPI_Datatype type) {
-    int integers = 0;
-    int addresses = 0;
-    int types = 0;
-    int combiner = MPI_COMBINER_NAMED;
-    if (PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
-        return false;
+    const int combiner = combiner_of(type);
     if (combiner == MPI_COMBINER_NAMED)
         return true;
     if (combiner != MPI_COMBINER_CONTIGUOUS && combiner != MPI_COMBINER_DUP)
         return false;
-    std::vector<int> integer(integers);
-    std::vector<MPI_Aint> address(addresses);
-    MPI_Datatype inner = MPI_DATATYPE_NULL;
-    if (types != 1 ||
-        PMPI_Type_get_contents(type, integers, addresses, types, integer.data(), address.data(), &inner) != MPI_SUCCESS)
-        return false;
+    MPI_Datatype inner = inner_of(type);
     Layout layout;
     const bool dense = layout_of(inner, layout) && layout.dense;
-    if (!is_named(inner))
+    if (inner != MPI_DATATYPE_NULL && !is_named(inner))
         PMPI_Type_free(&inner);
     return dense;
 }
@@ -190,12 +207,8 @@ bool layout_of(MPI_Datatype type, Layout &layout) {
 }
 
 bool is_named(MPI_Datatype type) {
-    int integers = 0;
-    int addresses = 0;
-    int types = 0;
-    int combiner = MPI_COMBINER_NAMED;
-    return PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS ||
-           combiner == MPI_COMBINER_NAMED;
+    const int combiner = combiner_of(type);
+    return combiner == MPI_COMBINER_NAMED || combiner == MPI_UNDEFINED;
 }
 
 Reduction reduction_of(MPI_Datatype type, MPI_Op op) {
