@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""How long real MPI programs of Debian's take with FLX in front of MPI and without, by turns.
+"""How long real MPI programs of Debian's, and a solver of this project's, take with FLX in front of MPI and without, by
+turns.
 
   ci/preload-programs --time [--turns N] [--rates R1,R2] [--placements "1x2 2x2"] [--build DIR] [--mode auto|on]
                              [--work DIR] [PROGRAM...]
@@ -22,6 +23,7 @@ import time
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
 LAMMPS = pathlib.Path("/usr/share/lammps/examples")
+PROGRAMS_OF_TESTS = TOP / "tests" / "runtime" / "front" / "mpi"
 ESPRESSO = pathlib.Path("/usr/share/doc/quantum-espresso/examples/EPW/sic/pp")
 
 PW_INPUT = """&control
@@ -93,6 +95,14 @@ def prepare_espresso(folder, _ranks):
     return ["pw.x", "-in", "si.in"]
 
 
+def prepare_petsc(_folder, _ranks):
+    return ["/usr/bin/python3", str(PROGRAMS_OF_TESTS / "petsc_cg.py"), "400"]
+
+
+def prepare_poisson(_folder, _ranks):
+    return ["{build}/bin/preload_poisson", "256", "800"]
+
+
 PROGRAMS = {
     "hpcc": prepare_hpcc,
     "lammps-melt": prepare_lammps("melt", 1500),
@@ -100,6 +110,8 @@ PROGRAMS = {
     "cp2k-h2o": prepare_cp2k,
     "scalapack-lu": prepare_scalapack,
     "espresso-si8": prepare_espresso,
+    "petsc-cg": prepare_petsc,  # with neighbourhood collectives
+    "poisson": prepare_poisson,  # with those and persistent ones
 }
 
 
@@ -127,7 +139,7 @@ def compare(name, hosts, per_host, options):
     folder = options.work / f"{name}-{hosts}x{per_host}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    program = PROGRAMS[name](folder, hosts * per_host)
+    program = [word.replace("{build}", str(options.build)) for word in PROGRAMS[name](folder, hosts * per_host)]
     start = launcher(hosts, per_host, options.rates)
     environment = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", FLX_MPI=options.mode)
     environment["FLX_CACHE"] = str(options.work / "cache")
