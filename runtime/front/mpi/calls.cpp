@@ -96,8 +96,9 @@ int Call::refuse(int error) {
             if (how_.form == Form::nonblocking)
                 name.insert(0, 1, 'i');
             name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
+            const char *rest = how_.form == Form::persistent ? "_init" : "";
             fmt::print(stderr, "flx_mpi: rank {} called MPI_{}{} with arguments that MPI does not allow\n", rank, name,
-                       how_.form == Form::persistent ? "_init" : "");
+                       how_.large ? "_c" : rest);
         }
         PMPI_Errhandler_free(&handler);
     }

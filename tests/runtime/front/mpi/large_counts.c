@@ -1,5 +1,5 @@
 /// MPI 4's functions with MPI_Count: says "right" if each gives what the function without gives, where that can be
-/// called, and if counts and displacements past 2^31 are what they say.
+/// called, and if counts and displacements past 2^31 are what they say. `large_counts wrong` ends with an error.
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdint.h>
@@ -210,6 +210,8 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (ranks > kRanks)
         MPI_Abort(MPI_COMM_WORLD, 2);
+    if (argc > 1 && strcmp(argv[1], "wrong") == 0)
+        MPI_Bcast_c(in, -1, MPI_INT, 0, MPI_COMM_WORLD);
     // Types that functions with MPI_Count made, which those without say nothing of: dense, and with a hole.
     MPI_Datatype types[3] = {MPI_INT};
     MPI_Type_contiguous_c(3, MPI_INT, &types[1]);
