@@ -89,6 +89,9 @@ constexpr std::array kKnobs = {
          "what libflx_mpi.so (flx-run) serves: auto: where FLX is measured to be faster; on: all that it can; off; or "
          "these collectives alone, e.g. allreduce,bcast",
          KnobTier::user, KnobScope::rank},
+    Knob{"FLX_MPI_GPU", KnobType::choice, "auto", 0, 0, "auto|on|off", "",
+         "whether the MPI behind libflx_mpi.so takes GPU memory in its collectives; auto: what it says of itself",
+         KnobTier::expert, KnobScope::rank},
     Knob{"FLX_NCCL", KnobType::choice, "auto", 0, 0, "auto|on|off", "",
          "what libflx_nccl.so (flx-run --nccl) serves: auto: where FLX is measured to be faster; on: all that it can",
          KnobTier::user, KnobScope::rank},

@@ -15,7 +15,7 @@ namespace flx {
 /// one.
 struct alignas(64) RailLoad {
     std::atomic<uint64_t> bytes{0};
-    std::atomic<int64_t> rested_ns{0};  ///< when, by the host's clock, it will let its whole burst pass again (bursts.h)
+    std::atomic<int64_t> rested_ns{0};  ///< when, by the host's clock, its whole burst may pass again (bursts.h)
 };
 
 /// A link's part in it; without a `load`, none.

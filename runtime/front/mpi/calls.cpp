@@ -9,7 +9,8 @@
 
 namespace flx::preload {
 
-Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, size_t agreed, Objection objection)
+Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, size_t agreed, Objection objection,
+           Description describe)
     : how_(how), collective_(collective), comm_(comm) {
     Library &library = Library::instance();
     Reason why = objection.why;
@@ -19,6 +20,10 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, s
         why = Reason::not_chosen;
     if (why == Reason::none && how.form != Form::blocking && !library.has_requests())
         why = Reason::no_requests;
+    if (library.has_gpus() && describe && matters_where(why)) [[unlikely]] {
+        describe(where_);
+        described_ = true;
+    }
     if (why == Reason::none)
         group_ = find_group(agreed, why);
     else if (why == Reason::invalid && objection.error != MPI_SUCCESS && library.serves(comm, how.form))
@@ -26,6 +31,8 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, s
     statistics().count(collective, how.form, why, bytes);
     if (group_ == nullptr) {
         begin_timing();
+        if (where_.any_on_gpu() && !library.mpi_takes_gpus())
+            mirror();
         return;
     }
     // This comes before the communicator is occupied, since others may wait for what is under way on it. All ranks tidy
@@ -41,15 +48,51 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, s
         operation_->persistent = how.form == Form::persistent;
     }
     occupied_.emplace(*group_);
+    if (where_.any_on_gpu() && !(on_gpus_ && where_.is_plain()))
+        mirror();
+}
+
+/// Whether it matters where the data are. An MPI that takes GPU memory gets its calls as they are, so not before FLX
+/// has a communicator.
+bool Call::matters_where(Reason why) const {
+    Library &library = Library::instance();
+    if (comm_ == MPI_COMM_NULL)
+        return false;
+    if (!library.mpi_takes_gpus())
+        return why != Reason::invalid;
+    return why == Reason::none && (!library.automatic() || library.made_group(comm_) != nullptr);
+}
+
+/// Finds out whether the call's data are taken to be on GPUs. False: MPI gets it, as FLX lacks it there.
+bool Call::stays_off_mpi(Reason &why) {
+    Library &library = Library::instance();
+    Group *group = library.automatic() ? library.made_group(comm_) : library.group_of(comm_, how_.form, why);
+    if (group == nullptr)
+        return true;
+    const bool gpus = library.on_gpus(comm_, *group, class_, how_.form, where_.memory());
+    if (how_.form == Form::blocking) {
+        habits_ = group->habits.get();
+        habit_ = class_;
+    }
+    if (!gpus)
+        return true;
+    class_ = class_.on_gpus();
+    on_gpus_ = how_.form == Form::blocking && where_.fits_gpus && library.serves_gpus(comm_, *group);
+    if (on_gpus_ || !library.mpi_takes_gpus())
+        return true;
+    why = Reason::gpu_memory;
+    return false;
 }
 
 /// Null: MPI gets the call.
 Group *Call::find_group(size_t agreed, Reason &why) {
     Library &library = Library::instance();
-    if (!library.automatic())
-        return how_.form == Form::persistent ? library.group_of_its_own(comm_, why)
-                                             : library.group_of(comm_, how_.form, why);
     class_ = CallClass(collective_, agreed);
+    if (described_ && how_.form != Form::persistent && !stays_off_mpi(why))
+        return nullptr;
+    if (!library.automatic())
+        return how_.form == Form::persistent ? library.group_of_its_own(comm_, where_.memory(), why)
+                                             : library.group_of(comm_, how_.form, why);
     switch (how_.form) {
         case Form::blocking:
             return library.faster_group_of(comm_, class_, why, compared_);
@@ -68,7 +111,61 @@ void Call::begin_timing() {
         began_ns_ = now_ns();
 }
 
+/// Host memory takes the place of what is on a GPU.
+void Call::mirror() {
+    if (how_.form != Form::blocking && operation_ == nullptr) {
+        if (!Library::instance().has_requests())
+            return;  // nothing could bring back what MPI received
+        operation_ = std::make_unique<Operation>();
+        operation_->persistent = how_.form == Form::persistent;
+    }
+    std::string why;
+    mirrored_ = staging().mirrors.make(where_, group_ != nullptr, why);
+    if (mirrored_)
+        return;
+    complain(why);
+    error_ = MPI_ERR_OTHER;
+    occupied_.reset();
+    group_ = nullptr;
+}
+
+void Call::complain(const std::string &why) {
+    fmt::print(stderr, "flx_mpi: {}: {}\n", kCollectives[static_cast<size_t>(collective_)], why);
+}
+
+void Call::follow_sent(std::vector<PackedBlocks::Block> &blocks) {
+    for (PackedBlocks::Block &block : blocks)
+        block.begin = sent(block.begin);
+}
+
+void Call::follow_received(std::vector<PackedBlocks::Block> &blocks) {
+    for (PackedBlocks::Block &block : blocks)
+        block.begin = received(block.begin);
+}
+
+int Call::lift(const void *&in, size_t in_bytes, void *&out, size_t out_bytes, bool filled, bool written) {
+    if (!on_gpus_ || (where_.any_on_gpu() && !mirrored_))
+        return MPI_SUCCESS;
+    std::string why;
+    if (in != FLX_IN_PLACE) {
+        why = staging_.lifted_in.take(const_cast<void *>(in), in_bytes, true, false);
+        in = staging_.lifted_in.data();
+    }
+    if (why.empty() && out_bytes != 0) {
+        why = staging_.lifted_out.take(out, out_bytes, filled, written);
+        out = staging_.lifted_out.data();
+    }
+    if (why.empty())
+        return MPI_SUCCESS;
+    complain(why);
+    return refuse(MPI_ERR_OTHER);
+}
+
 void Call::note(Route route) {
+    if (habits_ != nullptr)
+        habits_->carried_out(habit_, where_.memory());
+    if (compared_ == nullptr)
+        return;
     compared_->routes->carried_out(class_, route,
                                    began_ns_ != 0 ? static_cast<double>(now_ns() - began_ns_) * 1e-9 : 0);
 }
@@ -76,8 +173,8 @@ void Call::note(Route route) {
 /// A persistent one that was not handed out leaves its communicator to others.
 Call::~Call() {
     occupied_.reset();
-    if (operation_ != nullptr && operation_->persistent)
-        Library::instance().dismiss(group_);
+    if (operation_ != nullptr && operation_->persistent && operation_->group != nullptr)
+        Library::instance().dismiss(operation_->group);
 }
 
 size_t *Call::numbers(int lists) {
@@ -89,7 +186,7 @@ int Call::refuse(int error) {
     // The handler's own message would not name the call.
     MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
     if (PMPI_Comm_get_errhandler(comm_, &handler) == MPI_SUCCESS) {
-        if (handler == MPI_ERRORS_ARE_FATAL) {
+        if (handler == MPI_ERRORS_ARE_FATAL && error != MPI_ERR_OTHER) {
             int rank = 0;
             PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
             std::string name(kCollectives[static_cast<size_t>(collective_)]);
@@ -111,6 +208,10 @@ int Call::hand_out(flx_status_t status) {
         return finish(status, *group_, comm_);
     occupied_.reset();
     operation_->staging.keep_types();
+    return hand_out();
+}
+
+int Call::hand_out() {
     const int code = Requests::instance().hand_out(std::move(operation_), how_.request);
     if (code != MPI_SUCCESS)
         PMPI_Comm_call_errhandler(comm_, code);

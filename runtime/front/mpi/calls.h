@@ -12,12 +12,16 @@
 #include <mpi.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include "runtime/front/mpi/communicators.h"
+#include "runtime/front/mpi/numbers.h"
 #include "runtime/front/mpi/requests.h"
 #include "runtime/front/mpi/staging.h"
 
@@ -53,28 +57,6 @@ struct How {
     MPI_Request *request = nullptr;
     MPI_Info info = MPI_INFO_NULL;
     bool large = false;  ///< one of MPI 4's functions with MPI_Count, such as MPI_Bcast_c; they block
-};
-
-/// An array of counts or displacements: of `int`, or of 64 bits (MPI_Count, MPI_Aint) in functions that end in _c.
-class Numbers {
-    static_assert(sizeof(MPI_Count) == sizeof(MPI_Aint) && sizeof(MPI_Count) != sizeof(int));
-
-  public:
-    template <typename Number>
-    Numbers(const Number *numbers) : numbers_(numbers), wide_(sizeof(Number) == sizeof(MPI_Count)) {}
-    bool operator==(std::nullptr_t) const { return numbers_ == nullptr; }
-    MPI_Count operator[](int index) const {
-        return wide_ ? static_cast<const MPI_Count *>(numbers_)[index] : static_cast<const int *>(numbers_)[index];
-    }
-    /// As MPI's own function takes them.
-    template <typename Number>
-    explicit operator const Number *() const {
-        return static_cast<const Number *>(numbers_);
-    }
-
-  private:
-    const void *numbers_;
-    bool wide_;
 };
 
 int allgather(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
@@ -131,15 +113,33 @@ inline constexpr int kInPlaceError = MPI_ERR_ARG;
 /// Whether MPI's error says that a rank's arguments are wrong, which MPI finds before it takes part in the call.
 bool is_about_arguments(int code);
 
+/// A function that says where this rank's data of a call are; called where that matters, before the call goes on.
+class Description {
+  public:
+    template <typename Describe>
+    Description(const Describe &describe)  // NOLINT(google-explicit-constructor): a lambda is meant
+        : closure_(&describe),
+          call_([](const void *closure, Whereabouts &where) { (*static_cast<const Describe *>(closure))(where); }) {}
+    Description() = default;
+    explicit operator bool() const { return call_ != nullptr; }
+    void operator()(Whereabouts &where) const { call_(closure_, where); }
+
+  private:
+    const void *closure_ = nullptr;
+    void (*call_)(const void *, Whereabouts &) = nullptr;
+};
+
 /// One call on its way: finds out whether FLX serves it, counts it, and holds the communicator while it begins or, if
 /// it blocks, while it runs.
 class Call {
   public:
     /// `bytes` are this rank's, for the statistics; `agreed` those that all ranks know alike, which decide the route,
-    /// or kBytesUnknown.
-    Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, Objection objection)
-        : Call(how, collective, comm, bytes, bytes, objection) {}
-    Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, size_t agreed, Objection objection);
+    /// or kBytesUnknown. Data on a GPU that whoever gets the call cannot read there have mirrors from here on.
+    Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, Objection objection,
+         Description describe = {})
+        : Call(how, collective, comm, bytes, bytes, objection, describe) {}
+    Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, size_t agreed, Objection objection,
+         Description describe = {});
     ~Call();
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;
@@ -148,6 +148,21 @@ class Call {
     [[nodiscard]] int size() const { return group_->size; }
     // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.UndefReturn): it takes what is moved from for null
     [[nodiscard]] Staging &staging() { return operation_ != nullptr ? operation_->staging : staging_; }
+    /// Where what the program sends from, or receives into, at `address` is for this call: there, or in a mirror.
+    template <typename Address>
+    [[nodiscard]] Address sent(Address address) {
+        return moved(address, mirrored_ ? staging().mirrors.sent_moved() : 0);
+    }
+    template <typename Address>
+    [[nodiscard]] Address received(Address address) {
+        return moved(address, mirrored_ ? staging().mirrors.received_moved() : 0);
+    }
+    /// The same of all blocks.
+    void follow_sent(std::vector<PackedBlocks::Block> &blocks);
+    void follow_received(std::vector<PackedBlocks::Block> &blocks);
+    /// Where FLX takes the call on GPUs and this rank's data are elsewhere, they are taken there: `in` is read, `out`
+    /// is written in the end, and read before if it is `filled`. MPI_SUCCESS or an error.
+    int lift(const void *&in, size_t in_bytes, void *&out, size_t out_bytes, bool filled, bool written = true);
     /// Room for counts and displacements; `size` numbers each.
     size_t *numbers(int lists);
 
@@ -186,18 +201,34 @@ class Call {
             const int code = how_.large ? large(static_cast<L>(arguments)...) : blocking(static_cast<P>(arguments)...);
             if (code == MPI_SUCCESS || !is_about_arguments(code))
                 took_part(Route::mpi);
-            return code;
+            return mirrored_ && code == MPI_SUCCESS ? staging_.write(comm_) : code;
+        }
+        if (mirrored_) {
+            MPI_Request *request = &operation_->mpi;
+            const int code = how_.form == Form::nonblocking
+                                 ? nonblocking(static_cast<P>(arguments)..., request)
+                                 : persistent(static_cast<P>(arguments)..., how_.info, request);
+            return code == MPI_SUCCESS ? hand_out() : code;
         }
         return how_.form == Form::nonblocking ? nonblocking(static_cast<P>(arguments)..., how_.request)
                                               : persistent(static_cast<P>(arguments)..., how_.info, how_.request);
     }
 
   private:
+    template <typename Address>
+    static Address moved(Address address, ptrdiff_t by) {
+        return by == 0 ? address : reinterpret_cast<Address>(reinterpret_cast<uintptr_t>(address) + by);
+    }
     int hand_out(flx_status_t status);
+    int hand_out();
     Group *find_group(size_t agreed, Reason &why);
+    [[nodiscard]] bool matters_where(Reason why) const;
+    bool stays_off_mpi(Reason &why);
+    void mirror();
+    void complain(const std::string &why);
     /// The call blocked and is over; where FLX and MPI are compared, that is noted.
     void took_part(Route route) {
-        if (compared_ != nullptr)
+        if (compared_ != nullptr || habits_ != nullptr)
             note(route);
     }
     void note(Route route);
@@ -210,6 +241,12 @@ class Call {
     Group *group_ = nullptr;
     Group *compared_ = nullptr;  ///< whose routes hear of the call
     CallClass class_{0};
+    bool described_ = false;
+    Whereabouts where_;         ///< if it is
+    Habits *habits_ = nullptr;  ///< which hear of the call
+    CallClass habit_{0};        ///< its class there
+    bool on_gpus_ = false;      ///< FLX's collective is one on GPUs
+    bool mirrored_ = false;
     int64_t began_ns_ = 0;  ///< 0: its time is not wanted
     std::optional<Occupied> occupied_;
     Staging staging_;                       ///< of one that blocks

@@ -35,6 +35,7 @@ constexpr std::array<std::string_view, kReasons> kWhy = {
     "to compare",
     "MPI is faster",
     "not blocking, and not measured in calls that block",
+    "on GPUs, where FLX lacks it",
 };
 
 std::string short_bytes(uint64_t bytes) {

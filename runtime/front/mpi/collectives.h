@@ -67,8 +67,9 @@ enum class Reason {
     compared,         ///< to know how long MPI takes
     slower,           ///< MPI was measured to be faster
     unmeasured,       ///< it does not block, and no calls that do were measured
+    gpu_memory,       ///< its data are on GPUs, where FLX lacks it and MPI does not
 };
-inline constexpr size_t kReasons = 18;
+inline constexpr size_t kReasons = 19;
 
 /// What FLX_MPI says: names with commas between, `on` or `off`, or `auto`.
 struct Choice {

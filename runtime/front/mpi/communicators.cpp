@@ -1,5 +1,6 @@
 #include "runtime/front/mpi/communicators.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -49,10 +50,12 @@ bool members_of(MPI_Comm comm, int size, std::vector<int> &members) {
     return std::find(members.begin(), members.end(), MPI_UNDEFINED) == members.end();
 }
 
-/// The greatest of each number over all ranks of `comm`.
-template <size_t N>
-void agree_greatest(MPI_Comm comm, std::array<int64_t, N> &numbers) {
-    PMPI_Allreduce(MPI_IN_PLACE, numbers.data(), N, MPI_INT64_T, MPI_MAX, comm);
+/// What FLX_MPI_GPU says, or MPI.
+bool takes_gpu_memory(const std::string &knob) {
+    if (knob != "auto")
+        return knob == "on";
+    const auto query = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support"));
+    return query != nullptr && query() != 0;
 }
 
 bool by_id(const Group *a, const Group *b) {
@@ -92,8 +95,10 @@ void Library::begin() {
     const uint32_t lacks_requests = Requests::instance().begin() ? 0 : 1;
     const uint32_t lacks_threads = config.text("FLX_PROGRESS_THREAD") == "on" && !threads_ ? 1 : 0;
     const uint32_t chosen = choice_.mask | (choice_.automatic ? 1U << 31U : 0U);
-    const std::array<uint32_t, 4> mine = {chosen, ~chosen, lacks_requests, lacks_threads};
-    std::array<uint32_t, 4> all{};
+    const uint32_t has_gpus = Gpus::may_exist() ? 1 : 0;
+    const uint32_t keeps_to_hosts = takes_gpu_memory(config.text("FLX_MPI_GPU")) ? 0 : 1;
+    const std::array<uint32_t, 6> mine = {chosen, ~chosen, lacks_requests, lacks_threads, has_gpus, keeps_to_hosts};
+    std::array<uint32_t, 6> all{};
     MPI_Request request = MPI_REQUEST_NULL;
     PMPI_Iallreduce(mine.data(), all.data(), mine.size(), MPI_UINT32_T, MPI_BOR, MPI_COMM_WORLD, &request);
     // All ranks leave MPI's own initialisation together, so one that does not come has no such library in front of MPI.
@@ -110,6 +115,8 @@ void Library::begin() {
     }
     has_requests_ = all[2] == 0;
     calls_functions_ = all[3] == 0;
+    has_gpus_ = all[4] != 0;
+    mpi_takes_gpus_ = all[5] == 0;
     if (all[0] != mine[0] || all[1] != mine[1])
         give_up(fmt::format("FLX_MPI is \"{}\" here and something else on another rank; it must be the same on all",
                             config.text("FLX_MPI")));
@@ -183,15 +190,16 @@ Group *Library::attach(MPI_Comm comm) {
     return group.release();
 }
 
-Group *Library::group_of_its_own(MPI_Comm comm, Reason &why) {
+Group *Library::group_of_its_own(MPI_Comm comm, Memory memory, Reason &why) {
     const Group *shared = group_of(comm, Form::persistent, why);
     if (shared == nullptr)
         return nullptr;
     constexpr int64_t kMost = 64;
-    std::array<int64_t, 1> live = {static_cast<int64_t>(Requests::instance().live_persistent())};
-    agree_greatest(comm, live);
-    if (live[0] >= kMost) {
-        why = Reason::many_persistent;
+    std::array<int64_t, 2> most = {static_cast<int64_t>(Requests::instance().live_persistent()),
+                                   memory == Memory::gpu || memory == Memory::both ? 1 : 0};
+    agree_greatest(comm, most);
+    if (most[0] >= kMost || (most[1] != 0 && mpi_takes_gpus_)) {
+        why = most[0] >= kMost ? Reason::many_persistent : Reason::gpu_memory;
         return nullptr;
     }
     auto group = std::make_unique<Group>();

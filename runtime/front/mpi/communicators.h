@@ -5,6 +5,7 @@
 
 #include <mpi.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "runtime/front/mpi/collectives.h"
+#include "runtime/front/mpi/habits.h"
 #include "runtime/front/mpi/routes.h"
 #include "runtime/front/mpi/tuning_cache.h"
 #include "runtime/include/flx.h"
@@ -38,6 +40,9 @@ struct Group {
     std::unique_ptr<Routes> routes;             ///< where FLX and MPI are compared, from the first call on
     Shape shape;                                ///< once `routes` are introduced
     double agreement_s = Routes::kAgreementS;   ///< the least that an agreement on who is faster took
+    std::unique_ptr<Habits> habits;             ///< where GPUs may be, from the first call that FLX might serve on
+    enum class OnGpus : uint8_t { not_tried, works, fails };
+    OnGpus collectives_on_gpus = OnGpus::not_tried;  ///< FLX's, with this communicator; the same on all ranks
 };
 
 /// Holds a communicator during a call of FLX.
@@ -116,10 +121,23 @@ class Library {
     bool serves(MPI_Comm comm, Form form);
 
     /// The same for one persistent operation alone, since MPI lets programs start such in an order of their own on each
-    /// rank. Always made, collectively; dismiss() ends it.
-    Group *group_of_its_own(MPI_Comm comm, Reason &why);
+    /// rank. Always made, collectively; dismiss() ends it. None where some of `memory` is a GPU's on any rank, and MPI
+    /// takes it.
+    Group *group_of_its_own(MPI_Comm comm, Memory memory, Reason &why);
     /// Its communicator is freed. The ranks need not do so at the same time, so nothing is waited for here.
     void dismiss(Group *group);
+
+    /// Whether any rank may have a GPU; the same on all ranks. Where none has, all memory is a host's.
+    [[nodiscard]] bool has_gpus() const { return has_gpus_; }
+    /// Whether MPI's collectives take GPU memory; the same on all ranks.
+    [[nodiscard]] bool mpi_takes_gpus() const { return mpi_takes_gpus_; }
+    /// The group of `comm`, if there is one that has a communicator of FLX's. Nothing is made.
+    Group *made_group(MPI_Comm comm);
+    /// Whether the data of a call of `which` are taken to be on GPUs. If it blocks, the ranks of `comm` may agree on
+    /// that now; `memory` is where this rank's are.
+    bool on_gpus(MPI_Comm comm, Group &group, CallClass which, Form form, Memory memory);
+    /// Whether FLX has collectives on GPUs with that communicator. Collective the first time.
+    bool serves_gpus(MPI_Comm comm, Group &group);
 
     /// Whether operations that do not block can have requests of MPI's; the same on all ranks.
     [[nodiscard]] bool has_requests() const { return has_requests_; }
@@ -137,6 +155,7 @@ class Library {
     void end();
     Group *find_or_attach(MPI_Comm comm, Reason &why);
     Group *attach(MPI_Comm comm);
+    bool opens_gpus(MPI_Comm comm, Group &group);
     void obtain_group(MPI_Comm comm, Group &group);
     void ask(MPI_Comm comm, Group &group);
     void introduce(MPI_Comm comm, Group &group);
@@ -161,6 +180,8 @@ class Library {
     double deadline_s_ = 0;
     bool threads_ = false;
     bool has_requests_ = false;
+    bool has_gpus_ = false;
+    bool mpi_takes_gpus_ = false;
     bool calls_functions_ = false;
     std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
     std::atomic<bool> begun_{false};
@@ -172,7 +193,14 @@ class Library {
     std::vector<Group *> spare_;  ///< their communicators were freed; by id
     std::unique_ptr<TuningCache> cache_;
     bool warned_ = false;
+    bool warned_of_gpus_ = false;
 };
+
+/// The greatest of each number over all ranks of `comm`. Collective.
+template <size_t N>
+void agree_greatest(MPI_Comm comm, std::array<int64_t, N> &numbers) {
+    PMPI_Allreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(N), MPI_INT64_T, MPI_MAX, comm);
+}
 
 /// Turns FLX's status into what the call returns: MPI_SUCCESS, or what the communicator's error handler makes of an MPI
 /// error whose string is FLX's sentence.

@@ -146,14 +146,26 @@ int bring_own(const void *from, const Side &send, const PackedBlocks::Block &to,
 
 int bcast(const How &how, void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm) {
     const Side side = side_of(count, type);
+    const Objection wrong_root = check_root(root, comm);
+    const bool at_root = is_root(root, comm, wrong_root);
+    const auto describe = [&](Whereabouts &where) {
+        where.fits_gpus = true;
+        if (at_root)
+            where.sends(buffer, count, type);
+        else
+            where.receives(buffer, count, type, 1, true);
+    };
     Call call(how, Collective::bcast, comm, side.bytes,
-              objection_to(check_root(root, comm), first_of({side.error, not_in_place(buffer)}), side.bytes == 0));
+              objection_to(wrong_root, first_of({side.error, not_in_place(buffer)}), side.bytes == 0), describe);
+    buffer = at_root ? call.sent(buffer) : call.received(buffer);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Bcast, bcast), buffer, count, type, root, comm);
-    const bool at_root = call.rank() == root;
     Packed &packed = at_root ? call.staging().in : call.staging().out;
     MPI_TRY(packed.take(buffer, side.count, side.layout, at_root, comm));
-    return call.carry_out(FLX_FORMS(bcast), packed.data(), side.bytes, kByte, root, call.flx());
+    const void *nothing = FLX_IN_PLACE;
+    void *data = packed.data();
+    MPI_TRY(call.lift(nothing, 0, data, side.bytes, at_root, !at_root));
+    return call.carry_out(FLX_FORMS(bcast), data, side.bytes, kByte, root, call.flx());
 }
 
 int allgather(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
@@ -166,7 +178,15 @@ int allgather(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Data
     const bool empty = send.bytes == 0 || receive.bytes == 0;
     const int error = first_of({receive.error, not_in_place(recvbuf), send.error,
                                 !empty && send.bytes > receive.bytes ? MPI_ERR_TRUNCATE : MPI_SUCCESS});
-    Call call(how, Collective::allgather, comm, receive.bytes * size, objection_to({}, error, empty));
+    const auto describe = [&](Whereabouts &where) {
+        where.fits_gpus = true;
+        where.rearranged = send.bytes != receive.bytes;
+        where.sends(sendbuf, sendcount, sendtype);
+        where.receives(recvbuf, recvcount, recvtype, static_cast<int>(size), !in_place && !where.rearranged);
+    };
+    Call call(how, Collective::allgather, comm, receive.bytes * size, objection_to({}, error, empty), describe);
+    sendbuf = call.sent(sendbuf);
+    recvbuf = call.received(recvbuf);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Allgather, allgather), sendbuf, sendcount, sendtype, recvbuf, recvcount,
                             recvtype, comm);
@@ -186,8 +206,10 @@ int allgather(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Data
     const bool own = in.data() == static_cast<std::byte *>(out.data()) + call.rank() * receive.bytes;
     if (!own)
         MPI_TRY(in.keep_apart(span_of(out.data(), receive.bytes * size)));
-    return call.carry_out(FLX_FORMS(allgather), own ? FLX_IN_PLACE : in.data(), out.data(), receive.bytes, kByte,
-                          call.flx());
+    const void *from = own ? FLX_IN_PLACE : in.data();
+    void *to = out.data();
+    MPI_TRY(call.lift(from, receive.bytes, to, receive.bytes * size, own));
+    return call.carry_out(FLX_FORMS(allgather), from, to, receive.bytes, kByte, call.flx());
 }
 
 int allgatherv(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void *recvbuf,
@@ -206,7 +228,15 @@ int allgatherv(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Dat
         if (send.bytes > own_block.bytes())
             error = MPI_ERR_TRUNCATE;
     }
-    Call call(how, Collective::allgatherv, comm, bytes, objection_to({}, error, bytes == 0));
+    const auto describe = [&](Whereabouts &where) {
+        where.sends(sendbuf, sendcount, sendtype);
+        where.receives(recvbuf, recvcounts, displs, &recvtype, true, size);
+    };
+    Call call(how, Collective::allgatherv, comm, bytes, objection_to({}, error, bytes == 0), describe);
+    sendbuf = call.sent(sendbuf);
+    recvbuf = call.received(recvbuf);
+    call.follow_received(blocks);
+    own_block.begin = call.received(own_block.begin);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Allgatherv, allgatherv), sendbuf, sendcount, sendtype, recvbuf, recvcounts,
                             displs, recvtype, comm);
@@ -241,8 +271,15 @@ int gather(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datatyp
     const size_t size = size_of(comm);
     const int error = first_of({not_in_place(at_root ? recvbuf : sendbuf), send.error, receive.error});
     const size_t bytes = send.bytes;
+    const auto describe = [&](Whereabouts &where) {
+        where.sends(sendbuf, sendcount, sendtype);
+        if (at_root)
+            where.receives(recvbuf, recvcount, recvtype, static_cast<int>(size), !in_place && bytes == receive.bytes);
+    };
     Call call(how, Collective::gather, comm, at_root ? bytes * size : bytes, bytes * size,
-              objection_to(wrong_root, error, bytes == 0));
+              objection_to(wrong_root, error, bytes == 0), describe);
+    sendbuf = call.sent(sendbuf);
+    recvbuf = call.received(recvbuf);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Gather, gather), sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype,
                             root, comm);
@@ -281,8 +318,16 @@ int gatherv(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Dataty
         first_of({not_in_place(at_root ? recvbuf : sendbuf), send.error,
                   at_root ? blocks_of(recvbuf, recvcounts, displs, recvtype, size, blocks) : MPI_SUCCESS});
     // Who sends nothing does not know whether others do: no call is too small.
+    const auto describe = [&](Whereabouts &where) {
+        where.sends(sendbuf, sendcount, sendtype);
+        if (at_root)
+            where.receives(recvbuf, recvcounts, displs, &recvtype, true, size);
+    };
     Call call(how, Collective::gatherv, comm, at_root && error == MPI_SUCCESS ? bytes_of(blocks) : send.bytes,
-              kBytesUnknown, objection_to(wrong_root, error, false));
+              kBytesUnknown, objection_to(wrong_root, error, false), describe);
+    sendbuf = call.sent(sendbuf);
+    recvbuf = call.received(recvbuf);
+    call.follow_received(blocks);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Gatherv, gatherv), sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs,
                             recvtype, root, comm);
@@ -324,8 +369,15 @@ int scatter(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Dataty
     const size_t size = size_of(comm);
     const int error = first_of({not_in_place(at_root ? sendbuf : recvbuf), receive.error, send.error});
     const size_t bytes = receive.bytes;
+    const auto describe = [&](Whereabouts &where) {
+        if (at_root)
+            where.sends(sendbuf, sendcount, sendtype, static_cast<int>(size));
+        where.receives(recvbuf, recvcount, recvtype, 1, !at_root || bytes == send.bytes);
+    };
     Call call(how, Collective::scatter, comm, at_root ? bytes * size : bytes, bytes * size,
-              objection_to(wrong_root, error, bytes == 0));
+              objection_to(wrong_root, error, bytes == 0), describe);
+    sendbuf = call.sent(sendbuf);
+    recvbuf = call.received(recvbuf);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Scatter, scatter), sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype,
                             root, comm);
@@ -358,8 +410,16 @@ int scatterv(const How &how, const void *sendbuf, Numbers sendcounts, Numbers di
     const int error =
         first_of({not_in_place(at_root ? sendbuf : recvbuf), receive.error,
                   at_root ? blocks_of(sendbuf, sendcounts, displs, sendtype, size, blocks) : MPI_SUCCESS});
+    const auto describe = [&](Whereabouts &where) {
+        if (at_root)
+            where.sends(sendbuf, sendcounts, displs, &sendtype, true, size);
+        where.receives(recvbuf, recvcount, recvtype);
+    };
     Call call(how, Collective::scatterv, comm, at_root && error == MPI_SUCCESS ? bytes_of(blocks) : receive.bytes,
-              kBytesUnknown, objection_to(wrong_root, error, false));
+              kBytesUnknown, objection_to(wrong_root, error, false), describe);
+    sendbuf = call.sent(sendbuf);
+    recvbuf = call.received(recvbuf);
+    call.follow_sent(blocks);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Scatterv, scatterv), sendbuf, sendcounts, displs, sendtype, recvbuf,
                             recvcount, recvtype, root, comm);
@@ -398,7 +458,15 @@ int alltoall(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datat
     const size_t size = size_of(comm);
     const int error = first_of({not_in_place(recvbuf), send.error, receive.error,
                                 send.bytes != receive.bytes ? MPI_ERR_TRUNCATE : MPI_SUCCESS});
-    Call call(how, Collective::alltoall, comm, receive.bytes * size, objection_to({}, error, receive.bytes == 0));
+    const auto describe = [&](Whereabouts &where) {
+        where.fits_gpus = true;
+        where.sends(sendbuf, sendcount, sendtype, static_cast<int>(size));
+        where.receives(recvbuf, recvcount, recvtype, static_cast<int>(size), !in_place);
+    };
+    Call call(how, Collective::alltoall, comm, receive.bytes * size, objection_to({}, error, receive.bytes == 0),
+              describe);
+    sendbuf = call.sent(sendbuf);
+    recvbuf = call.received(recvbuf);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Alltoall, alltoall), sendbuf, sendcount, sendtype, recvbuf, recvcount,
                             recvtype, comm);
@@ -409,8 +477,10 @@ int alltoall(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Datat
         MPI_TRY(in.take(sendbuf, send.count * size, send.layout, true, comm));
         MPI_TRY(in.keep_apart(span_of(out.data(), receive.bytes * size)));
     }
-    return call.carry_out(FLX_FORMS(alltoall), in_place ? FLX_IN_PLACE : in.data(), out.data(), send.bytes, kByte,
-                          call.flx());
+    const void *from = in_place ? FLX_IN_PLACE : in.data();
+    void *to = out.data();
+    MPI_TRY(call.lift(from, receive.bytes * size, to, receive.bytes * size, in_place));
+    return call.carry_out(FLX_FORMS(alltoall), from, to, send.bytes, kByte, call.flx());
 }
 
 namespace {
@@ -460,8 +530,17 @@ int alltoallv(const How &how, const void *sendbuf, Numbers sendcounts, Numbers s
                           in_place ? MPI_SUCCESS : blocks_of(sendbuf, sendcounts, sdispls, sendtype, size, from)});
     if (error == MPI_SUCCESS)
         error = error_of(in_place, recvbuf, from, to, comm);
+    const auto describe = [&](Whereabouts &where) {
+        if (!in_place)
+            where.sends(sendbuf, sendcounts, sdispls, &sendtype, true, size);
+        where.receives(recvbuf, recvcounts, rdispls, &recvtype, true, size);
+    };
     Call call(how, Collective::alltoallv, comm, std::max(bytes_of(from), bytes_of(to)), kBytesUnknown,
-              objection_to({}, error, false));
+              objection_to({}, error, false), describe);
+    sendbuf = call.sent(sendbuf);
+    recvbuf = call.received(recvbuf);
+    call.follow_sent(from);
+    call.follow_received(to);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Alltoallv, alltoallv), sendbuf, sendcounts, sdispls, sendtype, recvbuf,
                             recvcounts, rdispls, recvtype, comm);
@@ -483,8 +562,17 @@ int alltoallw(const How &how, const void *sendbuf, Numbers sendcounts, Numbers s
                           in_place ? MPI_SUCCESS : blocks_of(sendbuf, sendcounts, sdispls, sendtypes, size, from)});
     if (error == MPI_SUCCESS)
         error = error_of(in_place, recvbuf, from, to, comm);
+    const auto describe = [&](Whereabouts &where) {
+        if (!in_place)
+            where.sends(sendbuf, sendcounts, sdispls, sendtypes, false, size);
+        where.receives(recvbuf, recvcounts, rdispls, recvtypes, false, size);
+    };
     Call call(how, Collective::alltoallw, comm, std::max(bytes_of(from), bytes_of(to)), kBytesUnknown,
-              objection_to({}, error, false));
+              objection_to({}, error, false), describe);
+    sendbuf = call.sent(sendbuf);
+    recvbuf = call.received(recvbuf);
+    call.follow_sent(from);
+    call.follow_received(to);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Alltoallw, alltoallw), sendbuf, sendcounts, sdispls, sendtypes, recvbuf,
                             recvcounts, rdispls, recvtypes, comm);

@@ -39,6 +39,11 @@ Arguments judge(const void *recvbuf, MPI_Count count, MPI_Datatype type, MPI_Op 
     return arguments;
 }
 
+/// Whether FLX has the reduction on GPUs (flx.h).
+bool is_on_gpus(const Reduction &reduction) {
+    return reduction.known && reduction.user == nullptr && reduction.dtype <= FLX_F64 && reduction.op <= FLX_AVG;
+}
+
 struct Buffers {
     const void *in = FLX_IN_PLACE;
     void *out = nullptr;
@@ -67,10 +72,22 @@ Buffers take(Call &call, const Reduction &reduction, const void *sendbuf, size_t
     return buffers;
 }
 
+/// take(), and to a GPU where FLX's collective is there.
+Buffers take_and_lift(Call &call, const Reduction &reduction, const void *sendbuf, size_t in_count, void *recvbuf,
+                      size_t out_count) {
+    Buffers buffers = take(call, reduction, sendbuf, in_count, recvbuf, out_count);
+    const size_t element = reduction.size;
+    const bool in_place = buffers.in == FLX_IN_PLACE;
+    if (buffers.code == MPI_SUCCESS)
+        buffers.code = call.lift(buffers.in, in_count * element, buffers.out,
+                                 (in_place ? std::max(in_count, out_count) : out_count) * element, in_place);
+    return buffers;
+}
+
 /// The same into `BUFFERS`; an error ends the call.
-#define TAKE(BUFFERS, ...)                                               \
-    const Buffers BUFFERS = take(call, reduction, sendbuf, __VA_ARGS__); \
-    if (BUFFERS.code != MPI_SUCCESS)                                     \
+#define TAKE(BUFFERS, HOW, ...)                                         \
+    const Buffers BUFFERS = HOW(call, reduction, sendbuf, __VA_ARGS__); \
+    if (BUFFERS.code != MPI_SUCCESS)                                    \
     return BUFFERS.code
 
 }  // namespace
@@ -81,10 +98,17 @@ int allreduce(const How &how, const void *sendbuf, void *recvbuf, MPI_Count coun
     // One element Open MPI takes from where it goes, and so do programs.
     if (objection.why == Reason::none && sendbuf == recvbuf && sendbuf != MPI_BOTTOM && count > 1)
         objection = wrong(MPI_ERR_BUFFER);
-    Call call(how, Collective::allreduce, comm, bytes, objection);
+    const auto describe = [&, &reduction = reduction](Whereabouts &where) {
+        where.fits_gpus = is_on_gpus(reduction);
+        where.sends(sendbuf, count, type);
+        where.receives(recvbuf, count, type, 1, sendbuf != MPI_IN_PLACE && sendbuf != recvbuf);
+    };
+    Call call(how, Collective::allreduce, comm, bytes, objection, describe);
+    sendbuf = call.sent(sendbuf);
+    recvbuf = call.received(recvbuf);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Allreduce, allreduce), sendbuf, recvbuf, count, type, op, comm);
-    TAKE(buffers, count, recvbuf, count);
+    TAKE(buffers, take_and_lift, count, recvbuf, count);
     return call.carry_out(FLX_FORMS(allreduce), buffers.in, buffers.out, count, reduction.dtype, reduction.op,
                           call.flx());
 }
@@ -101,11 +125,19 @@ int reduce(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, 
         objection = wrong_root;
     else if (objection.why == Reason::none && rank == root && sendbuf == recvbuf)
         objection = wrong(kInPlaceError);
-    Call call(how, Collective::reduce, comm, bytes, objection);
+    const bool at_root = rank == root;
+    const auto describe = [&, &reduction = reduction](Whereabouts &where) {
+        where.fits_gpus = is_on_gpus(reduction);
+        where.sends(sendbuf, count, type);
+        if (at_root)
+            where.receives(recvbuf, count, type, 1, sendbuf != MPI_IN_PLACE);
+    };
+    Call call(how, Collective::reduce, comm, bytes, objection, describe);
+    sendbuf = call.sent(sendbuf);
+    recvbuf = at_root ? call.received(recvbuf) : recvbuf;
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Reduce, reduce), sendbuf, recvbuf, count, type, op, root, comm);
-    const bool at_root = rank == root;
-    TAKE(buffers, count, at_root ? recvbuf : nullptr, at_root ? count : 0);
+    TAKE(buffers, take_and_lift, count, at_root ? recvbuf : nullptr, at_root ? count : 0);
     return call.carry_out(FLX_FORMS(reduce), buffers.in, buffers.out, count, reduction.dtype, reduction.op, root,
                           call.flx());
 }
@@ -113,13 +145,21 @@ int reduce(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, 
 int reduce_scatter_block(const How &how, const void *sendbuf, void *recvbuf, MPI_Count recvcount, MPI_Datatype type,
                          MPI_Op op, MPI_Comm comm) {
     const auto [reduction, block, objection] = judge(recvbuf, recvcount, type, op);
-    const size_t ranks = size_of(comm);
-    const size_t bytes = block * ranks;
-    Call call(how, Collective::reduce_scatter_block, comm, bytes, objection);
+    const int ranks = size_of(comm);
+    const size_t bytes = block * static_cast<size_t>(ranks);
+    const auto describe = [&, &reduction = reduction](Whereabouts &where) {
+        const bool in_place = sendbuf == MPI_IN_PLACE;
+        where.fits_gpus = is_on_gpus(reduction);
+        where.sends(sendbuf, recvcount, type, ranks);
+        where.receives(recvbuf, recvcount, type, in_place ? ranks : 1, !in_place && sendbuf != recvbuf);
+    };
+    Call call(how, Collective::reduce_scatter_block, comm, bytes, objection, describe);
+    sendbuf = call.sent(sendbuf);
+    recvbuf = call.received(recvbuf);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Reduce_scatter_block, reduce_scatter_block), sendbuf, recvbuf, recvcount,
                             type, op, comm);
-    TAKE(buffers, recvcount * ranks, recvbuf, recvcount);
+    TAKE(buffers, take_and_lift, static_cast<size_t>(recvcount) * static_cast<size_t>(ranks), recvbuf, recvcount);
     return call.carry_out(FLX_FORMS(reduce_scatter_block), buffers.in, buffers.out, recvcount, reduction.dtype,
                           reduction.op, call.flx());
 }
@@ -140,12 +180,22 @@ int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, Numbers r
     const size_t bytes = static_cast<size_t>(total) * reduction.size;
     if (!valid && arguments.objection.why != Reason::invalid)
         arguments.objection = wrong(MPI_ERR_COUNT);
-    Call call(how, Collective::reduce_scatter, comm, bytes, arguments.objection);
+    const auto describe = [&](Whereabouts &where) {
+        int rank = 0;
+        PMPI_Comm_rank(comm, &rank);
+        const bool in_place = sendbuf == MPI_IN_PLACE;
+        where.fits_gpus = equal && is_on_gpus(reduction);
+        where.sends(sendbuf, total, type);
+        where.receives(recvbuf, in_place ? total : recvcounts[rank], type, 1, !in_place && sendbuf != recvbuf);
+    };
+    Call call(how, Collective::reduce_scatter, comm, bytes, arguments.objection, describe);
+    sendbuf = call.sent(sendbuf);
+    recvbuf = call.received(recvbuf);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Reduce_scatter, reduce_scatter), sendbuf, recvbuf, recvcounts, type, op,
                             comm);
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): without counts it is not served
-    TAKE(buffers, static_cast<size_t>(total), recvbuf, recvcounts[call.rank()]);
+    TAKE(buffers, take_and_lift, static_cast<size_t>(total), recvbuf, recvcounts[call.rank()]);
     if (equal)
         return call.carry_out(FLX_FORMS(reduce_scatter_block), buffers.in, buffers.out, recvcounts[0], reduction.dtype,
                               reduction.op, call.flx());
@@ -159,20 +209,32 @@ int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, Numbers r
 int scan(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type, MPI_Op op,
          MPI_Comm comm) {
     const auto [reduction, bytes, objection] = judge(recvbuf, count, type, op);
-    Call call(how, Collective::scan, comm, bytes, objection);
+    const auto describe = [&](Whereabouts &where) {
+        where.sends(sendbuf, count, type);
+        where.receives(recvbuf, count, type, 1, sendbuf != MPI_IN_PLACE && sendbuf != recvbuf);
+    };
+    Call call(how, Collective::scan, comm, bytes, objection, describe);
+    sendbuf = call.sent(sendbuf);
+    recvbuf = call.received(recvbuf);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Scan, scan), sendbuf, recvbuf, count, type, op, comm);
-    TAKE(buffers, count, recvbuf, count);
+    TAKE(buffers, take, count, recvbuf, count);
     return call.carry_out(FLX_FORMS(scan), buffers.in, buffers.out, count, reduction.dtype, reduction.op, call.flx());
 }
 
 int exscan(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type, MPI_Op op,
            MPI_Comm comm) {
     const auto [reduction, bytes, objection] = judge(recvbuf, count, type, op);
-    Call call(how, Collective::exscan, comm, bytes, objection);
+    const auto describe = [&](Whereabouts &where) {
+        where.sends(sendbuf, count, type);
+        where.receives(recvbuf, count, type);
+    };
+    Call call(how, Collective::exscan, comm, bytes, objection, describe);
+    sendbuf = call.sent(sendbuf);
+    recvbuf = call.received(recvbuf);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Exscan, exscan), sendbuf, recvbuf, count, type, op, comm);
-    TAKE(buffers, count, recvbuf, count, true);
+    TAKE(buffers, take, count, recvbuf, count, true);
     return call.carry_out(FLX_FORMS(exscan), buffers.in, buffers.out, count, reduction.dtype, reduction.op, call.flx());
 }
 

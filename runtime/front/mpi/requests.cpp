@@ -88,9 +88,7 @@ int Requests::hand_out(std::unique_ptr<Operation> operation, MPI_Request *handle
         const std::lock_guard guard(mutex_);
         code = join_loop();
     }
-    if (code != MPI_SUCCESS) {
-        flx_wait(&operation->request);
-    } else if (operation->persistent) {
+    if (code == MPI_SUCCESS && operation->persistent) {
         const std::lock_guard guard(mutex_);
         // A tag of its own, of those that every MPI has: what ends one operation must not end another.
         constexpr int kTags = 32767;
@@ -106,7 +104,7 @@ int Requests::hand_out(std::unique_ptr<Operation> operation, MPI_Request *handle
             live_persistent_.fetch_add(1, std::memory_order_relaxed);
             return MPI_SUCCESS;
         }
-    } else {
+    } else if (code == MPI_SUCCESS) {
         code = PMPI_Grequest_start(query, forget, cancel, operation.get(), &operation->handle);
         if (code == MPI_SUCCESS) {
             *handle = operation->handle;
@@ -115,10 +113,34 @@ int Requests::hand_out(std::unique_ptr<Operation> operation, MPI_Request *handle
             live_active_.store(active_.size(), std::memory_order_relaxed);
             return MPI_SUCCESS;
         }
-        flx_wait(&operation->request);
     }
-    flx_request_free(&operation->request);
+    give_up(*operation);
     return code;
+}
+
+/// Of one that the program gets no request for, but what was begun must end.
+void Requests::give_up(Operation &operation) {
+    if (operation.group != nullptr) {
+        if (!operation.persistent)
+            flx_wait(&operation.request);
+        flx_request_free(&operation.request);
+    } else if (operation.persistent) {
+        PMPI_Request_free(&operation.mpi);
+    } else {
+        PMPI_Wait(&operation.mpi, MPI_STATUS_IGNORE);
+    }
+}
+
+/// Of a persistent one. MPI's code.
+int Requests::begin_again(Operation &operation) {
+    if (operation.group == nullptr) {
+        const int code = operation.staging.read(MPI_COMM_WORLD);
+        return code == MPI_SUCCESS ? PMPI_Start(&operation.mpi) : code;
+    }
+    const Occupied occupied(*operation.group);
+    if (const int code = operation.staging.read(MPI_COMM_WORLD); code != MPI_SUCCESS)
+        return code;
+    return code_of(flx_start(&operation.request), *operation.group);
 }
 
 bool Requests::start(MPI_Request *handle, int &code) {
@@ -140,15 +162,7 @@ bool Requests::start(MPI_Request *handle, int &code) {
         operation->active = false;
         return true;
     }
-    flx_status_t status = FLX_SUCCESS;
-    {
-        const Occupied occupied(*operation->group);
-        code = operation->staging.read(MPI_COMM_WORLD);
-        if (code == MPI_SUCCESS)
-            status = flx_start(&operation->request);
-        if (status != FLX_SUCCESS)
-            code = code_of(status, *operation->group);
-    }
+    code = begin_again(*operation);
     const std::lock_guard guard(mutex_);
     if (*handle != operation->handle) {
         auto node = persistent_.extract(operation->handle);
@@ -180,6 +194,10 @@ bool Requests::free(MPI_Request *handle, int &code) {
         live_persistent_.fetch_sub(1, std::memory_order_relaxed);
     }
     code = PMPI_Request_free(handle);
+    if (operation->group == nullptr) {
+        PMPI_Request_free(&operation->mpi);
+        return true;
+    }
     {
         const Occupied occupied(*operation->group);
         flx_request_free(&operation->request);
@@ -190,6 +208,12 @@ bool Requests::free(MPI_Request *handle, int &code) {
 
 /// Whether it has ended. `looked`: that cost a turn of its communicator.
 bool Requests::is_done(Operation &operation, int &code, bool &looked) {
+    if (operation.group == nullptr) {
+        int done = 0;
+        looked = true;
+        code = PMPI_Test(&operation.mpi, &done, MPI_STATUS_IGNORE);
+        return done != 0 || code != MPI_SUCCESS;
+    }
     const Attempt attempt(*operation.group);
     if (!attempt.succeeded())  // the thread that is in there moves it
         return false;

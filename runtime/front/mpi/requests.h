@@ -22,10 +22,11 @@
 
 namespace flx::preload {
 
-/// One that does not block.
+/// One that does not block. It is FLX's, or MPI's on mirrors of what MPI cannot read on a GPU.
 struct Operation {
-    Group *group = nullptr;
+    Group *group = nullptr;  ///< null: it is MPI's
     flx_request_t request = FLX_REQUEST_NULL;
+    MPI_Request mpi = MPI_REQUEST_NULL;
     Staging staging;
     MPI_Request handle = MPI_REQUEST_NULL;  ///< the program's
     bool persistent = false;
@@ -60,6 +61,8 @@ class Requests {
   private:
     Requests() = default;
     static int progress();
+    static int begin_again(Operation &operation);
+    static void give_up(Operation &operation);
     int turn();
     bool is_done(Operation &operation, int &code, bool &looked);
     void complete(Operation *operation, int code);

@@ -32,6 +32,9 @@ constexpr uint64_t kLongestTrust = 1024;
 /// A call that takes so many times the mean was held up by something else, and counts as this much.
 constexpr double kHeldUp = 16;
 
+/// What the names of classes end with whose data are there.
+constexpr std::string_view kOnGpus = " gpu";
+
 /// Whether that call is one of those. Not every eighth, as programs have rhythms.
 bool is_sampled(uint64_t call) {
     return call < kAllTimed || (call * 0x9e3779b97f4a7c15ULL >> 32U) % kOneTimedIn == 0;
@@ -41,13 +44,17 @@ bool is_sampled(uint64_t call) {
 
 std::string CallClass::name() const {
     const size_t size = index_ % kSizes;
-    const std::string_view collective = kCollectives[index_ / kSizes];
+    const std::string_view collective = kCollectives[index_ % kHostCount / kSizes];
+    const std::string_view where = index_ < kHostCount ? "" : kOnGpus;
     if (size == kSizes - 1)
-        return fmt::format("{} any", collective);
-    return fmt::format("{} {}", collective, size == 0 ? 0 : size_t{1} << (2 * size - 2));
+        return fmt::format("{} any{}", collective, where);
+    return fmt::format("{} {}{}", collective, size == 0 ? 0 : size_t{1} << (2 * size - 2), where);
 }
 
 bool CallClass::from_name(std::string_view name, CallClass &which) {
+    const bool on_gpus = name.ends_with(kOnGpus);
+    if (on_gpus)
+        name.remove_suffix(kOnGpus.size());
     const size_t space = name.find(' ');
     if (space == std::string_view::npos)
         return false;
@@ -62,6 +69,8 @@ bool CallClass::from_name(std::string_view name, CallClass &which) {
             return false;
     }
     which = CallClass(static_cast<Collective>(found - kCollectives.begin()), bytes);
+    if (on_gpus)
+        which = which.on_gpus();
     return true;
 }
 

@@ -25,19 +25,22 @@ namespace flx::preload {
 /// Bytes of a call that not all ranks know alike: the roots' arrays of gatherv and scatterv, alltoallv, alltoallw.
 inline constexpr size_t kBytesUnknown = ~size_t{0};
 
-/// Calls of one collective whose bytes differ by less than a factor of four.
+/// Calls of one collective whose bytes differ by less than a factor of four, with data in host memory or on GPUs.
 class CallClass {
   public:
     static constexpr size_t kSizes = 24;  ///< the last one: bytes that not all ranks know
-    static constexpr size_t kCount = kCollectives.size() * kSizes;
+    static constexpr size_t kHostCount = kCollectives.size() * kSizes;
+    static constexpr size_t kCount = 2 * kHostCount;
 
     /// `bytes` must be what all ranks of the call name alike, or kBytesUnknown.
     CallClass(Collective collective, size_t bytes)
         : index_(static_cast<size_t>(collective) * kSizes + size_index(bytes)) {}
     explicit CallClass(size_t index) : index_(index) {}
+    /// The same on GPUs.
+    [[nodiscard]] CallClass on_gpus() const { return CallClass(index_ % kHostCount + kHostCount); }
 
     [[nodiscard]] size_t index() const { return index_; }
-    /// `allreduce 4096`: from so many bytes up to four times as many; `gatherv any`.
+    /// `allreduce 4096`: from so many bytes up to four times as many; `gatherv any`; `bcast 64 gpu`.
     [[nodiscard]] std::string name() const;
     /// The class of that name; false if there is none.
     static bool from_name(std::string_view name, CallClass &which);

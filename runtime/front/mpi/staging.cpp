@@ -1,7 +1,10 @@
 #include "runtime/front/mpi/staging.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <climits>
+#include <cstdio>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -60,6 +63,15 @@ int from_address(Address address, int elements, MPI_Datatype type, Convert &&con
 int no_memory(MPI_Comm comm) {
     PMPI_Comm_call_errhandler(comm, MPI_ERR_NO_MEM);
     return MPI_ERR_NO_MEM;
+}
+
+/// What came of copies from or to a GPU, `why` being empty or a sentence.
+int copied(const std::string &why, MPI_Comm comm) {
+    if (why.empty())
+        return MPI_SUCCESS;
+    fmt::print(stderr, "flx_mpi: {}\n", why);
+    PMPI_Comm_call_errhandler(comm, MPI_ERR_OTHER);
+    return MPI_ERR_OTHER;
 }
 
 int keep(Layout &layout, std::vector<MPI_Datatype> &kept) {
@@ -221,7 +233,32 @@ int PackedBlocks::deliver(MPI_Comm comm) const {
     return MPI_SUCCESS;
 }
 
+Lifted::~Lifted() {
+    if (data_ != nullptr)
+        Gpus::instance().free(data_);
+}
+
+std::string Lifted::take(void *host, size_t bytes, bool filled, bool written) {
+    std::string why;
+    host_ = written ? host : nullptr;
+    bytes_ = bytes;
+    data_ = Gpus::instance().allocate(bytes, why);
+    if (data_ == nullptr || !filled)
+        return why;
+    return Gpus::instance().copy({{static_cast<std::byte *>(data_), static_cast<const std::byte *>(host), bytes}},
+                                 data_);
+}
+
+std::string Lifted::deliver() const {
+    if (data_ == nullptr || host_ == nullptr)
+        return {};
+    return Gpus::instance().copy({{static_cast<std::byte *>(host_), static_cast<const std::byte *>(data_), bytes_}},
+                                 data_);
+}
+
 int Staging::read(MPI_Comm comm) {
+    if (const int code = mirrors.empty() ? MPI_SUCCESS : copied(mirrors.read(), comm); code != MPI_SUCCESS)
+        return code;
     for (Packed *packed : {&in, &out})
         if (const int code = packed->fill(comm); code != MPI_SUCCESS)
             return code;
@@ -232,8 +269,12 @@ int Staging::read(MPI_Comm comm) {
 }
 
 int Staging::write(MPI_Comm comm) const {
-    const int code = out.deliver(comm);
-    return code == MPI_SUCCESS ? blocks_out.deliver(comm) : code;
+    int code = lifted_out.data() != nullptr ? copied(lifted_out.deliver(), comm) : MPI_SUCCESS;
+    if (code == MPI_SUCCESS)
+        code = out.deliver(comm);
+    if (code == MPI_SUCCESS)
+        code = blocks_out.deliver(comm);
+    return code == MPI_SUCCESS && !mirrors.empty() ? copied(mirrors.write(), comm) : code;
 }
 
 int Packed::keep_types(std::vector<MPI_Datatype> &kept) {

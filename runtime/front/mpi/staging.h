@@ -7,8 +7,10 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "runtime/front/mpi/mirrors.h"
 #include "runtime/front/mpi/types.h"
 
 namespace flx::preload {
@@ -97,12 +99,36 @@ class PackedBlocks {
     bool filled_ = false;
 };
 
+/// Memory on a GPU, for FLX's collectives there, of data that this rank has elsewhere.
+class Lifted {
+  public:
+    Lifted() = default;
+    ~Lifted();
+    Lifted(const Lifted &) = delete;
+    Lifted &operator=(const Lifted &) = delete;
+    /// Room for `bytes` bytes, which are those at `host` if it is `filled`, and return there if they are `written`.
+    /// Empty, or a sentence.
+    std::string take(void *host, size_t bytes, bool filled, bool written);
+    /// Copies them back, if they are to return. Empty, or a sentence.
+    [[nodiscard]] std::string deliver() const;
+    /// Null until then.
+    [[nodiscard]] void *data() const { return data_; }
+
+  private:
+    void *data_ = nullptr;
+    void *host_ = nullptr;  ///< null: they are not to return
+    size_t bytes_ = 0;
+};
+
 /// The buffers of one call.
 struct Staging {
+    Mirrors mirrors;  ///< what the rest takes for the program's, where that is on a GPU
     Packed in;
     Packed out;
     PackedBlocks blocks_in;
     PackedBlocks blocks_out;
+    Lifted lifted_in;
+    Lifted lifted_out;
     int late_error = MPI_SUCCESS;  ///< what the call returns once it has taken part, and brought what it could
     std::shared_ptr<const UserReduction> reduction;  ///< of the program, which may free it meanwhile
 

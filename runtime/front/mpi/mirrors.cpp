@@ -1,0 +1,221 @@
+#include "runtime/front/mpi/mirrors.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace flx::preload {
+namespace {
+
+/// Bytes of one element that its type has data in, `times` runs of `width` bytes, `step` apart.
+struct Pattern {
+    MPI_Aint begin = 0;  ///< from the element's address
+    size_t width = 0;
+    size_t times = 1;
+    MPI_Aint step = 0;
+};
+
+/// Adds the run [begin, end) to `patterns`, as one more of the last one where it goes on as that did.
+void add_run(MPI_Aint begin, MPI_Aint end, std::vector<Pattern> &patterns) {
+    const auto width = static_cast<size_t>(end - begin);
+    if (!patterns.empty() && patterns.back().width == width) {
+        Pattern &last = patterns.back();
+        if (last.times == 1)
+            last.step = begin - last.begin;
+        if (begin == last.begin + static_cast<MPI_Aint>(last.times) * last.step) {
+            ++last.times;
+            return;
+        }
+    }
+    patterns.push_back({begin, width});
+}
+
+/// What MPI itself writes where it unpacks an element. False if it cannot.
+bool patterns_of(MPI_Datatype type, size_t size, std::vector<Pattern> &patterns) {
+    MPI_Aint lower = 0;
+    MPI_Aint span = 0;
+    if (size > INT_MAX || PMPI_Type_get_true_extent(type, &lower, &span) != MPI_SUCCESS)
+        return false;
+    const std::vector<unsigned char> ones(size, 0xff);
+    std::vector<unsigned char> written(static_cast<size_t>(span));
+    int position = 0;
+    // The element's address lies outside of the room where its data do not begin there.
+    auto *element =
+        reinterpret_cast<unsigned char *>(reinterpret_cast<uintptr_t>(written.data()) - static_cast<uintptr_t>(lower));
+    if (PMPI_Unpack(ones.data(), static_cast<int>(size), &position, element, 1, type, MPI_COMM_SELF) != MPI_SUCCESS)
+        return false;
+    const auto is_written = [](unsigned char byte) { return byte != 0; };
+    for (auto at = written.begin(); at != written.end();) {
+        const auto begin = std::find_if(at, written.end(), is_written);
+        at = std::find_if_not(begin, written.end(), is_written);
+        if (begin != at)
+            add_run(lower + (begin - written.begin()), lower + (at - written.begin()), patterns);
+    }
+    return true;
+}
+
+}  // namespace
+
+void Whereabouts::add(Side side, const void *begin, int64_t count, MPI_Datatype type) {
+    Piece piece;
+    if (begin == MPI_IN_PLACE || count <= 0 || !layout_of(type, piece.layout) || piece.layout.size == 0)
+        return;
+    piece.begin = static_cast<std::byte *>(const_cast<void *>(begin));
+    piece.count = static_cast<size_t>(count);
+    MPI_Aint lower = 0;
+    auto span = static_cast<MPI_Aint>(piece.layout.size);
+    if (!piece.layout.dense)
+        PMPI_Type_get_true_extent(type, &lower, &span);
+    const MPI_Aint last = (count - 1) * piece.layout.extent;
+    piece.low = piece.begin + lower + std::min<MPI_Aint>(last, 0);
+    piece.high = piece.begin + lower + std::max<MPI_Aint>(last, 0) + span;
+    piece.on_gpu = Gpus::instance().hold(piece.low);
+    const Memory memory = piece.on_gpu ? Memory::gpu : Memory::host;
+    memory_ = memory_ == Memory::none || memory_ == memory ? memory : Memory::both;
+    pieces_[side].push_back(piece);
+}
+
+void Whereabouts::add(Side side, const void *buffer, Numbers counts, Numbers displs, const MPI_Datatype *types,
+                      bool one_type, int size) {
+    if (counts == nullptr || displs == nullptr || types == nullptr || buffer == MPI_IN_PLACE)
+        return;
+    const auto *base = static_cast<const std::byte *>(buffer);
+    for (int rank = 0; rank < size; ++rank) {
+        Layout layout;
+        if (!one_type)
+            add(side, base + displs[rank], counts[rank], types[rank]);
+        else if (layout_of(types[0], layout))
+            add(side, base + displs[rank] * layout.extent, counts[rank], types[0]);
+    }
+}
+
+void Whereabouts::sends(const void *buffer, int64_t count, MPI_Datatype type, int times) {
+    add(kSent, buffer, count * times, type);
+}
+
+void Whereabouts::receives(const void *buffer, int64_t count, MPI_Datatype type, int times, bool whole) {
+    add(kReceived, buffer, count * times, type);
+    whole_ = whole;
+}
+
+void Whereabouts::sends(const void *buffer, Numbers counts, Numbers displs, const MPI_Datatype *types, bool one_type,
+                        int size) {
+    add(kSent, buffer, counts, displs, types, one_type, size);
+}
+
+void Whereabouts::receives(const void *buffer, Numbers counts, Numbers displs, const MPI_Datatype *types, bool one_type,
+                           int size) {
+    add(kReceived, buffer, counts, displs, types, one_type, size);
+}
+
+bool Whereabouts::is_plain() const {
+    const auto plain = [](const Piece &piece) { return piece.on_gpu && piece.layout.dense; };
+    for (const auto &pieces : pieces_)
+        if (!std::all_of(pieces.begin(), pieces.end(), plain))
+            return false;
+    for (const Piece &sent : pieces_[kSent])
+        for (const Piece &received : pieces_[kReceived])
+            if (sent.begin != received.begin && sent.low < received.high && received.low < sent.high)
+                return false;
+    return memory_ == Memory::gpu && !rearranged;
+}
+
+/// Adds the copies that bring a piece to its mirror. False if MPI does not say where its data are.
+bool Mirrors::flatten(const Whereabouts::Piece &piece, ptrdiff_t moved, std::vector<Rows> &to_host) {
+    const auto add = [&](std::byte *from, size_t width, size_t height, ptrdiff_t pitch) {
+        to_host.push_back({from + moved, from, width, height, pitch, pitch});
+    };
+    if (piece.layout.dense) {
+        add(piece.begin, piece.count * piece.layout.size, 1, 0);
+        return true;
+    }
+    std::vector<Pattern> patterns;
+    if (!patterns_of(piece.layout.type, piece.layout.size, patterns))
+        return false;
+    for (const Pattern &pattern : patterns) {
+        if (pattern.times == 1) {
+            add(piece.begin + pattern.begin, pattern.width, piece.count, piece.layout.extent);
+            continue;
+        }
+        for (size_t i = 0; i < piece.count; ++i)
+            add(piece.begin + static_cast<MPI_Aint>(i) * piece.layout.extent + pattern.begin, pattern.width,
+                pattern.times, pattern.step);
+    }
+    return true;
+}
+
+/// Of the alignment that the GPU's memory has, which programs' reductions may rely on.
+bool Mirrors::make_room(std::byte *low, std::byte *high, ptrdiff_t &moved) {
+    constexpr uintptr_t kAlignment = 256;
+    auto room =
+        std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[static_cast<size_t>(high - low) + kAlignment]);
+    if (room == nullptr)
+        return false;
+    const auto begin = reinterpret_cast<uintptr_t>(room.get());
+    const auto wanted = reinterpret_cast<uintptr_t>(low);
+    moved = static_cast<ptrdiff_t>(begin + (wanted - begin) % kAlignment - wanted);
+    rooms_.push_back(std::move(room));
+    return true;
+}
+
+bool Mirrors::make(const Whereabouts &where, bool whole, std::string &why) {
+    std::array<std::byte *, 2> low{};
+    std::array<std::byte *, 2> high{};
+    for (const size_t side : {0, 1})
+        for (const auto &piece : where.pieces_[side]) {
+            low[side] = low[side] == nullptr ? piece.low : std::min(low[side], piece.low);
+            high[side] = std::max(high[side], piece.high);
+            if (piece.on_gpu)
+                near_ = piece.low;
+        }
+    // All of a buffer has one mirror, or none.
+    for (const size_t side : {0, 1}) {
+        const auto &pieces = where.pieces_[side];
+        if (std::none_of(pieces.begin(), pieces.end(), [](const auto &piece) { return piece.on_gpu; }))
+            low[side] = high[side] = nullptr;
+    }
+    // Data that overlap have one mirror: MPI must see that they do.
+    if (low[0] < high[1] && low[1] < high[0]) {
+        low[0] = low[1] = std::min(low[0], low[1]);
+        high[0] = high[1] = std::max(high[0], high[1]);
+    }
+    for (const size_t side : {0, 1}) {
+        if (side == 1 && low[1] == low[0] && high[1] == high[0])
+            moved_[1] = moved_[0];
+        else if (low[side] != nullptr && !make_room(low[side], high[side], moved_[side])) {
+            why = "no memory for a copy of what is on the GPU";
+            return false;
+        }
+    }
+    for (const size_t side : {0, 1})
+        for (const auto &piece : where.pieces_[side]) {
+            std::vector<Rows> rows;
+            if (low[side] == nullptr)
+                continue;
+            if (!flatten(piece, moved_[side], rows)) {
+                why = "MPI does not say where the data of a type are";
+                return false;
+            }
+            if (side == 0 || !whole || !where.whole_)
+                to_host_.insert(to_host_.end(), rows.begin(), rows.end());
+            for (const Rows &row : rows)
+                if (side == 1)
+                    to_gpu_.push_back({const_cast<std::byte *>(row.from), row.to, row.width, row.height, row.to_pitch,
+                                       row.from_pitch});
+        }
+    why = read();
+    return why.empty();
+}
+
+std::string Mirrors::read() const {
+    return Gpus::instance().copy(to_host_, near_);
+}
+
+std::string Mirrors::write() const {
+    return Gpus::instance().copy(to_gpu_, near_);
+}
+
+}  // namespace flx::preload

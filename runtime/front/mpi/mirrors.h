@@ -1,0 +1,92 @@
+/// \file mirrors.h
+/// A call's data that lie in GPU memory, and their mirrors in host memory, for those who cannot read them there: MPI,
+/// or FLX's collectives on host memory. Which of a rank's data are mirrored is its own affair.
+#pragma once
+
+#include <mpi.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/front/mpi/gpu_memory.h"
+#include "runtime/front/mpi/numbers.h"
+#include "runtime/front/mpi/types.h"
+
+namespace flx::preload {
+
+/// Whose memory the data are in that a rank gives and takes in a call. None: there are no data.
+enum class Memory : uint8_t { none, host, gpu, both };
+
+/// Where this rank's data of one call are. Arguments that are wrong are passed over: who finds that says so.
+class Whereabouts {
+  public:
+    /// What is sent, and what is received: `count` elements; MPI_IN_PLACE is nothing.
+    void sends(const void *buffer, int64_t count, MPI_Datatype type, int times = 1);
+    /// `whole`: all of it is written, whatever was there before.
+    void receives(const void *buffer, int64_t count, MPI_Datatype type, int times = 1, bool whole = false);
+    /// Blocks of each rank of `size`, at displacements in extents of one type, or in bytes with a type each.
+    void sends(const void *buffer, Numbers counts, Numbers displs, const MPI_Datatype *types, bool one_type, int size);
+    void receives(const void *buffer, Numbers counts, Numbers displs, const MPI_Datatype *types, bool one_type,
+                  int size);
+    /// FLX may carry the call out on GPUs, going by what all ranks name alike.
+    bool fits_gpus = false;
+    /// This rank's data are not as FLX takes them, and are rearranged by the processor.
+    bool rearranged = false;
+
+    [[nodiscard]] Memory memory() const { return memory_; }
+    [[nodiscard]] bool any_on_gpu() const { return memory_ == Memory::gpu || memory_ == Memory::both; }
+    /// Whether FLX can take all of it where it lies, on a GPU.
+    [[nodiscard]] bool is_plain() const;
+
+  private:
+    friend class Mirrors;
+    struct Piece {
+        std::byte *begin = nullptr;  ///< of the first element
+        size_t count = 0;
+        Layout layout;
+        std::byte *low = nullptr;  ///< what the data lie between
+        std::byte *high = nullptr;
+        bool on_gpu = false;
+    };
+    enum Side { kSent, kReceived };
+    void add(Side side, const void *begin, int64_t count, MPI_Datatype type);
+    void add(Side side, const void *buffer, Numbers counts, Numbers displs, const MPI_Datatype *types, bool one_type,
+             int size);
+
+    std::array<std::vector<Piece>, 2> pieces_;
+    bool whole_ = false;
+    Memory memory_ = Memory::none;
+};
+
+/// Host memory in which a call's data lie as they do on the GPU.
+class Mirrors {
+  public:
+    Mirrors() = default;
+    /// Makes room for what of `where` is on a GPU, and reads it. `whole`: that what is received is written whole can be
+    /// relied on. False: `why` says why.
+    bool make(const Whereabouts &where, bool whole, std::string &why);
+    [[nodiscard]] bool empty() const { return rooms_.empty(); }
+    /// How far what is sent, and received, lies from where the program has it: added to its addresses.
+    [[nodiscard]] ptrdiff_t sent_moved() const { return moved_[0]; }
+    [[nodiscard]] ptrdiff_t received_moved() const { return moved_[1]; }
+    /// Reads the GPU's data once more. Empty, or a sentence.
+    [[nodiscard]] std::string read() const;
+    /// Brings what was received to the GPU, and nothing else: what lies between may change meanwhile.
+    [[nodiscard]] std::string write() const;
+
+  private:
+    static bool flatten(const Whereabouts::Piece &piece, ptrdiff_t moved, std::vector<Rows> &to_host);
+    bool make_room(std::byte *low, std::byte *high, ptrdiff_t &moved);
+
+    std::vector<std::unique_ptr<std::byte[]>> rooms_;
+    std::array<ptrdiff_t, 2> moved_{};
+    std::vector<Rows> to_host_;
+    std::vector<Rows> to_gpu_;
+    const void *near_ = nullptr;
+};
+
+}  // namespace flx::preload
