@@ -1,0 +1,158 @@
+/// Stands in for an FLX that has collectives on GPUs, where the library in front of MPI calls them: to be preloaded.
+/// What is on a GPU is copied to and from host memory around FLX's own collective. It ends the program where FLX could
+/// not have gone on: some buffers on a GPU and others not, or ranks that differ in that.
+#include <dlfcn.h>
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "runtime/include/flx.h"
+#include "tests/runtime/front/mpi/cuda_driver.h"
+
+namespace {
+
+const flx::test::CudaDriver *driver() {
+    static flx::test::CudaDriver found;
+    static const bool loaded = found.load();
+    return loaded ? &found : nullptr;
+}
+
+bool on_gpu(const void *address) {
+    return driver() != nullptr && driver()->holds(address);
+}
+
+[[noreturn]] void end(const char *name, const char *why) {
+    std::fprintf(stderr, "flx_on_gpus: %s: %s\n", name, why);
+    std::fflush(stderr);
+    std::abort();
+}
+
+/// Host memory in the place of a GPU's, for one call.
+class Mirror {
+  public:
+    Mirror(const void *memory, size_t bytes) : memory_(const_cast<void *>(memory)) {
+        if (bytes == 0 || memory == FLX_IN_PLACE || !on_gpu(memory))
+            return;
+        host_.resize(bytes);
+        driver()->must_copy(host_.data(), memory_, bytes);
+    }
+    void *data() { return host_.empty() ? memory_ : host_.data(); }
+    void write() const {
+        if (!host_.empty())
+            driver()->must_copy(memory_, host_.data(), host_.size());
+    }
+
+  private:
+    void *memory_;
+    std::vector<char> host_;
+};
+
+/// Whether the call is one on GPUs, as all ranks must say. `out` may be null.
+bool agreed(const char *name, const void *in, const void *out) {
+    const bool has_in = in != nullptr && in != FLX_IN_PLACE;
+    const bool gpu = on_gpu(has_in ? in : out);
+    if (has_in && out != nullptr && on_gpu(out) != gpu)
+        end(name, "one buffer is on a GPU and the other is not");
+    int both[2] = {gpu ? 1 : 0, gpu ? 0 : 1};
+    PMPI_Allreduce(MPI_IN_PLACE, both, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    if (both[0] + both[1] != 1)
+        end(name, "on GPUs on some ranks only");
+    return gpu;
+}
+
+struct Report {
+    int calls = 0;
+    ~Report() {
+        if (calls != 0)
+            std::fprintf(stderr, "flx_on_gpus: %d calls on GPUs\n", calls);
+    }
+} report;
+
+template <typename Function>
+Function next(const char *name, Function) {
+    return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+#define NEXT(NAME) next(#NAME, &NAME)
+
+size_t ranks_of(flx_comm_t comm) {
+    int size = 0;
+    flx_comm_size(comm, &size);
+    return static_cast<size_t>(size);
+}
+
+size_t bytes_of(size_t count, flx_dtype_t dtype) {
+    size_t bytes = 0;
+    flx_dtype_size(dtype, &bytes);
+    return count * bytes;
+}
+
+/// Runs `call` on what is in host memory now.
+template <typename Call>
+flx_status_t run(const char *name, const void *sendbuf, size_t in, void *recvbuf, size_t out, Call &&call) {
+    if (agreed(name, sendbuf, recvbuf))
+        ++report.calls;
+    Mirror from(sendbuf, in);
+    Mirror to(recvbuf, out);
+    const flx_status_t status = call(sendbuf == FLX_IN_PLACE ? FLX_IN_PLACE : from.data(), to.data());
+    to.write();
+    return status;
+}
+
+}  // namespace
+
+extern "C" {
+
+FLX_API flx_status_t flx_allreduce_on_stream(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
+                                             flx_op_t op, flx_comm_t comm, struct CUstream_st *) {
+    if (!on_gpu(recvbuf))
+        end("allreduce_on_stream", "host memory");
+    return flx_allreduce(sendbuf, recvbuf, count, dtype, op, comm);
+}
+
+FLX_API flx_status_t flx_allreduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                   flx_comm_t comm) {
+    const size_t bytes = bytes_of(count, dtype);
+    return run("allreduce", sendbuf, bytes, recvbuf, bytes,
+               [&](const void *in, void *out) { return NEXT(flx_allreduce)(in, out, count, dtype, op, comm); });
+}
+
+FLX_API flx_status_t flx_reduce_scatter_block(const void *sendbuf, void *recvbuf, size_t recvcount, flx_dtype_t dtype,
+                                              flx_op_t op, flx_comm_t comm) {
+    const size_t block = bytes_of(recvcount, dtype);
+    const size_t all = block * ranks_of(comm);
+    return run(
+        "reduce_scatter_block", sendbuf, all, recvbuf, sendbuf == FLX_IN_PLACE ? all : block,
+        [&](const void *in, void *out) { return NEXT(flx_reduce_scatter_block)(in, out, recvcount, dtype, op, comm); });
+}
+
+FLX_API flx_status_t flx_allgather(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
+                                   flx_comm_t comm) {
+    const size_t block = bytes_of(count, dtype);
+    return run("allgather", sendbuf, block, recvbuf, block * ranks_of(comm),
+               [&](const void *in, void *out) { return NEXT(flx_allgather)(in, out, count, dtype, comm); });
+}
+
+FLX_API flx_status_t flx_bcast(void *buf, size_t count, flx_dtype_t dtype, int root, flx_comm_t comm) {
+    return run("bcast", FLX_IN_PLACE, 0, buf, bytes_of(count, dtype),
+               [&](const void *, void *out) { return NEXT(flx_bcast)(out, count, dtype, root, comm); });
+}
+
+FLX_API flx_status_t flx_reduce(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
+                                int root, flx_comm_t comm) {
+    int rank = 0;
+    flx_comm_rank(comm, &rank);
+    const size_t bytes = bytes_of(count, dtype);
+    return run("reduce", sendbuf, bytes, rank == root ? recvbuf : nullptr, rank == root ? bytes : 0,
+               [&](const void *in, void *out) { return NEXT(flx_reduce)(in, out, count, dtype, op, root, comm); });
+}
+
+FLX_API flx_status_t flx_alltoall(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype,
+                                  flx_comm_t comm) {
+    const size_t all = bytes_of(count, dtype) * ranks_of(comm);
+    return run("alltoall", sendbuf, all, recvbuf, all,
+               [&](const void *in, void *out) { return NEXT(flx_alltoall)(in, out, count, dtype, comm); });
+}
+
+}  // extern "C"
