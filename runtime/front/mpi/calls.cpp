@@ -10,7 +10,7 @@
 namespace flx::preload {
 
 Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, size_t agreed, Objection objection,
-           Description describe)
+           const Description &describe)
     : how_(how), collective_(collective), comm_(comm) {
     Library &library = Library::instance();
     Reason why = objection.why;
@@ -20,10 +20,8 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, s
         why = Reason::not_chosen;
     if (why == Reason::none && how.form != Form::blocking && !library.has_requests())
         why = Reason::no_requests;
-    if (library.has_gpus() && describe && matters_where(why)) [[unlikely]] {
-        describe(where_);
-        described_ = true;
-    }
+    if (library.has_gpus() && describe && matters_where(why)) [[unlikely]]
+        where_ = Whereabouts::of(describe);
     if (why == Reason::none)
         group_ = find_group(agreed, why);
     else if (why == Reason::invalid && objection.error != MPI_SUCCESS && library.serves(comm, how.form))
@@ -31,7 +29,7 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, s
     statistics().count(collective, how.form, why, bytes);
     if (group_ == nullptr) {
         begin_timing();
-        if (where_.any_on_gpu() && !library.mpi_takes_gpus())
+        if (where_ != nullptr && where_->any_on_gpu() && !library.mpi_takes_gpus())
             mirror();
         return;
     }
@@ -48,7 +46,7 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, s
         operation_->persistent = how.form == Form::persistent;
     }
     occupied_.emplace(*group_);
-    if (where_.any_on_gpu() && !(on_gpus_ && where_.is_plain()))
+    if (where_ != nullptr && where_->any_on_gpu() && !(on_gpus_ && where_->is_plain()))
         mirror();
 }
 
@@ -69,7 +67,7 @@ bool Call::stays_off_mpi(Reason &why) {
     Group *group = library.automatic() ? library.made_group(comm_) : library.group_of(comm_, how_.form, why);
     if (group == nullptr)
         return true;
-    const bool gpus = library.on_gpus(comm_, *group, class_, how_.form, where_.memory());
+    const bool gpus = library.on_gpus(comm_, *group, class_, how_.form, memory());
     if (how_.form == Form::blocking) {
         habits_ = group->habits.get();
         habit_ = class_;
@@ -77,7 +75,7 @@ bool Call::stays_off_mpi(Reason &why) {
     if (!gpus)
         return true;
     class_ = class_.on_gpus();
-    on_gpus_ = how_.form == Form::blocking && where_.fits_gpus && library.serves_gpus(comm_, *group);
+    on_gpus_ = how_.form == Form::blocking && where_->fits_gpus && library.serves_gpus(comm_, *group);
     if (on_gpus_ || !library.mpi_takes_gpus())
         return true;
     why = Reason::gpu_memory;
@@ -88,10 +86,10 @@ bool Call::stays_off_mpi(Reason &why) {
 Group *Call::find_group(size_t agreed, Reason &why) {
     Library &library = Library::instance();
     class_ = CallClass(collective_, agreed);
-    if (described_ && how_.form != Form::persistent && !stays_off_mpi(why))
+    if (where_ != nullptr && how_.form != Form::persistent && !stays_off_mpi(why))
         return nullptr;
     if (!library.automatic())
-        return how_.form == Form::persistent ? library.group_of_its_own(comm_, where_.memory(), why)
+        return how_.form == Form::persistent ? library.group_of_its_own(comm_, memory(), why)
                                              : library.group_of(comm_, how_.form, why);
     switch (how_.form) {
         case Form::blocking:
@@ -120,7 +118,8 @@ void Call::mirror() {
         operation_->persistent = how_.form == Form::persistent;
     }
     std::string why;
-    mirrored_ = staging().mirrors.make(where_, group_ != nullptr, why);
+    staging().mirrors = std::make_unique<Mirrors>();
+    mirrored_ = staging().mirrors->make(*where_, group_ != nullptr, why);
     if (mirrored_)
         return;
     complain(why);
@@ -144,16 +143,18 @@ void Call::follow_received(std::vector<PackedBlocks::Block> &blocks) {
 }
 
 int Call::lift(const void *&in, size_t in_bytes, void *&out, size_t out_bytes, bool filled, bool written) {
-    if (!on_gpus_ || (where_.any_on_gpu() && !mirrored_))
+    if (!on_gpus_ || (where_->any_on_gpu() && !mirrored_))
         return MPI_SUCCESS;
     std::string why;
     if (in != FLX_IN_PLACE) {
-        why = staging_.lifted_in.take(const_cast<void *>(in), in_bytes, true, false);
-        in = staging_.lifted_in.data();
+        staging_.lifted_in = std::make_unique<Lifted>();
+        why = staging_.lifted_in->take(const_cast<void *>(in), in_bytes, true, false);
+        in = staging_.lifted_in->data();
     }
     if (why.empty() && out_bytes != 0) {
-        why = staging_.lifted_out.take(out, out_bytes, filled, written);
-        out = staging_.lifted_out.data();
+        staging_.lifted_out = std::make_unique<Lifted>();
+        why = staging_.lifted_out->take(out, out_bytes, filled, written);
+        out = staging_.lifted_out->data();
     }
     if (why.empty())
         return MPI_SUCCESS;
@@ -163,7 +164,7 @@ int Call::lift(const void *&in, size_t in_bytes, void *&out, size_t out_bytes, b
 
 void Call::note(Route route) {
     if (habits_ != nullptr)
-        habits_->carried_out(habit_, where_.memory());
+        habits_->carried_out(habit_, memory());
     if (compared_ == nullptr)
         return;
     compared_->routes->carried_out(class_, route,

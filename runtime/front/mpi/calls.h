@@ -113,22 +113,6 @@ inline constexpr int kInPlaceError = MPI_ERR_ARG;
 /// Whether MPI's error says that a rank's arguments are wrong, which MPI finds before it takes part in the call.
 bool is_about_arguments(int code);
 
-/// A function that says where this rank's data of a call are; called where that matters, before the call goes on.
-class Description {
-  public:
-    template <typename Describe>
-    Description(const Describe &describe)  // NOLINT(google-explicit-constructor): a lambda is meant
-        : closure_(&describe),
-          call_([](const void *closure, Whereabouts &where) { (*static_cast<const Describe *>(closure))(where); }) {}
-    Description() = default;
-    explicit operator bool() const { return call_ != nullptr; }
-    void operator()(Whereabouts &where) const { call_(closure_, where); }
-
-  private:
-    const void *closure_ = nullptr;
-    void (*call_)(const void *, Whereabouts &) = nullptr;
-};
-
 /// One call on its way: finds out whether FLX serves it, counts it, and holds the communicator while it begins or, if
 /// it blocks, while it runs.
 class Call {
@@ -136,10 +120,10 @@ class Call {
     /// `bytes` are this rank's, for the statistics; `agreed` those that all ranks know alike, which decide the route,
     /// or kBytesUnknown. Data on a GPU that whoever gets the call cannot read there have mirrors from here on.
     Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, Objection objection,
-         Description describe = {})
+         const Description &describe = {})
         : Call(how, collective, comm, bytes, bytes, objection, describe) {}
     Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, size_t agreed, Objection objection,
-         Description describe = {});
+         const Description &describe = {});
     ~Call();
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;
@@ -151,11 +135,11 @@ class Call {
     /// Where what the program sends from, or receives into, at `address` is for this call: there, or in a mirror.
     template <typename Address>
     [[nodiscard]] Address sent(Address address) {
-        return moved(address, mirrored_ ? staging().mirrors.sent_moved() : 0);
+        return moved(address, mirrored_ ? staging().mirrors->sent_moved() : 0);
     }
     template <typename Address>
     [[nodiscard]] Address received(Address address) {
-        return moved(address, mirrored_ ? staging().mirrors.received_moved() : 0);
+        return moved(address, mirrored_ ? staging().mirrors->received_moved() : 0);
     }
     /// The same of all blocks.
     void follow_sent(std::vector<PackedBlocks::Block> &blocks);
@@ -224,6 +208,7 @@ class Call {
     Group *find_group(size_t agreed, Reason &why);
     [[nodiscard]] bool matters_where(Reason why) const;
     bool stays_off_mpi(Reason &why);
+    [[nodiscard]] Memory memory() const { return where_ != nullptr ? where_->memory() : Memory::none; }
     void mirror();
     void complain(const std::string &why);
     /// The call blocked and is over; where FLX and MPI are compared, that is noted.
@@ -241,11 +226,10 @@ class Call {
     Group *group_ = nullptr;
     Group *compared_ = nullptr;  ///< whose routes hear of the call
     CallClass class_{0};
-    bool described_ = false;
-    Whereabouts where_;         ///< if it is
-    Habits *habits_ = nullptr;  ///< which hear of the call
-    CallClass habit_{0};        ///< its class there
-    bool on_gpus_ = false;      ///< FLX's collective is one on GPUs
+    std::unique_ptr<const Whereabouts> where_;  ///< null where it does not matter
+    Habits *habits_ = nullptr;                  ///< which hear of the call
+    CallClass habit_{0};                        ///< its class there
+    bool on_gpus_ = false;                      ///< FLX's collective is one on GPUs
     bool mirrored_ = false;
     int64_t began_ns_ = 0;  ///< 0: its time is not wanted
     std::optional<Occupied> occupied_;

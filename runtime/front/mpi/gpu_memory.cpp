@@ -21,7 +21,9 @@ constexpr int kAttributeManaged = 8;
 constexpr int kAttributeDevice = 9;
 constexpr unsigned kTypeDevice = 2;
 constexpr unsigned kTypeUnified = 4;
-constexpr unsigned kNonBlocking = 1;
+/// A stream that waits for what is on the default one: a copy from pageable host memory may still be under way there
+/// when the program's call of it has returned.
+constexpr unsigned kAfterDefaultStream = 0;
 
 unsigned long long pointer(const void *address) {
     return reinterpret_cast<unsigned long long>(address);
@@ -152,7 +154,7 @@ std::string Gpus::copy(const std::vector<Rows> &all, const void *near) {
         if (code == kSuccess) {
             Handle &known = streams_[context];
             if (known == nullptr)
-                code = make_stream_(&known, kNonBlocking);
+                code = make_stream_(&known, kAfterDefaultStream);
             stream = known;
             if (code != kSuccess)
                 pop_(&context);

@@ -40,8 +40,8 @@ class Gpus {
     /// Whether `address` is memory of a GPU, or managed. False where no GPU is in use, and for null.
     [[nodiscard]] bool hold(const void *address) const;
 
-    /// Copies all and waits for that, on a stream of its own: kernels of the program are not waited for. `near` is an
-    /// address on the GPU. Empty, or a sentence that says why it failed.
+    /// Copies all and waits for that, on a stream of its own: of what the program does on the GPU, only the default
+    /// stream is waited for. `near` is an address on the GPU. Empty, or a sentence that says why it failed.
     std::string copy(const std::vector<Rows> &all, const void *near);
 
     /// Memory on the GPU that this thread uses (the first one, if it uses none yet). Null: `why` says why.

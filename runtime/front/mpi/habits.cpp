@@ -27,20 +27,27 @@ bool Habits::is_milestone(uint64_t calls) {
 }
 
 bool Habits::is_time_to_agree(CallClass which) const {
-    const auto found = courses_.find(which.index());
-    return found == courses_.end() ||
-           (is_milestone(found->second.calls) && found->second.agreed != found->second.calls);
+    const Course &course = this->course(which);
+    return course.agreed != course.calls && is_milestone(course.calls);
 }
 
 Habits::Seen Habits::seen(CallClass which, Memory now) const {
-    const auto found = courses_.find(which.index());
-    Seen seen = found == courses_.end() ? Seen{} : found->second.seen;
+    Seen seen = course(which).seen;
     add(seen, now);
     return seen;
 }
 
+Habits::Course &Habits::course_of(CallClass which) {
+    uint16_t &place = place_[which.index()];
+    if (place == 0) {
+        place = static_cast<uint16_t>(courses_.size());
+        courses_.emplace_back();
+    }
+    return courses_[place];
+}
+
 void Habits::agree(CallClass which, const Seen &any) {
-    Course &course = courses_[which.index()];
+    Course &course = course_of(which);
     course.agreed = course.calls;
     course.seen = {};
     if (any[kHost] != 0 || any[kGpu] != 0)
@@ -48,18 +55,18 @@ void Habits::agree(CallClass which, const Seen &any) {
 }
 
 void Habits::carried_out(CallClass which, Memory memory) {
-    Course &course = courses_[which.index()];
+    Course &course = course_of(which);
     if (course.agreed != course.calls)
         add(course.seen, memory);
     ++course.calls;
 }
 
 bool Habits::on_gpus(CallClass which) const {
-    if (const auto found = courses_.find(which.index()); found != courses_.end())
-        return found->second.on_gpus;
+    if (place_[which.index()] != 0)
+        return course(which).on_gpus;
     const auto on_gpus =
-        std::count_if(courses_.begin(), courses_.end(), [](const auto &c) { return c.second.on_gpus; });
-    return 2 * static_cast<size_t>(on_gpus) > courses_.size();
+        std::count_if(courses_.begin(), courses_.end(), [](const Course &each) { return each.on_gpus; });
+    return 2 * static_cast<size_t>(on_gpus) > courses_.size() - 1;
 }
 
 }  // namespace flx::preload

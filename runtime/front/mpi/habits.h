@@ -10,7 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <vector>
 
 #include "runtime/front/mpi/mirrors.h"
 #include "runtime/front/mpi/routes.h"
@@ -43,7 +43,12 @@ class Habits {
     };
     static bool is_milestone(uint64_t calls);
 
-    std::map<size_t, Course> courses_;  ///< by class
+    [[nodiscard]] const Course &course(CallClass which) const { return courses_[place_[which.index()]]; }
+    Course &course_of(CallClass which);
+
+    /// Few classes occur: where each one's course is, and the courses. The first one is for those that did not occur.
+    std::array<uint16_t, CallClass::kHostCount> place_{};
+    std::vector<Course> courses_{1};
 };
 
 }  // namespace flx::preload

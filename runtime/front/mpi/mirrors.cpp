@@ -59,6 +59,15 @@ bool patterns_of(MPI_Datatype type, size_t size, std::vector<Pattern> &patterns)
 
 }  // namespace
 
+std::unique_ptr<const Whereabouts> Whereabouts::of(const Description &describe) {
+    auto where = std::make_unique<Whereabouts>();
+    if (Gpus::instance().in_use())
+        describe(*where);
+    else
+        where->memory_ = Memory::host;
+    return where;
+}
+
 void Whereabouts::add(Side side, const void *begin, int64_t count, MPI_Datatype type) {
     Piece piece;
     if (begin == MPI_IN_PLACE || count <= 0 || !layout_of(type, piece.layout) || piece.layout.size == 0)

@@ -21,9 +21,29 @@ namespace flx::preload {
 /// Whose memory the data are in that a rank gives and takes in a call. None: there are no data.
 enum class Memory : uint8_t { none, host, gpu, both };
 
+class Whereabouts;
+
+/// A function that says where this rank's data of a call are; called where that matters, before the call goes on.
+class Description {
+  public:
+    template <typename Describe>
+    Description(const Describe &describe)  // NOLINT(google-explicit-constructor): a lambda is meant
+        : closure_(&describe),
+          call_([](const void *closure, Whereabouts &where) { (*static_cast<const Describe *>(closure))(where); }) {}
+    Description() = default;
+    explicit operator bool() const { return call_ != nullptr; }
+    void operator()(Whereabouts &where) const { call_(closure_, where); }
+
+  private:
+    const void *closure_ = nullptr;
+    void (*call_)(const void *, Whereabouts &) = nullptr;
+};
+
 /// Where this rank's data of one call are. Arguments that are wrong are passed over: who finds that says so.
 class Whereabouts {
   public:
+    /// What `describe` says. It is not asked where this process uses no GPU: all is host memory.
+    static std::unique_ptr<const Whereabouts> of(const Description &describe);
     /// What is sent, and what is received: `count` elements; MPI_IN_PLACE is nothing.
     void sends(const void *buffer, int64_t count, MPI_Datatype type, int times = 1);
     /// `whole`: all of it is written, whatever was there before.
@@ -69,7 +89,6 @@ class Mirrors {
     /// Makes room for what of `where` is on a GPU, and reads it. `whole`: that what is received is written whole can be
     /// relied on. False: `why` says why.
     bool make(const Whereabouts &where, bool whole, std::string &why);
-    [[nodiscard]] bool empty() const { return rooms_.empty(); }
     /// How far what is sent, and received, lies from where the program has it: added to its addresses.
     [[nodiscard]] ptrdiff_t sent_moved() const { return moved_[0]; }
     [[nodiscard]] ptrdiff_t received_moved() const { return moved_[1]; }

@@ -257,7 +257,7 @@ std::string Lifted::deliver() const {
 }
 
 int Staging::read(MPI_Comm comm) {
-    if (const int code = mirrors.empty() ? MPI_SUCCESS : copied(mirrors.read(), comm); code != MPI_SUCCESS)
+    if (const int code = mirrors == nullptr ? MPI_SUCCESS : copied(mirrors->read(), comm); code != MPI_SUCCESS)
         return code;
     for (Packed *packed : {&in, &out})
         if (const int code = packed->fill(comm); code != MPI_SUCCESS)
@@ -269,12 +269,12 @@ int Staging::read(MPI_Comm comm) {
 }
 
 int Staging::write(MPI_Comm comm) const {
-    int code = lifted_out.data() != nullptr ? copied(lifted_out.deliver(), comm) : MPI_SUCCESS;
+    int code = lifted_out == nullptr ? MPI_SUCCESS : copied(lifted_out->deliver(), comm);
     if (code == MPI_SUCCESS)
         code = out.deliver(comm);
     if (code == MPI_SUCCESS)
         code = blocks_out.deliver(comm);
-    return code == MPI_SUCCESS && !mirrors.empty() ? copied(mirrors.write(), comm) : code;
+    return code == MPI_SUCCESS && mirrors != nullptr ? copied(mirrors->write(), comm) : code;
 }
 
 int Packed::keep_types(std::vector<MPI_Datatype> &kept) {

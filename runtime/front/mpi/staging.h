@@ -111,7 +111,6 @@ class Lifted {
     std::string take(void *host, size_t bytes, bool filled, bool written);
     /// Copies them back, if they are to return. Empty, or a sentence.
     [[nodiscard]] std::string deliver() const;
-    /// Null until then.
     [[nodiscard]] void *data() const { return data_; }
 
   private:
@@ -122,13 +121,13 @@ class Lifted {
 
 /// The buffers of one call.
 struct Staging {
-    Mirrors mirrors;  ///< what the rest takes for the program's, where that is on a GPU
+    std::unique_ptr<Mirrors> mirrors;  ///< what the rest takes for the program's, where that is on a GPU; or null
     Packed in;
     Packed out;
     PackedBlocks blocks_in;
     PackedBlocks blocks_out;
-    Lifted lifted_in;
-    Lifted lifted_out;
+    std::unique_ptr<Lifted> lifted_in;  ///< null, but where FLX's collective is one on GPUs, and the data are not
+    std::unique_ptr<Lifted> lifted_out;
     int late_error = MPI_SUCCESS;  ///< what the call returns once it has taken part, and brought what it could
     std::shared_ptr<const UserReduction> reduction;  ///< of the program, which may free it meanwhile
 

@@ -138,7 +138,7 @@ int cuMemcpy(unsigned long long to, unsigned long long from, size_t bytes) {
 
 int cuStreamCreate(void **made, unsigned flags) {
     *made = &stream;
-    return current() && flags == 1 ? 0 : kInvalid;
+    return current() && flags == 0 ? 0 : kInvalid;
 }
 
 int cuStreamSynchronize(void *wanted) {
