@@ -144,8 +144,9 @@ class Call {
     /// The same of all blocks.
     void follow_sent(std::vector<PackedBlocks::Block> &blocks);
     void follow_received(std::vector<PackedBlocks::Block> &blocks);
-    /// Where FLX takes the call on GPUs and this rank's data are elsewhere, they are taken there: `in` is read, `out`
-    /// is written in the end, and read before if it is `filled`. MPI_SUCCESS or an error.
+    /// Where FLX takes the call on GPUs, what the program has done there is over afterwards, and this rank's data are
+    /// taken there if they are elsewhere: `in` is read, `out` is written in the end, and read before if it is `filled`.
+    /// MPI_SUCCESS or an error.
     int lift(const void *&in, size_t in_bytes, void *&out, size_t out_bytes, bool filled, bool written = true);
     /// Room for counts and displacements; `size` numbers each.
     size_t *numbers(int lists);

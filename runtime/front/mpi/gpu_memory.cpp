@@ -21,8 +21,7 @@ constexpr int kAttributeManaged = 8;
 constexpr int kAttributeDevice = 9;
 constexpr unsigned kTypeDevice = 2;
 constexpr unsigned kTypeUnified = 4;
-/// A stream that waits for what is on the default one: a copy from pageable host memory may still be under way there
-/// when the program's call of it has returned.
+/// A stream that waits for what is on the default one, see await_default_stream().
 constexpr unsigned kAfterDefaultStream = 0;
 
 unsigned long long pointer(const void *address) {
@@ -189,7 +188,8 @@ std::string Gpus::await_default_stream() {
         code = await_(nullptr);
         pop_(&context);
     }
-    return code == kSuccess ? std::string() : fmt::format("a first collective failed (CUDA's error {})", code);
+    return code == kSuccess ? std::string()
+                            : fmt::format("what is on the GPU's default stream failed (CUDA's error {})", code);
 }
 
 void *Gpus::allocate(size_t bytes, std::string &why) {

@@ -47,7 +47,8 @@ class Gpus {
     /// Memory on the GPU that this thread uses (the first one, if it uses none yet). Null: `why` says why.
     void *allocate(size_t bytes, std::string &why);
     void free(void *memory);
-    /// Waits for what is on that GPU's default stream. Empty, or a sentence.
+    /// Waits for what is on that GPU's default stream. A copy from pageable host memory may still be under way there
+    /// when the program's call of it has returned. Empty, or a sentence.
     std::string await_default_stream();
 
   private:

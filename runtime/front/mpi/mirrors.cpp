@@ -3,61 +3,10 @@
 #include <algorithm>
 #include <climits>
 #include <cstdint>
-#include <cstring>
 #include <new>
 #include <utility>
 
 namespace flx::preload {
-namespace {
-
-/// Bytes of one element that its type has data in, `times` runs of `width` bytes, `step` apart.
-struct Pattern {
-    MPI_Aint begin = 0;  ///< from the element's address
-    size_t width = 0;
-    size_t times = 1;
-    MPI_Aint step = 0;
-};
-
-/// Adds the run [begin, end) to `patterns`, as one more of the last one where it goes on as that did.
-void add_run(MPI_Aint begin, MPI_Aint end, std::vector<Pattern> &patterns) {
-    const auto width = static_cast<size_t>(end - begin);
-    if (!patterns.empty() && patterns.back().width == width) {
-        Pattern &last = patterns.back();
-        if (last.times == 1)
-            last.step = begin - last.begin;
-        if (begin == last.begin + static_cast<MPI_Aint>(last.times) * last.step) {
-            ++last.times;
-            return;
-        }
-    }
-    patterns.push_back({begin, width});
-}
-
-/// What MPI itself writes where it unpacks an element. False if it cannot.
-bool patterns_of(MPI_Datatype type, size_t size, std::vector<Pattern> &patterns) {
-    MPI_Aint lower = 0;
-    MPI_Aint span = 0;
-    if (size > INT_MAX || PMPI_Type_get_true_extent(type, &lower, &span) != MPI_SUCCESS)
-        return false;
-    const std::vector<unsigned char> ones(size, 0xff);
-    std::vector<unsigned char> written(static_cast<size_t>(span));
-    int position = 0;
-    // The element's address lies outside of the room where its data do not begin there.
-    auto *element =
-        reinterpret_cast<unsigned char *>(reinterpret_cast<uintptr_t>(written.data()) - static_cast<uintptr_t>(lower));
-    if (PMPI_Unpack(ones.data(), static_cast<int>(size), &position, element, 1, type, MPI_COMM_SELF) != MPI_SUCCESS)
-        return false;
-    const auto is_written = [](unsigned char byte) { return byte != 0; };
-    for (auto at = written.begin(); at != written.end();) {
-        const auto begin = std::find_if(at, written.end(), is_written);
-        at = std::find_if_not(begin, written.end(), is_written);
-        if (begin != at)
-            add_run(lower + (begin - written.begin()), lower + (at - written.begin()), patterns);
-    }
-    return true;
-}
-
-}  // namespace
 
 std::unique_ptr<const Whereabouts> Whereabouts::of(const Description &describe) {
     auto where = std::make_unique<Whereabouts>();
@@ -132,8 +81,48 @@ bool Whereabouts::is_plain() const {
     return memory_ == Memory::gpu && !rearranged;
 }
 
+/// Adds the run [begin, end) to `patterns`, as one more of the last one where it goes on as that did.
+void Mirrors::add_run(MPI_Aint begin, MPI_Aint end, std::vector<Pattern> &patterns) {
+    const auto width = static_cast<size_t>(end - begin);
+    if (!patterns.empty() && patterns.back().width == width) {
+        Pattern &last = patterns.back();
+        if (last.times == 1)
+            last.step = begin - last.begin;
+        if (begin == last.begin + static_cast<MPI_Aint>(last.times) * last.step) {
+            ++last.times;
+            return;
+        }
+    }
+    patterns.push_back({begin, width});
+}
+
+/// What MPI itself writes where it unpacks an element. False if it cannot.
+bool Mirrors::find_patterns(const Layout &layout, std::vector<Pattern> &patterns) {
+    MPI_Aint lower = 0;
+    MPI_Aint span = 0;
+    if (layout.size > INT_MAX || PMPI_Type_get_true_extent(layout.type, &lower, &span) != MPI_SUCCESS)
+        return false;
+    const std::vector<unsigned char> ones(layout.size, 0xff);
+    std::vector<unsigned char> written(static_cast<size_t>(span));
+    int position = 0;
+    // The element's address lies outside of the room where its data do not begin there.
+    auto *element =
+        reinterpret_cast<unsigned char *>(reinterpret_cast<uintptr_t>(written.data()) - static_cast<uintptr_t>(lower));
+    if (PMPI_Unpack(ones.data(), static_cast<int>(layout.size), &position, element, 1, layout.type, MPI_COMM_SELF) !=
+        MPI_SUCCESS)
+        return false;
+    const auto is_written = [](unsigned char byte) { return byte != 0; };
+    for (auto at = written.begin(); at != written.end();) {
+        const auto begin = std::find_if(at, written.end(), is_written);
+        at = std::find_if_not(begin, written.end(), is_written);
+        if (begin != at)
+            add_run(lower + (begin - written.begin()), lower + (at - written.begin()), patterns);
+    }
+    return true;
+}
+
 /// Adds the copies that bring a piece to its mirror. False if MPI does not say where its data are.
-bool Mirrors::flatten(const Whereabouts::Piece &piece, ptrdiff_t moved, std::vector<Rows> &to_host) {
+bool Mirrors::flatten(const Whereabouts::Piece &piece, ptrdiff_t moved, Patterns &known, std::vector<Rows> &to_host) {
     const auto add = [&](std::byte *from, size_t width, size_t height, ptrdiff_t pitch) {
         to_host.push_back({from + moved, from, width, height, pitch, pitch});
     };
@@ -141,10 +130,10 @@ bool Mirrors::flatten(const Whereabouts::Piece &piece, ptrdiff_t moved, std::vec
         add(piece.begin, piece.count * piece.layout.size, 1, 0);
         return true;
     }
-    std::vector<Pattern> patterns;
-    if (!patterns_of(piece.layout.type, piece.layout.size, patterns))
+    const auto [found, is_new] = known.try_emplace(piece.layout.type);
+    if (is_new && !find_patterns(piece.layout, found->second))
         return false;
-    for (const Pattern &pattern : patterns) {
+    for (const Pattern &pattern : found->second) {
         if (pattern.times == 1) {
             add(piece.begin + pattern.begin, pattern.width, piece.count, piece.layout.extent);
             continue;
@@ -199,12 +188,13 @@ bool Mirrors::make(const Whereabouts &where, bool whole, std::string &why) {
             return false;
         }
     }
+    Patterns known;
     for (const size_t side : {0, 1})
         for (const auto &piece : where.pieces_[side]) {
             std::vector<Rows> rows;
             if (low[side] == nullptr)
                 continue;
-            if (!flatten(piece, moved_[side], rows)) {
+            if (!flatten(piece, moved_[side], known, rows)) {
                 why = "MPI does not say where the data of a type are";
                 return false;
             }

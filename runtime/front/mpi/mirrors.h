@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -98,7 +99,18 @@ class Mirrors {
     [[nodiscard]] std::string write() const;
 
   private:
-    static bool flatten(const Whereabouts::Piece &piece, ptrdiff_t moved, std::vector<Rows> &to_host);
+    /// Bytes of one element that its type has data in: `times` runs of `width` bytes, `step` apart, the first one at
+    /// `begin` from the element's address.
+    struct Pattern {
+        MPI_Aint begin = 0;
+        size_t width = 0;
+        size_t times = 1;
+        MPI_Aint step = 0;
+    };
+    using Patterns = std::map<MPI_Datatype, std::vector<Pattern>>;
+    static void add_run(MPI_Aint begin, MPI_Aint end, std::vector<Pattern> &patterns);
+    static bool find_patterns(const Layout &layout, std::vector<Pattern> &patterns);
+    static bool flatten(const Whereabouts::Piece &piece, ptrdiff_t moved, Patterns &known, std::vector<Rows> &to_host);
     bool make_room(std::byte *low, std::byte *high, ptrdiff_t &moved);
 
     std::vector<std::unique_ptr<std::byte[]>> rooms_;
