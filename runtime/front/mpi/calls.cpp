@@ -145,14 +145,13 @@ void Call::follow_received(std::vector<PackedBlocks::Block> &blocks) {
 int Call::lift(const void *&in, size_t in_bytes, void *&out, size_t out_bytes, bool filled, bool written) {
     if (!on_gpus_)
         return MPI_SUCCESS;
-    const bool elsewhere = mirrored_ || !where_->any_on_gpu();
     std::string why = Gpus::instance().await_default_stream();
-    if (why.empty() && elsewhere && in != FLX_IN_PLACE) {
+    if (why.empty() && lifts() && in != FLX_IN_PLACE) {
         staging_.lifted_in = std::make_unique<Lifted>();
         why = staging_.lifted_in->take(const_cast<void *>(in), in_bytes, true, false);
         in = staging_.lifted_in->data();
     }
-    if (why.empty() && elsewhere && out_bytes != 0) {
+    if (why.empty() && lifts() && out != nullptr) {
         staging_.lifted_out = std::make_unique<Lifted>();
         why = staging_.lifted_out->take(out, out_bytes, filled, written);
         out = staging_.lifted_out->data();

@@ -148,6 +148,8 @@ class Call {
     /// taken there if they are elsewhere: `in` is read, `out` is written in the end, and read before if it is `filled`.
     /// MPI_SUCCESS or an error.
     int lift(const void *&in, size_t in_bytes, void *&out, size_t out_bytes, bool filled, bool written = true);
+    /// Whether that takes them there.
+    [[nodiscard]] bool lifts() const { return on_gpus_ && (mirrored_ || !where_->any_on_gpu()); }
     /// Room for counts and displacements; `size` numbers each.
     size_t *numbers(int lists);
 

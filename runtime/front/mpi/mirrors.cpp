@@ -4,6 +4,7 @@
 #include <climits>
 #include <cstdint>
 #include <new>
+#include <tuple>
 #include <utility>
 
 namespace flx::preload {
@@ -69,16 +70,26 @@ void Whereabouts::receives(const void *buffer, Numbers counts, Numbers displs, c
     add(kReceived, buffer, counts, displs, types, one_type, size);
 }
 
+std::pair<std::byte *, std::byte *> Whereabouts::span(Side side) const {
+    std::byte *low = nullptr;
+    std::byte *high = nullptr;
+    for (const Piece &piece : pieces_[side]) {
+        low = low == nullptr ? piece.low : std::min(low, piece.low);
+        high = std::max(high, piece.high);
+    }
+    return {low, high};
+}
+
 bool Whereabouts::is_plain() const {
     const auto plain = [](const Piece &piece) { return piece.on_gpu && piece.layout.dense; };
     for (const auto &pieces : pieces_)
         if (!std::all_of(pieces.begin(), pieces.end(), plain))
             return false;
-    for (const Piece &sent : pieces_[kSent])
-        for (const Piece &received : pieces_[kReceived])
-            if (sent.begin != received.begin && sent.low < received.high && received.low < sent.high)
-                return false;
-    return memory_ == Memory::gpu && !rearranged;
+    // One buffer for both is in place. What else lies among each other is copied by the processor.
+    const auto [sent_low, sent_high] = span(kSent);
+    const auto [received_low, received_high] = span(kReceived);
+    const bool apart = sent_low == received_low || sent_low >= received_high || received_low >= sent_high;
+    return memory_ == Memory::gpu && apart && !rearranged;
 }
 
 /// Adds the run [begin, end) to `patterns`, as one more of the last one where it goes on as that did.
@@ -162,18 +173,14 @@ bool Mirrors::make_room(std::byte *low, std::byte *high, ptrdiff_t &moved) {
 bool Mirrors::make(const Whereabouts &where, bool whole, std::string &why) {
     std::array<std::byte *, 2> low{};
     std::array<std::byte *, 2> high{};
-    for (const size_t side : {0, 1})
-        for (const auto &piece : where.pieces_[side]) {
-            low[side] = low[side] == nullptr ? piece.low : std::min(low[side], piece.low);
-            high[side] = std::max(high[side], piece.high);
-            if (piece.on_gpu)
-                near_ = piece.low;
-        }
     // All of a buffer has one mirror, or none.
     for (const size_t side : {0, 1}) {
         const auto &pieces = where.pieces_[side];
-        if (std::none_of(pieces.begin(), pieces.end(), [](const auto &piece) { return piece.on_gpu; }))
-            low[side] = high[side] = nullptr;
+        const auto found = std::find_if(pieces.begin(), pieces.end(), [](const auto &piece) { return piece.on_gpu; });
+        if (found == pieces.end())
+            continue;
+        near_ = found->low;
+        std::tie(low[side], high[side]) = where.span(static_cast<Whereabouts::Side>(side));
     }
     // Data that overlap have one mirror: MPI must see that they do.
     if (low[0] < high[1] && low[1] < high[0]) {

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/front/mpi/gpu_memory.h"
@@ -77,6 +78,9 @@ class Whereabouts {
     void add(Side side, const void *begin, int64_t count, MPI_Datatype type);
     void add(Side side, const void *buffer, Numbers counts, Numbers displs, const MPI_Datatype *types, bool one_type,
              int size);
+
+    /// What all pieces lie between; null: there are none.
+    [[nodiscard]] std::pair<std::byte *, std::byte *> span(Side side) const;
 
     std::array<std::vector<Piece>, 2> pieces_;
     bool whole_ = false;

@@ -248,7 +248,7 @@ int allgatherv(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Dat
         MPI_TRY(bring_own(sendbuf, send, own_block, comm));
         in_place = true;
     }
-    MPI_TRY(out.take(std::move(blocks), false, counts, begins, comm));
+    MPI_TRY(out.take(std::move(blocks), false, counts, begins, comm, false));
     if (in_place) {
         MPI_TRY(in.take(own_block.begin, own_block.count, own_block.layout, true, comm));
     } else {
@@ -345,7 +345,7 @@ int gatherv(const How &how, const void *sendbuf, MPI_Count sendcount, MPI_Dataty
         if (!in_place && send.bytes > own_block.bytes())
             call.staging().late_error = MPI_ERR_TRUNCATE;
         in_place = in_place || send.bytes != own_block.bytes();
-        MPI_TRY(out.take(std::move(blocks), false, counts, begins, comm));
+        MPI_TRY(out.take(std::move(blocks), false, counts, begins, comm, false));
     }
     if (in_place) {
         MPI_TRY(in.take(own_block.begin, own_block.count, own_block.layout, true, comm));
@@ -439,7 +439,7 @@ int scatterv(const How &how, const void *sendbuf, Numbers sendcounts, Numbers di
         if (!in_place && receive.bytes < own_block.bytes())
             call.staging().late_error = MPI_ERR_TRUNCATE;
         in_place = in_place || receive.bytes != own_block.bytes();
-        MPI_TRY(in.take(std::move(blocks), true, counts, begins, comm));
+        MPI_TRY(in.take(std::move(blocks), true, counts, begins, comm, false));
     }
     if (!in_place) {
         MPI_TRY(out.take(recvbuf, receive.count, receive.layout, false, comm));
@@ -496,11 +496,15 @@ int exchange(Call &call, bool in_place, std::vector<PackedBlocks::Block> from, s
     size_t *rdispls = recvcounts + size;
     PackedBlocks &in = call.staging().blocks_in;
     PackedBlocks &out = call.staging().blocks_out;
-    MPI_TRY(out.take(std::move(to), in_place, recvcounts, rdispls, comm));
+    // What is lifted is packed: between the program's blocks there may be what others write meanwhile.
+    MPI_TRY(out.take(std::move(to), in_place, recvcounts, rdispls, comm, call.lifts()));
     if (!in_place)
-        MPI_TRY(in.take(std::move(from), true, sendcounts, sdispls, comm, out.span()));
-    return call.carry_out(FLX_FORMS(alltoallv), in_place ? FLX_IN_PLACE : in.data(), out.data(), sendcounts, sdispls,
-                          recvcounts, rdispls, kByte, call.flx());
+        MPI_TRY(in.take(std::move(from), true, sendcounts, sdispls, comm, call.lifts(), out.span()));
+    const void *sent = in_place ? FLX_IN_PLACE : in.data();
+    void *received = out.data();
+    MPI_TRY(call.lift(sent, in.span().bytes, received, out.span().bytes, false));
+    return call.carry_out(FLX_FORMS(alltoallv), sent, received, sendcounts, sdispls, recvcounts, rdispls, kByte,
+                          call.flx());
 }
 
 /// What MPI says of the arguments of both, once the blocks are known to be right.
@@ -531,6 +535,8 @@ int alltoallv(const How &how, const void *sendbuf, Numbers sendcounts, Numbers s
     if (error == MPI_SUCCESS)
         error = error_of(in_place, recvbuf, from, to, comm);
     const auto describe = [&](Whereabouts &where) {
+        where.fits_gpus = !in_place;
+        where.rearranged = sendbuf == recvbuf;
         if (!in_place)
             where.sends(sendbuf, sendcounts, sdispls, &sendtype, true, size);
         where.receives(recvbuf, recvcounts, rdispls, &recvtype, true, size);
@@ -563,6 +569,8 @@ int alltoallw(const How &how, const void *sendbuf, Numbers sendcounts, Numbers s
     if (error == MPI_SUCCESS)
         error = error_of(in_place, recvbuf, from, to, comm);
     const auto describe = [&](Whereabouts &where) {
+        where.fits_gpus = !in_place;
+        where.rearranged = sendbuf == recvbuf;
         if (!in_place)
             where.sends(sendbuf, sendcounts, sdispls, sendtypes, false, size);
         where.receives(recvbuf, recvcounts, rdispls, recvtypes, false, size);

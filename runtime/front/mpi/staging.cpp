@@ -179,8 +179,8 @@ int Packed::deliver(MPI_Comm comm) const {
 }
 
 int PackedBlocks::take(std::vector<Block> blocks, bool filled, size_t *sizes, size_t *displacements, MPI_Comm comm,
-                       const Span &other) {
-    bool dense = true;
+                       bool packed, const Span &other) {
+    bool dense = !packed;
     size_t total = 0;
     std::byte *first = nullptr;
     std::byte *last = nullptr;

@@ -81,8 +81,9 @@ class PackedBlocks {
         Layout layout;
         [[nodiscard]] size_t bytes() const { return count * layout.size; }
     };
-    /// `sizes` and `displacements` are filled in for FLX, in bytes. Blocks that may overlap `other` are copied.
-    int take(std::vector<Block> blocks, bool filled, size_t *sizes, size_t *displacements, MPI_Comm comm,
+    /// `sizes` and `displacements` are filled in for FLX, in bytes. Blocks that may overlap `other` are copied, and all
+    /// if they are to be `packed`.
+    int take(std::vector<Block> blocks, bool filled, size_t *sizes, size_t *displacements, MPI_Comm comm, bool packed,
              const Span &other = {});
     int fill(MPI_Comm comm);
     [[nodiscard]] void *data() const { return data_; }

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -153,6 +154,26 @@ FLX_API flx_status_t flx_alltoall(const void *sendbuf, void *recvbuf, size_t cou
     const size_t all = bytes_of(count, dtype) * ranks_of(comm);
     return run("alltoall", sendbuf, all, recvbuf, all,
                [&](const void *in, void *out) { return NEXT(flx_alltoall)(in, out, count, dtype, comm); });
+}
+
+FLX_API flx_status_t flx_alltoallv(const void *sendbuf, void *recvbuf, const size_t *sendcounts, const size_t *sdispls,
+                                   const size_t *recvcounts, const size_t *rdispls, flx_dtype_t dtype,
+                                   flx_comm_t comm) {
+    // In place there is none on GPUs.
+    const bool in_place = sendbuf == FLX_IN_PLACE;
+    size_t in = 0;
+    size_t out = 0;
+    for (size_t rank = 0; rank < ranks_of(comm); ++rank) {
+        if (!in_place && sendcounts[rank] != 0)
+            in = std::max(in, bytes_of(sdispls[rank] + sendcounts[rank], dtype));
+        if (recvcounts[rank] != 0)
+            out = std::max(out, bytes_of(rdispls[rank] + recvcounts[rank], dtype));
+    }
+    if (in_place && on_gpu(recvbuf))
+        end("alltoallv", "in place");
+    return run("alltoallv", sendbuf, in, recvbuf, out, [&](const void *from, void *to) {
+        return NEXT(flx_alltoallv)(from, to, sendcounts, sdispls, recvcounts, rdispls, dtype, comm);
+    });
 }
 
 }  // extern "C"

@@ -105,9 +105,10 @@ struct Elements {
     int extent;
     /// Where the data of `count` elements from `first` on lie, in a buffer.
     void put(std::vector<int> &buffer, int first, int count, const std::vector<int> &values) const {
-        for (int i = 0; i < count * ints; ++i)
-            buffer[static_cast<size_t>((first + i / ints) * extent + (ints == 2 ? 1 : 0) + i % ints)] =
-                values[static_cast<size_t>(i)];
+        for (int i = 0; i < count * ints; ++i) {
+            const int at = (first + i / ints) * extent + (ints == 2 ? 1 : 0) + i % ints;
+            buffer[static_cast<size_t>(at)] = values[static_cast<size_t>(i)];
+        }
     }
     [[nodiscard]] std::vector<int> blank(int count) const {
         return std::vector<int>(static_cast<size_t>(std::max(count, 1) * extent + 2), -1);
@@ -388,6 +389,7 @@ void change() {
         round.in_place = number % 3 == 2;
         round.count = round.holes ? 1000 : 2000;
         move(round);
+        move_blocks(round);
         reduce(round);
     }
 }

@@ -2,7 +2,8 @@
 # A program whose buffers are in GPU memory:
 #   gpu_buffers_test.sh LAUNCHER FLX_RUN RANKS MODE SAID PROGRAM [STAND_IN…]
 # LAUNCHER: tests/ranks of the build. MODE is FLX_MPI, or none: without
-# flx-run. SAID: what must be said on stderr, where the table of --stats is, too. STAND_INs are preloaded behind FLX.
+# flx-run. SAID: what must be said on stderr, where the table of --stats is, too, or after a ! must not. STAND_INs are
+# preloaded behind FLX.
 # FLX_MPI=auto: all is in the second of two runs, as if programs that were too short to pay had added up.
 set -u
 launcher=$1 flx_run=$2 ranks=$3 mode=$4 said=$5 program=$6
@@ -35,5 +36,9 @@ with open(sys.argv[1], "w") as file:
 PYTHON
     once 600
 fi
-[ -z "$said" ] || grep -q "$said" "$work/stats" || { cat "$work/stats"; echo "FAILED: not said: $said"; exit 1; }
+if [[ $said = !* ]]; then
+    ! grep -q "${said#!}" "$work/stats" || { cat "$work/stats"; echo "FAILED: said: ${said#!}"; exit 1; }
+else
+    [ -z "$said" ] || grep -q "$said" "$work/stats" || { cat "$work/stats"; echo "FAILED: not said: $said"; exit 1; }
+fi
 grep -h "buffers compared" "$work/out"
