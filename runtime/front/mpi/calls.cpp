@@ -27,6 +27,9 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, s
     else if (why == Reason::invalid && objection.error != MPI_SUCCESS && library.serves(comm, how.form))
         error_ = objection.error;
     statistics().count(collective, how.form, why, bytes);
+    // FLX's communicator was made for this call.
+    if (group_ != nullptr && where_ == nullptr && library.has_gpus() && describe) [[unlikely]]
+        where_ = Whereabouts::of(describe);
     if (group_ == nullptr) {
         begin_timing();
         if (where_ != nullptr && where_->any_on_gpu() && !library.mpi_takes_gpus())

@@ -4,7 +4,8 @@
 # LAUNCHER: tests/ranks of the build. MODE is FLX_MPI, or none: without
 # flx-run. SAID: what must be said on stderr, where the table of --stats is, too, or after a ! must not. STAND_INs are
 # preloaded behind FLX.
-# FLX_MPI=auto: all is in the second of two runs, as if programs that were too short to pay had added up.
+# FLX_MPI=auto: in the second of three runs FLX is made early, as if programs that were too short to pay had added up;
+# in the third one FLX is known to be faster in all classes, and gets the call for which it is made.
 set -u
 launcher=$1 flx_run=$2 ranks=$3 mode=$4 said=$5 program=$6
 shift 6
@@ -21,21 +22,27 @@ once() {
     [ $code = 0 ] && grep -qx right "$work/out" || { cat "$work/out" "$work/stats"; echo "FAILED: code $code"; exit 1; }
 }
 once
-if [ "$mode" = auto ]; then
-    python3 - "$work"/cache/mpi-*.json <<'PYTHON' || { echo "FAILED: nothing is kept"; exit 1; }
-import json, sys
+[ "$mode" = auto ] && for number in 2 3; do
+    python3 - "$work"/cache/mpi-*.json $number <<'PYTHON' || { echo "FAILED: nothing is kept"; exit 1; }
+import json, sys, time
 with open(sys.argv[1]) as file:
     kept = json.load(file)
 for shape in kept["shapes"].values():
     shape["unpaid_us"] = 1e9
     shape.pop("price_us", None)
     shape.pop("price_when", None)
+    if sys.argv[2] == "3":
+        for size in ["0", "any"] + [str(4**power) for power in range(14)]:
+            for name in ("allgather allgatherv allreduce alltoall alltoallv alltoallw bcast exscan gather gatherv reduce "
+                         "reduce_scatter reduce_scatter_block scan scatter scatterv").split():
+                for where in "", " gpu":
+                    shape["classes"][f"{name} {size}{where}"] = {"mpi_us": 1e4, "flx_us": 1, "when": int(time.time())}
 assert kept["shapes"]
 with open(sys.argv[1], "w") as file:
     json.dump(kept, file)
 PYTHON
     once 600
-fi
+done
 if [[ $said = !* ]]; then
     ! grep -q "${said#!}" "$work/stats" || { cat "$work/stats"; echo "FAILED: said: ${said#!}"; exit 1; }
 else
