@@ -1,9 +1,11 @@
 /// A libcuda.so.1 for machines without a GPU, to be preloaded: whoever asks for the driver gets this one. Its GPU's
 /// memory is a file that is mapped twice. The addresses that programs get cannot be read or written there, so that a
-/// library which takes them for host memory crashes; copies go through the other mapping.
+/// library which takes them for host memory crashes; copies go through the other mapping. CUDA_STAND_IN_IN_USE=1: every
+/// program uses it from the beginning.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -36,6 +38,11 @@ int cuInit(unsigned flags) {
     }
     pthread_mutex_unlock(&mutex);
     return 0;
+}
+
+__attribute__((constructor)) static void begin(void) {
+    if (getenv("CUDA_STAND_IN_IN_USE") != NULL)
+        cuInit(0);
 }
 
 int cuDeviceGetCount(int *count) {
