@@ -486,13 +486,13 @@ void Measurer::look_at_burst(Lane &lane, int64_t end) {
     constexpr int64_t kSlowNs = 3'000'000;
     if (lane.link->kind() != LinkKind::rail || !works(lane) || lane.link->max_chunk() < kBurstBytes)
         return;
-    end = std::min(end, now() + 2 * kTimes * kSlowNs);
+    const int64_t begun = now();
+    const auto seen = [&] {
+        return lane.failed || lane.bursts == kTimes || (lane.bursts != 0 && lane.burst_ns > kSlowNs) ||
+               (lane.bursts == 0 && now() > begun + kSlowNs);
+    };
     loop(
-        end, [&] { return drive_burst(lane); },
-        [&] {
-            return lane.failed ||
-                   (!lane.ping_out && (lane.bursts >= kTimes || (lane.bursts > 0 && lane.burst_ns > kSlowNs)));
-        });
+        std::min(end, begun + kTimes * kSlowNs), [&] { return !seen() && drive_burst(lane); }, seen);
 }
 
 bool Measurer::close_all() {

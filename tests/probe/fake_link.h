@@ -107,7 +107,7 @@ class FakeNetwork {
         std::deque<Chunk> chunks;
         std::deque<ChunkHeader> acknowledged;
         size_t queued = 0;
-        int64_t free_at = 0;
+        int64_t free_at = INT64_MIN / 2;  // long ago: the bucket is full
     };
     Direction &direction(int from, int to) {
         const std::scoped_lock lock(mutex_);

@@ -155,8 +155,8 @@ TEST(Measure, RestedRailsShowTheirBurst) {
     for (const GroupMeasurement &group : measure({shaped, wire(0.05), wire(0.01)}, 2, 200, -1, false)) {
         EXPECT_GT(group.links[0].burst_bytes_per_ns, 10 * 0.05);
         EXPECT_TRUE(near(group.links[1].burst_bytes_per_ns, 0.05)) << group.links[1].burst_bytes_per_ns;
-        EXPECT_TRUE(near(group.links[2].burst_bytes_per_ns, 0.01)) << group.links[2].burst_bytes_per_ns;
-        EXPECT_LT(group.elapsed_ms, 20) << "four messages by each of the first two, and one by the last";
+        EXPECT_LT(group.links[2].burst_bytes_per_ns, 0.0125) << "it has none to show, and is not waited for";
+        EXPECT_LT(group.elapsed_ms, 15);
     }
 }
 
