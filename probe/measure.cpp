@@ -135,6 +135,9 @@ class Measurer {
     SendResult send(Lane &lane, int peer, Kind kind, uint32_t block, uint32_t signature, uint32_t cells, size_t bytes);
     bool try_control(Lane &lane, Kind kind, uint32_t block, uint32_t signature = 0);
     void part(int64_t end);
+    [[nodiscard]] bool shows_burst(const Lane &lane) const {
+        return lane.link->kind() == LinkKind::rail && works(lane) && lane.link->max_chunk() >= kBurstBytes;
+    }
     void look_at_burst(Lane &lane, int64_t end);
     bool close_all();
     void take(size_t index, const Arrival &arrival);
@@ -474,8 +477,10 @@ GroupMeasurement Measurer::run_pings() {
             return moved;
         },
         [&] { return std::none_of(lanes_.begin(), lanes_.end(), wants_more); });
+    const auto rails = std::ranges::count_if(lanes_, [&](const Lane &lane) { return shows_burst(lane); });
     for (Lane &lane : lanes_)
-        look_at_burst(lane, start + static_cast<int64_t>(kForAnswers * budget));
+        if (options_.bursts && rails > 1 && shows_burst(lane))
+            look_at_burst(lane, start + static_cast<int64_t>(kForAnswers * budget));
     part(start + static_cast<int64_t>(budget));
     return result(start);
 }
@@ -484,8 +489,7 @@ GroupMeasurement Measurer::run_pings() {
 void Measurer::look_at_burst(Lane &lane, int64_t end) {
     constexpr int kTimes = 4;
     constexpr int64_t kSlowNs = 3'000'000;
-    if (lane.link->kind() != LinkKind::rail || !works(lane) || lane.link->max_chunk() < kBurstBytes)
-        return;
+    constexpr int64_t kGoneNs = 100'000'000;
     const int64_t begun = now();
     const auto seen = [&] {
         return lane.failed || lane.bursts == kTimes || (lane.bursts != 0 && lane.burst_ns > kSlowNs) ||
@@ -493,6 +497,9 @@ void Measurer::look_at_burst(Lane &lane, int64_t end) {
     };
     loop(
         std::min(end, begun + kTimes * kSlowNs), [&] { return !seen() && drive_burst(lane); }, seen);
+    // Whatever is measured next must not find it in its way.
+    loop(
+        std::min(end, begun + kGoneNs), [] { return false; }, [&] { return lane.failed || !lane.ping_out; });
 }
 
 bool Measurer::close_all() {

@@ -29,8 +29,8 @@ struct MeasureOptions {
     double budget_ms = 150;  ///< for everything; the same on all ranks
     int slots = 0;           ///< the largest number of links of any rank; 0: as many as given here
     int pings = 10;          ///< per link; with rates fewer where they would take more than a tenth of the slot
-    bool rates = true;       ///< false: only which links answer, how soon, and what rails let pass at once; it ends
-                             ///< when all have
+    bool rates = true;       ///< false: only which links answer, and how soon; it ends when all have
+    bool bursts = false;     ///< without rates: also what rails let pass at once, where there are several
     std::function<int64_t()> now = {};  ///< nanoseconds, monotonic; default: steady clock
     /// Called when nothing has moved for `idle_ns`; default: yields, and sleeps a little where that takes long, since
     /// on a busy core a sleeper is back before one who yielded.

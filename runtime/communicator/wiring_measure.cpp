@@ -85,7 +85,8 @@ Status Communicator::measure(const Communicator *parent) {
         for (int rank = 0; rank < layout_.size; ++rank)
             if (layout_.near(rank) && all[rank][kMaxLinks + l].done) {
                 links_[l].far.host_bytes_per_ns += all[rank][kMaxLinks + l].bytes_per_ns;
-                links_[l].far.host_burst_bytes_per_ns += answers[rank][kMaxLinks + l].burst_bytes_per_ns;
+                links_[l].far.burst_bytes_per_ns =
+                    std::max(links_[l].far.burst_bytes_per_ns, answers[rank][kMaxLinks + l].burst_bytes_per_ns);
             }
     }
     made_.costs = costs_of(all);
@@ -184,8 +185,11 @@ Status Communicator::measure_far(const std::vector<std::vector<int>> &on_host, c
     const auto least = std::ranges::min_element(on_host, {}, [](const auto &ranks) { return ranks.size(); });
     const int local = layout_.members[layout_.rank].local;
     const bool idle = local >= static_cast<int>(least->size());
+    // One rank of a host sees what a rail lets pass at once: all at once would see what the others leave of it.
+    probe::MeasureOptions mine = options;
+    mine.bursts = !options.rates && local == 0;
     return measure_ring(idle ? -1 : on_host[(layout_.host + 1) % layout_.hosts][local],
-                        idle ? -1 : on_host[(layout_.host + layout_.hosts - 1) % layout_.hosts][local], options, found);
+                        idle ? -1 : on_host[(layout_.host + layout_.hosts - 1) % layout_.hosts][local], mine, found);
 }
 
 Status Communicator::measure_ring(int next, int previous, probe::MeasureOptions options,

@@ -72,6 +72,9 @@ class Executor {
 
     /// Whether the last operation was so short that all it sent was copied: of how fast links are it says nothing.
     [[nodiscard]] bool brief() const { return brief_; }
+    /// Whether the operation that has begun will show how fast links are, if no link takes anything otherwise than it
+    /// was asked to.
+    [[nodiscard]] bool shows_rates() const { return !brief_ || !short_; }
 
     /// Records from now on, for tests; null: no more.
     void record(Trace *trace) {

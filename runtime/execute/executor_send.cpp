@@ -23,7 +23,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kEnough = 1 + 1.0 / 16;  // of the time until the end
 /// Pieces smaller than this cost more than an even end is worth.
 constexpr size_t kLeastMove = 8 * 1024;
-/// Chunks of short operations, which rails copy: what a message costs is most of what it takes.
+/// A chunk of a short operation that goes over one rail: what a message costs is most of what it takes.
 constexpr size_t kMostCopied = 64 * 1024;
 
 }  // namespace
@@ -164,8 +164,10 @@ Status Executor::advance_send(uint32_t index, bool &moved) {
         if (cursor.next == cursor.end || ((served | side.taken) >> cursor.link & 1) != 0)
             continue;
         uint32_t most = cursor.chunk_cells;
-        if (short_ && state.whole && (memory_links_ >> cursor.link & 1) == 0)
-            most = std::max(most, static_cast<uint32_t>(kMostCopied / (state.cell_elements * element_bytes_)));
+        if (short_ && state.whole && (memory_links_ >> cursor.link & 1) == 0) {
+            const size_t chunk = std::min(kMostCopied, links_[cursor.link]->max_chunk());
+            most = std::max(most, static_cast<uint32_t>(chunk / (state.cell_elements * element_bytes_)));
+        }
         const uint32_t run = ready(step, cursor.next, std::min(most, cursor.end - cursor.next));
         if (run == 0)
             continue;

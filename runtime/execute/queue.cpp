@@ -89,7 +89,7 @@ Status Queue::begin_ready(bool &moved) {
         }
         moved = true;
         if (over_rails_)
-            routes_.look_at_links(pending.plan != nullptr ? pending.plan->peers() : pending.exchange.peers());
+            routes_.begin(pending.plan != nullptr ? pending.plan->peers() : pending.exchange.peers());
         pending.executor = &idle_executor();
         running_.push_back(&pending);
         for (Pending *each : running_)
@@ -99,7 +99,7 @@ Status Queue::begin_ready(bool &moved) {
         else
             FLX_TRY(begin_exchange(pending));
         // Nothing is learnt from the time of brief ones, and a clock takes them some of it.
-        pending.began_ns = routes_.learns() && !pending.executor->brief() ? now_ns() : 0;
+        pending.began_ns = routes_.learns() && pending.executor->shows_rates() ? now_ns() : 0;
     }
     waiting_.resize(kept);
     return {};
@@ -160,7 +160,7 @@ void Queue::complete(size_t index) {
     if (pending.copy_bytes != 0)
         std::memcpy(pending.copy_to, pending.copy_from, pending.copy_bytes);
     if (routes_.learns()) {
-        if (!pending.alone)
+        if (!pending.alone || (!brief && pending.began_ns == 0))
             routes_.forget();
         else if (!brief)
             learn(pending);

@@ -22,7 +22,6 @@ struct LinkMeasured {
     double send_ns = 0;                  ///< of the sender's work for an empty chunk, at least
     double small_ns = 0;                 ///< a small chunk's time, equal on all ranks; 0: not measured
     double host_bytes_per_ns = 0;        ///< what all ranks of this host that loaded it at once got of it together
-    double host_burst_bytes_per_ns = 0;  ///< likewise
 };
 
 /// One link of a communicator. The index is the same on all ranks; a rank that does not have the link has a null one.

@@ -35,10 +35,11 @@ class Bursts {
     /// Longer messages are shared among rails by what these deliver.
     static constexpr size_t kMostBytes = 128 << 10;
 
-    /// `hosts`: how many there are, this one included. `loads`: by link; `records`: by host and link; both of all ranks
-    /// of this host, and outlive it; null: this rank is alone. Buckets that bring
-    /// nothing (as all rails together are nearly as fast as a bucket's peak) are as none.
-    void start(const std::array<Bucket, kMaxLinks> &buckets, int hosts, RailLoad *loads, RailRecord *records);
+    /// `hosts`: how many there are, this one included; `ranks`: of this host. `loads`: by link; `records`: by host and
+    /// link; both of all ranks of this host, and outlive it; null: this rank is alone. Buckets that bring nothing (as
+    /// all rails together are nearly as fast as a bucket's peak, or there is one rail only) are as none.
+    void start(const std::array<Bucket, kMaxLinks> &buckets, int hosts, int ranks, RailLoad *loads,
+               RailRecord *records);
     /// Whether any rail has a bucket.
     [[nodiscard]] bool any() const { return any_; }
     /// Messages that one rail took whole.
@@ -48,8 +49,9 @@ class Bursts {
     /// rail that takes all of it; -1: none does, and it goes as the vector says. What is sent is taken out of the
     /// buckets.
     [[nodiscard]] int take(int host, const PartitionVector &vector, size_t bytes, int64_t now_ns);
-    /// A rail that took messages whole, `bytes` together, had something under way for `busy_ns`.
-    void took(int link, uint64_t bytes, uint64_t busy_ns, int64_t now_ns);
+    /// A rail that took messages of this rank whole, `bytes` together, had something under way for `busy_ns`, of which
+    /// an empty message's way and its acknowledgement's take `trip_ns`.
+    void took(int link, uint64_t bytes, uint64_t busy_ns, double trip_ns, int64_t now_ns);
 
     /// What the bucket of a rail holds for messages to `host`, in bytes; less than 0: more was sent than it lets pass.
     [[nodiscard]] double holds(int host, int link, int64_t now_ns) const;
@@ -58,6 +60,7 @@ class Bursts {
     /// So many times in a row as slow as an empty bucket: a receiver that comes late is no proof.
     static constexpr int kSlow = 8;
     static constexpr double kAsSlow = 0.8;
+    static constexpr double kTrips = 4;  ///< what should take less than so many trips shows nothing
     static constexpr int64_t kFirstPauseNs = 1'000'000'000;
     static constexpr int64_t kLongestPauseNs = 60'000'000'000;
 
@@ -65,7 +68,8 @@ class Bursts {
     /// had been shared.
     static constexpr double kMostPart = 1.0 / 8;
 
-    static void take_out(std::atomic<int64_t> &rested_ns, double lasts_ns, int64_t now_ns);
+    /// A bucket is full `lasts_ns` later than it would have been, and `most_ns` from now at the latest.
+    static void take_out(std::atomic<int64_t> &rested_ns, double lasts_ns, double most_ns, int64_t now_ns);
 
     std::array<Bucket, kMaxLinks> buckets_{};
     std::array<RailLoad, kMaxLinks> own_{};
@@ -73,6 +77,7 @@ class Bursts {
     std::vector<RailRecord> own_records_;
     RailRecord *records_ = nullptr;
     int others_ = 1;  ///< hosts that may send to one
+    int ranks_ = 1;   ///< of this host, which share a rail's rate
     bool any_ = false;
     uint64_t whole_ = 0;
     int slow_ = 0;  ///< messages in a row that were so

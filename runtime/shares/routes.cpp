@@ -39,12 +39,16 @@ const PartitionVector &Routes::vector(int peer, size_t bytes, int phase) {
     }
     Route &route = this->route(peer);
     const PartitionVector *vector = &route.controller->vector(bytes, phase);
-    if (bursts_.any() && !layout_.near(peer) && bytes > kLeastWhole)
-        if (const int link = bursts_.take(layout_.host_of(peer), *vector, bytes, now_ns());
-            link >= 0 && vector->only() != link) {
+    if (bursts_.any() && !layout_.near(peer) && bytes > kLeastWhole) {
+        const int link = bursts_.take(layout_.host_of(peer), *vector, bytes, now_ns());
+        if (link >= 0 && vector->only() != link) {
+            route.shared = route.shared || (route.whole >= 0 && route.whole != link);
             route.whole = link;
             vector = &whole_[link];
+        } else {
+            route.shared = true;
         }
+    }
     last_vector_ = *vector;
     return *vector;
 }
@@ -143,8 +147,9 @@ bool Routes::route_learns(Route &route, const Ended &ended) {
     for (uint32_t mask = looks ? route.links : 0; mask != 0; mask &= mask - 1)
         route.controller->saw_latency(std::countr_zero(mask), latency_seen(route, std::countr_zero(mask)));
     // What went whole says nothing of rates.
-    if (const int link = std::exchange(route.whole, -1); link >= 0) {
-        bursts_.took(link, route.samples[link].bytes, route.samples[link].busy_ns, now_ns());
+    if (const int link = route.whole; link >= 0 && !route.shared) {
+        const LinkSample &sample = route.samples[link];
+        bursts_.took(link, sample.bytes, sample.busy_ns, 2 * links_[link].far.latency_ns, now_ns());
         return false;
     }
     // What was lent for a moment says nothing of what a rail carries in a collective.
@@ -204,8 +209,10 @@ void Routes::report_change(Route &route, size_t bytes) {
 }
 
 /// Links that were lost since the last operation, or that carry again.
-void Routes::look_at_links(const std::vector<int> &peers) {
+void Routes::begin(const std::vector<int> &peers) {
     for (const int peer : peers) {
+        route(peer).whole = -1;
+        route(peer).shared = false;
         for (uint32_t mask = route(peer).links; mask != 0; mask &= mask - 1) {
             const int link = std::countr_zero(mask);
             const bool lost = links_[link].link->state(peer) == LinkState::lost;

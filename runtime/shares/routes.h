@@ -71,8 +71,8 @@ class Routes final : public Router {
     void lost(int link, int peer) override { set_lost(link, peer, true); }
 
     // Around operations.
-    /// Looks which links to `peers` were lost since the last operation, or carry again.
-    void look_at_links(const std::vector<int> &peers);
+    /// An operation with `peers` begins: looks which links to them were lost since the last one, or carry again.
+    void begin(const std::vector<int> &peers);
     /// An exchange begins, of which `bytes` go to other hosts: until opened() its messages begin on the own rail.
     void open_exchange(uint64_t bytes);
     void exchange_opened() { opens_exchange_ = false; }
@@ -125,7 +125,8 @@ class Routes final : public Router {
         std::array<Pooled, kMaxLinks> pooled{};       ///< likewise, of all ranks of this host
         std::array<LinkSample, kMaxLinks> samples{};  ///< of what came since, by link
         std::vector<Told> told;                       ///< by size class: what a user was last told
-        int whole = -1;  ///< the rail that took a message whole since samples were taken; -1: none did
+        int whole = -1;       ///< the rail that took messages of this operation whole; -1: none did
+        bool shared = false;  ///< others went over several, or whole over another
     };
 
     [[nodiscard]] const Route &route(int peer) const { return routes_[static_cast<size_t>(layout_.host_of(peer))]; }

@@ -123,12 +123,12 @@ void Routes::start_bursts() {
     for (size_t l = 0; l < links_.size(); ++l) {
         const LinkMeasured &far = links_[l].far;
         if (links_[l].is_rail() && far.done)
-            buckets[l] = {kBucketNs * far.host_bytes_per_ns, far.host_burst_bytes_per_ns, far.host_bytes_per_ns};
+            buckets[l] = {kBucketNs * far.host_bytes_per_ns, far.burst_bytes_per_ns, far.host_bytes_per_ns};
         std::array<double, kMaxLinks> all{};
         all[l] = 1;
         whole_[l] = make_partition(std::span(all).first(links_.size()));
     }
-    bursts_.start(buckets, layout_.hosts, loads_, records_);
+    bursts_.start(buckets, layout_.hosts, layout_.here, loads_, records_);
 }
 
 Status Routes::make(const Config &config, const PartitionVector &forced) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
@@ -124,6 +125,7 @@ class LossyRails {
         [[nodiscard]] size_t max_chunk() const override { return kMaxCellBytes; }
         [[nodiscard]] size_t good_chunk(size_t bytes) const override { return bytes / 3 + 1; }
         SendResult send(int peer, const ChunkHeader &header, const void *data) override {
+            EXPECT_LE(header.bytes, max_chunk());
             return rails_.send(rail_, peer, header, static_cast<const std::byte *>(data));
         }
         bool receive(int peer, Arrival &arrival) override { return rails_.receive(rail_, peer, arrival); }

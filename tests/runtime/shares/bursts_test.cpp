@@ -29,7 +29,7 @@ PartitionVector vector_of(std::initializer_list<double> shares) {
 
 TEST(BurstsTest, TheRailOfTheLargestShareTakesAMessageWholeUntilItsBucketIsEmpty) {
     Bursts bursts;
-    bursts.start(buckets_of({800, 400, 200}), 2, nullptr, nullptr);
+    bursts.start(buckets_of({800, 400, 200}), 2, 1, nullptr, nullptr);
     const PartitionVector vector = vector_of({4, 2, 1});
     // A million bytes, half a million and a quarter.
     for (int i = 0; i < 15; ++i)
@@ -47,14 +47,14 @@ TEST(BurstsTest, TheRailOfTheLargestShareTakesAMessageWholeUntilItsBucketIsEmpty
 
 TEST(BurstsTest, LongMessagesAreShared) {
     Bursts bursts;
-    bursts.start(buckets_of({800, 100}), 2, nullptr, nullptr);
+    bursts.start(buckets_of({800, 100}), 2, 1, nullptr, nullptr);
     EXPECT_EQ(bursts.take(1, vector_of({8, 1}), Bursts::kMostBytes + 1, 0), -1);
     EXPECT_LT(bursts.holds(1, 0, 0), 800 * kMbit * kBucketNs);
 }
 
 TEST(BurstsTest, OnlyRailsThatHaveAShareTakeAny) {
     Bursts bursts;
-    bursts.start(buckets_of({800, 400, 200}), 2, nullptr, nullptr);
+    bursts.start(buckets_of({800, 400, 200}), 2, 1, nullptr, nullptr);
     EXPECT_EQ(bursts.take(1, vector_of({0, 2, 1}), 32 << 10, 0), 1);
     EXPECT_EQ(bursts.take(1, vector_of({0, 0, 0}), 32 << 10, 0), -1);
 }
@@ -64,7 +64,7 @@ TEST(BurstsTest, ABurstMustBeFasterThanAllRailsTogether) {
     for (Bucket &bucket : buckets)
         bucket.peak = 1800 * kMbit;
     Bursts bursts;
-    bursts.start(buckets, 2, nullptr, nullptr);
+    bursts.start(buckets, 2, 1, nullptr, nullptr);
     EXPECT_FALSE(bursts.any());
     EXPECT_EQ(bursts.take(1, vector_of({4, 2, 1}), 64 << 10, 0), -1);
 }
@@ -73,7 +73,7 @@ TEST(BurstsTest, RailsWithoutABucketTakeNothing) {
     std::array<Bucket, kMaxLinks> buckets = buckets_of({800, 400});
     buckets[0].bytes = 0;
     Bursts bursts;
-    bursts.start(buckets, 2, nullptr, nullptr);
+    bursts.start(buckets, 2, 1, nullptr, nullptr);
     EXPECT_TRUE(bursts.any());
     EXPECT_EQ(bursts.take(1, vector_of({2, 1}), 32 << 10, 0), 1);
 }
@@ -83,8 +83,8 @@ TEST(BurstsTest, RanksOfAHostDivideABucket) {
     std::array<RailRecord, 2 * kMaxLinks> records{};
     Bursts one;
     Bursts other;
-    one.start(buckets_of({800, 10}), 2, loads.data(), records.data());
-    other.start(buckets_of({800, 10}), 2, loads.data(), records.data());
+    one.start(buckets_of({800, 10}), 2, 2, loads.data(), records.data());
+    other.start(buckets_of({800, 10}), 2, 2, loads.data(), records.data());
     const PartitionVector vector = vector_of({80, 1});
     int taken = 0;
     while ((taken % 2 == 0 ? one : other).take(1, vector, 64 << 10, 0) == 0)
@@ -95,7 +95,7 @@ TEST(BurstsTest, RanksOfAHostDivideABucket) {
 /// What all of them may send at once to one host is what it receives at once.
 TEST(BurstsTest, HostsDivideTheBucketOfAReceiver) {
     Bursts bursts;
-    bursts.start(buckets_of({800, 10}), 4, nullptr, nullptr);
+    bursts.start(buckets_of({800, 10}), 4, 1, nullptr, nullptr);
     const PartitionVector vector = vector_of({80, 1});
     for (const int host : {1, 2, 3})
         for (int i = 0; i < 5; ++i)
@@ -103,25 +103,27 @@ TEST(BurstsTest, HostsDivideTheBucketOfAReceiver) {
     EXPECT_EQ(bursts.take(1, vector, 64 << 10, 0), -1);
     // And what one sends at once is that of its own.
     Bursts many;
-    many.start(buckets_of({800, 10}), 16, nullptr, nullptr);
+    many.start(buckets_of({800, 10}), 16, 1, nullptr, nullptr);
     for (int host = 1; host < 16; ++host)
         for (int i = 0; i < 2; ++i)
             ASSERT_EQ(many.take(host, vector, 32 << 10, 0), 0) << "to host " << host << ", message " << i;
     EXPECT_EQ(many.take(1, vector, 32 << 10, 0), -1);
 }
 
-/// Messages that were timed: of `bytes` in `busy_ns`.
+constexpr double kTripNs = 20'000;
+
+/// Messages that were timed: of `bytes` in `busy_ns`, which include the way of an empty one.
 void saw(Bursts &bursts, int times, double bytes, double busy_ns, int64_t now) {
     for (int i = 0; i < times; ++i)
-        bursts.took(0, static_cast<uint64_t>(bytes), static_cast<uint64_t>(busy_ns), now);
+        bursts.took(0, static_cast<uint64_t>(bytes), static_cast<uint64_t>(busy_ns), kTripNs, now);
 }
 
 TEST(BurstsTest, RailsThatAreSlowDespiteFullBucketsAreNotBelievedForAWhile) {
     constexpr double kBytes = 64 << 10;
-    const double slow = kBytes / (800 * kMbit);
+    const double slow = kTripNs + kBytes / (800 * kMbit);
     const PartitionVector vector = vector_of({80, 1});
     Bursts bursts;
-    bursts.start(buckets_of({800, 10}), 2, nullptr, nullptr);
+    bursts.start(buckets_of({800, 10}), 2, 1, nullptr, nullptr);
     saw(bursts, 7, kBytes, slow, 0);
     EXPECT_EQ(bursts.take(1, vector, 64 << 10, 0), 0) << "receivers may have been late";
     saw(bursts, 1, kBytes, slow / 4, 0);
@@ -138,6 +140,45 @@ TEST(BurstsTest, RailsThatAreSlowDespiteFullBucketsAreNotBelievedForAWhile) {
     EXPECT_EQ(bursts.take(1, vector, 64 << 10, 4000 * kMs), 0) << "as at first, since one was fast";
 }
 
+/// What one rank of eight sees of a rail is an eighth of its rate.
+TEST(BurstsTest, RanksThatShareARailAreNotTakenForSlow) {
+    constexpr double kBytes = 64 << 10;
+    const PartitionVector vector = vector_of({80, 1});
+    std::array<RailLoad, kMaxLinks> loads{};
+    std::array<RailRecord, 2 * kMaxLinks> records{};
+    Bursts bursts;
+    bursts.start(buckets_of({800, 10}), 2, 8, loads.data(), records.data());
+    saw(bursts, 8, kBytes, kTripNs + 4 * kBytes / (800 * kMbit), 0);
+    EXPECT_EQ(bursts.take(1, vector, 64 << 10, 0), 0);
+    saw(bursts, 8, kBytes, kTripNs + 8 * kBytes / (800 * kMbit), 0);
+    EXPECT_EQ(bursts.take(1, vector, 64 << 10, 0), -1);
+}
+
+TEST(BurstsTest, WhatTakesLittleMoreThanATripShowsNothing) {
+    constexpr double kBytes = 7 << 10;
+    Bursts bursts;
+    bursts.start(buckets_of({800, 10}), 2, 1, nullptr, nullptr);
+    saw(bursts, 100, kBytes, 1e6, 0);
+    EXPECT_GE(bursts.take(1, vector_of({80, 1}), 64 << 10, 0), 0) << "72 us are no four trips of 20";
+    saw(bursts, 8, 2 * kBytes, 1e6, 0);
+    EXPECT_EQ(bursts.take(1, vector_of({80, 1}), 64 << 10, 0), -1);
+}
+
+/// Long messages leave empty buckets behind, which are full again 10 ms after them: however long they were, and however
+/// much faster than believed.
+TEST(BurstsTest, BucketsAreFullAgainSoonAfterLongMessages) {
+    Bursts bursts;
+    bursts.start(buckets_of({800, 10}), 4, 1, nullptr, nullptr);
+    const PartitionVector vector = vector_of({80, 1});
+    constexpr size_t kBytes = 96 << 20;
+    constexpr int64_t kLasts = 500 * kMs;  // at twice the rate that is believed
+    for (int64_t now = 0; now < 10 * kLasts; now += kLasts)
+        EXPECT_EQ(bursts.take(1, vector, kBytes, now), -1);
+    const int64_t believed_end = 9 * kLasts + static_cast<int64_t>(vector.share(0) * kBytes / (800 * kMbit));
+    EXPECT_LT(bursts.holds(1, 0, believed_end - 1), 10'000);
+    EXPECT_NEAR(bursts.holds(1, 0, believed_end + 10 * kMs), 800 * kMbit * kBucketNs / 3, 20'000);
+}
+
 /// Whatever is sent when, what goes whole fits into what rails have saved up.
 TEST(BurstsTest, WhatGoesWholeFitsIntoARealBucket) {
     for (unsigned seed = 0; seed < 200; ++seed) {
@@ -147,12 +188,17 @@ TEST(BurstsTest, WhatGoesWholeFitsIntoARealBucket) {
         for (int rail = 0; rail < 3; ++rail)
             tokens[rail] = buckets[rail].bytes;
         Bursts bursts;
-        bursts.start(buckets, 2, nullptr, nullptr);
+        bursts.start(buckets, 2, 1, nullptr, nullptr);
         const PartitionVector vector = vector_of({4, 2, 1});
         int64_t now = 0;
         int whole = 0;
         for (int i = 0; i < 400; ++i) {
-            const int64_t pause = std::uniform_int_distribution<int64_t>(0, 8 * kMs)(random);
+            // A message ends when the last rail has carried its part.
+            double rest = 0;
+            for (int rail = 0; rail < 3; ++rail)
+                rest = std::max(rest, -tokens[rail] / buckets[rail].rate);
+            const int64_t pause =
+                static_cast<int64_t>(rest) + std::uniform_int_distribution<int64_t>(0, 8 * kMs)(random);
             now += pause;
             const auto bytes =
                 std::uniform_int_distribution<size_t>(1, 1 << std::uniform_int_distribution(12, 21)(random))(random);
