@@ -120,8 +120,11 @@ int Packed::take(const void *buffer, size_t count, const Layout &layout, bool fi
     layout_ = layout;
     count_ = count;
     filled_ = filled;
-    buffer_ = data_ = const_cast<void *>(buffer);
-    if (layout.dense)
+    // A rank that has nothing may say any address. FLX goes by whose memory it is, and not all ranks' counts are 0.
+    static std::byte nothing{};
+    const bool empty = count * layout.size == 0 && buffer != nullptr;
+    buffer_ = data_ = empty ? &nothing : const_cast<void *>(buffer);
+    if (layout.dense || empty)
         return MPI_SUCCESS;
     if (!aside_.make(count * layout.size))
         return no_memory(comm);

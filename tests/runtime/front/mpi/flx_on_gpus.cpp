@@ -1,6 +1,7 @@
 /// Stands in for an FLX that has collectives on GPUs, where the library in front of MPI calls them: to be preloaded.
 /// What is on a GPU is copied to and from host memory around FLX's own collective. It ends the program where FLX could
-/// not have gone on: some buffers on a GPU and others not, or ranks that differ in that.
+/// not have gone on: some buffers on a GPU and others not, or ranks that differ in that, or a collective that FLX has
+/// on host memory alone.
 #include <dlfcn.h>
 #include <mpi.h>
 
@@ -175,5 +176,58 @@ FLX_API flx_status_t flx_alltoallv(const void *sendbuf, void *recvbuf, const siz
         return NEXT(flx_alltoallv)(from, to, sendcounts, sdispls, recvcounts, rdispls, dtype, comm);
     });
 }
+
+#define LIST(...) __VA_ARGS__
+
+/// A function that takes host memory alone, wherever `sendbuf` or `recvbuf` has no elements.
+#define ON_HOSTS(NAME, PARAMETERS, ARGUMENTS)                  \
+    FLX_API flx_status_t flx_##NAME(PARAMETERS) {              \
+        if (on_gpu(sendbuf) || on_gpu(recvbuf))                \
+            end(#NAME, "memory of a GPU, at whatever length"); \
+        return NEXT(flx_##NAME)(ARGUMENTS);                    \
+    }
+#define DEFERRED_ON_HOSTS(NAME, PARAMETERS, ARGUMENTS)                                                           \
+    ON_HOSTS(i##NAME, LIST(PARAMETERS, flx_comm_t comm, flx_request_t *request), LIST(ARGUMENTS, comm, request)) \
+    ON_HOSTS(NAME##_init, LIST(PARAMETERS, flx_comm_t comm, flx_request_t *request), LIST(ARGUMENTS, comm, request))
+#define ALL_ON_HOSTS(NAME, PARAMETERS, ARGUMENTS)                            \
+    ON_HOSTS(NAME, LIST(PARAMETERS, flx_comm_t comm), LIST(ARGUMENTS, comm)) \
+    DEFERRED_ON_HOSTS(NAME, LIST(PARAMETERS), LIST(ARGUMENTS))
+
+#define BUFFERS const void *sendbuf, void *recvbuf
+
+DEFERRED_ON_HOSTS(allreduce, LIST(BUFFERS, size_t count, flx_dtype_t dtype, flx_op_t op),
+                  LIST(sendbuf, recvbuf, count, dtype, op))
+DEFERRED_ON_HOSTS(reduce, LIST(BUFFERS, size_t count, flx_dtype_t dtype, flx_op_t op, int root),
+                  LIST(sendbuf, recvbuf, count, dtype, op, root))
+DEFERRED_ON_HOSTS(reduce_scatter_block, LIST(BUFFERS, size_t count, flx_dtype_t dtype, flx_op_t op),
+                  LIST(sendbuf, recvbuf, count, dtype, op))
+ALL_ON_HOSTS(reduce_scatter, LIST(BUFFERS, const size_t *recvcounts, flx_dtype_t dtype, flx_op_t op),
+             LIST(sendbuf, recvbuf, recvcounts, dtype, op))
+ALL_ON_HOSTS(scan, LIST(BUFFERS, size_t count, flx_dtype_t dtype, flx_op_t op),
+             LIST(sendbuf, recvbuf, count, dtype, op))
+ALL_ON_HOSTS(exscan, LIST(BUFFERS, size_t count, flx_dtype_t dtype, flx_op_t op),
+             LIST(sendbuf, recvbuf, count, dtype, op))
+DEFERRED_ON_HOSTS(allgather, LIST(BUFFERS, size_t count, flx_dtype_t dtype), LIST(sendbuf, recvbuf, count, dtype))
+ALL_ON_HOSTS(allgatherv,
+             LIST(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *recvcounts, const size_t *displs,
+                  flx_dtype_t dtype),
+             LIST(sendbuf, sendcount, recvbuf, recvcounts, displs, dtype))
+ALL_ON_HOSTS(gather, LIST(BUFFERS, size_t count, flx_dtype_t dtype, int root),
+             LIST(sendbuf, recvbuf, count, dtype, root))
+ALL_ON_HOSTS(gatherv,
+             LIST(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *recvcounts, const size_t *displs,
+                  flx_dtype_t dtype, int root),
+             LIST(sendbuf, sendcount, recvbuf, recvcounts, displs, dtype, root))
+ALL_ON_HOSTS(scatter, LIST(BUFFERS, size_t count, flx_dtype_t dtype, int root),
+             LIST(sendbuf, recvbuf, count, dtype, root))
+ALL_ON_HOSTS(scatterv,
+             LIST(const void *sendbuf, const size_t *sendcounts, const size_t *displs, void *recvbuf, size_t recvcount,
+                  flx_dtype_t dtype, int root),
+             LIST(sendbuf, sendcounts, displs, recvbuf, recvcount, dtype, root))
+DEFERRED_ON_HOSTS(alltoall, LIST(BUFFERS, size_t count, flx_dtype_t dtype), LIST(sendbuf, recvbuf, count, dtype))
+DEFERRED_ON_HOSTS(alltoallv,
+                  LIST(BUFFERS, const size_t *sendcounts, const size_t *sdispls, const size_t *recvcounts,
+                       const size_t *rdispls, flx_dtype_t dtype),
+                  LIST(sendbuf, recvbuf, sendcounts, sdispls, recvcounts, rdispls, dtype))
 
 }  // extern "C"

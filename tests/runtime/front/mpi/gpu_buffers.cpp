@@ -361,8 +361,10 @@ void reduce(const Round &round) {
     static std::vector<int> equal, uneven;
     equal.assign(static_cast<size_t>(size), count);
     uneven.assign(static_cast<size_t>(size), count);
-    uneven.front() += round.number % 2 == 0 ? count - 1 : 0;
-    uneven.back() -= round.number % 2 == 0 ? count - 1 : 0;
+    // The last rank gets one element, or none.
+    const int given = round.number % 2 == 0 ? count - round.number / 2 % 2 : 0;
+    uneven.front() += given;
+    uneven.back() -= given;
     const auto scattered = [&](const std::vector<int> &counts, const char *name) {
         int first = 0;
         for (int peer = 0; peer < rank; ++peer)
