@@ -186,7 +186,8 @@ int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, Numbers r
         const bool in_place = sendbuf == MPI_IN_PLACE;
         where.fits_gpus = equal && is_on_gpus(reduction);
         where.sends(sendbuf, total, type);
-        where.receives(recvbuf, in_place ? total : recvcounts[rank], type, 1, !in_place && sendbuf != recvbuf);
+        if (valid)
+            where.receives(recvbuf, in_place ? total : recvcounts[rank], type, 1, !in_place && sendbuf != recvbuf);
     };
     Call call(how, Collective::reduce_scatter, comm, bytes, arguments.objection, describe);
     sendbuf = call.sent(sendbuf);
