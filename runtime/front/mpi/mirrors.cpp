@@ -85,10 +85,11 @@ bool Whereabouts::is_plain() const {
     for (const auto &pieces : pieces_)
         if (!std::all_of(pieces.begin(), pieces.end(), plain))
             return false;
-    // One buffer for both is in place. What else lies among each other is copied by the processor.
+    // What else lies among each other is copied by the processor.
     const auto [sent_low, sent_high] = span(kSent);
     const auto [received_low, received_high] = span(kReceived);
-    const bool apart = sent_low == received_low || sent_low >= received_high || received_low >= sent_high;
+    const bool one = may_be_one && sent_low == received_low;
+    const bool apart = one || sent_low >= received_high || received_low >= sent_high;
     return memory_ == Memory::gpu && apart && !rearranged;
 }
 

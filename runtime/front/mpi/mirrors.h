@@ -56,6 +56,8 @@ class Whereabouts {
                   int size);
     /// FLX may carry the call out on GPUs, going by what all ranks name alike.
     bool fits_gpus = false;
+    /// FLX takes one address for what is sent and what is received, too, as being in place.
+    bool may_be_one = false;
     /// This rank's data are not as FLX takes them, and are rearranged by the processor.
     bool rearranged = false;
 

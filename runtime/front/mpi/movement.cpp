@@ -536,7 +536,6 @@ int alltoallv(const How &how, const void *sendbuf, Numbers sendcounts, Numbers s
         error = error_of(in_place, recvbuf, from, to, comm);
     const auto describe = [&](Whereabouts &where) {
         where.fits_gpus = !in_place;
-        where.rearranged = sendbuf == recvbuf;
         if (!in_place)
             where.sends(sendbuf, sendcounts, sdispls, &sendtype, true, size);
         where.receives(recvbuf, recvcounts, rdispls, &recvtype, true, size);
@@ -570,7 +569,6 @@ int alltoallw(const How &how, const void *sendbuf, Numbers sendcounts, Numbers s
         error = error_of(in_place, recvbuf, from, to, comm);
     const auto describe = [&](Whereabouts &where) {
         where.fits_gpus = !in_place;
-        where.rearranged = sendbuf == recvbuf;
         if (!in_place)
             where.sends(sendbuf, sendcounts, sdispls, sendtypes, false, size);
         where.receives(recvbuf, recvcounts, rdispls, recvtypes, false, size);

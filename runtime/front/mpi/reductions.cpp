@@ -100,6 +100,7 @@ int allreduce(const How &how, const void *sendbuf, void *recvbuf, MPI_Count coun
         objection = wrong(MPI_ERR_BUFFER);
     const auto describe = [&, &reduction = reduction](Whereabouts &where) {
         where.fits_gpus = is_on_gpus(reduction);
+        where.may_be_one = true;
         where.sends(sendbuf, count, type);
         where.receives(recvbuf, count, type, 1, sendbuf != MPI_IN_PLACE && sendbuf != recvbuf);
     };
@@ -128,6 +129,7 @@ int reduce(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, 
     const bool at_root = rank == root;
     const auto describe = [&, &reduction = reduction](Whereabouts &where) {
         where.fits_gpus = is_on_gpus(reduction);
+        where.may_be_one = true;
         where.sends(sendbuf, count, type);
         if (at_root)
             where.receives(recvbuf, count, type, 1, sendbuf != MPI_IN_PLACE);
@@ -150,6 +152,7 @@ int reduce_scatter_block(const How &how, const void *sendbuf, void *recvbuf, MPI
     const auto describe = [&, &reduction = reduction](Whereabouts &where) {
         const bool in_place = sendbuf == MPI_IN_PLACE;
         where.fits_gpus = is_on_gpus(reduction);
+        where.may_be_one = true;
         where.sends(sendbuf, recvcount, type, ranks);
         where.receives(recvbuf, recvcount, type, in_place ? ranks : 1, !in_place && sendbuf != recvbuf);
     };
@@ -185,6 +188,7 @@ int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, Numbers r
         PMPI_Comm_rank(comm, &rank);
         const bool in_place = sendbuf == MPI_IN_PLACE;
         where.fits_gpus = equal && is_on_gpus(reduction);
+        where.may_be_one = true;
         where.sends(sendbuf, total, type);
         if (valid)
             where.receives(recvbuf, in_place ? total : recvcounts[rank], type, 1, !in_place && sendbuf != recvbuf);

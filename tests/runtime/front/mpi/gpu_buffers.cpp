@@ -1,7 +1,8 @@
 /// Every collective, in all forms, on buffers in GPU memory, against what each rank works out by itself:
 ///   gpu_buffers [ROUNDS]        a GPU, or what stands in for one; ranks share GPUs where there are fewer
 /// Buffers change between GPU and host memory from round to round, on all ranks or on some; data lie in a row or with
-/// holes, in place or not. All of a buffer is compared: what lies between the data must be what it was. Prints `right`.
+/// holes, in place or not. GPU_BUFFERS_ONE=1: also in what MPI does not allow and FLX takes. All of a buffer is
+/// compared: what lies between the data must be what it was. Prints `right`.
 #include <mpi.h>
 
 #include <algorithm>
@@ -444,6 +445,38 @@ void absolute() {
     CHECK(MPI_Type_free(&type));
 }
 
+/// One buffer for what is sent and what is received, which MPI does not allow and FLX takes.
+void one_buffer() {
+    constexpr int kInts = 100000;  // of a size that nothing else has, and so taken to be on GPUs from the first call on
+    Round round;
+    round.count = kInts;
+    std::vector<int> for_all;
+    std::vector<int> exchanged;
+    std::vector<int> gathered;
+    const auto append = [](std::vector<int> &all, const std::vector<int> &more) {
+        all.insert(all.end(), more.begin(), more.end());
+    };
+    for (int peer = 0; peer < size; ++peer) {
+        append(for_all, values(round, rank, peer, kInts));
+        append(exchanged, values(round, peer, rank, kInts));
+        append(gathered, values(round, peer, 0, kInts));
+    }
+    Buffer buffer(for_all.size(), true);
+    Case test;
+    for (int time = 0; time < 2; ++time) {
+        buffer.set(for_all);
+        CHECK(MPI_Alltoall(buffer.data(), kInts, MPI_INT, buffer.data(), kInts, MPI_INT, MPI_COMM_WORLD));
+        test.name = "alltoall in one buffer";
+        test.after = exchanged;
+        compare(round, test, buffer.get());
+        buffer.set(for_all);
+        CHECK(MPI_Allgather(buffer.data(), kInts, MPI_INT, buffer.data(), kInts, MPI_INT, MPI_COMM_WORLD));
+        test.name = "allgather in one buffer";
+        test.after = gathered;
+        compare(round, test, buffer.get());
+    }
+}
+
 /// A type that FLX does not reduce, and a call on a communicator of one rank: MPI's, wherever FLX is.
 void not_for_flx() {
     Round round;
@@ -516,6 +549,8 @@ int main(int argc, char **argv) {
     interleaved();
     absolute();
     not_for_flx();
+    if (std::getenv("GPU_BUFFERS_ONE") != nullptr)
+        one_buffer();
     int64_t all = 0;
     CHECK(MPI_Reduce(&checks, &all, 1, MPI_INT64_T, MPI_SUM, 0, MPI_COMM_WORLD));
     if (rank == 0)
