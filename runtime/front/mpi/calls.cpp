@@ -20,16 +20,16 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, s
         why = Reason::not_chosen;
     if (why == Reason::none && how.form != Form::blocking && !library.has_requests())
         why = Reason::no_requests;
+    if (why == Reason::invalid && objection.error != MPI_SUCCESS && library.serves(comm, how.form))
+        error_ = objection.error;
     if (library.has_gpus() && describe && matters_where(why)) [[unlikely]]
-        where_ = Whereabouts::of(describe);
+        where_ = Whereabouts::of(describe, made_where_);
     if (why == Reason::none)
         group_ = find_group(agreed, why);
-    else if (why == Reason::invalid && objection.error != MPI_SUCCESS && library.serves(comm, how.form))
-        error_ = objection.error;
     statistics().count(collective, how.form, why, bytes);
     // FLX's communicator was made for this call.
     if (group_ != nullptr && where_ == nullptr && library.has_gpus() && describe) [[unlikely]]
-        where_ = Whereabouts::of(describe);
+        where_ = Whereabouts::of(describe, made_where_);
     if (group_ == nullptr) {
         begin_timing();
         if (where_ != nullptr && where_->any_on_gpu() && !library.mpi_takes_gpus())
@@ -54,20 +54,23 @@ Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, s
 }
 
 /// Whether it matters where the data are. An MPI that takes GPU memory gets its calls as they are, so not before FLX
-/// has a communicator.
+/// has a communicator. Between two groups of ranks buffers have other sizes, and FLX serves nothing.
 bool Call::matters_where(Reason why) const {
     Library &library = Library::instance();
-    if (comm_ == MPI_COMM_NULL)
+    int inter = 0;
+    if (comm_ == MPI_COMM_NULL || error_ != MPI_SUCCESS || PMPI_Comm_test_inter(comm_, &inter) != MPI_SUCCESS ||
+        inter != 0)
         return false;
     if (!library.mpi_takes_gpus())
-        return why != Reason::invalid;
+        return true;
     return why == Reason::none && (!library.automatic() || library.made_group(comm_) != nullptr);
 }
 
-/// Finds out whether the call's data are taken to be on GPUs. False: MPI gets it, as FLX lacks it there.
-bool Call::stays_off_mpi(Reason &why) {
+/// Finds out whether the call's data are taken to be on GPUs. False: MPI gets it, as FLX lacks it there. `group` is
+/// what FLX has for the communicator.
+bool Call::stays_off_mpi(Group *&group, Reason &why) {
     Library &library = Library::instance();
-    Group *group = library.automatic() ? library.made_group(comm_) : library.group_of(comm_, how_.form, why);
+    group = library.automatic() ? library.made_group(comm_) : library.group_of(comm_, how_.form, why);
     if (group == nullptr)
         return true;
     const bool gpus = library.on_gpus(comm_, *group, class_, how_.form, memory());
@@ -89,11 +92,13 @@ bool Call::stays_off_mpi(Reason &why) {
 Group *Call::find_group(size_t agreed, Reason &why) {
     Library &library = Library::instance();
     class_ = CallClass(collective_, agreed);
-    if (where_ != nullptr && how_.form != Form::persistent && !stays_off_mpi(why))
+    Group *known = nullptr;
+    if (where_ != nullptr && how_.form != Form::persistent && !stays_off_mpi(known, why))
         return nullptr;
+    if (!library.automatic() && how_.form == Form::persistent)
+        return library.group_of_its_own(comm_, memory(), why);
     if (!library.automatic())
-        return how_.form == Form::persistent ? library.group_of_its_own(comm_, memory(), why)
-                                             : library.group_of(comm_, how_.form, why);
+        return known != nullptr ? known : library.group_of(comm_, how_.form, why);
     switch (how_.form) {
         case Form::blocking:
             return library.faster_group_of(comm_, class_, why, compared_);
@@ -122,11 +127,12 @@ void Call::mirror() {
     }
     std::string why;
     staging().mirrors = std::make_unique<Mirrors>();
-    mirrored_ = staging().mirrors->make(*where_, group_ != nullptr, why);
+    error_ = staging().mirrors->make(*where_, group_ != nullptr, why);
+    mirrored_ = error_ == MPI_SUCCESS;
     if (mirrored_)
         return;
-    complain(why);
-    error_ = MPI_ERR_OTHER;
+    if (!why.empty())
+        complain(why);
     occupied_.reset();
     group_ = nullptr;
 }

@@ -210,7 +210,7 @@ class Call {
     int hand_out();
     Group *find_group(size_t agreed, Reason &why);
     [[nodiscard]] bool matters_where(Reason why) const;
-    bool stays_off_mpi(Reason &why);
+    bool stays_off_mpi(Group *&group, Reason &why);
     [[nodiscard]] Memory memory() const { return where_ != nullptr ? where_->memory() : Memory::none; }
     void mirror();
     void complain(const std::string &why);
@@ -229,10 +229,11 @@ class Call {
     Group *group_ = nullptr;
     Group *compared_ = nullptr;  ///< whose routes hear of the call
     CallClass class_{0};
-    std::unique_ptr<const Whereabouts> where_;  ///< null where it does not matter
-    Habits *habits_ = nullptr;                  ///< which hear of the call
-    CallClass habit_{0};                        ///< its class there
-    bool on_gpus_ = false;                      ///< FLX's collective is one on GPUs
+    const Whereabouts *where_ = nullptr;  ///< null where it does not matter
+    std::unique_ptr<const Whereabouts> made_where_;
+    Habits *habits_ = nullptr;  ///< which hear of the call
+    CallClass habit_{0};        ///< its class there
+    bool on_gpus_ = false;      ///< FLX's collective is one on GPUs
     bool mirrored_ = false;
     int64_t began_ns_ = 0;  ///< 0: its time is not wanted
     std::optional<Occupied> occupied_;

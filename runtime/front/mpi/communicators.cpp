@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/base/config.h"
+#include "runtime/front/mpi/mirrors.h"
 #include "runtime/front/mpi/requests.h"
 
 namespace flx::preload {
@@ -117,6 +118,8 @@ void Library::begin() {
     calls_functions_ = all[3] == 0;
     has_gpus_ = all[4] != 0;
     mpi_takes_gpus_ = all[5] == 0;
+    if (has_gpus_)
+        Mirrors::begin();
     if (all[0] != mine[0] || all[1] != mine[1])
         give_up(fmt::format("FLX_MPI is \"{}\" here and something else on another rank; it must be the same on all",
                             config.text("FLX_MPI")));
@@ -425,6 +428,7 @@ void Library::end() {
     for (Group *group : all)
         close(group);
     Requests::instance().end();
+    Mirrors::end();
     for (Group *group : spare_)
         delete group;
     spare_.clear();

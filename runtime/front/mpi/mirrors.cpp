@@ -9,13 +9,25 @@
 
 namespace flx::preload {
 
-std::unique_ptr<const Whereabouts> Whereabouts::of(const Description &describe) {
-    auto where = std::make_unique<Whereabouts>();
-    if (Gpus::instance().in_use())
-        describe(*where);
-    else
+namespace {
+
+/// Of this process alone. Errors come back here, and the program's handlers hear of them later.
+MPI_Comm quiet = MPI_COMM_NULL;
+
+}  // namespace
+
+const Whereabouts *Whereabouts::of(const Description &describe, std::unique_ptr<const Whereabouts> &made) {
+    static const Whereabouts *const on_host = [] {
+        auto *where = new Whereabouts;  // stays: MPI may be finalized by a destructor
         where->memory_ = Memory::host;
-    return where;
+        return where;
+    }();
+    if (!Gpus::instance().in_use())
+        return on_host;
+    auto where = std::make_unique<Whereabouts>();
+    describe(*where);
+    made = std::move(where);
+    return made.get();
 }
 
 void Whereabouts::add(Side side, const void *begin, int64_t count, MPI_Datatype type) {
@@ -108,21 +120,31 @@ void Mirrors::add_run(MPI_Aint begin, MPI_Aint end, std::vector<Pattern> &patter
     patterns.push_back({begin, width});
 }
 
-/// What MPI itself writes where it unpacks an element. False if it cannot.
-bool Mirrors::find_patterns(const Layout &layout, std::vector<Pattern> &patterns) {
+void Mirrors::begin() {
+    if (PMPI_Comm_dup(MPI_COMM_SELF, &quiet) == MPI_SUCCESS)
+        PMPI_Comm_set_errhandler(quiet, MPI_ERRORS_RETURN);
+}
+
+void Mirrors::end() {
+    if (quiet != MPI_COMM_NULL)
+        PMPI_Comm_free(&quiet);
+}
+
+/// What MPI itself writes where it unpacks an element. MPI_SUCCESS, or why it cannot: the type was not committed, say.
+int Mirrors::find_patterns(const Layout &layout, std::vector<Pattern> &patterns) {
     MPI_Aint lower = 0;
     MPI_Aint span = 0;
     if (layout.size > INT_MAX || PMPI_Type_get_true_extent(layout.type, &lower, &span) != MPI_SUCCESS)
-        return false;
+        return MPI_ERR_OTHER;
     const std::vector<unsigned char> ones(layout.size, 0xff);
     std::vector<unsigned char> written(static_cast<size_t>(span));
     int position = 0;
     // The element's address lies outside of the room where its data do not begin there.
     auto *element =
         reinterpret_cast<unsigned char *>(reinterpret_cast<uintptr_t>(written.data()) - static_cast<uintptr_t>(lower));
-    if (PMPI_Unpack(ones.data(), static_cast<int>(layout.size), &position, element, 1, layout.type, MPI_COMM_SELF) !=
-        MPI_SUCCESS)
-        return false;
+    const int code = PMPI_Unpack(ones.data(), static_cast<int>(layout.size), &position, element, 1, layout.type, quiet);
+    if (code != MPI_SUCCESS)
+        return code;
     const auto is_written = [](unsigned char byte) { return byte != 0; };
     for (auto at = written.begin(); at != written.end();) {
         const auto begin = std::find_if(at, written.end(), is_written);
@@ -130,21 +152,22 @@ bool Mirrors::find_patterns(const Layout &layout, std::vector<Pattern> &patterns
         if (begin != at)
             add_run(lower + (begin - written.begin()), lower + (at - written.begin()), patterns);
     }
-    return true;
+    return MPI_SUCCESS;
 }
 
-/// Adds the copies that bring a piece to its mirror. False if MPI does not say where its data are.
-bool Mirrors::flatten(const Whereabouts::Piece &piece, ptrdiff_t moved, Patterns &known, std::vector<Rows> &to_host) {
+/// Adds the copies that bring a piece to its mirror. MPI_SUCCESS, or an error if MPI does not say where its data are.
+int Mirrors::flatten(const Whereabouts::Piece &piece, ptrdiff_t moved, Patterns &known, std::vector<Rows> &to_host) {
     const auto add = [&](std::byte *from, size_t width, size_t height, ptrdiff_t pitch) {
         to_host.push_back({from + moved, from, width, height, pitch, pitch});
     };
     if (piece.layout.dense) {
         add(piece.begin, piece.count * piece.layout.size, 1, 0);
-        return true;
+        return MPI_SUCCESS;
     }
     const auto [found, is_new] = known.try_emplace(piece.layout.type);
-    if (is_new && !find_patterns(piece.layout, found->second))
-        return false;
+    if (is_new)
+        if (const int code = find_patterns(piece.layout, found->second); code != MPI_SUCCESS)
+            return code;
     for (const Pattern &pattern : found->second) {
         if (pattern.times == 1) {
             add(piece.begin + pattern.begin, pattern.width, piece.count, piece.layout.extent);
@@ -154,7 +177,7 @@ bool Mirrors::flatten(const Whereabouts::Piece &piece, ptrdiff_t moved, Patterns
             add(piece.begin + static_cast<MPI_Aint>(i) * piece.layout.extent + pattern.begin, pattern.width,
                 pattern.times, pattern.step);
     }
-    return true;
+    return MPI_SUCCESS;
 }
 
 /// Of the alignment that the GPU's memory has, which programs' reductions may rely on.
@@ -171,7 +194,7 @@ bool Mirrors::make_room(std::byte *low, std::byte *high, ptrdiff_t &moved) {
     return true;
 }
 
-bool Mirrors::make(const Whereabouts &where, bool whole, std::string &why) {
+int Mirrors::make(const Whereabouts &where, bool whole, std::string &why) {
     std::array<std::byte *, 2> low{};
     std::array<std::byte *, 2> high{};
     // All of a buffer has one mirror, or none.
@@ -193,7 +216,7 @@ bool Mirrors::make(const Whereabouts &where, bool whole, std::string &why) {
             moved_[1] = moved_[0];
         else if (low[side] != nullptr && !make_room(low[side], high[side], moved_[side])) {
             why = "no memory for a copy of what is on the GPU";
-            return false;
+            return MPI_ERR_OTHER;
         }
     }
     Patterns known;
@@ -202,9 +225,13 @@ bool Mirrors::make(const Whereabouts &where, bool whole, std::string &why) {
             std::vector<Rows> rows;
             if (low[side] == nullptr)
                 continue;
-            if (!flatten(piece, moved_[side], known, rows)) {
+            if (const int code = flatten(piece, moved_[side], known, rows); code != MPI_SUCCESS) {
+                int error_class = MPI_ERR_OTHER;
+                PMPI_Error_class(code, &error_class);
+                if (error_class == MPI_ERR_TYPE)
+                    return MPI_ERR_TYPE;
                 why = "MPI does not say where the data of a type are";
-                return false;
+                return MPI_ERR_OTHER;
             }
             if (side == 0 || !whole || !where.whole_)
                 to_host_.insert(to_host_.end(), rows.begin(), rows.end());
@@ -214,7 +241,7 @@ bool Mirrors::make(const Whereabouts &where, bool whole, std::string &why) {
                                        row.from_pitch});
         }
     why = read();
-    return why.empty();
+    return why.empty() ? MPI_SUCCESS : MPI_ERR_OTHER;
 }
 
 std::string Mirrors::read() const {

@@ -44,8 +44,8 @@ class Description {
 /// Where this rank's data of one call are. Arguments that are wrong are passed over: who finds that says so.
 class Whereabouts {
   public:
-    /// What `describe` says. It is not asked where this process uses no GPU: all is host memory.
-    static std::unique_ptr<const Whereabouts> of(const Description &describe);
+    /// What `describe` says, kept in `made`. It is not asked where this process uses no GPU: all is host memory.
+    static const Whereabouts *of(const Description &describe, std::unique_ptr<const Whereabouts> &made);
     /// What is sent, and what is received: `count` elements; MPI_IN_PLACE is nothing.
     void sends(const void *buffer, int64_t count, MPI_Datatype type, int times = 1);
     /// `whole`: all of it is written, whatever was there before.
@@ -93,9 +93,12 @@ class Whereabouts {
 class Mirrors {
   public:
     Mirrors() = default;
+    /// Before and after all others, in MPI_Init and MPI_Finalize.
+    static void begin();
+    static void end();
     /// Makes room for what of `where` is on a GPU, and reads it. `whole`: that what is received is written whole can be
-    /// relied on. False: `why` says why.
-    bool make(const Whereabouts &where, bool whole, std::string &why);
+    /// relied on. MPI_SUCCESS or an error; `why` says why, unless the program's arguments are wrong.
+    int make(const Whereabouts &where, bool whole, std::string &why);
     /// How far what is sent, and received, lies from where the program has it: added to its addresses.
     [[nodiscard]] ptrdiff_t sent_moved() const { return moved_[0]; }
     [[nodiscard]] ptrdiff_t received_moved() const { return moved_[1]; }
@@ -115,8 +118,8 @@ class Mirrors {
     };
     using Patterns = std::map<MPI_Datatype, std::vector<Pattern>>;
     static void add_run(MPI_Aint begin, MPI_Aint end, std::vector<Pattern> &patterns);
-    static bool find_patterns(const Layout &layout, std::vector<Pattern> &patterns);
-    static bool flatten(const Whereabouts::Piece &piece, ptrdiff_t moved, Patterns &known, std::vector<Rows> &to_host);
+    static int find_patterns(const Layout &layout, std::vector<Pattern> &patterns);
+    static int flatten(const Whereabouts::Piece &piece, ptrdiff_t moved, Patterns &known, std::vector<Rows> &to_host);
     bool make_room(std::byte *low, std::byte *high, ptrdiff_t &moved);
 
     std::vector<std::unique_ptr<std::byte[]>> rooms_;

@@ -477,6 +477,23 @@ void one_buffer() {
     }
 }
 
+/// What is wrong with a type is the error of the call, whatever the type's data are on.
+void not_committed() {
+    MPI_Comm comm = MPI_COMM_NULL;
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    CHECK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    CHECK(MPI_Type_vector(2, 1, 2, MPI_INT, &type));
+    Buffer buffer(3, true);
+    int error_class = MPI_SUCCESS;
+    MPI_Error_class(MPI_Bcast(buffer.data(), 1, type, 0, comm), &error_class);
+    ++checks;
+    if (error_class != MPI_ERR_TYPE)
+        check(MPI_ERR_OTHER, "bcast of a type that was not committed");
+    CHECK(MPI_Type_free(&type));
+    CHECK(MPI_Comm_free(&comm));
+}
+
 /// A type that FLX does not reduce, and a call on a communicator of one rank: MPI's, wherever FLX is.
 void not_for_flx() {
     Round round;
@@ -549,6 +566,7 @@ int main(int argc, char **argv) {
     interleaved();
     absolute();
     not_for_flx();
+    not_committed();
     if (std::getenv("GPU_BUFFERS_ONE") != nullptr)
         one_buffer();
     int64_t all = 0;
