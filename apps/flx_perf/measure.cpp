@@ -24,6 +24,17 @@ std::vector<double> in_us(std::vector<double> seconds) {
     return seconds;
 }
 
+/// As a program does between its calls.
+void compute(double ms) {
+    const double end = now() + 1e-3 * ms;
+    volatile double value = 1;
+    while (now() < end) {
+        for (int i = 0; i < 100; ++i) {
+            value = value * 1.0000001;
+        }
+    }
+}
+
 }  // namespace
 
 Measurer::Measurer(const Options &options, flx_comm_t flx_comm, MPI_Comm mpi_comm, LinkCounters &links)
@@ -131,6 +142,9 @@ double Measurer::timed_call(Side side) {
     if (logged) {
         links_.read(before_.data());
     }
+    if (options_.compute_ms > 0) {
+        compute(options_.compute_ms);
+    }
     const double begin = now();
     call(side);
     const double seconds = now() - begin;
@@ -187,12 +201,16 @@ void Measurer::warm_up(Side side) {
     }
 }
 
-/// The time of a call as the slowest rank sees it, from as many calls as take `enough_seconds`.
+/// The time of a call, and of the computing before it, as the slowest rank sees it, from as many calls as take
+/// `enough_seconds`.
 double Measurer::seconds_of_a_call(Side side, double enough_seconds) {
     for (int64_t count = 1;; count *= 2) {
         MPI_Barrier(mpi_comm_);
         const double begin = now();
         for (int64_t i = 0; i < count; ++i) {
+            if (options_.compute_ms > 0) {
+                compute(options_.compute_ms);
+            }
             call(side);
         }
         const double seconds = slowest(now() - begin);
@@ -284,7 +302,7 @@ Result Measurer::measure(const Shape &shape, const std::function<void(double)> &
     if (is_exchange(job_.kind)) {
         job_.counts = Counts(shape.matrix, job_.rank, job_.ranks);
     }
-    each_alone_ = options_.check_every || !options_.log_file.empty();
+    each_alone_ = options_.check_every || !options_.log_file.empty() || options_.compute_ms > 0;
     wrong_ = 0;
     peer_wrong_ = 0;
     carried_.assign(links_.names().size(), 0);

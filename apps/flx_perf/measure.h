@@ -88,7 +88,7 @@ class Measurer {
     double start_ = 0;
 
     // Of the size that is being measured.
-    bool each_alone_ = false;  ///< calls are timed one by one, since something is done between them
+    bool each_alone_ = false;  ///< calls are timed one by one, since something is done before them
     uint64_t wrong_ = 0;       ///< this rank's, in timed calls
     uint64_t peer_wrong_ = 0;
     std::vector<uint64_t> before_;  ///< by link

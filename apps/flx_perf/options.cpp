@@ -63,6 +63,11 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     auto *seconds = app.add_option("--seconds", options.seconds,
                                    "back to back instead of in turn: FLX for so long, then MPI; for throughput")
                         ->check(CLI::Range(0.001, 86400.0));
+    app.add_option("--compute", options.compute_ms,
+                   "ms that each rank computes before each timed call, which do not count, as programs do")
+        ->capture_default_str()
+        ->check(CLI::Range(0.0, 10000.0))
+        ->excludes(seconds);
     app.add_flag("--check", options.check_every,
                  "check every timed call, outside the timing (else the first and the last of each size)");
     app.add_flag("--check-peer", options.check_peer, "check MPI's results as well, and report them");
@@ -105,6 +110,9 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
         return refuse(
             "on device memory there are no --check, --log-iterations and --seconds, and of the collectives only "
             "allreduce, reduce_scatter_block, allgather, bcast, reduce, alltoall and sendrecv");
+    }
+    if (options.device && options.compute_ms > 0) {
+        return refuse("--compute is for collectives on host memory");
     }
     if (options.beside_memcpy && (options.device || options.seconds > 0 || !options.log_file.empty())) {
         return refuse("--memcpy is for collectives on host memory in turn, without --seconds and --log-iterations");

@@ -21,6 +21,7 @@ struct Options : CallOptions {
     int64_t iterations = 0;       ///< timed calls of each side at least; 0: as many as fit into `max_seconds`
     double max_seconds = 1.0;     ///< for the timed calls of one size
     double seconds = 0.0;         ///< above 0: back to back for so long instead of in interleaved blocks
+    double compute_ms = 0.0;      ///< that each rank computes before each call, outside the time
     bool beside_memcpy = false;   ///< one of the size on each rank at once, in turn with the rest
     bool all_algorithms = false;  ///< each that could serve, beside each other
     bool check_every = false;

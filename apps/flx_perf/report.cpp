@@ -221,6 +221,9 @@ std::string footer_text(const Results &results) {
     if (!why.empty()) {
         text += fmt::format("sizes without a peer: {}\n", why);
     }
+    if (results.options.compute_ms > 0) {
+        text += fmt::format("each rank computed {} ms before each timed call\n", results.options.compute_ms);
+    }
     text += fmt::format(
         "wrong elements: {} ({})\n", wrong,
         results.options.check_every ? "every timed call checked" : "first and last call of each size checked");
@@ -234,6 +237,7 @@ nlohmann::ordered_json json_of(const Results &results) {
     const Options &options = results.options;
     nlohmann::ordered_json json = head_of(results.machine, options.seconds > 0 ? "back to back" : "in turn");
     json["in_place"] = options.in_place;
+    json["compute_ms"] = options.compute_ms;
     if (options.device) {
         json["registered"] = options.registered;
         json["graph"] = options.graph;

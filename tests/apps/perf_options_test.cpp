@@ -91,6 +91,8 @@ TEST(Options, DefaultsAndEveryOption) {
                                "3",
                                "--blocks",
                                "9",
+                               "--compute",
+                               "1.5",
                                "--json",
                                "a",
                                "--csv",
@@ -106,6 +108,7 @@ TEST(Options, DefaultsAndEveryOption) {
     EXPECT_EQ(full.options->op, FLX_MAX);
     EXPECT_EQ(full.options->root, 3);
     EXPECT_EQ(full.options->blocks, 9);
+    EXPECT_EQ(full.options->compute_ms, 1.5);
     EXPECT_TRUE(full.options->against_mpi && full.options->check_every && full.options->check_peer);
     EXPECT_TRUE(full.options->in_place);
     EXPECT_EQ(full.options->json_file + full.options->csv_file + full.options->log_file, "abc");
@@ -160,6 +163,9 @@ TEST(Options, RefusalsSayWhatIsAllowed) {
     refused({"allreduce", "--iterations", "7", "--seconds", "1"}, "excludes");
     refused({"allreduce", "--max-seconds", "0"}, "--max-seconds");
     refused({"allreduce", "--check-peer"}, "--against mpi");
+    refused({"allreduce", "--compute", "1", "--seconds", "1"}, "excludes");
+    refused({"allreduce", "--compute", "-1"}, "--compute");
+    refused({"allreduce", "--memory", "device", "--compute", "1"}, "host memory");
     refused({"allreduce", "--unheard-of"}, "--unheard-of");
     refused({"allreduce", "bcast"}, "bcast");
 }
