@@ -14,14 +14,14 @@ namespace flx {
 /// What probing found of a link.
 struct LinkMeasured {
     bool done = false;
-    bool answered = false;               ///< also where its rate was not found
-    double latency_ns = 0;               ///< one way
-    double bytes_per_ns = 0;             ///< alone
-    double together_bytes_per_ns = 0;    ///< while all links were loaded
-    double burst_bytes_per_ns = 0;       ///< of a short message, when it has rested; 0: not measured
-    double send_ns = 0;                  ///< of the sender's work for an empty chunk, at least
-    double small_ns = 0;                 ///< a small chunk's time, equal on all ranks; 0: not measured
-    double host_bytes_per_ns = 0;        ///< what all ranks of this host that loaded it at once got of it together
+    bool answered = false;             ///< also where its rate was not found
+    double latency_ns = 0;             ///< one way
+    double bytes_per_ns = 0;           ///< alone
+    double together_bytes_per_ns = 0;  ///< while all links were loaded
+    double burst_bytes_per_ns = 0;     ///< of a short message, when it has rested; 0: not measured
+    double send_ns = 0;                ///< of the sender's work for an empty chunk, at least
+    double small_ns = 0;               ///< a small chunk's time, equal on all ranks; 0: not measured
+    double host_bytes_per_ns = 0;      ///< what all ranks of this host that loaded it at once got of it together
 };
 
 /// One link of a communicator. The index is the same on all ranks; a rank that does not have the link has a null one.
