@@ -144,8 +144,7 @@ class Measurer {
     void take_data(size_t index, const Arrival &arrival);
     bool reply();
     bool pump();
-    bool drive_pings(Lane &lane);
-    bool drive_burst(Lane &lane);
+    bool drive_pings(Lane &lane, size_t bytes = kControlBytes);
     bool drive_train(Lane &lane, std::optional<Train> &train, uint32_t id);
     bool close_train(Lane &lane, std::optional<Train> &train, bool &closed, uint32_t id);
     [[nodiscard]] bool finished() const;
@@ -319,33 +318,22 @@ bool Measurer::pump() {
     return reply() || moved;
 }
 
-bool Measurer::drive_pings(Lane &lane) {
+bool Measurer::drive_pings(Lane &lane, size_t bytes) {
     if (lane.ping_out)
         return false;
     ++lane.ping;
-    lane.long_ping = false;
+    lane.long_ping = bytes > kControlBytes;
     lane.ping_ns = now();
-    if (!try_control(lane, kPing, lane.ping)) {
+    const SendResult result = send(lane, next_, kPing, lane.ping, 0, 1, bytes);
+    if (result != SendResult::copied && result != SendResult::in_flight) {
         --lane.ping;
         return false;
     }
     const int64_t sent_ns = std::max<int64_t>(now() - lane.ping_ns, 1);
-    if (!lane.trips.empty())
+    if (!lane.trips.empty() && !lane.long_ping)
         lane.least_send_ns = lane.least_send_ns == 0 ? sent_ns : std::min(lane.least_send_ns, sent_ns);
     lane.ping_out = true;
     return true;
-}
-
-bool Measurer::drive_burst(Lane &lane) {
-    if (lane.ping_out)
-        return false;
-    ++lane.ping;
-    lane.ping_ns = now();
-    const SendResult result = send(lane, next_, kPing, lane.ping, 0, 1, kBurstBytes);
-    lane.ping_out = lane.long_ping = result == SendResult::copied || result == SendResult::in_flight;
-    if (!lane.ping_out)
-        --lane.ping;
-    return lane.ping_out;
 }
 
 bool Measurer::drive_train(Lane &lane, std::optional<Train> &train, uint32_t id) {
@@ -496,7 +484,7 @@ void Measurer::look_at_burst(Lane &lane, int64_t end) {
                (lane.bursts == 0 && now() > begun + kSlowNs);
     };
     loop(
-        std::min(end, begun + kTimes * kSlowNs), [&] { return !seen() && drive_burst(lane); }, seen);
+        std::min(end, begun + kTimes * kSlowNs), [&] { return !seen() && drive_pings(lane, kBurstBytes); }, seen);
     // Whatever is measured next must not find it in its way.
     loop(
         std::min(end, begun + kGoneNs), [] { return false; }, [&] { return lane.failed || !lane.ping_out; });

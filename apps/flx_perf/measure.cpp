@@ -26,6 +26,9 @@ std::vector<double> in_us(std::vector<double> seconds) {
 
 /// As a program does between its calls.
 void compute(double ms) {
+    if (ms <= 0) {
+        return;
+    }
     const double end = now() + 1e-3 * ms;
     volatile double value = 1;
     while (now() < end) {
@@ -142,9 +145,7 @@ double Measurer::timed_call(Side side) {
     if (logged) {
         links_.read(before_.data());
     }
-    if (options_.compute_ms > 0) {
-        compute(options_.compute_ms);
-    }
+    compute(options_.compute_ms);
     const double begin = now();
     call(side);
     const double seconds = now() - begin;
@@ -208,9 +209,7 @@ double Measurer::seconds_of_a_call(Side side, double enough_seconds) {
         MPI_Barrier(mpi_comm_);
         const double begin = now();
         for (int64_t i = 0; i < count; ++i) {
-            if (options_.compute_ms > 0) {
-                compute(options_.compute_ms);
-            }
+            compute(options_.compute_ms);
             call(side);
         }
         const double seconds = slowest(now() - begin);

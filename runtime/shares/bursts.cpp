@@ -14,11 +14,11 @@ void Bursts::start(const std::array<Bucket, kMaxLinks> &buckets, int hosts, int 
     loads_ = loads != nullptr ? loads : own_.data();
     records_ = records != nullptr ? records : own_records_.data();
     double together = 0;
-    for (const Bucket &bucket : buckets)
-        together += bucket.rate;
     int rails = 0;
-    for (const Bucket &bucket : buckets)
+    for (const Bucket &bucket : buckets) {
+        together += bucket.rate;
         rails += bucket.rate > 0 ? 1 : 0;
+    }
     for (int link = 0; link < kMaxLinks && rails > 1; ++link)
         if (buckets[link].bytes > 0 && buckets[link].rate > 0 && buckets[link].peak >= kWorth * together) {
             buckets_[link] = buckets[link];
@@ -54,17 +54,15 @@ int Bursts::take(int host, const PartitionVector &vector, size_t bytes, int64_t 
             if (vector.weight[link] != 0 && all <= kMostPart * buckets_[link].bytes &&
                 holds(host, link, now_ns) >= all && (best < 0 || vector.weight[link] > vector.weight[best]))
                 best = link;
-    for (int link = 0; link < vector.links; ++link)
-        if (const double part = best < 0       ? vector.share(link)
-                                : link == best ? 1
-                                               : 0;
-            part > 0 && buckets_[link].bytes > 0) {
-            // While a long message goes, as much comes back as it takes: it leaves an empty bucket behind.
-            const double lasts_ns = part * all / buckets_[link].rate;
-            const double most_ns = buckets_[link].bytes / buckets_[link].rate + lasts_ns;
-            take_out(loads_[link].rested_ns, lasts_ns, most_ns, now_ns);
-            take_out(records_[host * kMaxLinks + link].rested_ns, lasts_ns * others_, most_ns, now_ns);
-        }
+    for (int link = 0; link < vector.links; ++link) {
+        if ((best >= 0 && link != best) || vector.weight[link] == 0 || buckets_[link].bytes <= 0)
+            continue;
+        // While a long message goes, as much comes back as it takes: it leaves an empty bucket behind.
+        const double lasts_ns = (best < 0 ? vector.share(link) : 1) * all / buckets_[link].rate;
+        const double most_ns = buckets_[link].bytes / buckets_[link].rate + lasts_ns;
+        take_out(loads_[link].rested_ns, lasts_ns, most_ns, now_ns);
+        take_out(records_[host * kMaxLinks + link].rested_ns, lasts_ns * others_, most_ns, now_ns);
+    }
     whole_ += best >= 0 && vector.weight[best] != PartitionVector::kWhole ? 1 : 0;
     return best;
 }

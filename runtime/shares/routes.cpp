@@ -34,8 +34,8 @@ uint32_t Routes::takers(int peer, size_t bytes) const {
 
 const PartitionVector &Routes::vector(int peer, size_t bytes, int phase) {
     if (begins_on_own_rail(peer, bytes)) {
-        last_vector_ = own_vector_;
-        return own_vector_;
+        last_vector_ = whole_[own_rail_];
+        return whole_[own_rail_];
     }
     Route &route = this->route(peer);
     const PartitionVector *vector = &route.controller->vector(bytes, phase);

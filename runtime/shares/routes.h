@@ -169,7 +169,6 @@ class Routes final : public Router {
     std::vector<uint32_t> owned_;       ///< by rank: links that it owns, as a mask
     std::unique_ptr<Lending> lending_;  ///< null where rails are not lent
     std::vector<LentLink *> lent_;
-    PartitionVector own_vector_;   ///< all on the own rail
     bool opens_exchange_ = false;  ///< an exchange is being started
 };
 

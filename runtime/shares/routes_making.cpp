@@ -99,11 +99,6 @@ void Routes::lend(const Config &config) {
         members[rank] = {layout_.host_of(rank), owned_[rank]};
     lending_ = std::make_unique<Lending>(ledger_, layout_.rank, std::move(members), layout_.hosts,
                                          static_cast<uint32_t>(config.integer("FLX_LEND_CHUNKS")));
-    if (own_rail_ >= 0) {
-        std::vector<double> shares(links_.size());
-        shares[own_rail_] = 1;
-        own_vector_ = make_partition(shares);
-    }
     for (size_t l = 1; l < links_.size(); ++l) {
         if (links_[l].link == nullptr)
             continue;
@@ -124,9 +119,6 @@ void Routes::start_bursts() {
         const LinkMeasured &far = links_[l].far;
         if (links_[l].is_rail() && far.done)
             buckets[l] = {kBucketNs * far.host_bytes_per_ns, far.burst_bytes_per_ns, far.host_bytes_per_ns};
-        std::array<double, kMaxLinks> all{};
-        all[l] = 1;
-        whole_[l] = make_partition(std::span(all).first(links_.size()));
     }
     bursts_.start(buckets, layout_.hosts, layout_.here, loads_, records_);
 }
@@ -141,6 +133,11 @@ Status Routes::make(const Config &config, const PartitionVector &forced) {
     for (int host = 0; host < layout_.hosts; ++host)
         if (!routes_[host].peers.empty())
             FLX_TRY(make_route(host, config, forced));
+    for (size_t l = 0; l < links_.size(); ++l) {
+        std::vector<double> shares(links_.size());
+        shares[l] = 1;
+        whole_[l] = make_partition(shares);
+    }
     if (!forced_ && config.integer("FLX_FROZEN") == 0)
         start_bursts();
     lend(config);
