@@ -92,7 +92,7 @@ bool RailLink::has_room(int rank, size_t bytes) const {
     // Bounds what tiny chunks, which the window in bytes hardly feels, cost at the receiver.
     constexpr uint32_t kMaxChunks = 512;
     const Side &side = sides_[rank];
-    if (load_.full(open_bytes_, bytes))
+    if (load_.full(side.open_bytes, open_bytes_, bytes))
         return false;
     return side.open_chunks == 0 || (side.open_bytes + bytes <= window(rank) && side.open_chunks < kMaxChunks);
 }

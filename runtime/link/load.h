@@ -22,11 +22,13 @@ struct alignas(64) RailLoad {
 struct SharedLoad {
     RailLoad *load = nullptr;
     uint64_t most = 0;  ///< bytes that all together may have under way
-    uint64_t own = 0;   ///< bytes that one may always have: what it waits for may depend on what it sends
+    uint64_t own = 0;   ///< bytes that a rank may always have, if not for one peer alone
 
-    /// Whether `more` is too much for one that has `under_way` itself.
-    [[nodiscard]] bool full(uint64_t under_way, uint64_t more) const {
-        return load != nullptr && under_way != 0 && under_way + more > own &&
+    /// Whether `more` for a peer is too much for a rank that has `to_peer` under way to it, and `to_all` to all. One
+    /// chunk may always be on its way to each: a peer keeps what it cannot use before it has something else, and what
+    /// another one lacks must not wait for that.
+    [[nodiscard]] bool full(uint64_t to_peer, uint64_t to_all, uint64_t more) const {
+        return load != nullptr && to_peer != 0 && to_all + more > own &&
                load->bytes.load(std::memory_order_relaxed) + more > most;
     }
     void add(uint64_t bytes) const {
