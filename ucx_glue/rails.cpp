@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "runtime/base/clock.h"
 #include "ucx_glue/rail_link.h"
 #include "ucx_glue/rail_wiring.h"
 
@@ -99,12 +100,23 @@ class RailsOverUcx final : public Rails {
     bool progress() override {
         const std::lock_guard guard(gate_);
         bool moved = false;
-        const bool all = failover_.restless();
+        const bool all = failover_.restless() || is_time_for_all();
         for (const auto &line : lines())
             if (all || line->busy())
                 moved |= line->progress(true);
         failover_.turn();
         return moved;
+    }
+
+    /// Lines on which this process expects nothing have something now and then: a peer that is ahead has sent it, and
+    /// takes the line for lost where nobody reads it for long.
+    bool is_time_for_all() {
+        constexpr int64_t kGapNs = 10 * kMs;
+        const int64_t now = now_ns();
+        if (now - read_all_ns_ < kGapNs)
+            return false;
+        read_all_ns_ = now;
+        return true;
     }
 
     bool doze(int64_t most_ns) override {
@@ -192,6 +204,7 @@ class RailsOverUcx final : public Rails {
     const RailOptions options_;
     mutable Gate gate_;
     Failover failover_;
+    int64_t read_all_ns_ = 0;
     // Written beyond count_ only, so that other threads may walk over the others.
     std::array<std::shared_ptr<Line>, kMaxRails> lines_;
     std::atomic<int> count_{0};

@@ -151,8 +151,10 @@ void Failover::heed(uint64_t uid, const std::string &text) {
                     prove(*target);
                     break;
                 case kAskCountWord:
-                    if (current)
-                        tell(*target, kCountWord, target->peer->received, {}, true);
+                    if (!current)
+                        break;
+                    target->peer->rail->progress(true);  // what nobody has read yet has arrived
+                    tell(*target, kCountWord, target->peer->received, {}, true);
                     break;
                 case kCountWord:
                     if (!current)
