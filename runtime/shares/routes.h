@@ -132,6 +132,7 @@ class Routes final : public Router {
     [[nodiscard]] const Route &route(int peer) const { return routes_[static_cast<size_t>(layout_.host_of(peer))]; }
     [[nodiscard]] Route &route(int peer) { return routes_[static_cast<size_t>(layout_.host_of(peer))]; }
     Status make_route(int host, const Config &config, const PartitionVector &forced);
+    [[nodiscard]] Status no_common_link(int host) const;
     Status force(Route &route, const Config &config, const PartitionVector &forced, uint32_t usable);
     void estimate(int host, uint32_t usable, uint32_t left_to_memory, bool frozen);
     void start_bursts();

@@ -169,12 +169,31 @@ Status Routes::make_route(int host, const Config &config, const PartitionVector 
         if (reaches_every(l) && (!own_only || static_cast<int>(l) == own_rail_) && !to_memory)
             usable |= 1U << l;
     }
+    if (usable == 0 && left_to_memory == 0)
+        return no_common_link(host);
     if (forced_)
         FLX_TRY(force(route, config, forced, usable));
     else
         estimate(host, usable, left_to_memory, config.integer("FLX_FROZEN") != 0);
     learns_ = learns_ || std::popcount(route.links) > 1;
     return {};
+}
+
+/// Each rank of a host is reached, but by no link that reaches all of them.
+Status Routes::no_common_link(int host) const {
+    std::vector<std::string> ranks;
+    for (const int peer : routes_[host].peers) {
+        std::vector<std::string> names;
+        for (size_t l = 0; l < links_.size(); ++l)
+            if (reaches(l, peer))
+                names.push_back(links_[l].name);
+        ranks.push_back(fmt::format("{} by {}", layout_.describe(peer),
+                                    names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+    }
+    return fail(FLX_ERR_LINK,
+                "no link leads from {} to all ranks that it needs one to on a host: it reaches {}; FLX_RAILS and "
+                "FLX_LINKS must allow one that all of them have",
+                layout_.describe(layout_.rank), fmt::join(ranks, ", "));
 }
 
 Status Routes::force(Route &route, const Config &config, const PartitionVector &forced, uint32_t usable) {

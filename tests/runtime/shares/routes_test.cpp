@@ -112,6 +112,7 @@ struct Rank {
     struct Options {
         double burst = 0.6;
         bool frozen = false;
+        bool apart = false;        ///< each rail leads to one rank of the other host
         std::string partition;     ///< FLX_PARTITION
         int per_host = 1;          ///< ranks
         int rank = 0;              ///< this one, of the first host
@@ -147,7 +148,8 @@ struct Rank {
         }
         for (size_t l = 1; l < links.size(); ++l) {
             links[l].name = fmt::format("rail{}", l);
-            auto rail = std::make_unique<FakeLink>(links[l].name, LinkKind::rail, far);
+            const std::set<int> one{layout.size - 1 - static_cast<int>(l) % options.per_host};
+            auto rail = std::make_unique<FakeLink>(links[l].name, LinkKind::rail, options.apart ? one : far);
             rails[l] = rail.get();
             links[l].link = std::move(rail);
             LinkMeasured &measured = links[l].far;
@@ -265,6 +267,18 @@ TEST(RoutesTest, OthersAreShared) {
     EXPECT_EQ(first, expected.share(1));
     EXPECT_GT(expected.share(1), expected.share(2));
     EXPECT_GT(expected.share(3), 0);
+}
+
+TEST(RoutesTest, NoLinkToAllRanksOfAHostIsAnErrorThatNamesThem) {
+    Rank::Options options;
+    options.per_host = 2;
+    EXPECT_TRUE(Rank(options).made.ok());
+    options.apart = true;
+    const Rank rank(options);
+    EXPECT_EQ(rank.made.code(), FLX_ERR_LINK);
+    for (const char *part :
+         {"no link leads from rank 0", "rank 2 (pid 0 on there) by rail1, rail3", "rank 3", "by rail2", "FLX_RAILS"})
+        EXPECT_NE(rank.made.sentence().find(part), std::string::npos) << part << " in " << rank.made.sentence();
 }
 
 TEST(RoutesTest, NothingGoesWholeWhereBurstsAreNotWorthIt) {
