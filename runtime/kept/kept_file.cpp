@@ -166,8 +166,12 @@ std::string this_machine() {
 
 std::string build_of(const void *symbol) {
     Dl_info library{};
+    return dladdr(symbol, &library) != 0 ? build_of(std::string(library.dli_fname)) : "unknown";
+}
+
+std::string build_of(const std::string &path) {
     struct stat file {};
-    if (dladdr(symbol, &library) == 0 || stat(library.dli_fname, &file) != 0)
+    if (stat(path.c_str(), &file) != 0)
         return "unknown";
     return fmt::format("{} bytes at {}.{:09}", file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec);
 }

@@ -44,7 +44,8 @@ std::string damaged(const char *what);
 std::string cache_folder(const std::string &knob);
 /// This machine, for KeptFile: its name, cores and network cards, whose rates are measured.
 std::string this_machine();
-/// The library or program that holds `symbol`: its size and the time at which it was written.
+/// A library or program, or the one that holds `symbol`: its size and the time at which it was written.
+std::string build_of(const std::string &path);
 std::string build_of(const void *symbol);
 /// Machines change in the course of time, and so do their loads. What is of times to come was written while the clock
 /// was wrong, and would never be replaced. Both are in seconds since 1970.

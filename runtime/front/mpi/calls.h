@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "runtime/front/mpi/communicators.h"
+#include "runtime/front/mpi/flx_library.h"
 #include "runtime/front/mpi/numbers.h"
 #include "runtime/front/mpi/requests.h"
 #include "runtime/front/mpi/staging.h"
@@ -242,7 +243,7 @@ class Call {
 };
 
 #define FLX_MPI_FORMS(NAME, SMALL) PMPI_##NAME, PMPI_I##SMALL, FLX_PMPI_PERSISTENT(NAME), FLX_PMPI_LARGE(NAME)
-#define FLX_FORMS(NAME) flx_##NAME, flx_i##NAME, flx_##NAME##_init
+#define FLX_FORMS(NAME) flx_##NAME.get(), flx_i##NAME.get(), flx_##NAME##_init.get()
 
 /// Ranks of `comm`; 0 where it is null or an intercommunicator.
 int size_of(MPI_Comm comm);

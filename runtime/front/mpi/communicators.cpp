@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/base/config.h"
+#include "runtime/front/mpi/flx_library.h"
 #include "runtime/front/mpi/mirrors.h"
 #include "runtime/front/mpi/requests.h"
 

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "runtime/include/flx.h"
+#include "runtime/front/mpi/flx_library.h"
 
 namespace flx::preload {
 namespace {
@@ -186,8 +186,8 @@ std::string machine_and_builds() {
     std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version{};
     int length = 0;
     PMPI_Get_library_version(version.data(), &length);
-    return fmt::format("{}; FLX {} of {}; {}", this_machine(), flx_version(),
-                       build_of(reinterpret_cast<const void *>(&flx_version)), version.data());
+    return fmt::format("{}; FLX {}.{}.{} of {}; {}", this_machine(), FLX_VERSION_MAJOR, FLX_VERSION_MINOR,
+                       FLX_VERSION_PATCH, build_of(flx_library_file()), version.data());
 }
 
 }  // namespace flx::preload

@@ -15,6 +15,7 @@ enum class Kind { c_integer, fortran_integer, address, real, complex, logical, b
 struct Predefined {
     Kind kind = Kind::byte;
     flx_dtype_t dtype = FLX_INT8;
+    size_t size = 1;  ///< bytes of an element; of pairs, with padding
 };
 
 constexpr auto kNoDtype = static_cast<flx_dtype_t>(-1);
@@ -46,7 +47,7 @@ using Table = std::unordered_map<MPI_Datatype, Predefined>;
 void add_integers(Table &table, Kind kind, bool is_signed, std::initializer_list<MPI_Datatype> types) {
     for (MPI_Datatype type : types)
         if (const flx_dtype_t dtype = integer_of(size_of(type), is_signed); dtype != kNoDtype)
-            table.try_emplace(type, Predefined{kind, dtype});
+            table.try_emplace(type, Predefined{kind, dtype, size_of(type)});
 }
 
 /// Those of two sizes; others, such as 16-byte reals, FLX lacks.
@@ -54,16 +55,21 @@ void add_by_size(Table &table, Kind kind, size_t single_size, flx_dtype_t single
                  std::initializer_list<MPI_Datatype> types) {
     for (MPI_Datatype type : types)
         if (const size_t size = size_of(type); size == single_size || size == 2 * single_size)
-            table.try_emplace(type, Predefined{kind, size == single_size ? single_type : double_type});
+            table.try_emplace(type, Predefined{kind, size == single_size ? single_type : double_type, size});
 }
 
+/// A value and an index, as flx.h has them and MPI may.
+template <typename Value, typename Index>
 void add_pair(Table &table, MPI_Datatype type, flx_dtype_t dtype) {
-    size_t bytes = 0;
+    struct Pair {
+        Value value;
+        Index index;
+    };
     MPI_Aint lower = 0;
     MPI_Aint extent = 0;
     if (size_of(type) != 0 && PMPI_Type_get_extent(type, &lower, &extent) == MPI_SUCCESS && lower == 0 &&
-        flx_dtype_size(dtype, &bytes) == FLX_SUCCESS && extent == static_cast<MPI_Aint>(bytes))
-        table.try_emplace(type, Predefined{Kind::pair, dtype});
+        extent == static_cast<MPI_Aint>(sizeof(Pair)))
+        table.try_emplace(type, Predefined{Kind::pair, dtype, sizeof(Pair)});
 }
 
 /// Types that reductions take. Sizes are asked for: Fortran's depend on the compiler.
@@ -85,18 +91,18 @@ Table make_table() {
     add_by_size(table, Kind::complex, 2 * sizeof(float), FLX_COMPLEX_F32, FLX_COMPLEX_F64,
                 {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX, MPI_COMPLEX8,
                  MPI_COMPLEX16, MPI_CXX_FLOAT_COMPLEX, MPI_CXX_DOUBLE_COMPLEX});
-    add_pair(table, MPI_FLOAT_INT, FLX_F32_INT32);
-    add_pair(table, MPI_DOUBLE_INT, FLX_F64_INT32);
-    add_pair(table, MPI_SHORT_INT, FLX_INT16_INT32);
-    add_pair(table, MPI_2INT, FLX_INT32_INT32);
+    add_pair<float, int32_t>(table, MPI_FLOAT_INT, FLX_F32_INT32);
+    add_pair<double, int32_t>(table, MPI_DOUBLE_INT, FLX_F64_INT32);
+    add_pair<int16_t, int32_t>(table, MPI_SHORT_INT, FLX_INT16_INT32);
+    add_pair<int32_t, int32_t>(table, MPI_2INT, FLX_INT32_INT32);
     if (sizeof(long) == sizeof(int64_t))
-        add_pair(table, MPI_LONG_INT, FLX_INT64_INT32);
+        add_pair<int64_t, int32_t>(table, MPI_LONG_INT, FLX_INT64_INT32);
     if (size_of(MPI_INTEGER) == sizeof(int32_t))
-        add_pair(table, MPI_2INTEGER, FLX_INT32_INT32);
+        add_pair<int32_t, int32_t>(table, MPI_2INTEGER, FLX_INT32_INT32);
     if (size_of(MPI_REAL) == sizeof(float))
-        add_pair(table, MPI_2REAL, FLX_F32_F32);
+        add_pair<float, float>(table, MPI_2REAL, FLX_F32_F32);
     if (size_of(MPI_DOUBLE_PRECISION) == sizeof(double))
-        add_pair(table, MPI_2DOUBLE_PRECISION, FLX_F64_F64);
+        add_pair<double, double>(table, MPI_2DOUBLE_PRECISION, FLX_F64_F64);
     return table;
 }
 
@@ -230,7 +236,7 @@ Reduction reduction_of(MPI_Datatype type, MPI_Op op) {
             return reduction;
         reduction.dtype = element->dtype;
         reduction.op = found->flx;
-        flx_dtype_size(reduction.dtype, &reduction.size);  // of pairs, with padding
+        reduction.size = element->size;
         reduction.layout = {type, reduction.size, static_cast<MPI_Aint>(reduction.size), true};
     }
     reduction.known = true;

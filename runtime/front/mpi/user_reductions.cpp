@@ -4,6 +4,8 @@
 #include <new>
 #include <vector>
 
+#include "runtime/front/mpi/flx_library.h"
+
 namespace flx::preload {
 namespace {
 
