@@ -12,6 +12,7 @@ a turn, and the noise, which is the same of plain turns against the plain ones b
 """
 
 import argparse
+import gzip
 import os
 import pathlib
 import re
@@ -30,7 +31,7 @@ PW_INPUT = """&control
  calculation='scf', prefix='si', pseudo_dir='.', outdir='.', verbosity='low', disk_io='none'
 /
 &system
- ibrav=1, celldm(1)=10.26, nat=8, ntyp=1, ecutwfc=24
+ ibrav=1, celldm(1)=10.26, nat=8, ntyp=1, ecutwfc={cutoff}
 /
 &electrons
  conv_thr=1e-8
@@ -70,9 +71,14 @@ def prepare_lammps(name, steps):
     return prepare
 
 
-def prepare_cp2k(folder, _ranks):
-    shutil.copy("/usr/share/doc/cp2k/examples/h2o.inp", folder)
-    return ["env", "CP2K_DATA_DIR=/usr/share/cp2k", "cp2k.psmp", "-i", "h2o.inp"]
+def prepare_cp2k(name):
+    def prepare(folder, _ranks):
+        path = pathlib.Path("/usr/share/doc/cp2k/examples") / f"{name}.inp"
+        text = path.read_bytes() if path.exists() else gzip.decompress(path.with_suffix(".inp.gz").read_bytes())
+        (folder / path.name).write_bytes(text)
+        return ["env", "CP2K_DATA_DIR=/usr/share/cp2k", "cp2k.psmp", "-i", path.name]
+
+    return prepare
 
 
 def prepare_scalapack(folder, ranks):
@@ -88,11 +94,13 @@ def prepare_scalapack(folder, ranks):
     return [str(test)]
 
 
-def prepare_espresso(folder, _ranks):
-    with (folder / "Si.pz-vbc.UPF").open("wb") as file:
-        subprocess.run(["gzip", "-dc", ESPRESSO / "Si.pz-vbc.UPF.gz"], stdout=file, check=True)
-    (folder / "si.in").write_text(PW_INPUT, encoding="utf-8")
-    return ["pw.x", "-in", "si.in"]
+def prepare_espresso(cutoff):
+    def prepare(folder, _ranks):
+        (folder / "Si.pz-vbc.UPF").write_bytes(gzip.decompress((ESPRESSO / "Si.pz-vbc.UPF.gz").read_bytes()))
+        (folder / "si.in").write_text(PW_INPUT.replace("{cutoff}", str(cutoff)), encoding="utf-8")
+        return ["pw.x", "-in", "si.in"]
+
+    return prepare
 
 
 def prepare_petsc(_folder, _ranks):
@@ -107,9 +115,11 @@ PROGRAMS = {
     "hpcc": prepare_hpcc,
     "lammps-melt": prepare_lammps("melt", 1500),
     "lammps-peptide": prepare_lammps("peptide", 500),
-    "cp2k-h2o": prepare_cp2k,
+    "cp2k-h2o": prepare_cp2k("h2o"),
+    "cp2k-argon": prepare_cp2k("Ar-qmmm"),
     "scalapack-lu": prepare_scalapack,
-    "espresso-si8": prepare_espresso,
+    "espresso-si8": prepare_espresso(24),
+    "espresso-si8-fine": prepare_espresso(90),
     "petsc-cg": prepare_petsc,  # with neighbourhood collectives
     "poisson": prepare_poisson,  # with those and persistent ones
 }
