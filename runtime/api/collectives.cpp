@@ -360,7 +360,11 @@ Status make_scan(bool exclusive, const void *sendbuf, void *recvbuf, size_t coun
     FLX_TRY(check_count(count, dtype, 1));
     if (op == FLX_AVG)
         return fail(FLX_ERR_ARGUMENT, "FLX_AVG is not a reduction of scans; FLX_SUM and the others are");
-    FLX_TRY(check_pair(sendbuf, count, recvbuf, count, recvbuf, dtype));
+    // Nothing is written on rank 0 of an exclusive one.
+    if (exclusive && comm->impl->rank() == 0 && recvbuf == nullptr && sendbuf != FLX_IN_PLACE)
+        FLX_TRY(check_buffer(sendbuf, "sendbuf", count));
+    else
+        FLX_TRY(check_pair(sendbuf, count, recvbuf, count, recvbuf, dtype));
     fill(call, exclusive ? Collective::exscan : Collective::scan, sendbuf, recvbuf, count, dtype, op, 0);
     return {};
 }

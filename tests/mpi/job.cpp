@@ -302,7 +302,8 @@ flx_status_t Job::call(Manner manner, flx_comm_t comm, flx_request_t *request) {
         case Kind::scan:
             return FLX_BY(scan, in, out, n, dtype, op_);
         case Kind::exscan:
-            return FLX_BY(exscan, in, out, n, dtype, op_);
+            // What rank 0 does not get need have no place, but in place.
+            return FLX_BY(exscan, in, own == 0 && !in_place_ && case_.seed % 2 != 0 ? nullptr : out, n, dtype, op_);
     }
 #undef FLX_BY
     return FLX_ERR_ARGUMENT;

@@ -227,19 +227,26 @@ int scan(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, MP
     return call.carry_out(FLX_FORMS(scan), buffers.in, buffers.out, count, reduction.dtype, reduction.op, call.flx());
 }
 
+/// On the first rank `recvbuf` means nothing, and need be no address, unless its input lies there.
 int exscan(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type, MPI_Op op,
            MPI_Comm comm) {
+    int rank = 0;
+    if (comm != MPI_COMM_NULL && sendbuf != MPI_IN_PLACE && PMPI_Comm_rank(comm, &rank) != MPI_SUCCESS)
+        return MPI_ERR_COMM;  // the error handler knows
+    const bool writes = sendbuf == MPI_IN_PLACE || rank != 0;
     const auto [reduction, bytes, objection] = judge(recvbuf, count, type, op);
     const auto describe = [&](Whereabouts &where) {
         where.sends(sendbuf, count, type);
-        where.receives(recvbuf, count, type);
+        if (writes)
+            where.receives(recvbuf, count, type);
     };
     Call call(how, Collective::exscan, comm, bytes, objection, describe);
     sendbuf = call.sent(sendbuf);
-    recvbuf = call.received(recvbuf);
+    if (writes)
+        recvbuf = call.received(recvbuf);
     if (!call.served())
         return call.pass_on(FLX_MPI_FORMS(Exscan, exscan), sendbuf, recvbuf, count, type, op, comm);
-    TAKE(buffers, take, count, recvbuf, count, true);
+    TAKE(buffers, take, count, writes ? recvbuf : nullptr, writes ? count : 0, true);
     return call.carry_out(FLX_FORMS(exscan), buffers.in, buffers.out, count, reduction.dtype, reduction.op, call.flx());
 }
 
