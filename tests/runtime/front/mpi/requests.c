@@ -312,6 +312,35 @@ static void odds(void) {
     expect(least.value == -(ranks - 1) && least.at == ranks - 1, "the least value is elsewhere");
 }
 
+static void *run_barrier(void *comm) {
+    MPI_Barrier(*(MPI_Comm *)comm);
+    return NULL;
+}
+
+/// What has ended is waited for while another thread is in a call on the same communicator, which ends only when the
+/// program goes on after that wait.
+static void wait_beside_a_call(MPI_Comm comm) {
+    MPI_Request request;
+    int sum = 0;
+    int word = 0;
+    MPI_Iallreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm, &request);
+    pthread_t thread;
+    if (rank == 0) {
+        pthread_create(&thread, NULL, run_barrier, &comm);
+        usleep(100000);  // it is in the barrier by then
+    }
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    expect(sum == sum_of_ranks(), "a sum beside another thread's barrier is wrong");
+    if (rank == 0) {
+        MPI_Send(&word, 1, MPI_INT, 1, 7, comm);
+        pthread_join(thread, NULL);
+    } else {
+        if (rank == 1)
+            MPI_Recv(&word, 1, MPI_INT, 0, 7, comm, MPI_STATUS_IGNORE);
+        MPI_Barrier(comm);
+    }
+}
+
 static void *run_lane(void *arguments) {
     const int *values = arguments;
     MPI_Comm comm = MPI_Comm_f2c(values[1]);
@@ -350,6 +379,8 @@ int main(int argc, char **argv) {
             pthread_create(&thread[i], NULL, run_lane, arguments[i]);
         for (int i = 0; i < 2; ++i)
             pthread_join(thread[i], NULL);
+        if (ranks > 1)
+            wait_beside_a_call(comms[0]);
         for (int i = 0; i < 2; ++i)
             MPI_Comm_free(&comms[i]);
     } else {
