@@ -180,7 +180,7 @@ void Statistics::print(const std::string &cache) const {
 }
 
 Statistics &statistics() {
-    static Statistics all;
+    static auto &all = *new Statistics;  // stays: MPI may be finalized by a destructor
     return all;
 }
 

@@ -38,7 +38,7 @@ void *flx_function(const char *name) {
     static std::once_flag loaded;
     std::call_once(loaded, load);
     // Libraries that stand before libflx serve what they have of it, as they do where it is linked.
-    void *const found = dlvsym(RTLD_DEFAULT, name, "FLX_0");
+    void *const found = dlsym(RTLD_DEFAULT, name);
     if (found == nullptr)
         end(fmt::format("{} has no {}: it belongs to another {}", flx_library_file(), name, kThis));
     return found;

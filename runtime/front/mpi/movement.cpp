@@ -90,12 +90,16 @@ int blocks_of(const void *buffer, Numbers counts, Numbers displs, const MPI_Data
               std::vector<PackedBlocks::Block> &blocks) {
     auto *base = static_cast<std::byte *>(const_cast<void *>(buffer));
     blocks.resize(size);
+    Layout layout;
+    MPI_Datatype known = MPI_DATATYPE_NULL;  // types repeat, and to ask MPI takes longer than to send a short message
     for (int rank = 0; rank < size; ++rank) {
-        Layout layout;
         if (counts[rank] < 0)
             return MPI_ERR_COUNT;
-        if (!layout_of(types[rank], layout))
-            return MPI_ERR_TYPE;
+        if (known == MPI_DATATYPE_NULL || types[rank] != known) {
+            if (!layout_of(types[rank], layout))
+                return MPI_ERR_TYPE;
+            known = types[rank];
+        }
         blocks[rank] = {base + displs[rank], static_cast<size_t>(counts[rank]), layout};
     }
     return MPI_SUCCESS;

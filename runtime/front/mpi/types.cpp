@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <unordered_map>
+#include <vector>
 
 #include "runtime/front/mpi/user_reductions.h"
 
@@ -107,7 +108,7 @@ Table make_table() {
 }
 
 const Predefined *predefined(MPI_Datatype type) {
-    static const Table table = make_table();
+    static const auto &table = *new Table(make_table());  // stays, as MPI may be finalized by a destructor
     const auto found = table.find(type);
     return found == table.end() ? nullptr : &found->second;
 }
@@ -165,34 +166,105 @@ int combiner_of(MPI_Datatype type) {
     return code == MPI_SUCCESS ? combiner : MPI_UNDEFINED;
 }
 
-/// The type that a contiguous one or a duplicate is made of; null where MPI does not say.
-MPI_Datatype inner_of(MPI_Datatype type) {
-    int integer = 0;
-    MPI_Aint address = 0;
-    MPI_Datatype inner = MPI_DATATYPE_NULL;
+/// How a type was made: what its constructor got.
+struct Construction {
+    int combiner = MPI_UNDEFINED;
+    std::vector<int> integers;
+    std::vector<MPI_Aint> addresses;
+    std::vector<MPI_Datatype> types;
+
+    Construction() = default;
+    ~Construction() {
+        for (MPI_Datatype &type : types)
+            if (type != MPI_DATATYPE_NULL && !is_named(type))
+                PMPI_Type_free(&type);
+    }
+    Construction(const Construction &) = delete;
+    Construction &operator=(const Construction &) = delete;
+    /// False where MPI does not say it, or it is long.
+    bool get(MPI_Datatype type);
+};
+
+bool Construction::get(MPI_Datatype type) {
+    constexpr int kMost = 64;
 #if MPI_VERSION >= 4
-    MPI_Count count = 0;
-    const int code = PMPI_Type_get_contents_c(type, 1, 0, 1, 1, &integer, &address, &count, &inner);
+    // Those that were made with MPI_Count have their numbers among the counts.
+    MPI_Count integer_count = 0, address_count = 0, count_count = 0, type_count = 0;
+    if (PMPI_Type_get_envelope_c(type, &integer_count, &address_count, &count_count, &type_count, &combiner) !=
+            MPI_SUCCESS ||
+        integer_count > kMost || address_count > kMost || type_count > kMost || count_count > 1 ||
+        (count_count == 1 && combiner != MPI_COMBINER_CONTIGUOUS))
+        return false;
+    MPI_Count unused = 0;
 #else
-    const int code = PMPI_Type_get_contents(type, 1, 0, 1, &integer, &address, &inner);
+    int integer_count = 0, address_count = 0, type_count = 0;
+    if (PMPI_Type_get_envelope(type, &integer_count, &address_count, &type_count, &combiner) != MPI_SUCCESS ||
+        integer_count > kMost || address_count > kMost || type_count > kMost)
+        return false;
 #endif
-    return code == MPI_SUCCESS ? inner : MPI_DATATYPE_NULL;
+    integers.resize(static_cast<size_t>(integer_count));
+    addresses.resize(static_cast<size_t>(address_count));
+    types.assign(static_cast<size_t>(type_count), MPI_DATATYPE_NULL);
+#if MPI_VERSION >= 4
+    const int code = PMPI_Type_get_contents_c(type, integer_count, address_count, count_count, type_count,
+                                              integers.data(), addresses.data(), &unused, types.data());
+#else
+    const int code = PMPI_Type_get_contents(type, integer_count, address_count, type_count, integers.data(),
+                                            addresses.data(), types.data());
+#endif
+    return code == MPI_SUCCESS;
+}
+
+/// Whether `count` blocks of `length(i)` elements of `layout(i)` at `at(i)` bytes lie one after the other.
+template <typename Length, typename At, typename LayoutOf>
+bool end_to_end(int count, Length &&length, At &&at, LayoutOf &&layout) {
+    MPI_Aint end = 0;
+    for (int i = 0; i < count; ++i) {
+        if (length(i) == 0)
+            continue;
+        const Layout &block = layout(i);
+        if (!block.dense || at(i) != end)
+            return false;
+        end += static_cast<MPI_Aint>(length(i)) * block.extent;
+    }
+    return true;
 }
 
 /// Whether data of `type` lie as its predefined elements one after the other. Only what can be said without walking
 /// through type maps; of others the order is left to MPI_Pack.
 bool is_dense(MPI_Datatype type) {
+    Construction made;
     const int combiner = combiner_of(type);
     if (combiner == MPI_COMBINER_NAMED)
         return true;
-    if (combiner != MPI_COMBINER_CONTIGUOUS && combiner != MPI_COMBINER_DUP)
+    constexpr std::array kUnderstood = {MPI_COMBINER_CONTIGUOUS, MPI_COMBINER_DUP,    MPI_COMBINER_VECTOR,
+                                        MPI_COMBINER_HVECTOR,    MPI_COMBINER_STRUCT, MPI_COMBINER_HINDEXED};
+    if (std::find(kUnderstood.begin(), kUnderstood.end(), combiner) == kUnderstood.end() || !made.get(type))
         return false;
-    MPI_Datatype inner = inner_of(type);
-    Layout layout;
-    const bool dense = layout_of(inner, layout) && layout.dense;
-    if (inner != MPI_DATATYPE_NULL && !is_named(inner))
-        PMPI_Type_free(&inner);
-    return dense;
+    std::vector<Layout> layouts(made.types.size());
+    for (size_t i = 0; i < layouts.size(); ++i)
+        if (!layout_of(made.types[i], layouts[i]))
+            return false;
+    const std::vector<int> &numbers = made.integers;
+    const auto first = [&](int) -> const Layout & { return layouts[0]; };
+    switch (combiner) {
+        case MPI_COMBINER_VECTOR:
+        case MPI_COMBINER_HVECTOR: {
+            const MPI_Aint stride =
+                combiner == MPI_COMBINER_VECTOR ? numbers[2] * layouts[0].extent : made.addresses[0];
+            return end_to_end(
+                numbers[0], [&](int) { return numbers[1]; }, [&](int i) { return i * stride; }, first);
+        }
+        case MPI_COMBINER_HINDEXED:
+            return end_to_end(
+                numbers[0], [&](int i) { return numbers[1 + i]; }, [&](int i) { return made.addresses[i]; }, first);
+        case MPI_COMBINER_STRUCT:
+            return end_to_end(
+                numbers[0], [&](int i) { return numbers[1 + i]; }, [&](int i) { return made.addresses[i]; },
+                [&](int i) -> const Layout & { return layouts[i]; });
+        default:
+            return layouts[0].dense;
+    }
 }
 
 }  // namespace
