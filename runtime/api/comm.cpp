@@ -15,7 +15,7 @@ using namespace flx::api;
 namespace {
 
 /// Knobs of the environment, overridden by what the caller set.
-Status override_knobs(const flx_config_t *given, flx::Config &config) {
+Status override_knobs(const flx_config_t *given, flx::Config &config, flx::Communicator::Gpus &gpus) {
     if (given == nullptr)
         return {};
     if (!flx::is_size_of<flx_config_t>(given->struct_size, offsetof(flx_config_t, partition)))
@@ -42,6 +42,10 @@ Status override_knobs(const flx_config_t *given, flx::Config &config) {
         FLX_TRY(set("FLX_CHECK", fmt::format("{}", overrides.check)));
     if (overrides.strict != 0)
         FLX_TRY(set("FLX_STRICT", fmt::format("{}", overrides.strict)));
+    if (overrides.late_gpus != 0 && overrides.late_gpus != 1)
+        return fail(FLX_ERR_CONFIG, "config->late_gpus is {}; 0 and 1 are allowed", overrides.late_gpus);
+    if (overrides.late_gpus == 1)
+        gpus = flx::Communicator::Gpus::late;
     return {};
 }
 
@@ -63,9 +67,10 @@ std::function<Status()> moving(flx::Process *process) {
 }
 
 Status make_comm(std::shared_ptr<flx::Process> process, std::unique_ptr<flx::Bootstrap> bootstrap, flx::Config config,
-                 const flx::Communicator *parent, flx_comm_t *comm) {
+                 const flx::Communicator *parent, flx::Communicator::Gpus gpus, flx_comm_t *comm) {
     auto made = std::make_unique<flx_comm>();
-    FLX_TRY(flx::Communicator::make(std::move(process), std::move(bootstrap), std::move(config), parent, made->impl));
+    FLX_TRY(
+        flx::Communicator::make(std::move(process), std::move(bootstrap), std::move(config), parent, made->impl, gpus));
     *comm = made.release();
     return {};
 }
@@ -82,9 +87,10 @@ flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *config, flx_
         // A rank whose knobs are wrong must not leave the others waiting for it.
         std::shared_ptr<flx::Process> process;
         flx::Config knobs;
+        auto gpus = flx::Communicator::Gpus::if_in_use;
         FLX_TRY(flx::agree_on(*bootstrap, [&]() -> Status {
             FLX_TRY(flx::Config::from_environment(knobs));
-            FLX_TRY(override_knobs(config, knobs));
+            FLX_TRY(override_knobs(config, knobs, gpus));
             FLX_TRY(read_rules(knobs));
             const bool program_threads = flx::mpi_allows_threads();
             const bool own_thread = knobs.text("FLX_PROGRESS_THREAD") == "on";
@@ -95,7 +101,7 @@ flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *config, flx_
                             "must be set before that, or after all communicators were freed");
             return {};
         }));
-        return make_comm(std::move(process), std::move(bootstrap), std::move(knobs), nullptr, comm);
+        return make_comm(std::move(process), std::move(bootstrap), std::move(knobs), nullptr, gpus, comm);
     });
 }
 
@@ -107,7 +113,8 @@ flx_status_t flx_comm_dup(flx_comm_t comm, flx_comm_t *dup) {
         std::unique_ptr<flx::Bootstrap> bootstrap;
         FLX_TRY(comm->impl->meet_again(flx::CallKind::duplicated));
         FLX_TRY(comm->impl->bootstrap().dup(bootstrap));
-        return make_comm(comm->impl->process(), std::move(bootstrap), comm->impl->config(), comm->impl.get(), dup);
+        return make_comm(comm->impl->process(), std::move(bootstrap), comm->impl->config(), comm->impl.get(),
+                         comm->impl->opens_gpus(), dup);
     });
 }
 
@@ -121,7 +128,8 @@ flx_status_t flx_comm_split(flx_comm_t comm, int color, int key, flx_comm_t *spl
         FLX_TRY(comm->impl->bootstrap().split(color, key, bootstrap));
         if (!bootstrap)
             return {};
-        return make_comm(comm->impl->process(), std::move(bootstrap), comm->impl->config(), nullptr, split);
+        return make_comm(comm->impl->process(), std::move(bootstrap), comm->impl->config(), nullptr,
+                         comm->impl->opens_gpus(), split);
     });
 }
 

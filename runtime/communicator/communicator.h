@@ -40,10 +40,12 @@ struct Introduction;
 
 class Communicator final : public Movable, private Watch {
   public:
+    /// When GPUs are opened: with the communicator if all ranks use one by then, by the first call on their memory, or
+    /// never. Where ranks differ in the first two, late.
+    enum class Gpus : uint8_t { if_in_use, late, never };
     /// Collective over `bootstrap`. `parent`: a communicator of the same ranks whose measurements hold, or null.
-    /// `devices`: GPUs that are in use are opened.
     static Status make(std::shared_ptr<Process> process, std::unique_ptr<Bootstrap> bootstrap, Config config,
-                       const Communicator *parent, std::unique_ptr<Communicator> &result, bool devices = true);
+                       const Communicator *parent, std::unique_ptr<Communicator> &result, Gpus gpus = Gpus::if_in_use);
     ~Communicator() override;
 
     [[nodiscard]] int rank() const { return layout_.rank; }
@@ -107,6 +109,8 @@ class Communicator final : public Movable, private Watch {
     Status device_way(const std::string &collective, size_t bytes, const void *recvbuf, const char *&name) const;
     /// Null until GPUs are in use.
     [[nodiscard]] cuda::Group *devices() const { return devices_.group.get(); }
+    /// As given to make().
+    [[nodiscard]] Gpus opens_gpus() const { return devices_.opens; }
     /// Null where not all ranks share one memory.
     [[nodiscard]] const shm::HostWays *host_ways() const { return on_host_.ways.get(); }
     /// How it would be carried out.
@@ -370,6 +374,7 @@ class Communicator final : public Movable, private Watch {
     struct Devices {
         std::unique_ptr<cuda::Health> health;
         std::unique_ptr<cuda::Group> group;  ///< null until GPUs are in use
+        Gpus opens = Gpus::if_in_use;
     };
     /// The current wait, and what the last ones saw of peers.
     struct CurrentWait {

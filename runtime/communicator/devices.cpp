@@ -121,7 +121,7 @@ Status Communicator::open_devices_in_use() {
     if (layout_.size == 1 || (layout_.hosts == 1 && layout_.size > cuda::kMaxRanks))
         return {};
     const bool pins = layout_.hosts == 1 || config_.size("FLX_CUDA_PINNED") != 0;
-    const uint8_t mine = cuda::in_use() && pins ? 1 : 0;
+    const uint8_t mine = devices_.opens == Gpus::if_in_use && cuda::in_use() && pins ? 1 : 0;
     std::vector<uint8_t> all(layout_.size);
     FLX_TRY(bootstrap_->allgather(&mine, sizeof mine, all.data()));
     if (std::any_of(all.begin(), all.end(), [](uint8_t used) { return used == 0; }))

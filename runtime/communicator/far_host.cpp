@@ -68,7 +68,7 @@ Status FarCommunicator::make(Communicator &parent, std::unique_ptr<Bootstrap> in
     FLX_TRY(agree(*bootstrap, std::move(status)));
     circle.bootstrap = bootstrap.get();
     return Communicator::make(std::move(process), std::move(bootstrap), std::move(config),
-                              same_ranks ? &parent : nullptr, circle.comm, false);
+                              same_ranks ? &parent : nullptr, circle.comm, Communicator::Gpus::never);
 }
 
 Status FarCommunicator::make(Communicator &parent, cuda::Health &health, const cuda::Tiers &tiers,

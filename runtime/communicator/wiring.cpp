@@ -38,7 +38,7 @@ std::string join(const Range &names) {
 }  // namespace
 
 Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Bootstrap> bootstrap, Config config,
-                          const Communicator *parent, std::unique_ptr<Communicator> &result, bool devices) {
+                          const Communicator *parent, std::unique_ptr<Communicator> &result, Gpus gpus) {
     auto comm = std::unique_ptr<Communicator>(new Communicator);
     comm->process_ = std::move(process);
     comm->bootstrap_ = std::move(bootstrap);
@@ -76,7 +76,8 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
         comm->policies_.over_rails();
     if (comm->rails_ == nullptr && comm->layout_.hosts == 1 && comm->channel() != nullptr)
         comm->queue_.allow_eager(comm->id_, *comm->channel());
-    if (devices)
+    comm->devices_.opens = gpus;
+    if (gpus != Gpus::never)
         FLX_TRY(comm->open_devices_in_use());
     for (size_t l = 0; l < comm->links_.size(); ++l) {
         const LinkCounters probed = comm->counters(static_cast<int>(l));

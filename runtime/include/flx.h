@@ -140,14 +140,17 @@ typedef struct flx_config {
     double deadline_s;      ///< as FLX_DEADLINE: seconds until a silent peer, or no rail to it, is an error; 0: default
     int check;              ///< as FLX_CHECK: 1 compares the arguments of every blocking call between ranks first
     int strict;             ///< as FLX_STRICT: 1 gives the bits of adding in rank order, for every size
+    int late_gpus;          ///< 1: GPUs are opened by the first call on their memory, which must not be in a capture
+                            ///< then; 0: with the communicator, if all ranks use one by then
+    int reserved;           ///< 0
 } flx_config_t;
 
 /// An flx_config_t to begin with: `struct_size` is set, and all knobs have their values from the environment or
 /// defaults.
 #ifdef __cplusplus
-#define FLX_CONFIG_INIT (flx_config_t{sizeof(flx_config_t), nullptr, nullptr, nullptr, 0.0, 0, 0})
+#define FLX_CONFIG_INIT (flx_config_t{sizeof(flx_config_t), nullptr, nullptr, nullptr, 0.0, 0, 0, 0, 0})
 #else
-#define FLX_CONFIG_INIT ((flx_config_t){sizeof(flx_config_t), NULL, NULL, NULL, 0.0, 0, 0})
+#define FLX_CONFIG_INIT ((flx_config_t){sizeof(flx_config_t), NULL, NULL, NULL, 0.0, 0, 0, 0, 0})
 #endif
 
 /// \name Communicators
@@ -253,7 +256,7 @@ FLX_API flx_status_t flx_scatterv(const void *sendbuf, const size_t *sendcounts,
 FLX_API flx_status_t flx_scan(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                               flx_comm_t comm);
 
-/// The same over ranks 0 … r - 1. `recvbuf` of rank 0 is not written.
+/// The same over ranks 0 … r - 1. `recvbuf` of rank 0 is not written, and may be null where that is not in place.
 FLX_API flx_status_t flx_exscan(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                                 flx_comm_t comm);
 /// \}
@@ -367,7 +370,7 @@ FLX_API flx_status_t flx_ialltoallv(const void *sendbuf, void *recvbuf, const si
 /// Begins flx_scan of `count` elements.
 FLX_API flx_status_t flx_iscan(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                                flx_comm_t comm, flx_request_t *request);
-/// Begins flx_exscan of `count` elements; `recvbuf` of rank 0 is not written.
+/// Begins flx_exscan of `count` elements; `recvbuf` of rank 0 is as there.
 FLX_API flx_status_t flx_iexscan(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                                  flx_comm_t comm, flx_request_t *request);
 

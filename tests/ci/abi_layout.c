@@ -18,6 +18,8 @@ int main(void) {
     MEMBER(flx_config_t, deadline_s);
     MEMBER(flx_config_t, check);
     MEMBER(flx_config_t, strict);
+    MEMBER(flx_config_t, late_gpus);
+    MEMBER(flx_config_t, reserved);
 
     STRUCT(flx_link_stats_t);
     MEMBER(flx_link_stats_t, name);
