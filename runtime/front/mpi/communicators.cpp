@@ -99,8 +99,11 @@ void Library::begin() {
     const uint32_t chosen = choice_.mask | (choice_.automatic ? 1U << 31U : 0U);
     const uint32_t has_gpus = Gpus::may_exist() ? 1 : 0;
     const uint32_t keeps_to_hosts = takes_gpu_memory(config.text("FLX_MPI_GPU")) ? 0 : 1;
-    const std::array<uint32_t, 6> mine = {chosen, ~chosen, lacks_requests, lacks_threads, has_gpus, keeps_to_hosts};
-    std::array<uint32_t, 6> all{};
+    const std::string others = config.origin("FLX_MPI") == "default" ? Gpus::library_of_others() : "";
+    const uint32_t has_others = others.empty() ? 0 : 1;
+    const std::array<uint32_t, 7> mine = {chosen,   ~chosen,        lacks_requests, lacks_threads,
+                                          has_gpus, keeps_to_hosts, has_others};
+    std::array<uint32_t, 7> all{};
     MPI_Request request = MPI_REQUEST_NULL;
     PMPI_Iallreduce(mine.data(), all.data(), mine.size(), MPI_UINT32_T, MPI_BOR, MPI_COMM_WORLD, &request);
     // All ranks leave MPI's own initialisation together, so one that does not come has no such library in front of MPI.
@@ -124,6 +127,15 @@ void Library::begin() {
     if (all[0] != mine[0] || all[1] != mine[1])
         give_up(fmt::format("FLX_MPI is \"{}\" here and something else on another rank; it must be the same on all",
                             config.text("FLX_MPI")));
+    if (all[6] != 0) {
+        choice_ = {};
+        if (!others.empty())
+            fmt::print(
+                stderr,
+                "flx_mpi: MPI gets all calls, as the program has loaded {} and FLX cannot tell GPU memory of that "
+                "maker from host memory; FLX_MPI=auto serves programs that give MPI host memory alone\n",
+                others);
+    }
 
     int keyval = MPI_KEYVAL_INVALID;
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &keyval, this);
@@ -282,6 +294,7 @@ void Library::make_group(MPI_Comm comm, Group &group) {
 
     flx_config_t config = FLX_CONFIG_INIT;
     config.deadline_s = deadline_s_;
+    config.late_gpus = 1;  // most have their data in host memory, and may have done with the GPU before MPI_Finalize
     const bool copy = model_id != 0 && numbers[2] == model_id && numbers[3] == -model_id;
     flx_status_t status = FLX_SUCCESS;
     if (copy) {

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,6 +66,21 @@ bool Gpus::may_exist() {
     }
     constexpr std::array kNodes = {"/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu"};
     return std::any_of(kNodes.begin(), kNodes.end(), [](const char *node) { return access(node, F_OK) == 0; });
+}
+
+std::string Gpus::library_of_others() {
+    std::string found;
+    dl_iterate_phdr(
+        [](dl_phdr_info *info, size_t, void *to) {
+            const std::string_view file = info->dlpi_name;
+            const std::string_view name = file.substr(file.find_last_of('/') + 1);
+            const bool is_one = name.starts_with("libamdhip64.so") || name.starts_with("libze_loader.so");
+            if (is_one)
+                *static_cast<std::string *>(to) = file;
+            return is_one ? 1 : 0;
+        },
+        &found);
+    return found;
 }
 
 /// Without one of the functions there is no GPU.

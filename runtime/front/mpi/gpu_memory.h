@@ -30,6 +30,9 @@ class Gpus {
 
     /// Whether this machine may have a GPU, or the process a driver. Loads nothing.
     static bool may_exist();
+    /// The file of a library of other makers' GPUs (HIP, Level Zero) that the process has loaded; empty: none. What is
+    /// in their memory is not known here, and would be taken for host memory.
+    static std::string library_of_others();
 
     /// Whether anybody in this process has initialised the driver, as comes before any use of a GPU. A few nanoseconds
     /// after the first time, which loads the driver's library.
