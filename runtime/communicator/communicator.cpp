@@ -1,5 +1,3 @@
-#include "runtime/communicator/communicator.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -7,6 +5,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "runtime/communicator/recording.h"
 #include "runtime/communicator/staged.h"
 #include "runtime/elements/dtype.h"
 #include "runtime/process/outside_waits.h"
@@ -189,8 +188,12 @@ void Communicator::close() {
     barrier.dtype = FLX_UINT8;
     barrier.op = FLX_MAX;
     note_call(CallKind::freed);
-    if (!drain().ok() || !run_now(call, decisions_.decide(call)).ok())
-        return;
+    {
+        const CallRecord freed{.kind = CallKind::freed};
+        Recording recording(*this, freed, calls_.count(), Way::scheduled);
+        if (!drain().ok() || !recording.end(run_now(call, decisions_.decide(call))).ok())
+            return;
+    }
     close_devices();
     constexpr int64_t kPatienceNs = 1'000'000'000;
     const int64_t began = now_ns();
@@ -205,6 +208,8 @@ void Communicator::close() {
 }
 
 Communicator::~Communicator() {
+    if (recorded_.recorder != nullptr)
+        recorded_.recorder->close(recorded_.place);
     if (entry_.thread)
         entry_.thread->remove(*this);
     process_->remove(*this);

@@ -217,6 +217,14 @@ class Communicator final : public Movable, private Watch {
     Status end_mail(const DeviceMail &mail);
     Status settle_device(Status status);
 
+    // What is recorded (recording.cpp).
+    class Recording;
+    class RecordedWait;
+    void begin_recording();
+    void record_links();
+    void record_wait(int64_t since_ns);
+    void end_record(Pending &pending);
+
     // Watch (watch.cpp).
     void outlasted() override;
     void progress() override;
@@ -264,7 +272,7 @@ class Communicator final : public Movable, private Watch {
 
     // Groups and messages (messages.cpp).
     void add_messages(Pending &pending, const Call &call, uint64_t sequence);
-    Status carry_messages(Pending &pending);
+    Status carry_messages(Pending &pending, size_t bytes, int peer);
     Status begin_messages(Pending &pending, bool waits, bool &done);
     [[nodiscard]] int turns_at_once() const;
     void pause_at_once() const;
@@ -333,6 +341,14 @@ class Communicator final : public Movable, private Watch {
         bool check = false;
         double deadline_s = 0;
         double late_warning_s = 0;
+    };
+    /// What is recorded of it, and of its calls.
+    struct Recorded {
+        record::Recorder *recorder = nullptr;
+        uint32_t place = record::Recorder::kNowhere;
+        uint64_t call = 0;     ///< the one that is waited for
+        bool waits = false;    ///< that it waits is recorded
+        int64_t links_ns = 0;  ///< when the links' counters were recorded last
     };
     /// The segment that ranks of this host share, and what lies at its beginning.
     struct SharedMemory {
@@ -413,6 +429,7 @@ class Communicator final : public Movable, private Watch {
     Entry entry_;
     Devices devices_;
     CurrentWait wait_;
+    Recorded recorded_;
     Status broken_;
 };
 

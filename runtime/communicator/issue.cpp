@@ -10,7 +10,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/counters.h"
 #include "runtime/base/log.h"
-#include "runtime/communicator/communicator.h"
+#include "runtime/communicator/recording.h"
 #include "runtime/communicator/staged.h"
 #include "runtime/elements/custom.h"
 #include "runtime/elements/dtype.h"
@@ -124,7 +124,10 @@ Status Communicator::run(const Call &call) {
     bool done = false;
     const Decided *decided = nullptr;
     FLX_TRY(prelude(call, CallKind::blocking, done, decided));
-    return done ? Status() : run_now(call, *decided);
+    if (done)
+        return {};
+    Recording recording(*this, decided->record, calls_.count(), decided->choice.way);
+    return recording.end(run_now(call, *decided));
 }
 
 /// Lets the thread go on, where there is one, as soon as the call has left something under way.
@@ -197,8 +200,11 @@ Status Communicator::issue(const Call &given, Pending *&result) {
     const Call call = scaled(given, pending);
     const Decided *decided = nullptr;
     Status status = prelude(call, CallKind::non_blocking, done, decided);
-    if (status.ok() && !done)
+    if (status.ok() && !done) {
+        pending.recorded =
+            recorded_.recorder->enter(recorded_.place, decided->record, calls_.count(), decided->choice.way);
         status = prepare(pending, call, *decided);
+    }
     if (!status.ok() || done || carry_at_once(pending, false)) {
         recycle(pending);
         return status;
@@ -329,6 +335,7 @@ Status Communicator::prelude(const Call &call, CallKind kind, bool &done, const 
 
 void Communicator::recycle(Pending &pending) {
     const auto lock = guard();
+    end_record(pending);
     queue_.recycle(pending);
 }
 
@@ -421,6 +428,7 @@ Status Communicator::wait(Pending &waited) {
     {
         Inside inside(*this, &waited.operation);
         wait_.call = waited.call;
+        const RecordedWait recorded(*this, waited.recorded);
         // Small ones do not yield to a program that never sleeps, and gives the core back after some ms.
         const bool brief = waited.operation.count * size_of(waited.operation.dtype) < Queue::kBriefBytes;
         Waiter waiter(brief ? policies_.brief() : policies_.ordinary(), *this);

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "runtime/base/counters.h"
-#include "runtime/communicator/communicator.h"
+#include "runtime/communicator/recording.h"
 #include "runtime/elements/dtype.h"
 
 namespace flx {
@@ -39,6 +39,7 @@ Status Communicator::end_group() {
     };
     Cleanup group{*this, *group_.messages, {}};
     group_.messages = nullptr;
+    Recording recording(*this, CallKind::grouped, 0, -1, group.messages.call);
     queue_.hold(nullptr);
     // What has begun is awaited whatever becomes of the rest: its memory is the program's again afterwards.
     Status first;
@@ -61,7 +62,7 @@ Status Communicator::end_group() {
         keep(wait(group.messages));
     if (mailed)
         keep(end_mail(group_.mail));
-    return first;
+    return recording.end(std::move(first));
 }
 
 namespace {
@@ -265,7 +266,7 @@ Status Communicator::send(const void *data, size_t bytes, int peer) {
                     layout_.rank);
     Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
     pending.exchange.send(peer, data, bytes, 0);
-    return group_.messages != nullptr ? Status() : carry_messages(pending);
+    return group_.messages != nullptr ? Status() : carry_messages(pending, bytes, peer);
 }
 
 Status Communicator::receive(void *data, size_t bytes, int peer) {
@@ -277,7 +278,7 @@ Status Communicator::receive(void *data, size_t bytes, int peer) {
                     layout_.rank);
     Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
     pending.exchange.receive(peer, data, bytes, 0);
-    return group_.messages != nullptr ? Status() : carry_messages(pending);
+    return group_.messages != nullptr ? Status() : carry_messages(pending, bytes, peer);
 }
 
 Status Communicator::send_receive(const void *out, size_t out_bytes, int dest, void *in, size_t in_bytes, int source) {
@@ -286,7 +287,7 @@ Status Communicator::send_receive(const void *out, size_t out_bytes, int dest, v
     Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
     pending.exchange.send(dest, out, out_bytes, 0);
     pending.exchange.receive(source, in, in_bytes, 0);
-    return group_.messages != nullptr ? Status() : carry_messages(pending);
+    return group_.messages != nullptr ? Status() : carry_messages(pending, out_bytes + in_bytes, source);
 }
 
 Status Communicator::issue_message(bool sends, void *memory, size_t bytes, int peer, Pending *&result) {
@@ -299,6 +300,8 @@ Status Communicator::issue_message(bool sends, void *memory, size_t bytes, int p
     else
         pending.exchange.receive(peer, memory, bytes, 0);
     bool done = false;
+    pending.recorded = recorded_.recorder->enter(
+        recorded_.place, Recording::messages(CallKind::non_blocking, bytes, peer), 0, Way::exchanged);
     Status status = begin_messages(pending, false, done);
     if (status.ok() && !done) {
         result = &pending;
@@ -307,7 +310,7 @@ Status Communicator::issue_message(bool sends, void *memory, size_t bytes, int p
         status = poke(&pending, moved);
     }
     if (!status.ok() || done) {
-        queue_.recycle(pending);
+        recycle(pending);
         result = nullptr;
     }
     return status;
@@ -406,14 +409,15 @@ Status Communicator::begin_messages(Pending &pending, bool waits, bool &done) {
     return {};
 }
 
-/// Carries what was gathered in `pending`, and gives it back.
-Status Communicator::carry_messages(Pending &pending) {
+/// Carries what was gathered in `pending`, `bytes` of it for `peer` or from it, and gives it back.
+Status Communicator::carry_messages(Pending &pending, size_t bytes, int peer) {
+    Recording recording(*this, CallKind::blocking, bytes, peer);
     bool done = false;
     Status status = begin_messages(pending, true, done);
     if (status.ok() && !done)
         status = wait(pending);
     queue_.recycle(pending);
-    return status;
+    return recording.end(std::move(status));
 }
 
 }  // namespace flx

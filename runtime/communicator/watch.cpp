@@ -155,6 +155,7 @@ Status Communicator::check(int64_t waited_ns) {
         wait_.awaited.assign(1, Awaited{on_host_.waiting_for(), true, 0});
     else
         queue_.awaited(wait_.awaited);
+    record_wait(now - waited_ns);
     const bool settling = wait_.awaited.empty();
     for (int peer = 0; settling && peer < layout_.size; ++peer)
         if (peer != layout_.rank)
@@ -267,6 +268,7 @@ std::string Communicator::describe_operation() const {
 
 Status Communicator::declare_broken(Status status) {
     broken_ = status;
+    recorded_.recorder->broken(recorded_.place, status.sentence());
     log().error("{}", status.sentence());
     // Sentences about peers and calls hold for everyone; others are this rank's own trouble.
     const bool common = status.code() == FLX_ERR_PEER || status.code() == FLX_ERR_MISMATCH;

@@ -85,6 +85,7 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
         comm->links_[l].chunks_before = probed.chunks;
     }
     comm->routes_.forget();
+    comm->begin_recording();
     result = std::move(comm);
     return {};
 }

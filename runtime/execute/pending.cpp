@@ -30,7 +30,7 @@ void Pending::clear() {
     executor = nullptr;
     bytes = 0;
     first_sequence = 0;
-    call = last_call = 0;
+    call = last_call = recorded = 0;
     alone = true;
     done = false;
     if (!status.ok())

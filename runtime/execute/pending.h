@@ -27,6 +27,7 @@ struct Pending {
     uint64_t first_sequence = 0;   ///< of a group: operation.sequence is its last one's
     uint64_t call = 0;             ///< number in the call log, of a group its first; 0: messages alone
     uint64_t last_call = 0;        ///< of a group
+    uint64_t recorded = 0;         ///< as Recorder::enter gave it; 0: it is part of a call that is, or is not
     bool alone = true;             ///< no other operation ran meanwhile, and this rank was there all the time
     bool done = false;
     Status status;

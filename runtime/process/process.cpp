@@ -55,6 +55,7 @@ Status Process::make(bool threads, std::shared_ptr<Process> &result) {
         process->memory_host_ = forced;
         process->hostname_ = forced;
     }
+    process->recorder_ = &record::Recorder::of_process(process->config_.text("FLX_RECORD") == "on", threads);
     FLX_TRY(Liveness::start(process->uid_, process->liveness_));
     result = std::move(process);
     return {};

@@ -19,6 +19,7 @@
 #include "runtime/process/guard.h"
 #include "runtime/process/liveness.h"
 #include "runtime/process/movable.h"
+#include "runtime/record/recorder.h"
 #include "ucx_glue/rails.h"
 
 namespace flx {
@@ -78,6 +79,9 @@ class Process {
     /// The call in which this process waits for long.
     [[nodiscard]] BlockedCall &blocked_call() { return blocked_call_; }
 
+    /// Where calls are recorded.
+    [[nodiscard]] record::Recorder &recorder() { return *recorder_; }
+
     /// `ranks` of the program are on this host, as far as a communicator or the launcher knows. The most so far.
     int ranks_here(int ranks);
 
@@ -107,6 +111,7 @@ class Process {
     bool threads_ = false;
     bool alone_ = true;
     BlockedCall blocked_call_;
+    record::Recorder *recorder_ = nullptr;
     std::string memory_host_;
     std::string network_host_;
     std::string hostname_;

@@ -1,0 +1,43 @@
+/// What others can read of a communicator while it is in use, and after its process died (runtime/record/format.h).
+#include "runtime/communicator/recording.h"
+
+#include "runtime/base/clock.h"
+
+namespace flx {
+
+void Communicator::begin_recording() {
+    recorded_.recorder = &process_->recorder();
+    if (layout_.size == 1)
+        return;
+    recorded_.place = recorded_.recorder->open(
+        {id_, layout_.rank, layout_.size, layout_.hosts, layout_.members[0].uid, names_of(links_)});
+    record_links();
+}
+
+/// Once in some milliseconds: to sum up what links have carried to all peers takes longer than a short call.
+void Communicator::record_links() {
+    constexpr int64_t kGapNs = 20 * kMs;
+    const int64_t now = now_ns();
+    if (recorded_.place == record::Recorder::kNowhere || now - recorded_.links_ns < kGapNs)
+        return;
+    recorded_.links_ns = now;
+    for (size_t l = 0; l < links_.size(); ++l) {
+        const bool is_on = links_[l].link != nullptr && links_[l].why_off.empty();
+        recorded_.recorder->carried(recorded_.place, l, is_on ? counters(static_cast<int>(l)).bytes : 0,
+                                    routes_.last_share(static_cast<int>(l)), is_on);
+    }
+}
+
+void Communicator::record_wait(int64_t since_ns) {
+    recorded_.recorder->wait(recorded_.place, recorded_.call, since_ns,
+                             wait_.awaited.empty() ? -1 : wait_.awaited.front().peer);
+    recorded_.waits = true;
+    record_links();
+}
+
+void Communicator::end_record(Pending &pending) {
+    recorded_.recorder->leave(pending.recorded, pending.status);
+    pending.recorded = 0;
+}
+
+}  // namespace flx

@@ -1,0 +1,62 @@
+/// \file recording.h
+/// A call of the program's, from its beginning to its end, as it is recorded for others to read.
+#pragma once
+
+#include "runtime/communicator/communicator.h"
+
+namespace flx {
+
+/// What is waited for meanwhile is waited for by the recorded call `stamp`; 0: by that of before.
+class Communicator::RecordedWait {
+  public:
+    RecordedWait(Communicator &comm, uint64_t stamp) : recorded_(comm.recorded_), outer_(recorded_.call) {
+        if (stamp != 0)
+            recorded_.call = stamp;
+    }
+    ~RecordedWait() {
+        recorded_.call = outer_;
+        if (recorded_.waits) [[unlikely]]
+            recorded_.recorder->waits_no_more(recorded_.place);
+        recorded_.waits = false;
+    }
+    RecordedWait(const RecordedWait &) = delete;
+    RecordedWait &operator=(const RecordedWait &) = delete;
+
+  private:
+    Recorded &recorded_;
+    uint64_t outer_;
+};
+
+class Communicator::Recording {
+  public:
+    Recording(Communicator &comm, const CallRecord &what, uint64_t number, Way way)
+        : comm_(comm),
+          stamp_(comm.recorded_.recorder->enter(comm.recorded_.place, what, number, way)),
+          wait_(comm, stamp_) {}
+    /// Messages, or a group of calls, whose first one has that number.
+    Recording(Communicator &comm, CallKind kind, size_t bytes, int peer, uint64_t number = 0)
+        : Recording(comm, messages(kind, bytes, peer), number, Way::exchanged) {}
+
+    Status end(Status status) {
+        comm_.recorded_.recorder->leave(stamp_, status);
+        if (comm_.rails_ != nullptr)
+            comm_.record_links();
+        return status;
+    }
+
+    static CallRecord messages(CallKind kind, size_t bytes, int peer) {
+        CallRecord record;
+        record.collective = algorithms::Collective::send_recv;
+        record.kind = kind;
+        record.bytes = bytes;
+        record.root = peer;
+        return record;
+    }
+
+  private:
+    Communicator &comm_;
+    const uint64_t stamp_;
+    const RecordedWait wait_;
+};
+
+}  // namespace flx

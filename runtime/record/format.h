@@ -1,0 +1,100 @@
+/// \file format.h
+/// What a process keeps of its calls in a file under /dev/shm, for other processes of the same user to read: while it
+/// runs, and after it died. One writer, any number of readers, no locks between them. Numbers have the host's own byte
+/// order, and only a reader of the same kVersion understands them.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/plan/call_log.h"
+#include "runtime/plan/planner.h"
+
+namespace flx::record {
+
+inline constexpr std::array<char, 8> kMagic = {'F', 'L', 'X', 'C', 'A', 'L', 'L', 'S'};
+inline constexpr uint32_t kVersion = 1;
+inline constexpr size_t kCalls = 1024;  ///< so many of the last ones are kept
+inline constexpr size_t kCommunicators = 64;
+inline constexpr size_t kLinks = 16;
+
+/// The word that says where a call belongs.
+struct Where {
+    uint32_t number = 0;  ///< of the call on its communicator, low bits; 0: a message or a group of them
+    uint8_t place = 0;    ///< in File::communicators
+    Way way = Way::scheduled;
+    uint8_t error = 0;  ///< the flx_status_t with which it ended
+    uint8_t spare = 0;
+};
+static_assert(sizeof(Where) == sizeof(uint64_t));
+
+/// One call, and what is known of it if it waits for long.
+struct alignas(64) Call {
+    std::atomic<uint64_t> stamp;   ///< how many calls the process had begun with it; 0: it is being written
+    std::atomic<int64_t> entered;  ///< in ticks (runtime/record/ticks.h)
+    std::atomic<int64_t> left;     ///< in ticks; 0: not yet
+    std::atomic<uint64_t> where;   ///< a Where
+    std::array<std::atomic<uint64_t>, sizeof(CallRecord) / sizeof(uint64_t)> what;  ///< a CallRecord
+};
+static_assert(sizeof(Call) == 64);
+
+struct Wait {
+    std::atomic<uint64_t> stamp;    ///< of the call that it is of
+    std::atomic<int64_t> since_ns;  ///< CLOCK_MONOTONIC
+    std::atomic<int64_t> seen_ns;   ///< when it was written last
+    std::atomic<int64_t> peer;      ///< the first rank that is waited for; -1: none is known
+};
+
+struct Link {
+    std::array<char, 32> name;
+    std::atomic<uint64_t> sent;   ///< bytes of payload so far, to all peers
+    std::atomic<double> share;    ///< of the last vector
+    std::atomic<uint32_t> is_on;  ///< 0: it carries nothing
+};
+
+enum class State : uint32_t { unused, taken, open, broken, freed };
+
+struct alignas(64) Communicator {
+    std::atomic<uint32_t> state;  ///< a State; written last when it opens
+    uint32_t id;
+    int32_t rank;
+    int32_t size;
+    int32_t hosts;
+    uint32_t links;
+    uint64_t first_uid;           ///< of its rank 0: communicators with equal ids and this are one
+    std::atomic<uint64_t> calls;  ///< the number of the last one that was begun, as of some call ago
+    Wait wait;
+    std::array<Link, kLinks> link;
+    std::atomic<uint32_t> says_stamp;  ///< odd while `says` is written
+    std::array<char, 508> says;        ///< what the last error said; ends with a zero byte
+};
+
+struct File {
+    std::array<char, 8> magic;  ///< written last
+    uint32_t version;
+    uint32_t bytes;  ///< of the whole file
+    int32_t pid;
+    uint32_t ticks_are_tsc;
+    uint64_t started;       ///< as /proc/PID/stat has it, so that no later process with its pid is taken for it
+    int64_t made_ticks;     ///< at the same time as
+    int64_t made_ns;        ///< CLOCK_MONOTONIC and
+    int64_t made_since_ns;  ///< CLOCK_REALTIME
+    int32_t world_rank;     ///< as the launcher says; -1: not known
+    int32_t world_size;
+    std::array<char, 64> hostname;
+    std::array<char, 96> job;  ///< the launcher's name of it; empty: not known
+    std::array<char, 256> command;
+    std::atomic<uint64_t> begun;  ///< calls
+    std::array<Communicator, kCommunicators> communicators;
+    std::array<Call, kCalls> calls;
+};
+
+/// Names of these files: kPrefix, the user's id, a point, the process's id. What begins with `flx-` is a segment, and
+/// taken away by the next one when its ranks are gone.
+inline constexpr const char *kFolder = "/dev/shm";
+inline constexpr const char *kPrefix = "calls-of-flx.";
+
+}  // namespace flx::record

@@ -1,0 +1,88 @@
+#include "runtime/record/process_files.h"
+
+#include <dirent.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "runtime/record/format.h"
+
+namespace flx::record {
+namespace {
+
+std::string prefix_of(uid_t user) {
+    return fmt::format("{}{}.", kPrefix, user);
+}
+
+}  // namespace
+
+std::string file_of(uid_t user, pid_t process) {
+    return fmt::format("{}/{}{}", kFolder, prefix_of(user), process);
+}
+
+std::vector<std::string> files_of(uid_t user) {
+    std::vector<std::string> files;
+    const std::string prefix = prefix_of(user);
+    const std::unique_ptr<DIR, int (*)(DIR *)> folder(opendir(kFolder), &closedir);
+    while (const dirent *entry = folder != nullptr ? readdir(folder.get()) : nullptr)
+        if (std::string_view(entry->d_name).starts_with(prefix))
+            files.push_back(fmt::format("{}/{}", kFolder, entry->d_name));
+    std::sort(files.begin(), files.end());
+    return files;
+}
+
+/// The name of the program, in parentheses, may have anything in it: fields are counted from its end, the third one
+/// being the first there.
+Usage usage_of(pid_t process) {
+    constexpr size_t kState = 0, kUserTicks = 11, kSystemTicks = 12, kStarted = 19;
+    std::ifstream file(fmt::format("/proc/{}/stat", process));
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const size_t end_of_name = text.rfind(')');
+    if (end_of_name == std::string::npos)
+        return {};
+    std::istringstream rest(text.substr(end_of_name + 1));
+    const std::vector<std::string> fields{std::istream_iterator<std::string>(rest), {}};
+    if (fields.size() <= kStarted)
+        return {};
+    const auto number = [&](size_t field) { return std::strtoull(fields[field].c_str(), nullptr, 10); };
+    Usage usage{number(kStarted), number(kUserTicks) + number(kSystemTicks), Life::sleeping};
+    const char state = fields[kState].empty() ? '?' : fields[kState][0];
+    if (state == 'R')
+        usage.life = Life::running;
+    else if (state == 'T' || state == 't')
+        usage.life = Life::stopped;
+    else if (state == 'Z' || state == 'X')
+        usage.life = Life::dead;
+    return usage;
+}
+
+void remove_old_files() {
+    constexpr size_t kMost = 256;
+    constexpr time_t kDay = 24 * 3600;
+    std::vector<std::pair<time_t, std::string>> left;
+    for (const std::string &file : files_of(getuid())) {
+        struct stat info {};
+        pid_t process = 0;
+        const char *const end = file.data() + file.size();
+        std::from_chars(file.data() + file.rfind('.') + 1, end, process);
+        if (stat(file.c_str(), &info) == 0 && usage_of(process).started == 0)
+            left.emplace_back(info.st_mtime, file);
+    }
+    std::sort(left.rbegin(), left.rend());
+    for (size_t i = 0; i < left.size(); ++i)
+        if (i >= kMost || left[i].first < time(nullptr) - kDay)
+            unlink(left[i].second.c_str());
+}
+
+}  // namespace flx::record

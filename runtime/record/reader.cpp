@@ -1,0 +1,168 @@
+#include "runtime/record/reader.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include "runtime/base/clock.h"
+#include "runtime/record/ticks.h"
+#include "runtime/record/format.h"
+#include "runtime/record/process_files.h"
+
+namespace flx::record {
+namespace {
+
+template <size_t kSize>
+std::string text_of(const std::array<char, kSize> &text) {
+    return {text.data(), strnlen(text.data(), kSize)};
+}
+
+/// The writer's ticks as CLOCK_MONOTONIC: by its two readings at the start, and two of now.
+class TicksToNs {
+  public:
+    explicit TicksToNs(const File &file) : made_ticks_(file.made_ticks), made_ns_(file.made_ns) {
+        if (file.ticks_are_tsc == 0 || !ticks_are_tsc())
+            return;
+        const int64_t ns = now_ns();
+        const int64_t now = ticks(true);
+        if (now > made_ticks_ && ns > made_ns_)
+            ns_per_tick_ = static_cast<double>(ns - made_ns_) / static_cast<double>(now - made_ticks_);
+    }
+    [[nodiscard]] int64_t operator()(int64_t at) const {
+        return at == 0 ? 0 : made_ns_ + static_cast<int64_t>(static_cast<double>(at - made_ticks_) * ns_per_tick_);
+    }
+
+  private:
+    int64_t made_ticks_;
+    int64_t made_ns_;
+    double ns_per_tick_ = 1;
+};
+
+/// Nothing while the writer is at it.
+std::optional<std::pair<CallSeen, size_t>> call_of(const Call &call, const TicksToNs &ns) {
+    const uint64_t stamp = call.stamp.load(std::memory_order_acquire);
+    if (stamp == 0)
+        return std::nullopt;
+    CallSeen seen;
+    seen.stamp = stamp;
+    seen.entered_ns = ns(call.entered.load(std::memory_order_relaxed));
+    seen.left_ns = ns(call.left.load(std::memory_order_relaxed));
+    const auto where = std::bit_cast<Where>(call.where.load(std::memory_order_relaxed));
+    std::array<uint64_t, sizeof(CallRecord) / sizeof(uint64_t)> words{};
+    for (size_t i = 0; i < words.size(); ++i)
+        words[i] = call.what[i].load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (call.stamp.load(std::memory_order_relaxed) != stamp)
+        return std::nullopt;
+    seen.what = std::bit_cast<CallRecord>(words);
+    seen.number = where.number;
+    seen.way = where.way;
+    seen.error = where.error;
+    return std::pair(seen, static_cast<size_t>(where.place));
+}
+
+/// Empty while the writer is at it.
+std::string says_of(const Communicator &comm) {
+    constexpr int kTries = 100;
+    for (int i = 0; i < kTries; ++i) {
+        const uint32_t before = comm.says_stamp.load(std::memory_order_acquire);
+        std::string text = text_of(comm.says);
+        std::atomic_thread_fence(std::memory_order_acquire);
+        if (before % 2 == 0 && comm.says_stamp.load(std::memory_order_relaxed) == before)
+            return text;
+    }
+    return {};
+}
+
+CommunicatorSeen communicator_of(const Communicator &comm, State state, std::vector<CallSeen> calls) {
+    CommunicatorSeen seen;
+    seen.id = comm.id;
+    seen.first_uid = comm.first_uid;
+    seen.rank = comm.rank;
+    seen.size = comm.size;
+    seen.hosts = comm.hosts;
+    seen.broken = state == State::broken;
+    seen.why_broken = seen.broken ? says_of(comm) : "";
+    std::sort(calls.begin(), calls.end(), [](const CallSeen &a, const CallSeen &b) { return a.stamp < b.stamp; });
+    for (const CallSeen &call : calls)
+        seen.calls = std::max(seen.calls, call.number);
+    const uint64_t waits = comm.wait.stamp.load(std::memory_order_acquire);
+    const auto waiting = std::find_if(calls.begin(), calls.end(),
+                                      [&](const CallSeen &call) { return call.stamp == waits && call.left_ns == 0; });
+    if (waits != 0 && waiting != calls.end()) {
+        seen.waits_for = static_cast<int>(comm.wait.peer.load(std::memory_order_relaxed));
+        seen.waits_since_ns = comm.wait.since_ns.load(std::memory_order_relaxed);
+    }
+    seen.last = std::move(calls);
+    for (size_t l = 0; l < std::min<size_t>(comm.links, kLinks); ++l)
+        seen.links.push_back({text_of(comm.link[l].name), comm.link[l].sent.load(std::memory_order_relaxed),
+                              comm.link[l].share.load(std::memory_order_relaxed),
+                              comm.link[l].is_on.load(std::memory_order_relaxed) != 0});
+    return seen;
+}
+
+}  // namespace
+
+Status read(const std::string &file, ProcessSeen &process) {
+    const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return fail(FLX_ERR_SYSTEM, "{} cannot be read: {}", file, std::strerror(errno));
+    struct stat info {};
+    const bool whole = fstat(fd, &info) == 0 && info.st_size >= static_cast<off_t>(sizeof(File));
+    void *memory = whole ? mmap(nullptr, sizeof(File), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    close(fd);
+    if (memory == MAP_FAILED)
+        return fail(FLX_ERR_SYSTEM, "{} is no record of calls of this version", file);
+    const auto unmap = [](const File *mapped) { munmap(const_cast<File *>(mapped), sizeof(File)); };
+    const std::unique_ptr<const File, decltype(unmap)> mapped(static_cast<const File *>(memory), unmap);
+    const File &from = *mapped;
+    if (from.magic != kMagic || from.version != kVersion || from.bytes != sizeof(File))
+        return fail(FLX_ERR_SYSTEM, "{} is no record of calls of this version", file);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    process.pid = from.pid;
+    process.world_rank = from.world_rank;
+    process.world_size = from.world_size;
+    process.hostname = text_of(from.hostname);
+    process.job = text_of(from.job);
+    process.command = text_of(from.command);
+    process.begun = from.begun.load(std::memory_order_relaxed);
+    process.seen_ns = now_ns();
+    const Usage usage = usage_of(from.pid);
+    process.cpu_ticks = usage.cpu_ticks;
+    process.life = usage.started != from.started || usage.started == 0 ? Life::dead : usage.life;
+
+    const TicksToNs ns(from);
+    std::array<std::vector<CallSeen>, kCommunicators> calls;
+    for (const Call &call : from.calls)
+        if (const auto seen = call_of(call, ns); seen && seen->second < kCommunicators)
+            calls[seen->second].push_back(seen->first);
+    process.communicators.clear();
+    for (size_t place = 0; place < kCommunicators; ++place) {
+        const Communicator &comm = from.communicators[place];
+        const auto state = static_cast<State>(comm.state.load(std::memory_order_acquire));
+        if (state == State::open || state == State::broken)
+            process.communicators.push_back(communicator_of(comm, state, std::move(calls[place])));
+    }
+    return {};
+}
+
+std::vector<ProcessSeen> read_all(uid_t user) {
+    std::vector<ProcessSeen> all;
+    for (const std::string &file : files_of(user))
+        if (ProcessSeen process; read(file, process).ok())
+            all.push_back(std::move(process));
+    return all;
+}
+
+}  // namespace flx::record

@@ -1,0 +1,70 @@
+/// \file reader.h
+/// What the files of format.h say, read while their processes write them. A copy: nothing in it changes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/plan/call_log.h"
+#include "runtime/plan/planner.h"
+#include "runtime/record/process_files.h"
+
+namespace flx::record {
+
+struct CallSeen {
+    uint64_t stamp = 0;      ///< the process's calls up to it
+    int64_t entered_ns = 0;  ///< CLOCK_MONOTONIC
+    int64_t left_ns = 0;     ///< 0: it has not ended
+    uint32_t number = 0;     ///< on its communicator; 0: a message, or a group of them
+    Way way = Way::scheduled;
+    int error = 0;  ///< the flx_status_t with which it ended
+    CallRecord what;
+};
+
+struct LinkSeen {
+    std::string name;
+    uint64_t sent = 0;
+    double share = 0;
+    bool is_on = false;
+};
+
+struct CommunicatorSeen {
+    uint32_t id = 0;
+    uint64_t first_uid = 0;
+    int rank = 0;
+    int size = 0;
+    int hosts = 0;
+    bool broken = false;
+    std::string why_broken;
+    uint32_t calls = 0;            ///< the number of the last call that is still recorded
+    std::vector<CallSeen> last;    ///< those that are still recorded, the oldest first
+    std::optional<int> waits_for;  ///< by its last call, which waits for long: a rank, or -1: it is not known for which
+    int64_t waits_since_ns = 0;
+    std::vector<LinkSeen> links;
+};
+
+struct ProcessSeen {
+    pid_t pid = 0;
+    Life life = Life::dead;
+    uint64_t cpu_ticks = 0;  ///< that it has used, sysconf(_SC_CLK_TCK) a second
+    int64_t seen_ns = 0;     ///< when this was read, CLOCK_MONOTONIC
+    int world_rank = -1;     ///< as the launcher said; -1: not known
+    int world_size = -1;
+    std::string hostname;
+    std::string job;
+    std::string command;
+    uint64_t begun = 0;  ///< calls
+    std::vector<CommunicatorSeen> communicators;
+};
+
+/// FLX_ERR_SYSTEM: it cannot be read, or is no such file of this version.
+Status read(const std::string &file, ProcessSeen &process);
+/// All that the user's processes on this host keep, or left; what cannot be read is left out.
+std::vector<ProcessSeen> read_all(uid_t user);
+
+}  // namespace flx::record

@@ -1,0 +1,206 @@
+#include "runtime/record/recorder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <memory>
+
+#include "runtime/base/log.h"
+#include "runtime/record/process_files.h"
+
+namespace flx::record {
+namespace {
+
+template <size_t kSize>
+void copy_text(std::array<char, kSize> &to, std::string_view from) {
+    const size_t bytes = std::min(from.size(), kSize - 1);
+    std::memcpy(to.data(), from.data(), bytes);
+    to[bytes] = '\0';
+}
+
+/// The first of these variables that is set.
+const char *first_set(std::initializer_list<const char *> names) {
+    for (const char *name : names)
+        if (const char *value = std::getenv(name); value != nullptr && *value != '\0')
+            return value;
+    return "";
+}
+
+int32_t number_of(const char *text) {
+    int32_t number = -1;
+    const auto [end, error] = std::from_chars(text, text + std::strlen(text), number);
+    return error == std::errc() && *end == '\0' ? number : -1;
+}
+
+std::string command_line() {
+    std::ifstream file("/proc/self/cmdline", std::ios::binary);
+    std::string text{std::istreambuf_iterator<char>(file), {}};
+    while (!text.empty() && text.back() == '\0')
+        text.pop_back();
+    std::replace(text.begin(), text.end(), '\0', ' ');
+    return text;
+}
+
+int64_t since_1970_ns() {
+    timespec time{};
+    clock_gettime(CLOCK_REALTIME, &time);
+    return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
+}
+
+}  // namespace
+
+Recorder &Recorder::of_process(bool wanted, bool threads) {
+    static Recorder recorder(wanted);
+    if (threads)
+        recorder.threads_.store(true, std::memory_order_relaxed);
+    return recorder;
+}
+
+Recorder::Recorder(bool wanted) : tsc_(ticks_are_tsc()), pid_(getpid()) {
+    if (!wanted)
+        return;
+    // Once a host and job, where the launcher says which rank is the first.
+    if (number_of(first_set({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})) <= 0)
+        remove_old_files();
+    if (const Status status = make(); !status.ok())
+        log().info("calls are not recorded: {}", status.sentence());
+}
+
+/// A child that the program forked is no part of it, and others may still write: the memory stays.
+Recorder::~Recorder() {
+    if (file_ != nullptr && getpid() == pid_)
+        unlink(path_.c_str());
+}
+
+Status Recorder::make() {
+    path_ = file_of(getuid(), pid_);
+    unlink(path_.c_str());  // of an earlier process with this id
+    // Nobody writes to it through its name, the user's other processes included.
+    const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR);
+    if (fd < 0)
+        return fail(FLX_ERR_SYSTEM, "{} cannot be made: {}", path_, std::strerror(errno));
+    // Reserved, as a full /dev/shm would be a signal later.
+    if (const int error = posix_fallocate(fd, 0, sizeof(File)); error != 0) {
+        ::close(fd);
+        unlink(path_.c_str());
+        return fail(FLX_ERR_SYSTEM, "{} of {} bytes cannot be made: {}", path_, sizeof(File), std::strerror(error));
+    }
+    void *memory = mmap(nullptr, sizeof(File), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    const int error = errno;
+    ::close(fd);
+    if (memory == MAP_FAILED) {
+        unlink(path_.c_str());
+        return fail(FLX_ERR_SYSTEM, "{} cannot be mapped: {}", path_, std::strerror(error));
+    }
+    file_ = static_cast<File *>(memory);
+    File &file = *file_;
+    file.version = kVersion;
+    file.bytes = sizeof(File);
+    file.pid = pid_;
+    file.ticks_are_tsc = tsc_ ? 1 : 0;
+    file.started = usage_of(pid_).started;
+    file.made_ticks = ticks(tsc_);
+    file.made_ns = now_ns();
+    file.made_since_ns = since_1970_ns();
+    file.world_rank = number_of(first_set({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}));
+    file.world_size = number_of(first_set({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}));
+    std::array<char, HOST_NAME_MAX + 1> host{};
+    gethostname(host.data(), HOST_NAME_MAX);
+    copy_text(file.hostname, host.data());
+    copy_text(file.job, first_set({"PMIX_NAMESPACE", "SLURM_JOB_ID", "PMI_JOBID"}));
+    copy_text(file.command, command_line());
+    std::atomic_thread_fence(std::memory_order_release);
+    file.magic = kMagic;
+    return {};
+}
+
+uint32_t Recorder::open(const Facts &facts) {
+    if (file_ == nullptr)
+        return kNowhere;
+    // One that was freed long ago is of less use than one that was freed just now.
+    static std::atomic<uint32_t> begin{0};
+    for (uint32_t tried = 0; tried < kCommunicators; ++tried) {
+        const uint32_t place = begin.fetch_add(1, std::memory_order_relaxed) % kCommunicators;
+        Communicator &comm = file_->communicators[place];
+        auto state = static_cast<uint32_t>(State::unused);
+        constexpr auto kTaken = static_cast<uint32_t>(State::taken);
+        if (!comm.state.compare_exchange_strong(state, kTaken) &&
+            (state != static_cast<uint32_t>(State::freed) || !comm.state.compare_exchange_strong(state, kTaken)))
+            continue;
+        comm.id = facts.id;
+        comm.rank = facts.rank;
+        comm.size = facts.size;
+        comm.hosts = facts.hosts;
+        comm.links = static_cast<uint32_t>(std::min(facts.links.size(), kLinks));
+        comm.first_uid = facts.first_uid;
+        comm.calls.store(0, std::memory_order_relaxed);
+        comm.wait.stamp.store(0, std::memory_order_relaxed);
+        comm.says[0] = '\0';
+        for (uint32_t l = 0; l < comm.links; ++l) {
+            copy_text(comm.link[l].name, facts.links[l]);
+            carried(place, l, 0, 0, false);
+        }
+        comm.state.store(static_cast<uint32_t>(State::open), std::memory_order_release);
+        return place;
+    }
+    return kNowhere;
+}
+
+void Recorder::close(uint32_t place) {
+    if (place != kNowhere)
+        file_->communicators[place].state.store(static_cast<uint32_t>(State::freed), std::memory_order_release);
+}
+
+void Recorder::broken(uint32_t place, std::string_view sentence) {
+    if (place == kNowhere)
+        return;
+    Communicator &comm = file_->communicators[place];
+    comm.says_stamp.fetch_add(1, std::memory_order_acq_rel);
+    copy_text(comm.says, sentence);
+    comm.says_stamp.fetch_add(1, std::memory_order_release);
+    comm.state.store(static_cast<uint32_t>(State::broken), std::memory_order_release);
+}
+
+void Recorder::note_error(Call &call, const Status &status) {
+    auto where = std::bit_cast<Where>(call.where.load(std::memory_order_relaxed));
+    where.error = static_cast<uint8_t>(status.code());
+    call.where.store(std::bit_cast<uint64_t>(where), std::memory_order_relaxed);
+}
+
+void Recorder::wait(uint32_t place, uint64_t stamp, int64_t since_ns, int peer) {
+    if (place == kNowhere || stamp == 0)
+        return;
+    Wait &wait = file_->communicators[place].wait;
+    wait.since_ns.store(since_ns, std::memory_order_relaxed);
+    wait.seen_ns.store(now_ns(), std::memory_order_relaxed);
+    wait.peer.store(peer, std::memory_order_relaxed);
+    wait.stamp.store(stamp, std::memory_order_release);
+}
+
+void Recorder::waits_no_more(uint32_t place) {
+    if (place != kNowhere)
+        file_->communicators[place].wait.stamp.store(0, std::memory_order_release);
+}
+
+void Recorder::carried(uint32_t place, size_t link, uint64_t sent, double share, bool is_on) {
+    if (place == kNowhere || link >= kLinks)
+        return;
+    Link &line = file_->communicators[place].link[link];
+    line.sent.store(sent, std::memory_order_relaxed);
+    line.share.store(share, std::memory_order_relaxed);
+    line.is_on.store(is_on ? 1 : 0, std::memory_order_relaxed);
+}
+
+}  // namespace flx::record

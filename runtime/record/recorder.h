@@ -1,0 +1,103 @@
+/// \file recorder.h
+/// Writes what format.h says: every call of the process, its communicators, and what it waits for. A call costs some
+/// nanoseconds, so that nobody turns it off. Where the file cannot be made (no room in /dev/shm, FLX_RECORD=off)
+/// nothing is written, and nothing else changes.
+///
+/// Threads may write at once, each of its own communicator.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/record/ticks.h"
+#include "runtime/record/format.h"
+
+namespace flx::record {
+
+class Recorder {
+  public:
+    static constexpr uint32_t kNowhere = UINT32_MAX;
+
+    /// The process's one, made by the first call and gone when the process ends as programs do; what is left of one
+    /// that does not stays for a day. `threads`: several may make calls at once. Thread-safe.
+    static Recorder &of_process(bool wanted, bool threads);
+
+    /// A place for a communicator; kNowhere: none is free, or nothing is recorded.
+    struct Facts {
+        uint32_t id = 0;
+        int rank = 0;
+        int size = 0;
+        int hosts = 0;
+        uint64_t first_uid = 0;
+        std::vector<std::string> links;
+    };
+    uint32_t open(const Facts &facts);
+    void close(uint32_t place);
+    /// It is broken, and why.
+    void broken(uint32_t place, std::string_view sentence);
+
+    /// A call begins. Returns its stamp; 0: it is not recorded.
+    uint64_t enter(uint32_t place, const CallRecord &what, uint64_t number, Way way) {
+        if (place == kNowhere)
+            return 0;
+        const uint64_t stamp = next();
+        Call &call = file_->calls[stamp % kCalls];
+        call.stamp.store(0, std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_release);
+        call.entered.store(ticks(tsc_), std::memory_order_relaxed);
+        call.left.store(0, std::memory_order_relaxed);
+        call.where.store(
+            std::bit_cast<uint64_t>(Where{static_cast<uint32_t>(number), static_cast<uint8_t>(place), way, 0, 0}),
+            std::memory_order_relaxed);
+        const auto words = std::bit_cast<std::array<uint64_t, sizeof(CallRecord) / sizeof(uint64_t)>>(what);
+        for (size_t i = 0; i < words.size(); ++i)
+            call.what[i].store(words[i], std::memory_order_relaxed);
+        call.stamp.store(stamp, std::memory_order_release);
+        return stamp;
+    }
+    /// It has ended.
+    void leave(uint64_t stamp, const Status &status) {
+        if (stamp == 0)
+            return;
+        Call &call = file_->calls[stamp % kCalls];
+        if (call.stamp.load(std::memory_order_relaxed) != stamp)  // so many others began meanwhile
+            return;
+        if (!status.ok()) [[unlikely]]
+            note_error(call, status);
+        call.left.store(ticks(tsc_), std::memory_order_release);
+    }
+    /// The call waits since then for that rank; -1: it is not known for which.
+    void wait(uint32_t place, uint64_t stamp, int64_t since_ns, int peer);
+    void waits_no_more(uint32_t place);
+    /// What a link of the communicator has carried so far, and its part of the last vector.
+    void carried(uint32_t place, size_t link, uint64_t sent, double share, bool is_on);
+
+  private:
+    explicit Recorder(bool wanted);
+    ~Recorder();
+    Recorder(const Recorder &) = delete;
+    Recorder &operator=(const Recorder &) = delete;
+    Status make();
+    static void note_error(Call &call, const Status &status);
+    uint64_t next() {
+        std::atomic<uint64_t> &begun = file_->begun;
+        if (threads_.load(std::memory_order_relaxed))
+            return begun.fetch_add(1, std::memory_order_relaxed) + 1;
+        const uint64_t stamp = begun.load(std::memory_order_relaxed) + 1;
+        begun.store(stamp, std::memory_order_relaxed);
+        return stamp;
+    }
+
+    File *file_ = nullptr;  ///< null: nothing is recorded
+    bool tsc_ = false;
+    std::atomic<bool> threads_{false};  ///< then a locked instruction is needed, which takes as long as all else
+    int pid_ = 0;
+    std::string path_;
+};
+
+}  // namespace flx::record

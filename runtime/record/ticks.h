@@ -1,0 +1,40 @@
+/// \file ticks.h
+/// A clock that takes a few nanoseconds to read, for what is noted at every call: the processor's own where that runs
+/// evenly, whatever the processor does, else CLOCK_MONOTONIC. The same for all processes of a host.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/base/clock.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace flx {
+
+/// Whether ticks are the processor's.
+inline bool ticks_are_tsc() {
+#if defined(__x86_64__)
+    static const bool even = [] {
+        constexpr unsigned kPower = 0x80000007;
+        constexpr unsigned kInvariant = 1U << 8;
+        unsigned a = 0, b = 0, c = 0, d = 0;
+        return __get_cpuid(kPower, &a, &b, &c, &d) != 0 && (d & kInvariant) != 0;
+    }();
+    return even;
+#else
+    return false;
+#endif
+}
+
+/// `tsc`: ticks_are_tsc(), which a caller keeps.
+inline int64_t ticks(bool tsc) {
+#if defined(__x86_64__)
+    if (tsc)
+        return static_cast<int64_t>(__builtin_ia32_rdtsc());
+#endif
+    return now_ns();
+}
+
+}  // namespace flx

@@ -1,0 +1,190 @@
+#include "runtime/record/explain.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace flx::record {
+namespace {
+
+constexpr int64_t kNow = 1'000'000'000'000;
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kPatience = kSecond / 2;
+
+CallRecord call_of(uint64_t bytes) {
+    CallRecord record;
+    record.collective = algorithms::Collective::allreduce;
+    record.bytes = bytes;
+    record.signature = static_cast<uint32_t>(bytes);
+    record.dtype = FLX_F32;
+    return record;
+}
+
+/// A job of `size` ranks on one communicator, 1, of which each has made nine calls and is in its tenth for two seconds.
+struct Job {
+    explicit Job(int size, int hosts = 1) {
+        for (int rank = 0; rank < size; ++rank) {
+            ProcessSeen process;
+            process.pid = 100 + rank;
+            process.life = Life::sleeping;
+            process.seen_ns = kNow;
+            process.hostname = "here";
+            process.world_rank = rank;
+            process.communicators.push_back(communicator(1, rank, size, hosts));
+            processes.push_back(process);
+            enter(rank, 10, call_of(8));
+        }
+    }
+    static CommunicatorSeen communicator(uint32_t id, int rank, int size, int hosts = 1) {
+        CommunicatorSeen comm;
+        comm.id = id;
+        comm.first_uid = 7;
+        comm.rank = rank;
+        comm.size = size;
+        comm.hosts = hosts;
+        comm.calls = 9;
+        comm.last.push_back({9, kNow - 4 * kSecond, kNow - 3 * kSecond, 9, Way::fused, 0, call_of(8)});
+        return comm;
+    }
+    CommunicatorSeen &comm(int rank, size_t which = 0) { return processes[rank].communicators[which]; }
+    void enter(int rank, uint32_t number, const CallRecord &what, size_t which = 0) {
+        comm(rank, which).last.push_back({number, kNow - 2 * kSecond, 0, number, Way::fused, 0, what});
+        comm(rank, which).calls = number;
+    }
+    /// It is in no call.
+    void leave(int rank) {
+        comm(rank).last.pop_back();
+        comm(rank).calls = 9;
+    }
+    [[nodiscard]] std::vector<Finding> explain() const { return record::explain(processes, before, kPatience); }
+
+    std::vector<ProcessSeen> processes;
+    std::vector<ProcessSeen> before;
+};
+
+void expect_one(const std::vector<Finding> &findings, Trouble trouble, int rank, const char *part) {
+    ASSERT_EQ(findings.size(), 1U);
+    EXPECT_EQ(name_of(findings[0].trouble), name_of(trouble));
+    EXPECT_EQ(findings[0].rank, rank);
+    EXPECT_NE(findings[0].sentence.find(part), std::string::npos) << findings[0].sentence;
+    EXPECT_FALSE(findings[0].advice.empty());
+}
+
+TEST(Explain, ARankThatHasNotMadeTheCallIsNamed) {
+    Job job(4);
+    job.leave(2);
+    job.processes[2].life = Life::running;
+    expect_one(job.explain(), Trouble::late, 2, "rank 2 (pid 102 on here), which left its last call 3.0 s ago");
+    EXPECT_NE(job.explain()[0].sentence.find("uses its core"), std::string::npos);
+    EXPECT_NE(job.explain()[0].sentence.find("call 10 of communicator 1"), std::string::npos);
+    EXPECT_EQ(job.explain()[0].waiting, 3U);
+    job.processes[2].life = Life::sleeping;
+    EXPECT_NE(job.explain()[0].sentence.find("sleeps"), std::string::npos);
+    job.before = job.processes;
+    job.processes[2].cpu_ticks += 3;
+    EXPECT_NE(job.explain()[0].sentence.find("uses its core"), std::string::npos);
+}
+
+TEST(Explain, AStoppedOneADeadOneAndOneThatIsGone) {
+    Job job(3);
+    job.leave(1);
+    job.processes[1].life = Life::stopped;
+    expect_one(job.explain(), Trouble::stopped, 1, "stopped");
+    EXPECT_NE(job.explain()[0].advice.find("kill -CONT 101"), std::string::npos);
+    job.processes[1].life = Life::dead;
+    expect_one(job.explain(), Trouble::dead, 1, "died");
+    job.processes.erase(job.processes.begin() + 1);
+    expect_one(job.explain(), Trouble::dead, 1, "has ended");
+}
+
+TEST(Explain, WhatOtherHostsDoIsNotKnownHere) {
+    Job job(4, 2);
+    job.processes.erase(job.processes.begin() + 3);
+    expect_one(job.explain(), Trouble::elsewhere, 3, "this host knows nothing");
+}
+
+TEST(Explain, NobodyWaitsBeforeItsTime) {
+    Job job(3);
+    job.leave(0);
+    EXPECT_TRUE(explain(job.processes, {}, 3 * kSecond).empty());
+    EXPECT_TRUE(explain({}, {}, kPatience).empty());
+}
+
+TEST(Explain, CallsThatDoNotMatch) {
+    Job job(4);
+    job.leave(3);
+    job.enter(3, 10, call_of(4096));
+    expect_one(job.explain(), Trouble::mismatch, 3, "allreduce of 4 KiB");
+    // Also where the odd one has ended already.
+    job.comm(3).last.back().left_ns = kNow - kSecond;
+    expect_one(job.explain(), Trouble::mismatch, 3, "and rank 0");
+    CallRecord freed;
+    freed.kind = CallKind::freed;
+    job.leave(3);
+    job.enter(3, 10, freed);
+    expect_one(job.explain(), Trouble::mismatch, 3, "flx_comm_free");
+}
+
+TEST(Explain, TheOneThatOthersWaitForIndirectlyIsNamedAlone) {
+    Job job(3);
+    for (int rank = 1; rank < 3; ++rank)
+        job.processes[rank].communicators.push_back(Job::communicator(2, rank - 1, 2));
+    job.leave(1);
+    job.enter(1, 10, call_of(8), 1);  // it waits on communicator 2 for rank 2
+    job.leave(2);                     // which is nowhere
+    const std::vector<Finding> findings = job.explain();
+    ASSERT_FALSE(findings.empty());
+    for (const Finding &finding : findings) {
+        EXPECT_EQ(name_of(finding.trouble), "late");
+        EXPECT_EQ(job.processes[finding.process].pid, 102);
+    }
+}
+
+TEST(Explain, CallsOnTwoCommunicatorsThatCross) {
+    Job job(2);
+    for (int rank = 0; rank < 2; ++rank)
+        job.processes[rank].communicators.push_back(Job::communicator(2, rank, 2));
+    job.leave(1);
+    job.enter(1, 10, call_of(8), 1);
+    expect_one(job.explain(), Trouble::mismatch, 1,
+               "cross: rank 0 (pid 100 on here) waits in call 10 of communicator 1");
+}
+
+TEST(Explain, MessagesAreForTheRankThatIsSaid) {
+    Job job(3);
+    for (int rank = 0; rank < 3; ++rank)
+        job.leave(rank);
+    CallRecord message;
+    message.collective = algorithms::Collective::send_recv;
+    job.enter(0, 0, message);
+    job.comm(0).calls = 9;
+    EXPECT_TRUE(job.explain().empty());
+    job.comm(0).waits_for = 2;
+    expect_one(job.explain(), Trouble::late, 2, "messages of communicator 1");
+}
+
+TEST(Explain, AllAreInTheCallAndBytesMove) {
+    Job job(2);
+    for (ProcessSeen &process : job.processes)
+        process.communicators[0].links.push_back({"eth0", 1'000'000, 1, true});
+    job.before = job.processes;
+    for (ProcessSeen &process : job.before)
+        process.seen_ns -= kSecond;
+    for (ProcessSeen &process : job.processes)
+        process.communicators[0].links[0].sent += 5'000'000;
+    expect_one(job.explain(), Trouble::slow, 0, "eth0 10.0 MB/s");
+}
+
+TEST(Explain, ABrokenCommunicatorSaysWhy) {
+    Job job(2);
+    for (int rank = 0; rank < 2; ++rank) {
+        job.leave(rank);
+        job.comm(rank).broken = true;
+        job.comm(rank).why_broken = "rank 1 died during barrier";
+    }
+    expect_one(job.explain(), Trouble::broken, 0, "rank 1 died during barrier");
+}
+
+}  // namespace
+}  // namespace flx::record

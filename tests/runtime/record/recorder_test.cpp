@@ -1,0 +1,228 @@
+#include "runtime/record/recorder.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/record/reader.h"
+
+namespace flx::record {
+namespace {
+
+CallRecord allreduce(uint64_t bytes) {
+    CallRecord record;
+    record.collective = algorithms::Collective::allreduce;
+    record.bytes = bytes;
+    record.dtype = FLX_F32;
+    record.op = FLX_SUM;
+    record.signature = static_cast<uint32_t>(bytes) * 2654435761U;
+    return record;
+}
+
+Recorder &recorder() {
+    return Recorder::of_process(true, false);
+}
+
+std::string own_file() {
+    return file_of(getuid(), getpid());
+}
+
+ProcessSeen look() {
+    ProcessSeen process;
+    const Status status = read(own_file(), process);
+    EXPECT_TRUE(status.ok()) << status.sentence();
+    return process;
+}
+
+const CommunicatorSeen *find(const ProcessSeen &process, uint32_t id) {
+    for (const CommunicatorSeen &comm : process.communicators)
+        if (comm.id == id)
+            return &comm;
+    return nullptr;
+}
+
+TEST(Recorder, SaysWhatWasCalledAndWhatIsUnderWay) {
+    const uint32_t place = recorder().open({5, 2, 8, 2, 77, {"shm", "eth0"}});
+    ASSERT_NE(place, Recorder::kNowhere);
+    const int64_t before = now_ns();
+    const uint64_t first = recorder().enter(place, allreduce(8), 1, Way::fused);
+    recorder().leave(first, {});
+    const uint64_t second = recorder().enter(place, allreduce(64), 2, Way::scheduled);
+    recorder().wait(place, second, before, 6);
+    recorder().carried(place, 1, 4096, 0.25, true);
+    const ProcessSeen process = look();
+    EXPECT_EQ(process.pid, getpid());
+    EXPECT_EQ(process.life, Life::running);
+    EXPECT_GE(process.begun, 2U);
+    const CommunicatorSeen *comm = find(process, 5);
+    ASSERT_NE(comm, nullptr);
+    EXPECT_EQ(comm->rank, 2);
+    EXPECT_EQ(comm->size, 8);
+    EXPECT_EQ(comm->hosts, 2);
+    EXPECT_EQ(comm->first_uid, 77U);
+    ASSERT_EQ(comm->last.size(), 2U);
+    const CallSeen &done = comm->last[0], &open = comm->last[1];
+    EXPECT_EQ(done.number, 1U);
+    EXPECT_EQ(done.way, Way::fused);
+    EXPECT_EQ(to_string(done.what), "allreduce of 8 B (f32, sum)");
+    constexpr int64_t kClocksApartNs = 5'000'000;
+    EXPECT_GE(done.entered_ns, before - kClocksApartNs);
+    EXPECT_GE(done.left_ns, done.entered_ns);
+    EXPECT_LE(done.left_ns, now_ns() + kClocksApartNs);
+    EXPECT_EQ(open.number, 2U);
+    EXPECT_EQ(open.left_ns, 0);
+    EXPECT_EQ(comm->calls, 2U);
+    EXPECT_EQ(comm->waits_for, 6);
+    EXPECT_EQ(comm->waits_since_ns, before);
+    ASSERT_EQ(comm->links.size(), 2U);
+    EXPECT_EQ(comm->links[1].name, "eth0");
+    EXPECT_EQ(comm->links[1].sent, 4096U);
+    EXPECT_EQ(comm->links[1].share, 0.25);
+    EXPECT_TRUE(comm->links[1].is_on);
+
+    recorder().leave(second, fail(FLX_ERR_PEER, "rank 6 died"));
+    recorder().broken(place, "rank 6 died");
+    const ProcessSeen later = look();
+    comm = find(later, 5);
+    ASSERT_NE(comm, nullptr);
+    EXPECT_TRUE(comm->broken);
+    EXPECT_EQ(comm->why_broken, "rank 6 died");
+    EXPECT_FALSE(comm->waits_for.has_value()) << "what has ended waits for nobody";
+    EXPECT_EQ(comm->last.back().error, FLX_ERR_PEER);
+    recorder().close(place);
+    EXPECT_EQ(find(look(), 5), nullptr);
+}
+
+TEST(Recorder, KeepsTheLastCallsAlone) {
+    const uint32_t place = recorder().open({6, 0, 2, 1, 1, {}});
+    uint64_t late = recorder().enter(place, allreduce(4), 1, Way::fused);
+    for (uint32_t number = 2; number <= 2 * kCalls; ++number)
+        recorder().leave(recorder().enter(place, allreduce(8), number, Way::fused), {});
+    recorder().leave(late, {});  // its place is another's: nothing is written there
+    const ProcessSeen process = look();
+    const CommunicatorSeen *comm = find(process, 6);
+    ASSERT_NE(comm, nullptr);
+    ASSERT_EQ(comm->last.size(), kCalls);
+    for (size_t i = 0; i < kCalls; ++i)
+        EXPECT_EQ(comm->last[i].number, kCalls + 1 + i);
+    recorder().close(place);
+}
+
+TEST(Recorder, MoreCommunicatorsThanPlacesAreNotRecorded) {
+    std::vector<uint32_t> places;
+    for (uint32_t id = 100; id < 100 + kCommunicators; ++id)
+        places.push_back(recorder().open({id, 0, 2, 1, id, {}}));
+    EXPECT_EQ(recorder().open({999, 0, 2, 1, 999, {}}), Recorder::kNowhere);
+    EXPECT_EQ(recorder().enter(Recorder::kNowhere, allreduce(4), 1, Way::fused), 0U);
+    recorder().leave(0, {});
+    recorder().close(places[3]);
+    EXPECT_EQ(recorder().open({1000, 0, 2, 1, 1000, {}}), places[3]);
+    places[3] = Recorder::kNowhere;
+    for (const uint32_t place : places)
+        recorder().close(place);
+    recorder().close(Recorder::kNowhere);
+}
+
+/// A reader never sees parts of two calls as one.
+TEST(Recorder, IsReadWhileItIsWritten) {
+    const uint32_t place = recorder().open({7, 0, 2, 1, 1, {}});
+    std::atomic<bool> stop{false};
+    std::thread writer([&] {
+        for (uint32_t number = 1; !stop.load(); ++number)
+            recorder().leave(recorder().enter(place, allreduce(number), number, Way::fused), {});
+    });
+    for (int look_at = 0; look_at < 300; ++look_at) {
+        const ProcessSeen process = look();
+        const CommunicatorSeen *comm = find(process, 7);
+        ASSERT_NE(comm, nullptr);
+        for (const CallSeen &call : comm->last) {
+            ASSERT_EQ(call.what.bytes, call.number);
+            ASSERT_EQ(call.what.signature, call.number * 2654435761U);
+        }
+    }
+    stop.store(true);
+    writer.join();
+    recorder().close(place);
+}
+
+TEST(Recorder, IsReadableForItsUserAlone) {
+    (void)recorder();
+    struct stat info {};
+    ASSERT_EQ(stat(own_file().c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777U, 0400U);
+    EXPECT_EQ(info.st_uid, getuid());
+}
+
+/// One that is killed leaves its file, one that ends does not, and one that was forked takes nothing away.
+TEST(Recorder, OutlivesAProcessThatIsKilled) {
+    (void)recorder();
+    for (const bool is_killed : {true, false}) {
+        const pid_t child = fork();
+        if (child == 0) {
+            // The child's own recorder would be its parent's: a program is started in its place.
+            const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+            execl(self.c_str(), self.c_str(),
+                  is_killed ? "--gtest_filter=DISABLED_Child.IsKilled" : "--gtest_filter=DISABLED_Child.Ends",
+                  "--gtest_also_run_disabled_tests", "--gtest_brief=1", nullptr);
+            _exit(1);
+        }
+        int status = 0;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        ProcessSeen process;
+        const Status found = read(file_of(getuid(), child), process);
+        EXPECT_EQ(found.ok(), is_killed) << found.sentence();
+        if (!found.ok())
+            continue;
+        EXPECT_EQ(process.life, Life::dead);
+        ASSERT_EQ(process.communicators.size(), 1U);
+        EXPECT_EQ(process.communicators[0].last.back().number, 41U);
+        unlink(file_of(getuid(), child).c_str());
+    }
+    if (const pid_t forked = fork(); forked == 0)
+        exit(0);
+    else
+        waitpid(forked, nullptr, 0);
+    EXPECT_EQ(access(own_file().c_str(), F_OK), 0);
+}
+
+void call_once() {
+    const uint32_t place = recorder().open({9, 0, 2, 1, 1, {}});
+    (void)recorder().enter(place, allreduce(4), 41, Way::fused);
+}
+
+TEST(DISABLED_Child, IsKilled) {
+    call_once();
+    kill(getpid(), SIGKILL);
+}
+
+TEST(DISABLED_Child, Ends) {
+    call_once();
+}
+
+TEST(Reader, RefusesWhatIsNoRecord) {
+    const std::string file = "/dev/shm/calls-of-flx-test";
+    ProcessSeen process;
+    EXPECT_EQ(read(file + ".none", process).code(), FLX_ERR_SYSTEM);
+    for (const size_t bytes : {size_t{0}, size_t{100}, sizeof(File)}) {
+        std::ofstream(file, std::ios::trunc) << std::string(bytes, 'x');
+        const Status status = read(file, process);
+        EXPECT_EQ(status.code(), FLX_ERR_SYSTEM);
+        EXPECT_NE(status.sentence().find("no record"), std::string::npos) << status.sentence();
+    }
+    unlink(file.c_str());
+}
+
+}  // namespace
+}  // namespace flx::record
