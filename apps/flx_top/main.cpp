@@ -1,0 +1,69 @@
+/// What programs that use FLX do on this host: reads what their processes keep of their calls
+/// (runtime/record/format.h).
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/flx_top/options.h"
+#include "apps/flx_top/reports.h"
+#include "apps/flx_top/screen.h"
+#include "apps/flx_top/view.h"
+#include "runtime/record/reader.h"
+
+namespace {
+
+using flx::record::ProcessSeen;
+using flx::top::Form;
+using flx::top::View;
+
+int print_once(const flx::top::Options &options) {
+    constexpr std::chrono::milliseconds kBetween{150};
+    constexpr size_t kWidth = 160;
+    const std::vector<ProcessSeen> before = flx::record::read_all(options.user);
+    if (!before.empty())
+        std::this_thread::sleep_for(kBetween);
+    const std::vector<ProcessSeen> now = flx::record::read_all(options.user);
+    const View view = flx::top::view_of(now, before, options.patience_s);
+    std::string text;
+    if (options.form == Form::json)
+        text = json_of(view, now);
+    else if (options.form == Form::prometheus)
+        text = prometheus_of(view, now);
+    else
+        for (const std::string &line : lines_of(view, kWidth, options.explain))
+            text += line + "\n";
+    if (options.to.empty())
+        return std::fputs(text.c_str(), stdout) < 0 ? 1 : 0;
+    if (const flx::Status status = flx::top::replace(options.to, text); !status.ok()) {
+        fmt::print(stderr, "flx_top: {}\n", status.sentence());
+        return 1;
+    }
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    flx::top::Options options;
+    int code = 0;
+    if (!flx::top::parse(argc, argv, options, code))
+        return code;
+    if (options.form != Form::screen)
+        return print_once(options);
+    std::vector<ProcessSeen> before;
+    const auto lines = [&](size_t width, bool explain) {
+        std::vector<ProcessSeen> now = flx::record::read_all(options.user);
+        auto result = lines_of(flx::top::view_of(now, before, options.patience_s), width, explain);
+        before = std::move(now);
+        return result;
+    };
+    if (!flx::top::show(options.interval_s, options.explain, lines)) {
+        fmt::print(stderr, "flx_top: there is no terminal here; --once, --json and --prometheus need none\n");
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,111 @@
+#include "apps/flx_top/reports.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace flx::top {
+
+using nlohmann::ordered_json;
+
+std::string json_of(const View &view, const std::vector<record::ProcessSeen> &now) {
+    std::map<pid_t, const record::ProcessSeen *> processes;
+    for (const record::ProcessSeen &process : now)
+        processes[process.pid] = &process;
+    ordered_json all = {{"jobs", ordered_json::array()}, {"findings", ordered_json::array()}};
+    for (const Job &job : view.jobs) {
+        ordered_json rows = ordered_json::array();
+        for (const Row &row : job.rows)
+            rows.push_back({{"rank", row.rank},
+                            {"pid", row.pid},
+                            {"state", row.state},
+                            {"calls", processes.at(row.pid)->begun},
+                            {"calls_per_s", row.calls_per_s},
+                            {"call", row.call},
+                            {"for_s", row.for_s},
+                            {"waits", row.waits},
+                            {"broken", row.broken}});
+        ordered_json links = ordered_json::array();
+        for (const LinkRow &link : job.links)
+            links.push_back({{"name", link.name}, {"bytes_per_s", link.bytes_per_s}, {"share", link.share}});
+        all["jobs"].push_back({{"name", job.name},
+                               {"command", job.command},
+                               {"size", job.size},
+                               {"ranks", std::move(rows)},
+                               {"links", std::move(links)}});
+    }
+    for (const record::Finding &finding : view.findings)
+        all["findings"].push_back({{"trouble", name_of(finding.trouble)},
+                                   {"rank", finding.rank},
+                                   {"communicator", finding.comm},
+                                   {"waiting", finding.waiting},
+                                   {"sentence", finding.sentence},
+                                   {"advice", finding.advice}});
+    // A command line may have bytes in it that are no UTF-8.
+    return all.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+namespace {
+
+std::string escaped(const std::string &text) {
+    std::string result;
+    for (const char c : text) {
+        if (c == '\\' || c == '"')
+            result += '\\';
+        result += c == '\n' ? ' ' : c;
+    }
+    return result;
+}
+
+}  // namespace
+
+std::string prometheus_of(const View &view, const std::vector<record::ProcessSeen> &now) {
+    std::string calls, waits, sent;
+    std::map<pid_t, const Row *> rows;
+    for (const Job &job : view.jobs)
+        for (const Row &row : job.rows)
+            rows[row.pid] = &row;
+    for (const record::ProcessSeen &process : now) {
+        if (rows.count(process.pid) == 0 || process.life == record::Life::dead)
+            continue;
+        const std::string labels =
+            fmt::format("job=\"{}\",rank=\"{}\",pid=\"{}\"", escaped(process.job), process.world_rank, process.pid);
+        calls += fmt::format("flx_calls_total{{{}}} {}\n", labels, process.begun);
+        const Row &row = *rows.at(process.pid);
+        waits += fmt::format("flx_waits_seconds{{{}}} {}\n", labels, row.waits.empty() ? 0 : row.for_s);
+        std::map<std::string, uint64_t> links;
+        for (const record::CommunicatorSeen &comm : process.communicators)
+            for (const record::LinkSeen &link : comm.links)
+                links[link.name] += link.sent;
+        for (const auto &[name, bytes] : links)
+            sent += fmt::format("flx_link_sent_bytes_total{{{},link=\"{}\"}} {}\n", labels, escaped(name), bytes);
+    }
+    return "# HELP flx_calls_total Calls of FLX that a rank has begun.\n# TYPE flx_calls_total counter\n" + calls +
+           "# HELP flx_waits_seconds How long a rank has waited for others in its call.\n"
+           "# TYPE flx_waits_seconds gauge\n" +
+           waits +
+           "# HELP flx_link_sent_bytes_total Payload that a rank has sent over a link.\n"
+           "# TYPE flx_link_sent_bytes_total counter\n" +
+           sent;
+}
+
+Status replace(const std::string &file, const std::string &text) {
+    const std::string other = fmt::format("{}.{}", file, getpid());
+    std::ofstream out(other, std::ios::binary);
+    out << text;
+    out.close();
+    if (!out || std::rename(other.c_str(), file.c_str()) != 0) {
+        const Status status = fail(FLX_ERR_SYSTEM, "{} cannot be written: {}", file, std::strerror(errno));
+        std::remove(other.c_str());
+        return status;
+    }
+    return {};
+}
+
+}  // namespace flx::top

@@ -1,0 +1,201 @@
+#include "apps/flx_top/view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace flx::top {
+
+using record::CallSeen;
+using record::CommunicatorSeen;
+using record::Finding;
+using record::Life;
+using record::ProcessSeen;
+
+namespace {
+
+/// The call that the process is in, or was in last, and its communicator.
+struct Latest {
+    const CallSeen *call = nullptr;
+    const CommunicatorSeen *comm = nullptr;
+};
+
+Latest latest_of(const ProcessSeen &process) {
+    Latest latest;
+    for (const CommunicatorSeen &comm : process.communicators)
+        for (const CallSeen &call : comm.last) {
+            const bool open = call.left_ns == 0;
+            const bool is_later = latest.call == nullptr || (open && latest.call->left_ns != 0) ||
+                                  (open == (latest.call->left_ns == 0) && call.stamp > latest.call->stamp);
+            if (is_later)
+                latest = {&call, &comm};
+        }
+    return latest;
+}
+
+Row row_of(const ProcessSeen &process, const ProcessSeen *before) {
+    Row row;
+    row.rank = process.world_rank;
+    row.pid = process.pid;
+    const Latest latest = latest_of(process);
+    const bool inside = latest.call != nullptr && latest.call->left_ns == 0;
+    row.state = process.life == Life::dead      ? "dead"
+                : process.life == Life::stopped ? "stopped"
+                : inside                        ? "in FLX"
+                                                : "outside";
+    if (before != nullptr && process.seen_ns > before->seen_ns)
+        row.calls_per_s = static_cast<double>(process.begun - before->begun) * 1e9 /
+                          static_cast<double>(process.seen_ns - before->seen_ns);
+    if (latest.call != nullptr) {
+        row.call = to_string(latest.call->what);
+        row.for_s =
+            static_cast<double>(process.seen_ns - (inside ? latest.call->entered_ns : latest.call->left_ns)) / 1e9;
+        if (inside && latest.comm->waits_for)
+            row.waits = *latest.comm->waits_for < 0 ? "others" : fmt::format("rank {}", *latest.comm->waits_for);
+    }
+    for (const CommunicatorSeen &comm : process.communicators)
+        if (comm.broken && row.broken.empty())
+            row.broken = comm.why_broken;
+    return row;
+}
+
+std::vector<LinkRow> links_of(const std::vector<const ProcessSeen *> &now,
+                              const std::vector<const ProcessSeen *> &before) {
+    std::map<std::string, double> rates;
+    double all = 0;
+    for (size_t p = 0; p < now.size(); ++p)
+        for (const CommunicatorSeen &comm : now[p]->communicators)
+            for (size_t l = 0; l < comm.links.size(); ++l) {
+                if (!comm.links[l].is_on)
+                    continue;
+                double &rate = rates[comm.links[l].name];
+                if (before[p] == nullptr || now[p]->seen_ns <= before[p]->seen_ns)
+                    continue;
+                for (const CommunicatorSeen &earlier : before[p]->communicators)
+                    if (earlier.id == comm.id && earlier.first_uid == comm.first_uid && l < earlier.links.size()) {
+                        const double sent = static_cast<double>(comm.links[l].sent - earlier.links[l].sent) * 1e9 /
+                                            static_cast<double>(now[p]->seen_ns - before[p]->seen_ns);
+                        rate += sent;
+                        all += sent;
+                    }
+            }
+    std::vector<LinkRow> rows;
+    for (const auto &[name, rate] : rates)
+        rows.push_back({name, rate, all > 0 ? rate / all : 0});
+    return rows;
+}
+
+std::string short_time(double seconds) {
+    if (seconds < 1e-3)
+        return fmt::format("{:.0f} us", seconds * 1e6);
+    if (seconds < 1)
+        return fmt::format("{:.0f} ms", seconds * 1e3);
+    return fmt::format("{:.1f} s", seconds);
+}
+
+std::string short_rate(double bytes_per_s) {
+    return bytes_per_s < 1e9 ? fmt::format("{:.1f} MB/s", bytes_per_s / 1e6)
+                             : fmt::format("{:.2f} GB/s", bytes_per_s / 1e9);
+}
+
+/// Words that fit, with two columns before all lines but the first.
+void wrap(const std::string &text, size_t width, std::vector<std::string> &lines) {
+    std::string line;
+    for (size_t at = 0; at < text.size();) {
+        const size_t end = std::min(text.find(' ', at), text.size());
+        const std::string word = text.substr(at, end - at);
+        if (!line.empty() && line.size() + 1 + word.size() > width) {
+            lines.push_back(line);
+            line.assign(1, ' ');
+        }
+        if (!line.empty())
+            line += ' ';
+        line += word;
+        at = end + 1;
+    }
+    lines.push_back(line);
+}
+
+}  // namespace
+
+View view_of(const std::vector<ProcessSeen> &now, const std::vector<ProcessSeen> &before, double patience_s) {
+    std::map<std::string, std::vector<const ProcessSeen *>> jobs;
+    std::set<std::string> living;
+    const auto job_of = [](const ProcessSeen &process) {
+        return process.job.empty() ? fmt::format("{} of {}", process.command, process.world_size) : process.job;
+    };
+    for (const ProcessSeen &process : now) {
+        jobs[job_of(process)].push_back(&process);
+        if (process.life != Life::dead)
+            living.insert(job_of(process));
+    }
+    // What a job has left of which no process lives is only shown where there is no other.
+    std::vector<ProcessSeen> looked_at;
+    View view;
+    for (auto &[name, processes] : jobs) {
+        if (!living.empty() && living.count(name) == 0)
+            continue;
+        std::sort(processes.begin(), processes.end(), [](const ProcessSeen *a, const ProcessSeen *b) {
+            return std::pair(a->world_rank, a->pid) < std::pair(b->world_rank, b->pid);
+        });
+        Job job;
+        job.name = processes.front()->job;
+        job.command = processes.front()->command;
+        job.size = processes.front()->world_size;
+        std::vector<const ProcessSeen *> earlier;
+        for (const ProcessSeen *process : processes) {
+            const auto found = std::find_if(before.begin(), before.end(),
+                                            [&](const ProcessSeen &other) { return other.pid == process->pid; });
+            earlier.push_back(found == before.end() ? nullptr : &*found);
+            job.rows.push_back(row_of(*process, earlier.back()));
+            looked_at.push_back(*process);
+        }
+        job.links = links_of(processes, earlier);
+        view.jobs.push_back(std::move(job));
+    }
+    view.findings = record::explain(looked_at, before, static_cast<int64_t>(patience_s * 1e9));
+    return view;
+}
+
+std::vector<std::string> lines_of(const View &view, size_t width, bool explain) {
+    std::vector<std::string> lines;
+    if (view.jobs.empty())
+        lines.emplace_back("No program of this user's uses FLX on this host.");
+    for (const Job &job : view.jobs) {
+        lines.push_back(fmt::format("{}{}{} ranks here{}", job.command,
+                                    job.name.empty() ? ", " : ", job " + job.name + ", ", job.rows.size(),
+                                    job.size < 0 ? "" : fmt::format(" of {}", job.size)));
+        lines.push_back(fmt::format("{:>5} {:>8} {:<8} {:>9} {:>8}  {:<9} {}", "rank", "pid", "state", "calls/s", "for",
+                                    "waits for", "call"));
+        for (const Row &row : job.rows) {
+            lines.push_back(fmt::format(
+                "{:>5} {:>8} {:<8} {:>9.0f} {:>8}  {:<9} {}", row.rank < 0 ? "?" : std::to_string(row.rank), row.pid,
+                row.state, row.calls_per_s, row.call.empty() ? "" : short_time(row.for_s), row.waits, row.call));
+            if (!row.broken.empty())
+                lines.push_back("      broken: " + row.broken);
+        }
+        std::string links;
+        for (const LinkRow &link : job.links)
+            links += fmt::format("{}{} {} ({:.0f} %)", links.empty() ? "links: " : ", ", link.name,
+                                 short_rate(link.bytes_per_s), 100 * link.share);
+        if (!links.empty())
+            lines.push_back(links);
+        lines.emplace_back();
+    }
+    if (explain && view.findings.empty())
+        lines.emplace_back("Nobody waits for long.");
+    for (const Finding &finding : view.findings) {
+        if (!explain)
+            break;
+        wrap(fmt::format("{}: {}.", name_of(finding.trouble), finding.sentence), width, lines);
+        wrap(finding.advice, width, lines);
+    }
+    for (std::string &line : lines)
+        if (line.size() > width)
+            line.resize(width);
+    return lines;
+}
+
+}  // namespace flx::top

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""What flx_top says of programs that do not go on, of one that does, and of one that was killed:
+top_test.py LAUNCHER HANG FLX_TOP"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+LAUNCHER, HANG, TOP = sys.argv[1:4]
+RANKS = 3
+
+
+def look(*options):
+    run = subprocess.run([TOP, *options], capture_output=True, text=True, timeout=20, check=False)
+    assert run.returncode == 0, f"flx_top {' '.join(options)} ended with {run.returncode}: {run.stderr}"
+    return run.stdout
+
+
+def jobs_of(name):
+    found = json.loads(look("--json"))
+    return [job for job in found["jobs"] if name in job["command"]], found["findings"]
+
+
+def until(condition, what):
+    for _ in range(200):
+        result = condition()
+        if result:
+            return result
+        time.sleep(0.2)
+    raise AssertionError(f"not within 40 s: {what}")
+
+
+class Hang:
+    """The program, whose name no other one has."""
+
+    def __init__(self, how):
+        self.folder = tempfile.mkdtemp()
+        self.name = f"hang{os.getpid()}{how}"
+        program = os.path.join(self.folder, self.name)
+        shutil.copy(HANG, program)
+        self.output = open(os.path.join(self.folder, "out"), "w", encoding="utf-8")
+        self.run = subprocess.Popen(
+            [LAUNCHER, "-n", str(RANKS), program, how], stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output,
+            start_new_session=True,
+        )
+
+    def __enter__(self):
+        def is_there():
+            jobs, _ = jobs_of(self.name)
+            return jobs and len(jobs[0]["ranks"]) == RANKS and all(row["calls"] >= 100 for row in jobs[0]["ranks"])
+
+        until(is_there, f"{self.name} has made its calls")
+        return self
+
+    def __exit__(self, *_):
+        for row in jobs_of(self.name)[0][0]["ranks"]:
+            try:
+                os.kill(row["pid"], signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.run.wait(timeout=30)
+        self.output.close()
+        # What they left is there, and says so.
+        jobs, _ = jobs_of(self.name)
+        if jobs:
+            assert all(row["state"] == "dead" for row in jobs[0]["ranks"]), jobs
+        for name in os.listdir("/dev/shm"):
+            if re.fullmatch(r"calls-of-flx\.\d+\.\d+", name) and not os.path.exists("/proc/" + name.rsplit(".", 1)[1]):
+                os.unlink("/dev/shm/" + name)
+        shutil.rmtree(self.folder)
+
+
+def findings_of(hang):
+    jobs, findings = jobs_of(hang.name)
+    return jobs[0], [finding for finding in findings if hang.name in jobs[0]["command"]]
+
+
+def expect(how, trouble, *parts):
+    with Hang(how) as hang:
+        job, (finding, *more) = until(lambda: (lambda found: found if found[1] else None)(findings_of(hang)), f"{how} is named")
+        assert not more and finding["trouble"] == trouble, (how, finding, more)
+        if trouble != "broken":
+            assert finding["rank"] == 1 and finding["waiting"] == RANKS - 1, (how, finding)
+        for part in parts:
+            assert part in finding["sentence"], (how, part, finding)
+        assert finding["advice"]
+        began = time.monotonic()
+        text = look("--explain")
+        took = time.monotonic() - began
+        assert finding["trouble"] + ": " in text and "rank 1" in text, text
+        print(f"{how}: named as {trouble}, flx_top --explain took {took:.2f} s")
+
+
+def watch_one_that_goes_on():
+    with Hang("loop") as hang:
+        until(lambda: all(row["calls_per_s"] > 0 for row in jobs_of(hang.name)[0][0]["ranks"]), "calls are counted")
+        job, findings = findings_of(hang)
+        assert not findings, findings
+        assert sorted(row["rank"] for row in job["ranks"]) == list(range(RANKS)) and job["size"] == RANKS
+        assert all("allreduce of 8 B" in row["call"] for row in job["ranks"]), job
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "flx.prom")
+            look("--prometheus", "--to", file)
+            with open(file, encoding="utf-8") as text:
+                lines = text.read().splitlines()
+            assert os.listdir(folder) == ["flx.prom"]
+        calls = [line for line in lines if line.startswith("flx_calls_total{")]
+        assert len(calls) == RANKS and all(int(line.split()[-1]) > 100 for line in calls), lines
+        for line in lines:
+            assert re.fullmatch(r'# (HELP|TYPE) .+|flx_\w+\{(\w+="[^"]*",?)+\} [0-9.e+-]+', line), line
+        show_on_terminals(hang)
+
+
+def show_on_terminals(hang):
+    if shutil.which("tmux") is None:
+        print("skipped: the terminal: tmux is missing")
+        return
+    for width, height in (80, 24), (200, 60):
+        session = f"flx-top-test-{os.getpid()}"
+
+        def tmux(*words):
+            return subprocess.run(["tmux", "-L", session, *words], capture_output=True, text=True, check=False).stdout
+
+        tmux("new-session", "-d", "-s", session, "-x", str(width), "-y", str(height), TOP)
+        try:
+            shown = until(
+                lambda: (lambda text: text if "in FLX" in text or "outside" in text else None)(tmux("capture-pane", "-p")),
+                "the screen",
+            )
+            lines = shown.splitlines()
+            assert hang.name[:20] in shown and "calls/s" in shown, shown
+            assert len(lines) <= height and all(len(line) <= width for line in lines), shown
+            assert "q quits" in lines[-1], shown
+            tmux("send-keys", "e")
+            until(lambda: "Nobody waits for long" in tmux("capture-pane", "-p"), "an explanation")
+            tmux("send-keys", "q")
+            until(lambda: session not in tmux("list-sessions"), "the end")
+        finally:
+            tmux("kill-server")
+    print("shown at 80x24 and 200x60")
+
+
+def refuse():
+    for options in ["--json", "--prometheus"], ["--to", "x"], ["--interval", "0"], ["--nothing"]:
+        run = subprocess.run([TOP, *options], capture_output=True, text=True, timeout=20, check=False)
+        assert run.returncode not in (0, 77) and run.stderr, (options, run)
+    run = subprocess.run([TOP], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False)
+    assert run.returncode == 1 and "no terminal" in run.stderr, run
+    run = subprocess.run([TOP, "--once", "--user", "4294967294"], capture_output=True, text=True, timeout=20, check=False)
+    assert run.returncode == 0 and "No program" in run.stdout, run
+
+
+refuse()
+expect("compute", "late", "call 101 of communicator 1, allreduce of 8 B", "uses its core")
+expect("sleep", "late", "left its last call", "sleeps")
+expect("stop", "stopped", "stopped by a signal")
+expect("mismatch", "broken", "communicator 1: ", "bcast of 4 KiB")
+watch_one_that_goes_on()

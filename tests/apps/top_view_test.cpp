@@ -1,0 +1,117 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/flx_top/reports.h"
+#include "apps/flx_top/view.h"
+
+namespace flx::top {
+namespace {
+
+using record::CommunicatorSeen;
+using record::Life;
+using record::ProcessSeen;
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+ProcessSeen process(int rank, const std::string &job) {
+    ProcessSeen process;
+    process.pid = 100 + rank;
+    process.life = Life::running;
+    process.seen_ns = 100 * kSecond;
+    process.world_rank = rank;
+    process.world_size = 2;
+    process.job = job;
+    process.command = "/a/program with \"words\"";
+    process.begun = 5000;
+    CommunicatorSeen comm;
+    comm.id = 1;
+    comm.rank = rank;
+    comm.size = 2;
+    comm.hosts = 1;
+    CallRecord record;
+    record.collective = algorithms::Collective::barrier;
+    comm.last.push_back({5000, 99 * kSecond, rank == 0 ? 0 : 99 * kSecond + 1000, 7, Way::fused, 0, record});
+    comm.calls = 7;
+    comm.links.push_back({"eth0", 3'000'000, 0.75, true});
+    comm.links.push_back({"eth1", 1'000'000, 0.25, true});
+    comm.links.push_back({"off", 0, 0, false});
+    process.communicators.push_back(comm);
+    return process;
+}
+
+struct Looks {
+    std::vector<ProcessSeen> before{process(1, "7"), process(0, "7")};
+    std::vector<ProcessSeen> now = before;
+
+    Looks() {
+        for (ProcessSeen &each : before) {
+            each.seen_ns -= 2 * kSecond;
+            each.begun -= 1000;
+            each.communicators[0].links[0].sent -= 3'000'000;
+            each.communicators[0].links[1].sent -= 1'000'000;
+        }
+    }
+};
+
+TEST(TopView, HasRatesOfWhatChanged) {
+    const Looks looks;
+    const View view = view_of(looks.now, looks.before, 0.5);
+    ASSERT_EQ(view.jobs.size(), 1U);
+    const Job &job = view.jobs[0];
+    ASSERT_EQ(job.rows.size(), 2U);
+    EXPECT_EQ(job.rows[0].rank, 0);
+    EXPECT_EQ(job.rows[0].state, "in FLX");
+    EXPECT_EQ(job.rows[1].state, "outside");
+    EXPECT_EQ(job.rows[0].calls_per_s, 500);
+    EXPECT_EQ(job.rows[0].call, "barrier");
+    EXPECT_NEAR(job.rows[0].for_s, 1, 1e-3);
+    ASSERT_EQ(job.links.size(), 2U) << "a link that carries nothing is not shown";
+    EXPECT_EQ(job.links[0].name, "eth0");
+    EXPECT_EQ(job.links[0].bytes_per_s, 3'000'000);
+    EXPECT_EQ(job.links[0].share, 0.75);
+}
+
+TEST(TopView, WhatDiedIsShownWhereNothingLives) {
+    Looks looks;
+    ProcessSeen dead = process(0, "6");
+    dead.pid = 50;
+    dead.life = Life::dead;
+    looks.now.push_back(dead);
+    EXPECT_EQ(view_of(looks.now, looks.before, 0.5).jobs.size(), 1U);
+    const View left = view_of({dead}, {}, 0.5);
+    ASSERT_EQ(left.jobs.size(), 1U);
+    EXPECT_EQ(left.jobs[0].rows[0].state, "dead");
+    EXPECT_EQ(left.jobs[0].rows[0].calls_per_s, 0);
+}
+
+TEST(TopView, LinesFit) {
+    const Looks looks;
+    const View view = view_of(looks.now, looks.before, 0.1);
+    for (const size_t width : {20, 80, 200})
+        for (const bool explain : {false, true})
+            for (const std::string &line : lines_of(view, width, explain))
+                EXPECT_LE(line.size(), width) << line;
+    const std::vector<std::string> none = lines_of(view_of({}, {}, 0.5), 80, true);
+    ASSERT_EQ(none.size(), 2U);
+    EXPECT_EQ(none[1], "Nobody waits for long.");
+}
+
+TEST(TopView, MachinesReadIt) {
+    Looks looks;
+    looks.now[0].command += "\xff";  // no UTF-8
+    const View view = view_of(looks.now, looks.before, 0.5);
+    const auto json = nlohmann::json::parse(json_of(view, looks.now));
+    EXPECT_EQ(json.at("jobs").at(0).at("ranks").at(1).at("calls"), 5000);
+    EXPECT_EQ(json.at("jobs").at(0).at("links").at(0).at("name"), "eth0");
+    const std::string text = prometheus_of(view, looks.now);
+    EXPECT_NE(text.find("flx_calls_total{job=\"7\",rank=\"0\",pid=\"100\"} 5000\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("flx_link_sent_bytes_total{job=\"7\",rank=\"1\",pid=\"101\",link=\"eth0\"} 3000000\n"),
+              std::string::npos)
+        << text;
+}
+
+}  // namespace
+}  // namespace flx::top
