@@ -83,8 +83,14 @@ class Exchange {
     }
     /// Number, without kPairwise, of the first receive from `peer` that has one of its own; UINT64_MAX: none.
     [[nodiscard]] uint64_t first_received(int peer) const;
-    /// Number of the last receive from `peer` that was ever started, with kPairwise.
-    [[nodiscard]] uint64_t last_received(int peer) const { return kPairwise | counts_.received[peer]; }
+    /// `each(peer, number)` for every message that is received and has a number of its pair, with kPairwise; in order.
+    template <typename Each>
+    void for_each_received(Each &&each) const {
+        for (const int peer : peers_)
+            for (const uint32_t step : sides_[peer].receives)
+                if ((messages_[step].sequence & kPairwise) != 0)
+                    each(peer, messages_[step].sequence);
+    }
 
   private:
     struct Side {  // towards one peer

@@ -257,8 +257,7 @@ void Executor::prepare(const Operation &operation, const Exchange &exchange) {
     in_order_ = false;
     scratch_ = scratch_memory_.take(0);
     inbox_.begins(operation.sequence);
-    for (const int peer : exchange.peers())
-        inbox_.receives(peer, exchange.last_received(peer));
+    exchange.for_each_received([&](int peer, uint64_t number) { inbox_.receives(peer, number); });
     element_bytes_ = 1;
     begin(exchange.steps(), exchange.peers());
     const auto words_of = [](size_t bytes) {

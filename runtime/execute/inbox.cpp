@@ -11,8 +11,7 @@
 
 namespace flx {
 
-Inbox::Inbox(int size, int64_t patience_ns)
-    : patience_ns_(patience_ns), last_received_(static_cast<size_t>(size), kPairwise) {
+Inbox::Inbox(int size, int64_t patience_ns) : patience_ns_(patience_ns), received_(static_cast<size_t>(size)) {
     constexpr size_t kEarly = 256;
     constexpr size_t kRunning = 32;
     nodes_.reserve(kEarly);

@@ -3,6 +3,7 @@
 /// and chunks of operations that this rank has not begun. Used by one thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -33,16 +34,27 @@ class Inbox {
     void leave(Executor &executor) { std::erase(running_, &executor); }
     [[nodiscard]] const std::vector<Executor *> &running() const { return running_; }
 
-    /// Operations begin in the order of their sequence numbers, messages in that of each pair's.
+    /// Operations begin in the order of their sequence numbers.
     void begins(uint64_t sequence) { last_sequence_ = sequence > last_sequence_ ? sequence : last_sequence_; }
+    /// A message with a number of its pair begins to be received. Those are numbered when they are issued, and one that
+    /// is part of an operation that waits for others begins after later ones.
     void receives(int peer, uint64_t sequence) {
-        if (sequence > last_received_[static_cast<size_t>(peer)])
-            last_received_[static_cast<size_t>(peer)] = sequence;
+        Received &from = received_[static_cast<size_t>(peer)];
+        if (sequence <= from.last) [[unlikely]] {
+            std::erase(from.skipped, sequence);
+            return;
+        }
+        for (uint64_t skipped = from.last + 1; skipped < sequence; ++skipped)
+            from.skipped.push_back(skipped);
+        from.last = sequence;
     }
     /// Whether a chunk is of an operation that this rank has not begun.
     [[nodiscard]] bool later(int peer, const ChunkHeader &header) const {
-        const bool pairwise = (header.sequence & kPairwise) != 0;
-        return header.sequence > (pairwise ? last_received_[static_cast<size_t>(peer)] : last_sequence_);
+        if ((header.sequence & kPairwise) == 0)
+            return header.sequence > last_sequence_;
+        const Received &from = received_[static_cast<size_t>(peer)];
+        return header.sequence > from.last ||
+               std::find(from.skipped.begin(), from.skipped.end(), header.sequence) != from.skipped.end();
     }
     void keep(const Arrival &arrival, int link);
     [[nodiscard]] bool keeps_nothing() const { return kept_ == 0; }
@@ -113,9 +125,14 @@ class Inbox {
     uint32_t free_ = kNone;
     size_t kept_ = 0;
     uint64_t last_sequence_ = 0;
-    std::vector<uint64_t> last_received_;  // by peer
-    bool used_ = false;                    // since the last turn
-    int64_t stuck_since_ns_ = 0;           // nothing was while arrivals were held; 0: something was
+    /// Numbers of messages that have begun: up to the last one, but for those that were skipped.
+    struct Received {
+        uint64_t last = kPairwise;
+        std::vector<uint64_t> skipped;
+    };
+    std::vector<Received> received_;  // by peer
+    bool used_ = false;               // since the last turn
+    int64_t stuck_since_ns_ = 0;      // nothing was while arrivals were held; 0: something was
 };
 
 }  // namespace flx

@@ -190,8 +190,7 @@ void Queue::note_done(const Pending &pending) {
 
 void Queue::done_at_once(const Pending &pending) {
     inbox_->begins(pending.operation.sequence);
-    for (const int peer : pending.exchange.peers())
-        inbox_->receives(peer, pending.exchange.last_received(peer));
+    pending.exchange.for_each_received([&](int peer, uint64_t number) { inbox_->receives(peer, number); });
     note_done(pending);
 }
 

@@ -167,6 +167,121 @@ TEST(Exchanges, MessageBehindCollectivesThatWait) {
             ASSERT_TRUE(is_message(outs[i].data() + peer * lengths[i], peer, rank, i, lengths[i]));
 }
 
+/// A message is numbered when it is issued, after those of an exchange that waits until another operation is over. It
+/// comes in before that begins, or after.
+TEST(Exchanges, MessageBehindAnExchangeThatWaits) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int rank = comm.rank();
+    const auto size = static_cast<size_t>(comm.size());
+    if (size == 1)
+        GTEST_SKIP() << "skipped: one rank sends to nobody";
+    constexpr size_t kLong = 1U << 20, kBlock = 100'000;
+    for (const size_t bytes : {size_t{4}, size_t{500'000}}) {
+        std::vector<float> sum(kLong, 1);
+        const Bytes in(kBlock * size, static_cast<std::byte>(rank + 1));
+        Bytes out(kBlock * size);
+        const std::vector<size_t> counts(size, kBlock);
+        std::vector<size_t> at(size);
+        for (size_t peer = 0; peer < size; ++peer)
+            at[peer] = peer * kBlock;
+        const Bytes sent = message(0, 1, 99, bytes);
+        Bytes received(bytes);
+        std::array<flx_request_t, 2> requests{};
+        ASSERT_TRUE(
+            succeeded(flx_iallreduce(FLX_IN_PLACE, sum.data(), kLong, FLX_F32, FLX_SUM, comm, requests.data())));
+        ASSERT_TRUE(succeeded(flx_ialltoallv(in.data(), out.data(), counts.data(), at.data(), counts.data(), at.data(),
+                                             FLX_UINT8, comm, &requests[1])));
+        if (rank == 0) {
+            ASSERT_TRUE(succeeded(flx_send(sent.data(), bytes, FLX_UINT8, 1, comm)));
+        }
+        ASSERT_TRUE(succeeded(flx_wait(requests.data())));
+        if (rank == 1) {
+            ASSERT_TRUE(succeeded(flx_recv(received.data(), bytes, FLX_UINT8, 0, comm)));
+            ASSERT_TRUE(is_message(received.data(), 0, 1, 99, bytes));
+        }
+        ASSERT_TRUE(succeeded(flx_wait(&requests[1])));
+        for (size_t i = 0; i < out.size(); ++i)
+            ASSERT_EQ(static_cast<size_t>(out[i]), i / kBlock + 1);
+        ASSERT_EQ(sum.back(), static_cast<float>(size));
+    }
+}
+
+/// The same, with the message in a group that waits, and another one that does not and has a later number.
+TEST(Exchanges, GroupBehindAnExchangeThatWaits) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int rank = comm.rank();
+    const auto size = static_cast<size_t>(comm.size());
+    if (size == 1)
+        GTEST_SKIP() << "skipped: one rank sends to nobody";
+    constexpr size_t kLong = 1U << 20, kBlock = 60'000;
+    std::vector<float> sum(kLong, 1);
+    const std::vector<size_t> counts(size, kBlock);
+    std::vector<size_t> at(size);
+    for (size_t peer = 0; peer < size; ++peer)
+        at[peer] = peer * kBlock;
+    const Bytes in(kBlock * size, static_cast<std::byte>(rank + 1));
+    std::array<Bytes, 2> outs{Bytes(kBlock * size), Bytes(kBlock * size)};
+    std::array<int, 2> words{rank == 0 ? 77 : 0, rank == 0 ? 78 : 0};
+    std::array<flx_request_t, 3> requests{};
+    ASSERT_TRUE(succeeded(flx_iallreduce(FLX_IN_PLACE, sum.data(), kLong, FLX_F32, FLX_SUM, comm, requests.data())));
+    if (rank == comm.size() - 1 && size > 2) {
+        ASSERT_TRUE(succeeded(flx_wait(requests.data())));
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    }
+    ASSERT_TRUE(succeeded(flx_ialltoallv(in.data(), outs[0].data(), counts.data(), at.data(), counts.data(), at.data(),
+                                         FLX_UINT8, comm, &requests[1])));
+    ASSERT_TRUE(succeeded(flx_group_begin(comm)));
+    ASSERT_TRUE(succeeded(
+        flx_alltoallv(in.data(), outs[1].data(), counts.data(), at.data(), counts.data(), at.data(), FLX_UINT8, comm)));
+    if (rank == 0) {
+        ASSERT_TRUE(succeeded(flx_send(words.data(), 1, FLX_INT32, 1, comm)));
+    }
+    if (rank == 1) {
+        ASSERT_TRUE(succeeded(flx_recv(words.data(), 1, FLX_INT32, 0, comm)));
+    }
+    ASSERT_TRUE(succeeded(flx_group_end(comm)));
+    if (rank == 0) {
+        ASSERT_TRUE(succeeded(flx_send(&words[1], 1, FLX_INT32, 1, comm)));
+    }
+    if (rank == 1) {
+        ASSERT_TRUE(succeeded(flx_recv(&words[1], 1, FLX_INT32, 0, comm)));
+        EXPECT_EQ(words[0], 77);
+        EXPECT_EQ(words[1], 78);
+    }
+    for (flx_request_t &request : requests)
+        ASSERT_TRUE(succeeded(flx_wait(&request)));
+    for (const Bytes &out : outs)
+        for (size_t i = 0; i < out.size(); ++i)
+            ASSERT_EQ(static_cast<size_t>(out[i]), i / kBlock + 1);
+}
+
+/// What a rank gives to a slow rail it has given: the call is complete there long before the bytes are here, which is
+/// no contradiction.
+TEST(Exchanges, BytesThatGoOneWayTakeTheirTime) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int rank = comm.rank();
+    const auto size = static_cast<size_t>(comm.size());
+    constexpr size_t kBytes = 60'000;
+    std::vector<size_t> sends(size, rank == 0 ? kBytes : 0), receives(size), places(size);
+    sends[0] = 0;
+    receives[0] = rank == 0 ? 0 : kBytes;
+    for (size_t peer = 0; peer < size; ++peer)
+        places[peer] = peer * kBytes;
+    const Bytes in(kBytes * size, std::byte{7});
+    Bytes out(kBytes * size);
+    for (int call = 0; call < 6; ++call) {
+        out.assign(out.size(), std::byte{0});
+        ASSERT_TRUE(succeeded(flx_alltoallv(in.data(), out.data(), sends.data(), places.data(), receives.data(),
+                                            places.data(), FLX_UINT8, comm)));
+        if (rank != 0) {
+            ASSERT_EQ(Bytes(out.begin(), out.begin() + kBytes), Bytes(kBytes, std::byte{7}));
+        }
+    }
+}
+
 TEST(Exchanges, AlltoallvOfUnevenCounts) {
     const Comm comm = Comm::world();
     ASSERT_TRUE(comm);
