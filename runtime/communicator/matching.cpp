@@ -99,11 +99,13 @@ bool Communicator::seen_again(Seen &before, const Seen &now) {
     if (before.facts == now.facts && before.times != 0)
         return now.times > before.times;
     before = now;
+    before.since_ns = now_ns();
     return false;
 }
 
 /// Messages may be missing though the calls match: counts of both sides differ. Where rails carry them, one that has
-/// arrived may be acknowledged late.
+/// arrived may be acknowledged late, and one that was given to a rail, as a copy, may be under way for as long as the
+/// rail is out of order, or slow: that is a contradiction only if the deadline passes without more.
 Status Communicator::check_given(const Awaited &awaited) {
     if (!by_links() || !queue_.runs_one() || (!awaited.receiving && rails_ != nullptr))
         return {};
@@ -121,7 +123,10 @@ Status Communicator::check_given(const Awaited &awaited) {
         return {};
     const size_t place = 2 * static_cast<size_t>(awaited.peer) + (awaited.receiving ? 1 : 0);
     const std::optional<CallRecord> own = calls_.read(number);
-    if (!own || !seen_again(wait_.given[place], {{number, awaited.bytes, newest, 0}, said.times}))
+    if (!own || !seen_again(wait_.given[place], {{number, awaited.bytes, own->signature, 0}, said.times, 0}))
+        return {};
+    if (rails_ != nullptr && !layout_.near(awaited.peer) &&
+        static_cast<double>(now_ns() - wait_.given[place].since_ns) < knobs_.deadline_s * 1e9)
         return {};
     wait_.named = true;
     return fail(FLX_ERR_MISMATCH,
@@ -147,7 +152,7 @@ Status Communicator::check_crossed(int peer, const CallAnswer &theirs, uint64_t 
     if (member == other->layout_.members.end() || !needs(*call, layout_.rank, peer) ||
         !needs(there.call, static_cast<int>(member - other->layout_.members.begin()), other->layout_.rank))
         return {};
-    if (!seen_again(wait_.crossed[static_cast<size_t>(peer)], {{number, there.comm, there.number, 0}, times}))
+    if (!seen_again(wait_.crossed[static_cast<size_t>(peer)], {{number, there.comm, there.number, 0}, times, 0}))
         return {};
     wait_.named = true;
     Status status = fail(FLX_ERR_MISMATCH,
