@@ -286,8 +286,12 @@ void Failover::watch(Target &target, int64_t now) {
     }
     if (quiet < timeout_ns_)
         return;
-    if (target.far_answers > 0 && target.far_received == peer.sent)
-        return;  // it has everything, and takes its time
+    if (target.far_answers > 0 && target.far_received == peer.sent) {
+        // It has everything, and takes its time. What is sent to it from now on is missing since now.
+        target.far_answers = 1;
+        target.far_changed_ns = now;
+        return;
+    }
     if (now - target.count_asked_ns >= kCountGapNs) {
         target.count_asked_ns = now;
         tell(target, kAskCountWord, 0, {}, true);

@@ -83,4 +83,27 @@ TEST(OneRail, ALateNeighbourLosesNoRail) {
     EXPECT_TRUE(everywhere(true));
 }
 
+/// A rank that has everything and is late is waited for; so is it when one chunk more is sent to it.
+TEST(OneRail, AChunkMoreForALateRankLosesNoRail) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    float first = 1, second = 1;
+    EXPECT_TRUE(succeeded(flx_allreduce(FLX_IN_PLACE, &first, 1, FLX_F32, FLX_SUM, comm)));
+    first = 1;
+    flx_request_t requests[2] = {FLX_REQUEST_NULL, FLX_REQUEST_NULL};
+    if (comm.rank() == comm.size() - 1)
+        std::this_thread::sleep_for(5s);
+    EXPECT_TRUE(succeeded(flx_iallreduce(FLX_IN_PLACE, &first, 1, FLX_F32, FLX_SUM, comm, &requests[0])));
+    const auto began = std::chrono::steady_clock::now();
+    for (int done = 0; comm.rank() != comm.size() - 1 && std::chrono::steady_clock::now() - began < 2500ms;) {
+        EXPECT_TRUE(succeeded(flx_test(&requests[0], &done)));
+        std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_TRUE(succeeded(flx_iallreduce(FLX_IN_PLACE, &second, 1, FLX_F32, FLX_SUM, comm, &requests[1])));
+    for (flx_request_t &request : requests)
+        EXPECT_TRUE(succeeded(flx_wait(&request)));
+    EXPECT_EQ(first, static_cast<float>(comm.size()));
+    EXPECT_EQ(second, static_cast<float>(comm.size()));
+}
+
 }  // namespace
