@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <memory>
+#include <mutex>
 #include <string>
 
 namespace flx {
@@ -48,9 +49,13 @@ void Log::write_line(LogLevel level, fmt::string_view format, fmt::format_args a
         logger().log(level_of(level), fmt::vformat(format, args));
 }
 
-void configure_log(std::string_view level, int rank) {
+void set_log_level(std::string_view level) {
     logger().set_level(spdlog::level::from_str(std::string(level)));
-    logger().set_pattern(fmt::format("%n %^%l%$ rank {}: %v", rank));
+}
+
+void name_log(int rank) {
+    static std::once_flag named;
+    std::call_once(named, [rank] { logger().set_pattern(fmt::format("%n %^%l%$ rank {}: %v", rank)); });
 }
 
 }  // namespace flx

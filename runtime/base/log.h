@@ -56,7 +56,10 @@ class Log {
 inline Log log() {
     return {};
 }
-/// Sets level (a value of FLX_LOG) and the rank shown. Called when the first communicator is made. Thread-safe.
-void configure_log(std::string_view level, int rank);
+/// Sets the level, a value of FLX_LOG. Thread-safe.
+void set_log_level(std::string_view level);
+/// Lines name this rank from now on. The first call counts: it is the process's rank in the first communicator, which
+/// is mostly the world, and not in each that is split from it. Thread-safe.
+void name_log(int rank);
 
 }  // namespace flx

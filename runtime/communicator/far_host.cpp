@@ -80,7 +80,6 @@ Status FarCommunicator::make(Communicator &parent, cuda::Health &health, const c
     if (tiers.near > 1) {
         FLX_TRY(parent.bootstrap().split(tiers.place, tiers.host, inner));
         Status status = make(parent, std::move(inner), false, made->across_);
-        configure_log(parent.config().text("FLX_LOG"), parent.rank());  // lines name the program's rank
         FLX_TRY(agree(parent.bootstrap(), std::move(status)));
         std::vector<int> names;
         for (int host = 0; host < tiers.hosts; ++host)

@@ -104,7 +104,8 @@ Status Communicator::meet() {
     FLX_TRY(agree(*bootstrap_, note_members(all, mine, responders)));
     FLX_TRY(meet_responders(responders));
     FLX_TRY(take_id());
-    configure_log(config_.text("FLX_LOG"), layout_.rank);
+    set_log_level(config_.text("FLX_LOG"));
+    name_log(layout_.rank);
 
     policies_.set(config_.integer("FLX_SPIN_US"), config_.integer("FLX_SLEEP_US"), crowded());
     return bootstrap_->split(layout_.host, layout_.rank, made_.local);

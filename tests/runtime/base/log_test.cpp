@@ -7,17 +7,19 @@ namespace flx {
 namespace {
 
 TEST(Log, LevelAndRank) {
-    configure_log("warn", 3);
+    set_log_level("warn");
+    name_log(3);
     testing::internal::CaptureStderr();
     log().info("not shown");
     log().warn("rail {} is slow", "eth0");
-    configure_log("debug", 12);
+    set_log_level("debug");
+    name_log(12);  // in a part of the world
     log().debug("shown");
-    configure_log("error", 12);
+    set_log_level("error");
     log().warn("not shown");
     log().error("gone");
     EXPECT_EQ(testing::internal::GetCapturedStderr(),
-              "flx warning rank 3: rail eth0 is slow\nflx debug rank 12: shown\nflx error rank 12: gone\n");
+              "flx warning rank 3: rail eth0 is slow\nflx debug rank 3: shown\nflx error rank 3: gone\n");
 }
 
 TEST(Log, IsNotInTheProgramsRegistry) {
