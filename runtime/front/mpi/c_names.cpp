@@ -27,18 +27,18 @@ extern "C" {
 
 int MPI_Init(int *argc, char ***argv) {
     flx::preload::refuse_other_mpi();
-    return begun(PMPI_Init(argc, argv));
+    return begun(FLX_NEXT(Init)(argc, argv));
 }
 
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
     flx::preload::refuse_other_mpi();
-    return begun(PMPI_Init_thread(argc, argv, required, provided));
+    return begun(FLX_NEXT(Init_thread)(argc, argv, required, provided));
 }
 
 int MPI_Start(MPI_Request *request) {
     int code = MPI_SUCCESS;
     if (request == nullptr || Requests::instance().live_persistent() == 0 || !Requests::instance().start(request, code))
-        return PMPI_Start(request);
+        return FLX_NEXT(Start)(request);
     if (code != MPI_SUCCESS)
         PMPI_Comm_call_errhandler(MPI_COMM_WORLD, code);
     return code;
@@ -46,7 +46,7 @@ int MPI_Start(MPI_Request *request) {
 
 int MPI_Startall(int count, MPI_Request requests[]) {
     if (requests == nullptr || Requests::instance().live_persistent() == 0)
-        return PMPI_Startall(count, requests);
+        return FLX_NEXT(Startall)(count, requests);
     for (int i = 0; i < count; ++i)
         if (const int code = MPI_Start(&requests[i]); code != MPI_SUCCESS)
             return code;
@@ -56,7 +56,7 @@ int MPI_Startall(int count, MPI_Request requests[]) {
 int MPI_Request_free(MPI_Request *request) {
     int code = MPI_SUCCESS;
     if (request == nullptr || Requests::instance().live_persistent() == 0 || !Requests::instance().free(request, code))
-        return PMPI_Request_free(request);
+        return FLX_NEXT(Request_free)(request);
     if (code != MPI_SUCCESS)
         PMPI_Comm_call_errhandler(MPI_COMM_WORLD, code);
     return code;
@@ -64,14 +64,14 @@ int MPI_Request_free(MPI_Request *request) {
 
 int MPI_Op_free(MPI_Op *op) {
     if (op == nullptr || *op == MPI_OP_NULL || !UserReductions::instance().give_up_op(*op))
-        return PMPI_Op_free(op);
+        return FLX_NEXT(Op_free)(op);
     *op = MPI_OP_NULL;
     return MPI_SUCCESS;
 }
 
 int MPI_Type_free(MPI_Datatype *type) {
     if (type == nullptr || *type == MPI_DATATYPE_NULL || !UserReductions::instance().give_up_type(*type))
-        return PMPI_Type_free(type);
+        return FLX_NEXT(Type_free)(type);
     *type = MPI_DATATYPE_NULL;
     return MPI_SUCCESS;
 }

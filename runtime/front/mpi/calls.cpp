@@ -1,5 +1,6 @@
 #include "runtime/front/mpi/calls.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <cctype>
@@ -261,6 +262,10 @@ Objection check_root(int root, MPI_Comm comm) {
     if (inter != 0)
         return {Reason::intercommunicator};
     return wrong(root >= 0 && root < size_of(comm) ? MPI_SUCCESS : MPI_ERR_ROOT);
+}
+
+void *next_of(const char *name) {
+    return dlsym(RTLD_NEXT, name);
 }
 
 }  // namespace flx::preload

@@ -242,6 +242,15 @@ class Call {
     std::unique_ptr<Operation> operation_;  ///< of one that does not
 };
 
+/// The function of that name behind this library: a tool's (profilers, tracers), where one is linked or preloaded,
+/// which would not begin without its MPI_Init; else MPI's own.
+void *next_of(const char *name);
+#define FLX_NEXT(NAME)                                                                          \
+    ([] {                                                                                       \
+        static void *const next = flx::preload::next_of("MPI_" #NAME);                          \
+        return next != nullptr ? reinterpret_cast<decltype(&PMPI_##NAME)>(next) : &PMPI_##NAME; \
+    }())
+
 #define FLX_MPI_FORMS(NAME, SMALL) PMPI_##NAME, PMPI_I##SMALL, FLX_PMPI_PERSISTENT(NAME), FLX_PMPI_LARGE(NAME)
 #define FLX_FORMS(NAME) flx_##NAME.get(), flx_i##NAME.get(), flx_##NAME##_init.get()
 

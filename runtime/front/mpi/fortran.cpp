@@ -81,7 +81,7 @@ NAMES(mpi, MPI, init, INIT, (MPI_Fint * ierror)) {
     flx::preload::refuse_other_mpi();
     int argc = 0;
     char **argv = nullptr;
-    const int code = PMPI_Init(&argc, &argv);
+    const int code = FLX_NEXT(Init)(&argc, &argv);
     if (code == MPI_SUCCESS)
         Library::instance().begin();
     answer(ierror, code);
@@ -92,7 +92,7 @@ NAMES(mpi, MPI, init_thread, INIT_THREAD, (const MPI_Fint *required, MPI_Fint *p
     int argc = 0;
     char **argv = nullptr;
     int given = 0;
-    const int code = PMPI_Init_thread(&argc, &argv, *required, &given);
+    const int code = FLX_NEXT(Init_thread)(&argc, &argv, *required, &given);
     if (code == MPI_SUCCESS) {
         *provided = given;
         Library::instance().begin();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -166,6 +168,12 @@ int combiner_of(MPI_Datatype type) {
     return code == MPI_SUCCESS ? combiner : MPI_UNDEFINED;
 }
 
+/// Those of MPI_Type_create_f90_real and its kin are not the program's either: nobody may free them.
+bool is_predefined_by(int combiner) {
+    return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
+           combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
+}
+
 /// How a type was made: what its constructor got.
 struct Construction {
     int combiner = MPI_UNDEFINED;
@@ -230,21 +238,27 @@ bool end_to_end(int count, Length &&length, At &&at, LayoutOf &&layout) {
     return true;
 }
 
+/// A type, of which so many more may be looked at to tell whether it is dense.
+bool describe(MPI_Datatype type, Layout &layout, int &budget);
+
 /// Whether data of `type` lie as its predefined elements one after the other. Only what can be said without walking
 /// through type maps; of others the order is left to MPI_Pack.
-bool is_dense(MPI_Datatype type) {
+bool is_dense(MPI_Datatype type, int &budget) {
     Construction made;
     const int combiner = combiner_of(type);
-    if (combiner == MPI_COMBINER_NAMED)
+    if (is_predefined_by(combiner))
         return true;
     constexpr std::array kUnderstood = {MPI_COMBINER_CONTIGUOUS, MPI_COMBINER_DUP,    MPI_COMBINER_VECTOR,
                                         MPI_COMBINER_HVECTOR,    MPI_COMBINER_STRUCT, MPI_COMBINER_HINDEXED};
     if (std::find(kUnderstood.begin(), kUnderstood.end(), combiner) == kUnderstood.end() || !made.get(type))
         return false;
     std::vector<Layout> layouts(made.types.size());
-    for (size_t i = 0; i < layouts.size(); ++i)
-        if (!layout_of(made.types[i], layouts[i]))
+    for (size_t i = 0; i < layouts.size(); ++i) {
+        if (i > 0 && made.types[i] == made.types[i - 1])
+            layouts[i] = layouts[i - 1];  // as members mostly are
+        else if (--budget < 0 || !describe(made.types[i], layouts[i], budget))
             return false;
+    }
     const std::vector<int> &numbers = made.integers;
     const auto first = [&](int) -> const Layout & { return layouts[0]; };
     switch (combiner) {
@@ -267,11 +281,7 @@ bool is_dense(MPI_Datatype type) {
     }
 }
 
-}  // namespace
-
-bool layout_of(MPI_Datatype type, Layout &layout) {
-    if (type == MPI_DATATYPE_NULL)
-        return false;
+bool describe(MPI_Datatype type, Layout &layout, int &budget) {
     MPI_Count size = 0;
     MPI_Aint lower = 0;
     MPI_Aint extent = 0;
@@ -280,13 +290,59 @@ bool layout_of(MPI_Datatype type, Layout &layout) {
         return false;
     layout = {type, static_cast<size_t>(size), extent, false};
     layout.dense =
-        lower == 0 && extent == static_cast<MPI_Aint>(size) && (predefined(type) != nullptr || is_dense(type));
+        lower == 0 && extent == static_cast<MPI_Aint>(size) && (predefined(type) != nullptr || is_dense(type, budget));
+    return true;
+}
+
+int forget_layout(MPI_Datatype, int, void *layout, void *) {
+    delete static_cast<Layout *>(layout);
+    return MPI_SUCCESS;
+}
+
+/// Under which a type keeps its Layout, until it ends: to take a type apart takes longer than a short call.
+int layout_key() {
+    static const int key = [] {
+        int made = MPI_KEYVAL_INVALID;
+        PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, forget_layout, &made, nullptr);
+        return made;
+    }();
+    return key;
+}
+
+}  // namespace
+
+bool layout_of(MPI_Datatype type, Layout &layout) {
+    constexpr int kMostTypes = 64;
+    if (type == MPI_DATATYPE_NULL)
+        return false;
+    int budget = kMostTypes;
+    if (predefined(type) != nullptr)
+        return describe(type, layout, budget);
+    void *known = nullptr;
+    int found = 0;
+    if (PMPI_Type_get_attr(type, layout_key(), static_cast<void *>(&known), &found) != MPI_SUCCESS)
+        return false;
+    if (found != 0) {
+        layout = *static_cast<const Layout *>(known);
+        return true;
+    }
+    if (!describe(type, layout, budget))
+        return false;
+    // Of threads that come at once the first one keeps it: what another may be reading must not be replaced.
+    static std::mutex mutex;
+    const std::lock_guard guard(mutex);
+    if (!is_named(type) && PMPI_Type_get_attr(type, layout_key(), static_cast<void *>(&known), &found) == MPI_SUCCESS &&
+        found == 0) {
+        auto kept = std::make_unique<Layout>(layout);
+        if (PMPI_Type_set_attr(type, layout_key(), kept.get()) == MPI_SUCCESS)
+            kept.release();  // forget_layout() deletes it
+    }
     return true;
 }
 
 bool is_named(MPI_Datatype type) {
     const int combiner = combiner_of(type);
-    return combiner == MPI_COMBINER_NAMED || combiner == MPI_UNDEFINED;
+    return is_predefined_by(combiner) || combiner == MPI_UNDEFINED;
 }
 
 Reduction reduction_of(MPI_Datatype type, MPI_Op op) {
