@@ -145,6 +145,14 @@ flx_status_t flx_comm_free(flx_comm_t *comm) {
     });
 }
 
+flx_status_t flx_comm_abort(flx_comm_t comm, const char *reason) {
+    return guarded([&]() -> Status {
+        FLX_TRY(check_comm(comm));
+        comm->impl->abort(reason != nullptr ? reason : "");
+        return {};
+    });
+}
+
 flx_status_t flx_comm_rank(flx_comm_t comm, int *rank) {
     return guarded([&]() -> Status {
         FLX_TRY(check_comm(comm));

@@ -75,6 +75,8 @@ class Communicator final : public Movable, private Watch {
     }
     /// Nothing more comes of what is under way: all ranks hear why.
     void give_up(const Status &why);
+    /// The same, as the program wants it.
+    void abort(const std::string &reason);
     /// Returns when it is done, with its status.
     Status wait(Pending &waited);
     /// Whether it is done, after moving what can be moved.
@@ -266,7 +268,8 @@ class Communicator final : public Movable, private Watch {
     [[nodiscard]] std::string what_it_does(int peer) const;
     struct Seen {
         std::array<uint64_t, 4> facts{};
-        uint64_t times = 0;  ///< that the peer had said something by then
+        uint64_t times = 0;    ///< that the peer had said something by then
+        int64_t since_ns = 0;  ///< when it was so at first
     };
     static bool seen_again(Seen &before, const Seen &now);
 

@@ -583,6 +583,11 @@ void Communicator::give_up(const Status &why) {
         (void)break_off(why);
 }
 
+void Communicator::abort(const std::string &reason) {
+    give_up(fail(FLX_ERR_PEER, "{} aborted communicator {}{}{}", layout_.describe(layout_.rank), id_,
+                 reason.empty() ? "" : ": ", reason));
+}
+
 /// The communicator is broken: all that was under way has ended, with this error.
 Status Communicator::break_off(Status status) {
     status = declare_broken(std::move(status));

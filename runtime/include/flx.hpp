@@ -179,6 +179,8 @@ class communicator {
     }
     /// The handle for functions of flx.h, which stays this object's; null if it is none.
     [[nodiscard]] flx_comm_t get() const noexcept { return comm_; }
+    /// See flx_comm_abort.
+    void abort(const std::string &reason = {}) const { check(flx_comm_abort(comm_, reason.c_str())); }
     /// Whether it is one.
     explicit operator bool() const noexcept { return comm_ != nullptr; }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/mpi/harness.h"
@@ -422,6 +423,35 @@ TEST(Mismatch, IsNamedByCheck) {
         float value = 0;
         return flx_bcast(&value, 1, FLX_F32, world_rank() == 0 ? 1 : 0, comm);
     });
+}
+
+/// The others hear who it was, and why, wherever they wait.
+TEST(Abort, EndsTheCallsOfAllRanks) {
+    for (const bool is_late : {false, true}) {
+        const Comm comm = Comm::world();
+        ASSERT_TRUE(comm);
+        if (comm.size() < 2)
+            GTEST_SKIP() << "one rank has nobody who waits";
+        const int culprit = comm.size() - 1;
+        float value = 1;
+        ASSERT_TRUE(succeeded(flx_allreduce(FLX_IN_PLACE, &value, 1, FLX_F32, FLX_SUM, comm)));
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (is_late && comm.rank() != culprit)
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        const auto began = std::chrono::steady_clock::now();
+        if (comm.rank() == culprit) {
+            if (!is_late)
+                std::this_thread::sleep_for(std::chrono::milliseconds(300));
+            EXPECT_TRUE(succeeded(flx_comm_abort(comm, "the mesh has a hole")));
+            EXPECT_TRUE(succeeded(flx_comm_abort(comm, nullptr))) << "it is broken already";
+        } else {
+            EXPECT_TRUE(refused(flx_barrier(comm), FLX_ERR_PEER,
+                                {"rank " + std::to_string(culprit), "aborted communicator", "the mesh has a hole"}));
+        }
+        EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(3));
+        EXPECT_TRUE(refused(flx_barrier(comm), FLX_ERR_COMM, {"the mesh has a hole"}));
+    }
+    EXPECT_TRUE(refused(flx_comm_abort(nullptr, ""), FLX_ERR_ARGUMENT, {"comm"}));
 }
 
 TEST(Texts, NameEveryStatus) {
