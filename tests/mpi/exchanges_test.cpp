@@ -257,31 +257,6 @@ TEST(Exchanges, GroupBehindAnExchangeThatWaits) {
             ASSERT_EQ(static_cast<size_t>(out[i]), i / kBlock + 1);
 }
 
-/// What a rank gives to a slow rail it has given: the call is complete there long before the bytes are here, which is
-/// no contradiction.
-TEST(Exchanges, BytesThatGoOneWayTakeTheirTime) {
-    const Comm comm = Comm::world();
-    ASSERT_TRUE(comm);
-    const int rank = comm.rank();
-    const auto size = static_cast<size_t>(comm.size());
-    constexpr size_t kBytes = 60'000;
-    std::vector<size_t> sends(size, rank == 0 ? kBytes : 0), receives(size), places(size);
-    sends[0] = 0;
-    receives[0] = rank == 0 ? 0 : kBytes;
-    for (size_t peer = 0; peer < size; ++peer)
-        places[peer] = peer * kBytes;
-    const Bytes in(kBytes * size, std::byte{7});
-    Bytes out(kBytes * size);
-    for (int call = 0; call < 6; ++call) {
-        out.assign(out.size(), std::byte{0});
-        ASSERT_TRUE(succeeded(flx_alltoallv(in.data(), out.data(), sends.data(), places.data(), receives.data(),
-                                            places.data(), FLX_UINT8, comm)));
-        if (rank != 0) {
-            ASSERT_EQ(Bytes(out.begin(), out.begin() + kBytes), Bytes(kBytes, std::byte{7}));
-        }
-    }
-}
-
 TEST(Exchanges, AlltoallvOfUnevenCounts) {
     const Comm comm = Comm::world();
     ASSERT_TRUE(comm);

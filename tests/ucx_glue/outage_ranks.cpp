@@ -3,6 +3,7 @@
 ///
 ///     outage_ranks SECONDS BYTES [PAUSE_MS]
 ///
+/// FLX_TEST_ONE_WAY: alltoallv in which rank 0 alone has something for the others, instead.
 /// FLX_TEST_DEADLINE: the communicator's deadline in seconds, in flx_config_t.
 /// PAUSE_MS: rank 1 computes for so long after each allreduce, outside FLX. Rank 0 prints, with CLOCK_REALTIME:
 ///     making             before the communicator is made
@@ -54,6 +55,25 @@ struct Ranks {
         std::snprintf(text, sizeof text, "error %d %.3f %s", rank, now(), flx_last_error());
         say(text);
         return false;
+    }
+
+    /// BYTES from rank 0 to each other rank.
+    bool call_one_way(uint64_t index, std::vector<int32_t> &in, std::vector<int32_t> &out) {
+        const auto ranks = static_cast<size_t>(size);
+        const size_t count = in.size() / ranks;
+        std::vector<size_t> sends(ranks, rank == 0 ? count : 0), receives(ranks, 0), places(ranks);
+        sends[0] = 0;
+        receives[0] = rank == 0 ? 0 : count;
+        for (size_t peer = 0; peer < ranks; ++peer)
+            places[peer] = peer * count;
+        for (size_t i = 0; i < in.size(); ++i)
+            in[i] = element(index, rank, i);
+        if (!check(flx_alltoallv(in.data(), out.data(), sends.data(), places.data(), receives.data(), places.data(),
+                                 FLX_INT32, comm)))
+            return false;
+        for (size_t i = 0; rank != 0 && i < count; ++i)
+            wrong += out[i] != element(index, 0, static_cast<size_t>(rank) * count + i) ? 1 : 0;
+        return true;
     }
 
     /// One operation, by `index`: an allreduce, an allgather or a reduce-scatter of the whole vector, or an allreduce
@@ -131,11 +151,12 @@ int main(int argc, char **argv) {
         std::snprintf(text, sizeof text, "begin %.3f", now());
         say(text);
     }
+    const bool one_way = std::getenv("FLX_TEST_ONE_WAY") != nullptr;
     const double end = now() + seconds;
     uint64_t operations = 0;
     // All ranks go on until one has had enough, and learn so from a small operation.
     for (int32_t enough = 0; fine && enough == 0; ++operations) {
-        fine = ranks.call(operations, in, out);
+        fine = one_way ? ranks.call_one_way(operations, in, out) : ranks.call(operations, in, out);
         const int32_t mine = now() > end || (enough_file != nullptr && access(enough_file, F_OK) == 0) ? 1 : 0;
         fine = fine && ranks.check(flx_allreduce(&mine, &enough, 1, FLX_INT32, FLX_MAX, ranks.comm));
         if (pause_ms != 0 && ranks.rank == 1)

@@ -46,10 +46,10 @@ class Bed:
 class Run:
     """outage_ranks on the bed; its lines as they come."""
 
-    def __init__(self, bed, hosts, program, seconds, knobs, pause_ms=0, until=None):
+    def __init__(self, bed, hosts, program, seconds, knobs, pause_ms=0, until=None, size=BYTES):
         command = [bed.script, "--bed", bed.name, "mpirun", "-n", str(hosts * EACH), "--per-host", str(EACH)]
         command += ["--mgmt"] if bed.managed else []
-        command += ["--", program, str(seconds), str(BYTES), str(pause_ms), *([until] if until else [])]
+        command += ["--", program, str(seconds), str(size), str(pause_ms), *([until] if until else [])]
         self.lines = []
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                         env=os.environ | knobs)
@@ -246,6 +246,22 @@ def alone(bed, program, hosts, knob="FLX_DEADLINE"):
     print("error after %.1f s: %s" % (took, " ".join(errors[0][3:])))
 
 
+def oneway(bed, program, hosts):
+    """Bytes that go one way are complete for their sender when they are copied for a rail. Where all rails are silent
+    for a second the receiver waits, and nothing else."""
+    run = Run(bed, hosts, program, 6, {"FLX_TEST_ONE_WAY": "1"}, size=16000)
+    run.wait_for("begin")
+    for _ in range(2):
+        time.sleep(1)
+        for rail in range(1, RAILS + 1):
+            bed("blackhole", rail)
+        time.sleep(1)
+        for rail in range(1, RAILS + 1):
+            bed("unblackhole", rail)
+    run.end(60)
+    run.expect_right(hosts)
+
+
 def impatient(bed, program, hosts):
     alone(bed, program, hosts, "FLX_TEST_DEADLINE")
 
@@ -380,7 +396,7 @@ def main():
         options = ["--ipv6"]
     bed = Bed(script, int(hosts), options, RATES + ",400" if (scenario, hosts) == ("subset", "3") else RATES)
     try:
-        {"outages": outages, "probing": probing, "alone": alone, "impatient": impatient, "relay": relay, "subset": subset, "directions": directions, "ipv6": ipv6, "routed": routed, "storm": storm}[scenario](bed, program, int(hosts))
+        {"outages": outages, "probing": probing, "alone": alone, "impatient": impatient, "oneway": oneway, "relay": relay, "subset": subset, "directions": directions, "ipv6": ipv6, "routed": routed, "storm": storm}[scenario](bed, program, int(hosts))
     finally:
         bed.destroy()
 
