@@ -16,9 +16,9 @@
 #include <string_view>
 
 #include "runtime/base/clock.h"
-#include "runtime/record/ticks.h"
 #include "runtime/record/format.h"
 #include "runtime/record/process_files.h"
+#include "runtime/record/ticks.h"
 
 namespace flx::record {
 namespace {

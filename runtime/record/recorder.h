@@ -14,14 +14,16 @@
 #include <vector>
 
 #include "runtime/base/status.h"
-#include "runtime/record/ticks.h"
 #include "runtime/record/format.h"
+#include "runtime/record/ticks.h"
 
 namespace flx::record {
 
 class Recorder {
   public:
     static constexpr uint32_t kNowhere = UINT32_MAX;
+    Recorder(const Recorder &) = delete;
+    Recorder &operator=(const Recorder &) = delete;
 
     /// The process's one, made by the first call and gone when the process ends as programs do; what is left of one
     /// that does not stays for a day. `threads`: several may make calls at once. Thread-safe.
@@ -80,8 +82,6 @@ class Recorder {
   private:
     explicit Recorder(bool wanted);
     ~Recorder();
-    Recorder(const Recorder &) = delete;
-    Recorder &operator=(const Recorder &) = delete;
     Status make();
     static void note_error(Call &call, const Status &status);
     uint64_t next() {

@@ -335,7 +335,7 @@ bool layout_of(MPI_Datatype type, Layout &layout) {
         found == 0) {
         auto kept = std::make_unique<Layout>(layout);
         if (PMPI_Type_set_attr(type, layout_key(), kept.get()) == MPI_SUCCESS)
-            kept.release();  // forget_layout() deletes it
+            (void)kept.release();  // forget_layout() deletes it
     }
     return true;
 }

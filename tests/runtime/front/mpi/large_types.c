@@ -49,8 +49,10 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     const int root = ranks - 1;
     unsigned char *data = calloc(1, bytes);
-    if (data == NULL)
+    if (data == NULL) {
         MPI_Abort(MPI_COMM_WORLD, 1);
+        return 1;
+    }
     MPI_Datatype type = parts(block, blocks);
     for (size_t i = 0; rank == root && i < bytes; ++i)
         data[i] = byte_at(i);
@@ -66,6 +68,16 @@ int main(int argc, char **argv) {
     else
         MPI_Bcast(got, 2 * kHalf, MPI_BYTE, root, MPI_COMM_WORLD);
     failures += rank != root && strcmp(got, "mnopqrstuvwxabcdefghijkl") != 0;
+    MPI_Type_free(&type);
+
+    // Nobody may free these, and what is made of them is asked what it is made of.
+    MPI_Datatype real;
+    double values[4] = {rank, rank, rank, rank};
+    MPI_Type_create_f90_real(15, 300, &real);
+    MPI_Type_contiguous(2, real, &type);
+    MPI_Type_commit(&type);
+    MPI_Bcast(values, 2, type, root, MPI_COMM_WORLD);
+    failures += values[0] != root || values[3] != root;
     MPI_Type_free(&type);
 
     MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
