@@ -84,14 +84,14 @@ std::string prometheus_of(const View &view, const std::vector<record::ProcessSee
             for (const record::LinkSeen &link : comm.links)
                 links[link.name] += link.sent;
         for (const auto &[name, bytes] : links)
-            sent += fmt::format("flx_link_sent_bytes_total{{{},link=\"{}\"}} {}\n", labels, escaped(name), bytes);
+            sent += fmt::format("flx_link_sent_bytes{{{},link=\"{}\"}} {}\n", labels, escaped(name), bytes);
     }
     return "# HELP flx_calls_total Calls of FLX that a rank has begun.\n# TYPE flx_calls_total counter\n" + calls +
            "# HELP flx_waits_seconds How long a rank has waited for others in its call.\n"
            "# TYPE flx_waits_seconds gauge\n" +
            waits +
-           "# HELP flx_link_sent_bytes_total Payload that a rank has sent over a link.\n"
-           "# TYPE flx_link_sent_bytes_total counter\n" +
+           "# HELP flx_link_sent_bytes Payload that the communicators in use have sent over a link.\n"
+           "# TYPE flx_link_sent_bytes gauge\n" +
            sent;
 }
 

@@ -12,7 +12,7 @@ namespace flx::top {
 /// Members are those of View, with its names; `findings` have `trouble`, `rank`, `pid`, `communicator`, `waiting`,
 /// `sentence` and `advice`.
 std::string json_of(const View &view, const std::vector<record::ProcessSeen> &now);
-/// Prometheus' text format: flx_calls_total, flx_waits_seconds, flx_link_sent_bytes_total.
+/// Prometheus' text format: flx_calls_total, flx_waits_seconds, flx_link_sent_bytes.
 std::string prometheus_of(const View &view, const std::vector<record::ProcessSeen> &now);
 
 /// Replaces the file as a whole, so that no reader sees a part of it. FLX_ERR_SYSTEM.

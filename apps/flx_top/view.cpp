@@ -40,7 +40,9 @@ Row row_of(const ProcessSeen &process, const ProcessSeen *before) {
     row.rank = process.world_rank;
     row.pid = process.pid;
     const Latest latest = latest_of(process);
-    const bool inside = latest.call != nullptr && latest.call->left_ns == 0;
+    // One that does not block is under way, but the rank need not be in it.
+    const bool inside = latest.call != nullptr && latest.call->left_ns == 0 &&
+                        (latest.call->what.kind != CallKind::non_blocking || latest.comm->waits_for);
     row.state = process.life == Life::dead      ? "dead"
                 : process.life == Life::stopped ? "stopped"
                 : inside                        ? "in FLX"

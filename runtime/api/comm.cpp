@@ -148,8 +148,7 @@ flx_status_t flx_comm_free(flx_comm_t *comm) {
 flx_status_t flx_comm_abort(flx_comm_t comm, const char *reason) {
     return guarded([&]() -> Status {
         FLX_TRY(check_comm(comm));
-        comm->impl->abort(reason != nullptr ? reason : "");
-        return {};
+        return comm->impl->abort(reason != nullptr ? reason : "");
     });
 }
 

@@ -76,7 +76,7 @@ class Communicator final : public Movable, private Watch {
     /// Nothing more comes of what is under way: all ranks hear why.
     void give_up(const Status &why);
     /// The same, as the program wants it.
-    void abort(const std::string &reason);
+    Status abort(const std::string &reason);
     /// Returns when it is done, with its status.
     Status wait(Pending &waited);
     /// Whether it is done, after moving what can be moved.

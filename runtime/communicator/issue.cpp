@@ -583,9 +583,12 @@ void Communicator::give_up(const Status &why) {
         (void)break_off(why);
 }
 
-void Communicator::abort(const std::string &reason) {
+Status Communicator::abort(const std::string &reason) {
+    const auto lock = guard();
+    FLX_TRY(check_outside());
     give_up(fail(FLX_ERR_PEER, "{} aborted communicator {}{}{}", layout_.describe(layout_.rank), id_,
                  reason.empty() ? "" : ": ", reason));
+    return {};
 }
 
 /// The communicator is broken: all that was under way has ended, with this error.

@@ -125,8 +125,9 @@ Status Communicator::check_given(const Awaited &awaited) {
     const std::optional<CallRecord> own = calls_.read(number);
     if (!own || !seen_again(wait_.given[place], {{number, awaited.bytes, own->signature, 0}, said.times, 0}))
         return {};
+    constexpr double kMostPatienceS = 60;  // under flx-run the deadline is a day
     if (rails_ != nullptr && !layout_.near(awaited.peer) &&
-        static_cast<double>(now_ns() - wait_.given[place].since_ns) < knobs_.deadline_s * 1e9)
+        static_cast<double>(now_ns() - wait_.given[place].since_ns) < std::min(knobs_.deadline_s, kMostPatienceS) * 1e9)
         return {};
     wait_.named = true;
     return fail(FLX_ERR_MISMATCH,

@@ -37,7 +37,16 @@ class Communicator::Recording {
     Recording(Communicator &comm, CallKind kind, size_t bytes, int peer, uint64_t number = 0)
         : Recording(comm, messages(kind, bytes, peer), number, Way::exchanged) {}
 
+    /// Not by end(): an exception.
+    ~Recording() {
+        if (!ended_) [[unlikely]]
+            comm_.recorded_.recorder->leave(stamp_, {});
+    }
+    Recording(const Recording &) = delete;
+    Recording &operator=(const Recording &) = delete;
+
     Status end(Status status) {
+        ended_ = true;
         comm_.recorded_.recorder->leave(stamp_, status);
         if (comm_.rails_ != nullptr)
             comm_.record_links();
@@ -57,6 +66,7 @@ class Communicator::Recording {
     Communicator &comm_;
     const uint64_t stamp_;
     const RecordedWait wait_;
+    bool ended_ = false;
 };
 
 }  // namespace flx

@@ -174,7 +174,8 @@ FLX_API flx_status_t flx_comm_free(flx_comm_t *comm);
 /// Ends `comm` for all its ranks, of which this one cannot go on: wherever they wait on it, and in every later call,
 /// they get FLX_ERR_PEER or FLX_ERR_COMM and a sentence with this rank and `reason` (null: none). Local, and returns at
 /// once; the others hear of it within a second. The communicator is to be freed then, as any that is broken. Nothing
-/// where it is broken already. FLX_ERR_ARGUMENT if `comm` is null.
+/// where it is broken already. As with all calls, not while another thread is in one on `comm`, and not from a
+/// reduction of the program's own. FLX_ERR_ARGUMENT for that, and if `comm` is null.
 FLX_API flx_status_t flx_comm_abort(flx_comm_t comm, const char *reason);
 
 /// Sets `*rank` to this process's rank in `comm`, from 0 to size - 1. Local; broken communicators have ranks, too.

@@ -72,6 +72,8 @@ class Explaining {
         for (const Circle &circle : circles_)
             if (findings_.empty())
                 find_crossed(circle);
+        if (findings_.empty())
+            find_in_each_other();
         std::stable_sort(findings_.begin(), findings_.end(), [](const Finding &a, const Finding &b) {
             return std::tuple(severity(a.trouble), b.waiting) < std::tuple(severity(b.trouble), a.waiting);
         });
@@ -102,8 +104,8 @@ class Explaining {
     [[nodiscard]] bool waits(const Member &member) const {
         const ProcessSeen &process = now_[member.process];
         const CallSeen *call = member.open();
-        return call != nullptr && call->what.kind != CallKind::non_blocking && process.life != Life::dead &&
-               process.seen_ns - call->entered_ns >= patience_ns_;
+        return call != nullptr && (call->what.kind != CallKind::non_blocking || member.comm->waits_for) &&
+               process.life != Life::dead && process.seen_ns - call->entered_ns >= patience_ns_;
     }
 
     [[nodiscard]] std::string name(const Circle &circle, int rank) const {
@@ -154,6 +156,13 @@ class Explaining {
 
     /// All ranks were told the same.
     void find_broken(const Circle &circle) {
+        const bool is_over = std::all_of(circle.ranks.begin(), circle.ranks.end(), [&](const auto &each) {
+            return now_[each.second.process].life == Life::dead;
+        });
+        const bool all_are_over = std::all_of(now_.begin(), now_.end(),
+                                              [](const ProcessSeen &process) { return process.life == Life::dead; });
+        if (is_over && !all_are_over)
+            return;  // an earlier run's
         for (const auto &[rank, member] : circle.ranks)
             if (member.comm->broken) {
                 add(Trouble::broken, circle, rank, 0,
@@ -205,7 +214,7 @@ class Explaining {
         const auto found = circle.ranks.find(rank);
         if (found == circle.ranks.end() && circle.hosts == 1) {
             add(Trouble::dead, circle, rank, waiting,
-                fmt::format("{}, for rank {}, whose process has ended", who, rank),
+                fmt::format("{}, for rank {}, which has ended, or keeps no record of its calls", who, rank),
                 "Look for why it ended before the others: its output, and whether it leaves a loop early.");
             return;
         }
@@ -290,6 +299,27 @@ class Explaining {
         }
     }
 
+    /// All that are awaited wait themselves, so it is said who is where.
+    void find_in_each_other() {
+        for (const Circle &circle : circles_) {
+            std::string who;
+            int first = -1;
+            size_t waiting = 0;
+            for (const auto &[rank, member] : circle.ranks) {
+                if (!waits(member))
+                    continue;
+                constexpr size_t kMost = 4;
+                if (++waiting <= kMost)
+                    who += fmt::format("{}{} in {}", who.empty() ? "" : ", ", name(circle, rank),
+                                       describe(circle, *member.open()));
+                first = first < 0 ? rank : first;
+            }
+            if (waiting > 1)
+                add(Trouble::late, circle, first, waiting, fmt::format("ranks wait for each other: {}", who),
+                    "Look at the order of their calls and messages.");
+        }
+    }
+
     void find_slow(const Circle &circle, const std::vector<int> &waiting, const std::string &who) {
         std::map<std::string, uint64_t> moved;
         int64_t between_ns = 1;
@@ -302,7 +332,8 @@ class Explaining {
                         comm.first_uid == member.comm->first_uid) {
                         between_ns = std::max(between_ns, process.seen_ns - earlier.seen_ns);
                         for (size_t l = 0; l < std::min(comm.links.size(), member.comm->links.size()); ++l)
-                            moved[comm.links[l].name] += member.comm->links[l].sent - comm.links[l].sent;
+                            if (member.comm->links[l].is_on && member.comm->links[l].sent >= comm.links[l].sent)
+                                moved[comm.links[l].name] += member.comm->links[l].sent - comm.links[l].sent;
                     }
         }
         std::string rates;

@@ -65,7 +65,8 @@ struct alignas(64) Communicator {
     int32_t hosts;
     uint32_t links;
     uint64_t first_uid;           ///< of its rank 0: communicators with equal ids and this are one
-    std::atomic<uint64_t> calls;  ///< the number of the last one that was begun, as of some call ago
+    uint64_t opened;              ///< stamps up to this are of another that had the place before
+    std::atomic<uint64_t> calls;  ///< the number of the last one that was begun
     Wait wait;
     std::array<Link, kLinks> link;
     std::atomic<uint32_t> says_stamp;  ///< odd while `says` is written

@@ -1,6 +1,7 @@
 #include "runtime/record/process_files.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -76,8 +77,13 @@ void remove_old_files() {
         pid_t process = 0;
         const char *const end = file.data() + file.size();
         std::from_chars(file.data() + file.rfind('.') + 1, end, process);
-        if (stat(file.c_str(), &info) == 0 && usage_of(process).started == 0)
-            left.emplace_back(info.st_mtime, file);
+        if (stat(file.c_str(), &info) != 0 || usage_of(process).started != 0)
+            continue;
+        // Its time is when it was made, until it is found here for the first time after its process ended.
+        const bool is_known = (info.st_mode & S_IXUSR) != 0;
+        if (!is_known && utimensat(AT_FDCWD, file.c_str(), nullptr, 0) == 0)
+            chmod(file.c_str(), S_IRUSR | S_IXUSR);
+        left.emplace_back(is_known ? info.st_mtime : time(nullptr), file);
     }
     std::sort(left.rbegin(), left.rend());
     for (size_t i = 0; i < left.size(); ++i)

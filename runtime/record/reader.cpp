@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -23,9 +24,13 @@
 namespace flx::record {
 namespace {
 
+/// Without what a terminal would take for orders.
 template <size_t kSize>
 std::string text_of(const std::array<char, kSize> &text) {
-    return {text.data(), strnlen(text.data(), kSize)};
+    std::string result{text.data(), strnlen(text.data(), kSize)};
+    std::replace_if(
+        result.begin(), result.end(), [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; }, '?');
+    return result;
 }
 
 /// The writer's ticks as CLOCK_MONOTONIC: by its two readings at the start, and two of now.
@@ -95,6 +100,8 @@ CommunicatorSeen communicator_of(const Communicator &comm, State state, std::vec
     seen.broken = state == State::broken;
     seen.why_broken = seen.broken ? says_of(comm) : "";
     std::sort(calls.begin(), calls.end(), [](const CallSeen &a, const CallSeen &b) { return a.stamp < b.stamp; });
+    std::erase_if(calls, [&](const CallSeen &call) { return call.stamp <= comm.opened; });
+    seen.calls = static_cast<uint32_t>(comm.calls.load(std::memory_order_relaxed));
     for (const CallSeen &call : calls)
         seen.calls = std::max(seen.calls, call.number);
     const uint64_t waits = comm.wait.stamp.load(std::memory_order_acquire);
@@ -119,7 +126,11 @@ Status read(const std::string &file, ProcessSeen &process) {
     if (fd < 0)
         return fail(FLX_ERR_SYSTEM, "{} cannot be read: {}", file, std::strerror(errno));
     struct stat info {};
-    const bool whole = fstat(fd, &info) == 0 && info.st_size >= static_cast<off_t>(sizeof(File));
+    // Anybody may put a file of this name there.
+    const bool own =
+        fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+        file_of(info.st_uid, 0).substr(0, file_of(info.st_uid, 0).size() - 1) == file.substr(0, file.rfind('.') + 1);
+    const bool whole = own && info.st_size >= static_cast<off_t>(sizeof(File));
     void *memory = whole ? mmap(nullptr, sizeof(File), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
     if (memory == MAP_FAILED)

@@ -41,7 +41,7 @@ struct CommunicatorSeen {
     int hosts = 0;
     bool broken = false;
     std::string why_broken;
-    uint32_t calls = 0;            ///< the number of the last call that is still recorded
+    uint32_t calls = 0;            ///< the number of the last call
     std::vector<CallSeen> last;    ///< those that are still recorded, the oldest first
     std::optional<int> waits_for;  ///< by its last call, which waits for long: a rank, or -1: it is not known for which
     int64_t waits_since_ns = 0;

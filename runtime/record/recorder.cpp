@@ -145,6 +145,7 @@ uint32_t Recorder::open(const Facts &facts) {
         comm.hosts = facts.hosts;
         comm.links = static_cast<uint32_t>(std::min(facts.links.size(), kLinks));
         comm.first_uid = facts.first_uid;
+        comm.opened = file_->begun.load(std::memory_order_relaxed);
         comm.calls.store(0, std::memory_order_relaxed);
         comm.wait.stamp.store(0, std::memory_order_relaxed);
         comm.says[0] = '\0';

@@ -60,6 +60,8 @@ class Recorder {
         for (size_t i = 0; i < words.size(); ++i)
             call.what[i].store(words[i], std::memory_order_relaxed);
         call.stamp.store(stamp, std::memory_order_release);
+        if (number != 0)
+            file_->communicators[place].calls.store(number, std::memory_order_relaxed);
         return stamp;
     }
     /// It has ended.

@@ -108,7 +108,7 @@ TEST(TopView, MachinesReadIt) {
     EXPECT_EQ(json.at("jobs").at(0).at("links").at(0).at("name"), "eth0");
     const std::string text = prometheus_of(view, looks.now);
     EXPECT_NE(text.find("flx_calls_total{job=\"7\",rank=\"0\",pid=\"100\"} 5000\n"), std::string::npos) << text;
-    EXPECT_NE(text.find("flx_link_sent_bytes_total{job=\"7\",rank=\"1\",pid=\"101\",link=\"eth0\"} 3000000\n"),
+    EXPECT_NE(text.find("flx_link_sent_bytes{job=\"7\",rank=\"1\",pid=\"101\",link=\"eth0\"} 3000000\n"),
               std::string::npos)
         << text;
 }

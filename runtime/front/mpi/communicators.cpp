@@ -79,6 +79,8 @@ Library &Library::instance() {
 }
 
 void Library::begin() {
+    if (begun_)
+        return;  // a tool's MPI_Init has called MPI_Init_thread
     Config config;
     if (const Status status = Config::from_environment(config); !status.ok())
         give_up(status.sentence());

@@ -11,6 +11,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/front/mpi/communicators.h"
+#include "runtime/front/mpi/flx_library.h"
 
 namespace flx::preload {
 
@@ -160,7 +161,8 @@ void Library::compare(MPI_Comm comm, Group &group, CallClass which) {
 /// `mutex_` is held.
 TuningCache &Library::cache() {
     if (cache_ == nullptr) {
-        cache_ = std::make_unique<TuningCache>(cache_folder_, machine_and_builds() + "; " + knobs_, time(nullptr));
+        cache_ = std::make_unique<TuningCache>(cache_folder_, machine_and_builds(flx_library_file()) + "; " + knobs_,
+                                               time(nullptr));
         cache_->read();
     }
     return *cache_;

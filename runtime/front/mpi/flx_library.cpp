@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <mutex>
+#include <string>
+#include <system_error>
 
 namespace flx::preload {
 namespace {
@@ -27,12 +30,26 @@ void load() {
 
 }  // namespace
 
+/// Found when this library is loaded: its name may be relative to the folder that the program was started in. Where
+/// nothing is beside it (a link in another folder) the loader looks where it does.
 std::string flx_library_file() {
-    Dl_info self{};
-    const std::string own = dladdr(reinterpret_cast<const void *>(&flx_library_file), &self) != 0 ? self.dli_fname : "";
-    const size_t slash = own.rfind('/');
-    return (slash == std::string::npos ? "" : own.substr(0, slash + 1)) + FLX_LIBRARY;
+    static const std::string file = [] {
+        Dl_info self{};
+        if (dladdr(reinterpret_cast<const void *>(&flx_library_file), &self) == 0)
+            return std::string(FLX_LIBRARY);
+        std::error_code error;
+        const std::filesystem::path own = std::filesystem::canonical(self.dli_fname, error);
+        const std::filesystem::path beside = own.parent_path() / FLX_LIBRARY;
+        return !error && std::filesystem::exists(beside, error) ? beside.string() : std::string(FLX_LIBRARY);
+    }();
+    return file;
 }
+
+namespace {
+[[gnu::constructor]] void find_when_loaded() {
+    (void)flx_library_file();
+}
+}  // namespace
 
 void *flx_function(const char *name) {
     static std::once_flag loaded;

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "runtime/front/mpi/flx_library.h"
+#include "runtime/include/flx.h"
 
 namespace flx::preload {
 namespace {
@@ -182,12 +182,12 @@ json TuningCache::content_of(const Shapes &shapes) {
     return file;
 }
 
-std::string machine_and_builds() {
+std::string machine_and_builds(const std::string &library) {
     std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version{};
     int length = 0;
     PMPI_Get_library_version(version.data(), &length);
     return fmt::format("{}; FLX {}.{}.{} of {}; {}", this_machine(), FLX_VERSION_MAJOR, FLX_VERSION_MINOR,
-                       FLX_VERSION_PATCH, build_of(flx_library_file()), version.data());
+                       FLX_VERSION_PATCH, build_of(library), version.data());
 }
 
 }  // namespace flx::preload

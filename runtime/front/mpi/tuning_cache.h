@@ -78,7 +78,7 @@ class TuningCache {
     bool learned_ = false;
 };
 
-/// This machine, this build of FLX and this MPI, for TuningCache.
-std::string machine_and_builds();
+/// This machine, the build of FLX in the file `library` and this MPI, for TuningCache.
+std::string machine_and_builds(const std::string &library);
 
 }  // namespace flx::preload

@@ -328,11 +328,12 @@ bool layout_of(MPI_Datatype type, Layout &layout) {
     }
     if (!describe(type, layout, budget))
         return false;
+    if (is_named(type))
+        return true;
     // Of threads that come at once the first one keeps it: what another may be reading must not be replaced.
     static std::mutex mutex;
     const std::lock_guard guard(mutex);
-    if (!is_named(type) && PMPI_Type_get_attr(type, layout_key(), static_cast<void *>(&known), &found) == MPI_SUCCESS &&
-        found == 0) {
+    if (PMPI_Type_get_attr(type, layout_key(), static_cast<void *>(&known), &found) == MPI_SUCCESS && found == 0) {
         auto kept = std::make_unique<Layout>(layout);
         if (PMPI_Type_set_attr(type, layout_key(), kept.get()) == MPI_SUCCESS)
             (void)kept.release();  // forget_layout() deletes it

@@ -176,6 +176,32 @@ TEST(Explain, AllAreInTheCallAndBytesMove) {
     expect_one(job.explain(), Trouble::slow, 0, "eth0 10.0 MB/s");
 }
 
+/// In a call that does not block a rank is only where it waits for it.
+TEST(Explain, AWaitForACallThatDoesNotBlock) {
+    Job job(2);
+    for (int rank = 0; rank < 2; ++rank)
+        job.leave(rank);
+    CallRecord record = call_of(8);
+    record.kind = CallKind::non_blocking;
+    job.enter(0, 10, record);
+    EXPECT_TRUE(job.explain().empty()) << "it computes meanwhile";
+    job.comm(0).waits_for = 1;
+    expect_one(job.explain(), Trouble::late, 1, "rank 0 (pid 100 on here) waits in call 10");
+}
+
+TEST(Explain, RanksThatWaitForEachOtherOnOneCommunicator) {
+    Job job(2);
+    CallRecord message;
+    message.collective = algorithms::Collective::send_recv;
+    for (int rank = 0; rank < 2; ++rank) {
+        job.leave(rank);
+        job.enter(rank, 0, message);
+        job.comm(rank).calls = 9;
+        job.comm(rank).waits_for = 1 - rank;
+    }
+    expect_one(job.explain(), Trouble::late, 0, "wait for each other");
+}
+
 TEST(Explain, ABrokenCommunicatorSaysWhy) {
     Job job(2);
     for (int rank = 0; rank < 2; ++rank) {

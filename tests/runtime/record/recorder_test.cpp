@@ -135,6 +135,31 @@ TEST(Recorder, MoreCommunicatorsThanPlacesAreNotRecorded) {
     recorder().close(Recorder::kNowhere);
 }
 
+TEST(Recorder, CallsAreNotThoseOfTheNextCommunicatorInTheirPlace) {
+    const uint32_t place = recorder().open({20, 0, 2, 1, 1, {}});
+    recorder().leave(recorder().enter(place, allreduce(4), 33, Way::fused), {});
+    recorder().close(place);
+    uint32_t next = Recorder::kNowhere;
+    while (next != place) {
+        recorder().close(next);
+        next = recorder().open({21, 0, 2, 1, 1, {}});
+        ASSERT_NE(next, Recorder::kNowhere);
+    }
+    const ProcessSeen process = look();
+    const CommunicatorSeen *comm = find(process, 21);
+    ASSERT_NE(comm, nullptr);
+    EXPECT_TRUE(comm->last.empty());
+    EXPECT_EQ(comm->calls, 0U);
+    // Its own number is known, also when the call is not kept any more.
+    recorder().leave(recorder().enter(place, allreduce(4), 7, Way::fused), {});
+    for (size_t i = 0; i < kCalls; ++i)
+        recorder().leave(recorder().enter(place, CallRecord(), 0, Way::exchanged), {});
+    const ProcessSeen later = look();
+    ASSERT_NE(find(later, 21), nullptr);
+    EXPECT_EQ(find(later, 21)->calls, 7U);
+    recorder().close(place);
+}
+
 /// A reader never sees parts of two calls as one.
 TEST(Recorder, IsReadWhileItIsWritten) {
     const uint32_t place = recorder().open({7, 0, 2, 1, 1, {}});

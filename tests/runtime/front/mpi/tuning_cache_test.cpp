@@ -265,8 +265,9 @@ TEST(TuningCacheFolder, ComesFromTheKnobOrTheHome) {
 }
 
 TEST(TuningCacheIdentity, NamesBuildAndMpi) {
-    const std::string identity = machine_and_builds();
+    const std::string identity = machine_and_builds("/proc/self/exe");
     EXPECT_NE(identity.find("FLX "), std::string::npos) << identity;
+    EXPECT_NE(identity.find(" bytes at "), std::string::npos) << identity;
     EXPECT_NE(identity.find("MPI"), std::string::npos) << identity;
 }
 
