@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -85,6 +86,11 @@ Recorder::~Recorder() {
 }
 
 Status Recorder::make() {
+    // Containers often have 64 MiB, of which segments need all.
+    constexpr uint64_t kLeast = 100 << 20;
+    struct statvfs space {};
+    if (statvfs(kFolder, &space) != 0 || uint64_t{space.f_blocks} * space.f_frsize < kLeast)
+        return fail(FLX_ERR_SYSTEM, "{} has less than {} bytes in all", kFolder, kLeast);
     path_ = file_of(getuid(), pid_);
     unlink(path_.c_str());  // of an earlier process with this id
     // Nobody writes to it through its name, the user's other processes included.
