@@ -32,6 +32,10 @@ std::string file_of(uid_t user, pid_t process) {
     return fmt::format("{}/{}{}", kFolder, prefix_of(user), process);
 }
 
+bool is_named_for(const std::string &file, uid_t user) {
+    return file.substr(0, file.rfind('.') + 1) == fmt::format("{}/{}", kFolder, prefix_of(user));
+}
+
 std::vector<std::string> files_of(uid_t user) {
     std::vector<std::string> files;
     const std::string prefix = prefix_of(user);

@@ -127,9 +127,7 @@ Status read(const std::string &file, ProcessSeen &process) {
         return fail(FLX_ERR_SYSTEM, "{} cannot be read: {}", file, std::strerror(errno));
     struct stat info {};
     // Anybody may put a file of this name there.
-    const bool own =
-        fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
-        file_of(info.st_uid, 0).substr(0, file_of(info.st_uid, 0).size() - 1) == file.substr(0, file.rfind('.') + 1);
+    const bool own = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && is_named_for(file, info.st_uid);
     const bool whole = own && info.st_size >= static_cast<off_t>(sizeof(File));
     void *memory = whole ? mmap(nullptr, sizeof(File), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);

@@ -167,6 +167,18 @@ TEST(Exchanges, MessageBehindCollectivesThatWait) {
             ASSERT_TRUE(is_message(outs[i].data() + peer * lengths[i], peer, rank, i, lengths[i]));
 }
 
+/// An alltoallv of blocks of one length, in which each byte is the sender's rank and one.
+struct EqualBlocks {
+    Bytes in;
+    std::vector<size_t> counts, at;
+};
+EqualBlocks equal_blocks(int rank, size_t size, size_t bytes) {
+    EqualBlocks blocks{Bytes(bytes * size, static_cast<std::byte>(rank + 1)), std::vector<size_t>(size, bytes), {}};
+    for (size_t peer = 0; peer < size; ++peer)
+        blocks.at.push_back(peer * bytes);
+    return blocks;
+}
+
 /// A message is numbered when it is issued, after those of an exchange that waits until another operation is over. It
 /// comes in before that begins, or after.
 TEST(Exchanges, MessageBehindAnExchangeThatWaits) {
@@ -179,12 +191,8 @@ TEST(Exchanges, MessageBehindAnExchangeThatWaits) {
     constexpr size_t kLong = 1U << 20, kBlock = 100'000;
     for (const size_t bytes : {size_t{4}, size_t{500'000}}) {
         std::vector<float> sum(kLong, 1);
-        const Bytes in(kBlock * size, static_cast<std::byte>(rank + 1));
-        Bytes out(kBlock * size);
-        const std::vector<size_t> counts(size, kBlock);
-        std::vector<size_t> at(size);
-        for (size_t peer = 0; peer < size; ++peer)
-            at[peer] = peer * kBlock;
+        const auto [in, counts, at] = equal_blocks(rank, size, kBlock);
+        Bytes out(in.size());
         const Bytes sent = message(0, 1, 99, bytes);
         Bytes received(bytes);
         std::array<flx_request_t, 2> requests{};
@@ -217,12 +225,8 @@ TEST(Exchanges, GroupBehindAnExchangeThatWaits) {
         GTEST_SKIP() << "skipped: one rank sends to nobody";
     constexpr size_t kLong = 1U << 20, kBlock = 60'000;
     std::vector<float> sum(kLong, 1);
-    const std::vector<size_t> counts(size, kBlock);
-    std::vector<size_t> at(size);
-    for (size_t peer = 0; peer < size; ++peer)
-        at[peer] = peer * kBlock;
-    const Bytes in(kBlock * size, static_cast<std::byte>(rank + 1));
-    std::array<Bytes, 2> outs{Bytes(kBlock * size), Bytes(kBlock * size)};
+    const auto [in, counts, at] = equal_blocks(rank, size, kBlock);
+    std::array<Bytes, 2> outs{Bytes(in.size()), Bytes(in.size())};
     std::array<int, 2> words{rank == 0 ? 77 : 0, rank == 0 ? 78 : 0};
     std::array<flx_request_t, 3> requests{};
     ASSERT_TRUE(succeeded(flx_iallreduce(FLX_IN_PLACE, sum.data(), kLong, FLX_F32, FLX_SUM, comm, requests.data())));
