@@ -122,6 +122,18 @@ class Explaining {
         return fmt::format("call {} of communicator {}, {}", call.number, circle.id, to_string(call.what));
     }
 
+    /// Threads that wake up now and then (of MPI, of Python) leave a process asleep; one that computes beside many
+    /// others on its core may use little of it, and is ready to run whenever it is looked at.
+    [[nodiscard]] bool computes(const ProcessSeen &process) const {
+        constexpr double kLeast = 0.2;
+        const auto earlier = std::find_if(before_.begin(), before_.end(),
+                                          [&](const ProcessSeen &other) { return other.pid == process.pid; });
+        if (earlier == before_.end() || earlier->seen_ns >= process.seen_ns)
+            return process.life == Life::running;
+        return seconds(process.cpu_ns - earlier->cpu_ns) >= kLeast * seconds(process.seen_ns - earlier->seen_ns) ||
+               (process.life == Life::running && earlier->life == Life::running);
+    }
+
     /// What a process does that is in no call, in words.
     [[nodiscard]] std::string doing(size_t index) const {
         const ProcessSeen &process = now_[index];
@@ -132,11 +144,8 @@ class Explaining {
         const std::string since =
             left_ns == 0 ? "has made no call so far"
                          : fmt::format("left its last call {:.1f} s ago", seconds(process.seen_ns - left_ns));
-        const auto earlier = std::find_if(before_.begin(), before_.end(),
-                                          [&](const ProcessSeen &other) { return other.pid == process.pid; });
-        const bool computes =
-            process.life == Life::running || (earlier != before_.end() && earlier->cpu_ticks < process.cpu_ticks);
-        return fmt::format("{} and {}", since, computes ? "uses its core: it computes, or waits in MPI" : "sleeps");
+        return fmt::format("{} and {}", since,
+                           computes(process) ? "uses its core: it computes, or waits in MPI" : "sleeps");
     }
 
     void add(Trouble trouble, const Circle &circle, int rank, size_t waiting, std::string sentence,

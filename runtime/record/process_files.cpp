@@ -61,7 +61,9 @@ Usage usage_of(pid_t process) {
     if (fields.size() <= kStarted)
         return {};
     const auto number = [&](size_t field) { return std::strtoull(fields[field].c_str(), nullptr, 10); };
-    Usage usage{number(kStarted), number(kUserTicks) + number(kSystemTicks), Life::sleeping};
+    const int64_t tick_ns = 1'000'000'000 / std::max(sysconf(_SC_CLK_TCK), 1L);
+    Usage usage{number(kStarted), static_cast<int64_t>(number(kUserTicks) + number(kSystemTicks)) * tick_ns,
+                Life::sleeping};
     const char state = fields[kState].empty() ? '?' : fields[kState][0];
     if (state == 'R')
         usage.life = Life::running;

@@ -19,7 +19,7 @@ std::vector<std::string> files_of(uid_t user);
 enum class Life : uint8_t { running, sleeping, stopped, dead };
 struct Usage {
     uint64_t started = 0;  ///< clock ticks since the system began; 0: there is none
-    uint64_t cpu_ticks = 0;
+    int64_t cpu_ns = 0;    ///< in steps of a kernel tick
     Life life = Life::dead;
 };
 Usage usage_of(pid_t process);

@@ -148,7 +148,7 @@ Status read(const std::string &file, ProcessSeen &process) {
     process.begun = from.begun.load(std::memory_order_relaxed);
     process.seen_ns = now_ns();
     const Usage usage = usage_of(from.pid);
-    process.cpu_ticks = usage.cpu_ticks;
+    process.cpu_ns = usage.cpu_ns;
     process.life = usage.started != from.started || usage.started == 0 ? Life::dead : usage.life;
 
     const TicksToNs ns(from);

@@ -51,9 +51,9 @@ struct CommunicatorSeen {
 struct ProcessSeen {
     pid_t pid = 0;
     Life life = Life::dead;
-    uint64_t cpu_ticks = 0;  ///< that it has used, sysconf(_SC_CLK_TCK) a second
-    int64_t seen_ns = 0;     ///< when this was read, CLOCK_MONOTONIC
-    int world_rank = -1;     ///< as the launcher said; -1: not known
+    int64_t cpu_ns = 0;   ///< of processors that it has used, of its threads together
+    int64_t seen_ns = 0;  ///< when this was read, CLOCK_MONOTONIC
+    int world_rank = -1;  ///< as the launcher said; -1: not known
     int world_size = -1;
     std::string hostname;
     std::string job;

@@ -82,7 +82,14 @@ TEST(Explain, ARankThatHasNotMadeTheCallIsNamed) {
     job.processes[2].life = Life::sleeping;
     EXPECT_NE(job.explain()[0].sentence.find("sleeps"), std::string::npos);
     job.before = job.processes;
-    job.processes[2].cpu_ticks += 3;
+    job.before[2].seen_ns -= kSecond / 5;
+    job.processes[2].cpu_ns += kSecond / 100;  // a thread that wakes up now and then
+    EXPECT_NE(job.explain()[0].sentence.find("sleeps"), std::string::npos);
+    job.processes[2].cpu_ns += kSecond / 10;
+    EXPECT_NE(job.explain()[0].sentence.find("uses its core"), std::string::npos);
+    job.before = job.processes;  // many others are on its core
+    job.before[2].seen_ns -= kSecond / 5;
+    job.before[2].life = job.processes[2].life = Life::running;
     EXPECT_NE(job.explain()[0].sentence.find("uses its core"), std::string::npos);
 }
 
