@@ -42,6 +42,7 @@ std::string json_of(const View &view, const std::vector<record::ProcessSeen> &no
     }
     for (const record::Finding &finding : view.findings)
         all["findings"].push_back({{"trouble", name_of(finding.trouble)},
+                                   {"pid", finding.pid},
                                    {"rank", finding.rank},
                                    {"communicator", finding.comm},
                                    {"waiting", finding.waiting},

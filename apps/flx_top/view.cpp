@@ -8,7 +8,6 @@
 
 namespace flx::top {
 
-using record::CallSeen;
 using record::CommunicatorSeen;
 using record::Finding;
 using record::Life;
@@ -16,33 +15,12 @@ using record::ProcessSeen;
 
 namespace {
 
-/// The call that the process is in, or was in last, and its communicator.
-struct Latest {
-    const CallSeen *call = nullptr;
-    const CommunicatorSeen *comm = nullptr;
-};
-
-Latest latest_of(const ProcessSeen &process) {
-    Latest latest;
-    for (const CommunicatorSeen &comm : process.communicators)
-        for (const CallSeen &call : comm.last) {
-            const bool open = call.left_ns == 0;
-            const bool is_later = latest.call == nullptr || (open && latest.call->left_ns != 0) ||
-                                  (open == (latest.call->left_ns == 0) && call.stamp > latest.call->stamp);
-            if (is_later)
-                latest = {&call, &comm};
-        }
-    return latest;
-}
-
 Row row_of(const ProcessSeen &process, const ProcessSeen *before) {
     Row row;
     row.rank = process.world_rank;
     row.pid = process.pid;
-    const Latest latest = latest_of(process);
-    // One that does not block is under way, but the rank need not be in it.
-    const bool inside = latest.call != nullptr && latest.call->left_ns == 0 &&
-                        (latest.call->what.kind != CallKind::non_blocking || latest.comm->waits_for);
+    const record::Latest latest = record::latest_of(process);
+    const bool inside = latest.inside();
     row.state = process.life == Life::dead      ? "dead"
                 : process.life == Life::stopped ? "stopped"
                 : inside                        ? "in FLX"
@@ -134,7 +112,6 @@ View view_of(const std::vector<ProcessSeen> &now, const std::vector<ProcessSeen>
             living.insert(job_of(process));
     }
     // What a job has left of which no process lives is only shown where there is no other.
-    std::vector<ProcessSeen> looked_at;
     View view;
     for (auto &[name, processes] : jobs) {
         if (!living.empty() && living.count(name) == 0)
@@ -147,6 +124,7 @@ View view_of(const std::vector<ProcessSeen> &now, const std::vector<ProcessSeen>
         job.command = processes.front()->command;
         job.size = processes.front()->world_size;
         std::vector<const ProcessSeen *> earlier;
+        std::vector<ProcessSeen> looked_at;
         for (const ProcessSeen *process : processes) {
             const auto found = std::find_if(before.begin(), before.end(),
                                             [&](const ProcessSeen &other) { return other.pid == process->pid; });
@@ -156,8 +134,9 @@ View view_of(const std::vector<ProcessSeen> &now, const std::vector<ProcessSeen>
         }
         job.links = links_of(processes, earlier);
         view.jobs.push_back(std::move(job));
+        for (Finding &finding : record::explain(looked_at, before, static_cast<int64_t>(patience_s * 1e9)))
+            view.findings.push_back(std::move(finding));
     }
-    view.findings = record::explain(looked_at, before, static_cast<int64_t>(patience_s * 1e9));
     return view;
 }
 

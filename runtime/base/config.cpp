@@ -138,6 +138,9 @@ constexpr std::array kKnobs = {
          KnobTier::user, KnobScope::rank},
     Knob{"FLX_STRICT", KnobType::integer, "0", 0, 1, "", "", "1: the bits of adding in rank order, for every size",
          KnobTier::user, KnobScope::communicator},
+    Knob{"FLX_TRACE", KnobType::text, "", 0, 0, "", "",
+         "file for a trace of all calls, which Perfetto and chrome://tracing show; empty: none", KnobTier::user,
+         KnobScope::communicator},
 };
 
 constexpr std::string_view kPrefix = "FLX_";

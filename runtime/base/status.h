@@ -4,8 +4,11 @@
 
 #include <fmt/core.h>
 
+#include <array>
+#include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "runtime/include/flx.h"
@@ -43,6 +46,15 @@ class [[nodiscard]] Status {
     };
     std::unique_ptr<const Error> error_;
 };
+
+/// `FLX_ERR_PEER`; empty: none of these.
+constexpr std::string_view name_of(flx_status_t status) {
+    constexpr std::array<std::string_view, 9> kNames = {"FLX_SUCCESS",         "FLX_ERR_ARGUMENT", "FLX_ERR_CONFIG",
+                                                        "FLX_ERR_UNSUPPORTED", "FLX_ERR_MISMATCH", "FLX_ERR_LINK",
+                                                        "FLX_ERR_PEER",        "FLX_ERR_COMM",     "FLX_ERR_SYSTEM"};
+    const auto index = static_cast<size_t>(status);
+    return index < kNames.size() ? kNames[index] : std::string_view();
+}
 
 /// `return fail(FLX_ERR_ARGUMENT, "count {} is …", count);`
 template <typename... Args>

@@ -177,6 +177,8 @@ void Communicator::close() {
     process_->remove(*this);
     if (!broken_.ok() || layout_.size == 1)
         return;
+    if (!drain().ok() || !compare_clocks().ok())
+        return;
     // No rank takes its links away while a peer may still need something from it.
     const uint8_t in = 0;
     uint8_t out = 0;

@@ -224,6 +224,7 @@ class Communicator final : public Movable, private Watch {
     class RecordedWait;
     void begin_recording();
     void record_links();
+    Status compare_clocks();
     void record_wait(int64_t since_ns);
     void end_record(Pending &pending);
 

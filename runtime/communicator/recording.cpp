@@ -9,16 +9,22 @@ void Communicator::begin_recording() {
     recorded_.recorder = &process_->recorder();
     if (layout_.size == 1)
         return;
-    recorded_.place = recorded_.recorder->open(
-        {id_, layout_.rank, layout_.size, layout_.hosts, layout_.members[0].uid, names_of(links_)});
+    record::Recorder::Facts facts{id_, layout_.rank, layout_.size, layout_.hosts, layout_.members[0].uid, {}};
+    for (const LinkSlot &slot : links_) {
+        const LinkMeasured &measured = slot.far.done ? slot.far : slot.near;
+        facts.links.push_back({slot.name, measured.bytes_per_ns * 1e9, measured.latency_ns / 1e9});
+    }
+    recorded_.place = recorded_.recorder->open(facts);
     record_links();
 }
 
 /// Once in some milliseconds: to sum up what links have carried to all peers takes longer than a short call.
 void Communicator::record_links() {
     constexpr int64_t kGapNs = 20 * kMs;
+    constexpr int64_t kTraceGapNs = 2 * kMs;
     const int64_t now = now_ns();
-    if (recorded_.place == record::Recorder::kNowhere || now - recorded_.links_ns < kGapNs)
+    if (recorded_.place == record::Recorder::kNowhere ||
+        now - recorded_.links_ns < (recorded_.recorder->traces() ? kTraceGapNs : kGapNs))
         return;
     recorded_.links_ns = now;
     for (size_t l = 0; l < links_.size(); ++l) {
@@ -29,8 +35,14 @@ void Communicator::record_links() {
 }
 
 void Communicator::record_wait(int64_t since_ns) {
-    recorded_.recorder->wait(recorded_.place, recorded_.call, since_ns,
-                             wait_.awaited.empty() ? -1 : wait_.awaited.front().peer);
+    record::Recorder::Waiting waiting;
+    waiting.since_ns = since_ns;
+    if (!wait_.awaited.empty())
+        waiting.peer = wait_.awaited.front().peer;
+    for (const Awaited &awaited : wait_.awaited)
+        if (awaited.peer == waiting.peer)
+            (awaited.receiving ? waiting.missing : waiting.unacknowledged) += awaited.bytes;
+    recorded_.recorder->wait(recorded_.place, recorded_.call, waiting);
     recorded_.waits = true;
     record_links();
 }

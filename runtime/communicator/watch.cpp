@@ -174,6 +174,7 @@ Status Communicator::check(int64_t waited_ns) {
         const int peer = wait_.awaited.front().peer;
         log().warn("{} waits for {} since {:.0f} s: it runs, but is late{}", describe_operation(),
                    layout_.describe(peer), waited_ns / kNsPerSecond, what_it_does(peer));
+        process_->reporter().report(fmt::format("{} is late", layout_.describe(peer)));
     }
     return {};
 }
@@ -270,6 +271,8 @@ Status Communicator::declare_broken(Status status) {
     broken_ = status;
     recorded_.recorder->broken(recorded_.place, status.sentence());
     log().error("{}", status.sentence());
+    if (!wait_.told)
+        process_->reporter().report(fmt::format("communicator {} is broken", id_));
     // Sentences about peers and calls hold for everyone; others are this rank's own trouble.
     const bool common = status.code() == FLX_ERR_PEER || status.code() == FLX_ERR_MISMATCH;
     const Status shared =

@@ -86,6 +86,7 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     }
     comm->routes_.forget();
     comm->begin_recording();
+    FLX_TRY(comm->compare_clocks());
     result = std::move(comm);
     return {};
 }

@@ -25,6 +25,36 @@ std::string size_text(uint64_t bytes) {
 
 }  // namespace
 
+std::string dtype_of(const CallRecord &call) {
+    // Each pair of ranks has lengths of its own there, and so has the record no type.
+    const bool pairs = call.collective == Collective::alltoallv || call.collective == Collective::gatherv ||
+                       call.collective == Collective::scatterv;
+    if (call.collective == Collective::barrier || pairs)
+        return {};
+    return call.dtype == CallRecord::kCustom ? "custom" : std::string(name_of(static_cast<flx_dtype_t>(call.dtype)));
+}
+
+std::string reduction_of(const CallRecord &call) {
+    if (!algorithms::reduces(call.collective))
+        return {};
+    return call.op == CallRecord::kCustom ? "custom" : std::string(name_of(static_cast<flx_op_t>(call.op)));
+}
+
+bool has_root(const CallRecord &call) {
+    using enum Collective;
+    switch (call.collective) {
+        case bcast:
+        case scatter:
+        case scatterv:
+        case reduce:
+        case gather:
+        case gatherv:
+            return true;
+        default:
+            return false;
+    }
+}
+
 std::string to_string(const CallRecord &call) {
     switch (call.kind) {
         case CallKind::freed:
@@ -38,30 +68,14 @@ std::string to_string(const CallRecord &call) {
     }
     std::string text = call.kind == CallKind::non_blocking ? "non-blocking " : "";
     text += algorithms::name_of(call.collective);
-    const bool pairs = call.collective == Collective::alltoallv || call.collective == Collective::gatherv ||
-                       call.collective == Collective::scatterv;
-    if (call.collective != Collective::barrier && !pairs) {
-        text +=
-            fmt::format(" of {} ({}", size_text(call.bytes),
-                        call.dtype == CallRecord::kCustom ? "custom" : name_of(static_cast<flx_dtype_t>(call.dtype)));
-        if (algorithms::reduces(call.collective))
-            text += fmt::format(", {}",
-                                call.op == CallRecord::kCustom ? "custom" : name_of(static_cast<flx_op_t>(call.op)));
-        text += ")";
+    if (const std::string dtype = dtype_of(call); !dtype.empty()) {
+        const std::string reduction = reduction_of(call);
+        text += fmt::format(" of {} ({}{}{})", size_text(call.bytes), dtype, reduction.empty() ? "" : ", ", reduction);
     }
-    switch (call.collective) {
-        case Collective::bcast:
-        case Collective::scatter:
-        case Collective::scatterv:
-            text += fmt::format(" from rank {}", call.root);
-            break;
-        case Collective::reduce:
-        case Collective::gather:
-        case Collective::gatherv:
-            text += fmt::format(" to rank {}", call.root);
-            break;
-        default:
-            break;
+    if (has_root(call)) {
+        const bool gives = call.collective == Collective::bcast || call.collective == Collective::scatter ||
+                           call.collective == Collective::scatterv;
+        text += fmt::format(" {} rank {}", gives ? "from" : "to", call.root);
     }
     if (call.kind == CallKind::grouped)
         text += " in a group";

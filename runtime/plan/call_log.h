@@ -46,6 +46,12 @@ struct CallRecord {
 };
 static_assert(sizeof(CallRecord) == 32);
 
+/// `f32`, `sum`; `custom` where it is the program's own. Empty: the collective has none.
+std::string dtype_of(const CallRecord &call);
+std::string reduction_of(const CallRecord &call);
+/// Whether it has a root.
+bool has_root(const CallRecord &call);
+
 /// `allreduce of 8 B (f32, sum)`, `non-blocking bcast of 32 MiB (u8) from rank 0`, `flx_comm_free`
 std::string to_string(const CallRecord &call);
 

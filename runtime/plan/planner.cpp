@@ -55,21 +55,9 @@ bool keeps_order(algorithms::BitClass bits) {
 }  // namespace
 
 const char *Choice::name() const {
-    switch (way) {
-        case Way::fused:
-            return "fused";
-        case Way::streamed:
-            return "streamed";
-        case Way::fetched:
-            return "fetched";
-        case Way::exchanged:
-            return "exchange";
-        case Way::staged:
-            return staged_name(algorithm);
-        case Way::scheduled:
-            break;
-    }
-    return algorithm->name.data();
+    if (way == Way::staged)
+        return staged_name(algorithm);
+    return way == Way::scheduled ? algorithm->name.data() : name_of(way);
 }
 
 algorithms::CostModel nominal_costs() {

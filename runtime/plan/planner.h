@@ -40,6 +40,25 @@ struct Agreed {
 /// (runtime/execute/exchange.h), or stage by stage (staged.h).
 enum class Way : uint8_t { fused, streamed, fetched, scheduled, exchanged, staged };
 
+/// An algorithm's name says more of those that follow a schedule.
+constexpr const char *name_of(Way way) {
+    switch (way) {
+        case Way::fused:
+            return "fused";
+        case Way::streamed:
+            return "streamed";
+        case Way::fetched:
+            return "fetched";
+        case Way::scheduled:
+            return "scheduled";
+        case Way::exchanged:
+            return "exchange";
+        case Way::staged:
+            return "staged";
+    }
+    return "";
+}
+
 constexpr Way way_of(shm::Way way) {
     return way == shm::Way::fused ? Way::fused : way == shm::Way::streamed ? Way::streamed : Way::fetched;
 }

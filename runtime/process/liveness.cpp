@@ -327,6 +327,16 @@ class Responder final : public Liveness {
         on_word_ = std::move(wake);
     }
 
+    void on_nudge(std::function<void()> f) override {
+        const std::lock_guard lock(nudge_mutex_);
+        on_nudge_ = std::move(f);
+    }
+
+    void nudge() override {
+        nudged_.store(true, std::memory_order_release);
+        wake();
+    }
+
   private:
     static Datagram question(uint32_t comm, uint64_t number) {
         Datagram question;
@@ -478,6 +488,11 @@ class Responder final : public Liveness {
             uint64_t count = 0;
             if (events[0].revents != 0 && read(wake_.get(), &count, sizeof count) < 0 && errno != EAGAIN)
                 continue;
+            if (nudged_.exchange(false, std::memory_order_acq_rel)) {
+                const std::lock_guard lock(nudge_mutex_);
+                if (on_nudge_)
+                    on_nudge_();
+            }
             size_t next = 1;
             for (const Door *door : doors) {
                 if (events[next].revents & POLLERR)
@@ -765,6 +780,9 @@ class Responder final : public Liveness {
     const pid_t process_;
     liveness::Identity identity_;
     OwnDescriptor wake_;
+    std::atomic<bool> nudged_{false};
+    std::mutex nudge_mutex_;  ///< while it runs
+    std::function<void()> on_nudge_;
     std::atomic<bool> ending_{false};
     int64_t full_since_ns_ = 0;  ///< there was no descriptor for a connection; the thread's alone
 

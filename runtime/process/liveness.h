@@ -70,6 +70,11 @@ class Liveness : public Paths {
     /// What the peer said last of `comm`, of which this process has something to say, too.
     [[nodiscard]] virtual Said said(uint64_t uid, uint32_t comm) const = 0;
 
+    /// `f` runs in the responder's thread after nudge(), and must not take long. Null: not any more, on return. nudge()
+    /// may be called in a signal's handler.
+    virtual void on_nudge(std::function<void()> f) = 0;
+    virtual void nudge() = 0;
+
     /// This process declares a communicator broken: answers about it say so from now on, for as long as the process
     /// runs, and `peers` (uids) are told at once. The first call about a communicator counts.
     virtual void declare_broken(uint32_t comm, const Status &why, std::span<const uint64_t> peers) = 0;

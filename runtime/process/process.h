@@ -19,6 +19,7 @@
 #include "runtime/process/guard.h"
 #include "runtime/process/liveness.h"
 #include "runtime/process/movable.h"
+#include "runtime/process/reporter.h"
 #include "runtime/record/recorder.h"
 #include "ucx_glue/rails.h"
 
@@ -81,6 +82,8 @@ class Process {
 
     /// Where calls are recorded.
     [[nodiscard]] record::Recorder &recorder() { return *recorder_; }
+    /// Says what goes on on this host.
+    [[nodiscard]] Reporter &reporter() { return *reporter_; }
 
     /// `ranks` of the program are on this host, as far as a communicator or the launcher knows. The most so far.
     int ranks_here(int ranks);
@@ -116,6 +119,7 @@ class Process {
     std::string network_host_;
     std::string hostname_;
     std::unique_ptr<Liveness> liveness_;
+    std::unique_ptr<Reporter> reporter_;
     mutable std::mutex mutex_;  ///< of what follows; taken only where communicators are made
     uint32_t free_comm_id_ = 1;
     std::unordered_map<uint64_t, int> peers_;

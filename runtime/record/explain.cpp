@@ -35,10 +35,6 @@ struct Circle {
     std::map<int, Member> ranks;
 };
 
-double seconds(int64_t ns) {
-    return static_cast<double>(ns) / 1e9;
-}
-
 bool is_alike(const CallRecord &a, const CallRecord &b) {
     return a.kind == b.kind && a.signature == b.signature;
 }
@@ -117,9 +113,7 @@ class Explaining {
     }
 
     [[nodiscard]] std::string describe(const Circle &circle, const CallSeen &call) const {
-        if (call.number == 0)
-            return fmt::format("messages of communicator {}", circle.id);
-        return fmt::format("call {} of communicator {}, {}", call.number, circle.id, to_string(call.what));
+        return record::describe(circle.id, call);
     }
 
     /// Threads that wake up now and then (of MPI, of Python) leave a process asleep; one that computes beside many
@@ -150,9 +144,10 @@ class Explaining {
 
     void add(Trouble trouble, const Circle &circle, int rank, size_t waiting, std::string sentence,
              std::string advice) {
-        Finding finding{trouble, 0, circle.id, rank, waiting, std::move(sentence), std::move(advice)};
-        if (const auto found = circle.ranks.find(rank); found != circle.ranks.end())
-            finding.process = found->second.process;
+        Finding finding{trouble, 0, 0, circle.id, rank, waiting, std::move(sentence), std::move(advice)};
+        const auto found = circle.ranks.find(rank);
+        finding.process = (found != circle.ranks.end() ? found : circle.ranks.begin())->second.process;
+        finding.pid = now_[finding.process].pid;
         const auto known = std::find_if(findings_.begin(), findings_.end(), [&](const Finding &other) {
             return other.trouble == trouble && other.process == finding.process && trouble != Trouble::slow &&
                    trouble != Trouble::elsewhere;

@@ -22,6 +22,7 @@ enum class Trouble : uint8_t {
 struct Finding {
     Trouble trouble = Trouble::late;
     size_t process = 0;    ///< of those given: the one to look at; of `elsewhere` the one that waits
+    pid_t pid = 0;         ///< its
     uint32_t comm = 0;     ///< the communicator's id
     int rank = -1;         ///< on it, of the one to look at
     size_t waiting = 0;    ///< ranks that wait, all in all

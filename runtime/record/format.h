@@ -15,8 +15,8 @@
 
 namespace flx::record {
 
-inline constexpr std::array<char, 8> kMagic = {'F', 'L', 'X', 'C', 'A', 'L', 'L', 'S'};
-inline constexpr uint32_t kVersion = 1;
+inline constexpr auto kMagic = std::bit_cast<uint64_t>(std::array<char, 8>{'F', 'L', 'X', 'C', 'A', 'L', 'L', 'S'});
+inline constexpr uint32_t kVersion = 2;
 inline constexpr size_t kCalls = 1024;  ///< so many of the last ones are kept
 inline constexpr size_t kCommunicators = 64;
 inline constexpr size_t kLinks = 16;
@@ -42,10 +42,11 @@ struct alignas(64) Call {
 static_assert(sizeof(Call) == 64);
 
 struct Wait {
-    std::atomic<uint64_t> stamp;    ///< of the call that it is of
-    std::atomic<int64_t> since_ns;  ///< CLOCK_MONOTONIC
-    std::atomic<int64_t> seen_ns;   ///< when it was written last
-    std::atomic<int64_t> peer;      ///< the first rank that is waited for; -1: none is known
+    std::atomic<uint64_t> stamp;           ///< of the call that it is of
+    std::atomic<int64_t> since_ns;         ///< CLOCK_MONOTONIC
+    std::atomic<int64_t> peer;             ///< the first rank that is waited for; -1: none is known
+    std::atomic<uint64_t> missing;         ///< bytes that have not come from it; of links alone
+    std::atomic<uint64_t> unacknowledged;  ///< bytes for it that it has not acknowledged; likewise
 };
 
 struct Link {
@@ -69,12 +70,12 @@ struct alignas(64) Communicator {
     std::atomic<uint64_t> calls;  ///< the number of the last one that was begun
     Wait wait;
     std::array<Link, kLinks> link;
-    std::atomic<uint32_t> says_stamp;  ///< odd while `says` is written
-    std::array<char, 508> says;        ///< what the last error said; ends with a zero byte
+    std::atomic<uint32_t> says_stamp;         ///< odd while `says` is written
+    std::array<std::atomic<char>, 508> says;  ///< what the last error said; ends with a zero byte
 };
 
 struct File {
-    std::array<char, 8> magic;  ///< written last
+    std::atomic<uint64_t> magic;  ///< written last
     uint32_t version;
     uint32_t bytes;  ///< of the whole file
     int32_t pid;
@@ -88,7 +89,8 @@ struct File {
     std::array<char, 64> hostname;
     std::array<char, 96> job;  ///< the launcher's name of it; empty: not known
     std::array<char, 256> command;
-    std::atomic<uint64_t> begun;  ///< calls
+    std::atomic<int64_t> asked_ns;  ///< when it was asked last to report on its host; CLOCK_MONOTONIC
+    std::atomic<uint64_t> begun;    ///< calls
     std::array<Communicator, kCommunicators> communicators;
     std::array<Call, kCalls> calls;
 };

@@ -61,13 +61,12 @@ std::optional<std::pair<CallSeen, size_t>> call_of(const Call &call, const Ticks
         return std::nullopt;
     CallSeen seen;
     seen.stamp = stamp;
-    seen.entered_ns = ns(call.entered.load(std::memory_order_relaxed));
-    seen.left_ns = ns(call.left.load(std::memory_order_relaxed));
-    const auto where = std::bit_cast<Where>(call.where.load(std::memory_order_relaxed));
+    seen.entered_ns = ns(call.entered.load(std::memory_order_acquire));
+    seen.left_ns = ns(call.left.load(std::memory_order_acquire));
+    const auto where = std::bit_cast<Where>(call.where.load(std::memory_order_acquire));
     std::array<uint64_t, sizeof(CallRecord) / sizeof(uint64_t)> words{};
     for (size_t i = 0; i < words.size(); ++i)
-        words[i] = call.what[i].load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
+        words[i] = call.what[i].load(std::memory_order_acquire);
     if (call.stamp.load(std::memory_order_relaxed) != stamp)
         return std::nullopt;
     seen.what = std::bit_cast<CallRecord>(words);
@@ -82,8 +81,10 @@ std::string says_of(const Communicator &comm) {
     constexpr int kTries = 100;
     for (int i = 0; i < kTries; ++i) {
         const uint32_t before = comm.says_stamp.load(std::memory_order_acquire);
-        std::string text = text_of(comm.says);
-        std::atomic_thread_fence(std::memory_order_acquire);
+        std::array<char, std::tuple_size_v<decltype(Communicator::says)>> says{};
+        for (size_t i = 0; i < says.size(); ++i)
+            says[i] = comm.says[i].load(std::memory_order_acquire);
+        std::string text = text_of(says);
         if (before % 2 == 0 && comm.says_stamp.load(std::memory_order_relaxed) == before)
             return text;
     }
@@ -110,6 +111,8 @@ CommunicatorSeen communicator_of(const Communicator &comm, State state, std::vec
     if (waits != 0 && waiting != calls.end()) {
         seen.waits_for = static_cast<int>(comm.wait.peer.load(std::memory_order_relaxed));
         seen.waits_since_ns = comm.wait.since_ns.load(std::memory_order_relaxed);
+        seen.missing = comm.wait.missing.load(std::memory_order_relaxed);
+        seen.unacknowledged = comm.wait.unacknowledged.load(std::memory_order_relaxed);
     }
     seen.last = std::move(calls);
     for (size_t l = 0; l < std::min<size_t>(comm.links, kLinks); ++l)
@@ -120,6 +123,25 @@ CommunicatorSeen communicator_of(const Communicator &comm, State state, std::vec
 }
 
 }  // namespace
+
+std::string describe(uint32_t comm, const CallSeen &call) {
+    if (call.number == 0)
+        return fmt::format("messages of communicator {}", comm);
+    return fmt::format("call {} of communicator {}, {}", call.number, comm, to_string(call.what));
+}
+
+Latest latest_of(const ProcessSeen &process) {
+    Latest latest;
+    for (const CommunicatorSeen &comm : process.communicators)
+        for (const CallSeen &call : comm.last) {
+            const bool open = call.left_ns == 0;
+            const bool is_later = latest.call == nullptr || (open && latest.call->left_ns != 0) ||
+                                  (open == (latest.call->left_ns == 0) && call.stamp > latest.call->stamp);
+            if (is_later)
+                latest = {&call, &comm};
+        }
+    return latest;
+}
 
 Status read(const std::string &file, ProcessSeen &process) {
     const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -136,15 +158,15 @@ Status read(const std::string &file, ProcessSeen &process) {
     const auto unmap = [](const File *mapped) { munmap(const_cast<File *>(mapped), sizeof(File)); };
     const std::unique_ptr<const File, decltype(unmap)> mapped(static_cast<const File *>(memory), unmap);
     const File &from = *mapped;
-    if (from.magic != kMagic || from.version != kVersion || from.bytes != sizeof(File))
+    if (from.magic.load(std::memory_order_acquire) != kMagic || from.version != kVersion || from.bytes != sizeof(File))
         return fail(FLX_ERR_SYSTEM, "{} is no record of calls of this version", file);
-    std::atomic_thread_fence(std::memory_order_acquire);
     process.pid = from.pid;
     process.world_rank = from.world_rank;
     process.world_size = from.world_size;
     process.hostname = text_of(from.hostname);
     process.job = text_of(from.job);
     process.command = text_of(from.command);
+    process.asked_ns = from.asked_ns.load(std::memory_order_acquire);
     process.begun = from.begun.load(std::memory_order_relaxed);
     process.seen_ns = now_ns();
     const Usage usage = usage_of(from.pid);

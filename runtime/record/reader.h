@@ -45,6 +45,8 @@ struct CommunicatorSeen {
     std::vector<CallSeen> last;    ///< those that are still recorded, the oldest first
     std::optional<int> waits_for;  ///< by its last call, which waits for long: a rank, or -1: it is not known for which
     int64_t waits_since_ns = 0;
+    uint64_t missing = 0;         ///< bytes that have not come from that rank over links
+    uint64_t unacknowledged = 0;  ///< bytes for it that it has not acknowledged
     std::vector<LinkSeen> links;
 };
 
@@ -58,9 +60,30 @@ struct ProcessSeen {
     std::string hostname;
     std::string job;
     std::string command;
-    uint64_t begun = 0;  ///< calls
+    int64_t asked_ns = 0;  ///< when it was asked last to report on its host; 0: never
+    uint64_t begun = 0;    ///< calls
     std::vector<CommunicatorSeen> communicators;
 };
+
+/// The call that a process is in, or was in last, and its communicator; null: it has made none.
+struct Latest {
+    const CallSeen *call = nullptr;
+    const CommunicatorSeen *comm = nullptr;
+
+    /// Whether the process is in it. One that does not block is under way, but the rank need not be in it.
+    [[nodiscard]] bool inside() const {
+        return call != nullptr && call->left_ns == 0 &&
+               (call->what.kind != CallKind::non_blocking || comm->waits_for.has_value());
+    }
+};
+Latest latest_of(const ProcessSeen &process);
+
+/// `call 12 of communicator 1, allreduce of 8 B (f32, sum)`
+std::string describe(uint32_t comm, const CallSeen &call);
+
+constexpr double seconds(int64_t ns) {
+    return static_cast<double>(ns) / 1e9;
+}
 
 /// FLX_ERR_SYSTEM: it cannot be read, or is no such file of this version.
 Status read(const std::string &file, ProcessSeen &process);

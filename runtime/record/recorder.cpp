@@ -10,13 +10,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fstream>
 #include <iterator>
-#include <memory>
 
 #include "runtime/base/log.h"
 #include "runtime/record/process_files.h"
@@ -62,26 +60,39 @@ int64_t since_1970_ns() {
 
 }  // namespace
 
-Recorder &Recorder::of_process(bool wanted, bool threads) {
+Recorder &Recorder::of_process(const Wanted &wanted) {
     static Recorder recorder(wanted);
-    if (threads)
+    if (wanted.threads)
         recorder.threads_.store(true, std::memory_order_relaxed);
     return recorder;
 }
 
-Recorder::Recorder(bool wanted) : tsc_(ticks_are_tsc()), pid_(getpid()) {
-    if (!wanted)
+Recorder::Recorder(const Wanted &wanted) : tsc_(ticks_are_tsc()), pid_(getpid()) {
+    if (wanted.record) {
+        // Once a host and job, where the launcher says which rank is the first.
+        if (number_of(first_set({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})) <= 0)
+            remove_old_files();
+        if (const Status status = make(); !status.ok())
+            log().info("calls are not recorded: {}", status.sentence());
+    }
+    if (file_ == nullptr && !wanted.trace.empty()) {  // a trace needs what a record has, whether or not others see it
+        void *memory = mmap(nullptr, sizeof(File), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        file_ = memory == MAP_FAILED ? nullptr : static_cast<File *>(memory);
+    }
+    if (file_ == nullptr)
         return;
-    // Once a host and job, where the launcher says which rank is the first.
-    if (number_of(first_set({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})) <= 0)
-        remove_old_files();
-    if (const Status status = make(); !status.ok())
-        log().info("calls are not recorded: {}", status.sentence());
+    describe(wanted.hostname);
+    if (wanted.trace.empty())
+        return;
+    if (const Status status = TraceWriter::open(wanted.trace, *file_, trace_); !status.ok())
+        log().warn("there is no trace: {}", status.sentence());
 }
 
 /// A child that the program forked is no part of it, and others may still write: the memory stays.
 Recorder::~Recorder() {
-    if (file_ != nullptr && getpid() == pid_)
+    if (trace_)
+        trace_.release()->finish();
+    if (!path_.empty() && getpid() == pid_)
         unlink(path_.c_str());
 }
 
@@ -111,25 +122,26 @@ Status Recorder::make() {
         return fail(FLX_ERR_SYSTEM, "{} cannot be mapped: {}", path_, std::strerror(error));
     }
     file_ = static_cast<File *>(memory);
+    return {};
+}
+
+void Recorder::describe(const std::string &hostname) {
     File &file = *file_;
     file.version = kVersion;
     file.bytes = sizeof(File);
     file.pid = pid_;
     file.ticks_are_tsc = tsc_ ? 1 : 0;
     file.started = usage_of(pid_).started;
-    file.made_ticks = ticks(tsc_);
-    file.made_ns = now_ns();
+    const Moment made = moment(tsc_);
+    file.made_ticks = made.ticks;
+    file.made_ns = made.ns;
     file.made_since_ns = since_1970_ns();
     file.world_rank = number_of(first_set({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}));
     file.world_size = number_of(first_set({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}));
-    std::array<char, HOST_NAME_MAX + 1> host{};
-    gethostname(host.data(), HOST_NAME_MAX);
-    copy_text(file.hostname, host.data());
+    copy_text(file.hostname, hostname);
     copy_text(file.job, first_set({"PMIX_NAMESPACE", "SLURM_JOB_ID", "PMI_JOBID"}));
     copy_text(file.command, command_line());
-    std::atomic_thread_fence(std::memory_order_release);
-    file.magic = kMagic;
-    return {};
+    file.magic.store(kMagic, std::memory_order_release);
 }
 
 uint32_t Recorder::open(const Facts &facts) {
@@ -154,12 +166,17 @@ uint32_t Recorder::open(const Facts &facts) {
         comm.opened = file_->begun.load(std::memory_order_relaxed);
         comm.calls.store(0, std::memory_order_relaxed);
         comm.wait.stamp.store(0, std::memory_order_relaxed);
-        comm.says[0] = '\0';
+        comm.says[0].store('\0', std::memory_order_relaxed);
         for (uint32_t l = 0; l < comm.links; ++l) {
-            copy_text(comm.link[l].name, facts.links[l]);
-            carried(place, l, 0, 0, false);
+            copy_text(comm.link[l].name, facts.links[l].name);
+            note_link(place, l, 0, 0, false);
         }
         comm.state.store(static_cast<uint32_t>(State::open), std::memory_order_release);
+        if (trace_) {
+            trace_->communicator(place, facts.id, facts.rank, facts.size, facts.hosts, facts.first_uid);
+            for (uint32_t l = 0; l < comm.links; ++l)
+                trace_->link_name(place, l, facts.links[l].name, facts.links[l].bytes_per_s, facts.links[l].latency_s);
+        }
         return place;
     }
     return kNowhere;
@@ -175,7 +192,10 @@ void Recorder::broken(uint32_t place, std::string_view sentence) {
         return;
     Communicator &comm = file_->communicators[place];
     comm.says_stamp.fetch_add(1, std::memory_order_acq_rel);
-    copy_text(comm.says, sentence);
+    const size_t bytes = std::min(sentence.size(), comm.says.size() - 1);
+    for (size_t i = 0; i < bytes; ++i)
+        comm.says[i].store(sentence[i], std::memory_order_release);
+    comm.says[bytes].store('\0', std::memory_order_release);
     comm.says_stamp.fetch_add(1, std::memory_order_release);
     comm.state.store(static_cast<uint32_t>(State::broken), std::memory_order_release);
 }
@@ -186,24 +206,47 @@ void Recorder::note_error(Call &call, const Status &status) {
     call.where.store(std::bit_cast<uint64_t>(where), std::memory_order_relaxed);
 }
 
-void Recorder::wait(uint32_t place, uint64_t stamp, int64_t since_ns, int peer) {
+void Recorder::wait(uint32_t place, uint64_t stamp, const Waiting &waiting) {
     if (place == kNowhere || stamp == 0)
         return;
     Wait &wait = file_->communicators[place].wait;
-    wait.since_ns.store(since_ns, std::memory_order_relaxed);
-    wait.seen_ns.store(now_ns(), std::memory_order_relaxed);
-    wait.peer.store(peer, std::memory_order_relaxed);
+    wait.since_ns.store(waiting.since_ns, std::memory_order_relaxed);
+    wait.peer.store(waiting.peer, std::memory_order_relaxed);
+    wait.missing.store(waiting.missing, std::memory_order_relaxed);
+    wait.unacknowledged.store(waiting.unacknowledged, std::memory_order_relaxed);
     wait.stamp.store(stamp, std::memory_order_release);
 }
 
 void Recorder::waits_no_more(uint32_t place) {
-    if (place != kNowhere)
-        file_->communicators[place].wait.stamp.store(0, std::memory_order_release);
+    if (place == kNowhere)
+        return;
+    Wait &wait = file_->communicators[place].wait;
+    if (trace_ && wait.stamp.load(std::memory_order_relaxed) != 0)
+        trace_->waited(place, wait.since_ns.load(std::memory_order_relaxed), now_ns(),
+                       static_cast<int>(wait.peer.load(std::memory_order_relaxed)));
+    wait.stamp.store(0, std::memory_order_release);
+}
+
+bool Recorder::asked(int64_t now_ns) {
+    if (file_ != nullptr)
+        file_->asked_ns.store(now_ns, std::memory_order_release);
+    return file_ != nullptr;
 }
 
 void Recorder::carried(uint32_t place, size_t link, uint64_t sent, double share, bool is_on) {
     if (place == kNowhere || link >= kLinks)
         return;
+    note_link(place, link, sent, share, is_on);
+    if (trace_)
+        trace_->carried(place, link, sent, share, is_on);
+}
+
+void Recorder::clock(uint32_t place, int64_t offset_ns, int64_t error_ns) {
+    if (place != kNowhere && trace_)
+        trace_->clock(place, offset_ns, error_ns);
+}
+
+void Recorder::note_link(uint32_t place, size_t link, uint64_t sent, double share, bool is_on) {
     Link &line = file_->communicators[place].link[link];
     line.sent.store(sent, std::memory_order_relaxed);
     line.share.store(share, std::memory_order_relaxed);

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "runtime/base/status.h"
 #include "runtime/record/format.h"
 #include "runtime/record/ticks.h"
+#include "runtime/record/trace_writer.h"
 
 namespace flx::record {
 
@@ -25,9 +27,15 @@ class Recorder {
     Recorder(const Recorder &) = delete;
     Recorder &operator=(const Recorder &) = delete;
 
+    struct Wanted {
+        bool record = true;
+        std::string trace;     ///< a file; empty: none is made
+        std::string hostname;  ///< as others are to know it
+        bool threads = false;  ///< several may make calls at once
+    };
     /// The process's one, made by the first call and gone when the process ends as programs do; what is left of one
-    /// that does not stays for a day. `threads`: several may make calls at once. Thread-safe.
-    static Recorder &of_process(bool wanted, bool threads);
+    /// that does not stays for a day. Later calls change `threads` alone. Thread-safe.
+    static Recorder &of_process(const Wanted &wanted);
 
     /// A place for a communicator; kNowhere: none is free, or nothing is recorded.
     struct Facts {
@@ -36,7 +44,12 @@ class Recorder {
         int size = 0;
         int hosts = 0;
         uint64_t first_uid = 0;
-        std::vector<std::string> links;
+        struct Link {
+            std::string name;
+            double bytes_per_s = 0;  ///< as measured; 0: not
+            double latency_s = 0;
+        };
+        std::vector<Link> links;
     };
     uint32_t open(const Facts &facts);
     void close(uint32_t place);
@@ -48,18 +61,21 @@ class Recorder {
         if (place == kNowhere)
             return 0;
         const uint64_t stamp = next();
+        const int64_t now = ticks(tsc_);
         Call &call = file_->calls[stamp % kCalls];
+        // Whoever reads one of what follows finds no stamp, or a later one.
         call.stamp.store(0, std::memory_order_relaxed);
-        std::atomic_thread_fence(std::memory_order_release);
-        call.entered.store(ticks(tsc_), std::memory_order_relaxed);
-        call.left.store(0, std::memory_order_relaxed);
+        call.entered.store(now, std::memory_order_release);
+        call.left.store(0, std::memory_order_release);
         call.where.store(
             std::bit_cast<uint64_t>(Where{static_cast<uint32_t>(number), static_cast<uint8_t>(place), way, 0, 0}),
-            std::memory_order_relaxed);
+            std::memory_order_release);
         const auto words = std::bit_cast<std::array<uint64_t, sizeof(CallRecord) / sizeof(uint64_t)>>(what);
         for (size_t i = 0; i < words.size(); ++i)
-            call.what[i].store(words[i], std::memory_order_relaxed);
+            call.what[i].store(words[i], std::memory_order_release);
         call.stamp.store(stamp, std::memory_order_release);
+        if (trace_) [[unlikely]]
+            trace_->enter(stamp, now, call.where.load(std::memory_order_relaxed), words);
         if (number != 0)
             file_->communicators[place].calls.store(number, std::memory_order_relaxed);
         return stamp;
@@ -73,18 +89,35 @@ class Recorder {
             return;
         if (!status.ok()) [[unlikely]]
             note_error(call, status);
-        call.left.store(ticks(tsc_), std::memory_order_release);
+        const int64_t now = ticks(tsc_);
+        call.left.store(now, std::memory_order_release);
+        if (trace_) [[unlikely]]
+            trace_->leave(stamp, now, static_cast<uint8_t>(status.code()));
     }
-    /// The call waits since then for that rank; -1: it is not known for which.
-    void wait(uint32_t place, uint64_t stamp, int64_t since_ns, int peer);
+    /// For whom a call waits, and since when.
+    struct Waiting {
+        int64_t since_ns = 0;
+        int peer = -1;         ///< -1: it is not known
+        uint64_t missing = 0;  ///< bytes
+        uint64_t unacknowledged = 0;
+    };
+    void wait(uint32_t place, uint64_t stamp, const Waiting &waiting);
     void waits_no_more(uint32_t place);
     /// What a link of the communicator has carried so far, and its part of the last vector.
     void carried(uint32_t place, size_t link, uint64_t sent, double share, bool is_on);
 
+    /// Clocks of its host and of rank 0's host, in ns: how far this one is ahead, and how much that may be off.
+    void clock(uint32_t place, int64_t offset_ns, int64_t error_ns);
+    [[nodiscard]] bool traces() const { return trace_ != nullptr; }
+    /// The process is asked to say what goes on on its host. False: nothing is recorded.
+    bool asked(int64_t now_ns);
+
   private:
-    explicit Recorder(bool wanted);
+    explicit Recorder(const Wanted &wanted);
     ~Recorder();
     Status make();
+    void describe(const std::string &hostname);
+    void note_link(uint32_t place, size_t link, uint64_t sent, double share, bool is_on);
     static void note_error(Call &call, const Status &status);
     uint64_t next() {
         std::atomic<uint64_t> &begun = file_->begun;
@@ -96,6 +129,7 @@ class Recorder {
     }
 
     File *file_ = nullptr;  ///< null: nothing is recorded
+    std::unique_ptr<TraceWriter> trace_;
     bool tsc_ = false;
     std::atomic<bool> threads_{false};  ///< then a locked instruction is needed, which takes as long as all else
     int pid_ = 0;

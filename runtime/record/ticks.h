@@ -37,4 +37,27 @@ inline int64_t ticks(bool tsc) {
     return now_ns();
 }
 
+/// One moment on both clocks.
+struct Moment {
+    int64_t ticks = 0;
+    int64_t ns = 0;  ///< CLOCK_MONOTONIC
+};
+
+/// A thread may lose its core between two readings, so the closest of some count.
+inline Moment moment(bool tsc) {
+    constexpr int kTries = 5;
+    Moment best;
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < kTries; ++i) {
+        const int64_t before = ticks(tsc);
+        const int64_t ns = now_ns();
+        const int64_t after = ticks(tsc);
+        if (after - before < least) {
+            least = after - before;
+            best = {before + (after - before) / 2, ns};
+        }
+    }
+    return best;
+}
+
 }  // namespace flx

@@ -2,88 +2,19 @@
 """What flx_top says of programs that do not go on, of one that does, and of one that was killed:
 top_test.py LAUNCHER HANG FLX_TOP"""
 
-import json
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 import time
 
-LAUNCHER, HANG, TOP = sys.argv[1:4]
-RANKS = 3
-
-
-def look(*options):
-    run = subprocess.run([TOP, *options], capture_output=True, text=True, timeout=20, check=False)
-    assert run.returncode == 0, f"flx_top {' '.join(options)} ended with {run.returncode}: {run.stderr}"
-    return run.stdout
-
-
-def jobs_of(name):
-    found = json.loads(look("--json"))
-    return [job for job in found["jobs"] if name in job["command"]], found["findings"]
-
-
-def until(condition, what):
-    for _ in range(200):
-        result = condition()
-        if result:
-            return result
-        time.sleep(0.2)
-    raise AssertionError(f"not within 40 s: {what}")
-
-
-class Hang:
-    """The program, whose name no other one has."""
-
-    def __init__(self, how):
-        self.folder = tempfile.mkdtemp()
-        self.name = f"hang{os.getpid()}{how}"
-        program = os.path.join(self.folder, self.name)
-        shutil.copy(HANG, program)
-        self.output = open(os.path.join(self.folder, "out"), "w", encoding="utf-8")
-        self.run = subprocess.Popen(
-            [LAUNCHER, "-n", str(RANKS), program, how], stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output,
-            start_new_session=True,
-        )
-
-    def __enter__(self):
-        def is_there():
-            jobs, _ = jobs_of(self.name)
-            return jobs and len(jobs[0]["ranks"]) == RANKS and all(row["calls"] >= 100 for row in jobs[0]["ranks"])
-
-        until(is_there, f"{self.name} has made its calls")
-        return self
-
-    def __exit__(self, *_):
-        for row in jobs_of(self.name)[0][0]["ranks"]:
-            try:
-                os.kill(row["pid"], signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        self.run.wait(timeout=30)
-        self.output.close()
-        # What they left is there, and says so.
-        jobs, _ = jobs_of(self.name)
-        if jobs:
-            assert all(row["state"] == "dead" for row in jobs[0]["ranks"]), jobs
-        for name in os.listdir("/dev/shm"):
-            if re.fullmatch(r"calls-of-flx\.\d+\.\d+", name) and not os.path.exists("/proc/" + name.rsplit(".", 1)[1]):
-                os.unlink("/dev/shm/" + name)
-        shutil.rmtree(self.folder)
-
-
-def findings_of(hang):
-    jobs, findings = jobs_of(hang.name)
-    return jobs[0], [finding for finding in findings if hang.name in jobs[0]["command"]]
+from hanging import RANKS, TOP, Hang, jobs_of, look, until
 
 
 def expect(how, trouble, *parts):
     with Hang(how) as hang:
-        job, (finding, *more) = until(lambda: (lambda found: found if found[1] else None)(findings_of(hang)), f"{how} is named")
+        finding, *more = until(hang.findings, f"{how} is named")
         assert not more and finding["trouble"] == trouble, (how, finding, more)
         if trouble != "broken":
             assert finding["rank"] == 1 and finding["waiting"] == RANKS - 1, (how, finding)
@@ -100,8 +31,8 @@ def expect(how, trouble, *parts):
 def watch_one_that_goes_on():
     with Hang("loop") as hang:
         until(lambda: all(row["calls_per_s"] > 0 for row in jobs_of(hang.name)[0][0]["ranks"]), "calls are counted")
-        job, findings = findings_of(hang)
-        assert not findings, findings
+        job = jobs_of(hang.name)[0][0]
+        assert not hang.findings()
         assert sorted(row["rank"] for row in job["ranks"]) == list(range(RANKS)) and job["size"] == RANKS
         assert all("allreduce of 8 B" in row["call"] for row in job["ranks"]), job
         with tempfile.TemporaryDirectory() as folder:

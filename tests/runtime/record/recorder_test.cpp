@@ -32,7 +32,7 @@ CallRecord allreduce(uint64_t bytes) {
 }
 
 Recorder &recorder() {
-    return Recorder::of_process(true, false);
+    return Recorder::of_process({true, "", "here", false});
 }
 
 std::string own_file() {
@@ -54,13 +54,13 @@ const CommunicatorSeen *find(const ProcessSeen &process, uint32_t id) {
 }
 
 TEST(Recorder, SaysWhatWasCalledAndWhatIsUnderWay) {
-    const uint32_t place = recorder().open({5, 2, 8, 2, 77, {"shm", "eth0"}});
+    const uint32_t place = recorder().open({5, 2, 8, 2, 77, {{"shm"}, {"eth0"}}});
     ASSERT_NE(place, Recorder::kNowhere);
     const int64_t before = now_ns();
     const uint64_t first = recorder().enter(place, allreduce(8), 1, Way::fused);
     recorder().leave(first, {});
     const uint64_t second = recorder().enter(place, allreduce(64), 2, Way::scheduled);
-    recorder().wait(place, second, before, 6);
+    recorder().wait(place, second, {before, 6, 100, 20});
     recorder().carried(place, 1, 4096, 0.25, true);
     const ProcessSeen process = look();
     EXPECT_EQ(process.pid, getpid());

@@ -1,0 +1,160 @@
+#include "runtime/record/hang_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "runtime/record/explain.h"
+
+namespace flx::record {
+namespace {
+
+bool share_a_communicator(const ProcessSeen &a, const ProcessSeen &b) {
+    for (const CommunicatorSeen &one : a.communicators)
+        for (const CommunicatorSeen &other : b.communicators)
+            if (one.id == other.id && one.first_uid == other.first_uid)
+                return true;
+    return false;
+}
+
+bool is_of_one_job(const ProcessSeen &a, const ProcessSeen &b) {
+    return a.pid == b.pid || (!a.job.empty() && a.job == b.job) || share_a_communicator(a, b);
+}
+
+std::string links_of(const CommunicatorSeen &comm) {
+    std::string text;
+    for (const LinkSeen &link : comm.links) {
+        text += text.empty() ? "; sent so far: " : ", ";
+        text += link.is_on ? fmt::format("{} {:.1f} MB", link.name, static_cast<double>(link.sent) / 1e6)
+                           : fmt::format("{} is off", link.name);
+    }
+    return text;
+}
+
+/// What a process is in. The time is kept apart, so that equal ones can be told together.
+std::string state_of(const ProcessSeen &process) {
+    if (process.life == Life::dead)
+        return "died";
+    const std::string stopped = process.life == Life::stopped ? "stopped by a signal or a debugger, " : "";
+    const Latest latest = latest_of(process);
+    if (latest.call == nullptr)
+        return stopped + "no call so far";
+    const CommunicatorSeen &comm = *latest.comm;
+    const std::string call = describe(comm.id, *latest.call);
+    if (!latest.inside())
+        return fmt::format("{}outside of FLX, after {}", stopped, call);
+    std::string text = fmt::format("{}in {} ({})", stopped, call, name_of(latest.call->way));
+    if (comm.waits_for)
+        text += *comm.waits_for < 0 ? ", waits for others" : fmt::format(", waits for rank {}", *comm.waits_for);
+    if (comm.missing != 0)
+        text += fmt::format(", from which {} B are missing", comm.missing);
+    if (comm.unacknowledged != 0)
+        text += fmt::format(", which has {} B not acknowledged", comm.unacknowledged);
+    return text;
+}
+
+/// Of the program, or, where the launcher did not say, of its last communicator.
+int rank_of(const ProcessSeen &process) {
+    const Latest latest = latest_of(process);
+    return process.world_rank >= 0 || latest.comm == nullptr ? process.world_rank : latest.comm->rank;
+}
+
+int64_t since_ns(const ProcessSeen &process) {
+    const Latest latest = latest_of(process);
+    if (latest.call == nullptr)
+        return 0;
+    return latest.inside() ? latest.call->entered_ns : latest.call->left_ns;
+}
+
+/// `0, 2-5`
+std::string ranges_of(const std::vector<int> &ranks) {
+    std::string text;
+    for (size_t i = 0; i < ranks.size();) {
+        size_t end = i;
+        while (end + 1 < ranks.size() && ranks[end + 1] == ranks[end] + 1)
+            ++end;
+        text += text.empty() ? "" : ", ";
+        text += end == i ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[end]);
+        i = end + 1;
+    }
+    return text;
+}
+
+struct Group {
+    std::vector<int> ranks;
+    std::vector<pid_t> pids;
+    int64_t since_ns = 0;  ///< the first one
+    int64_t seen_ns = 0;
+    std::string links;  ///< the first one's
+};
+
+}  // namespace
+
+std::vector<ProcessSeen> job_of(pid_t pid, const std::vector<ProcessSeen> &all) {
+    const auto own = std::find_if(all.begin(), all.end(), [&](const ProcessSeen &each) { return each.pid == pid; });
+    std::vector<ProcessSeen> job;
+    for (const ProcessSeen &process : all)
+        if (own != all.end() && is_of_one_job(*own, process))
+            job.push_back(process);
+    std::sort(job.begin(), job.end(), [](const ProcessSeen &a, const ProcessSeen &b) {
+        return std::pair(a.world_rank, a.pid) < std::pair(b.world_rank, b.pid);
+    });
+    return job;
+}
+
+std::vector<std::string> hang_report(const std::string &why, const std::vector<ProcessSeen> &now,
+                                     const std::vector<ProcessSeen> &before) {
+    constexpr size_t kPids = 4;
+    constexpr int64_t kPatienceNs = 100'000'000;
+    std::vector<std::string> lines;
+    if (now.empty())
+        return lines;
+    const int size = now.front().world_size;
+    lines.push_back(fmt::format("{}; {} ranks{} on {}, of {}", why, now.size(),
+                                size > static_cast<int>(now.size()) ? fmt::format(" of {}", size) : "",
+                                now.front().hostname, now.front().command));
+    std::map<std::string, Group> groups;
+    std::vector<std::string> order;
+    for (const ProcessSeen &process : now) {
+        const std::string state = state_of(process);
+        Group &group = groups[state];
+        const int64_t since = since_ns(process);
+        if (group.ranks.empty()) {
+            order.push_back(state);
+            const Latest latest = latest_of(process);
+            if (latest.inside())
+                group.links = links_of(*latest.comm);
+        }
+        group.since_ns = group.since_ns == 0 ? since : std::min(since, group.since_ns);
+        group.seen_ns = process.seen_ns;
+        group.ranks.push_back(rank_of(process));
+        group.pids.push_back(process.pid);
+    }
+    for (const std::string &state : order) {
+        const Group &group = groups[state];
+        std::string who = fmt::format("{} {}", group.ranks.size() == 1 ? "rank" : "ranks", ranges_of(group.ranks));
+        if (group.pids.size() <= kPids)
+            who += fmt::format(" (pid {})", fmt::join(group.pids, ", "));
+        lines.push_back(fmt::format(
+            "{}: {}{}{}", who, state,
+            group.since_ns == 0 ? "" : fmt::format(", since {:.1f} s", seconds(group.seen_ns - group.since_ns)),
+            group.links));
+    }
+    const std::vector<Finding> findings = explain(now, before, kPatienceNs);
+    for (const Finding &finding : findings)
+        lines.push_back(fmt::format("{}: {}. {}", name_of(finding.trouble), finding.sentence, finding.advice));
+    if (findings.empty())
+        lines.emplace_back("nobody here waits for long");
+    return lines;
+}
+
+const ProcessSeen *speaker(const std::vector<ProcessSeen> &job, int64_t asked_ns) {
+    const auto found = std::find_if(job.begin(), job.end(), [&](const ProcessSeen &process) {
+        return process.asked_ns >= asked_ns && process.life != Life::dead && process.life != Life::stopped;
+    });
+    return found == job.end() ? nullptr : &*found;
+}
+
+}  // namespace flx::record

@@ -1,0 +1,28 @@
+/// \file hang_report.h
+/// What goes on in a job's processes on one host, in lines for people: what each rank is in and for whom it waits, and
+/// what follows from that (explain.h).
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/record/reader.h"
+
+namespace flx::record {
+
+/// Those of `all` that are of one program with the process `pid`: its launcher says so, or they share a communicator
+/// with it. Sorted by rank. Empty: `pid` is not among them.
+std::vector<ProcessSeen> job_of(pid_t pid, const std::vector<ProcessSeen> &all);
+
+/// `now` is one job, sorted by rank; `before` of the same processes some milliseconds before, or empty. The first line
+/// begins with `why` there is a report. Ranks that are in the same share a line.
+std::vector<std::string> hang_report(const std::string &why, const std::vector<ProcessSeen> &now,
+                                     const std::vector<ProcessSeen> &before);
+
+/// The process of `job` that reports, where all that were asked since `asked_ns` know of each other: the first that
+/// runs. Null: none.
+const ProcessSeen *speaker(const std::vector<ProcessSeen> &job, int64_t asked_ns);
+
+}  // namespace flx::record

@@ -1,0 +1,484 @@
+#include "runtime/record/trace_json.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "runtime/plan/call_log.h"
+#include "runtime/record/process_files.h"
+#include "runtime/record/trace_clocks.h"
+#include "runtime/record/trace_part.h"
+
+namespace flx::record {
+namespace {
+
+constexpr uint64_t kLinkRows = 1000;  ///< rows of links are behind those of communicators
+
+std::string folder_of(const std::string &file) {
+    return file + ".parts";
+}
+
+/// As a JSON string, quotes included.
+std::string json_text(std::string_view text) {
+    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+EntryKind kind_of(const Entry &entry) {
+    return static_cast<EntryKind>(entry.kind.load(std::memory_order_acquire));
+}
+
+Where where_of(const Entry &entry) {
+    return std::bit_cast<Where>(entry.where.load(std::memory_order_relaxed));
+}
+
+std::array<uint64_t, 4> data_of(const Entry &entry) {
+    std::array<uint64_t, 4> data{};
+    for (size_t i = 0; i < data.size(); ++i)
+        data[i] = entry.data[i].load(std::memory_order_relaxed);
+    return data;
+}
+
+struct CommunicatorEntry {
+    uint32_t id = 0;
+    int rank = 0;
+    int size = 0;
+    int hosts = 0;
+    uint64_t first_uid = 0;
+};
+
+CommunicatorEntry communicator_of(const Entry &entry) {
+    const std::array<uint64_t, 4> data = data_of(entry);
+    return {static_cast<uint32_t>(data[0]), static_cast<int>(data[0] >> 32U), static_cast<int>(data[1]),
+            static_cast<int>(data[1] >> 32U), data[2]};
+}
+
+std::string link_name_of(const Entry &entry) {
+    const auto text = std::bit_cast<std::array<char, 32>>(data_of(entry));
+    return {text.data(), strnlen(text.data(), text.size())};
+}
+
+/// The clocks of all hosts. The common one is that of the first rank's host; others are known by communicators whose
+/// rank 0 was there.
+std::map<std::string, HostClock> clocks_of(const std::vector<TracePart> &parts) {
+    const std::string common = parts.front().hostname();
+    std::set<std::pair<uint32_t, uint64_t>> led_there;
+    for (const TracePart &part : parts)
+        for (const Entry &entry : part.entries())
+            if (kind_of(entry) == EntryKind::communicator && part.hostname() == common)
+                if (const CommunicatorEntry comm = communicator_of(entry); comm.rank == 0)
+                    led_there.insert({comm.id, comm.first_uid});
+    std::map<std::string, std::vector<ClockSample>> samples;
+    std::map<std::string, int64_t> by_date;
+    const auto ahead = [](const TracePart &part) { return part.head().made_ns - part.head().made_since_ns; };
+    for (const TracePart &part : parts) {
+        by_date.emplace(part.hostname(), ahead(part) - ahead(parts.front()));
+        std::array<bool, 256> usable{};  // by place
+        for (const Entry &entry : part.entries()) {
+            const Where where = where_of(entry);
+            if (kind_of(entry) == EntryKind::communicator) {
+                const CommunicatorEntry comm = communicator_of(entry);
+                usable[where.place] = led_there.count({comm.id, comm.first_uid}) != 0;
+            } else if (kind_of(entry) == EntryKind::clock && usable[where.place]) {
+                const std::array<uint64_t, 4> data = data_of(entry);
+                samples[part.hostname()].push_back({entry.begin.load(std::memory_order_relaxed),
+                                                    static_cast<int64_t>(data[0]), static_cast<int64_t>(data[1])});
+            }
+        }
+    }
+    std::map<std::string, HostClock> clocks;
+    for (const auto &[host, date] : by_date)
+        clocks[host] = host == common ? HostClock(host) : HostClock(host, samples[host], date);
+    return clocks;
+}
+
+/// Text that goes to a file by the megabyte.
+class Output {
+  public:
+    explicit Output(std::FILE *file) : file_(file) {}
+    template <typename... Args>
+    void line(fmt::format_string<Args...> format, Args &&...args) {
+        fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+        constexpr size_t kFull = 1 << 20;
+        if (text_.size() >= kFull)
+            flush();
+    }
+    void flush() {
+        failed_ = std::fwrite(text_.data(), 1, text_.size(), file_) != text_.size() || failed_;
+        text_.clear();
+    }
+    [[nodiscard]] bool failed() const { return failed_; }
+
+  private:
+    std::FILE *file_;
+    fmt::memory_buffer text_;
+    bool failed_ = false;
+};
+
+/// Writes the events of one part.
+class PartWriter {
+  public:
+    PartWriter(const TracePart &part, int rank, const HostClock &clock, int64_t began_ns, Output &output)
+        : part_(part),
+          rank_(rank),
+          clock_(clock),
+          began_ns_(began_ns),
+          output_(output),
+          last_ns_(part.head().made_ns) {}
+
+    uint64_t write() {
+        name("process_name", 0,
+             json_text(fmt::format("rank {} ({}, pid {})", rank_, part_.hostname(), part_.head().pid)));
+        output_.line(R"({{"ph":"M","name":"process_sort_index","pid":{0},"args":{{"sort_index":{0}}}}},)"
+                     "\n",
+                     rank_);
+        for (const Entry &entry : part_.entries())
+            last_ns_ = std::max(last_ns_, end_of(entry));
+        uint64_t calls = 0;
+        for (const Entry &entry : part_.entries())
+            switch (kind_of(entry)) {
+                case EntryKind::none:
+                case EntryKind::clock:
+                    break;
+                case EntryKind::call:
+                    write_call(entry);
+                    ++calls;
+                    break;
+                case EntryKind::wait:
+                    write_wait(entry);
+                    break;
+                case EntryKind::link:
+                    write_link(entry);
+                    break;
+                case EntryKind::communicator:
+                    write_communicator(entry);
+                    break;
+                case EntryKind::link_name:
+                    links_[where_of(entry).place][where_of(entry).number] = link_name_of(entry);
+                    break;
+            }
+        return calls;
+    }
+
+  private:
+    [[nodiscard]] int64_t end_of(const Entry &entry) const {
+        const int64_t end = entry.end.load(std::memory_order_relaxed);
+        switch (kind_of(entry)) {
+            case EntryKind::call:
+                return part_.ns(end != 0 ? end : entry.begin.load(std::memory_order_relaxed));
+            case EntryKind::wait:
+            case EntryKind::link:
+                return end;
+            default:
+                return 0;
+        }
+    }
+    /// On the common clock, since the beginning.
+    [[nodiscard]] double us(int64_t ns) const { return static_cast<double>(clock_.common(ns) - began_ns_) / 1e3; }
+
+    void name(const char *what, uint64_t row, const std::string &text) {
+        output_.line(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":{}}}}},)"
+                     "\n",
+                     what, rank_, row, text);
+    }
+
+    void write_communicator(const Entry &entry) {
+        const CommunicatorEntry comm = communicator_of(entry);
+        const Where where = where_of(entry);
+        comms_[where.place] = comm;
+        links_[where.place].clear();
+        shares_.erase(where.place);
+        name("thread_name", comm.id, json_text(fmt::format("communicator {}", comm.id)));
+        output_.line(R"({{"ph":"M","name":"communicator","pid":{},"tid":{},"args":{{"communicator":{},"rank":{},)"
+                     R"("size":{},"hosts":{},"first_uid":"{:x}"}}}},)"
+                     "\n",
+                     rank_, comm.id, comm.id, comm.rank, comm.size, comm.hosts, comm.first_uid);
+    }
+
+    void write_call(const Entry &entry) {
+        const Where where = where_of(entry);
+        const auto what = std::bit_cast<CallRecord>(data_of(entry));
+        const uint32_t comm = comms_[where.place].id;
+        const int64_t begin = part_.ns(entry.begin.load(std::memory_order_relaxed));
+        const int64_t ended = entry.end.load(std::memory_order_relaxed);
+        const int64_t end = std::max(begin, ended != 0 ? part_.ns(ended) : last_ns_);
+        std::string args =
+            fmt::format(R"("communicator":{},"number":{},"way":"{}")", comm, where.number, name_of(where.way));
+        if (const std::string dtype = dtype_of(what); !dtype.empty())
+            args += fmt::format(R"(,"bytes":{},"type":"{}")", what.bytes, dtype);
+        if (const std::string reduction = reduction_of(what); !reduction.empty())
+            args += fmt::format(R"(,"reduction":"{}")", reduction);
+        if (where.number == 0)
+            args += fmt::format(R"(,"bytes":{},"peer":{})", what.bytes, what.root);
+        else if (has_root(what))
+            args += fmt::format(R"(,"root":{})", what.root);
+        if (where.error != 0)
+            args += fmt::format(R"(,"error":"{}")", name_of(static_cast<flx_status_t>(where.error)));
+        if (ended == 0)
+            args += R"(,"unfinished":true)";
+        const std::string_view called = what.kind == CallKind::freed ? "flx_comm_free"
+                                        : where.number == 0          ? "messages"
+                                                                     : algorithms::name_of(what.collective);
+        if (what.kind == CallKind::non_blocking) {  // these overlap
+            const std::string id = fmt::format("{}.{}", rank_, ++asynchronous_);
+            output_.line(R"({{"ph":"b","cat":"nonblocking","id":"{}","name":"{}","pid":{},"tid":{},"ts":{:.3f},)"
+                         R"("args":{{{}}}}},)"
+                         "\n",
+                         id, called, rank_, comm, us(begin), args);
+            output_.line(R"({{"ph":"e","cat":"nonblocking","id":"{}","name":"{}","pid":{},"tid":{},"ts":{:.3f}}},)"
+                         "\n",
+                         id, called, rank_, comm, us(end));
+            return;
+        }
+        output_.line(R"({{"ph":"X","cat":"call","name":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},)"
+                     R"("args":{{{}}}}},)"
+                     "\n",
+                     called, rank_, comm, us(begin), static_cast<double>(end - begin) / 1e3, args);
+    }
+
+    void write_wait(const Entry &entry) {
+        const int64_t begin = entry.begin.load(std::memory_order_relaxed);
+        const int64_t end = std::max(begin, entry.end.load(std::memory_order_relaxed));
+        const auto peer = static_cast<int64_t>(data_of(entry)[0]);
+        output_.line(R"({{"ph":"X","cat":"wait","name":"waits for {}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},)"
+                     R"("args":{{"peer":{}}}}},)"
+                     "\n",
+                     peer < 0 ? "others" : fmt::format("rank {}", peer), rank_, comms_[where_of(entry).place].id,
+                     us(begin), static_cast<double>(end - begin) / 1e3, peer);
+    }
+
+    void write_link(const Entry &entry) {
+        const std::array<uint64_t, 4> data = data_of(entry);
+        const uint8_t place = where_of(entry).place;
+        const std::string &link = links_[place][data[0]];
+        const uint64_t row = kLinkRows + data[0];
+        const int64_t begin = entry.begin.load(std::memory_order_relaxed);
+        const int64_t end = std::max(begin, entry.end.load(std::memory_order_relaxed));
+        if (named_.insert(row).second)
+            name("thread_name", row, json_text("link " + link));
+        if (data[1] != 0)
+            output_.line(R"({{"ph":"X","cat":"link","name":"{:.3f} MB","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},)"
+                         R"("args":{{"link":{},"bytes":{},"MBps":{:.3f},"communicator":{}}}}},)"
+                         "\n",
+                         static_cast<double>(data[1]) / 1e6, rank_, row, us(begin),
+                         static_cast<double>(end - begin) / 1e3, json_text(link), data[1],
+                         static_cast<double>(data[1]) * 1e3 / static_cast<double>(std::max<int64_t>(end - begin, 1)),
+                         comms_[place].id);
+        auto &shares = shares_[place];
+        const bool is_on = data[3] != 0;
+        auto &[share, was_on] = shares.try_emplace(data[0], std::pair(-1.0, true)).first->second;
+        if (is_on != was_on)
+            output_.line(R"({{"ph":"i","s":"p","cat":"link","name":{},"pid":{},"tid":{},"ts":{:.3f}}},)"
+                         "\n",
+                         json_text(link + (is_on ? " carries again" : " carries nothing")), rank_, row, us(end));
+        was_on = is_on;
+        const double now = std::bit_cast<double>(data[2]);
+        const bool changed = now != share;
+        share = now;
+        if (!changed)
+            return;
+        std::string all;
+        for (const auto &[index, state] : shares)
+            all += fmt::format("{}{}:{:.4f}", all.empty() ? "" : ",", json_text(links_[place][index]),
+                               std::max(state.first, 0.0));
+        output_.line(R"({{"ph":"C","name":"shares","pid":{},"ts":{:.3f},"args":{{{}}}}},)"
+                     "\n",
+                     rank_, us(end), all);
+    }
+
+    const TracePart &part_;
+    const int rank_;
+    const HostClock &clock_;
+    const int64_t began_ns_;
+    Output &output_;
+    int64_t last_ns_;
+    uint64_t asynchronous_ = 0;
+    std::map<uint8_t, CommunicatorEntry> comms_;                             ///< by place
+    std::map<uint8_t, std::map<uint64_t, std::string>> links_;               ///< by place and index
+    std::map<uint8_t, std::map<uint64_t, std::pair<double, bool>>> shares_;  ///< likewise: the last one, and whether on
+    std::set<uint64_t> named_;
+};
+
+/// By rank. A process whose launcher did not say its rank has what comes after the others.
+std::vector<int> ranks_of(const std::vector<TracePart> &parts) {
+    int next = 0;
+    for (const TracePart &part : parts)
+        next = std::max(next, part.head().world_rank + 1);
+    std::vector<int> ranks;
+    for (const TracePart &part : parts)
+        ranks.push_back(part.head().world_rank >= 0 ? part.head().world_rank : next++);
+    return ranks;
+}
+
+void write_head(const std::vector<TracePart> &parts, const std::vector<int> &ranks,
+                const std::map<std::string, HostClock> &clocks, const TraceMade &made, Output &output) {
+    const TraceHead &first = parts.front().head();
+    nlohmann::ordered_json head = {
+        {"flx", fmt::format("{}.{}.{}", FLX_VERSION_MAJOR, FLX_VERSION_MINOR, FLX_VERSION_PATCH)},
+        {"command", parts.front().command()},
+        {"job", parts.front().job()},
+        {"ranks", parts.size()},
+        {"hosts", clocks.size()},
+        {"calls", made.calls},
+        {"lost_calls", made.lost},
+        {"began_since_1970_s", static_cast<double>(first.made_since_ns) / 1e9},
+        {"notes", made.notes},
+        {"clocks", nlohmann::ordered_json::array()},
+        {"links", nlohmann::ordered_json::array()}};
+    for (const auto &[host, clock] : clocks) {
+        nlohmann::ordered_json error = clock.error_ns() / 1e3;
+        if (clock.error_ns() < 0)
+            error = nullptr;
+        head["clocks"].push_back({{"host", host},
+                                  {"offset_us", clock.offset_ns() / 1e3},
+                                  {"drift_ppm", clock.drift() * 1e6},
+                                  {"error_us", error}});
+    }
+    for (size_t p = 0; p < parts.size(); ++p) {
+        std::set<std::string> told;
+        for (const Entry &entry : parts[p].entries()) {
+            if (kind_of(entry) != EntryKind::link_name || !told.insert(link_name_of(entry)).second)
+                continue;
+            const auto rate = std::bit_cast<double>(entry.begin.load(std::memory_order_relaxed));
+            const auto latency = std::bit_cast<double>(entry.end.load(std::memory_order_relaxed));
+            head["links"].push_back({{"rank", ranks[p]},
+                                     {"host", parts[p].hostname()},
+                                     {"name", link_name_of(entry)},
+                                     {"rate_MBps", rate / 1e6},
+                                     {"latency_us", latency * 1e6}});
+        }
+    }
+    output.line("{{\"displayTimeUnit\":\"ns\",\"otherData\":{},\"traceEvents\":[\n",
+                head.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+Status write_trace(const std::string &file, const std::vector<TracePart> &parts, TraceMade &made) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE *)> out(std::fopen(file.c_str(), "we"), &std::fclose);
+    if (out == nullptr)
+        return fail(FLX_ERR_SYSTEM, "{} cannot be written: {}", file, std::strerror(errno));
+    const std::map<std::string, HostClock> clocks = clocks_of(parts);
+    const std::vector<int> ranks = ranks_of(parts);
+    int64_t began_ns = INT64_MAX;
+    size_t killed = 0;
+    for (const TracePart &part : parts) {
+        began_ns = std::min(began_ns, clocks.at(part.hostname()).common(part.head().made_ns));
+        made.lost += part.head().lost.load(std::memory_order_relaxed);
+        killed += part.ended() ? 0 : 1;
+        for (const Entry &entry : part.entries())
+            made.calls += kind_of(entry) == EntryKind::call ? 1 : 0;
+    }
+    made.ranks = parts.size();
+    if (const int size = parts.front().head().world_size; size > 0 && parts.size() < static_cast<size_t>(size))
+        made.notes.push_back(
+            fmt::format("of {} of {} ranks there is nothing", static_cast<size_t>(size) - parts.size(), size));
+    if (killed != 0)
+        made.notes.push_back(fmt::format("{} ranks did not end as programs do", killed));
+    if (made.lost != 0)
+        made.notes.push_back(fmt::format("{} calls are not in it, as the disk was full", made.lost));
+    for (const auto &[host, clock] : clocks)
+        if (clock.error_ns() < 0)
+            made.notes.push_back(fmt::format("the clock of {} is set by its date alone", host));
+    Output output(out.get());
+    write_head(parts, ranks, clocks, made, output);
+    for (size_t p = 0; p < parts.size(); ++p)
+        PartWriter(parts[p], ranks[p], clocks.at(parts[p].hostname()), began_ns, output).write();
+    output.line("{{\"ph\":\"M\",\"name\":\"end\",\"pid\":{}}}\n]}}\n", ranks.front());
+    output.flush();
+    if (output.failed() || std::fflush(out.get()) != 0)
+        return fail(FLX_ERR_SYSTEM, "{} cannot be written: {}", file, std::strerror(errno));
+    return {};
+}
+
+/// Of the program that began last, by rank.
+std::vector<TracePart> parts_of_last_program(const std::string &file) {
+    std::vector<TracePart> parts = parts_in(folder_of(file));
+    if (parts.empty())
+        return parts;
+    const auto last = std::max_element(parts.begin(), parts.end(), [](const TracePart &a, const TracePart &b) {
+        return a.head().made_since_ns < b.head().made_since_ns;
+    });
+    const std::string job = last->job();
+    std::erase_if(parts, [&](const TracePart &part) { return part.job() != job; });
+    for (TracePart &part : parts)
+        for (const TracePart &other : parts)
+            if (part.hostname() == other.hostname() && part.head().ticks_are_tsc == other.head().ticks_are_tsc &&
+                part.scale().apart_ns < other.scale().apart_ns)
+                part.set_scale(other.scale());
+    std::sort(parts.begin(), parts.end(), [](const TracePart &a, const TracePart &b) {
+        return std::pair(static_cast<uint32_t>(a.head().world_rank), a.path()) <
+               std::pair(static_cast<uint32_t>(b.head().world_rank), b.path());
+    });
+    return parts;
+}
+
+Status make_of(const std::string &file, const std::vector<TracePart> &parts, TraceMade &made) {
+    const std::string fresh = fmt::format("{}.{}.new", file, getpid());
+    if (Status status = write_trace(fresh, parts, made); !status.ok()) {
+        unlink(fresh.c_str());
+        return status;
+    }
+    if (rename(fresh.c_str(), file.c_str()) != 0) {
+        const int error = errno;
+        unlink(fresh.c_str());
+        return fail(FLX_ERR_SYSTEM, "{} cannot be written: {}", file, std::strerror(error));
+    }
+    for (const TracePart &part : parts)
+        unlink(part.path().c_str());
+    rmdir(folder_of(file).c_str());  // unless there are others'
+    return {};
+}
+
+}  // namespace
+
+Status make_part(const std::string &file, int rank, std::string_view host, int pid, std::string &path, int &fd) {
+    const std::string folder = folder_of(file);
+    if (mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST)
+        return fail(FLX_ERR_SYSTEM, "the folder {} cannot be made: {}", folder, std::strerror(errno));
+    for (const TracePart &part : parts_in(folder))
+        if (part.hostname() == host && part.head().world_rank == rank &&
+            usage_of(part.head().pid).started != part.head().started)
+            unlink(part.path().c_str());
+    path = fmt::format("{}/rank-{:05}.{}.{}", folder, rank, host, pid);
+    fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    return fd >= 0 ? Status() : fail(FLX_ERR_SYSTEM, "{} cannot be made: {}", path, std::strerror(errno));
+}
+
+Status make_trace(const std::string &file, TraceMade &made) {
+    const std::vector<TracePart> parts = parts_of_last_program(file);
+    if (parts.empty())
+        return fail(FLX_ERR_SYSTEM, "there are no parts of a trace in {}", folder_of(file));
+    return make_of(file, parts, made);
+}
+
+/// Several may end at once and see all parts: one of them gets the lock.
+Status finish_trace(const std::string &file, int size) {
+    const std::vector<TracePart> parts = parts_of_last_program(file);
+    if (size <= 0 || parts.size() < static_cast<size_t>(size) ||
+        !std::all_of(parts.begin(), parts.end(), [](const TracePart &part) { return part.ended(); }))
+        return {};
+    const std::string lock = folder_of(file) + "/lock";
+    const int fd = open(lock.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    if (fd < 0)
+        return {};
+    close(fd);
+    TraceMade made;
+    Status status = make_of(file, parts, made);
+    unlink(lock.c_str());
+    rmdir(folder_of(file).c_str());
+    return status;
+}
+
+}  // namespace flx::record

@@ -1,0 +1,89 @@
+"""A program that does not go on, for tests that look at it: tests/apps/hang.c"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+LAUNCHER, HANG, TOP = sys.argv[1:4]
+RANKS = 3
+
+
+def look(*options):
+    run = subprocess.run([TOP, *options], capture_output=True, text=True, timeout=20, check=False)
+    assert run.returncode == 0, f"flx_top {' '.join(options)} ended with {run.returncode}: {run.stderr}"
+    return run.stdout
+
+
+def jobs_of(name):
+    found = json.loads(look("--json"))
+    return [job for job in found["jobs"] if name in job["command"]], found["findings"]
+
+
+def until(condition, what):
+    for _ in range(200):
+        result = condition()
+        if result:
+            return result
+        time.sleep(0.2)
+    raise AssertionError(f"not within 40 s: {what}")
+
+
+class Hang:
+    """The program, whose name no other one has."""
+
+    def __init__(self, how, rank=1, calls=100, **environment):
+        self.folder = tempfile.mkdtemp()
+        self.name = f"hang{os.getpid()}{how}"
+        program = os.path.join(self.folder, self.name)
+        shutil.copy(HANG, program)
+        self.output = open(os.path.join(self.folder, "out"), "w", encoding="utf-8")
+        self.run = subprocess.Popen(
+            [LAUNCHER, "-n", str(RANKS), program, how, str(rank), str(calls)], stdin=subprocess.DEVNULL,
+            stdout=self.output, stderr=self.output, start_new_session=True, env={**os.environ, **environment},
+        )
+
+        self.calls = calls
+
+    def __enter__(self):
+        def is_there():
+            jobs, _ = jobs_of(self.name)
+            return jobs and len(jobs[0]["ranks"]) == RANKS and all(row["calls"] >= self.calls for row in jobs[0]["ranks"])
+
+        until(is_there, f"{self.name} has made its calls")
+        return self
+
+    def __exit__(self, *_):
+        for row in jobs_of(self.name)[0][0]["ranks"]:
+            try:
+                os.kill(row["pid"], signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.run.wait(timeout=30)
+        self.output.close()
+        # What they left is there, and says so.
+        jobs, _ = jobs_of(self.name)
+        if jobs:
+            assert all(row["state"] == "dead" for row in jobs[0]["ranks"]), jobs
+        for name in os.listdir("/dev/shm"):
+            if re.fullmatch(r"calls-of-flx\.\d+\.\d+", name) and not os.path.exists("/proc/" + name.rsplit(".", 1)[1]):
+                os.unlink("/dev/shm/" + name)
+        shutil.rmtree(self.folder)
+
+    def pid_of(self, rank):
+        return next(row["pid"] for row in jobs_of(self.name)[0][0]["ranks"] if row["rank"] == rank)
+
+    def findings(self):
+        """What is said of this program; others may run."""
+        jobs, findings = jobs_of(self.name)
+        pids = [row["pid"] for row in jobs[0]["ranks"]]
+        return [finding for finding in findings if finding["pid"] in pids]
+
+    def lines(self):
+        with open(os.path.join(self.folder, "out"), encoding="utf-8") as text:
+            return text.read().splitlines()

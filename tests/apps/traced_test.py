@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""What a trace says of programs: of one that ends, of one under flx-run, and of one that was killed:
+traced_test.py LAUNCHER HANG FLX_TOP FLX_TRACE FLX_PERF FLX_RUN"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from hanging import LAUNCHER, RANKS, Hang, until
+
+TRACE, PERF, RUN = sys.argv[4:7]
+MEMBERS = {
+    "X": {"name", "cat", "pid", "tid", "ts", "dur", "args"},
+    "b": {"name", "cat", "id", "pid", "tid", "ts", "args"},
+    "e": {"name", "cat", "id", "pid", "tid", "ts"},
+    "C": {"name", "pid", "ts", "args"},
+    "i": {"name", "cat", "s", "pid", "tid", "ts"},
+    "M": {"name", "pid"},
+}
+
+
+def read(file):
+    with open(file, encoding="utf-8") as text:
+        trace = json.load(text)
+    for event in trace["traceEvents"]:
+        assert MEMBERS[event["ph"]] <= set(event), event
+        assert event.get("ts", 0) >= 0 and event.get("dur", 0) >= 0, event
+    return trace
+
+
+def calls_of(trace, rank, communicator=1):
+    return [
+        event
+        for event in trace["traceEvents"]
+        if event.get("cat") == "call" and event["pid"] == rank and event["tid"] == communicator
+    ]
+
+
+def one_that_ends(folder, *front):
+    file = os.path.join(folder, "whole.json")
+    command = [PERF, "allreduce", "--sizes", "8,64K", "--max-seconds", "0.05"]
+    environment = os.environ if front else {**os.environ, "FLX_TRACE": file}
+    run = subprocess.run(
+        [LAUNCHER, "-n", "2", *(option.format(file) for option in front), *command], stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=200, check=False, env=environment,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert not os.path.exists(file + ".parts")
+    trace = read(file)
+    assert trace["otherData"]["ranks"] == 2 and trace["otherData"]["lost_calls"] == 0, trace["otherData"]
+    assert not trace["otherData"]["notes"], trace["otherData"]
+    first, second = calls_of(trace, 0), calls_of(trace, 1)
+    assert len(first) == len(second) > 20
+    assert [call["args"]["number"] for call in first] == list(range(1, len(first) + 1))
+    for one, other in zip(first, second):
+        assert one["name"] == other["name"] and one["args"].get("bytes") == other["args"].get("bytes"), (one, other)
+        # Nobody leaves an allreduce before all are in it.
+        if one["name"] == "allreduce":
+            assert one["ts"] <= other["ts"] + other["dur"] + 1 and other["ts"] <= one["ts"] + one["dur"] + 1, (one, other)
+    os.unlink(file)
+    print(f"{len(first)} calls a rank")
+
+
+def one_that_is_killed(folder):
+    file = os.path.join(folder, "killed.json")
+    with Hang("sleep", FLX_TRACE=file, FLX_LATE_WARNING="600") as hang:
+        time.sleep(0.3)
+        os.kill(hang.pid_of(2), signal.SIGKILL)
+        until(lambda: hang.run.poll() is not None, "the launcher ends the others")
+        assert not os.path.exists(file)
+        run = subprocess.run([TRACE, file], capture_output=True, text=True, timeout=60, check=False)
+        assert run.returncode == 0 and f"of {RANKS} ranks" in run.stdout, run
+        assert "did not end as programs do" in run.stdout, run
+    trace = read(file)
+    for rank in range(RANKS):
+        calls = calls_of(trace, rank)
+        assert len(calls) == (100 if rank == 1 else 101), (rank, len(calls))
+        # Who waited may have noticed that rank 2 died before it was ended itself.
+        if rank == 2:
+            assert calls[-1]["args"]["unfinished"], calls[-1]
+
+
+def refuse(folder):
+    run = subprocess.run([TRACE, os.path.join(folder, "none")], capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 1 and "no parts of a trace" in run.stderr, run
+    # A trace that cannot be made is a warning, and the program runs.
+    run = subprocess.run(
+        [LAUNCHER, "-n", "2", PERF, "barrier", "--max-seconds", "0.05"], stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=200, check=False, env={**os.environ, "FLX_TRACE": "/nowhere/at/all.json"},
+    )
+    assert run.returncode == 0 and "there is no trace: the folder /nowhere/at/all.json.parts cannot be made" in run.stderr, run
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    one_that_ends(scratch)
+    one_that_ends(scratch, RUN, "--trace", "{}")
+    one_that_is_killed(scratch)
+    refuse(scratch)

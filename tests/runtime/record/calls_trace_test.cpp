@@ -1,0 +1,265 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/record/ticks.h"
+#include "runtime/record/trace_clocks.h"
+#include "runtime/record/trace_json.h"
+#include "runtime/record/trace_writer.h"
+
+namespace flx::record {
+namespace {
+
+class Folder {
+  public:
+    Folder() {
+        std::string name = "/tmp/trace-test-XXXXXX";
+        path_ = mkdtemp(name.data());
+    }
+    ~Folder() { std::filesystem::remove_all(path_); }
+    [[nodiscard]] std::string file() const { return path_ + "/out.json"; }
+    [[nodiscard]] const std::string &path() const { return path_; }
+
+  private:
+    std::string path_;
+};
+
+/// What a rank's record says of it.
+std::unique_ptr<File> process(int rank, int size, const char *host, const char *job = "one", int pid = getpid()) {
+    auto file = std::make_unique<File>();
+    file->pid = pid;
+    file->world_rank = rank;
+    file->world_size = size;
+    file->ticks_are_tsc = ticks_are_tsc() ? 1 : 0;
+    file->made_ticks = ticks(ticks_are_tsc());
+    file->made_ns = now_ns();
+    file->made_since_ns = file->made_ns;
+    std::string(host).copy(file->hostname.data(), file->hostname.size() - 1);
+    std::string(job).copy(file->job.data(), file->job.size() - 1);
+    std::string("program \"x\" \x01\xFF").copy(file->command.data(), file->command.size() - 1);
+    return file;
+}
+
+std::unique_ptr<TraceWriter> open(const std::string &file, const File &process) {
+    std::unique_ptr<TraceWriter> writer;
+    const Status status = TraceWriter::open(file, process, writer);
+    EXPECT_TRUE(status.ok()) << status.sentence();
+    return writer;
+}
+
+uint64_t where(uint32_t number, uint8_t place) {
+    return std::bit_cast<uint64_t>(Where{number, place, Way::fused, 0, 0});
+}
+
+std::array<uint64_t, 4> allreduce(uint64_t bytes, CallKind kind = CallKind::blocking) {
+    CallRecord record;
+    record.collective = algorithms::Collective::allreduce;
+    record.bytes = bytes;
+    record.kind = kind;
+    record.dtype = FLX_F32;
+    record.op = FLX_SUM;
+    return std::bit_cast<std::array<uint64_t, 4>>(record);
+}
+
+int64_t now() {
+    return ticks(ticks_are_tsc());
+}
+
+void call(TraceWriter &writer, uint64_t stamp, uint32_t number, uint8_t place = 3) {
+    writer.enter(stamp, now(), where(number, place), allreduce(64));
+    writer.leave(stamp, now(), 0);
+}
+
+nlohmann::json read(const std::string &file) {
+    std::ifstream text(file);
+    return nlohmann::json::parse(text);
+}
+
+std::vector<nlohmann::json> events(const nlohmann::json &trace, const char *cat, int rank = 0) {
+    std::vector<nlohmann::json> found;
+    for (const nlohmann::json &event : trace["traceEvents"])
+        if (event.value("cat", "") == cat && event["pid"] == rank)
+            found.push_back(event);
+    return found;
+}
+
+TEST(Trace, HasCallsWaitsAndLinks) {
+    const Folder folder;
+    {
+        const auto writer = open(folder.file(), *process(0, 1, "here"));
+        writer->communicator(3, 7, 1, 4, 2, 0xabc);
+        writer->link_name(3, 0, "rail0", 1e9, 2e-6);
+        writer->carried(3, 0, 1000, 1, true);
+        call(*writer, 1, 1);
+        writer->enter(2, now(), where(2, 3), allreduce(128, CallKind::non_blocking));
+        writer->enter(3, now(), where(3, 3), allreduce(256));
+        writer->leave(3, now(), FLX_ERR_PEER);
+        writer->leave(2, now(), 0);
+        writer->waited(3, now_ns() - 1000, now_ns(), 2);
+        writer->carried(3, 0, 5000, 0.25, true);
+        writer->carried(3, 0, 5000, 0.25, false);
+        writer->enter(4, now(), where(4, 3), allreduce(512));
+    }
+    const nlohmann::json trace = read(folder.file());
+    EXPECT_FALSE(std::filesystem::exists(folder.file() + ".parts"));
+    EXPECT_EQ(trace["otherData"]["calls"], 4);
+    EXPECT_EQ(trace["otherData"]["ranks"], 1);
+    EXPECT_EQ(trace["otherData"]["links"][0]["rate_MBps"], 1000.0);
+    const std::vector<nlohmann::json> calls = events(trace, "call");
+    ASSERT_EQ(calls.size(), 3U);
+    EXPECT_EQ(calls[0]["name"], "allreduce");
+    EXPECT_EQ(calls[0]["tid"], 7);
+    EXPECT_EQ(calls[0]["args"]["bytes"], 64);
+    EXPECT_EQ(calls[0]["args"]["type"], "f32");
+    EXPECT_EQ(calls[0]["args"]["reduction"], "sum");
+    EXPECT_EQ(calls[0]["args"]["way"], "fused");
+    EXPECT_GE(calls[0]["ts"].get<double>(), 0);
+    EXPECT_EQ(calls[1]["args"]["error"], "FLX_ERR_PEER");
+    EXPECT_TRUE(calls[2]["args"]["unfinished"]);
+    const std::vector<nlohmann::json> overlapping = events(trace, "nonblocking");
+    ASSERT_EQ(overlapping.size(), 2U);
+    EXPECT_EQ(overlapping[0]["id"], overlapping[1]["id"]);
+    const std::vector<nlohmann::json> waits = events(trace, "wait");
+    ASSERT_EQ(waits.size(), 1U);
+    EXPECT_EQ(waits[0]["args"]["peer"], 2);
+    EXPECT_NEAR(waits[0]["dur"].get<double>(), 1, 0.5);
+    const std::vector<nlohmann::json> links = events(trace, "link");
+    ASSERT_EQ(links.size(), 2U);
+    EXPECT_EQ(links[0]["args"]["bytes"], 4000);
+    EXPECT_EQ(links[1]["name"], "rail0 carries nothing");
+}
+
+TEST(Trace, IsMadeByTheRankThatEndsLast) {
+    const Folder folder;
+    auto second = open(folder.file(), *process(1, 2, "here", "one", 1));
+    {
+        const auto first = open(folder.file(), *process(0, 2, "here", "one", 2));
+        first->communicator(3, 7, 0, 2, 1, 1);
+        call(*first, 1, 1);
+    }
+    EXPECT_FALSE(std::filesystem::exists(folder.file()));
+    second.reset();
+    EXPECT_EQ(read(folder.file())["otherData"]["ranks"], 2);
+}
+
+TEST(Trace, OfAnEarlierProgramIsNotMixedIn) {
+    const Folder folder;
+    {
+        const auto killed = open(folder.file(), *process(0, 2, "here", "earlier", 999999));
+        killed->communicator(3, 7, 0, 2, 1, 1);
+    }
+    auto second = open(folder.file(), *process(1, 2, "here", "later", 1));
+    open(folder.file(), *process(0, 2, "here", "later", 2)).reset();
+    second.reset();
+    const nlohmann::json trace = read(folder.file());
+    EXPECT_EQ(trace["otherData"]["job"], "later");
+    EXPECT_EQ(trace["otherData"]["ranks"], 2);
+}
+
+TEST(Trace, OfAProcessThatWasKilledIsMadeOfItsPart) {
+    const Folder folder;
+    const pid_t child = fork();
+    if (child == 0) {
+        const auto writer = open(folder.file(), *process(0, 2, "here"));
+        writer->communicator(3, 7, 0, 2, 1, 1);
+        for (uint32_t number = 1; number <= 70'000; ++number)  // more than one chunk
+            call(*writer, number, number);
+        raise(SIGKILL);
+    }
+    int how = 0;
+    waitpid(child, &how, 0);
+    ASSERT_TRUE(WIFSIGNALED(how));
+    EXPECT_FALSE(std::filesystem::exists(folder.file()));
+    TraceMade made;
+    const Status status = make_trace(folder.file(), made);
+    ASSERT_TRUE(status.ok()) << status.sentence();
+    EXPECT_EQ(made.calls, 70'000U);
+    ASSERT_EQ(made.notes.size(), 2U);
+    EXPECT_NE(made.notes[0].find("1 of 2 ranks"), std::string::npos) << made.notes[0];
+    EXPECT_NE(made.notes[1].find("did not end"), std::string::npos) << made.notes[1];
+    const nlohmann::json trace = read(folder.file());
+    double last = 0;
+    for (const nlohmann::json &event : events(trace, "call")) {
+        EXPECT_GE(event["ts"].get<double>(), last);
+        EXPECT_LT(event["ts"].get<double>(), 60e6);
+        last = event["ts"];
+    }
+    EXPECT_FALSE(make_trace(folder.file(), made).ok());
+}
+
+TEST(Trace, OfSeveralHostsHasOneClock) {
+    const Folder folder;
+    constexpr int64_t kAheadNs = 5'000'000;
+    {
+        auto there = process(1, 2, "there", "one", 1);
+        there->made_ns += kAheadNs;  // its clock is ahead, and its ticks are told by it
+        auto second = open(folder.file(), *there);
+        auto first = open(folder.file(), *process(0, 2, "here", "one", 2));
+        for (TraceWriter *writer : {first.get(), second.get()})
+            writer->communicator(3, 7, writer == first.get() ? 0 : 1, 2, 2, 1);
+        first->clock(3, 0, 0);
+        second->clock(3, kAheadNs, 7000);
+        first->waited(3, now_ns(), now_ns() + 1000, 1);
+        second->waited(3, now_ns() + kAheadNs, now_ns() + kAheadNs + 1000, 0);
+    }
+    const nlohmann::json trace = read(folder.file());
+    const double here = events(trace, "wait", 0).at(0)["ts"], there = events(trace, "wait", 1).at(0)["ts"];
+    EXPECT_NEAR(here, there, 1000);
+    const nlohmann::json &clocks = trace["otherData"]["clocks"];
+    ASSERT_EQ(clocks.size(), 2U);
+    EXPECT_EQ(clocks[1]["host"], "there");
+    EXPECT_EQ(clocks[1]["offset_us"], 5000.0);
+    EXPECT_EQ(clocks[1]["error_us"], 7.0);
+}
+
+TEST(Trace, SaysWhereTheDiskIsFull) {
+    const Folder folder;
+    const std::string mount = "mount -t tmpfs -o size=6m none " + folder.path() + " 2>/dev/null";
+    if (std::system(mount.c_str()) != 0)
+        GTEST_SKIP() << "skipped: a small file system cannot be mounted here";
+    {
+        const auto writer = open(folder.file(), *process(0, 1, "here"));
+        writer->communicator(3, 7, 0, 1, 1, 1);
+        for (uint32_t number = 1; number <= 70'000; ++number)
+            call(*writer, number, number);
+    }
+    // The trace did not fit either; what there is of it is in its part.
+    EXPECT_FALSE(std::filesystem::exists(folder.file()));
+    EXPECT_TRUE(std::filesystem::exists(folder.file() + ".parts"));
+    EXPECT_EQ(std::system(("umount " + folder.path()).c_str()), 0);
+}
+
+TEST(Trace, CannotBeMade) {
+    std::unique_ptr<TraceWriter> writer;
+    EXPECT_FALSE(TraceWriter::open("/nowhere/at/all/out.json", *process(0, 1, "here"), writer).ok());
+    TraceMade made;
+    EXPECT_FALSE(make_trace("/nowhere/at/all/out.json", made).ok());
+}
+
+TEST(HostClock, IsALineThroughTheFirstAndTheLastSample) {
+    constexpr int64_t kSecond = 1'000'000'000;
+    const HostClock clock("x", {{10 * kSecond, 2000, 100}, {0, 1000, 50}}, 0);
+    EXPECT_EQ(clock.common(0), -1000);
+    EXPECT_EQ(clock.common(5 * kSecond), 5 * kSecond - 1500);
+    EXPECT_EQ(clock.error_ns(), 100);
+    // What is close together says nothing of drift: the better one counts.
+    const HostClock close("x", {{1000, 2000, 100}, {0, 1000, 50}}, 0);
+    EXPECT_EQ(close.common(5 * kSecond), 5 * kSecond - 1000);
+    const HostClock unknown("x", {}, 77);
+    EXPECT_EQ(unknown.common(100), 23);
+    EXPECT_EQ(unknown.error_ns(), -1);
+}
+
+}  // namespace
+}  // namespace flx::record
