@@ -90,19 +90,4 @@ sed -n '/^```c$/,/^```$/{/^```/d;p}' "$project/README.md" >"$work/readme.c"
 { grep -q flx_allreduce "$work/readme.c" && cc -std=c11 -Wall -Wextra -Werror "$work/readme.c" -o "$work/readme" $flags &&
     LD_LIBRARY_PATH=$(dirname "$library") "$ranks" -n 2 "$work/readme"; } ||
     fail "the README's example"
-# What the README says to type, in its order, by a user whose home it is.
-typed() { sed -n "s|^    \($1.*\)|\1|p" "$project/README.md" | head -1; }
-mkdir "$work/home" && ln -s "$prefix" "$work/home/flx" && cp "$work/readme.c" "$work/home/program.c"
-said=$(
-    unset LD_LIBRARY_PATH PKG_CONFIG_PATH
-    export HOME=$work/home OMPI_MCA_rmaps_base_oversubscribe=1
-    cd "$HOME" && set -e
-    eval "$(typed 'export PATH=')"
-    eval "$(typed 'export OMPI_')"
-    eval "$(typed 'mpicc program.c')" 2>&1
-    eval "$(typed 'mpirun -n 2 ./program')" 2>&1
-    flx_info >/dev/null
-)
-[ "$(grep -c '^the first average is 1$' <<<"$said")" = 2 ] && echo "ok: what the README says to type" ||
-    fail "what the README says to type: $said"
 [ $failures = 0 ]
