@@ -19,7 +19,8 @@ digits and more, or with a point, stand for any number, after one `s`, `ms` and 
     <!-- run: bed -->            so is this, in the project's folder, as it uses ci/rails
     <!-- run: no, WHY -->        it is not run
 
-The exit code is 1 if something is not as a page says, and 2 if a page cannot be understood."""
+The exit code is 1 if something is not as a page says, or a page cannot be understood. What ran is left in the scratch
+folder then."""
 
 import argparse
 import collections
