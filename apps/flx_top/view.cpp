@@ -6,6 +6,9 @@
 #include <map>
 #include <set>
 
+#include "runtime/record/format.h"
+#include "runtime/record/process_files.h"
+
 namespace flx::top {
 
 using record::CommunicatorSeen;
@@ -143,7 +146,10 @@ View view_of(const std::vector<ProcessSeen> &now, const std::vector<ProcessSeen>
 std::vector<std::string> lines_of(const View &view, size_t width, bool explain) {
     std::vector<std::string> lines;
     if (view.jobs.empty())
-        lines.emplace_back("No program of this user's uses FLX on this host.");
+        lines.push_back(record::has_room()
+                            ? "No program of this user's uses FLX on this host."
+                            : fmt::format("Programs of FLX record nothing on this host: {} has less than {} MiB.",
+                                          record::kFolder, record::kLeastFolder >> 20U));
     for (const Job &job : view.jobs) {
         lines.push_back(fmt::format("{}{}{} ranks here{}", job.command,
                                     job.name.empty() ? ", " : ", job " + job.name + ", ", job.rows.size(),

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <string>
 
-#include "runtime/record/trace_json.h"
+#include "runtime/record/trace_files.h"
 
 int main(int argc, char **argv) {
     CLI::App app(

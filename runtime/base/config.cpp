@@ -140,7 +140,7 @@ constexpr std::array kKnobs = {
          KnobTier::user, KnobScope::communicator},
     Knob{"FLX_TRACE", KnobType::text, "", 0, 0, "", "",
          "file for a trace of all calls, which Perfetto and chrome://tracing show; empty: none", KnobTier::user,
-         KnobScope::communicator},
+         KnobScope::program},
 };
 
 constexpr std::string_view kPrefix = "FLX_";

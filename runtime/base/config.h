@@ -21,6 +21,7 @@ enum class KnobTier : uint8_t { user, expert };
 enum class KnobScope : uint8_t {
     rank,          ///< each may have its own
     communicator,  ///< all of a communicator
+    program,       ///< likewise, and nothing that is measured depends on it
     gpus           ///< all of a communicator whose GPUs are used
 };
 

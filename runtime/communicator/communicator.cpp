@@ -177,8 +177,6 @@ void Communicator::close() {
     process_->remove(*this);
     if (!broken_.ok() || layout_.size == 1)
         return;
-    if (!drain().ok() || !compare_clocks().ok())
-        return;
     // No rank takes its links away while a peer may still need something from it.
     const uint8_t in = 0;
     uint8_t out = 0;
@@ -193,7 +191,7 @@ void Communicator::close() {
     {
         const CallRecord freed{.kind = CallKind::freed};
         Recording recording(*this, freed, calls_.count(), Way::scheduled);
-        if (!drain().ok() || !recording.end(run_now(call, decisions_.decide(call))).ok())
+        if (!drain().ok() || !compare_clocks().ok() || !recording.end(run_now(call, decisions_.decide(call))).ok())
             return;
     }
     close_devices();

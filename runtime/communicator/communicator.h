@@ -350,9 +350,10 @@ class Communicator final : public Movable, private Watch {
     struct Recorded {
         record::Recorder *recorder = nullptr;
         uint32_t place = record::Recorder::kNowhere;
-        uint64_t call = 0;     ///< the one that is waited for
-        bool waits = false;    ///< that it waits is recorded
-        int64_t links_ns = 0;  ///< when the links' counters were recorded last
+        uint64_t call = 0;        ///< the one that is waited for
+        bool waits = false;       ///< that it waits is recorded
+        int64_t links_ticks = 0;  ///< when the links' counters were recorded last
+        int64_t links_gap = 0;    ///< ticks until they are again; some are a nanosecond, some less
     };
     /// The segment that ranks of this host share, and what lies at its beginning.
     struct SharedMemory {

@@ -15,18 +15,13 @@ void Communicator::begin_recording() {
         facts.links.push_back({slot.name, measured.bytes_per_ns * 1e9, measured.latency_ns / 1e9});
     }
     recorded_.place = recorded_.recorder->open(facts);
+    recorded_.links_gap = (recorded_.recorder->traces() ? 2 : 20) * kMs;
     record_links();
 }
 
-/// Once in some milliseconds: to sum up what links have carried to all peers takes longer than a short call.
 void Communicator::record_links() {
-    constexpr int64_t kGapNs = 20 * kMs;
-    constexpr int64_t kTraceGapNs = 2 * kMs;
-    const int64_t now = now_ns();
-    if (recorded_.place == record::Recorder::kNowhere ||
-        now - recorded_.links_ns < (recorded_.recorder->traces() ? kTraceGapNs : kGapNs))
+    if (recorded_.place == record::Recorder::kNowhere)
         return;
-    recorded_.links_ns = now;
     for (size_t l = 0; l < links_.size(); ++l) {
         const bool is_on = links_[l].link != nullptr && links_[l].why_off.empty();
         recorded_.recorder->carried(recorded_.place, l, is_on ? counters(static_cast<int>(l)).bytes : 0,

@@ -47,9 +47,13 @@ class Communicator::Recording {
 
     Status end(Status status) {
         ended_ = true;
-        comm_.recorded_.recorder->leave(stamp_, status);
-        if (comm_.rails_ != nullptr)
+        Recorded &recorded = comm_.recorded_;
+        const int64_t now = recorded.recorder->leave(stamp_, status);
+        // To sum up what links have carried to all peers takes longer than a short call.
+        if (now - recorded.links_ticks >= recorded.links_gap) [[unlikely]] {
+            recorded.links_ticks = now;
             comm_.record_links();
+        }
         return status;
     }
 

@@ -271,8 +271,6 @@ Status Communicator::declare_broken(Status status) {
     broken_ = status;
     recorded_.recorder->broken(recorded_.place, status.sentence());
     log().error("{}", status.sentence());
-    if (!wait_.told)
-        process_->reporter().report(fmt::format("communicator {} is broken", id_));
     // Sentences about peers and calls hold for everyone; others are this rank's own trouble.
     const bool common = status.code() == FLX_ERR_PEER || status.code() == FLX_ERR_MISMATCH;
     const Status shared =
@@ -294,6 +292,8 @@ Status Communicator::declare_broken(Status status) {
             slot.why_off = "the communicator is broken";
         }
     }
+    if (!wait_.told)
+        process_->reporter().report(fmt::format("communicator {} is broken", id_));
     return status;
 }
 

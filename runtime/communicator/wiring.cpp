@@ -95,10 +95,15 @@ Status Communicator::meet() {
     probe::HostDevices devices;
     devices.host = process_->network_host();
     FLX_TRY(agree(*bootstrap_, layout_.size > 1 ? probe::network_devices(devices.devices) : Status()));
-    const Introduction mine{process_->uid(),         getpid(),
-                            process_->memory_host(), process_->hostname(),
-                            probe::to_text(devices), process_->liveness().address(),
-                            probe::affinity_mask(),  config_.values_of(KnobScope::communicator)};
+    const Introduction mine{
+        process_->uid(),
+        getpid(),
+        process_->memory_host(),
+        process_->hostname(),
+        probe::to_text(devices),
+        process_->liveness().address(),
+        probe::affinity_mask(),
+        fmt::format("{} {}", config_.values_of(KnobScope::communicator), config_.values_of(KnobScope::program))};
     std::vector<std::string> all;
     FLX_TRY(bootstrap_->allgather_text(to_text(mine), all));
     std::vector<std::string> responders(layout_.size);

@@ -2,10 +2,11 @@
 
 #include <unistd.h>
 
-#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <exception>
 #include <system_error>
 #include <vector>
 
@@ -17,15 +18,19 @@
 namespace flx {
 namespace {
 
-/// Who is told of the signal; null: nobody.
-std::atomic<Liveness *> signalled{nullptr};
+/// Who is told of the signal, by places: a process may have several, of which one is enough.
+constexpr size_t kPlaces = 64;
+std::array<std::atomic<Liveness *>, kPlaces> signalled{};
 std::atomic<int> handlers_running{0};
 
 void on_signal(int) {
     const int error = errno;
     handlers_running.fetch_add(1);
-    if (Liveness *liveness = signalled.load())
-        liveness->nudge();
+    for (const std::atomic<Liveness *> &place : signalled)
+        if (Liveness *liveness = place.load()) {
+            liveness->nudge();
+            break;
+        }
     handlers_running.fetch_sub(1);
     errno = error;
 }
@@ -58,15 +63,27 @@ std::vector<record::ProcessSeen> own_job() {
 
 }  // namespace
 
-Reporter::Reporter(Liveness &liveness, record::Recorder &recorder) : liveness_(liveness), recorder_(recorder) {
+Reporter::Reporter(Liveness &liveness, record::Recorder &recorder)
+    : liveness_(liveness), recorder_(recorder), pid_(getpid()) {
     liveness_.on_nudge([this] { begin(); });
-    signalled.store(&liveness_);
+    for (std::atomic<Liveness *> &place : signalled) {
+        Liveness *none = nullptr;
+        if (place.compare_exchange_strong(none, &liveness_))
+            break;
+    }
     take_signal();
 }
 
 Reporter::~Reporter() {
-    Liveness *own = &liveness_;
-    signalled.compare_exchange_strong(own, nullptr);
+    for (std::atomic<Liveness *> &place : signalled) {
+        Liveness *own = &liveness_;
+        place.compare_exchange_strong(own, nullptr);
+    }
+    if (getpid() != pid_) {  // a forked child, in which neither this object's thread nor the responder is
+        if (thread_.joinable())
+            thread_.detach();
+        return;
+    }
     while (handlers_running.load() != 0)
         std::this_thread::yield();
     liveness_.on_nudge({});
@@ -85,7 +102,11 @@ void Reporter::begin() {
         thread_.join();
     try {
         thread_ = own_thread([this] {
-            answer();
+            try {
+                answer();
+            } catch (const std::exception &error) {
+                log().warn("report: {}", error.what());
+            }
             answering_.store(false);
         });
     } catch (const std::system_error &) {
@@ -98,7 +119,7 @@ void Reporter::answer() {
     constexpr int64_t kTogetherNs = 1'000'000'000;
     constexpr int64_t kBetweenNs = 150'000'000;
     const int64_t asked = now_ns();
-    if (!recorder_.asked(asked)) {
+    if (!recorder_.asked(record::Recorder::Asked::by_signal, asked)) {
         log().warn("report: SIGUSR1 asks what goes on, but calls are not recorded (FLX_RECORD, or /dev/shm is small)");
         return;
     }
@@ -107,19 +128,28 @@ void Reporter::answer() {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     const std::vector<record::ProcessSeen> now = own_job();
     const record::ProcessSeen *speaker = record::speaker(now, asked - kTogetherNs);
-    if (speaker == nullptr || speaker->pid == getpid())
-        print("asked by SIGUSR1", now, before);
+    if (speaker != nullptr && speaker->pid != pid_)
+        return;
+    print("asked by SIGUSR1", now, before);
+    // Whoever is asked from now on answers itself.
+    recorder_.asked(record::Recorder::Asked::by_signal, 0);
 }
 
 void Reporter::report(const std::string &why) {
     constexpr int64_t kGapNs = 60'000'000'000;
-    const int64_t asked = now_ns();
+    const int64_t now = now_ns();
+    const std::lock_guard lock(report_mutex_);
+    if (reported_ns_ != 0 && now - reported_ns_ < kGapNs)
+        return;
+    if (!recorder_.asked(record::Recorder::Asked::by_itself, now))
+        return;
     const std::vector<record::ProcessSeen> job = own_job();
-    const bool said = std::any_of(job.begin(), job.end(), [&](const record::ProcessSeen &process) {
-        return process.asked_ns != 0 && process.asked_ns > asked - kGapNs;
-    });
-    if (!said && recorder_.asked(asked))
-        print(why, job, {});
+    if (record::another_reports(job, pid_, now - kGapNs)) {
+        recorder_.asked(record::Recorder::Asked::by_itself, reported_ns_);
+        return;
+    }
+    reported_ns_ = now;
+    print(why, job, {});
 }
 
 }  // namespace flx

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -17,14 +18,15 @@ namespace flx {
 class Reporter {
   public:
     /// Both outlive it. Takes SIGUSR1 where that would end the process; a handler of the program's stays, and one that
-    /// the program sets later takes its place. The newest one gets the signal.
+    /// the program sets later takes its place.
     Reporter(Liveness &liveness, record::Recorder &recorder);
     ~Reporter();
     Reporter(const Reporter &) = delete;
     Reporter &operator=(const Reporter &) = delete;
 
     /// Prints a report, which begins with `why`, unless a rank of this host has done so in the last minute: where many
-    /// wait for one, the first says it. Takes a millisecond or a few. Thread-safe.
+    /// wait for one, the first says it. Reads what all processes of the user on this host record, so it may take some
+    /// tens of milliseconds where there are hundreds. Thread-safe.
     void report(const std::string &why);
 
   private:
@@ -33,7 +35,10 @@ class Reporter {
 
     Liveness &liveness_;
     record::Recorder &recorder_;
-    std::mutex mutex_;  ///< of what follows
+    const int pid_;
+    std::mutex report_mutex_;
+    int64_t reported_ns_ = 0;  ///< by report()
+    std::mutex mutex_;         ///< of what follows
     std::thread thread_;
     std::atomic<bool> answering_{false};
     std::atomic<bool> ending_{false};

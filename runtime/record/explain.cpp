@@ -146,11 +146,12 @@ class Explaining {
              std::string advice) {
         Finding finding{trouble, 0, 0, circle.id, rank, waiting, std::move(sentence), std::move(advice)};
         const auto found = circle.ranks.find(rank);
-        finding.process = (found != circle.ranks.end() ? found : circle.ranks.begin())->second.process;
+        const bool is_known = found != circle.ranks.end();
+        finding.process = (is_known ? found : circle.ranks.begin())->second.process;
         finding.pid = now_[finding.process].pid;
         const auto known = std::find_if(findings_.begin(), findings_.end(), [&](const Finding &other) {
-            return other.trouble == trouble && other.process == finding.process && trouble != Trouble::slow &&
-                   trouble != Trouble::elsewhere;
+            return other.trouble == trouble && is_known && other.process == finding.process &&
+                   trouble != Trouble::slow && trouble != Trouble::elsewhere;
         });
         if (known == findings_.end())
             findings_.push_back(std::move(finding));

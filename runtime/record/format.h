@@ -89,8 +89,9 @@ struct File {
     std::array<char, 64> hostname;
     std::array<char, 96> job;  ///< the launcher's name of it; empty: not known
     std::array<char, 256> command;
-    std::atomic<int64_t> asked_ns;  ///< when it was asked last to report on its host; CLOCK_MONOTONIC
-    std::atomic<uint64_t> begun;    ///< calls
+    std::atomic<int64_t> signalled_ns;  ///< when a signal asked it for a report on its host; CLOCK_MONOTONIC
+    std::atomic<int64_t> reports_ns;    ///< when it reported by itself, or is about to; likewise
+    std::atomic<uint64_t> begun;        ///< calls
     std::array<Communicator, kCommunicators> communicators;
     std::array<Call, kCalls> calls;
 };
@@ -98,6 +99,7 @@ struct File {
 /// Names of these files: kPrefix, the user's id, a point, the process's id. What begins with `flx-` is a segment, and
 /// taken away by the next one when its ranks are gone.
 inline constexpr const char *kFolder = "/dev/shm";
+inline constexpr uint64_t kLeastFolder = 100 << 20;  ///< containers often have 64 MiB, of which segments need all
 inline constexpr const char *kPrefix = "calls-of-flx.";
 
 }  // namespace flx::record

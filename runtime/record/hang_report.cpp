@@ -150,11 +150,20 @@ std::vector<std::string> hang_report(const std::string &why, const std::vector<P
     return lines;
 }
 
-const ProcessSeen *speaker(const std::vector<ProcessSeen> &job, int64_t asked_ns) {
+const ProcessSeen *speaker(const std::vector<ProcessSeen> &job, int64_t since_ns) {
     const auto found = std::find_if(job.begin(), job.end(), [&](const ProcessSeen &process) {
-        return process.asked_ns >= asked_ns && process.life != Life::dead && process.life != Life::stopped;
+        return process.signalled_ns >= since_ns && process.life != Life::dead && process.life != Life::stopped;
     });
     return found == job.end() ? nullptr : &*found;
+}
+
+bool another_reports(const std::vector<ProcessSeen> &job, pid_t pid, int64_t since_ns) {
+    const auto own =
+        std::find_if(job.begin(), job.end(), [&](const ProcessSeen &process) { return process.pid == pid; });
+    return std::any_of(job.begin(), job.end(), [&](const ProcessSeen &process) {
+        return process.pid != pid && process.reports_ns >= since_ns &&
+               (own == job.end() || std::pair(process.reports_ns, process.pid) < std::pair(own->reports_ns, own->pid));
+    });
 }
 
 }  // namespace flx::record

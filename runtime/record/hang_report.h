@@ -21,8 +21,10 @@ std::vector<ProcessSeen> job_of(pid_t pid, const std::vector<ProcessSeen> &all);
 std::vector<std::string> hang_report(const std::string &why, const std::vector<ProcessSeen> &now,
                                      const std::vector<ProcessSeen> &before);
 
-/// The process of `job` that reports, where all that were asked since `asked_ns` know of each other: the first that
-/// runs. Null: none.
-const ProcessSeen *speaker(const std::vector<ProcessSeen> &job, int64_t asked_ns);
+/// The process of `job` that answers a signal, of those that got it since `since_ns`: the first that runs. Null: none.
+const ProcessSeen *speaker(const std::vector<ProcessSeen> &job, int64_t since_ns);
+/// Whether another process of `job` than `pid` has reported by itself since `since_ns`, or is to rather than `pid`: the
+/// one that began first.
+bool another_reports(const std::vector<ProcessSeen> &job, pid_t pid, int64_t since_ns);
 
 }  // namespace flx::record

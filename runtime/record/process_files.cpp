@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +35,11 @@ std::string file_of(uid_t user, pid_t process) {
 
 bool is_named_for(const std::string &file, uid_t user) {
     return file.substr(0, file.rfind('.') + 1) == fmt::format("{}/{}", kFolder, prefix_of(user));
+}
+
+bool has_room() {
+    struct statvfs space {};
+    return statvfs(kFolder, &space) == 0 && uint64_t{space.f_blocks} * space.f_frsize >= kLeastFolder;
 }
 
 std::vector<std::string> files_of(uid_t user) {

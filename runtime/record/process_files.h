@@ -13,6 +13,8 @@ namespace flx::record {
 std::string file_of(uid_t user, pid_t process);
 /// Whether it has the name of one of that user's.
 bool is_named_for(const std::string &file, uid_t user);
+/// Whether there is so much room in all that files of this kind are made.
+bool has_room();
 /// Of all processes of the user that left or keep one on this host.
 std::vector<std::string> files_of(uid_t user);
 /// What the kernel says of a process (proc(5)).

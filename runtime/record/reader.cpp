@@ -132,6 +132,10 @@ std::string describe(uint32_t comm, const CallSeen &call) {
 
 Latest latest_of(const ProcessSeen &process) {
     Latest latest;
+    // What it waits for may be older than what is under way.
+    for (const CommunicatorSeen &comm : process.communicators)
+        if (comm.waits_for && !comm.last.empty())
+            return {&comm.last.back(), &comm};
     for (const CommunicatorSeen &comm : process.communicators)
         for (const CallSeen &call : comm.last) {
             const bool open = call.left_ns == 0;
@@ -166,7 +170,8 @@ Status read(const std::string &file, ProcessSeen &process) {
     process.hostname = text_of(from.hostname);
     process.job = text_of(from.job);
     process.command = text_of(from.command);
-    process.asked_ns = from.asked_ns.load(std::memory_order_acquire);
+    process.signalled_ns = from.signalled_ns.load(std::memory_order_acquire);
+    process.reports_ns = from.reports_ns.load(std::memory_order_acquire);
     process.begun = from.begun.load(std::memory_order_relaxed);
     process.seen_ns = now_ns();
     const Usage usage = usage_of(from.pid);

@@ -60,8 +60,9 @@ struct ProcessSeen {
     std::string hostname;
     std::string job;
     std::string command;
-    int64_t asked_ns = 0;  ///< when it was asked last to report on its host; 0: never
-    uint64_t begun = 0;    ///< calls
+    int64_t signalled_ns = 0;  ///< when a signal asked it for a report on its host; 0: never, or it has reported
+    int64_t reports_ns = 0;    ///< when it reported last by itself, or is about to; 0: never
+    uint64_t begun = 0;        ///< calls
     std::vector<CommunicatorSeen> communicators;
 };
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,6 +42,13 @@ int32_t number_of(const char *text) {
     return error == std::errc() && *end == '\0' ? number : -1;
 }
 
+/// A job of Slurm's runs several programs, which are its steps.
+std::string job_of_launcher() {
+    const std::string job = first_set({"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"});
+    const std::string step = first_set({"SLURM_STEP_ID"});
+    return step.empty() || job != first_set({"SLURM_JOB_ID"}) ? job : job + "." + step;
+}
+
 std::string command_line() {
     std::ifstream file("/proc/self/cmdline", std::ios::binary);
     std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -74,6 +80,7 @@ Recorder::Recorder(const Wanted &wanted) : tsc_(ticks_are_tsc()), pid_(getpid())
             remove_old_files();
         if (const Status status = make(); !status.ok())
             log().info("calls are not recorded: {}", status.sentence());
+        seen_ = file_ != nullptr;
     }
     if (file_ == nullptr && !wanted.trace.empty()) {  // a trace needs what a record has, whether or not others see it
         void *memory = mmap(nullptr, sizeof(File), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -92,16 +99,13 @@ Recorder::Recorder(const Wanted &wanted) : tsc_(ticks_are_tsc()), pid_(getpid())
 Recorder::~Recorder() {
     if (trace_)
         trace_.release()->finish();
-    if (!path_.empty() && getpid() == pid_)
+    if (seen_ && getpid() == pid_)
         unlink(path_.c_str());
 }
 
 Status Recorder::make() {
-    // Containers often have 64 MiB, of which segments need all.
-    constexpr uint64_t kLeast = 100 << 20;
-    struct statvfs space {};
-    if (statvfs(kFolder, &space) != 0 || uint64_t{space.f_blocks} * space.f_frsize < kLeast)
-        return fail(FLX_ERR_SYSTEM, "{} has less than {} bytes in all", kFolder, kLeast);
+    if (!has_room())
+        return fail(FLX_ERR_SYSTEM, "{} has less than {} bytes in all", kFolder, kLeastFolder);
     path_ = file_of(getuid(), pid_);
     unlink(path_.c_str());  // of an earlier process with this id
     // Nobody writes to it through its name, the user's other processes included.
@@ -139,7 +143,7 @@ void Recorder::describe(const std::string &hostname) {
     file.world_rank = number_of(first_set({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}));
     file.world_size = number_of(first_set({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}));
     copy_text(file.hostname, hostname);
-    copy_text(file.job, first_set({"PMIX_NAMESPACE", "SLURM_JOB_ID", "PMI_JOBID"}));
+    copy_text(file.job, job_of_launcher());
     copy_text(file.command, command_line());
     file.magic.store(kMagic, std::memory_order_release);
 }
@@ -227,10 +231,10 @@ void Recorder::waits_no_more(uint32_t place) {
     wait.stamp.store(0, std::memory_order_release);
 }
 
-bool Recorder::asked(int64_t now_ns) {
-    if (file_ != nullptr)
-        file_->asked_ns.store(now_ns, std::memory_order_release);
-    return file_ != nullptr;
+bool Recorder::asked(Asked how, int64_t at_ns) {
+    if (seen_)
+        (how == Asked::by_signal ? file_->signalled_ns : file_->reports_ns).store(at_ns, std::memory_order_release);
+    return seen_;
 }
 
 void Recorder::carried(uint32_t place, size_t link, uint64_t sent, double share, bool is_on) {

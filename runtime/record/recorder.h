@@ -67,32 +67,33 @@ class Recorder {
         call.stamp.store(0, std::memory_order_relaxed);
         call.entered.store(now, std::memory_order_release);
         call.left.store(0, std::memory_order_release);
-        call.where.store(
-            std::bit_cast<uint64_t>(Where{static_cast<uint32_t>(number), static_cast<uint8_t>(place), way, 0, 0}),
-            std::memory_order_release);
+        const auto where =
+            std::bit_cast<uint64_t>(Where{static_cast<uint32_t>(number), static_cast<uint8_t>(place), way, 0, 0});
+        call.where.store(where, std::memory_order_release);
         const auto words = std::bit_cast<std::array<uint64_t, sizeof(CallRecord) / sizeof(uint64_t)>>(what);
         for (size_t i = 0; i < words.size(); ++i)
             call.what[i].store(words[i], std::memory_order_release);
         call.stamp.store(stamp, std::memory_order_release);
         if (trace_) [[unlikely]]
-            trace_->enter(stamp, now, call.where.load(std::memory_order_relaxed), words);
+            trace_->enter(stamp, now, where, words);
         if (number != 0)
             file_->communicators[place].calls.store(number, std::memory_order_relaxed);
         return stamp;
     }
-    /// It has ended.
-    void leave(uint64_t stamp, const Status &status) {
+    /// It has ended. Returns when, in ticks; 0: it was not recorded.
+    int64_t leave(uint64_t stamp, const Status &status) {
         if (stamp == 0)
-            return;
-        Call &call = file_->calls[stamp % kCalls];
-        if (call.stamp.load(std::memory_order_relaxed) != stamp)  // so many others began meanwhile
-            return;
-        if (!status.ok()) [[unlikely]]
-            note_error(call, status);
+            return 0;
         const int64_t now = ticks(tsc_);
-        call.left.store(now, std::memory_order_release);
         if (trace_) [[unlikely]]
             trace_->leave(stamp, now, static_cast<uint8_t>(status.code()));
+        Call &call = file_->calls[stamp % kCalls];
+        if (call.stamp.load(std::memory_order_relaxed) != stamp)  // so many others began meanwhile
+            return now;
+        if (!status.ok()) [[unlikely]]
+            note_error(call, status);
+        call.left.store(now, std::memory_order_release);
+        return now;
     }
     /// For whom a call waits, and since when.
     struct Waiting {
@@ -109,8 +110,10 @@ class Recorder {
     /// Clocks of its host and of rank 0's host, in ns: how far this one is ahead, and how much that may be off.
     void clock(uint32_t place, int64_t offset_ns, int64_t error_ns);
     [[nodiscard]] bool traces() const { return trace_ != nullptr; }
-    /// The process is asked to say what goes on on its host. False: nothing is recorded.
-    bool asked(int64_t now_ns);
+    /// The process is about to say what goes on on its host, so that others do not: by a signal, or by itself. 0: it is
+    /// not any more. False: nothing is recorded where others see it.
+    enum class Asked : uint8_t { by_signal, by_itself };
+    bool asked(Asked how, int64_t at_ns);
 
   private:
     explicit Recorder(const Wanted &wanted);
@@ -129,6 +132,7 @@ class Recorder {
     }
 
     File *file_ = nullptr;  ///< null: nothing is recorded
+    bool seen_ = false;     ///< by others
     std::unique_ptr<TraceWriter> trace_;
     bool tsc_ = false;
     std::atomic<bool> threads_{false};  ///< then a locked instruction is needed, which takes as long as all else

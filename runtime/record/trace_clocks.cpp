@@ -6,9 +6,9 @@
 
 namespace flx::record {
 
-/// Between the first and the last one that are so far apart that what both may be off is no drift.
+/// A line through the first and the last one if they are so far apart that what both may be off makes little drift.
 HostClock::HostClock(std::string host, std::vector<ClockSample> samples, int64_t by_date_ns) : host_(std::move(host)) {
-    constexpr double kLeastNs = 1e9;
+    constexpr double kMostOff = 5e-6;
     constexpr double kMost = 200e-6;  // clocks of computers drift by less
     if (samples.empty()) {
         offset_ns_ = by_date_ns;
@@ -22,7 +22,7 @@ HostClock::HostClock(std::string host, std::vector<ClockSample> samples, int64_t
     });
     const ClockSample &first = samples.front(), &last = samples.back();
     const auto apart = static_cast<double>(last.at_ns - first.at_ns);
-    const bool drifts = apart >= kLeastNs && &first != &last;
+    const bool drifts = apart > 0 && static_cast<double>(first.error_ns + last.error_ns) / apart <= kMostOff;
     const ClockSample &base = drifts ? first : *least;
     at_ns_ = base.at_ns;
     offset_ns_ = base.offset_ns;

@@ -18,7 +18,7 @@ namespace flx::record {
 inline constexpr auto kTraceMagic =
     std::bit_cast<uint64_t>(std::array<char, 8>{'F', 'L', 'X', 'T', 'R', 'A', 'C', 'E'});
 inline constexpr uint32_t kTraceVersion = 1;
-inline constexpr size_t kTraceHeadBytes = 4096;
+inline constexpr size_t kTraceHeadBytes = 64 << 10;  ///< pages of some processors are as large
 
 enum class EntryKind : uint64_t {
     none,          ///< not written
@@ -56,6 +56,7 @@ struct TraceHead {
     std::atomic<int64_t> last_ns;
     std::atomic<uint64_t> lost;  ///< calls for which there was no room
     std::array<char, 64> hostname;
+    std::array<char, 64> boot;  ///< boot_id()
     std::array<char, 96> job;
     std::array<char, 256> command;
 };

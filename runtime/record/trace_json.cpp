@@ -1,17 +1,12 @@
 #include "runtime/record/trace_json.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -19,17 +14,16 @@
 #include <utility>
 
 #include "runtime/plan/call_log.h"
-#include "runtime/record/process_files.h"
 #include "runtime/record/trace_clocks.h"
 #include "runtime/record/trace_part.h"
 
 namespace flx::record {
 namespace {
 
-constexpr uint64_t kLinkRows = 1000;  ///< rows of links are behind those of communicators
-
-std::string folder_of(const std::string &file) {
-    return file + ".parts";
+/// Rows of links are behind those of communicators, whose ids only grow.
+uint64_t row_of(uint32_t comm, uint64_t link) {
+    constexpr uint64_t kFirst = 1'000'000'000;
+    return kFirst + comm * kLinks + link;
 }
 
 /// As a JSON string, quotes included.
@@ -264,11 +258,12 @@ class PartWriter {
         const std::array<uint64_t, 4> data = data_of(entry);
         const uint8_t place = where_of(entry).place;
         const std::string &link = links_[place][data[0]];
-        const uint64_t row = kLinkRows + data[0];
+        const uint32_t comm = comms_[place].id;
+        const uint64_t row = row_of(comm, data[0]);
         const int64_t begin = entry.begin.load(std::memory_order_relaxed);
         const int64_t end = std::max(begin, entry.end.load(std::memory_order_relaxed));
         if (named_.insert(row).second)
-            name("thread_name", row, json_text("link " + link));
+            name("thread_name", row, json_text(fmt::format("{} of communicator {}", link, comm)));
         if (data[1] != 0)
             output_.line(R"({{"ph":"X","cat":"link","name":"{:.3f} MB","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},)"
                          R"("args":{{"link":{},"bytes":{},"MBps":{:.3f},"communicator":{}}}}},)"
@@ -276,7 +271,7 @@ class PartWriter {
                          static_cast<double>(data[1]) / 1e6, rank_, row, us(begin),
                          static_cast<double>(end - begin) / 1e3, json_text(link), data[1],
                          static_cast<double>(data[1]) * 1e3 / static_cast<double>(std::max<int64_t>(end - begin, 1)),
-                         comms_[place].id);
+                         comm);
         auto &shares = shares_[place];
         const bool is_on = data[3] != 0;
         auto &[share, was_on] = shares.try_emplace(data[0], std::pair(-1.0, true)).first->second;
@@ -294,9 +289,9 @@ class PartWriter {
         for (const auto &[index, state] : shares)
             all += fmt::format("{}{}:{:.4f}", all.empty() ? "" : ",", json_text(links_[place][index]),
                                std::max(state.first, 0.0));
-        output_.line(R"({{"ph":"C","name":"shares","pid":{},"ts":{:.3f},"args":{{{}}}}},)"
+        output_.line(R"({{"ph":"C","name":"shares of communicator {}","pid":{},"ts":{:.3f},"args":{{{}}}}},)"
                      "\n",
-                     rank_, us(end), all);
+                     comm, rank_, us(end), all);
     }
 
     const TracePart &part_;
@@ -365,8 +360,10 @@ void write_head(const std::vector<TracePart> &parts, const std::vector<int> &ran
                 head.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+}  // namespace
+
 Status write_trace(const std::string &file, const std::vector<TracePart> &parts, TraceMade &made) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE *)> out(std::fopen(file.c_str(), "we"), &std::fclose);
+    std::unique_ptr<std::FILE, int (*)(std::FILE *)> out(std::fopen(file.c_str(), "wxe"), &std::fclose);
     if (out == nullptr)
         return fail(FLX_ERR_SYSTEM, "{} cannot be written: {}", file, std::strerror(errno));
     const std::map<std::string, HostClock> clocks = clocks_of(parts);
@@ -387,7 +384,7 @@ Status write_trace(const std::string &file, const std::vector<TracePart> &parts,
     if (killed != 0)
         made.notes.push_back(fmt::format("{} ranks did not end as programs do", killed));
     if (made.lost != 0)
-        made.notes.push_back(fmt::format("{} calls are not in it, as the disk was full", made.lost));
+        made.notes.push_back(fmt::format("{} calls are not in it, as there was no room for them", made.lost));
     for (const auto &[host, clock] : clocks)
         if (clock.error_ns() < 0)
             made.notes.push_back(fmt::format("the clock of {} is set by its date alone", host));
@@ -397,88 +394,10 @@ Status write_trace(const std::string &file, const std::vector<TracePart> &parts,
         PartWriter(parts[p], ranks[p], clocks.at(parts[p].hostname()), began_ns, output).write();
     output.line("{{\"ph\":\"M\",\"name\":\"end\",\"pid\":{}}}\n]}}\n", ranks.front());
     output.flush();
-    if (output.failed() || std::fflush(out.get()) != 0)
+    // Some file systems say only now that there was no room.
+    if (output.failed() || std::fflush(out.get()) != 0 || std::fclose(out.release()) != 0)
         return fail(FLX_ERR_SYSTEM, "{} cannot be written: {}", file, std::strerror(errno));
     return {};
-}
-
-/// Of the program that began last, by rank.
-std::vector<TracePart> parts_of_last_program(const std::string &file) {
-    std::vector<TracePart> parts = parts_in(folder_of(file));
-    if (parts.empty())
-        return parts;
-    const auto last = std::max_element(parts.begin(), parts.end(), [](const TracePart &a, const TracePart &b) {
-        return a.head().made_since_ns < b.head().made_since_ns;
-    });
-    const std::string job = last->job();
-    std::erase_if(parts, [&](const TracePart &part) { return part.job() != job; });
-    for (TracePart &part : parts)
-        for (const TracePart &other : parts)
-            if (part.hostname() == other.hostname() && part.head().ticks_are_tsc == other.head().ticks_are_tsc &&
-                part.scale().apart_ns < other.scale().apart_ns)
-                part.set_scale(other.scale());
-    std::sort(parts.begin(), parts.end(), [](const TracePart &a, const TracePart &b) {
-        return std::pair(static_cast<uint32_t>(a.head().world_rank), a.path()) <
-               std::pair(static_cast<uint32_t>(b.head().world_rank), b.path());
-    });
-    return parts;
-}
-
-Status make_of(const std::string &file, const std::vector<TracePart> &parts, TraceMade &made) {
-    const std::string fresh = fmt::format("{}.{}.new", file, getpid());
-    if (Status status = write_trace(fresh, parts, made); !status.ok()) {
-        unlink(fresh.c_str());
-        return status;
-    }
-    if (rename(fresh.c_str(), file.c_str()) != 0) {
-        const int error = errno;
-        unlink(fresh.c_str());
-        return fail(FLX_ERR_SYSTEM, "{} cannot be written: {}", file, std::strerror(error));
-    }
-    for (const TracePart &part : parts)
-        unlink(part.path().c_str());
-    rmdir(folder_of(file).c_str());  // unless there are others'
-    return {};
-}
-
-}  // namespace
-
-Status make_part(const std::string &file, int rank, std::string_view host, int pid, std::string &path, int &fd) {
-    const std::string folder = folder_of(file);
-    if (mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST)
-        return fail(FLX_ERR_SYSTEM, "the folder {} cannot be made: {}", folder, std::strerror(errno));
-    for (const TracePart &part : parts_in(folder))
-        if (part.hostname() == host && part.head().world_rank == rank &&
-            usage_of(part.head().pid).started != part.head().started)
-            unlink(part.path().c_str());
-    path = fmt::format("{}/rank-{:05}.{}.{}", folder, rank, host, pid);
-    fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
-    return fd >= 0 ? Status() : fail(FLX_ERR_SYSTEM, "{} cannot be made: {}", path, std::strerror(errno));
-}
-
-Status make_trace(const std::string &file, TraceMade &made) {
-    const std::vector<TracePart> parts = parts_of_last_program(file);
-    if (parts.empty())
-        return fail(FLX_ERR_SYSTEM, "there are no parts of a trace in {}", folder_of(file));
-    return make_of(file, parts, made);
-}
-
-/// Several may end at once and see all parts: one of them gets the lock.
-Status finish_trace(const std::string &file, int size) {
-    const std::vector<TracePart> parts = parts_of_last_program(file);
-    if (size <= 0 || parts.size() < static_cast<size_t>(size) ||
-        !std::all_of(parts.begin(), parts.end(), [](const TracePart &part) { return part.ended(); }))
-        return {};
-    const std::string lock = folder_of(file) + "/lock";
-    const int fd = open(lock.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
-    if (fd < 0)
-        return {};
-    close(fd);
-    TraceMade made;
-    Status status = make_of(file, parts, made);
-    unlink(lock.c_str());
-    rmdir(folder_of(file).c_str());
-    return status;
 }
 
 }  // namespace flx::record

@@ -10,10 +10,9 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
-#include "runtime/base/clock.h"
+#include "runtime/base/boot_id.h"
 #include "runtime/record/ticks.h"
 
 namespace flx::record {
@@ -25,12 +24,13 @@ std::string text_of(const std::array<char, kSize> &text) {
 }
 
 /// By readings of both clocks at the beginning and later on. A process that was killed soon has none that are far
-/// apart, but where it ran here they go on.
+/// apart, but where this kernel ran it they go on.
 TracePart::Scale scale_of(const TraceHead &head) {
     constexpr int64_t kFarNs = 100'000'000;
     TracePart::Scale scale{{head.made_ticks, head.made_ns}};
     Moment later{head.last_ticks.load(std::memory_order_relaxed), head.last_ns.load(std::memory_order_relaxed)};
-    if (later.ns - head.made_ns < kFarNs && head.ticks_are_tsc != 0 && ticks_are_tsc())
+    if (later.ns - head.made_ns < kFarNs && head.ticks_are_tsc != 0 && ticks_are_tsc() &&
+        text_of(head.boot) == boot_id())
         later = moment(true);
     if (head.ticks_are_tsc == 0 || later.ticks <= head.made_ticks || later.ns <= head.made_ns)
         return scale;
@@ -42,11 +42,12 @@ TracePart::Scale scale_of(const TraceHead &head) {
 }  // namespace
 
 Status TracePart::open(const std::string &path, TracePart &part) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return fail(FLX_ERR_SYSTEM, "{} cannot be read: {}", path, std::strerror(errno));
     struct stat info {};
-    const bool whole = fstat(fd, &info) == 0 && info.st_size >= static_cast<off_t>(kTraceHeadBytes);
+    const bool own = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid();
+    const bool whole = own && info.st_size >= static_cast<off_t>(kTraceHeadBytes);
     const auto bytes = static_cast<size_t>(info.st_size);
     void *memory = whole ? mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
@@ -94,25 +95,16 @@ std::string TracePart::job() const {
     return text_of(head().job);
 }
 
+std::string TracePart::boot() const {
+    return text_of(head().boot);
+}
+
 std::string TracePart::command() const {
     return text_of(head().command);
 }
 
 int64_t TracePart::ns(int64_t ticks) const {
     return scale_.from.ns + std::llround(static_cast<double>(ticks - scale_.from.ticks) * scale_.ns_per_tick);
-}
-
-std::vector<TracePart> parts_in(const std::string &folder) {
-    std::vector<std::string> paths;
-    std::error_code error;
-    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-        paths.push_back(entry->path().string());
-    std::sort(paths.begin(), paths.end());
-    std::vector<TracePart> parts;
-    for (const std::string &path : paths)
-        if (TracePart part; TracePart::open(path, part).ok())
-            parts.push_back(std::move(part));
-    return parts;
 }
 
 }  // namespace flx::record

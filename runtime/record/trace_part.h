@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "runtime/base/status.h"
 #include "runtime/record/ticks.h"
@@ -30,6 +29,8 @@ class TracePart {
     [[nodiscard]] std::string hostname() const;
     [[nodiscard]] std::string job() const;
     [[nodiscard]] std::string command() const;
+    /// Of its host's kernel, and since when that runs (runtime/base/boot_id.h).
+    [[nodiscard]] std::string boot() const;
     /// Ticks as nanoseconds: a line through two moments of a process.
     struct Scale {
         Moment from;
@@ -50,8 +51,5 @@ class TracePart {
     Scale scale_;
     std::string path_;
 };
-
-/// Those under `folder` that can be read.
-std::vector<TracePart> parts_in(const std::string &folder);
 
 }  // namespace flx::record

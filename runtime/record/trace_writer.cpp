@@ -2,18 +2,21 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <filesystem>
+#include <system_error>
 
+#include "runtime/base/boot_id.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/record/ticks.h"
-#include "runtime/record/trace_json.h"
+#include "runtime/record/trace_files.h"
 
 namespace flx::record {
 namespace {
@@ -22,17 +25,37 @@ uint64_t pair_of(uint32_t low, uint32_t high) {
     return low | uint64_t{high} << 32U;
 }
 
+/// Takes room on the disk; an errno, or 0. Profilers' signals come at any time.
+int reserve(int fd, off_t at, size_t bytes) {
+    int error = 0;
+    do
+        error = posix_fallocate(fd, at, static_cast<off_t>(bytes));
+    while (error == EINTR);
+    return error;
+}
+
+/// Whether other hosts cannot see the file.
+bool is_local(int fd) {
+    constexpr std::array<uint64_t, 5> kLocal = {0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0x794C7630};
+    struct statfs info {};
+    return fstatfs(fd, &info) == 0 &&
+           std::find(kLocal.begin(), kLocal.end(), static_cast<uint64_t>(info.f_type)) != kLocal.end();
+}
+
 }  // namespace
 
 Status TraceWriter::open(const std::string &file, const File &process, std::unique_ptr<TraceWriter> &result) {
     std::unique_ptr<TraceWriter> writer(new TraceWriter);
-    writer->file_ = std::filesystem::absolute(file);
+    std::error_code error;
+    writer->file_ = std::filesystem::absolute(file, error).string();
+    if (error)
+        return fail(FLX_ERR_SYSTEM, "where {} is cannot be told: {}", file, error.message());
     writer->pid_ = getpid();
     writer->tsc_ = process.ticks_are_tsc != 0;
     FLX_TRY(
         make_part(writer->file_, process.world_rank, process.hostname.data(), process.pid, writer->path_, writer->fd_));
-    if (const int error = posix_fallocate(writer->fd_, 0, kTraceHeadBytes); error != 0)
-        return fail(FLX_ERR_SYSTEM, "{} cannot be written: {}", writer->path_, std::strerror(error));
+    if (const int full = reserve(writer->fd_, 0, kTraceHeadBytes); full != 0)
+        return fail(FLX_ERR_SYSTEM, "{} cannot be written: {}", writer->path_, std::strerror(full));
     void *memory = mmap(nullptr, kTraceHeadBytes, PROT_READ | PROT_WRITE, MAP_SHARED, writer->fd_, 0);
     if (memory == MAP_FAILED)
         return fail(FLX_ERR_SYSTEM, "{} cannot be mapped: {}", writer->path_, std::strerror(errno));
@@ -47,6 +70,8 @@ Status TraceWriter::open(const std::string &file, const File &process, std::uniq
     head.made_ns = process.made_ns;
     head.made_since_ns = process.made_since_ns;
     head.hostname = process.hostname;
+    const std::string boot = boot_id();
+    std::copy_n(boot.begin(), std::min(boot.size(), head.boot.size() - 1), head.boot.begin());
     head.job = process.job;
     head.command = process.command;
     writer->note_time();
@@ -60,9 +85,25 @@ void TraceWriter::finish() {
     if (head_ == nullptr || getpid() != pid_ || head_->ended.load(std::memory_order_relaxed) != 0)
         return;
     note_time();
-    head_->ended.store(1, std::memory_order_release);
-    if (const Status status = finish_trace(file_, head_->world_size); !status.ok())
-        log().warn("the trace is in parts: {}", status.sentence());
+    try {
+        flush();
+        head_->ended.store(1, std::memory_order_release);
+        flush();
+        if (const Status status = finish_trace(file_, head_->job.data(), head_->world_size); !status.ok())
+            log().warn("the trace is in parts: {}", status.sentence());
+    } catch (const std::exception &error) {
+        log().warn("the trace is in parts: {}", error.what());
+    }
+}
+
+/// Another host, which may make the trace, is to see all entries before it sees that they are all.
+void TraceWriter::flush() const {
+    if (is_local(fd_))
+        return;
+    for (const std::atomic<Entry *> &chunk : chunks_)
+        if (Entry *entries = chunk.load(std::memory_order_relaxed); entries != nullptr)
+            msync(entries, kChunkBytes, MS_SYNC);
+    msync(head_, kTraceHeadBytes, MS_SYNC);
 }
 
 TraceWriter::~TraceWriter() {
@@ -78,6 +119,9 @@ TraceWriter::~TraceWriter() {
 
 /// Ticks are told as nanoseconds by two readings of both, the farther apart the better.
 void TraceWriter::note_time() {
+    const std::unique_lock lock(time_mutex_, std::try_to_lock);
+    if (!lock)
+        return;
     const Moment now = moment(tsc_);
     head_->last_ticks.store(now.ticks, std::memory_order_relaxed);
     head_->last_ns.store(now.ns, std::memory_order_relaxed);
@@ -102,7 +146,7 @@ Entry *TraceWriter::map_chunk(size_t chunk) {
     if (full_)
         return nullptr;
     const auto offset = static_cast<off_t>(kTraceHeadBytes + chunk * kChunkBytes);
-    int error = chunk < kMostChunks ? posix_fallocate(fd_, offset, kChunkBytes) : EFBIG;
+    int error = chunk < kMostChunks ? reserve(fd_, offset, kChunkBytes) : EFBIG;
     void *memory =
         error == 0 ? mmap(nullptr, kChunkBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, offset) : MAP_FAILED;
     if (memory == MAP_FAILED) {
@@ -119,7 +163,9 @@ Entry *TraceWriter::map_chunk(size_t chunk) {
 
 void TraceWriter::enter(uint64_t stamp, int64_t now_ticks, uint64_t where, const std::array<uint64_t, 4> &what) {
     Entry *entry = take();
-    calls_[stamp % kCalls].store(entry, std::memory_order_relaxed);
+    Slot &slot = calls_[stamp % kOpen];
+    slot.entry.store(entry, std::memory_order_relaxed);
+    slot.stamp.store(stamp, std::memory_order_relaxed);
     if (entry == nullptr) {
         head_->lost.fetch_add(1, std::memory_order_relaxed);
         return;
@@ -132,8 +178,9 @@ void TraceWriter::enter(uint64_t stamp, int64_t now_ticks, uint64_t where, const
 }
 
 void TraceWriter::leave(uint64_t stamp, int64_t now_ticks, uint8_t error) {
-    Entry *entry = calls_[stamp % kCalls].load(std::memory_order_relaxed);
-    if (entry == nullptr)
+    const Slot &slot = calls_[stamp % kOpen];
+    Entry *entry = slot.entry.load(std::memory_order_relaxed);
+    if (entry == nullptr || slot.stamp.load(std::memory_order_relaxed) != stamp)
         return;
     if (error != 0) {
         auto where = std::bit_cast<Where>(entry->where.load(std::memory_order_relaxed));

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/status.h"
 #include "runtime/record/trace_format.h"
@@ -28,7 +29,7 @@ class TraceWriter {
     /// after it is lost.
     void finish();
 
-    // Of the call with that stamp, one of the process's last kCalls. Threads may write at once, each its own.
+    // Of the call with that stamp. Threads may write at once, each its own.
     void enter(uint64_t stamp, int64_t now_ticks, uint64_t where, const std::array<uint64_t, 4> &what);
     void leave(uint64_t stamp, int64_t now_ticks, uint8_t error);
 
@@ -44,6 +45,11 @@ class TraceWriter {
     static constexpr size_t kChunk = 1 << 16;  ///< entries that are mapped at once
     static constexpr size_t kChunkBytes = kChunk * sizeof(Entry);
     static constexpr size_t kMostChunks = 4096;  ///< 16 GiB
+    static constexpr size_t kOpen = 1 << 16;     ///< a call that so many begin after is not found again
+    struct Slot {
+        std::atomic<uint64_t> stamp;
+        std::atomic<Entry *> entry;
+    };
     struct Seen {
         uint64_t sent = 0;
         int64_t at_ns = 0;
@@ -55,6 +61,7 @@ class TraceWriter {
     Entry *map_chunk(size_t chunk);
     void write(EntryKind kind, int64_t begin, int64_t end, const Where &where, const std::array<uint64_t, 4> &data);
     void note_time();
+    void flush() const;
 
     std::string file_;
     std::string path_;
@@ -62,11 +69,12 @@ class TraceWriter {
     int pid_ = 0;
     bool tsc_ = false;
     TraceHead *head_ = nullptr;
-    std::mutex mutex_;  ///< while a chunk is mapped
+    std::mutex mutex_;       ///< while a chunk is mapped
+    std::mutex time_mutex_;  ///< of the head's last moment
     bool full_ = false;
     std::atomic<size_t> next_{0};
     std::array<std::atomic<Entry *>, kMostChunks> chunks_{};
-    std::array<std::atomic<Entry *>, kCalls> calls_{};  ///< by stamp
+    std::vector<Slot> calls_{kOpen};  ///< by stamp
     std::array<std::array<Seen, kLinks>, kCommunicators> seen_{};
 };
 

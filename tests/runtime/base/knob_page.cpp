@@ -39,9 +39,10 @@ std::string page() {
         for (const Knob &knob : knobs()) {
             if (knob.tier != tier)
                 continue;
-            const char *scope = knob.scope == KnobScope::communicator ? "a communicator"
-                                : knob.scope == KnobScope::gpus       ? "GPUs of a communicator"
-                                                                      : "";
+            const char *scope = knob.scope == KnobScope::communicator || knob.scope == KnobScope::program
+                                    ? "a communicator"
+                                : knob.scope == KnobScope::gpus ? "GPUs of a communicator"
+                                                                : "";
             text += fmt::format("| `{}` | {} | {} | {} | {} |\n", knob.name,
                                 knob.fallback.empty() ? "" : fmt::format("`{}`", knob.fallback),
                                 cell(what_is_allowed(knob)), cell(knob.doc), scope);

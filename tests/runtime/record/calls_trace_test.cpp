@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,9 +14,10 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/record/process_files.h"
 #include "runtime/record/ticks.h"
 #include "runtime/record/trace_clocks.h"
-#include "runtime/record/trace_json.h"
+#include "runtime/record/trace_files.h"
 #include "runtime/record/trace_writer.h"
 
 namespace flx::record {
@@ -41,6 +43,7 @@ std::unique_ptr<File> process(int rank, int size, const char *host, const char *
     file->pid = pid;
     file->world_rank = rank;
     file->world_size = size;
+    file->started = usage_of(getpid()).started;
     file->ticks_are_tsc = ticks_are_tsc() ? 1 : 0;
     file->made_ticks = ticks(ticks_are_tsc());
     file->made_ns = now_ns();
@@ -196,6 +199,62 @@ TEST(Trace, OfAProcessThatWasKilledIsMadeOfItsPart) {
         last = event["ts"];
     }
     EXPECT_FALSE(make_trace(folder.file(), made).ok());
+}
+
+TEST(Trace, OfOneThatRunsIsMadeAndItsPartStays) {
+    const Folder folder;
+    {
+        const auto writer = open(folder.file(), *process(0, 1, "here", "one", getpid()));
+        writer->communicator(3, 7, 0, 1, 1, 1);
+        call(*writer, 1, 1);
+        TraceMade made;
+        // This process is the one that the part is of, as far as its start can be told.
+        ASSERT_TRUE(make_trace(folder.file(), made).ok());
+        ASSERT_FALSE(made.notes.empty());
+        EXPECT_NE(made.notes.front().find("may still run"), std::string::npos) << made.notes.front();
+        EXPECT_EQ(made.calls, 1U);
+        call(*writer, 2, 2);
+    }
+    EXPECT_EQ(read(folder.file())["otherData"]["calls"], 2);
+}
+
+TEST(Trace, IsMadeThoughAnotherWasKilledAtIt) {
+    const Folder folder;
+    {
+        const auto writer = open(folder.file(), *process(0, 1, "here"));
+        std::ofstream(folder.file() + ".parts/lock") << "";
+    }
+    EXPECT_TRUE(std::filesystem::exists(folder.file()));
+    EXPECT_FALSE(std::filesystem::exists(folder.file() + ".parts"));
+}
+
+TEST(Trace, TakesNothingThatOthersPutThere) {
+    const Folder folder;
+    std::filesystem::create_directory(folder.file() + ".parts");
+    ASSERT_EQ(mkfifo((folder.file() + ".parts/rank-00000.here.1").c_str(), S_IRUSR | S_IWUSR), 0);
+    std::ofstream(folder.file() + ".parts/rank-00000.here.2") << "no part";
+    open(folder.file(), *process(0, 1, "here")).reset();
+    EXPECT_EQ(read(folder.file())["otherData"]["ranks"], 1);
+    std::filesystem::permissions(folder.file() + ".parts", std::filesystem::perms::all);
+    std::unique_ptr<TraceWriter> writer;
+    const Status status = TraceWriter::open(folder.file(), *process(0, 1, "here"), writer);
+    EXPECT_NE(status.sentence().find("alone may write to"), std::string::npos) << status.sentence();
+}
+
+TEST(Trace, EndsCallsThatManyOthersWentAheadOf) {
+    const Folder folder;
+    constexpr uint32_t kOthers = 5000;
+    {
+        const auto writer = open(folder.file(), *process(0, 1, "here"));
+        writer->communicator(3, 7, 0, 1, 1, 1);
+        writer->enter(1, now(), where(1, 3), allreduce(8, CallKind::non_blocking));
+        for (uint32_t number = 2; number < kOthers; ++number)
+            call(*writer, number, number);
+        writer->leave(1, now(), 0);
+    }
+    const std::vector<nlohmann::json> found = events(read(folder.file()), "nonblocking");
+    ASSERT_EQ(found.size(), 2U);
+    EXPECT_FALSE(found[0]["args"].contains("unfinished"));
 }
 
 TEST(Trace, OfSeveralHostsHasOneClock) {

@@ -87,12 +87,24 @@ TEST(HangReport, TheFirstThatWasAskedAndRunsSpeaks) {
     Job job(4);
     EXPECT_EQ(speaker(job.processes, kNow), nullptr);
     for (const int rank : {1, 2, 3})
-        job.processes[rank].asked_ns = kNow;
+        job.processes[rank].signalled_ns = kNow;
     EXPECT_EQ(speaker(job.processes, kNow), &job.processes[1]);
     EXPECT_EQ(speaker(job.processes, kNow + 1), nullptr);
     job.processes[1].life = Life::stopped;
     job.processes[2].life = Life::dead;
     EXPECT_EQ(speaker(job.processes, kNow), &job.processes[3]);
+}
+
+TEST(HangReport, OfThoseThatReportByThemselvesTheFirstDoes) {
+    Job job(3);
+    EXPECT_FALSE(another_reports(job.processes, 101, kNow - kSecond));
+    for (const int rank : {1, 2})
+        job.processes[rank].reports_ns = kNow;
+    EXPECT_FALSE(another_reports(job.processes, 101, kNow - kSecond));
+    EXPECT_TRUE(another_reports(job.processes, 102, kNow - kSecond));
+    job.processes[2].reports_ns = kNow - 1;
+    EXPECT_TRUE(another_reports(job.processes, 101, kNow - kSecond));
+    EXPECT_FALSE(another_reports(job.processes, 101, kNow));  // that was before
 }
 
 }  // namespace
