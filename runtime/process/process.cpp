@@ -55,9 +55,8 @@ Status Process::make(bool threads, std::shared_ptr<Process> &result) {
         process->memory_host_ = forced;
         process->hostname_ = forced;
     }
-    process->recorder_ = &record::Recorder::of_process({process->config_.text("FLX_RECORD") == "on",
-                                                        process->config_.text("FLX_TRACE"), process->hostname_,
-                                                        threads});
+    process->recorder_ = &record::Recorder::of_process(
+        {process->config_.text("FLX_RECORD") == "on", process->config_.text("FLX_TRACE"), process->hostname_, threads});
     FLX_TRY(Liveness::start(process->uid_, process->liveness_));
     process->reporter_ = std::make_unique<Reporter>(*process->liveness_, *process->recorder_);
     result = std::move(process);
