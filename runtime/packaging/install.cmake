@@ -1,7 +1,7 @@
 # What `cmake --install` puts where: library, header, programs, CMake package, pkg-config file, documents.
 install(TARGETS flx EXPORT flx LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES runtime/include/flx.h runtime/include/flx.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-foreach(program flx_info flx_lab flx_perf flx_top flx_trace flx_trainer flx_tune)
+foreach(program flx_info flx_lab flx_perf flx_report flx_top flx_trace flx_trainer flx_tune)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()

@@ -1,0 +1,85 @@
+/// Makes a page of what FLX traced.
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/flx_report/data/bench.h"
+#include "apps/flx_report/data/collector.h"
+#include "apps/flx_report/options.h"
+#include "apps/flx_report/page/page.h"
+
+namespace {
+
+int fail(const std::string &sentence) {
+    fmt::print(stderr, "flx_report: {}\n", sentence);
+    return 1;
+}
+
+std::string cannot(const char *what, const std::string &name) {
+    return fmt::format("{}: cannot {} it: {}", name, what, std::strerror(errno));
+}
+
+/// Files alone: a folder opens, and reads as if it were empty.
+bool open(const std::string &name, std::ifstream &stream) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(name, ignored)) {
+        errno = EISDIR;
+        return false;
+    }
+    stream.open(name, std::ios::binary);
+    return stream.is_open();
+}
+
+/// Written beside it and put in its place, so that an earlier page stays until there is a whole new one.
+bool write(const std::string &name, const std::string &text) {
+    const std::string beside = name + ".new";
+    std::FILE *file = std::fopen(beside.c_str(), "wb");
+    if (file == nullptr)
+        return false;
+    const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    const bool closed = std::fclose(file) == 0;
+    if (written && closed && std::rename(beside.c_str(), name.c_str()) == 0)
+        return true;
+    const int why = errno;
+    std::remove(beside.c_str());
+    errno = why;
+    return false;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    flx::report::Options options;
+    int code = 0;
+    if (!flx::report::parse(argc, argv, options, code))
+        return code;
+    std::string problem;
+    std::vector<flx::report::Bench> benches;
+    for (const std::string &name : options.benches) {
+        std::ifstream file;
+        if (!open(name, file))
+            return fail(cannot("read", name));
+        std::optional<flx::report::Bench> bench = flx::report::read_bench(file, name, problem);
+        if (!bench)
+            return fail(problem);
+        benches.push_back(std::move(*bench));
+    }
+    std::ifstream trace;
+    if (!open(options.trace, trace))
+        return fail(cannot("read", options.trace));
+    const std::optional<flx::report::Summary> summary = flx::report::summarise(trace, options.trace, problem);
+    if (!summary)
+        return fail(problem);
+    const std::string name = std::filesystem::path(options.trace).filename().string();
+    if (!write(options.out, flx::report::page_of(*summary, benches, name)))
+        return fail(cannot("write", options.out));
+    fmt::print("{}\n", options.out);
+    return 0;
+}

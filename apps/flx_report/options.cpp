@@ -1,0 +1,28 @@
+#include "apps/flx_report/options.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+namespace flx::report {
+
+bool parse(int argc, const char *const *argv, Options &options, int &code) {
+    CLI::App app(
+        "Makes a page of a trace of FLX: what a program called, which ways and links that took, and who waited for "
+        "whom. "
+        "The page is one HTML file that needs no network.");
+    app.add_option("trace", options.trace, "the trace, as JSON")->required();
+    app.add_option("--out", options.out, "the page; else the trace's name with .html");
+    app.add_option("--bench", options.benches,
+                   "results of flx_perf --json: FLX beside its peer and the links' ceiling");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError &error) {
+        code = app.exit(error);
+        return false;
+    }
+    if (options.out.empty())
+        options.out = std::filesystem::path(options.trace).replace_extension(".html").string();
+    return true;
+}
+
+}  // namespace flx::report
