@@ -65,6 +65,19 @@ def one_that_ends(folder, *front):
     print(f"{len(first)} calls a rank")
 
 
+def one_with_a_page(folder):
+    page = os.path.join(folder, "page.html")
+    run = subprocess.run(
+        [LAUNCHER, "-n", "2", RUN, "--report", page, PERF, "allreduce", "--sizes", "8,64K", "--max-seconds", "0.05"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False,
+    )
+    assert run.returncode == 0 and "64 KiB" in run.stdout, run.stdout + run.stderr
+    with open(page, encoding="utf-8") as text:
+        html = text.read()
+    assert html.startswith("<!doctype html>") and "allreduce" in html and "flx_perf" in html, html[:500]
+    assert read(page[:-5] + ".json")["otherData"]["ranks"] == 2
+
+
 def one_that_is_killed(folder):
     file = os.path.join(folder, "killed.json")
     with Hang("sleep", FLX_TRACE=file, FLX_LATE_WARNING="600") as hang:
@@ -98,5 +111,6 @@ def refuse(folder):
 with tempfile.TemporaryDirectory() as scratch:
     one_that_ends(scratch)
     one_that_ends(scratch, RUN, "--trace", "{}")
+    one_with_a_page(scratch)
     one_that_is_killed(scratch)
     refuse(scratch)
