@@ -246,7 +246,7 @@ FLX_API flx_status_t flx_allgatherv(const void *sendbuf, size_t sendcount, void 
 FLX_API flx_status_t flx_gather(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, int root,
                                 flx_comm_t comm);
 
-/// The same with `recvcounts[r]` elements of rank r at `recvbuf + displs[r]`, both read at `root` only.
+/// As flx_gather with `recvcounts[r]` elements of rank r at `recvbuf + displs[r]`, both read at `root` only.
 FLX_API flx_status_t flx_gatherv(const void *sendbuf, size_t sendcount, void *recvbuf, const size_t *recvcounts,
                                  const size_t *displs, flx_dtype_t dtype, int root, flx_comm_t comm);
 
@@ -255,7 +255,7 @@ FLX_API flx_status_t flx_gatherv(const void *sendbuf, size_t sendcount, void *re
 FLX_API flx_status_t flx_scatter(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, int root,
                                  flx_comm_t comm);
 
-/// The same with `sendcounts[r]` elements for rank r from `sendbuf + displs[r]`, both read at `root` only.
+/// As flx_scatter with `sendcounts[r]` elements for rank r from `sendbuf + displs[r]`, both read at `root` only.
 FLX_API flx_status_t flx_scatterv(const void *sendbuf, const size_t *sendcounts, const size_t *displs, void *recvbuf,
                                   size_t recvcount, flx_dtype_t dtype, int root, flx_comm_t comm);
 
@@ -263,7 +263,7 @@ FLX_API flx_status_t flx_scatterv(const void *sendbuf, const size_t *sendcounts,
 FLX_API flx_status_t flx_scan(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                               flx_comm_t comm);
 
-/// The same over ranks 0 … r - 1. `recvbuf` of rank 0 is not written, and may be null where that is not in place.
+/// As flx_scan over ranks 0 … r - 1. `recvbuf` of rank 0 is not written, and may be null where that is not in place.
 FLX_API flx_status_t flx_exscan(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                                 flx_comm_t comm);
 /// \}
@@ -294,7 +294,7 @@ FLX_API flx_status_t flx_free(void *memory);
 /// carries the operation out, with any alignment that is a multiple of the element's.
 typedef void (*flx_reduce_function_t)(const void *in, void *inout, size_t count, flx_dtype_t dtype, void *arg);
 
-/// `commutative` 0: contributions are combined in rank order. Free with flx_op_free.
+/// Makes a reduction of `function`. `commutative` 0: it combines contributions in rank order. Free with flx_op_free.
 FLX_API flx_status_t flx_op_create(flx_reduce_function_t function, void *arg, int commutative, flx_op_t *op);
 /// The sum of `*factor` times the input, `factor` being this rank's own, of a complex or floating-point `dtype` (no
 /// 8-bit one), for which alone the reduction may be used then. In flx_scan and flx_exscan too.
@@ -302,7 +302,7 @@ FLX_API flx_status_t flx_op_create_scaled_sum(const void *factor, flx_dtype_t dt
 /// Frees `*op` and sets it to -1.
 FLX_API flx_status_t flx_op_free(flx_op_t *op);
 
-/// Elements of `bytes` bytes (1 to 16384) that FLX only moves or hands to functions of flx_op_create.
+/// Makes a type of elements of `bytes` bytes (1 to 16384) that FLX only moves or hands to functions of flx_op_create.
 FLX_API flx_status_t flx_dtype_create(size_t bytes, flx_dtype_t *dtype);
 /// Frees `*dtype` and sets it to -1.
 FLX_API flx_status_t flx_dtype_free(flx_dtype_t *dtype);
@@ -583,7 +583,7 @@ FLX_API flx_status_t flx_sendrecv_on_stream(const void *sendbuf, void *recvbuf, 
 /// receive buffer lies in registered memory, so do all ranks' in that call, at equal offsets of the same registration.
 /// No operation of the communicator may be under way; not during a capture.
 FLX_API flx_status_t flx_register(flx_comm_t comm, void *memory, size_t bytes);
-/// Ends it. Collective; before the memory is freed.
+/// Ends what flx_register began. Collective; before the memory is freed.
 FLX_API flx_status_t flx_deregister(flx_comm_t comm, void *memory);
 /// \}
 
