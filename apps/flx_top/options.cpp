@@ -9,7 +9,8 @@ namespace flx::top {
 bool parse(int argc, char **argv, Options &options, int &code) {
     CLI::App app(
         "Shows what programs that use FLX do on this host: their ranks, calls and links, and who waits for whom. "
-        "They need not be started again.");
+        "They need not be started again.",
+        "flx_top");
     bool once = false;
     bool json = false;
     bool prometheus = false;
@@ -21,7 +22,7 @@ bool parse(int argc, char **argv, Options &options, int &code) {
     app.add_flag("--prometheus", prometheus, "once, as Prometheus reads it")->excludes(as_json);
     app.add_option("--to", options.to,
                    "with --json or --prometheus: a file that is replaced as a whole, such as node_exporter's textfile");
-    app.add_option("--user", options.user, "the id of the user whose programs are looked at")->capture_default_str();
+    app.add_option("--user", options.user, "the id of the user whose programs are looked at")->default_str("your own");
     app.add_option("--interval", options.interval_s, "seconds between two looks")
         ->check(CLI::Range(0.05, 3600.0))
         ->capture_default_str();
