@@ -86,6 +86,13 @@ c++ -std=c++20 -Wall -Wextra -Werror "$project/tests/mpi/cpp_header_test.cpp" -o
 mpicc -I"$project" "$project/tests/runtime/front/mpi/collectives.c" -o "$work/plain" && FLX_MPI=on launch "$prefix/bin/flx-run" --stats "$work/plain" 1 20 \
     >"$work/log" 2>&1 && grep -q 'flx_mpi: collectives of 2 ranks' "$work/log" ||
     { cat "$work/log"; fail "flx-run, installed"; }
+# It finds its libraries by itself, and man its pages by the folder of the programs.
+(unset LD_LIBRARY_PATH && FLX_MPI=on timeout 100 "$ranks" -n 2 "$prefix/bin/flx-run" --stats "$work/plain" 1 20) \
+    >"$work/log" 2>&1 && grep -q 'flx_mpi: collectives of 2 ranks' "$work/log" ||
+    { cat "$work/log"; fail "flx-run, installed, without LD_LIBRARY_PATH"; }
+if command -v man >/dev/null && [ -d "$build/pages/man1" ]; then
+    env -u MANPATH PATH="$prefix/bin:$PATH" man -w flx_info >/dev/null || fail "man finds no flx_info"
+fi
 sed -n '/^```c$/,/^```$/{/^```/d;p}' "$project/README.md" >"$work/readme.c"
 { grep -q flx_allreduce "$work/readme.c" && cc -std=c11 -Wall -Wextra -Werror "$work/readme.c" -o "$work/readme" $flags &&
     LD_LIBRARY_PATH=$(dirname "$library") "$ranks" -n 2 "$work/readme"; } ||

@@ -30,17 +30,20 @@ void load() {
 
 }  // namespace
 
-/// Found when this library is loaded: its name may be relative to the folder that the program was started in. Where
-/// nothing is beside it (a link in another folder) the loader looks where it does.
+/// Found when this library is loaded: its name may be relative to the folder that the program was started in. libflx is
+/// beside it in a build, and in the folder above where they are installed. Where it is in neither (this one was copied)
+/// the loader looks where it does.
 std::string flx_library_file() {
     static const std::string file = [] {
         Dl_info self{};
         if (dladdr(reinterpret_cast<const void *>(&flx_library_file), &self) == 0)
             return std::string(FLX_LIBRARY);
         std::error_code error;
-        const std::filesystem::path own = std::filesystem::canonical(self.dli_fname, error);
-        const std::filesystem::path beside = own.parent_path() / FLX_LIBRARY;
-        return !error && std::filesystem::exists(beside, error) ? beside.string() : std::string(FLX_LIBRARY);
+        const std::filesystem::path own = std::filesystem::canonical(self.dli_fname, error).parent_path();
+        for (const std::filesystem::path &folder : {own, own.parent_path()})
+            if (!error && std::filesystem::exists(folder / FLX_LIBRARY, error))
+                return (folder / FLX_LIBRARY).string();
+        return std::string(FLX_LIBRARY);
     }();
     return file;
 }
