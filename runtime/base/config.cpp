@@ -77,7 +77,7 @@ constexpr std::array kKnobs = {
     Knob{"FLX_LEND", KnobType::choice, "on", 0, 0, "on|own|off", "",
          "where ranks of a host own different rails: on: an exchange takes the own one and borrows others' while they "
          "are idle; own: the own one carries all; off: all ranks share all rails",
-         KnobTier::user, KnobScope::communicator},
+         KnobTier::expert, KnobScope::communicator},
     Knob{"FLX_LEND_CHUNKS", KnobType::integer, "4", 1, 4096, "", "",
          "chunks that all borrowers of a rail together may have under way on it", KnobTier::expert,
          KnobScope::communicator},
