@@ -360,8 +360,8 @@ Status make_scan(bool exclusive, const void *sendbuf, void *recvbuf, size_t coun
     FLX_TRY(check_count(count, dtype, 1));
     if (op == FLX_AVG)
         return fail(FLX_ERR_ARGUMENT, "FLX_AVG is not a reduction of scans; FLX_SUM and the others are");
-    // Nothing is written on rank 0 of an exclusive one.
-    if (exclusive && comm->impl->rank() == 0 && recvbuf == nullptr && sendbuf != FLX_IN_PLACE)
+    // Nothing is written on rank 0 of an exclusive one, and any address may be given.
+    if (exclusive && comm->impl->rank() == 0 && sendbuf != FLX_IN_PLACE)
         FLX_TRY(check_buffer(sendbuf, "sendbuf", count));
     else
         FLX_TRY(check_pair(sendbuf, count, recvbuf, count, recvbuf, dtype));

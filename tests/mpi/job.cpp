@@ -302,8 +302,11 @@ flx_status_t Job::call(Manner manner, flx_comm_t comm, flx_request_t *request) {
         case Kind::scan:
             return FLX_BY(scan, in, out, n, dtype, op_);
         case Kind::exscan:
-            // What rank 0 does not get need have no place, but in place.
-            return FLX_BY(exscan, in, own == 0 && !in_place_ && case_.seed % 2 != 0 ? nullptr : out, n, dtype, op_);
+            if (own == 0 && !in_place_) {  // what rank 0 does not get need have no place of its own, or none at all
+                const std::array<void *, 4> places = {out, nullptr, in_.data, reinterpret_cast<void *>(64)};
+                return FLX_BY(exscan, in, places[case_.seed % places.size()], n, dtype, op_);
+            }
+            return FLX_BY(exscan, in, out, n, dtype, op_);
     }
 #undef FLX_BY
     return FLX_ERR_ARGUMENT;
