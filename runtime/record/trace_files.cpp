@@ -175,9 +175,7 @@ Status make_trace(const std::string &file, TraceMade &made) {
     {
         const Lock lock(folder);
         const std::vector<TracePart> parts = lock.held() ? parts_of(file, nullptr) : std::vector<TracePart>();
-        if (!lock.held() && files_with(folder, kPartPrefix).empty())
-            status = fail(FLX_ERR_SYSTEM, "there are no parts of a trace in {}", folder);
-        else if (!lock.held())
+        if (!lock.held() && !files_with(folder, kPartPrefix).empty())
             status = fail(FLX_ERR_SYSTEM, "another process makes a trace of the parts in {}", folder);
         else if (parts.empty())
             status = fail(FLX_ERR_SYSTEM, "there are no parts of a trace in {}", folder);
