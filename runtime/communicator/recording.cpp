@@ -6,7 +6,6 @@
 namespace flx {
 
 void Communicator::begin_recording() {
-    recorded_.recorder = &process_->recorder();
     if (layout_.size == 1)
         return;
     record::Recorder::Facts facts{id_, layout_.rank, layout_.size, layout_.hosts, layout_.members[0].uid, {}};

@@ -41,6 +41,7 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
                           const Communicator *parent, std::unique_ptr<Communicator> &result, Gpus gpus) {
     auto comm = std::unique_ptr<Communicator>(new Communicator);
     comm->process_ = std::move(process);
+    comm->recorded_.recorder = &comm->process_->recorder();  // waits ask for it, also while this is made
     comm->bootstrap_ = std::move(bootstrap);
     comm->config_ = std::move(config);
     comm->knobs_.check = comm->config_.integer("FLX_CHECK") != 0;
