@@ -263,7 +263,8 @@ FLX_API flx_status_t flx_scatterv(const void *sendbuf, const size_t *sendcounts,
 FLX_API flx_status_t flx_scan(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                               flx_comm_t comm);
 
-/// As flx_scan over ranks 0 … r - 1. `recvbuf` of rank 0 is not used, and may be any address where that is not in place.
+/// As flx_scan over ranks 0 … r - 1. `recvbuf` of rank 0 is not used, and may be any address where that is not in
+/// place.
 FLX_API flx_status_t flx_exscan(const void *sendbuf, void *recvbuf, size_t count, flx_dtype_t dtype, flx_op_t op,
                                 flx_comm_t comm);
 /// \}
