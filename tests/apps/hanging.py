@@ -56,12 +56,14 @@ class Hang:
             return jobs and len(jobs[0]["ranks"]) == RANKS and all(row["calls"] >= self.calls for row in jobs[0]["ranks"])
 
         until(is_there, f"{self.name} has made its calls")
+        # When they are dead they are not shown beside other programs.
+        self.pids = [row["pid"] for row in jobs_of(self.name)[0][0]["ranks"]]
         return self
 
     def __exit__(self, *_):
-        for row in jobs_of(self.name)[0][0]["ranks"]:
+        for pid in self.pids:
             try:
-                os.kill(row["pid"], signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
         self.run.wait(timeout=30)
