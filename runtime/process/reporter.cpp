@@ -22,10 +22,12 @@ namespace {
 constexpr size_t kPlaces = 64;
 std::array<std::atomic<Liveness *>, kPlaces> signalled{};
 std::atomic<int> handlers_running{0};
+std::atomic<int64_t> signalled_at_ns{0};
 
 void on_signal(int) {
     const int error = errno;
     handlers_running.fetch_add(1);
+    signalled_at_ns.store(now_ns());
     for (const std::atomic<Liveness *> &place : signalled)
         if (Liveness *liveness = place.load()) {
             liveness->nudge();
@@ -118,21 +120,22 @@ void Reporter::begin() {
 void Reporter::answer() {
     constexpr int64_t kTogetherNs = 1'000'000'000;
     constexpr int64_t kBetweenNs = 150'000'000;
-    const int64_t asked = now_ns();
-    if (!recorder_.asked(record::Recorder::Asked::by_signal, asked)) {
+    const int64_t asked = signalled_at_ns.load();
+    if (!recorder_.reports(record::Recorder::Report::asked, asked)) {
         log().warn("report: SIGUSR1 asks what goes on, but calls are not recorded (FLX_RECORD, or /dev/shm is small)");
         return;
     }
     const std::vector<record::ProcessSeen> before = own_job();
-    while (now_ns() - asked < kBetweenNs && !ending_.load())
+    const int64_t looked = now_ns();
+    while (now_ns() - looked < kBetweenNs && !ending_.load())
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     const std::vector<record::ProcessSeen> now = own_job();
     const record::ProcessSeen *speaker = record::speaker(now, asked - kTogetherNs);
-    if (speaker != nullptr && speaker->pid != pid_)
+    if (speaker == nullptr || speaker->pid != pid_)
         return;
     print("asked by SIGUSR1", now, before);
-    // Whoever is asked from now on answers itself.
-    recorder_.asked(record::Recorder::Asked::by_signal, 0);
+    // That served all that were asked until now.
+    recorder_.reports(record::Recorder::Report::answered, now_ns());
 }
 
 void Reporter::report(const std::string &why) {
@@ -141,11 +144,11 @@ void Reporter::report(const std::string &why) {
     const std::lock_guard lock(report_mutex_);
     if (reported_ns_ != 0 && now - reported_ns_ < kGapNs)
         return;
-    if (!recorder_.asked(record::Recorder::Asked::by_itself, now))
+    if (!recorder_.reports(record::Recorder::Report::by_itself, now))
         return;
     const std::vector<record::ProcessSeen> job = own_job();
     if (record::another_reports(job, pid_, now - kGapNs)) {
-        recorder_.asked(record::Recorder::Asked::by_itself, reported_ns_);
+        recorder_.reports(record::Recorder::Report::by_itself, reported_ns_);
         return;
     }
     reported_ns_ = now;

@@ -16,7 +16,7 @@
 namespace flx::record {
 
 inline constexpr auto kMagic = std::bit_cast<uint64_t>(std::array<char, 8>{'F', 'L', 'X', 'C', 'A', 'L', 'L', 'S'});
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 inline constexpr size_t kCalls = 1024;  ///< so many of the last ones are kept
 inline constexpr size_t kCommunicators = 64;
 inline constexpr size_t kLinks = 16;
@@ -90,6 +90,7 @@ struct File {
     std::array<char, 96> job;  ///< the launcher's name of it; empty: not known
     std::array<char, 256> command;
     std::atomic<int64_t> signalled_ns;  ///< when a signal asked it for a report on its host; CLOCK_MONOTONIC
+    std::atomic<int64_t> answered_ns;   ///< when it had said what a signal asked for, for its host; likewise
     std::atomic<int64_t> reports_ns;    ///< when it reported by itself, or is about to; likewise
     std::atomic<uint64_t> begun;        ///< calls
     std::array<Communicator, kCommunicators> communicators;

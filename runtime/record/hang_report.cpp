@@ -151,6 +151,8 @@ std::vector<std::string> hang_report(const std::string &why, const std::vector<P
 }
 
 const ProcessSeen *speaker(const std::vector<ProcessSeen> &job, int64_t since_ns) {
+    for (const ProcessSeen &process : job)
+        since_ns = std::max(since_ns, process.answered_ns + 1);
     const auto found = std::find_if(job.begin(), job.end(), [&](const ProcessSeen &process) {
         return process.signalled_ns >= since_ns && process.life != Life::dead && process.life != Life::stopped;
     });

@@ -21,7 +21,8 @@ std::vector<ProcessSeen> job_of(pid_t pid, const std::vector<ProcessSeen> &all);
 std::vector<std::string> hang_report(const std::string &why, const std::vector<ProcessSeen> &now,
                                      const std::vector<ProcessSeen> &before);
 
-/// The process of `job` that answers a signal, of those that got it since `since_ns`: the first that runs. Null: none.
+/// The process of `job` that answers a signal, of those that got it since `since_ns` and since the last answer: the
+/// first that runs. Null: none.
 const ProcessSeen *speaker(const std::vector<ProcessSeen> &job, int64_t since_ns);
 /// Whether another process of `job` than `pid` has reported by itself since `since_ns`, or is to rather than `pid`: the
 /// one that began first.

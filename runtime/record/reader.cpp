@@ -171,6 +171,7 @@ Status read(const std::string &file, ProcessSeen &process) {
     process.job = text_of(from.job);
     process.command = text_of(from.command);
     process.signalled_ns = from.signalled_ns.load(std::memory_order_acquire);
+    process.answered_ns = from.answered_ns.load(std::memory_order_acquire);
     process.reports_ns = from.reports_ns.load(std::memory_order_acquire);
     process.begun = from.begun.load(std::memory_order_relaxed);
     process.seen_ns = now_ns();

@@ -60,7 +60,8 @@ struct ProcessSeen {
     std::string hostname;
     std::string job;
     std::string command;
-    int64_t signalled_ns = 0;  ///< when a signal asked it for a report on its host; 0: never, or it has reported
+    int64_t signalled_ns = 0;  ///< when a signal asked it for a report on its host; 0: never
+    int64_t answered_ns = 0;   ///< when it had said what a signal asked for, for all of its job here; 0: never
     int64_t reports_ns = 0;    ///< when it reported last by itself, or is about to; 0: never
     uint64_t begun = 0;        ///< calls
     std::vector<CommunicatorSeen> communicators;

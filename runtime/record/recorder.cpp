@@ -231,10 +231,14 @@ void Recorder::waits_no_more(uint32_t place) {
     wait.stamp.store(0, std::memory_order_release);
 }
 
-bool Recorder::asked(Asked how, int64_t at_ns) {
-    if (seen_)
-        (how == Asked::by_signal ? file_->signalled_ns : file_->reports_ns).store(at_ns, std::memory_order_release);
-    return seen_;
+bool Recorder::reports(Report what, int64_t at_ns) {
+    if (!seen_)
+        return false;
+    std::atomic<int64_t> &place = what == Report::asked      ? file_->signalled_ns
+                                  : what == Report::answered ? file_->answered_ns
+                                                             : file_->reports_ns;
+    place.store(at_ns, std::memory_order_release);
+    return true;
 }
 
 void Recorder::carried(uint32_t place, size_t link, uint64_t sent, double share, bool is_on) {

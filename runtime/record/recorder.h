@@ -110,10 +110,11 @@ class Recorder {
     /// Clocks of its host and of rank 0's host, in ns: how far this one is ahead, and how much that may be off.
     void clock(uint32_t place, int64_t offset_ns, int64_t error_ns);
     [[nodiscard]] bool traces() const { return trace_ != nullptr; }
-    /// The process is about to say what goes on on its host, so that others do not: by a signal, or by itself. 0: it is
-    /// not any more. False: nothing is recorded where others see it.
-    enum class Asked : uint8_t { by_signal, by_itself };
-    bool asked(Asked how, int64_t at_ns);
+    /// Where the process stands in saying what goes on on its host, so that one says it for all: a signal asked it, it
+    /// has answered one, or it is about to speak by itself (0: it is not any more).
+    enum class Report : uint8_t { asked, answered, by_itself };
+    /// False: nothing is recorded where others see it.
+    bool reports(Report what, int64_t at_ns);
 
   private:
     explicit Recorder(const Wanted &wanted);

@@ -93,6 +93,10 @@ TEST(HangReport, TheFirstThatWasAskedAndRunsSpeaks) {
     job.processes[1].life = Life::stopped;
     job.processes[2].life = Life::dead;
     EXPECT_EQ(speaker(job.processes, kNow), &job.processes[3]);
+    job.processes[0].answered_ns = kNow - 1;
+    EXPECT_EQ(speaker(job.processes, kNow), &job.processes[3]) << "that was before it was asked";
+    job.processes[0].answered_ns = kNow;
+    EXPECT_EQ(speaker(job.processes, kNow), nullptr) << "they were told already";
 }
 
 TEST(HangReport, OfThoseThatReportByThemselvesTheFirstDoes) {
