@@ -24,18 +24,9 @@ Status Communicator::compare_clocks() {
     };
     using Rounds = std::array<Round, kRounds>;
     Rounds mine;
-    const uint8_t in = 0;
-    uint8_t out = 0;
-    Call meeting;
-    Operation &barrier = meeting.operation;
-    barrier.in = &in;
-    barrier.out = &out;
-    barrier.count = 1;
-    barrier.dtype = FLX_UINT8;
-    barrier.op = FLX_MAX;
     for (Round &round : mine) {
         round.entered_ns = now_ns();
-        FLX_TRY(run_now(meeting, decisions_.decide(meeting)));
+        FLX_TRY(pass_barrier());
         round.left_ns = now_ns();
     }
     std::vector<Rounds> all(static_cast<size_t>(layout_.size));

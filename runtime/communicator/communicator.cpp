@@ -170,14 +170,8 @@ bool Communicator::settled() const {
            (rails_ == nullptr || process_->rails_in_use() || rails_->flushed());
 }
 
-void Communicator::close() {
-    if (entry_.thread)
-        entry_.thread->remove(*this);
-    entry_.thread.reset();
-    process_->remove(*this);
-    if (!broken_.ok() || layout_.size == 1)
-        return;
-    // No rank takes its links away while a peer may still need something from it.
+/// All ranks are there. No call of the program's: it has no number.
+Status Communicator::pass_barrier() {
     const uint8_t in = 0;
     uint8_t out = 0;
     Call call;
@@ -187,11 +181,22 @@ void Communicator::close() {
     barrier.count = 1;
     barrier.dtype = FLX_UINT8;
     barrier.op = FLX_MAX;
+    return run_now(call, decisions_.decide(call));
+}
+
+void Communicator::close() {
+    if (entry_.thread)
+        entry_.thread->remove(*this);
+    entry_.thread.reset();
+    process_->remove(*this);
+    if (!broken_.ok() || layout_.size == 1)
+        return;
     note_call(CallKind::freed);
     {
+        // No rank takes its links away while a peer may still need something from it.
         const CallRecord freed{.kind = CallKind::freed};
         Recording recording(*this, freed, calls_.count(), Way::scheduled);
-        if (!drain().ok() || !compare_clocks().ok() || !recording.end(run_now(call, decisions_.decide(call))).ok())
+        if (!drain().ok() || !compare_clocks().ok() || !recording.end(pass_barrier()).ok())
             return;
     }
     close_devices();

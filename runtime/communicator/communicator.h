@@ -225,6 +225,7 @@ class Communicator final : public Movable, private Watch {
     void begin_recording();
     void record_links();
     Status compare_clocks();
+    Status pass_barrier();
     void record_wait(int64_t since_ns);
     void end_record(Pending &pending);
 
