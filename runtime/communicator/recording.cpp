@@ -23,8 +23,15 @@ void Communicator::record_links() {
         return;
     for (size_t l = 0; l < links_.size(); ++l) {
         const bool is_on = links_[l].link != nullptr && links_[l].why_off.empty();
-        recorded_.recorder->carried(recorded_.place, l, is_on ? counters(static_cast<int>(l)).bytes : 0,
-                                    routes_.last_share(static_cast<int>(l)), is_on);
+        const int link = static_cast<int>(l);
+        // Shared memory has no rate of its own: it is the cores'.
+        const bool has_rate = is_on && links_[l].link->kind() == LinkKind::rail;
+        recorded_.recorder->carried(recorded_.place, l,
+                                    {.sent = is_on ? counters(link).bytes : 0,
+                                     .share = routes_.last_share(link),
+                                     .is_on = is_on,
+                                     .lost_to = is_on ? routes_.lost_to(link) : -1,
+                                     .bytes_per_s = has_rate ? routes_.slowest_rate(link) * 1e9 : 0});
     }
 }
 

@@ -61,6 +61,17 @@ class Explaining {
     }
 
     std::vector<Finding> all() {
+        find_all_that_wait();
+        for (const Circle &circle : circles_)
+            find_links(circle);
+        std::stable_sort(findings_.begin(), findings_.end(), [](const Finding &a, const Finding &b) {
+            return std::tuple(severity(a.trouble), b.waiting) < std::tuple(severity(b.trouble), a.waiting);
+        });
+        return std::move(findings_);
+    }
+
+  private:
+    void find_all_that_wait() {
         for (const Circle &circle : circles_) {
             find_broken(circle);
             look_at(circle);
@@ -70,13 +81,8 @@ class Explaining {
                 find_crossed(circle);
         if (findings_.empty())
             find_in_each_other();
-        std::stable_sort(findings_.begin(), findings_.end(), [](const Finding &a, const Finding &b) {
-            return std::tuple(severity(a.trouble), b.waiting) < std::tuple(severity(b.trouble), a.waiting);
-        });
-        return std::move(findings_);
     }
 
-  private:
     static int severity(Trouble trouble) {
         switch (trouble) {
             case Trouble::broken:
@@ -91,8 +97,10 @@ class Explaining {
                 return 3;
             case Trouble::elsewhere:
                 return 4;
-            default:
+            case Trouble::link:
                 return 5;
+            default:
+                return 6;
         }
     }
 
@@ -151,7 +159,7 @@ class Explaining {
         finding.pid = now_[finding.process].pid;
         const auto known = std::find_if(findings_.begin(), findings_.end(), [&](const Finding &other) {
             return other.trouble == trouble && is_known && other.process == finding.process &&
-                   trouble != Trouble::slow && trouble != Trouble::elsewhere;
+                   trouble != Trouble::slow && trouble != Trouble::elsewhere && trouble != Trouble::link;
         });
         if (known == findings_.end())
             findings_.push_back(std::move(finding));
@@ -325,6 +333,52 @@ class Explaining {
         }
     }
 
+    /// Each link once: several ranks, and several communicators of a rank, see the same.
+    void find_links(const Circle &circle) {
+        for (const auto &[rank, member] : circle.ranks)
+            for (const LinkSeen &link : member.comm->links) {
+                if (now_[member.process].life == Life::dead || !link.is_on || !told_links_.insert(link.name).second)
+                    continue;
+                const std::string from = name(circle, rank);
+                if (link.lost_to >= 0)
+                    add(Trouble::link, circle, rank, 0,
+                        fmt::format("{} does not reach rank {} of communicator {} from {}: the other links carry its "
+                                    "share",
+                                    link.name, link.lost_to, circle.id, from),
+                        fmt::format("Look at {} on both hosts: its cable, ip -s link, ping over it. FLX uses it again "
+                                    "when it answers.",
+                                    link.name));
+                else if (is_slow(*member.comm, link))
+                    add(Trouble::link, circle, rank, 0,
+                        fmt::format(
+                            "{} delivers {:.1f} MB/s on communicator {} from {}, and {:.1f} MB/s when all is well; "
+                            "its share is {:.2f} now",
+                            link.name, link.bytes_per_s / 1e6, circle.id, from, link.usual_bytes_per_s / 1e6,
+                            link.share),
+                        fmt::format("Look at who else uses {}, at its errors (ip -s link) and at the speed that it "
+                                    "negotiated (ethtool).",
+                                    link.name));
+                else
+                    told_links_.erase(link.name);
+            }
+    }
+
+    /// What is left of what it delivered when all was well. No less than that of the others counts: where cores are
+    /// short, or messages, all links seem to slow down.
+    static bool is_slow(const CommunicatorSeen &comm, const LinkSeen &link) {
+        constexpr double kSlow = 0.4;
+        if (left_of(link) <= 0)
+            return false;
+        double most = 0;
+        for (const LinkSeen &other : comm.links)
+            if (other.name != link.name && other.is_on && other.lost_to < 0 && other.share > 0)
+                most = std::max(most, left_of(other));
+        return left_of(link) < kSlow * (most > 0 ? std::min(most, 1.0) : 1);
+    }
+    static double left_of(const LinkSeen &link) {
+        return link.usual_bytes_per_s > 0 ? link.bytes_per_s / link.usual_bytes_per_s : 0;
+    }
+
     void find_slow(const Circle &circle, const std::vector<int> &waiting, const std::string &who) {
         std::map<std::string, uint64_t> moved;
         int64_t between_ns = 1;
@@ -354,7 +408,8 @@ class Explaining {
     const std::vector<ProcessSeen> &before_;
     const int64_t patience_ns_;
     std::vector<Circle> circles_;
-    std::set<size_t> waiting_;  ///< processes
+    std::set<size_t> waiting_;          ///< processes
+    std::set<std::string> told_links_;  ///< those of which something is found
     std::vector<Finding> findings_;
 };
 
@@ -379,6 +434,8 @@ std::string name_of(Trouble trouble) {
             return "mismatch";
         case Trouble::elsewhere:
             return "elsewhere";
+        case Trouble::link:
+            return "link";
         case Trouble::slow:
             return "slow";
     }

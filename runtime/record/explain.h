@@ -16,6 +16,7 @@ enum class Trouble : uint8_t {
     broken,     ///< the communicator has ended with an error, which says why
     mismatch,   ///< calls that do not match
     elsewhere,  ///< ranks wait for one of which nothing is known here: it is on another host, or not in the record
+    link,       ///< a link that carries nothing, or far less than it did, while others do
     slow,       ///< all have made the call and it is not over: bytes are under way
 };
 

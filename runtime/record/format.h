@@ -51,9 +51,12 @@ struct Wait {
 
 struct Link {
     std::array<char, 32> name;
-    std::atomic<uint64_t> sent;   ///< bytes of payload so far, to all peers
-    std::atomic<double> share;    ///< of the last vector
-    std::atomic<uint32_t> is_on;  ///< 0: it carries nothing
+    std::atomic<uint64_t> sent;    ///< bytes of payload so far, to all peers
+    std::atomic<double> share;     ///< of the last vector
+    std::atomic<uint32_t> is_on;   ///< 0: it carries nothing
+    std::atomic<int32_t> lost_to;  ///< a rank that it does not reach just now; -1: none
+    std::atomic<double> usual;     ///< bytes/s, as measured, or more where it delivered more for a second; 0: not known
+    std::atomic<double> now;       ///< bytes/s, of late to the host to which it is slowest; 0: not known
 };
 
 enum class State : uint32_t { unused, taken, open, broken, freed };

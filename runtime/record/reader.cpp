@@ -118,7 +118,10 @@ CommunicatorSeen communicator_of(const Communicator &comm, State state, std::vec
     for (size_t l = 0; l < std::min<size_t>(comm.links, kLinks); ++l)
         seen.links.push_back({text_of(comm.link[l].name), comm.link[l].sent.load(std::memory_order_relaxed),
                               comm.link[l].share.load(std::memory_order_relaxed),
-                              comm.link[l].is_on.load(std::memory_order_relaxed) != 0});
+                              comm.link[l].is_on.load(std::memory_order_relaxed) != 0,
+                              comm.link[l].lost_to.load(std::memory_order_relaxed),
+                              comm.link[l].usual.load(std::memory_order_relaxed),
+                              comm.link[l].now.load(std::memory_order_relaxed)});
     return seen;
 }
 

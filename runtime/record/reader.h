@@ -31,6 +31,9 @@ struct LinkSeen {
     uint64_t sent = 0;
     double share = 0;
     bool is_on = false;
+    int lost_to = -1;              ///< a rank that it does not reach just now; -1: none
+    double usual_bytes_per_s = 0;  ///< as measured, or more where it delivered more for a second; 0: not known
+    double bytes_per_s = 0;        ///< of late, to the host to which it is slowest; 0: not known
 };
 
 struct CommunicatorSeen {

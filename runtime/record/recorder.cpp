@@ -173,7 +173,8 @@ uint32_t Recorder::open(const Facts &facts) {
         comm.says[0].store('\0', std::memory_order_relaxed);
         for (uint32_t l = 0; l < comm.links; ++l) {
             copy_text(comm.link[l].name, facts.links[l].name);
-            note_link(place, l, 0, 0, false);
+            comm.link[l].usual.store(facts.links[l].bytes_per_s, std::memory_order_relaxed);
+            note_link(place, l, {});
         }
         comm.state.store(static_cast<uint32_t>(State::open), std::memory_order_release);
         if (trace_) {
@@ -241,12 +242,12 @@ bool Recorder::reports(Report what, int64_t at_ns) {
     return true;
 }
 
-void Recorder::carried(uint32_t place, size_t link, uint64_t sent, double share, bool is_on) {
+void Recorder::carried(uint32_t place, size_t link, const LinkNow &now) {
     if (place == kNowhere || link >= kLinks)
         return;
-    note_link(place, link, sent, share, is_on);
+    note_link(place, link, now);
     if (trace_)
-        trace_->carried(place, link, sent, share, is_on);
+        trace_->carried(place, link, now.sent, now.share, now.is_on && now.lost_to < 0);
 }
 
 void Recorder::clock(uint32_t place, int64_t offset_ns, int64_t error_ns) {
@@ -254,11 +255,17 @@ void Recorder::clock(uint32_t place, int64_t offset_ns, int64_t error_ns) {
         trace_->clock(place, offset_ns, error_ns);
 }
 
-void Recorder::note_link(uint32_t place, size_t link, uint64_t sent, double share, bool is_on) {
+void Recorder::note_link(uint32_t place, size_t link, const LinkNow &now) {
     Link &line = file_->communicators[place].link[link];
-    line.sent.store(sent, std::memory_order_relaxed);
-    line.share.store(share, std::memory_order_relaxed);
-    line.is_on.store(is_on ? 1 : 0, std::memory_order_relaxed);
+    line.sent.store(now.sent, std::memory_order_relaxed);
+    line.share.store(now.share, std::memory_order_relaxed);
+    line.is_on.store(now.is_on ? 1 : 0, std::memory_order_relaxed);
+    line.lost_to.store(now.lost_to, std::memory_order_relaxed);
+    line.now.store(now.bytes_per_s, std::memory_order_relaxed);
+    constexpr double kOften = 50;  // 20 ms lie between two notes
+    const double usual = line.usual.load(std::memory_order_relaxed);
+    if (now.bytes_per_s > usual)
+        line.usual.store(usual + (now.bytes_per_s - usual) / kOften, std::memory_order_relaxed);
 }
 
 }  // namespace flx::record

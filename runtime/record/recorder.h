@@ -104,8 +104,15 @@ class Recorder {
     };
     void wait(uint32_t place, uint64_t stamp, const Waiting &waiting);
     void waits_no_more(uint32_t place);
-    /// What a link of the communicator has carried so far, and its part of the last vector.
-    void carried(uint32_t place, size_t link, uint64_t sent, double share, bool is_on);
+    /// How a link of the communicator does.
+    struct LinkNow {
+        uint64_t sent = 0;       ///< bytes of payload so far, to all peers
+        double share = 0;        ///< of the last vector
+        bool is_on = false;      ///< it may carry something
+        int lost_to = -1;        ///< a rank that it does not reach just now; -1: none
+        double bytes_per_s = 0;  ///< of late, to the host to which it is slowest; 0: not known, or shared memory
+    };
+    void carried(uint32_t place, size_t link, const LinkNow &now);
 
     /// Clocks of its host and of rank 0's host, in ns: how far this one is ahead, and how much that may be off.
     void clock(uint32_t place, int64_t offset_ns, int64_t error_ns);
@@ -121,7 +128,7 @@ class Recorder {
     ~Recorder();
     Status make();
     void describe(const std::string &hostname);
-    void note_link(uint32_t place, size_t link, uint64_t sent, double share, bool is_on);
+    void note_link(uint32_t place, size_t link, const LinkNow &now);
     static void note_error(Call &call, const Status &status);
     uint64_t next() {
         std::atomic<uint64_t> &begun = file_->begun;

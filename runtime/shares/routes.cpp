@@ -239,6 +239,22 @@ void Routes::set_lost(int link, int peer, bool lost) {
                lost ? "carries nothing now: its share goes to the others" : "carries again");
 }
 
+int Routes::lost_to(int link) const {
+    const auto found =
+        std::find_if(lost_.begin(), lost_.end(), [&](uint32_t links) { return (links >> link & 1) != 0; });
+    return found == lost_.end() ? -1 : static_cast<int>(found - lost_.begin());
+}
+
+double Routes::slowest_rate(int link) const {
+    double slowest = 0;
+    for (const Route &route : routes_) {
+        const double rate = (route.links >> link & 1) != 0 && route.controller ? route.controller->rate(link) : 0;
+        if (rate > 0 && (slowest == 0 || rate < slowest))
+            slowest = rate;
+    }
+    return slowest;
+}
+
 std::vector<Decision> Routes::explain() const {
     std::vector<Decision> decisions;
     const std::vector<std::string> names = names_of(links_);

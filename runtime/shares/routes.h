@@ -101,6 +101,11 @@ class Routes final : public Router {
     [[nodiscard]] std::vector<Decision> explain() const;
     /// Part of `link` in the vector that the last operation used towards its last peer.
     [[nodiscard]] double last_share(int link) const { return link < last_vector_.links ? last_vector_.share(link) : 0; }
+    /// The first rank that `link` does not reach just now; -1: none.
+    [[nodiscard]] int lost_to(int link) const;
+    /// What `link` delivers to the host to which it is slowest, as its controller believes now, in bytes/ns; 0:
+    /// unknown.
+    [[nodiscard]] double slowest_rate(int link) const;
     /// Whether any vector was asked for.
     [[nodiscard]] bool used() const { return last_vector_.links != 0; }
     /// Empty where no rail is this rank's own.

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Faults of programs, at random: flx_top --explain names the right rank and the right kind, and soon.
-faults_test.py LAUNCHER HANG FLX_TOP COUNT [SEED]"""
+"""Faults of programs, at random: flx_top --explain names the right rank and the right kind, and soon. Where the disk
+under a trace is full, the program says so and goes on. faults_test.py LAUNCHER HANG FLX_TOP COUNT [SEED]"""
 
+import os
 import random
+import subprocess
 import sys
+import tempfile
 import time
 
-from hanging import RANKS, Hang, look, until
+from hanging import RANKS, Hang, jobs_of, look, until
 
 COUNT = int(sys.argv[4])
 SEED = int(sys.argv[5]) if len(sys.argv) > 5 else random.randrange(1 << 30)
@@ -41,6 +44,27 @@ def inject(how, rank, calls):
         return right, took, text
 
 
+def fill_disk(kib):
+    """None: it goes on, and said whose trace ends where, and why."""
+    with tempfile.TemporaryDirectory() as disk:
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "flx-test", disk]
+        if os.getuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+            return "skipped: a disk of its own needs root"
+        try:
+            with Hang("loop", FLX_TRACE=os.path.join(disk, "trace.json")) as hang:
+                def said(rank):
+                    return any(f"rank {rank}: " in line and "/trace.json" in line and "No space left" in line
+                               for line in hang.lines())
+
+                until(lambda: all(said(rank) for rank in range(RANKS)), "the full disk is named")
+                before = [row["calls"] for row in jobs_of(hang.name)[0][0]["ranks"]]
+                until(lambda: all(row["calls"] > calls for row, calls in zip(jobs_of(hang.name)[0][0]["ranks"], before)),
+                      "the program goes on")
+        finally:
+            subprocess.run(["umount", "-l", disk], check=True)
+    return None
+
+
 random.seed(SEED)
 kinds = [list(KINDS)[i % len(KINDS)] for i in range(COUNT)]
 wrong = 0
@@ -53,5 +77,9 @@ for fault in kinds:
     if not right or took > 20 * MOST_S:
         wrong += 1
         print(f"wrong: {fault} of rank {where} after {after} calls, {took:.2f} s: {text}")
+for _ in range(max(1, COUNT // 40)):
+    if skipped := fill_disk(random.randrange(512, 8192, 64)):
+        print(skipped)
+        break
 print(f"{COUNT - wrong} of {COUNT} named, the slowest answer took {slowest:.2f} s (seed {SEED})")
 sys.exit(wrong != 0)

@@ -2,7 +2,7 @@
 ///   hang HOW [RANK [CALLS]]    after CALLS calls (100) rank RANK (1) computes, sleeps, stops or waits in MPI
 ///                              (compute, sleep, stop, early), calls another collective or another size (mismatch,
 ///                              size), or uses two communicators in another order (crossed); loop: all make calls
-///                              until the program is ended
+///                              until the program is ended; large: calls of 4 MiB
 /// Its ranks are ended by SIGTERM.
 #include <flx.h>
 #include <mpi.h>
@@ -25,7 +25,7 @@ static void require(flx_status_t status) {
     rest();  // whoever looks finds the process
 }
 
-static float value[1024];
+static float value[1 << 20];
 
 static void sum(size_t count, flx_comm_t comm) {
     require(flx_allreduce(FLX_IN_PLACE, value, count, FLX_F32, FLX_SUM, comm));
@@ -71,8 +71,8 @@ int main(int argc, char **argv) {
     if (rank == odd)
         deviate(how, comm, other);
     do
-        sum(2, comm);
-    while (strcmp(how, "loop") == 0);
+        sum(strcmp(how, "large") == 0 ? sizeof value / sizeof value[0] : 2, comm);
+    while (strcmp(how, "loop") == 0 || strcmp(how, "large") == 0);
     if (strcmp(how, "crossed") == 0)
         sum(2, other);
     rest();

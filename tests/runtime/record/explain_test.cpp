@@ -166,5 +166,38 @@ TEST(Explain, ABrokenCommunicatorSaysWhy) {
     expect_one(job.explain(), Trouble::broken, 0, "rank 1 died during barrier");
 }
 
+TEST(Explain, ALinkThatIsLostOrSlowIsNamedOnce) {
+    Job job(2, 2);
+    for (const int rank : {0, 1}) {
+        job.leave(rank);
+        job.comm(rank).links = {{"rail1", 1000, 0.6, true, -1, 1e8, 9e7}, {"rail2", 1000, 0.4, true, -1, 5e7, 5e7}};
+    }
+    EXPECT_TRUE(job.explain().empty());
+    job.comm(1).links[1].lost_to = 0;
+    expect_one(job.explain(), Trouble::link, 1, "rail2 does not reach rank 0 of communicator 1 from rank 1 (pid 101");
+    job.comm(0).links[1].lost_to = 1;
+    expect_one(job.explain(), Trouble::link, 0, "rail2 does not reach rank 1");
+    for (const int rank : {0, 1}) {
+        job.comm(rank).links[1].lost_to = -1;
+        job.comm(rank).links[0].bytes_per_s = 2e7;
+    }
+    expect_one(job.explain(), Trouble::link, 0,
+               "rail1 delivers 20.0 MB/s on communicator 1 from rank 0 (pid 100 on here), and 100.0 MB/s");
+    // All are slow: it is not the link.
+    job.comm(0).links[1].bytes_per_s = job.comm(1).links[1].bytes_per_s = 1.5e7;
+    EXPECT_TRUE(job.explain().empty());
+    // What others wait for comes first.
+    job.comm(0).links[0].bytes_per_s = job.comm(1).links[0].bytes_per_s = 9e7;
+    job.comm(0).links[1].lost_to = 1;
+    job.enter(0, 10, call_of(8));
+    ASSERT_EQ(job.explain().size(), 2U);
+    EXPECT_EQ(job.explain()[0].trouble, Trouble::late);
+    EXPECT_EQ(job.explain()[1].trouble, Trouble::link);
+    for (ProcessSeen &process : job.processes)
+        process.life = Life::dead;
+    for (const Finding &finding : job.explain())
+        EXPECT_NE(finding.trouble, Trouble::link) << finding.sentence;
+}
+
 }  // namespace
 }  // namespace flx::record

@@ -54,14 +54,14 @@ const CommunicatorSeen *find(const ProcessSeen &process, uint32_t id) {
 }
 
 TEST(Recorder, SaysWhatWasCalledAndWhatIsUnderWay) {
-    const uint32_t place = recorder().open({5, 2, 8, 2, 77, {{"shm"}, {"eth0"}}});
+    const uint32_t place = recorder().open({5, 2, 8, 2, 77, {{"shm"}, {"eth0", 1e8}}});
     ASSERT_NE(place, Recorder::kNowhere);
     const int64_t before = now_ns();
     const uint64_t first = recorder().enter(place, allreduce(8), 1, Way::fused);
     recorder().leave(first, {});
     const uint64_t second = recorder().enter(place, allreduce(64), 2, Way::scheduled);
     recorder().wait(place, second, {before, 6, 100, 20});
-    recorder().carried(place, 1, 4096, 0.25, true);
+    recorder().carried(place, 1, {.sent = 4096, .share = 0.25, .is_on = true, .lost_to = 3, .bytes_per_s = 5e7});
     const ProcessSeen process = look();
     EXPECT_EQ(process.pid, getpid());
     EXPECT_EQ(process.life, Life::running);
@@ -91,6 +91,9 @@ TEST(Recorder, SaysWhatWasCalledAndWhatIsUnderWay) {
     EXPECT_EQ(comm->links[1].sent, 4096U);
     EXPECT_EQ(comm->links[1].share, 0.25);
     EXPECT_TRUE(comm->links[1].is_on);
+    EXPECT_EQ(comm->links[1].lost_to, 3);
+    EXPECT_EQ(comm->links[1].usual_bytes_per_s, 1e8);
+    EXPECT_EQ(comm->links[1].bytes_per_s, 5e7);
 
     recorder().leave(second, fail(FLX_ERR_PEER, "rank 6 died"));
     recorder().broken(place, "rank 6 died");
