@@ -242,6 +242,14 @@ size_t index_of([[maybe_unused]] KnobType type, std::string_view name) {
     return static_cast<size_t>(knob - kKnobs.data());
 }
 
+/// Takes the first `NAME=VALUE` from a list of them. Values may have spaces.
+std::string_view take_knob(std::string_view &list) {
+    const size_t end = list.find(" FLX_");
+    const std::string_view first = list.substr(0, end);
+    list = end == std::string_view::npos ? std::string_view() : list.substr(end + 1);
+    return first;
+}
+
 }  // namespace
 
 std::string what_is_allowed(const Knob &knob) {
@@ -366,6 +374,23 @@ const std::string &Config::origin(std::string_view name) const {
     const Knob *knob = find(name);
     assert(knob != nullptr && "no such knob");
     return values_[static_cast<size_t>(knob - kKnobs.data())].origin;
+}
+
+Status compare_knobs(int rank, std::string_view said, int other, std::string_view said_there) {
+    if (said == said_there)
+        return {};
+    std::string mine;
+    std::string theirs;
+    while (!said.empty() || !said_there.empty()) {
+        const std::string_view one = take_knob(said);
+        const std::string_view there = take_knob(said_there);
+        if (one == there)
+            continue;
+        mine += fmt::format(" {}", one);
+        theirs += fmt::format(" {}", there);
+    }
+    return fail(FLX_ERR_CONFIG, "rank {} has{}, rank {} has{}; these must be equal on all ranks", rank, mine, other,
+                theirs);
 }
 
 Status parse_size(std::string_view text, size_t &bytes) {

@@ -79,6 +79,10 @@ class Config {
     std::vector<Value> values_;  // one per knob, same order
 };
 
+/// `said` is what `rank` has of values_of(), `said_there` the same of rank `other`. FLX_ERR_CONFIG with those knobs
+/// that differ, and no others.
+Status compare_knobs(int rank, std::string_view said, int other, std::string_view said_there);
+
 /// Parses `8`, `1K`, `64M`, `2G` (powers of 1024). Shared with the programs in apps/. FLX_ERR_ARGUMENT leaves `bytes`.
 Status parse_size(std::string_view text, size_t &bytes);
 

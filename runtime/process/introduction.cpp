@@ -1,5 +1,6 @@
 #include "runtime/process/introduction.h"
 
+#include "runtime/base/config.h"
 #include "runtime/base/packed.h"
 #include "runtime/include/flx.h"
 
@@ -45,10 +46,7 @@ Status read_introduction(const std::string &text, int rank, const Introduction &
     } catch (const nlohmann::json::exception &error) {
         return fail(FLX_ERR_SYSTEM, "what rank {} said of itself cannot be read: {}", rank, error.what());
     }
-    if (theirs.knobs != mine.knobs)
-        return fail(FLX_ERR_CONFIG, "rank {} has {}, rank {} has {}; these must be equal on all ranks", rank_here,
-                    mine.knobs, rank, theirs.knobs);
-    return {};
+    return compare_knobs(rank_here, mine.knobs, rank, theirs.knobs);
 }
 
 }  // namespace flx

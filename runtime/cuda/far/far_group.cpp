@@ -88,9 +88,7 @@ Status FarGroup::make(const Config &config) {
     std::vector<std::string> all;
     FLX_TRY(bootstrap_.allgather_text(config.values_of(KnobScope::gpus), all));
     for (int rank = 0; rank < ranks_; ++rank)
-        if (all[rank] != all[0])
-            return fail(FLX_ERR_CONFIG, "rank 0 has {}, rank {} has {}; these knobs must be equal on all ranks", all[0],
-                        rank, all[rank]);
+        FLX_TRY(compare_knobs(0, all[0], rank, all[rank]));
     FLX_TRY(agree(bootstrap_, allocate(config)));
     lanes_ = std::make_unique<FarLanes>(*host_, rank_, layout_, memory_, tiers_);
     return {};

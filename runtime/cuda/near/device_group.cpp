@@ -166,9 +166,7 @@ Status DeviceGroup::agree_on(const Config &config) {
     std::vector<std::string> all;
     FLX_TRY(bootstrap_.allgather_text(mine, all));
     for (int rank = 0; rank < ranks_; ++rank)
-        if (all[rank] != all[0])
-            return fail(FLX_ERR_CONFIG, "rank 0 has {}, rank {} has {}; these knobs must be equal on all ranks", all[0],
-                        rank, all[rank]);
+        FLX_TRY(compare_knobs(0, all[0], rank, all[rank]));
     FLX_TRY(bootstrap_.allgather_text(limits_.bulk ? "bulk" : "", all));
     limits_.bulk = std::find(all.begin(), all.end(), "") == all.end();
     if (layout_.slot_bytes == 0 || layout_.line_bytes == 0 || layout_.packet_bytes == 0)

@@ -188,6 +188,26 @@ TEST(Knobs, AreComparedByValue) {
     EXPECT_NE(said, other.values_of(KnobScope::communicator));
 }
 
+TEST(Knobs, OnlyThoseThatDifferAreNamed) {
+    Config one;
+    Config other;
+    ASSERT_TRUE(one.set("FLX_LINKS", "shm, eth0", "environment").ok());
+    ASSERT_TRUE(other.set("FLX_LINKS", "shm, eth0", "environment").ok());
+    const auto sentence = [&] {
+        const Status status =
+            compare_knobs(2, one.values_of(KnobScope::communicator), 5, other.values_of(KnobScope::communicator));
+        EXPECT_EQ(status.code(), status.sentence().empty() ? FLX_SUCCESS : FLX_ERR_CONFIG);
+        return status.sentence();
+    };
+    EXPECT_EQ(sentence(), "");
+    ASSERT_TRUE(one.set("FLX_STRICT", "1", "environment").ok());
+    EXPECT_EQ(sentence(), "rank 2 has FLX_STRICT=1, rank 5 has FLX_STRICT=0; these must be equal on all ranks");
+    ASSERT_TRUE(other.set("FLX_ALGORITHM", "bcast:direct", "environment").ok());
+    EXPECT_EQ(sentence(),
+              "rank 2 has FLX_ALGORITHM= FLX_STRICT=1, rank 5 has FLX_ALGORITHM=bcast:direct FLX_STRICT=0; "
+              "these must be equal on all ranks");
+}
+
 /// What flx_info prints without a communicator. Values that are asked for by a wrong type are found where assertions
 /// are on, as in builds with AddressSanitizer.
 TEST_F(Environment, ReportNamesEveryKnob) {
