@@ -91,7 +91,7 @@ flx_status_t exercise(flx_comm_t comm, double seconds) {
     return FLX_SUCCESS;
 }
 
-/// The report of a communicator of all ranks. False if that failed, which every rank says for itself.
+/// The report of a communicator of all ranks. False if that failed, which is said.
 bool run(const Request &request) {
     int rank = 0;
     int size = 1;
@@ -117,7 +117,7 @@ bool run(const Request &request) {
     else if (rank == 0)
         std::cout << text;
     std::cout.flush();
-    if (!why.empty())
+    if (!why.empty() && (connected || rank == 0))  // what is wrong with making it is known to all alike
         std::cerr << "flx_info: rank " << rank << ": " << why << "\n";
     if (comm != nullptr)
         flx_comm_free(&comm);

@@ -1,7 +1,6 @@
 #include "runtime/base/config.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -173,11 +172,8 @@ Status unknown(std::string_view name) {
     const auto nearest = std::min_element(kKnobs.begin(), kKnobs.end(), [&](const Knob &a, const Knob &b) {
         return edit_distance(name, a.name) < edit_distance(name, b.name);
     });
-    std::vector<std::string_view> names;
-    for (const Knob &knob : kKnobs)
-        names.push_back(knob.name);
-    return fail(FLX_ERR_CONFIG, "{} is not a knob of FLX; did you mean {}? The knobs are {}", name, nearest->name,
-                fmt::join(names, ", "));
+    return fail(FLX_ERR_CONFIG, "{} is not a knob of FLX; did you mean {}? flx_info --knobs lists all", name,
+                nearest->name);
 }
 
 bool parse_integer(std::string_view text, int64_t &value) {

@@ -100,12 +100,10 @@ TEST_F(Environment, ForReportsWhatIsRightIsTaken) {
     EXPECT_NE(wrong[0].sentence(), wrong[1].sentence());
 }
 
-TEST_F(Environment, UnknownNameNamesTheNearestAndAll) {
+TEST_F(Environment, UnknownNameNamesTheNearest) {
     set("FLX_DEDLINE", "30");
     const std::string sentence = refusal();
-    EXPECT_EQ(sentence.find("FLX_DEDLINE is not a knob of FLX; did you mean FLX_DEADLINE?"), 0u) << sentence;
-    for (const Knob &knob : knobs())
-        EXPECT_NE(sentence.find(knob.name), std::string::npos) << knob.name;
+    EXPECT_EQ(sentence, "FLX_DEDLINE is not a knob of FLX; did you mean FLX_DEADLINE? flx_info --knobs lists all");
     set("FLX_RAIL", "eth0");
     EXPECT_NE(refusal().find("did you mean FLX_RAILS?"), std::string::npos);
     set("FLX_", "");
