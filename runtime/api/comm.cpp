@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "runtime/api/api.h"
+#include "runtime/base/log.h"
 #include "runtime/base/sized.h"
 #include "runtime/plan/rules.h"
 #include "runtime/process/bootstrap_mpi.h"
@@ -84,6 +85,7 @@ flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *config, flx_
         std::unique_ptr<flx::Bootstrap> bootstrap;
         const std::shared_ptr<flx::Process> existing = flx::Process::existing();
         FLX_TRY(flx::make_mpi_bootstrap(mpi_comm, moving(existing.get()), bootstrap));
+        flx::name_log(bootstrap->rank());  // before anything can go wrong
         // A rank whose knobs are wrong must not leave the others waiting for it.
         std::shared_ptr<flx::Process> process;
         flx::Config knobs;

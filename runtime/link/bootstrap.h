@@ -44,9 +44,10 @@ class Bootstrap {
 };
 
 /// Collective. The first status that is not success among all ranks', on every rank (each rank's own where it has one),
-/// so that a rank that fails in making something leaves none waiting.
-Status agree(Bootstrap &bootstrap, Status status);
-/// The same of what `stage()` returns; where it throws, FLX_ERR_SYSTEM with what the exception says.
+/// so that a rank that fails in making something leaves none waiting. `logs`: the first rank that has an error logs it,
+/// unless that is FLX_ERR_ARGUMENT.
+Status agree(Bootstrap &bootstrap, Status status, bool logs = false);
+/// The same of what `stage()` returns, logged; where it throws, FLX_ERR_SYSTEM with what the exception says.
 template <typename Stage>
 Status agree_on(Bootstrap &bootstrap, Stage &&stage) {
     Status status;
@@ -55,7 +56,7 @@ Status agree_on(Bootstrap &bootstrap, Stage &&stage) {
     } catch (const std::exception &error) {
         status = fail(FLX_ERR_SYSTEM, "{}", error.what());
     }
-    return agree(bootstrap, std::move(status));
+    return agree(bootstrap, std::move(status), true);
 }
 
 }  // namespace flx

@@ -77,6 +77,22 @@ TEST(Bootstrap, TellsAllRanksOfTheFirstFailure) {
     });
 }
 
+/// A program may not look at the status, and a job has many ranks.
+TEST(Bootstrap, WhatIsWrongIsLoggedOnce) {
+    const auto logged = [](flx_status_t code) {
+        ::testing::internal::CaptureStderr();
+        testing::run_group(4, [&](Bootstrap &bootstrap) {
+            const int rank = bootstrap.rank();
+            const Status agreed = agree_on(
+                bootstrap, [&] { return rank % 2 == 1 ? fail(code, "knob of rank {} is bad", rank) : Status(); });
+            EXPECT_EQ(agreed.code(), code);
+        });
+        return ::testing::internal::GetCapturedStderr();
+    };
+    EXPECT_EQ(logged(FLX_ERR_CONFIG), "flx error: knob of rank 1 is bad\n");
+    EXPECT_EQ(logged(FLX_ERR_ARGUMENT), "") << "which the caller is told";
+}
+
 /// A bootstrap that is broken itself.
 class Broken final : public Bootstrap {
   public:
