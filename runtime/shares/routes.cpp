@@ -163,6 +163,20 @@ void Routes::observe(Route &route, const Ended &ended, size_t bytes) {
     for (int phase = 0; phase < ended.phases; ++phase)
         if (route.controller->observe(bytes, phase, samples, ended.elapsed_ns) && phase == 0)
             report_change(route, bytes);
+    route.slow.observe(samples);
+    report_slow(route, bytes);
+}
+
+/// One rank of a host says for all what becomes of rails.
+bool Routes::tells() const {
+    return log().shows(LogLevel::warn) && (records_ == nullptr || layout_.own().local == 0);
+}
+
+void Routes::report_slow(Route &route, size_t bytes) {
+    while (const auto slow = route.slow.confirmed())
+        log().warn("{} to host {} slowed to {:.0f} Mbit/s: share {:.2f} -> {:.2f}", links_[slow->link].name,
+                   layout_.members[route.peers.front()].hostname, 8e3 * slow->bytes_per_ns, slow->share,
+                   route.controller->vector(bytes, 0).share(slow->link));
 }
 
 /// Says which links' shares have changed much since it was last said, for messages of this size.
@@ -170,8 +184,7 @@ void Routes::report_change(Route &route, size_t bytes) {
     constexpr double kMuch = 0.1;
     constexpr double kLeastFactor = 1.5;
     constexpr double kLeastMove = 1.1;
-    // One rank of a host says it for all.
-    if (!log().shows(LogLevel::warn) || (records_ != nullptr && layout_.own().local != 0))
+    if (!tells())
         return;
     Told &told = route.told[size_class(bytes)];
     const PartitionVector &vector = route.controller->vector(bytes, 0);
@@ -191,10 +204,10 @@ void Routes::report_change(Route &route, size_t bytes) {
         const bool more = now > before * kLeastMove || 1 - now < (1 - before) / kLeastMove;
         if ((factor < 1 / kLeastFactor && less) || (factor > kLeastFactor && more)) {
             much = true;
-            log().write(factor < 0.5 ? LogLevel::warn : LogLevel::info,
-                        "{} to host {} {} {:.0f} Mbit/s: share {:.2f} -> {:.2f}",
-                        links_[link].link->kind() == LinkKind::rail ? "rail " + links_[link].name : links_[link].name,
-                        host, factor < 1 ? "slowed to" : "now carries", 8e3 * rate, before, now);
+            log().info("{} to host {} {} {:.0f} Mbit/s: share {:.2f} -> {:.2f}", links_[link].name, host,
+                       factor < 1 ? "seems to carry only" : "now carries", 8e3 * rate, before, now);
+            if (factor < 0.5)
+                route.slow.suspect(link, told.rate, before);
         }
     }
     if (!much)
@@ -227,6 +240,7 @@ void Routes::set_lost(int link, int peer, bool lost) {
     const uint32_t bit = 1U << link;
     lost_[peer] = lost ? lost_[peer] | bit : lost_[peer] & ~bit;
     Route &route = this->route(peer);
+    route.slow.forget(link);
     uint32_t usable = route.links;
     for (const int other : route.peers)
         usable &= ~lost_[other];

@@ -20,6 +20,7 @@
 #include "runtime/shares/bursts.h"
 #include "runtime/shares/controller.h"
 #include "runtime/shares/router.h"
+#include "runtime/shares/slow_links.h"
 
 namespace flx {
 
@@ -130,6 +131,7 @@ class Routes final : public Router {
         std::array<Pooled, kMaxLinks> pooled{};       ///< likewise, of all ranks of this host
         std::array<LinkSample, kMaxLinks> samples{};  ///< of what came since, by link
         std::vector<Told> told;                       ///< by size class: what a user was last told
+        SlowLinks slow;                               ///< of which a user is told once that is sure
         int whole = -1;       ///< the rail that took messages of this operation whole; -1: none did
         bool shared = false;  ///< others went over several, or whole over another
     };
@@ -149,7 +151,9 @@ class Routes final : public Router {
     void pool_samples();
     [[nodiscard]] bool route_learns(Route &route, const Ended &ended);
     void observe(Route &route, const Ended &ended, size_t bytes);
+    [[nodiscard]] bool tells() const;
     void report_change(Route &route, size_t bytes);
+    void report_slow(Route &route, size_t bytes);
     void set_lost(int link, int peer, bool lost);
 
     const Layout &layout_;

@@ -119,6 +119,8 @@ def outages(bed, program, hosts):
     bed("rate", 1, int(RATES.split(",")[0]) // 8)
     if not run.wait_until_said("rail1", "slowed to", "Mbit/s: share"):
         run.fail("nobody said that rail1 slowed down")
+    if run.count("rail rail"):
+        run.fail("a rail is called a rail twice")
     bed("rate", 1, RATES.split(",")[0])
     gone = []  # (from, to) of each outage
     for do, undo, where in (("cut", "restore", (1,)), ("blackhole", "unblackhole", (2, 2))):
