@@ -119,6 +119,10 @@ void flx_fortran_comm_free(flx_comm_t *comm, int *ierror) {
     });
 }
 
+void flx_fortran_comm_abort(const flx_comm_t *comm, const char *reason, int *ierror) {
+    finish(ierror, [&] { return flx_comm_abort(*comm, reason); });
+}
+
 void flx_fortran_comm_rank(const flx_comm_t *comm, int *rank, int *ierror) {
     finish(ierror, [&] { return flx_comm_rank(*comm, rank); });
 }

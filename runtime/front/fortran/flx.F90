@@ -54,7 +54,8 @@ module flx
    !> As `sendbuf`, where input and output share memory; at the root of a scatter as `recvbuf`.
    integer(c_int), bind(C, name="flx_fortran_in_place"), target, public :: flx_in_place
 
-   public :: flx_comm_create, flx_comm_dup, flx_comm_split, flx_comm_free, flx_comm_rank, flx_comm_size
+   public :: flx_comm_create, flx_comm_dup, flx_comm_split, flx_comm_free, flx_comm_abort, flx_comm_rank, &
+             flx_comm_size
    public :: flx_allreduce, flx_reduce, flx_reduce_scatter_block, flx_reduce_scatter, flx_allgather, &
              flx_allgatherv, flx_bcast, flx_gather, flx_gatherv, flx_scatter, flx_scatterv, flx_alltoall, &
              flx_alltoallv, flx_scan, flx_exscan, flx_barrier
@@ -80,6 +81,12 @@ module flx
          import
          integer(c_int), intent(in) :: mpi_comm
          type(flx_comm), intent(out) :: comm
+         integer(c_int), intent(out), optional :: ierror
+      end subroutine
+      subroutine c_abort(comm, reason, ierror) bind(C, name="flx_fortran_comm_abort")
+         import
+         type(flx_comm), intent(in) :: comm
+         character(kind=c_char), intent(in) :: reason(*)
          integer(c_int), intent(out), optional :: ierror
       end subroutine
       !> Collective over `comm`: the same ranks, links and measurements.
@@ -708,6 +715,18 @@ contains
          sentence(i:i) = text(i)
       end do
    end function
+
+   !> Ends `comm` for all its ranks, which hear `reason`; see flx_comm_abort of flx.h. It is to be freed then.
+   subroutine flx_comm_abort(comm, reason, ierror)
+      type(flx_comm), intent(in) :: comm
+      character(*), intent(in), optional :: reason
+      integer, intent(out), optional :: ierror
+      if (present(reason)) then
+         call c_abort(comm, reason//c_null_char, ierror)
+      else
+         call c_abort(comm, c_null_char, ierror)
+      end if
+   end subroutine
 
    subroutine create_from_integer(mpi_comm, comm, ierror)
       integer, intent(in) :: mpi_comm

@@ -238,6 +238,17 @@ program module_test
    call flx_comm_dup(comm, other)
    call flx_comm_free(other)
 
+   ! One rank ends a communicator, and the others hear why.
+   call flx_comm_dup(comm, other)
+   if (rank == 0) call flx_comm_abort(other, 'the mesh has a hole')
+   call flx_barrier(other, ierror)
+   call expect(ierror /= FLX_SUCCESS .and. index(flx_last_error(), 'the mesh has a hole') > 0, 'an abort with a reason')
+   call flx_comm_free(other)
+   call flx_comm_dup(comm, other)
+   call flx_comm_abort(other, ierror=ierror)
+   call expect(ierror == FLX_SUCCESS, 'an abort without a reason')
+   call flx_comm_free(other)
+
    ! Errors are the caller's where there is an ierror.
    call flx_allreduce(row(1:2), row, FLX_SUM, comm, ierror)
    call expect(ierror == FLX_ERR_ARGUMENT .and. index(flx_last_error(), 'sendbuf has 2 elements') > 0, 'sizes that differ')
