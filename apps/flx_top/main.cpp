@@ -27,7 +27,7 @@ int print_once(const flx::top::Options &options) {
     if (!before.empty())
         std::this_thread::sleep_for(kBetween);
     const std::vector<ProcessSeen> now = flx::record::read_all(options.user);
-    const View view = flx::top::view_of(now, before, options.patience_s);
+    const View view = flx::top::view_of(now, before, options.patience_s, options.explain);
     std::string text;
     if (options.form == Form::json)
         text = json_of(view, now);
@@ -57,7 +57,7 @@ int main(int argc, char **argv) {
     std::vector<ProcessSeen> before;
     const auto lines = [&](size_t width, bool explain) {
         std::vector<ProcessSeen> now = flx::record::read_all(options.user);
-        auto result = lines_of(flx::top::view_of(now, before, options.patience_s), width, explain);
+        auto result = lines_of(flx::top::view_of(now, before, options.patience_s, explain), width, explain);
         before = std::move(now);
         return result;
     };

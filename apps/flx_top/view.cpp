@@ -101,9 +101,19 @@ void wrap(const std::string &text, size_t width, std::vector<std::string> &lines
     lines.push_back(line);
 }
 
+/// Whether one of these processes was in a call, or left one, a short while ago.
+bool recent(const std::vector<const ProcessSeen *> &processes) {
+    return std::ranges::any_of(processes, [](const ProcessSeen *process) {
+        const record::CallSeen *const last = record::latest_of(*process).call;
+        return last != nullptr &&
+               record::seconds(process->seen_ns - std::max(last->entered_ns, last->left_ns)) < kRecentS;
+    });
+}
+
 }  // namespace
 
-View view_of(const std::vector<ProcessSeen> &now, const std::vector<ProcessSeen> &before, double patience_s) {
+View view_of(const std::vector<ProcessSeen> &now, const std::vector<ProcessSeen> &before, double patience_s,
+             bool dead) {
     std::map<std::string, std::vector<const ProcessSeen *>> jobs;
     std::set<std::string> living;
     const auto job_of = [](const ProcessSeen &process) {
@@ -119,6 +129,10 @@ View view_of(const std::vector<ProcessSeen> &now, const std::vector<ProcessSeen>
     for (auto &[name, processes] : jobs) {
         if (!living.empty() && living.count(name) == 0)
             continue;
+        if (!dead && living.empty() && !recent(processes)) {
+            ++view.long_dead;
+            continue;
+        }
         std::sort(processes.begin(), processes.end(), [](const ProcessSeen *a, const ProcessSeen *b) {
             return std::pair(a->world_rank, a->pid) < std::pair(b->world_rank, b->pid);
         });
@@ -150,6 +164,9 @@ std::vector<std::string> lines_of(const View &view, size_t width, bool explain) 
                             ? "No program of this user's uses FLX on this host."
                             : fmt::format("Programs of FLX record nothing on this host: {} has less than {} MiB.",
                                           record::kFolder, record::kLeastFolder >> 20U));
+    if (view.long_dead != 0)
+        lines.push_back(fmt::format("{} died some time ago: flx_top --explain shows what they did last.",
+                                    view.long_dead == 1 ? "A program" : fmt::format("{} programs", view.long_dead)));
     for (const Job &job : view.jobs) {
         lines.push_back(fmt::format("{}{}{} ranks here{}", job.command,
                                     job.name.empty() ? ", " : ", job " + job.name + ", ", job.rows.size(),

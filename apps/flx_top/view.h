@@ -39,10 +39,15 @@ struct Job {
 struct View {
     std::vector<Job> jobs;
     std::vector<record::Finding> findings;
+    size_t long_dead = 0;  ///< jobs that are not shown
 };
 
+/// Of jobs that ended without taking away what they recorded, those whose last call is older are shown on request only.
+constexpr double kRecentS = 300;
+
+/// `dead`: also what died long ago, as long as nothing lives.
 View view_of(const std::vector<record::ProcessSeen> &now, const std::vector<record::ProcessSeen> &before,
-             double patience_s);
+             double patience_s, bool dead = true);
 
 /// Lines of at most `width` columns.
 std::vector<std::string> lines_of(const View &view, size_t width, bool explain);

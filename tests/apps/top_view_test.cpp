@@ -87,6 +87,20 @@ TEST(TopView, WhatDiedIsShownWhereNothingLives) {
     EXPECT_EQ(left.jobs[0].rows[0].calls_per_s, 0);
 }
 
+/// What a program that was ended did last stays for a day, which nobody wants to see in a list of what runs.
+TEST(TopView, WhatDiedLongAgoIsShownOnRequest) {
+    ProcessSeen dead = process(0, "6");
+    dead.life = Life::dead;
+    EXPECT_EQ(view_of({dead}, {}, 0.5, false).jobs.size(), 1U) << "a second ago";
+    dead.seen_ns += 400 * kSecond;
+    const View hidden = view_of({dead}, {}, 0.5, false);
+    EXPECT_TRUE(hidden.jobs.empty());
+    const std::vector<std::string> lines = lines_of(hidden, 120, false);
+    EXPECT_TRUE(
+        std::ranges::any_of(lines, [](const std::string &line) { return line.find("--explain") != line.npos; }));
+    EXPECT_EQ(view_of({dead}, {}, 0.5, true).jobs.size(), 1U);
+}
+
 TEST(TopView, LinesFit) {
     const Looks looks;
     const View view = view_of(looks.now, looks.before, 0.1);
