@@ -239,7 +239,13 @@ void Routes::estimate(int host, uint32_t usable, uint32_t left_to_memory, bool f
     }
     if (!near)
         distrust(estimates);
-    if (!any) {
+    if (!any && near && may(0)) {
+        // Ranks of a busy host may have answered too late; what is theirs together carries all the same.
+        log().info("shared memory was not measured: no rank of this host answered in time");
+        for (size_t l = 0; l < links_.size(); ++l)
+            estimates[l] = {.usable = l == 0};
+        links_[0].why_off.clear();
+    } else if (!any) {
         // Machines that are busy may answer too late to be measured. What reaches the peers must do.
         log().warn("no link to host {} answered while links were measured; all that reach it are taken as alike",
                    layout_.members[route.peers.front()].hostname);

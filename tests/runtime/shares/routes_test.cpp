@@ -113,6 +113,7 @@ struct Rank {
         double burst = 0.6;
         bool frozen = false;
         bool apart = false;        ///< each rail leads to one rank of the other host
+        bool near_late = false;    ///< no rank of this host answered while links were measured
         std::string partition;     ///< FLX_PARTITION
         int per_host = 1;          ///< ranks
         int rank = 0;              ///< this one, of the first host
@@ -142,7 +143,7 @@ struct Rank {
         links[0].name = "shm";
         if (!near.empty()) {
             links[0].link = std::make_unique<FakeLink>("shm", LinkKind::shm, near);
-            links[0].near.done = true;
+            links[0].near.done = !options.near_late;
             links[0].near.latency_ns = 200;
             links[0].near.bytes_per_ns = 5;
         }
@@ -472,6 +473,18 @@ TEST(RoutesTest, WhatStaysOnTheHostEmptiesNoBucket) {
     EXPECT_EQ(one.told(), told_of(0));
     for (int i = 0; i < 15; ++i)
         ASSERT_EQ(one.takes(kShort), 1) << i;
+}
+
+/// Ranks that wait for a core answer too late, and nothing is wrong.
+TEST(RoutesTest, SharedMemoryThatWasNotMeasuredIsNoReasonToWarn) {
+    Shared shared;
+    Rank::Options options = of_two(0, shared);
+    options.near_late = true;
+    testing::internal::CaptureStderr();
+    Rank one(options);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    ASSERT_TRUE(one.made.ok());
+    EXPECT_EQ(one.routes.vector(1, kShort, 0).only(), 0);
 }
 
 /// A rail that is lost towards one rank of a host takes nothing to the others either.
