@@ -86,6 +86,13 @@ LinkVerdict Controller::verdict(int link, std::span<const std::string> names) co
             return {false, "does not work, or may not be used"};
         case Standing::adds_little:
         case Standing::tried:
+            if (state.gain < 0)
+                return {
+                    false,
+                    fmt::format(
+                        "{}adds nothing, but takes {:.1f} % from the rate of {} ({:.3g} GB/s); it must add {:.2g} %",
+                        state.standing == Standing::tried ? "in use it " : "", -100 * state.gain, rest, state.rest,
+                        100 * state.needed)};
             return {false, fmt::format("{}adds {:.1f} % to the rate of {} ({:.3g} GB/s); {:.2g} % needed",
                                        state.standing == Standing::tried ? "in use it " : "", 100 * state.gain, rest,
                                        state.rest, 100 * state.needed)};

@@ -646,6 +646,10 @@ TEST(Exploration, LinkThatOnlyTakesFromTheOthersGoesOffAgain) {
     EXPECT_LT(both, 120);  // ever more rarely
     EXPECT_FALSE(controller.verdict(1).on);
     EXPECT_NE(controller.verdict(1).why.find("in use it adds"), std::string::npos) << controller.verdict(1).why;
+    EXPECT_NE(controller.verdict(1).why.find("adds nothing, but takes 34.8 % from the rate of the others"),
+              std::string::npos)
+        << controller.verdict(1).why;
+    EXPECT_NE(controller.verdict(1).why.find("; it must add 4 %"), std::string::npos) << controller.verdict(1).why;
 }
 
 TEST(Exploration, ElapsedTimeShowsWhatBusyTimesHide) {
