@@ -67,6 +67,10 @@ Status Communicator::carry_out(Call &call, const Decided &decided, const shm::Re
         return break_off(std::move(status));
     if (!served)
         memory_.shown -= decided.shown;
+    else if (decided.shown != 0) {
+        ++memory_.showings;
+        memory_.showed = true;
+    }
     if (changed)
         take_ways(operation);
     return {};
@@ -143,8 +147,10 @@ LinkCounters Communicator::counters(int index) const {
     }
     total.bytes -= slot.bytes_before;
     total.chunks -= slot.chunks_before;
-    if (slot.link->kind() == LinkKind::shm)
+    if (slot.link->kind() == LinkKind::shm) {
         total.bytes += memory_.shown;
+        total.chunks += memory_.showings;
+    }
     return total;
 }
 

@@ -143,7 +143,9 @@ class Communicator final : public Movable, private Watch {
     /// Payload that this rank's operations put on a link, to all peers together.
     [[nodiscard]] LinkCounters counters(int index) const;
     /// Part of `link` in the vector that the last operation used towards its last peer.
-    [[nodiscard]] double last_share(int link) const { return routes_.last_share(link); }
+    [[nodiscard]] double last_share(int link) const {
+        return memory_.showed ? (link == 0 ? 1 : 0) : routes_.last_share(link);
+    }
     /// Reports of devices that carry nothing: (name, why).
     [[nodiscard]] const std::vector<std::pair<std::string, std::string>> &left_off() const { return made_.left_off; }
     /// How hosts are asked whether their ranks live where it is not by datagram: a sentence each.
@@ -364,6 +366,8 @@ class Communicator final : public Movable, private Watch {
         RailLoad *loads = nullptr;      ///< by link; null on one host
         RailRecord *records = nullptr;  ///< by host and link; null on one host
         uint64_t shown = 0;             ///< bytes that operations showed there, as if a link had carried them
+        uint64_t showings = 0;          ///< how many times they did, as if each were a chunk
+        bool showed = false;            ///< so did the last one, as a whole
     };
     /// What ranks of this host do for each other without links.
     struct OnHost {

@@ -341,6 +341,7 @@ void Communicator::recycle(Pending &pending) {
 
 /// Everything that can be said before it begins. Collectives get their numbers here.
 Status Communicator::prepare(Pending &pending, const Call &call, const Decided &decided) {
+    memory_.showed = false;  // links carry it
     const Choice &choice = decided.choice;
     pending.operation = call.operation;
     pending.choice = choice;
@@ -556,6 +557,8 @@ Status Communicator::run_staged(const Call &call, const Decided &decided) {
         status = attempt([&]() -> Status {
             FLX_TRY(on_host_.stages->run(operation, algorithm, rails, waiter));
             memory_.shown += on_host_.stages->shown();
+            memory_.showings += on_host_.stages->shown() != 0 ? 1 : 0;
+            memory_.showed = false;
             inside.leave_rails();
             wait_.way = Way::scheduled;
             return rails_ != nullptr && !queue_.runs() ? settle(waiter) : Status();

@@ -247,6 +247,26 @@ TEST_F(Arguments, LongerStructs) {
     }
 }
 
+/// Calls that go through shared memory as a whole have no schedule, and count all the same.
+TEST(LinkStats, OfCallsThroughSharedMemory) {
+    if (world_size() < 2 || world_hosts() > 1)
+        GTEST_SKIP() << "skipped: needs ranks of one host";
+    Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    std::vector<float> numbers(4096, 1);
+    ASSERT_TRUE(succeeded(flx_allreduce(FLX_IN_PLACE, numbers.data(), numbers.size(), FLX_F32, FLX_SUM, comm)));
+    std::array<flx_link_stats_t, 16> links{};
+    size_t count = 0;
+    ASSERT_TRUE(succeeded(flx_comm_link_stats(comm, links.data(), sizeof links[0], links.size(), &count)));
+    ASSERT_GT(count, 0U);
+    EXPECT_STREQ(links[0].name, "shm");
+    EXPECT_GE(links[0].bytes_sent, numbers.size() * sizeof numbers[0]);
+    EXPECT_GT(links[0].chunks_sent, 0U);
+    EXPECT_EQ(links[0].share, 1);
+    for (size_t l = 1; l < count; ++l)
+        EXPECT_EQ(links[l].share, 0) << links[l].name;
+}
+
 TEST(Knobs, ThatAreUnknownOrWrong) {
     {
         const Variable variable("FLX_PARTITON", "shm:1");
