@@ -244,6 +244,7 @@ class Communicator final : public Movable, private Watch {
     Status check_peer(const Awaited &awaited, int64_t waited_ns, bool &answering);
     /// `what`: during which; empty: the operation that is under way.
     Status check_host(const std::string &what = {});
+    void note_stop(int64_t now, int64_t waited_ns);
     void look_while_testing(bool moved);
     [[nodiscard]] int64_t ask_after_ns() const;
     Status hear();
@@ -413,7 +414,8 @@ class Communicator final : public Movable, private Watch {
         bool told = false;   ///< a peer said that the communicator is broken
         bool named = false;  ///< an error says which calls do not match
         int64_t looked_ns = 0;
-        uint32_t tests = 0;  ///< in a row that found nothing
+        int64_t stopped_ns = 0;  ///< of the current wait, in which this process did not run
+        uint32_t tests = 0;      ///< in a row that found nothing
         int64_t tests_since_ns = 0;
         std::vector<Awaited> awaited;
         std::vector<Seen> crossed;  ///< by peer: where it was seen to wait for this rank,

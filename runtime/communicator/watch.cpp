@@ -144,11 +144,23 @@ Status Communicator::meet_again(CallKind what) {
     return status;
 }
 
+/// A wait looks every few milliseconds. Where a second goes by between two looks, a signal or a debugger had stopped
+/// this process, or it had no core: nobody else is late by that.
+void Communicator::note_stop(int64_t now, int64_t waited_ns) {
+    constexpr int64_t kStoppedNs = 1'000'000'000;
+    const int64_t began_ns = now - waited_ns;
+    if (wait_.looked_ns < began_ns)
+        wait_.stopped_ns = 0;  // this is the wait's first look
+    if (const int64_t gap_ns = now - std::max(wait_.looked_ns, began_ns); gap_ns > kStoppedNs)
+        wait_.stopped_ns += gap_ns;
+}
+
 Status Communicator::check(int64_t waited_ns) {
     FLX_TRY(hear());
     const int64_t now = now_ns();
     if (now - wait_.looked_ns < kLookNs)
         return {};
+    note_stop(now, waited_ns);
     wait_.looked_ns = now;
     FLX_TRY(check_host());
     if (!by_links())
@@ -167,13 +179,14 @@ Status Communicator::check(int64_t waited_ns) {
         if (awaited.peer >= 0)
             FLX_TRY(check_peer(awaited, waited_ns, answering));
     // A wait may be made of several calls, each of which looks for a moment.
-    const bool late = waited_ns > knobs_.late_warning_s * kNsPerSecond;
+    const int64_t ran_ns = waited_ns - wait_.stopped_ns;
+    const bool late = ran_ns > knobs_.late_warning_s * kNsPerSecond;
     wait_.warned = wait_.warned && late;
     if (!wait_.warned && answering && !settling && late) {
         wait_.warned = true;
         const int peer = wait_.awaited.front().peer;
         log().warn("{} waits for {} since {:.0f} s: it runs, but is late{}", describe_operation(),
-                   layout_.describe(peer), waited_ns / kNsPerSecond, what_it_does(peer));
+                   layout_.describe(peer), ran_ns / kNsPerSecond, what_it_does(peer));
         process_->reporter().report(fmt::format("{} is late", layout_.describe(peer)));
     }
     return {};
