@@ -297,6 +297,7 @@ class Communicator final : public Movable, private Watch {
     Status add_to_group(const Call &call);
     Status prelude(const Call &call, CallKind kind, bool &done, const Decided *&decided);
     Status run_now(const Call &call, const Decided &decided);
+    Status run_compared(const Call &call, bool done);
     Status prepare(Pending &pending, const Call &call, const Decided &decided);
     Status drain();
     template <typename Body>

@@ -124,10 +124,17 @@ Status Communicator::run(const Call &call) {
     bool done = false;
     const Decided *decided = nullptr;
     FLX_TRY(prelude(call, CallKind::blocking, done, decided));
-    if (done)
+    const bool compares = knobs_.check && layout_.size > 1;
+    if (done && !compares)
         return {};
     Recording recording(*this, decided->record, calls_.count(), decided->choice.way);
-    return recording.end(run_now(call, *decided));
+    return recording.end(compares ? run_compared(call, done) : run_now(call, *decided));
+}
+
+/// With FLX_CHECK ranks wait for each other in the comparison, which is a part of the call. `done`: all of it.
+Status Communicator::run_compared(const Call &call, bool done) {
+    FLX_TRY(compare_calls(call.operation));
+    return done ? Status() : run_now(call, decisions_.decide(call));  // anew, as the comparison was decided, too
 }
 
 /// Lets the thread go on, where there is one, as soon as the call has left something under way.
@@ -323,10 +330,9 @@ Status Communicator::prelude(const Call &call, CallKind kind, bool &done, const 
     else
         decided = &decisions_.decide(call);
     calls_.note(decided->record);
-    if (knobs_.check && kind != CallKind::non_blocking) {  // which must not wait
+    // One that does not block must not wait, and one that does compares as a part of the call.
+    if (knobs_.check && kind != CallKind::non_blocking && kind != CallKind::blocking)
         FLX_TRY(compare_calls(call.operation));
-        decided = kind == CallKind::blocking ? &decisions_.decide(call) : decided;  // the comparison is a call, too
-    }
     // Where counts are each pair's own, the others cannot know that this rank has nothing.
     done = call.operation.count == 0 && algorithms::scheduled_as(call.operation.collective).has_value();
     done = done || (call.operation.count == 0 && call.operation.collective == Collective::alltoall);

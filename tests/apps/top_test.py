@@ -12,8 +12,8 @@ import time
 from hanging import RANKS, TOP, Hang, jobs_of, look, until
 
 
-def expect(how, trouble, *parts):
-    with Hang(how) as hang:
+def expect(how, trouble, *parts, **environment):
+    with Hang(how, **environment) as hang:
         finding, *more = until(hang.findings, f"{how} is named")
         assert not more and finding["trouble"] == trouble, (how, finding, more)
         if trouble != "broken":
@@ -91,6 +91,7 @@ def refuse():
 
 refuse()
 expect("compute", "late", "call 101 of communicator 1, allreduce of 8 B", "uses its core")
+expect("compute", "late", "call 101 of communicator 1, allreduce of 8 B", "uses its core", FLX_CHECK="1")
 expect("sleep", "late", "left its last call", "sleeps")
 expect("stop", "stopped", "stopped by a signal")
 expect("mismatch", "broken", "communicator 1: ", "bcast of 4 KiB")
