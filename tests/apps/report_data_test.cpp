@@ -11,6 +11,7 @@
 #include "apps/flx_report/data/durations.h"
 #include "apps/flx_report/data/series.h"
 #include "apps/flx_report/data/trace.h"
+#include "tests/apps/report_read.h"
 
 namespace flx::report {
 namespace {
@@ -40,14 +41,6 @@ std::string call(int pid, int communicator, int number, double at, double took, 
         R"({{"ph":"X","cat":"call","name":"{}","pid":{},"tid":{},"ts":{},"dur":{},"args":{{"communicator":{},)"
         R"("number":{},"bytes":1000,"way":"fused","error":""{}}}}})",
         name, pid, communicator, at, took, communicator, number, more);
-}
-
-Summary read(const std::string &text) {
-    std::istringstream stream(text);
-    std::string problem;
-    std::optional<Summary> summary = summarise(stream, "t.json", problem);
-    EXPECT_EQ(problem, "");
-    return summary.value_or(Summary{});
 }
 
 std::string problem_of(const std::string &text) {

@@ -12,6 +12,7 @@
 #include "apps/flx_report/page/drawing.h"
 #include "apps/flx_report/page/page.h"
 #include "apps/flx_report/text.h"
+#include "tests/apps/report_read.h"
 
 namespace flx::report {
 namespace {
@@ -67,14 +68,6 @@ TEST(ReportText, HasThreeDigits) {
 TEST(ReportDrawing, NamesRanksInOrder) {
     EXPECT_EQ(ranges_text({}), "");
     EXPECT_EQ(ranges_text({0, 1, 2, 3, 8, 10, 11}), "0–3, 8, 10, 11");
-}
-
-Summary read(const std::string &text) {
-    std::istringstream stream(text);
-    std::string problem;
-    std::optional<Summary> summary = summarise(stream, "t.json", problem);
-    EXPECT_EQ(problem, "");
-    return summary.value_or(Summary{});
 }
 
 /// Each tag but those that HTML does not close is closed, in order.
