@@ -195,7 +195,7 @@ SendResult Measurer::send(Lane &lane, int peer, Kind kind, uint32_t block, uint3
         lane.cursor += bytes;
     } else if (result == SendResult::failed && peer == next_ && !lane.failed) {
         lane.failed = true;
-        lane.error = lane.link->error(peer).sentence();
+        lane.error = lane.link->error(peer).words();
     }
     return result;
 }

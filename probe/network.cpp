@@ -209,7 +209,7 @@ void rdma_ports(const std::string &root, std::vector<NetworkDevice> &devices) {
 Status network_devices(std::vector<NetworkDevice> &devices) {
     ifaddrs *first = nullptr;
     if (getifaddrs(&first) != 0)
-        return fail(FLX_ERR_SYSTEM, "cannot list the network devices: getifaddrs: {}", std::strerror(errno));
+        return fail(Fault::machine_not_read, "cannot list the network devices: getifaddrs: {}", std::strerror(errno));
     const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(first, &freeifaddrs);
 
     const QuerySocket socket;

@@ -38,16 +38,16 @@ Status parse_selection(const std::string &text, std::vector<Entry> &entries) {
         part.erase(part.find_last_not_of(' ') + 1);
         const auto slash = part.find('/');
         if (slash == std::string::npos || slash == 0 || slash + 1 == part.size())
-            return fail(FLX_ERR_CONFIG, "FLX_RAILS: cannot read `{}`: {}", part, kSelectionHelp);
+            return fail(Fault::rail_selection, "FLX_RAILS: cannot read `{}`: {}", part, kSelectionHelp);
         Entry entry{part.substr(0, slash), part.substr(slash + 1)};
         std::replace(entry.tls.begin(), entry.tls.end(), '+', ',');
         for (const Entry &other : entries)
             if (other.device == entry.device && other.tls == entry.tls)
-                return fail(FLX_ERR_CONFIG, "FLX_RAILS names `{}` twice", part);
+                return fail(Fault::rail_selection, "FLX_RAILS names `{}` twice; each may be named once", part);
         entries.push_back(std::move(entry));
     }
     if (entries.empty())
-        return fail(FLX_ERR_CONFIG, "FLX_RAILS names no rail: {}", kSelectionHelp);
+        return fail(Fault::rail_selection, "FLX_RAILS names no rail: {}", kSelectionHelp);
     return {};
 }
 
@@ -222,7 +222,9 @@ Status plan_rails(std::span<const HostDevices> hosts, size_t self, const std::st
     if (!selection.empty())
         FLX_TRY(parse_selection(selection, entries));
     if (self >= hosts.size())
-        return fail(FLX_ERR_ARGUMENT, "host {} of {} hosts does not exist", self, hosts.size());
+        return fail(Fault::wrong_inside,
+                    "host {} of {} hosts does not exist; this is a mistake in FLX, please report it", self,
+                    hosts.size());
 
     std::vector<std::vector<Pick>> picks;
     for (const HostDevices &host : hosts)
@@ -388,7 +390,7 @@ Status parse_host_devices(const std::string &text, HostDevices &host) {
         host = std::move(read);
         return {};
     } catch (const nlohmann::json::exception &error) {
-        return fail(FLX_ERR_SYSTEM, "a rank's list of network devices cannot be read: {}", error.what());
+        return fail(Fault::not_readable, "a rank's list of network devices cannot be read: {}", error.what());
     }
 }
 

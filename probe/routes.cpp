@@ -76,11 +76,11 @@ Status Doors::open(const std::string &address, uint16_t &port) {
     Address own = address_of(address, 0);
     const int socket = own.valid() ? open_socket(own, SOCK_STREAM) : -1;
     if (socket < 0)
-        return fail(FLX_ERR_SYSTEM, "no socket for {}: {}", address, std::strerror(errno));
+        return fail(Fault::no_socket, "no socket for {}: {}", address, std::strerror(errno));
     sockets_.push_back(socket);
     if (bind(socket, own.get(), own.bytes) != 0 || listen(socket, SOMAXCONN) != 0 ||
         getsockname(socket, own.get(), &own.bytes) != 0)
-        return fail(FLX_ERR_SYSTEM, "cannot listen at {}: {}", address, std::strerror(errno));
+        return fail(Fault::no_socket, "cannot listen at {}: {}", address, std::strerror(errno));
     const bool six = own.get()->sa_family == AF_INET6;
     port = ntohs(six ? reinterpret_cast<sockaddr_in6 &>(own.storage).sin6_port
                      : reinterpret_cast<sockaddr_in &>(own.storage).sin_port);

@@ -68,18 +68,22 @@ Status Context::open(const RailSpec &spec, const RailOptions &options) {
     install_quiet();
     const Quiet quiet;
     if (spec.tls == "tcp" && if_nametoindex(spec.device.c_str()) == 0)
-        return fail(FLX_ERR_LINK, "rail {}: there is no network device {}", spec.name, spec.device);
+        return fail(Fault::no_such_device,
+                    "rail {}: there is no network device {}; FLX_RAILS may name those that `ip link` lists", spec.name,
+                    spec.device);
 
     // A prefix of FLX's own keeps UCX from warning about variables that the user set for MPI.
     ucp_config_t *config = nullptr;
     ucs_status_t status = ucp_config_read("FLX", nullptr, &config);
     if (status != UCS_OK)
-        return fail(FLX_ERR_LINK, "rail {}: UCX cannot read its configuration: {}", spec.name, reason(status));
+        return fail(Fault::rail_not_opened, "rail {}: UCX cannot read its configuration: {}", spec.name,
+                    reason(status));
     for (const auto &[name, value] : settings(spec, options)) {
         status = ucp_config_modify(config, name.c_str(), value.c_str());
         if (status != UCS_OK) {
             ucp_config_release(config);
-            return fail(FLX_ERR_LINK, "rail {}: UCX does not accept {}={}: {}", spec.name, name, value, reason(status));
+            return fail(Fault::rail_not_opened, "rail {}: UCX does not accept {}={}: {}", spec.name, name, value,
+                        reason(status));
         }
     }
     ucp_params_t params{};
@@ -93,8 +97,8 @@ Status Context::open(const RailSpec &spec, const RailOptions &options) {
     ucp_config_release(config);
     if (status != UCS_OK) {
         context = nullptr;
-        return fail(FLX_ERR_LINK, "rail {}: UCX cannot open device {} with transports {}: {}", spec.name, spec.device,
-                    spec.tls, reason(status));
+        return fail(Fault::rail_not_opened, "rail {}: UCX cannot open device {} with transports {}: {}", spec.name,
+                    spec.device, spec.tls, reason(status));
     }
 
     ucp_worker_params_t worker_params{};
@@ -105,15 +109,15 @@ Status Context::open(const RailSpec &spec, const RailOptions &options) {
     if (status != UCS_OK) {
         worker = nullptr;
         close();
-        return fail(FLX_ERR_LINK, "rail {}: UCX cannot make a worker on device {}: {}", spec.name, spec.device,
-                    reason(status));
+        return fail(Fault::rail_not_opened, "rail {}: UCX cannot make a worker on device {}: {}", spec.name,
+                    spec.device, reason(status));
     }
     ucp_address_t *bytes = nullptr;
     size_t length = 0;
     status = ucp_worker_get_address(worker, &bytes, &length);
     if (status != UCS_OK) {
         close();
-        return fail(FLX_ERR_LINK, "rail {}: UCX gives no address for device {}: {}", spec.name, spec.device,
+        return fail(Fault::rail_not_opened, "rail {}: UCX gives no address for device {}: {}", spec.name, spec.device,
                     reason(status));
     }
     address.assign(reinterpret_cast<const char *>(bytes), length);

@@ -352,8 +352,9 @@ Status Failover::error(uint32_t comm, const Target &target, int rank, int64_t de
     size_t bytes = 0;
     for (const Resend &resend : to.queue)
         bytes += resend.header.comm == comm ? resend.header.bytes : 0;
-    return fail(FLX_ERR_LINK, "rank {}{} is out of reach: every rail to it is lost: {}{}; {} B wait to be sent again",
-                rank, to.name.empty() ? "" : " on " + to.name, fmt::join(reasons, ", "), others, bytes);
+    return fail(Fault::rails_lost,
+                "rank {}{} is out of reach: every rail to it is lost: {}{}; {} B wait to be sent again", rank,
+                to.name.empty() ? "" : " on " + to.name, fmt::join(reasons, ", "), others, bytes);
 }
 
 }  // namespace flx::ucx

@@ -15,7 +15,7 @@ Status LandingRing::map(ucp_context_h context, uint32_t slots, size_t slot_bytes
     ucs_status_t status = ucp_mem_map(context, &params, &memory_);
     if (status != UCS_OK) {
         memory_ = nullptr;
-        return fail(FLX_ERR_SYSTEM, "UCX cannot map {} bytes of landing memory: {}", params.length, reason(status));
+        return fail(Fault::ucx_refused, "UCX cannot map {} bytes of landing memory: {}", params.length, reason(status));
     }
     context_ = context;
     Telemetry::count(telemetry().registrations);
@@ -28,7 +28,7 @@ Status LandingRing::map(ucp_context_h context, uint32_t slots, size_t slot_bytes
         status = ucp_rkey_pack(context, memory_, &key, &key_bytes);
     if (status != UCS_OK) {
         unmap();
-        return fail(FLX_ERR_SYSTEM, "UCX gives no key for landing memory: {}", reason(status));
+        return fail(Fault::ucx_refused, "UCX gives no key for landing memory: {}", reason(status));
     }
     key_.assign(static_cast<const char *>(key), key_bytes);
     ucp_rkey_buffer_release(key);
@@ -50,7 +50,7 @@ Status RemoteRing::granted(ucp_ep_h endpoint, uint64_t base, uint32_t slots, siz
     if (status != UCS_OK) {
         key_ = nullptr;
         state_ = State::refused;
-        return fail(FLX_ERR_LINK, "UCX cannot use the key of the peer's landing memory: {}", reason(status));
+        return fail(Fault::no_landing, "UCX cannot use the key of the peer's landing memory: {}", reason(status));
     }
     base_ = base;
     slot_bytes_ = slot_bytes;

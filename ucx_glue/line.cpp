@@ -85,10 +85,10 @@ std::string Line::address() const {
 
 Status Line::connect(int process, uint64_t uid, const std::string &address) {
     if (process < 0)
-        return fail(FLX_ERR_ARGUMENT, "rail {}: {} is no process index", spec_.name, process);
+        return fail(Fault::wrong_inside, "rail {}: {} is no process index", spec_.name, process);
     LineAddress theirs{};
     if (address.size() <= sizeof theirs)
-        return fail(FLX_ERR_ARGUMENT, "rail {}: what process {} gave is no address", spec_.name, process);
+        return fail(Fault::wrong_inside, "rail {}: what process {} gave is no address", spec_.name, process);
     std::memcpy(&theirs, address.data(), sizeof theirs);
     if (static_cast<size_t>(process) >= by_process_.size())
         by_process_.resize(process + 1);
@@ -96,7 +96,8 @@ Status Line::connect(int process, uint64_t uid, const std::string &address) {
         return other != nullptr && (other->uid == uid) != (other->process == process);
     };
     if (std::any_of(by_process_.begin(), by_process_.end(), clashes))
-        return fail(FLX_ERR_ARGUMENT, "rail {}: process {} is connected already, to another peer", spec_.name, process);
+        return fail(Fault::wrong_inside, "rail {}: process {} is connected already, to another peer", spec_.name,
+                    process);
     if (by_process_[process] != nullptr)
         return {};
     by_process_[process] = std::make_unique<Target>();
@@ -205,7 +206,7 @@ Status Line::fresh(const Target &target, Peer *&peer, std::string &address) {
         rails_.back()->tainted() ||
         (known != nullptr && (known->endpoint != nullptr || known->failure != UCS_OK || known == target.peer))) {
         if (now_ns() - opened_ns_ < kOpenGapNs)
-            return fail(FLX_ERR_LINK, "rail {}: opened a moment ago", spec_.name);
+            return fail(Fault::rail_not_opened, "rail {}: opened a moment ago", spec_.name);
         FLX_TRY(open_incarnation());
     }
     peer = &rails_.back()->connect(*by_process_[target.process], {});

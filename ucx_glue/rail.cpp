@@ -64,7 +64,7 @@ Status Rail::set_handlers() {
         param.arg = this;
         ucs_status_t status = ucp_worker_set_am_recv_handler(context_.worker, &param);
         if (status != UCS_OK)
-            return fail(FLX_ERR_LINK, "rail {}: UCX takes no handler of active messages: {}", spec_.name,
+            return fail(Fault::rail_not_opened, "rail {}: UCX takes no handler of active messages: {}", spec_.name,
                         reason(status));
     }
     return {};
@@ -188,9 +188,9 @@ void Rail::run_deferred() {
             give_ring(peer);
         if (!std::exchange(peer.has_grant, false) || peer.failure != UCS_OK || !ensure_endpoint(peer))
             continue;
-        Status status = fail(FLX_ERR_LINK, "the peer has no landing memory");
+        Status status = fail(Fault::no_landing, "the peer has no landing memory");
         if (peer.grant.slots > 0 && peer.grant.slot_bytes < options_.chunk_bytes)
-            status = fail(FLX_ERR_LINK, "the peer's landing memory takes chunks of {} bytes, FLX_RAIL_CHUNK is {}",
+            status = fail(Fault::no_landing, "the peer's landing memory takes chunks of {} bytes, FLX_RAIL_CHUNK is {}",
                           peer.grant.slot_bytes, options_.chunk_bytes);
         else if (peer.grant.slots > 0)
             status = peer.remote.granted(peer.endpoint, peer.grant.base, peer.grant.slots, peer.grant.slot_bytes,
@@ -198,7 +198,7 @@ void Rail::run_deferred() {
         if (!status.ok()) {
             peer.remote.refused();
             problem_ = fmt::format("payload for process {} goes by active messages instead of puts: {}", peer.process,
-                                   status.sentence());
+                                   status.words());
         }
     }
 }
@@ -208,7 +208,7 @@ void Rail::give_ring(Peer &peer) {
         return;
     Status status = peer.ring.mapped() ? Status() : peer.ring.map(context_.context, slots_, slot_bytes_);
     if (!status.ok())
-        problem_ = fmt::format("process {} must send payload by active messages: {}", peer.process, status.sentence());
+        problem_ = fmt::format("process {} must send payload by active messages: {}", peer.process, status.words());
     send_control(peer, kRingGrantMessage);
 }
 

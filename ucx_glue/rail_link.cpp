@@ -230,7 +230,7 @@ LinkState RailLink::state(int peer) const {
 Status RailLink::error(int peer) const {
     auto lock = line_->lock();
     if (!reaches(peer))
-        return fail(FLX_ERR_LINK, "rail {} does not reach rank {}", name(), peer);
+        return fail(Fault::no_link, "rail {} does not reach rank {}", name(), peer);
     return line_->failover().error(comm_id_, *sides_[peer].target, peer, deadline_ns_);
 }
 

@@ -39,10 +39,10 @@ class RailsOverUcx final : public Rails {
             auto line = std::make_shared<Line>(spec, index, uid_, options_, gate_, failover_);
             Status status = line->open();
             if (status.ok() && index == kMaxRails)
-                status = fail(FLX_ERR_LINK, "a process has at most {} rails", kMaxRails);
+                status = fail(Fault::too_many_rails, "a process has at most {} rails; FLX_RAILS says which", kMaxRails);
             const std::lock_guard guard(gate_);
             if (!status.ok()) {
-                left_out_.emplace_back(spec.name, status.sentence());
+                left_out_.emplace_back(spec.name, status.words());
                 continue;
             }
             failover_.add(*line);

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/flx_info/errors.h"
+
 namespace {
 
 /// What the command line asks for.
@@ -124,6 +126,19 @@ bool run(const Request &request) {
     return why.empty();
 }
 
+/// What the guide says of an error code. False if there is no such code; then all that there are follow.
+bool tell(const std::string &code) {
+    const std::string section = section_of(kErrorsPage, code);
+    if (!section.empty()) {
+        std::cout << section;
+        return true;
+    }
+    std::cerr << "flx_info: there is no error code " << code
+              << "; these are, and FLX-E101, E101 and 101 are the same:\n"
+              << codes_of(kErrorsPage);
+    return false;
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -160,7 +175,11 @@ int main(int argc, char **argv) {
         "Call allreduces and bcasts of 4 KiB to 8 MiB for a second, then print what was decided from them, and why: "
         "under `mpirun -n N`");
     app.add_flag("--all", request.all_ranks, "Print the report of each rank, not only that of rank 0");
+    std::string code;
+    app.add_option("--error", code, "Print only what the guide says of an error code: FLX-E601, E601 or 601");
     CLI11_PARSE(app, argc, argv);
+    if (!code.empty())
+        return tell(code) ? 0 : 1;
 
     int provided = 0;
     if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {

@@ -102,7 +102,7 @@ Status replace(const std::string &file, const std::string &text) {
     out << text;
     out.close();
     if (!out || std::rename(other.c_str(), file.c_str()) != 0) {
-        Status status = fail(FLX_ERR_SYSTEM, "{} cannot be written: {}", file, std::strerror(errno));
+        Status status = fail(Fault::not_written, "{} cannot be written: {}", file, std::strerror(errno));
         std::remove(other.c_str());
         return status;
     }

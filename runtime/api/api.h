@@ -35,7 +35,7 @@ flx_status_t guarded(Body &&body) {
     try {
         return finish(body());
     } catch (const std::exception &error) {
-        return finish(fail(FLX_ERR_SYSTEM, "{}", error.what()));
+        return finish(thrown(error, "this call"));
     }
 }
 
@@ -43,19 +43,19 @@ flx_status_t guarded(Body &&body) {
 
 inline Status need(const void *pointer, const char *name) {
     if (pointer == nullptr)
-        return fail(FLX_ERR_ARGUMENT, "{} is null", name);
+        return fail(Fault::null_pointer, "{} is null; the call needs an address there", name);
     return {};
 }
 
 inline Status check_comm(flx_comm_t comm) {
     if (comm == nullptr)
-        return fail(FLX_ERR_ARGUMENT, "comm is null; flx_comm_create makes one");
+        return fail(Fault::null_pointer, "comm is null; flx_comm_create makes one");
     return {};
 }
 
 inline Status check_dtype(flx_dtype_t dtype) {
     if (!valid(dtype))
-        return fail(FLX_ERR_ARGUMENT,
+        return fail(Fault::unknown_dtype,
                     "dtype {} is not known; FLX_INT8 (0) to FLX_F8E5M2 ({}) are, and what flx_dtype_create "
                     "made",
                     static_cast<int>(dtype), kAllDtypes - 1);
@@ -64,7 +64,7 @@ inline Status check_dtype(flx_dtype_t dtype) {
 
 inline Status check_op(flx_op_t op) {
     if (!valid(op))
-        return fail(FLX_ERR_ARGUMENT,
+        return fail(Fault::unknown_op,
                     "op {} is not known; FLX_SUM (0) to FLX_MAXLOC ({}) are, and what flx_op_create made",
                     static_cast<int>(op), kAllOps - 1);
     return {};
@@ -72,7 +72,8 @@ inline Status check_op(flx_op_t op) {
 
 inline Status check_root(int root, const Communicator &comm) {
     if (root < 0 || root >= comm.size())
-        return fail(FLX_ERR_ARGUMENT, "root {} is not a rank of the communicator; 0 to {} are", root, comm.size() - 1);
+        return fail(Fault::no_such_rank, "root {} is not a rank of the communicator; 0 to {} are", root,
+                    comm.size() - 1);
     return {};
 }
 
@@ -81,8 +82,8 @@ inline Status check_count(size_t count, flx_dtype_t dtype, int blocks) {
     size_t bytes = 0;  // divisions would take longer than a small call's other checks together
     if (__builtin_mul_overflow(count, size_of(dtype), &bytes) ||
         __builtin_mul_overflow(bytes, static_cast<size_t>(blocks), &bytes) || bytes > SIZE_MAX / 2)
-        return fail(FLX_ERR_ARGUMENT, "count {}{} is larger than memory", count,
-                    blocks == 1 ? "" : fmt::format(" of {} ranks", blocks));
+        return fail(Fault::count_too_large, "count {}{} is larger than memory; all its elements must have addresses",
+                    count, blocks == 1 ? "" : fmt::format(" of {} ranks", blocks));
     return {};
 }
 
@@ -90,14 +91,15 @@ inline Status check_count(size_t count, flx_dtype_t dtype, int blocks) {
 inline Status check_part(size_t value, flx_dtype_t dtype, const char *what, int rank) {
     size_t bytes = 0;
     if (__builtin_mul_overflow(value, size_of(dtype), &bytes) || bytes > SIZE_MAX / 4)
-        return fail(FLX_ERR_ARGUMENT, "{} {} of rank {} is larger than memory", what, value, rank);
+        return fail(Fault::count_too_large, "{} {} of rank {} is larger than memory; all elements must have addresses",
+                    what, value, rank);
     return {};
 }
 
 inline Status check_buffer(const void *buffer, const char *name, size_t count) {
     if (count == 0 || (buffer != nullptr && buffer != FLX_IN_PLACE))
         return {};
-    return fail(FLX_ERR_ARGUMENT, "{} is {}; a buffer of {} elements is needed", name,
+    return fail(Fault::no_buffer, "{} is {}; a buffer of {} elements is needed", name,
                 buffer == nullptr ? "null" : "FLX_IN_PLACE", count);
 }
 
@@ -106,7 +108,7 @@ inline Status check_overlap(const void *in, size_t in_bytes, const void *out, si
     const auto *b = static_cast<const std::byte *>(out);
     if (in_bytes == 0 || out_bytes == 0 || a + in_bytes <= b || b + out_bytes <= a)
         return {};
-    return fail(FLX_ERR_ARGUMENT,
+    return fail(Fault::buffers_overlap,
                 "sendbuf and recvbuf overlap by {} bytes; they must be apart, or the call in place (FLX_IN_PLACE)",
                 std::min(a + in_bytes, b + out_bytes) - std::max(a, b));
 }

@@ -25,7 +25,7 @@ const char *last_sentence() {
 
 Status check_on_host(const void *buffer, const char *name) {
     if (cuda::on_device(buffer))
-        return fail(FLX_ERR_UNSUPPORTED,
+        return fail(Fault::call_not_on_gpu,
                     "{} is GPU memory, which this call does not take; the blocking allreduce, reduce, "
                     "reduce_scatter_block, allgather, bcast, alltoall, alltoallv (not in place), send, recv and "
                     "sendrecv do",
@@ -37,7 +37,7 @@ Status check_for_device(const Operation &operation) {
     if (has_kernel(operation.dtype, operation.op))
         return {};
     return fail(
-        FLX_ERR_UNSUPPORTED,
+        Fault::type_not_on_gpu,
         "{} of {} in GPU memory; FLX_INT8 to FLX_F64, FLX_F8E4M3, FLX_F8E5M2 and FLX_SUM to FLX_AVG are served there",
         name_of(operation.op), name_of(operation.dtype));
 }

@@ -13,9 +13,10 @@ Status check_fits(flx_op_t op, flx_dtype_t dtype) {
     if (fits(op, dtype))
         return {};
     if (is_float8(dtype))
-        return fail(FLX_ERR_ARGUMENT, "op {} does not go with dtype {}; sum, avg, min and max go with 8-bit floats",
-                    name_of(op), name_of(dtype));
-    return fail(FLX_ERR_ARGUMENT,
+        return fail(Fault::op_not_for_dtype,
+                    "op {} does not go with dtype {}; sum, avg, min and max go with 8-bit floats", name_of(op),
+                    name_of(dtype));
+    return fail(Fault::op_not_for_dtype,
                 "op {} does not go with dtype {}; sum, prod and avg go with integers, floats and complex numbers, min "
                 "and max with integers and floats, logical and bitwise ones with integers, minloc and maxloc with "
                 "pairs, a scaled sum with the type that it was made for",
@@ -213,8 +214,9 @@ Status make_allgatherv(const void *sendbuf, size_t sendcount, void *recvbuf, con
         sendbuf = own;
     } else {
         if (sendcount != recvcounts[rank])
-            return fail(FLX_ERR_ARGUMENT, "sendcount is {} and recvcounts[{}] is {}, both of rank {}", sendcount, rank,
-                        recvcounts[rank], rank);
+            return fail(Fault::own_counts_differ,
+                        "sendcount is {} and recvcounts[{}] is {}, both of rank {}; they must be equal", sendcount,
+                        rank, recvcounts[rank], rank);
         FLX_TRY(check_buffer(sendbuf, "sendbuf", sendcount));
         const size_t zero = 0;
         FLX_TRY(check_apart({static_cast<const std::byte *>(sendbuf), &sendcount, &zero, 1, size_of(dtype), 0,
@@ -258,7 +260,8 @@ Status make_gatherv(const void *sendbuf, size_t sendcount, void *recvbuf, const 
         call.in_place = sendbuf == FLX_IN_PLACE || (sendbuf == to.first(root) && sendcount == recvcounts[root]);
         if (!call.in_place) {
             if (sendcount != recvcounts[root])
-                return fail(FLX_ERR_ARGUMENT, "sendcount is {} and recvcounts[{}] is {}, both of the root", sendcount,
+                return fail(Fault::own_counts_differ,
+                            "sendcount is {} and recvcounts[{}] is {}, both of the root; they must be equal", sendcount,
                             root, recvcounts[root]);
             FLX_TRY(check_buffer(sendbuf, "sendbuf", sendcount));
             const size_t zero = 0;
@@ -309,7 +312,8 @@ Status make_scatterv(const void *sendbuf, const size_t *sendcounts, const size_t
         call.in_place = recvbuf == FLX_IN_PLACE || (recvbuf == from.first(root) && recvcount == sendcounts[root]);
         if (!call.in_place) {
             if (recvcount != sendcounts[root])
-                return fail(FLX_ERR_ARGUMENT, "recvcount is {} and sendcounts[{}] is {}, both of the root", recvcount,
+                return fail(Fault::own_counts_differ,
+                            "recvcount is {} and sendcounts[{}] is {}, both of the root; they must be equal", recvcount,
                             root, sendcounts[root]);
             FLX_TRY(check_buffer(recvbuf, "recvbuf", recvcount));
             const size_t zero = 0;
@@ -346,7 +350,8 @@ Status make_alltoallv(const void *sendbuf, void *recvbuf, const size_t *sendcoun
         FLX_TRY(check_apart(from, to));
         const int rank = comm->impl->rank();
         if (sendcounts[rank] != recvcounts[rank])
-            return fail(FLX_ERR_ARGUMENT, "sendcounts[{0}] is {1} and recvcounts[{0}] is {2}, both of rank {0}", rank,
+            return fail(Fault::own_counts_differ,
+                        "sendcounts[{0}] is {1} and recvcounts[{0}] is {2}, both of rank {0}; they must be equal", rank,
                         sendcounts[rank], recvcounts[rank]);
         call.sends = {sendcounts, sdispls};
     }
@@ -359,7 +364,7 @@ Status make_scan(bool exclusive, const void *sendbuf, void *recvbuf, size_t coun
     FLX_TRY(check_common(comm, dtype, op, 0));
     FLX_TRY(check_count(count, dtype, 1));
     if (op == FLX_AVG)
-        return fail(FLX_ERR_ARGUMENT, "FLX_AVG is not a reduction of scans; FLX_SUM and the others are");
+        return fail(Fault::op_not_for_dtype, "FLX_AVG is not a reduction of scans; FLX_SUM and the others are");
     // Nothing is written on rank 0 of an exclusive one, and any address may be given.
     if (exclusive && comm->impl->rank() == 0 && sendbuf != FLX_IN_PLACE)
         FLX_TRY(check_buffer(sendbuf, "sendbuf", count));

@@ -10,6 +10,7 @@
 #include "runtime/process/bootstrap_mpi.h"
 
 using flx::fail;
+using flx::Fault;
 using flx::Status;
 using namespace flx::api;
 
@@ -20,11 +21,11 @@ Status override_knobs(const flx_config_t *given, flx::Config &config, flx::Commu
     if (given == nullptr)
         return {};
     if (!flx::is_size_of<flx_config_t>(given->struct_size, offsetof(flx_config_t, partition)))
-        return fail(FLX_ERR_ARGUMENT, "config->struct_size is {}; FLX_CONFIG_INIT sets it to {}", given->struct_size,
+        return fail(Fault::struct_size, "config->struct_size is {}; FLX_CONFIG_INIT sets it to {}", given->struct_size,
                     sizeof(flx_config_t));
     flx_config_t overrides{};
     if (!flx::read_sized(given, given->struct_size, overrides))
-        return fail(FLX_ERR_ARGUMENT,
+        return fail(Fault::struct_size,
                     "config->struct_size is {}; FLX_CONFIG_INIT sets it to {} in version {}.{}.{}, which is loaded and "
                     "does not know what is set beyond",
                     given->struct_size, sizeof(flx_config_t), FLX_VERSION_MAJOR, FLX_VERSION_MINOR, FLX_VERSION_PATCH);
@@ -44,7 +45,7 @@ Status override_knobs(const flx_config_t *given, flx::Config &config, flx::Commu
     if (overrides.strict != 0)
         FLX_TRY(set("FLX_STRICT", fmt::format("{}", overrides.strict)));
     if (overrides.late_gpus != 0 && overrides.late_gpus != 1)
-        return fail(FLX_ERR_CONFIG, "config->late_gpus is {}; 0 and 1 are allowed", overrides.late_gpus);
+        return fail(Fault::knob_value, "config->late_gpus is {}; 0 and 1 are allowed", overrides.late_gpus);
     if (overrides.late_gpus == 1)
         gpus = flx::Communicator::Gpus::late;
     return {};
@@ -98,7 +99,7 @@ flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *config, flx_
             const bool own_thread = knobs.text("FLX_PROGRESS_THREAD") == "on";
             FLX_TRY(flx::Process::shared(program_threads || own_thread, !program_threads, process));
             if (own_thread && !process->threads())
-                return fail(FLX_ERR_CONFIG,
+                return fail(Fault::progress_thread_late,
                             "FLX_PROGRESS_THREAD is on, but was not when the process made its first communicator; it "
                             "must be set before that, or after all communicators were freed");
             return {};

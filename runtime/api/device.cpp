@@ -3,6 +3,7 @@
 
 using flx::Call;
 using flx::fail;
+using flx::Fault;
 using flx::Operation;
 using flx::Status;
 using namespace flx::api;
@@ -66,7 +67,8 @@ flx_status_t flx_alltoallv_on_stream(const void *sendbuf, void *recvbuf, const s
         Call call;
         FLX_TRY(make_alltoallv(sendbuf, recvbuf, sendcounts, sdispls, recvcounts, rdispls, dtype, comm, call));
         if (call.in_place)
-            return fail(FLX_ERR_UNSUPPORTED, "an alltoallv on GPUs in place; with a buffer to send from it is served");
+            return fail(Fault::call_not_on_gpu,
+                        "an alltoallv on GPUs was called in place; with a buffer to send from it is served");
         return comm->impl->post_on_device(messages_of(call, comm->impl->size()), stream, false, true);
     });
 }

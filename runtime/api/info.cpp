@@ -10,6 +10,7 @@
 #include "runtime/base/sized.h"
 
 using flx::fail;
+using flx::Fault;
 using flx::Status;
 using flx::algorithms::Collective;
 using namespace flx::api;
@@ -54,7 +55,7 @@ flx_status_t flx_comm_link_stats(flx_comm_t comm, flx_link_stats_t *stats, size_
         if (capacity != 0)
             FLX_TRY(need(stats, "stats"));
         if (!flx::is_size_of<flx_link_stats_t>(entry_size, offsetof(flx_link_stats_t, enabled)))
-            return fail(FLX_ERR_ARGUMENT, "entry_size is {}; sizeof(flx_link_stats_t) is {}", entry_size,
+            return fail(Fault::struct_size, "entry_size is {}; sizeof(flx_link_stats_t) is {}", entry_size,
                         sizeof(flx_link_stats_t));
         const auto lock = comm->impl->guard();
         const auto put = [&](const flx_link_stats_t &entry, size_t index) {
@@ -108,7 +109,7 @@ Status parse_any(std::string_view name, Collective &collective) {
         collective = *parsed;
         return {};
     }
-    return fail(FLX_ERR_ARGUMENT, "collective \"{}\" is not known; {} are", name, known_collectives());
+    return fail(Fault::unknown_collective, "collective \"{}\" is not known; {} are", name, known_collectives());
 }
 
 }  // namespace
@@ -135,7 +136,7 @@ flx_status_t flx_comm_algorithms(flx_comm_t comm, const char *collective, size_t
         FLX_TRY(check_comm(comm));
         FLX_TRY(need(collective, "collective"));
         if (each == nullptr)
-            return fail(FLX_ERR_ARGUMENT, "each is null");
+            return fail(Fault::null_pointer, "each is null; a function that is called with each way is needed");
         Collective parsed{};
         FLX_TRY(parse_any(collective, parsed));
         std::vector<flx::Planner::Candidate> all;
@@ -167,7 +168,7 @@ flx_status_t flx_counters(flx_counters_t *counters) {
         FLX_TRY(need(counters, "counters"));
         const size_t bytes = counters->struct_size;
         if (!flx::is_size_of<flx_counters_t>(bytes, offsetof(flx_counters_t, operations)))
-            return fail(FLX_ERR_ARGUMENT, "counters->struct_size is {}; sizeof(flx_counters_t) is {}", bytes,
+            return fail(Fault::struct_size, "counters->struct_size is {}; sizeof(flx_counters_t) is {}", bytes,
                         sizeof(flx_counters_t));
         const flx::Telemetry &telemetry = flx::telemetry();
         const flx_counters_t all{bytes, telemetry.operations.sum(), telemetry.allocations, telemetry.registrations,

@@ -8,7 +8,7 @@ Status check_message(flx_comm_t comm, const void *buffer, const char *name, size
     FLX_TRY(check_comm(comm));
     FLX_TRY(check_dtype(dtype));
     if (peer < 0 || peer >= comm->impl->size())
-        return fail(FLX_ERR_ARGUMENT, "{} {} is not a rank of the communicator; 0 to {} are", role, peer,
+        return fail(Fault::no_such_rank, "{} {} is not a rank of the communicator; 0 to {} are", role, peer,
                     comm->impl->size() - 1);
     FLX_TRY(check_count(count, dtype, 1));
     return check_buffer(buffer, name, count);
@@ -37,6 +37,7 @@ std::vector<cuda::Message> messages_of(const Call &call, int size) {
 }  // namespace flx::api
 
 using flx::fail;
+using flx::Fault;
 using flx::Status;
 using namespace flx::api;
 
@@ -69,7 +70,7 @@ flx_status_t flx_sendrecv(const void *sendbuf, void *recvbuf, size_t sendcount, 
         FLX_TRY(check_overlap(sendbuf, sendcount * element, recvbuf, recvcount * element));
         const bool on_device = flx::cuda::on_device(recvbuf);
         if (sendcount != 0 && recvcount != 0 && flx::cuda::on_device(sendbuf) != on_device)
-            return fail(FLX_ERR_UNSUPPORTED,
+            return fail(Fault::call_not_on_gpu,
                         "{} is GPU memory and the other buffer is not; a group of flx_send and flx_recv takes both",
                         on_device ? "recvbuf" : "sendbuf");
         if (on_device || flx::cuda::on_device(sendbuf))

@@ -8,6 +8,7 @@
 
 using flx::Call;
 using flx::fail;
+using flx::Fault;
 using flx::Pending;
 using flx::Status;
 using flx::Waiter;
@@ -348,11 +349,11 @@ flx_status_t flx_start(flx_request_t *request) {
         FLX_TRY(need(*request, "the request"));
         flx_request &started = **request;
         if (!started.persistent)
-            return fail(FLX_ERR_ARGUMENT, "the request is not persistent; the _init functions make such");
+            return fail(Fault::request_not_ready, "the request is not persistent; the _init functions make such");
         if (started.active)
-            return fail(FLX_ERR_ARGUMENT, "the request is active: it must complete before it is started again");
+            return fail(Fault::request_not_ready, "the request is active: it must complete before it is started again");
         if (started.comm == nullptr)
-            return fail(FLX_ERR_ARGUMENT, "the request's communicator was freed");
+            return fail(Fault::request_not_ready, "the request's communicator was freed");
         return start(started);
     });
 }

@@ -6,6 +6,7 @@
 
 using flx::CustomOp;
 using flx::fail;
+using flx::Fault;
 using flx::Status;
 using namespace flx::api;
 
@@ -26,7 +27,8 @@ flx_status_t flx_op_create_scaled_sum(const void *factor, flx_dtype_t dtype, flx
         FLX_TRY(need(factor, "factor"));
         FLX_TRY(need(op, "op"));
         if (dtype < FLX_F16 || dtype > FLX_COMPLEX_F64)
-            return fail(FLX_ERR_ARGUMENT, "a scaled sum of dtype {}; FLX_F16 ({}) to FLX_COMPLEX_F64 ({}) are allowed",
+            return fail(Fault::op_not_for_dtype,
+                        "a scaled sum of dtype {}; FLX_F16 ({}) to FLX_COMPLEX_F64 ({}) are allowed",
                         flx::valid(dtype) ? std::string(flx::name_of(dtype)) : std::to_string(dtype),
                         static_cast<int>(FLX_F16), static_cast<int>(FLX_COMPLEX_F64));
         CustomOp custom;

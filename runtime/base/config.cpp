@@ -172,7 +172,7 @@ Status unknown(std::string_view name) {
     const auto nearest = std::min_element(kKnobs.begin(), kKnobs.end(), [&](const Knob &a, const Knob &b) {
         return edit_distance(name, a.name) < edit_distance(name, b.name);
     });
-    return fail(FLX_ERR_CONFIG, "{} is not a knob of FLX; did you mean {}? flx_info --knobs lists all", name,
+    return fail(Fault::unknown_knob, "{} is not a knob of FLX; did you mean {}? flx_info --knobs lists all", name,
                 nearest->name);
 }
 
@@ -332,7 +332,7 @@ Status Config::set(std::string_view name, std::string_view value, std::string_vi
         return unknown(name);
     if (!valid(*knob, value)) {
         const std::string where = origin == "environment" ? "" : fmt::format(" (from {})", origin);
-        return fail(FLX_ERR_CONFIG, "{} is \"{}\"{}; {}", name, value, where, allowed(*knob));
+        return fail(Fault::knob_value, "{} is \"{}\"{}; {}", name, value, where, allowed(*knob));
     }
     values_[static_cast<size_t>(knob - kKnobs.data())] = {std::string(value), std::string(origin)};
     return {};
@@ -385,8 +385,8 @@ Status compare_knobs(int rank, std::string_view said, int other, std::string_vie
         mine += fmt::format(" {}", one);
         theirs += fmt::format(" {}", there);
     }
-    return fail(FLX_ERR_CONFIG, "rank {} has{}, rank {} has{}; these must be equal on all ranks", rank, mine, other,
-                theirs);
+    return fail(Fault::knobs_differ, "rank {} has{}, rank {} has{}; these must be equal on all ranks", rank, mine,
+                other, theirs);
 }
 
 Status parse_size(std::string_view text, size_t &bytes) {
@@ -401,7 +401,7 @@ Status parse_size(std::string_view text, size_t &bytes) {
     else if (suffix == "G" || suffix == "g")
         shift = 30;
     if (error != std::errc{} || shift < 0 || number > (std::numeric_limits<size_t>::max() >> shift))
-        return fail(FLX_ERR_ARGUMENT, "\"{}\" is not a size; examples: 8, 1K, 64M, 2G (powers of 1024)", text);
+        return fail(Fault::not_a_size, "\"{}\" is not a size; examples: 8, 1K, 64M, 2G (powers of 1024)", text);
     bytes = static_cast<size_t>(number) << shift;
     return {};
 }

@@ -1,11 +1,14 @@
 /// \file descriptors.h
-/// How many files and connections this process may still open. Rails over TCP take two descriptors for each peer.
+/// File descriptors of somebody else's process: how many files and connections it may still open, and descriptors that
+/// belong to it alone, as children that the program forks do not keep them.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 namespace flx {
 
+/// Rails over TCP take two descriptors for each peer.
 struct Descriptors {
     size_t open = 0;
     size_t allowed = 0;  ///< at a time
@@ -19,5 +22,30 @@ struct Descriptors {
 /// the hard one first. The soft limit protects programs that call select() from large descriptors; those that never
 /// open so many do not notice.
 Descriptors descriptors(size_t wanted);
+
+/// Owns a file descriptor. A child that is forked from this process has it closed, and finds -1 here. O_CLOEXEC works
+/// where a child starts a program; one that does not would keep locks and sockets of a process that was killed, which
+/// would so look alive to its peers. Children made by the bare system call, past the C library, keep it.
+class OwnDescriptor {
+  public:
+    OwnDescriptor();
+    OwnDescriptor(const OwnDescriptor &) = delete;
+    OwnDescriptor &operator=(const OwnDescriptor &) = delete;
+    ~OwnDescriptor();
+
+    /// Takes what `open` returns, -1 included, and closes what it had. No fork comes between opening and owning.
+    void take(const std::function<int()> &open);
+    void close() {
+        take([] { return -1; });
+    }
+    /// -1: none. Not while another thread calls take().
+    [[nodiscard]] int get() const { return fd_; }
+
+  private:
+    friend struct OwnDescriptors;
+    int fd_ = -1;
+    OwnDescriptor *next_ = nullptr;
+    OwnDescriptor *previous_ = nullptr;
+};
 
 }  // namespace flx

@@ -18,7 +18,9 @@ inline std::string pack(const nlohmann::json &object) {
 inline Status unpack(const std::string &bytes, int rank, nlohmann::json &object) {
     object = nlohmann::json::from_cbor(bytes, true, false);
     if (object.is_discarded())
-        return fail(FLX_ERR_SYSTEM, "what rank {} sent while the communicator was made cannot be read", rank);
+        return fail(Fault::not_readable,
+                    "what rank {} sent while the communicator was made cannot be read; all ranks need the same library",
+                    rank);
     return {};
 }
 

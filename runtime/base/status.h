@@ -4,24 +4,51 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "runtime/base/faults.h"
 #include "runtime/include/flx.h"
 
 namespace flx {
 
-/// A status code and, where it is not success, one sentence that says what is wrong and what is allowed. Success is a
-/// null pointer: a small call returns a dozen of them.
+/// What ends a sentence about it: ` [FLX-E101]`.
+[[gnu::cold]] inline std::string mark_of(Fault fault) {
+    return fmt::format(" [FLX-E{}]", number_of(fault));
+}
+inline constexpr size_t kMarkBytes = std::string_view(" [FLX-E101]").size();
+
+/// The mark at the end of `sentence`; empty where it has none.
+constexpr std::string_view mark_in(std::string_view sentence) {
+    const size_t at = sentence.size() - std::min(sentence.size(), kMarkBytes);
+    const std::string_view end = sentence.substr(at);
+    return end.starts_with(" [FLX-E") && end.ends_with("]") ? end : std::string_view();
+}
+
+/// `sentence` in at most `most` bytes, of which there are enough for its mark: it loses words, and keeps that.
+inline std::string shortened(std::string_view sentence, size_t most) {
+    if (sentence.size() <= most)
+        return std::string(sentence);
+    const std::string_view mark = mark_in(sentence);
+    return std::string(sentence.substr(0, most - mark.size())).append(mark);
+}
+
+/// What is wrong: its kind, and one sentence that says what happened, to whom, and what is allowed or what to do.
+/// Success is a null pointer: a small call returns a dozen of them.
 class [[nodiscard]] Status {
   public:
     Status() = default;
-    Status(flx_status_t code, std::string sentence)
-        : error_(code == FLX_SUCCESS ? nullptr : new Error{code, std::move(sentence)}) {}
+    /// `words`: the sentence without its mark. One of somebody else may end with a mark, which goes.
+    [[gnu::cold]] Status(Fault fault, std::string_view words)
+        : error_(new Error{fault, std::string(words.substr(0, words.size() - mark_in(words).size()))}) {}
     Status(const Status &other) : error_(other.ok() ? nullptr : new Error(*other.error_)) {}
     Status(Status &&) noexcept = default;
     Status &operator=(const Status &other) {
@@ -33,16 +60,30 @@ class [[nodiscard]] Status {
     ~Status() = default;
 
     [[nodiscard]] bool ok() const { return error_ == nullptr; }
-    [[nodiscard]] flx_status_t code() const { return ok() ? FLX_SUCCESS : error_->code; }
+    [[nodiscard]] flx_status_t code() const { return ok() ? FLX_SUCCESS : status_of(error_->fault); }
+    /// Not of success.
+    [[nodiscard]] Fault fault() const { return error_->fault; }
+    /// 0: success.
+    [[nodiscard]] uint16_t number() const { return ok() ? uint16_t{0} : number_of(error_->fault); }
+    /// As users read it: its mark is at the end. Empty: success.
     [[nodiscard]] const std::string &sentence() const {
         static const std::string none;
         return ok() ? none : error_->sentence;
     }
+    /// The same without the mark, for sentences in which it is a part.
+    [[nodiscard]] std::string words() const {
+        return ok() ? std::string() : error_->sentence.substr(0, error_->sentence.size() - kMarkBytes);
+    }
+    /// The same fault, with `before` before its sentence. Not of success.
+    [[nodiscard]] Status behind(std::string_view before) const {
+        return {error_->fault, std::string(before) + words()};
+    }
 
   private:
     struct Error {
-        flx_status_t code;
+        Fault fault;
         std::string sentence;
+        Error(Fault what, std::string words) : fault(what), sentence(std::move(words) + mark_of(what)) {}
     };
     std::unique_ptr<const Error> error_;
 };
@@ -56,10 +97,17 @@ constexpr std::string_view name_of(flx_status_t status) {
     return index < kNames.size() ? kNames[index] : std::string_view();
 }
 
-/// `return fail(FLX_ERR_ARGUMENT, "count {} is …", count);`
+/// `return fail(Fault::count_too_large, "count {} is …", count);`
 template <typename... Args>
-[[gnu::cold]] Status fail(flx_status_t code, fmt::format_string<Args...> format, Args &&...args) {
-    return {code, fmt::format(format, std::forward<Args>(args)...)};
+[[gnu::cold]] Status fail(Fault fault, fmt::format_string<Args...> format, Args &&...args) {
+    return {fault, fmt::format(format, std::forward<Args>(args)...)};
+}
+
+/// What an exception says, of `what` that it ended.
+[[gnu::cold]] inline Status thrown(const std::exception &error, std::string_view what) {
+    if (dynamic_cast<const std::bad_alloc *>(&error) != nullptr)
+        return fail(Fault::no_memory, "{} failed: there is no memory for what it needs ({})", what, error.what());
+    return fail(Fault::unexpected, "{} failed: {}", what, error.what());
 }
 
 }  // namespace flx

@@ -40,7 +40,7 @@ std::string to_string(const CheckedCall &call) {
 Communicator::Communicator() = default;
 
 Status Communicator::why_broken() const {
-    return fail(FLX_ERR_COMM, "the communicator is broken: {}", broken_.sentence());
+    return fail(Fault::comm_broken, "the communicator is broken: {} (FLX-E{})", broken_.words(), broken_.number());
 }
 
 /// By shared memory as a whole. `served`: not so, where a rank's buffer cannot be reached by others, on all ranks.
@@ -123,8 +123,9 @@ Status Communicator::compare_calls(const Operation &operation) {
     FLX_TRY(run_now(call, decisions_.decide(call, choice)));
     for (int peer = 0; peer < layout_.size; ++peer)
         if (!(all[peer] == mine))
-            return break_off(fail(FLX_ERR_MISMATCH, "rank {} called {}, rank {} called {}; all ranks must call alike",
-                                  layout_.rank, to_string(mine), peer, to_string(all[peer])));
+            return break_off(fail(Fault::calls_differ,
+                                  "rank {} called {}, rank {} called {}; all ranks must call alike", layout_.rank,
+                                  to_string(mine), peer, to_string(all[peer])));
     return {};
 }
 

@@ -305,7 +305,7 @@ class Communicator final : public Movable, private Watch {
         try {
             return body();
         } catch (const std::exception &error) {  // No memory, say: chunks may be on their way, as with other errors.
-            return fail(FLX_ERR_SYSTEM, "{} failed: {}", describe_operation(), error.what());
+            return thrown(error, describe_operation());
         }
     }
     Status break_off(Status status);

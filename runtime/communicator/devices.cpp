@@ -75,7 +75,7 @@ Status Communicator::look_at_ranks(int awaited) {
     for (int peer = 0; peer < layout_.size; ++peer)
         if (peer != layout_.rank && layout_.members[peer].host == layout_.host && memory_.segment &&
             !memory_.segment->alive(layout_.members[peer].local))
-            return fail(FLX_ERR_PEER, "{} died while GPUs of its communicator were in use", layout_.describe(peer));
+            return fail(Fault::peer_died, "{} died while GPUs of its communicator were in use", layout_.describe(peer));
     if (awaited < 0 || awaited >= layout_.size || awaited == layout_.rank)
         return {};
     // A kernel of this rank waits: its peer may compute, but its process answers, unless it was stopped.
@@ -104,7 +104,7 @@ Status Communicator::open_devices() {
     if (layout_.hosts != 1) {
         Status status;
         if (!cuda::why_none().empty())
-            status = fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", cuda::why_none());
+            status = fail(Fault::no_gpu, "no GPU can be used: {}", cuda::why_none());
         FLX_TRY(agree(*bootstrap_, std::move(status)));
         cuda::Tiers tiers;
         const std::string why_flat = why_no_tiers(tiers);
@@ -148,15 +148,15 @@ Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, 
                                    std::span<const cuda::Showing> shown) {
     FLX_TRY(usable());
     if (!cuda::why_none().empty())
-        return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", cuda::why_none());
+        return fail(Fault::no_gpu, "no GPU can be used: {}", cuda::why_none());
     if (group_.messages != nullptr)
-        return fail(FLX_ERR_UNSUPPORTED, "{} on GPU memory in a group: there only messages between GPUs can be in one",
+        return fail(Fault::gpu_group, "{} was called on GPU memory in a group; on GPUs only messages can be in one",
                     cuda::name_of(call.kind));
     Telemetry::count(telemetry().operations);
     if (layout_.size == 1)
         return cuda::copy_alone(call, stream, blocking);
     if (devices_.group == nullptr && !blocking && layout_.hosts != 1 && cuda::captures(stream))
-        return fail(FLX_ERR_UNSUPPORTED,
+        return fail(Fault::not_captured,
                     "a first collective on GPU memory between hosts cannot be called while a graph "
                     "is captured, nor can others be captured");
     if (devices_.group == nullptr)
@@ -199,11 +199,11 @@ Status Communicator::post_on_device(std::span<const cuda::Message> messages, CUs
                                     bool all_call) {
     FLX_TRY(usable());
     if (!cuda::why_none().empty())
-        return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", cuda::why_none());
+        return fail(Fault::no_gpu, "no GPU can be used: {}", cuda::why_none());
     if (layout_.size > 1 && devices_.group == nullptr && all_call)
         FLX_TRY(open_devices());
     if (layout_.size > 1 && devices_.group == nullptr)
-        return fail(FLX_ERR_UNSUPPORTED,
+        return fail(Fault::gpus_not_open,
                     "this communicator has not opened its GPUs; it does where CUDA is in use on all ranks when it is "
                     "made, and in the first collective on GPU memory");
     if (group_.messages == nullptr) {
@@ -213,7 +213,7 @@ Status Communicator::post_on_device(std::span<const cuda::Message> messages, CUs
     }
     DeviceMail &mail = group_.mail;
     if (!mail.messages.empty() && (mail.stream != stream || mail.blocking != blocking))
-        return fail(FLX_ERR_UNSUPPORTED, "messages between GPUs on several streams in a group; one is served");
+        return fail(Fault::gpu_group, "a group has messages between GPUs on several streams; one stream is served");
     mail.stream = stream;
     mail.blocking = blocking;
     mail.messages.insert(mail.messages.end(), messages.begin(), messages.end());
@@ -223,7 +223,8 @@ Status Communicator::post_on_device(std::span<const cuda::Message> messages, CUs
 Status Communicator::device_way(const std::string &collective, size_t bytes, const void *recvbuf,
                                 const char *&name) const {
     if (layout_.size > 1 && devices_.group == nullptr)
-        return fail(FLX_ERR_UNSUPPORTED, "no collective on GPU memory was called yet");
+        return fail(Fault::gpus_not_open,
+                    "no collective on GPU memory was called yet, which opens the GPUs of a communicator");
     for (int kind = 0; kind < cuda::kKinds; ++kind) {
         cuda::Call call{
             static_cast<cuda::Kind>(kind), nullptr, const_cast<void *>(recvbuf), bytes, FLX_UINT8, FLX_SUM, 0};
@@ -232,7 +233,8 @@ Status Communicator::device_way(const std::string &collective, size_t bytes, con
             return {};
         }
     }
-    return fail(FLX_ERR_ARGUMENT, "collective \"{}\" is not known on GPU memory", collective);
+    return fail(Fault::unknown_collective,
+                "collective \"{}\" is not known on GPU memory; docs/concepts.md names those that are", collective);
 }
 
 Status Communicator::register_memory(void *memory, size_t bytes) {
@@ -242,7 +244,7 @@ Status Communicator::register_memory(void *memory, size_t bytes) {
     if (devices_.group == nullptr)
         FLX_TRY(open_devices());
     if (memory == nullptr || bytes == 0)
-        return agree(*bootstrap_, fail(FLX_ERR_ARGUMENT,
+        return agree(*bootstrap_, fail(Fault::not_device_memory,
                                        "memory to register is {}; device memory of at least a byte is "
                                        "needed",
                                        memory == nullptr ? "null" : "empty"));
@@ -254,7 +256,7 @@ Status Communicator::deregister_memory(void *memory) {
     if (layout_.size == 1)
         return {};
     if (devices_.group == nullptr)
-        return fail(FLX_ERR_ARGUMENT, "no memory is registered");
+        return fail(Fault::registration, "no memory of this communicator is registered, so none can be deregistered");
     return devices_.group->remove_memory(memory);
 }
 

@@ -236,7 +236,7 @@ Status Communicator::add_to_group(const Call &call) {
     const Collective collective = call.operation.collective;
     if (collective != Collective::alltoall && collective != Collective::alltoallv &&
         collective != Collective::allreduce)
-        return fail(FLX_ERR_ARGUMENT,
+        return fail(Fault::wrong_in_group,
                     "{} in a group: only allreduce, alltoall, alltoallv, send, recv and sendrecv can be in one",
                     algorithms::name_of(collective));
     FLX_TRY(usable());
@@ -317,7 +317,7 @@ Status Communicator::prelude(const Call &call, CallKind kind, bool &done, const 
     FLX_TRY(usable());
     FLX_TRY(check_outside());
     if (group_.messages != nullptr)
-        return fail(FLX_ERR_ARGUMENT, "a non-blocking {} in a group: groups have only blocking calls in them",
+        return fail(Fault::wrong_in_group, "a non-blocking {} in a group: groups have only blocking calls in them",
                     algorithms::name_of(call.operation.collective));
     Telemetry::count(telemetry().operations);
     if (layout_.size == 1) {
@@ -385,7 +385,10 @@ Status Communicator::prepare(Pending &pending, const Call &call, const Decided &
 /// The program's own traffic, which FLX lets move while it waits, may call FLX again.
 Status Communicator::check_outside() const {
     if (entry_.inside)
-        return fail(FLX_ERR_ARGUMENT, "a call from within a wait of the same communicator");
+        return fail(
+            Fault::call_in_wait,
+            "a call was made from within a wait of the same communicator, by a function that ran meanwhile; after the "
+            "wait, or on another communicator, it is allowed");
     return {};
 }
 
@@ -595,7 +598,7 @@ void Communicator::give_up(const Status &why) {
 Status Communicator::abort(const std::string &reason) {
     const auto lock = guard();
     FLX_TRY(check_outside());
-    give_up(fail(FLX_ERR_PEER, "{} aborted communicator {}{}{}", layout_.describe(layout_.rank), id_,
+    give_up(fail(Fault::aborted, "{} aborted communicator {}{}{}", layout_.describe(layout_.rank), id_,
                  reason.empty() ? "" : ": ", reason));
     return {};
 }

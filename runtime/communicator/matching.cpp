@@ -50,13 +50,13 @@ void Communicator::leave_blocked() {
 Status Communicator::mismatch(int peer, const Contradiction &found) {
     wait_.named = true;
     if (found.earlier)
-        return fail(FLX_ERR_MISMATCH,
+        return fail(Fault::calls_differ,
                     "calls do not match: rank {} and rank {} have not made the same calls on communicator {} before "
                     "call {}, {}",
                     layout_.name(layout_.rank), layout_.name(peer), id_, found.number, to_string(found.own));
     const std::string own = to_string(found.own);
     const std::string theirs = to_string(found.theirs);
-    return fail(FLX_ERR_MISMATCH,
+    return fail(Fault::calls_differ,
                 "calls do not match: rank {} is in call {} of communicator {}, {}; rank {} in call {}, {}{}",
                 layout_.name(layout_.rank), found.number, id_, own, layout_.name(peer), found.number, theirs,
                 own == theirs ? "; counts of some rank, or types or reductions of the program's own, differ" : "");
@@ -88,7 +88,7 @@ Status Communicator::check_meeting(int peer, const CallAnswer &theirs, uint64_t 
     CallRecord meeting;
     meeting.kind = *what;
     wait_.named = true;
-    return fail(FLX_ERR_MISMATCH,
+    return fail(Fault::calls_differ,
                 "calls do not match: rank {} is in call {} of communicator {}, {}; rank {} in {} of it, after call {}",
                 layout_.name(layout_.rank), number, id_, to_string(*call), layout_.name(peer), to_string(meeting),
                 theirs.count);
@@ -130,7 +130,7 @@ Status Communicator::check_given(const Awaited &awaited) {
         static_cast<double>(now_ns() - wait_.given[place].since_ns) < std::min(knobs_.deadline_s, kMostPatienceS) * 1e9)
         return {};
     wait_.named = true;
-    return fail(FLX_ERR_MISMATCH,
+    return fail(Fault::bytes_differ,
                 "calls do not match: rank {} is in call {} of communicator {}, {}, which is complete on rank {} though "
                 "{} B {} it are missing; the counts of both sides must agree",
                 layout_.name(layout_.rank), number, id_, to_string(*own), layout_.name(awaited.peer), awaited.bytes,
@@ -156,7 +156,7 @@ Status Communicator::check_crossed(int peer, const CallAnswer &theirs, uint64_t 
     if (!seen_again(wait_.crossed[static_cast<size_t>(peer)], {{number, there.comm, there.number, 0}, times, 0}))
         return {};
     wait_.named = true;
-    Status status = fail(FLX_ERR_MISMATCH,
+    Status status = fail(Fault::calls_cross,
                          "calls on two communicators cross: rank {} is in call {} of communicator {}, {}, and waits "
                          "for rank {} there, which waits for it in call {} of communicator {}, {}",
                          layout_.name(layout_.rank), number, id_, to_string(*call), layout_.name(peer), there.number,

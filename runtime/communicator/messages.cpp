@@ -15,7 +15,9 @@ Status Communicator::begin_group() {
     const auto lock = guard();
     FLX_TRY(usable());
     if (group_.messages != nullptr)
-        return fail(FLX_ERR_ARGUMENT, "flx_group_begin in a group: groups do not nest");
+        return fail(
+            Fault::wrong_in_group,
+            "flx_group_begin was called in a group; groups do not nest, and flx_group_end ends the one that is open");
     group_.messages = &queue_.acquire();
     return {};
 }
@@ -24,7 +26,9 @@ Status Communicator::begin_group() {
 Status Communicator::end_group() {
     const auto lock = guard();
     if (group_.messages == nullptr)
-        return fail(FLX_ERR_ARGUMENT, "flx_group_end without flx_group_begin");
+        return fail(
+            Fault::wrong_in_group,
+            "flx_group_end was called without flx_group_begin, which must be called on the same communicator before");
     struct Cleanup {
         Communicator &comm;
         Pending &messages;
@@ -261,7 +265,7 @@ Status Communicator::send(const void *data, size_t bytes, int peer) {
     const auto lock = guard();
     FLX_TRY(usable());
     if (peer == layout_.rank && group_.messages == nullptr)
-        return fail(FLX_ERR_ARGUMENT,
+        return fail(Fault::message_to_itself,
                     "rank {} sends to itself; only in a group, or by flx_sendrecv, can it receive at the same time",
                     layout_.rank);
     Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
@@ -273,7 +277,7 @@ Status Communicator::receive(void *data, size_t bytes, int peer) {
     const auto lock = guard();
     FLX_TRY(usable());
     if (peer == layout_.rank && group_.messages == nullptr)
-        return fail(FLX_ERR_ARGUMENT,
+        return fail(Fault::message_to_itself,
                     "rank {} receives from itself; only in a group, or by flx_sendrecv, can it send at the same time",
                     layout_.rank);
     Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();

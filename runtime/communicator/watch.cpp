@@ -72,7 +72,7 @@ bool Communicator::told_broken(Status &why) const {
 Status Communicator::died(int rank, const std::string &what) {
     nap(kNoticeNs);
     FLX_TRY(hear());
-    return fail(FLX_ERR_PEER, "{} died during {}", layout_.describe(rank), what);
+    return fail(Fault::peer_died, "{} died during {}", layout_.describe(rank), what);
 }
 
 /// A death on this host is an error wherever the dead rank stands in the schedule: nobody can finish without it.
@@ -230,7 +230,7 @@ PeerReport Communicator::ask(int rank) {
 }
 
 Status Communicator::silent(int rank, const PeerReport &report, const std::string &what) const {
-    return fail(FLX_ERR_PEER, "{} has not answered for {:.1f} s (stopped, or its host is unreachable) during {}",
+    return fail(Fault::peer_silent, "{} has not answered for {:.1f} s (stopped, or its host is unreachable) during {}",
                 layout_.describe(rank), report.silent_ns / kNsPerSecond, what);
 }
 
@@ -259,7 +259,7 @@ Status Communicator::investigate(Status status) {
                 continue;
             const PeerReport report = ask(peer);
             if (report.refused)
-                return died(peer, fmt::format("{} ({})", describe_operation(), status.sentence()));
+                return died(peer, fmt::format("{} ({})", describe_operation(), status.words()));
             if (report.silent_ns > deadline_ns)
                 return silent(peer, report, describe_operation());
             all = all && report.answers - answers[peer] >= kAnswers;
@@ -287,9 +287,7 @@ Status Communicator::declare_broken(Status status) {
     // Sentences about peers and calls hold for everyone; others are this rank's own trouble.
     const bool common = status.code() == FLX_ERR_PEER || status.code() == FLX_ERR_MISMATCH;
     const Status shared =
-        common || wait_.told
-            ? status
-            : Status(status.code(), fmt::format("{} gave up: {}", layout_.describe(layout_.rank), status.sentence()));
+        common || wait_.told ? status : status.behind(fmt::format("{} gave up: ", layout_.describe(layout_.rank)));
     if (memory_.board != nullptr)
         memory_.board->write(shared);
     std::vector<uint64_t> peers;

@@ -257,7 +257,7 @@ Status Communicator::allow_links() {
         const std::vector<std::string> allowed = split_names(links);
         for (const std::string &name : allowed)
             if (std::find(names.begin(), names.end(), name) == names.end())
-                return fail(FLX_ERR_CONFIG, "FLX_LINKS names {}; the links are {}", name, join(names));
+                return fail(Fault::unknown_link, "FLX_LINKS names {}; the links are {}", name, join(names));
         for (LinkSlot &slot : links_) {
             if (std::find(allowed.begin(), allowed.end(), slot.name) == allowed.end()) {
                 slot.why_off = "not in FLX_LINKS";
@@ -288,7 +288,7 @@ Status Communicator::exchange_links() {
                     reasons += fmt::format("; {}: {}", slot.name, slot.why_off);
             for (const auto &[name, why] : made_.left_off)
                 reasons += fmt::format("; {}: {}", name, why);
-            return fail(FLX_ERR_LINK, "no link reaches {} from {}{}", layout_.describe(peer),
+            return fail(Fault::no_link, "no link reaches {} from {}{}", layout_.describe(peer),
                         layout_.describe(layout_.rank), reasons);
         }
     }
@@ -304,7 +304,7 @@ void Communicator::drop_failed_links() {
             const Status status = links_[l].link->error(peer);
             if (status.ok())
                 continue;
-            links_[l].why_off = status.sentence();
+            links_[l].why_off = status.words();
             links_[l].link.reset();
             log().warn("{} is not used: {}", links_[l].name, status.sentence());
         }

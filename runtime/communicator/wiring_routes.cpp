@@ -127,7 +127,7 @@ struct Search {
         for (size_t end = 0; end < ends.size(); ++end)
             if (tries_from(end))
                 if (const Status open = doors.open(ends[end].address, ports[end]); !open.ok())
-                    why[end] = open.sentence();
+                    why[end] = open.words();
         std::vector<uint16_t> all(ends.size() * bootstrap.size());
         FLX_TRY(bootstrap.allgather(ports.data(), ports.size() * sizeof(uint16_t), all.data()));
         for (size_t i = 0; i < all.size(); ++i)

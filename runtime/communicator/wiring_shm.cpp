@@ -79,7 +79,7 @@ Status Communicator::make_shared_memory(const Communicator *parent) {
     if (layout_.here == 1)
         return {};
     if (static_cast<size_t>(layout_.here) > Board::kRanks)
-        return fail(FLX_ERR_UNSUPPORTED, "{} ranks of a communicator are on {}; at most {} can be on one host",
+        return fail(Fault::too_many_ranks, "{} ranks of a communicator are on {}; at most {} can be on one host",
                     layout_.here, layout_.members[layout_.rank].hostname, Board::kRanks);
     const size_t wanted = config_.size("FLX_SHM_BYTES");
     SegmentPlan plan{layout_.hosts, layout_.here, config_.size("FLX_FUSED_BYTES"), wanted / 2};
@@ -96,7 +96,7 @@ Status Communicator::make_shared_memory(const Communicator *parent) {
     const Status status = shm::Segment::make(*made_.local, plan.bytes(), memory_.segment, plan.areas());
     if (!status.ok()) {
         log().warn("no shared memory: {}", status.sentence());
-        links_[0].why_off = status.sentence();
+        links_[0].why_off = status.words();
         return {};
     }
     if (parent == nullptr)

@@ -34,7 +34,7 @@ class Table {
             handle = kFirst + slot;
             return {};
         }
-        return fail(FLX_ERR_SYSTEM, "{} {} exist; free some before more are made", kMost, what);
+        return fail(Fault::too_many_made, "{} {} exist; free some before more are made", kMost, what);
     }
     bool remove(int handle) { return find(handle) != nullptr && valid_[handle - kFirst].exchange(false); }
     const T *find(int handle) const {
@@ -108,7 +108,8 @@ Status create_op(const CustomOp &op, flx_op_t &handle) {
 
 Status create_dtype(size_t bytes, flx_dtype_t &handle) {
     if (bytes == 0 || bytes > kMostBytes)
-        return fail(FLX_ERR_ARGUMENT, "an element of {} bytes; 1 to {} are allowed", bytes, kMostBytes);
+        return fail(Fault::element_size, "an element type of {} bytes is to be made; 1 to {} are allowed", bytes,
+                    kMostBytes);
     int made = -1;
     FLX_TRY(dtypes().add(bytes, "element types of the program's own", made));
     handle = static_cast<flx_dtype_t>(made);
@@ -117,13 +118,14 @@ Status create_dtype(size_t bytes, flx_dtype_t &handle) {
 
 Status free_op(flx_op_t handle) {
     if (!ops().remove(handle))
-        return fail(FLX_ERR_ARGUMENT, "op {} was not made by flx_op_create, or was freed", static_cast<int>(handle));
+        return fail(Fault::handle_not_made, "op {} was not made by flx_op_create, or was freed",
+                    static_cast<int>(handle));
     return {};
 }
 
 Status free_dtype(flx_dtype_t handle) {
     if (!dtypes().remove(handle))
-        return fail(FLX_ERR_ARGUMENT, "dtype {} was not made by flx_dtype_create, or was freed",
+        return fail(Fault::handle_not_made, "dtype {} was not made by flx_dtype_create, or was freed",
                     static_cast<int>(handle));
     return {};
 }

@@ -65,12 +65,13 @@ void Exchange::copy(const void *from, void *to, size_t bytes) {
 
 Status Exchange::start() {
     if (to_self_.size() != from_self_.size())
-        return fail(FLX_ERR_ARGUMENT,
+        return fail(Fault::message_to_itself,
                     "rank {} sends {} messages to itself and receives {}; both must be in the same group", rank_,
                     to_self_.size(), from_self_.size());
     for (size_t i = 0; i < to_self_.size(); ++i)
         if (to_self_[i].bytes != from_self_[i].bytes)
-            return fail(FLX_ERR_ARGUMENT, "rank {} sends {} bytes to itself where it receives {}", rank_,
+            return fail(Fault::message_to_itself,
+                        "rank {} sends {} bytes to itself where it receives {}; both must be the same", rank_,
                         to_self_[i].bytes, from_self_[i].bytes);
     for (size_t i = 0; i < to_self_.size(); ++i)
         copy(to_self_[i].from, from_self_[i].to, to_self_[i].bytes);

@@ -212,7 +212,7 @@ Status Executor::prepare(const Operation &operation, const Plan &plan, const Blo
     const size_t scratch = schedule.scratch_slots * scratch_block_bytes_;
     scratch_ = scratch_memory_.take(scratch);
     if (scratch_ == nullptr && scratch != 0)
-        return fail(FLX_ERR_SYSTEM, "no memory for {} bytes of scratch", scratch);
+        return fail(Fault::no_memory, "no memory for {} bytes of scratch", scratch);
 
     begin(schedule.steps, plan.peers());
     const size_t steps = schedule.steps.size();
@@ -560,7 +560,7 @@ Status Executor::take(const Arrival &arrival, int link, std::byte *aside) {
                       uint64_t{header.first_cell} + header.cells <= states_[index].cells.size() &&
                       elements(states_[index], header.first_cell, header.cells) * element_bytes_ == header.bytes;
     if (!fits)
-        return fail(FLX_ERR_MISMATCH,
+        return fail(Fault::calls_differ,
                     "rank {} sent {} bytes as cells {}+{} of block {}, phase {}, which operation {} does not have",
                     arrival.peer, header.bytes, header.first_cell, header.cells, header.block, header.phase,
                     header.sequence & ~kPairwise);
@@ -599,17 +599,17 @@ Status Executor::fetch(const Arrival &arrival, int link, uint32_t step) {
 Status Executor::mismatch(int peer, const ChunkHeader &header, uint32_t step) const {
     if (exchange_ == nullptr)
         return fail(
-            FLX_ERR_MISMATCH,
+            Fault::calls_differ,
             "rank {} called another collective, or the same with another count, type, reduction or root, as its "
             "operation {}; all ranks must call alike (FLX_CHECK=1 says what differs)",
             peer, header.sequence);
     const size_t expected = states_[step].count;
     if ((header.sequence & kPairwise) != 0)
-        return fail(FLX_ERR_MISMATCH,
+        return fail(Fault::bytes_differ,
                     "rank {} sends {} bytes as its message {} to rank {}, which receives {} bytes there; both must "
                     "name the same number of bytes",
                     peer, header.signature, header.sequence & ~kPairwise, rank_, expected);
-    return fail(FLX_ERR_MISMATCH,
+    return fail(Fault::bytes_differ,
                 "rank {} sends {} bytes to rank {} in operation {} where {} bytes are received, or called another "
                 "collective; the counts of both sides must agree",
                 peer, header.signature, rank_, header.sequence, expected);

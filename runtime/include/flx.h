@@ -597,7 +597,7 @@ FLX_API int flx_version(void);
 /// A status's name and meaning in a few words. Never null; static storage.
 FLX_API const char *flx_strerror(flx_status_t status);
 
-/// The full sentence of this thread's last failed call; empty if none failed. Valid until the thread's next call.
+/// The sentence of this thread's last failed call, with a code at its end; empty: none. Valid until its next call.
 FLX_API const char *flx_last_error(void);
 
 /// One link of a communicator, as this rank sees it.

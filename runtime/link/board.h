@@ -29,9 +29,10 @@ class Board {
         int empty = kEmpty;
         if (!state_.compare_exchange_strong(empty, kWriting))
             return;
-        const size_t length = std::min(why.sentence().size(), sizeof text_ - 1);
-        std::memcpy(text_, why.sentence().data(), length);
-        code_ = why.code();
+        const std::string words = why.words();
+        const size_t length = std::min(words.size(), sizeof text_ - 1);
+        std::memcpy(text_, words.data(), length);
+        fault_ = why.number();
         text_[length] = '\0';
         state_.store(kWritten, std::memory_order_release);
     }
@@ -39,7 +40,7 @@ class Board {
     bool read(Status &why) const {
         if (state_.load(std::memory_order_acquire) != kWritten)
             return false;
-        why = Status(code_, text_);
+        why = Status(fault_of(fault_), text_);
         return true;
     }
 
@@ -72,7 +73,7 @@ class Board {
     static constexpr size_t kWords = kRanks / 64;
     enum : int { kEmpty, kWriting, kWritten };
     std::atomic<int> state_{kEmpty};
-    flx_status_t code_ = FLX_SUCCESS;
+    uint32_t fault_ = 0;
     char text_[504] = {};
     std::atomic<uint64_t> left_[kWords] = {};
     std::atomic<uint64_t> outside_turns_{0};

@@ -24,22 +24,22 @@ Status Bootstrap::allgather_text(const std::string &mine, std::vector<std::strin
     return {};
 }
 
-Status agree(Bootstrap &bootstrap, Status status, bool logs) {
-    const auto code = static_cast<int32_t>(status.code());
-    std::vector<int32_t> codes(bootstrap.size());
-    FLX_TRY(bootstrap.allgather(&code, sizeof code, codes.data()));
-    const auto bad = std::find_if(codes.begin(), codes.end(), [](int32_t other) { return other != FLX_SUCCESS; });
-    if (bad == codes.end())
+Status agree(Bootstrap &bootstrap, Status status, std::string_view of, bool logs) {
+    const uint32_t number = status.number();
+    std::vector<uint32_t> numbers(bootstrap.size());
+    FLX_TRY(bootstrap.allgather(&number, sizeof number, numbers.data()));
+    const auto bad = std::find_if(numbers.begin(), numbers.end(), [](uint32_t other) { return other != 0; });
+    if (bad == numbers.end())
         return {};
-    const auto rank = static_cast<int>(bad - codes.begin());
+    const auto rank = static_cast<int>(bad - numbers.begin());
     // What a program's call has wrong is for the caller alone.
     if (logs && rank == bootstrap.rank() && status.code() != FLX_ERR_ARGUMENT)
         log().error("{}", status.sentence());
     std::vector<std::string> sentences;
-    FLX_TRY(bootstrap.allgather_text(status.sentence(), sentences));
+    FLX_TRY(bootstrap.allgather_text(status.words(), sentences));
     if (!status.ok())
         return status;
-    return {static_cast<flx_status_t>(*bad), fmt::format("rank {}: {}", rank, sentences[rank])};
+    return fail(fault_of(*bad), "rank {}{}: {}", rank, of, sentences[rank]);
 }
 
 }  // namespace flx

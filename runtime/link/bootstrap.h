@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,19 +45,19 @@ class Bootstrap {
 };
 
 /// Collective. The first status that is not success among all ranks', on every rank (each rank's own where it has one),
-/// so that a rank that fails in making something leaves none waiting. `logs`: the first rank that has an error logs it,
-/// unless that is FLX_ERR_ARGUMENT.
-Status agree(Bootstrap &bootstrap, Status status, bool logs = false);
-/// The same of what `stage()` returns, logged; where it throws, FLX_ERR_SYSTEM with what the exception says.
+/// so that a rank that fails in making something leaves none waiting. `of`: of what the ranks are, in the sentence.
+/// `logs`: the first rank that has an error logs it, unless that is FLX_ERR_ARGUMENT.
+Status agree(Bootstrap &bootstrap, Status status, std::string_view of = "", bool logs = false);
+/// The same of what `stage()` returns, logged; where it throws, what the exception says.
 template <typename Stage>
 Status agree_on(Bootstrap &bootstrap, Stage &&stage) {
     Status status;
     try {
         status = stage();
     } catch (const std::exception &error) {
-        status = fail(FLX_ERR_SYSTEM, "{}", error.what());
+        status = thrown(error, "making the communicator");
     }
-    return agree(bootstrap, std::move(status), true);
+    return agree(bootstrap, std::move(status), "", true);
 }
 
 }  // namespace flx

@@ -254,7 +254,7 @@ Status Planner::force(Rule rule) {
             (rule.end != SIZE_MAX && input_bytes(collective, rule.end - 1, agreed_.size) <= agreed_.fused_bytes);
         if (way == Way::fused && !fits)
             return fail(
-                FLX_ERR_CONFIG,
+                Fault::algorithm_rule,
                 "FLX_ALGORITHM has \"{}\"; fused serves inputs of up to FLX_FUSED_BYTES, here {}: say {}:fused@-{}",
                 rule.entry, agreed_.fused_bytes, algorithms::name_of(collective), agreed_.fused_bytes + 1);
         forced_.push_back({std::move(rule), {way, nullptr}});
@@ -267,7 +267,7 @@ Status Planner::force(Rule rule) {
     }
     algorithm = algorithms::scheduled_as(collective) ? algorithms::find(rule.name) : nullptr;
     if (algorithm == nullptr || !algorithm->serves(collective, agreed_.size))
-        return fail(FLX_ERR_CONFIG, "FLX_ALGORITHM has \"{}\"; {} on {} ranks is served by {}", rule.entry,
+        return fail(Fault::algorithm_rule, "FLX_ALGORITHM has \"{}\"; {} on {} ranks is served by {}", rule.entry,
                     algorithms::name_of(collective), agreed_.size, known_algorithms(collective, agreed_));
     forced_.push_back({std::move(rule), {Way::scheduled, algorithm}});
     return {};

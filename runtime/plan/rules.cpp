@@ -32,7 +32,7 @@ std::string known_collectives() {
 /// `why`: what is wrong with it.
 Status malformed(std::string_view entry, std::string_view why) {
     return fail(
-        FLX_ERR_CONFIG,
+        Fault::algorithm_rule,
         "FLX_ALGORITHM has \"{}\", {}; entries are collective:algorithm, collective:algorithm@FROM-TO (bytes, K, M "
         "and G allowed, either may be missing, less than TO) or file:PATH, separated by commas, with one of {}",
         entry, why, known_collectives());
@@ -57,7 +57,7 @@ Status parse_sizes(Rule &rule, std::string_view sizes) {
         !parse(sizes.substr(dash + 1), rule.end))
         return malformed(rule.entry, "where sizes are FROM-TO, as 64K-1M, 64K- or -1M");
     if (rule.from >= rule.end)
-        return fail(FLX_ERR_CONFIG,
+        return fail(Fault::algorithm_rule,
                     "FLX_ALGORITHM has \"{}\", which covers no size: it begins at {} and ends before {}", rule.entry,
                     rule.from, rule.end);
     return {};
@@ -111,11 +111,11 @@ Status read_file(const std::string &path, std::string &rules) {
             continue;
         Rule rule;
         if (const Status status = parse_rule(entry, rule); !status.ok())
-            return fail(FLX_ERR_CONFIG, "{}, line {}: {}", path, number, status.sentence());
+            return status.behind(fmt::format("{}, line {}: ", path, number));
         append(rules, entry);
     }
     if (!file.eof())  // as with one that is not there, or a folder
-        return fail(FLX_ERR_CONFIG, "FLX_ALGORITHM has \"{}{}\", a file that cannot be read", kFile, path);
+        return fail(Fault::rule_file, "FLX_ALGORITHM has \"{}{}\", a file that cannot be read", kFile, path);
     return {};
 }
 

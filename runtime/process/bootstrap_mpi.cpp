@@ -80,7 +80,7 @@ Status check(int code, const char *call) {
     char text[MPI_MAX_ERROR_STRING];
     int length = 0;
     PMPI_Error_string(code, text, &length);
-    return fail(FLX_ERR_SYSTEM, "{} failed: {}", call, std::string_view(text, length));
+    return fail(Fault::mpi_refused, "{} failed: {}", call, std::string_view(text, length));
 }
 
 Status meet_on(MPI_Comm comm, const std::function<Status()> &meanwhile) {
@@ -117,7 +117,9 @@ class MpiBootstrap final : public Bootstrap {
 
     Status allgather(const void *mine, size_t bytes, void *all) override {
         if (bytes > INT_MAX)
-            return fail(FLX_ERR_SYSTEM, "bootstrap message of {} bytes is too long", bytes);
+            return fail(Fault::mpi_refused,
+                        "ranks would exchange {} bytes each while the communicator is made, and MPI takes {}", bytes,
+                        INT_MAX);
         const int count = static_cast<int>(bytes);
         return check(PMPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, comm_), "MPI_Allgather");
     }
@@ -163,14 +165,14 @@ Status make_mpi_bootstrap(MPI_Comm comm, const std::function<Status()> &meanwhil
     PMPI_Initialized(&initialized);
     PMPI_Finalized(&finalized);
     if (!initialized || finalized)
-        return fail(FLX_ERR_ARGUMENT, "MPI is {}; communicators are made between MPI_Init and MPI_Finalize",
+        return fail(Fault::mpi_not_running, "MPI is {}; communicators are made between MPI_Init and MPI_Finalize",
                     finalized ? "finalized" : "not initialized");
     if (comm == MPI_COMM_NULL)
-        return fail(FLX_ERR_ARGUMENT, "mpi_comm is MPI_COMM_NULL; an intracommunicator is needed");
+        return fail(Fault::wrong_mpi_comm, "mpi_comm is MPI_COMM_NULL; an intracommunicator is needed");
     int inter = 0;
     FLX_TRY(check(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter"));
     if (inter)
-        return fail(FLX_ERR_ARGUMENT, "mpi_comm is an intercommunicator; an intracommunicator is needed");
+        return fail(Fault::wrong_mpi_comm, "mpi_comm is an intercommunicator; an intracommunicator is needed");
     FLX_TRY(meet_on(comm, meanwhile));
     MPI_Comm dup = MPI_COMM_NULL;
     // Not MPI_Comm_dup, which would run the program's functions that copy attributes.

@@ -22,13 +22,14 @@ constexpr int kNapMs = 50;  // after a call that says nothing else
 Status Guard::start(ucx::Rails &rails, std::unique_ptr<Guard> &result) {
     const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (event < 0)
-        return fail(FLX_ERR_SYSTEM, "cannot open an event descriptor for the rails' guard: {}", std::strerror(errno));
+        return fail(Fault::no_descriptor, "cannot open an event descriptor for the rails' guard: {}",
+                    std::strerror(errno));
     std::unique_ptr<Guard> guard(new Guard(rails, event));
     guard->process_ = getpid();
     try {
         guard->thread_ = own_thread([self = guard.get()] { self->watch(); });
     } catch (const std::system_error &error) {
-        return fail(FLX_ERR_SYSTEM, "cannot start the rails' guard thread: {}", error.what());
+        return fail(Fault::no_thread, "cannot start the rails' guard thread: {}", error.what());
     }
     result = std::move(guard);
     return {};

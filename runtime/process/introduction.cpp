@@ -33,7 +33,7 @@ Status read_introduction(const std::string &text, int rank, const Introduction &
         // Comes first: what else another version says may be something else.
         const std::string other = object.value("version", "another version");
         if (other != version())
-            return fail(FLX_ERR_CONFIG, "rank {} runs FLX {}, rank {} runs {}; all ranks need the same library",
+            return fail(Fault::versions_differ, "rank {} runs FLX {}, rank {} runs {}; all ranks need the same library",
                         rank_here, version(), rank, other);
         theirs.uid = object.at("uid");
         theirs.pid = object.at("pid");
@@ -44,7 +44,7 @@ Status read_introduction(const std::string &text, int rank, const Introduction &
         theirs.cpus = object.at("cpus").get<probe::CpuMask>();
         theirs.knobs = object.at("knobs");
     } catch (const nlohmann::json::exception &error) {
-        return fail(FLX_ERR_SYSTEM, "what rank {} said of itself cannot be read: {}", rank, error.what());
+        return fail(Fault::not_readable, "what rank {} said of itself cannot be read: {}", rank, error.what());
     }
     return compare_knobs(rank_here, mine.knobs, rank, theirs.knobs);
 }

@@ -84,11 +84,11 @@ class Responder final : public Liveness {
         }
         wake_.take([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
         if (wake_.get() < 0)
-            return fail(FLX_ERR_SYSTEM, "cannot open an event descriptor for liveness: {}", std::strerror(errno));
+            return fail(Fault::no_descriptor, "cannot open an event descriptor for liveness: {}", std::strerror(errno));
         try {
             thread_ = own_thread([this] { respond(); });
         } catch (const std::system_error &error) {
-            return fail(FLX_ERR_SYSTEM, "cannot start the liveness thread: {}", error.what());
+            return fail(Fault::no_thread, "cannot start the liveness thread: {}", error.what());
         }
         return {};
     }
@@ -109,7 +109,7 @@ class Responder final : public Liveness {
     Status add_peer(uint64_t uid, const std::string &address) override {
         const std::optional<Place> place = liveness::parse_place(address);
         if (!place)
-            return fail(FLX_ERR_ARGUMENT, "liveness address \"{}\" is not \"host key address:port…\"", address);
+            return fail(Fault::wrong_inside, "liveness address \"{}\" is not \"host key address:port…\"", address);
         Peer peer;
         peer.host = place->host;
         peer.key = place->key;
@@ -118,7 +118,7 @@ class Responder final : public Liveness {
         for (const Address &usable : liveness::usable_addresses(place_, *place))
             peer.paths.push_back(Path{usable});
         if (peer.paths.empty()) {
-            return fail(FLX_ERR_SYSTEM,
+            return fail(Fault::no_address,
                         "no address of a peer can be asked whether it lives: it has {}, this process {}",
                         liveness::addresses_of(*place), liveness::addresses_of(place_));
         }
@@ -199,7 +199,7 @@ class Responder final : public Liveness {
 
     void declare_broken(uint32_t comm, const Status &why, std::span<const uint64_t> peers) override {
         const std::lock_guard lock(mutex_);
-        broken_.add(comm, why.code(), why.sentence().substr(0, liveness::kWhyBytes));
+        broken_.add(comm, Status(why.fault(), why.words().substr(0, liveness::kWhyBytes)));
         Datagram notice;
         notice.kind = Kind::kNotice;
         put_broken(comm, notice);
@@ -462,16 +462,17 @@ class Responder final : public Liveness {
         if (why == nullptr)
             return;
         datagram.comm = comm;
-        datagram.code = why->code();
-        datagram.why_bytes = static_cast<uint32_t>(why->sentence().size());
-        std::copy(why->sentence().begin(), why->sentence().end(), datagram.why.begin());
+        const std::string words = why->words();
+        datagram.fault = why->number();
+        datagram.why_bytes = static_cast<uint32_t>(words.size());
+        std::copy(words.begin(), words.end(), datagram.why.begin());
     }
 
     void take_broken(const Datagram &datagram) {
-        if (datagram.comm == 0 || datagram.code <= FLX_SUCCESS || datagram.code > FLX_ERR_SYSTEM)
+        if (datagram.comm == 0 || !is_fault(datagram.fault))
             return;
-        told_.add(datagram.comm, static_cast<flx_status_t>(datagram.code),
-                  std::string(datagram.why.data(), datagram.why_bytes));
+        told_.add(datagram.comm,
+                  Status(fault_of(datagram.fault), std::string_view(datagram.why.data(), datagram.why_bytes)));
         any_told_.store(true, std::memory_order_release);
     }
 
@@ -654,7 +655,7 @@ class Responder final : public Liveness {
         }
         peer.waits = false;
         peer.silence_ns = 0;
-        if (const auto of = spoken_of_.find(answer.comm); answer.code == FLX_SUCCESS && of != spoken_of_.end()) {
+        if (const auto of = spoken_of_.find(answer.comm); answer.fault == 0 && of != spoken_of_.end()) {
             Said &said = of->second.said[uid];
             said.bytes.assign(answer.why.data(), answer.why_bytes);
             ++said.times;

@@ -90,7 +90,7 @@ Status Door::open(const Address &at, std::unique_ptr<Door> &result) {
         if (errno != EADDRINUSE)
             break;
     }
-    return fail(FLX_ERR_SYSTEM, "cannot listen at {} for liveness: {}", to_text(at), std::strerror(errno));
+    return fail(Fault::no_socket, "cannot listen at {} for liveness: {}", to_text(at), std::strerror(errno));
 }
 
 bool Door::send(std::span<const std::byte> bytes, const Address &to) const {

@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-#include "runtime/base/own_descriptor.h"
+#include "runtime/base/descriptors.h"
 #include "runtime/base/status.h"
 #include "runtime/process/liveness_wire.h"
 

@@ -82,12 +82,12 @@ struct Origin {
 /// Communicators that are broken, the latest kBrokenKept. The first word on each counts.
 class BrokenList {
   public:
-    void add(uint32_t comm, flx_status_t code, std::string why) {
+    void add(uint32_t comm, const Status &why) {
         if (find(comm) != nullptr)
             return;
         if (list_.size() == kBrokenKept)
             list_.pop_front();
-        list_.emplace_back(comm, Status(code, std::move(why)));
+        list_.emplace_back(comm, why);
     }
     [[nodiscard]] const Status *find(uint32_t comm) const {
         const auto found = std::find_if(list_.begin(), list_.end(), [&](const auto &b) { return b.first == comm; });

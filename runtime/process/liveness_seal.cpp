@@ -99,7 +99,7 @@ std::optional<size_t> Session::open(std::span<const std::byte> sealed, std::span
 
 Status Identity::make(Identity &result) {
     if (sodium_init() < 0)
-        return fail(FLX_ERR_SYSTEM, "libsodium, which seals what processes say to each other, does not start");
+        return fail(Fault::no_secret, "libsodium, which seals what processes say to each other, does not start");
     crypto_kx_keypair(result.public_.data(), result.secret_.data());
     return {};
 }

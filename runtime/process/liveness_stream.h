@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/base/own_descriptor.h"
+#include "runtime/base/descriptors.h"
 #include "runtime/process/liveness_wire.h"
 
 namespace flx::liveness {

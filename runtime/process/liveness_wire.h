@@ -37,7 +37,7 @@ struct Datagram {
                              ///< answer repeats it
     uint32_t comm = 0;       ///< question: about which communicator; answer: that one if it is broken, or something is
                              ///< said of it; notice: one that is broken
-    uint32_t code = 0;       ///< flx_status_t that broke it; 0: `why` is what is said of it
+    uint32_t fault = 0;      ///< Fault that broke it; 0: `why` is what is said of it
     uint32_t why_bytes = 0;  ///< of the sentence, of what is said, or of the word
     uint32_t reserved = 0;
     uint64_t number = 0;  ///< question: of the call that is asked about

@@ -19,7 +19,7 @@ namespace {
 
 Status random_number(uint64_t &number) {
     if (getrandom(&number, sizeof number, 0) != sizeof number)
-        return fail(FLX_ERR_SYSTEM, "getrandom failed: {}", std::strerror(errno));
+        return fail(Fault::no_secret, "the system gave no random numbers: getrandom: {}", std::strerror(errno));
     return {};
 }
 
@@ -195,7 +195,7 @@ ucx::Rails *Process::open_rails(const probe::RailPlan &plan) {
     if (const Status status = Guard::start(*rails_, guard_); status.ok())
         liveness_->on_word([guard = guard_.get()] { guard->hurry(); });
     else
-        log().warn("{}; peers wait for this process while it computes", status.sentence());
+        log().warn("peers wait for this process while it computes: {}", status.sentence());
     return rails_.get();
 }
 

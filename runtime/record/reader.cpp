@@ -153,7 +153,7 @@ Latest latest_of(const ProcessSeen &process) {
 Status read(const std::string &file, ProcessSeen &process) {
     const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
-        return fail(FLX_ERR_SYSTEM, "{} cannot be read: {}", file, std::strerror(errno));
+        return fail(Fault::not_read, "{} cannot be read: {}", file, std::strerror(errno));
     struct stat info {};
     // Anybody may put a file of this name there.
     const bool own = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && is_named_for(file, info.st_uid);
@@ -161,12 +161,12 @@ Status read(const std::string &file, ProcessSeen &process) {
     void *memory = whole ? mmap(nullptr, sizeof(File), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
     if (memory == MAP_FAILED)
-        return fail(FLX_ERR_SYSTEM, "{} is no record of calls of this version", file);
+        return fail(Fault::not_read, "{} is no record of calls of this version", file);
     const auto unmap = [](const File *mapped) { munmap(const_cast<File *>(mapped), sizeof(File)); };
     const std::unique_ptr<const File, decltype(unmap)> mapped(static_cast<const File *>(memory), unmap);
     const File &from = *mapped;
     if (from.magic.load(std::memory_order_acquire) != kMagic || from.version != kVersion || from.bytes != sizeof(File))
-        return fail(FLX_ERR_SYSTEM, "{} is no record of calls of this version", file);
+        return fail(Fault::not_read, "{} is no record of calls of this version", file);
     process.pid = from.pid;
     process.world_rank = from.world_rank;
     process.world_size = from.world_size;

@@ -105,25 +105,26 @@ Recorder::~Recorder() {
 
 Status Recorder::make() {
     if (!has_room())
-        return fail(FLX_ERR_SYSTEM, "{} has less than {} bytes in all", kFolder, kLeastFolder);
+        return fail(Fault::shm_too_small, "{} has less than {} bytes in all", kFolder, kLeastFolder);
     path_ = file_of(getuid(), pid_);
     unlink(path_.c_str());  // of an earlier process with this id
     // Nobody writes to it through its name, the user's other processes included.
     const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR);
     if (fd < 0)
-        return fail(FLX_ERR_SYSTEM, "{} cannot be made: {}", path_, std::strerror(errno));
+        return fail(Fault::not_written, "{} cannot be made: {}", path_, std::strerror(errno));
     // Reserved, as a full /dev/shm would be a signal later.
     if (const int error = posix_fallocate(fd, 0, sizeof(File)); error != 0) {
         ::close(fd);
         unlink(path_.c_str());
-        return fail(FLX_ERR_SYSTEM, "{} of {} bytes cannot be made: {}", path_, sizeof(File), std::strerror(error));
+        return fail(Fault::shm_too_small, "{} of {} bytes cannot be made: {}", path_, sizeof(File),
+                    std::strerror(error));
     }
     void *memory = mmap(nullptr, sizeof(File), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     const int error = errno;
     ::close(fd);
     if (memory == MAP_FAILED) {
         unlink(path_.c_str());
-        return fail(FLX_ERR_SYSTEM, "{} cannot be mapped: {}", path_, std::strerror(error));
+        return fail(Fault::not_written, "{} cannot be mapped: {}", path_, std::strerror(error));
     }
     file_ = static_cast<File *>(memory);
     return {};
@@ -197,10 +198,10 @@ void Recorder::broken(uint32_t place, std::string_view sentence) {
         return;
     Communicator &comm = file_->communicators[place];
     comm.says_stamp.fetch_add(1, std::memory_order_acq_rel);
-    const size_t bytes = std::min(sentence.size(), comm.says.size() - 1);
-    for (size_t i = 0; i < bytes; ++i)
-        comm.says[i].store(sentence[i], std::memory_order_release);
-    comm.says[bytes].store('\0', std::memory_order_release);
+    const std::string said = shortened(sentence, comm.says.size() - 1);
+    for (size_t i = 0; i < said.size(); ++i)
+        comm.says[i].store(said[i], std::memory_order_release);
+    comm.says[said.size()].store('\0', std::memory_order_release);
     comm.says_stamp.fetch_add(1, std::memory_order_release);
     comm.state.store(static_cast<uint32_t>(State::broken), std::memory_order_release);
 }

@@ -42,11 +42,11 @@ std::vector<std::string> files_with(const std::string &folder, const std::string
 Status make_own_folder(const std::string &folder) {
     struct stat info {};
     if (mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST)
-        return fail(FLX_ERR_SYSTEM, "the folder {} cannot be made: {}", folder, std::strerror(errno));
+        return fail(Fault::not_written, "the folder {} cannot be made: {}", folder, std::strerror(errno));
     if (lstat(folder.c_str(), &info) != 0)
-        return fail(FLX_ERR_SYSTEM, "the folder {} cannot be read: {}", folder, std::strerror(errno));
+        return fail(Fault::not_read, "the folder {} cannot be read: {}", folder, std::strerror(errno));
     if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        return fail(FLX_ERR_SYSTEM, "{} is no folder that this user alone may write to", folder);
+        return fail(Fault::not_written, "{} is no folder that this user alone may write to", folder);
     return {};
 }
 
@@ -140,7 +140,7 @@ Status make_of(const std::string &file, const std::vector<TracePart> &parts, Tra
     if (rename(fresh.c_str(), file.c_str()) != 0) {
         const int error = errno;
         unlink(fresh.c_str());
-        return fail(FLX_ERR_SYSTEM, "{} cannot be written: {}", file, std::strerror(error));
+        return fail(Fault::not_written, "{} cannot be written: {}", file, std::strerror(error));
     }
     for (const TracePart &part : parts)
         if (running == 0)
@@ -166,7 +166,7 @@ Status make_part(const std::string &file, int rank, std::string_view host, int p
         if (fd >= 0 || errno != ENOENT)
             break;
     }
-    return fd >= 0 ? Status() : fail(FLX_ERR_SYSTEM, "{} cannot be made: {}", path, std::strerror(errno));
+    return fd >= 0 ? Status() : fail(Fault::not_written, "{} cannot be made: {}", path, std::strerror(errno));
 }
 
 Status make_trace(const std::string &file, TraceMade &made) {
@@ -176,9 +176,9 @@ Status make_trace(const std::string &file, TraceMade &made) {
         const Lock lock(folder);
         const std::vector<TracePart> parts = lock.held() ? parts_of(file, nullptr) : std::vector<TracePart>();
         if (!lock.held() && !files_with(folder, kPartPrefix).empty())
-            status = fail(FLX_ERR_SYSTEM, "another process makes a trace of the parts in {}", folder);
+            status = fail(Fault::not_read, "another process makes a trace of the parts in {}", folder);
         else if (parts.empty())
-            status = fail(FLX_ERR_SYSTEM, "there are no parts of a trace in {}", folder);
+            status = fail(Fault::not_read, "there are no parts of a trace in {}", folder);
         else
             status = make_of(file, parts, made);
     }

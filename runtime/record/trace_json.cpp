@@ -365,7 +365,7 @@ void write_head(const std::vector<TracePart> &parts, const std::vector<int> &ran
 Status write_trace(const std::string &file, const std::vector<TracePart> &parts, TraceMade &made) {
     std::unique_ptr<std::FILE, int (*)(std::FILE *)> out(std::fopen(file.c_str(), "wxe"), &std::fclose);
     if (out == nullptr)
-        return fail(FLX_ERR_SYSTEM, "{} cannot be written: {}", file, std::strerror(errno));
+        return fail(Fault::not_written, "{} cannot be written: {}", file, std::strerror(errno));
     const std::map<std::string, HostClock> clocks = clocks_of(parts);
     const std::vector<int> ranks = ranks_of(parts);
     int64_t began_ns = INT64_MAX;
@@ -396,7 +396,7 @@ Status write_trace(const std::string &file, const std::vector<TracePart> &parts,
     output.flush();
     // Some file systems say only now that there was no room.
     if (output.failed() || std::fflush(out.get()) != 0 || std::fclose(out.release()) != 0)
-        return fail(FLX_ERR_SYSTEM, "{} cannot be written: {}", file, std::strerror(errno));
+        return fail(Fault::not_written, "{} cannot be written: {}", file, std::strerror(errno));
     return {};
 }
 

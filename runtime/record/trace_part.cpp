@@ -44,7 +44,7 @@ TracePart::Scale scale_of(const TraceHead &head) {
 Status TracePart::open(const std::string &path, TracePart &part) {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
-        return fail(FLX_ERR_SYSTEM, "{} cannot be read: {}", path, std::strerror(errno));
+        return fail(Fault::not_read, "{} cannot be read: {}", path, std::strerror(errno));
     struct stat info {};
     const bool own = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid();
     const bool whole = own && info.st_size >= static_cast<off_t>(kTraceHeadBytes);
@@ -52,13 +52,13 @@ Status TracePart::open(const std::string &path, TracePart &part) {
     void *memory = whole ? mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
     if (memory == MAP_FAILED)
-        return fail(FLX_ERR_SYSTEM, "{} is no part of a trace of this version", path);
+        return fail(Fault::not_read, "{} is no part of a trace of this version", path);
     TracePart opened;
     opened.memory_ = static_cast<const std::byte *>(memory);
     opened.bytes_ = bytes;
     opened.path_ = path;
     if (opened.head().magic.load(std::memory_order_acquire) != kTraceMagic || opened.head().version != kTraceVersion)
-        return fail(FLX_ERR_SYSTEM, "{} is no part of a trace of this version", path);
+        return fail(Fault::not_read, "{} is no part of a trace of this version", path);
     opened.scale_ = scale_of(opened.head());
     part = std::move(opened);
     return {};

@@ -49,16 +49,16 @@ Status TraceWriter::open(const std::string &file, const File &process, std::uniq
     std::error_code error;
     writer->file_ = std::filesystem::absolute(file, error).string();
     if (error)
-        return fail(FLX_ERR_SYSTEM, "where {} is cannot be told: {}", file, error.message());
+        return fail(Fault::not_written, "where {} is cannot be told: {}", file, error.message());
     writer->pid_ = getpid();
     writer->tsc_ = process.ticks_are_tsc != 0;
     FLX_TRY(
         make_part(writer->file_, process.world_rank, process.hostname.data(), process.pid, writer->path_, writer->fd_));
     if (const int full = reserve(writer->fd_, 0, kTraceHeadBytes); full != 0)
-        return fail(FLX_ERR_SYSTEM, "{} cannot be written: {}", writer->path_, std::strerror(full));
+        return fail(Fault::not_written, "{} cannot be written: {}", writer->path_, std::strerror(full));
     void *memory = mmap(nullptr, kTraceHeadBytes, PROT_READ | PROT_WRITE, MAP_SHARED, writer->fd_, 0);
     if (memory == MAP_FAILED)
-        return fail(FLX_ERR_SYSTEM, "{} cannot be mapped: {}", writer->path_, std::strerror(errno));
+        return fail(Fault::not_written, "{} cannot be mapped: {}", writer->path_, std::strerror(errno));
     TraceHead &head = *(writer->head_ = static_cast<TraceHead *>(memory));
     head.version = kTraceVersion;
     head.pid = process.pid;

@@ -132,7 +132,9 @@ int PieceCutter::next(uint32_t first, uint32_t cells, std::span<Slice, kMaxLinks
 Status parse_partition(const std::string &text, std::span<const std::string> links, PartitionVector &vector) {
     const auto allowed = [&] { return fmt::format("{}", fmt::join(links, ", ")); };
     if (links.size() > kMaxLinks)
-        return fail(FLX_ERR_CONFIG, "{} links are more than the {} that a partition can have", links.size(), kMaxLinks);
+        return fail(Fault::too_many_links,
+                    "{} links are more than the {} that a partition can have; FLX_LINKS or FLX_RAILS must name fewer",
+                    links.size(), kMaxLinks);
     std::array<double, kMaxLinks> shares{};
     std::array<bool, kMaxLinks> named{};
     double sum = 0;
@@ -143,22 +145,23 @@ Status parse_partition(const std::string &text, std::span<const std::string> lin
         // The last colon separates, since names of RDMA ports have one (mlx5_0:1).
         const auto colon = item.rfind(':');
         if (colon == std::string_view::npos || colon == 0)
-            return fail(FLX_ERR_CONFIG, "partition \"{}\": \"{}\" is not name:share; the links are {}", text, item,
-                        allowed());
+            return fail(Fault::partition_text, "partition \"{}\": \"{}\" is not name:share; the links are {}", text,
+                        item, allowed());
         const std::string_view name = trim(item.substr(0, colon));
         const std::string_view number = trim(item.substr(colon + 1));
         const auto found = std::find(links.begin(), links.end(), name);
         if (found == links.end())
-            return fail(FLX_ERR_CONFIG, "partition \"{}\": there is no link \"{}\"; the links are {}", text, name,
-                        allowed());
+            return fail(Fault::partition_text, "partition \"{}\": there is no link \"{}\"; the links are {}", text,
+                        name, allowed());
         const auto index = found - links.begin();
         if (named[index])
-            return fail(FLX_ERR_CONFIG, "partition \"{}\" names link \"{}\" twice", text, name);
+            return fail(Fault::partition_text, "partition \"{}\" names link \"{}\" twice; each may be named once", text,
+                        name);
         double share = 0;
         const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), share);
         if (error != std::errc{} || end != number.data() + number.size() || !std::isfinite(share) || share < 0)
-            return fail(FLX_ERR_CONFIG, "partition \"{}\": share \"{}\" of {} is not a number of 0 or more", text,
-                        number, name);
+            return fail(Fault::partition_text, "partition \"{}\": share \"{}\" of {} is not a number of 0 or more",
+                        text, number, name);
         named[index] = true;
         shares[index] = share;
         sum += share;
@@ -167,7 +170,7 @@ Status parse_partition(const std::string &text, std::span<const std::string> lin
         rest = rest.substr(comma + 1);
     }
     if (!(sum > 0))
-        return fail(FLX_ERR_CONFIG, "partition \"{}\": at least one share must be more than 0", text);
+        return fail(Fault::partition_text, "partition \"{}\": at least one share must be more than 0", text);
     vector = make_partition(std::span<const double>(shares.data(), links.size()));
     return {};
 }

@@ -72,7 +72,7 @@ Status Routes::choose_own_rail(const Config &config, std::byte *ledger) {
             std::vector<std::string> names;
             for (const size_t l : rails)
                 names.push_back(links_[l].name);
-            return fail(FLX_ERR_CONFIG, "FLX_OWN_RAIL is {}; the rails of rank {} are {}", wanted, layout_.rank,
+            return fail(Fault::unknown_link, "FLX_OWN_RAIL is {}; the rails of rank {} are {}", wanted, layout_.rank,
                         fmt::join(names, ", "));
         }
         own = *named;
@@ -190,7 +190,7 @@ Status Routes::no_common_link(int host) const {
         ranks.push_back(fmt::format("{} by {}", layout_.describe(peer),
                                     names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
     }
-    return fail(FLX_ERR_LINK,
+    return fail(Fault::no_common_link,
                 "no link leads from {} to all ranks that it needs one to on a host: it reaches {}; FLX_RAILS and "
                 "FLX_LINKS must allow one that all of them have",
                 layout_.describe(layout_.rank), fmt::join(ranks, ", "));
@@ -207,7 +207,8 @@ Status Routes::force(Route &route, const Config &config, const PartitionVector &
         route.links |= shares[l] > 0 ? 1U << l : 0;
     }
     if (sum <= 0)
-        return fail(FLX_ERR_CONFIG, "FLX_PARTITION {} gives no share to a link that reaches {}",
+        return fail(Fault::partition_empty,
+                    "FLX_PARTITION {} gives no share to a link that reaches {}; at least one of those must have one",
                     config.text("FLX_PARTITION"), layout_.describe(route.peers.front()));
     route.controller = std::make_unique<Controller>(make_partition(shares), options);
     return {};

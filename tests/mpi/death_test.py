@@ -101,6 +101,8 @@ def judge(event, victim, ranks, hosts, lines):
             wrong.append(f"rank {rank}: status {status}, not FLX_ERR_PEER: {sentence}")
         if not sentence.startswith(f"rank {victim} "):
             wrong.append(f"rank {rank} does not name rank {victim}: {sentence}")
+        if int(status) == ERR_PEER and not sentence.endswith((" [FLX-E601]", " [FLX-E602]")):
+            wrong.append(f"rank {rank}: not the code of a rank that died or is silent: {sentence}")
         if int(later) != ERR_COMM:
             wrong.append(f"rank {rank}: a later call gives {later}")
         if rank == victim:

@@ -29,9 +29,9 @@ def expect(lines, line):
 
 
 expect(said({"FLX_LINK": "shm"}),
-       "flx error rank 0: FLX_LINK is not a knob of FLX; did you mean FLX_LINKS? flx_info --knobs lists all")
-expect(said({"FLX_LOG": "loud"}), 'flx error rank 0: FLX_LOG is "loud"; error, warn, info or debug is allowed')
-expect(said({}, LAST % "FLX_CHECK=maybe"), 'flx error rank 2: FLX_CHECK is "maybe"; 0 or 1 is allowed')
+       "flx error rank 0: FLX_LINK is not a knob of FLX; did you mean FLX_LINKS? flx_info --knobs lists all [FLX-E201]")
+expect(said({"FLX_LOG": "loud"}), 'flx error rank 0: FLX_LOG is "loud"; error, warn, info or debug is allowed [FLX-E202]')
+expect(said({}, LAST % "FLX_CHECK=maybe"), 'flx error rank 2: FLX_CHECK is "maybe"; 0 or 1 is allowed [FLX-E202]')
 expect(said({}, LAST % "FLX_STRICT=1"),
-       "flx error rank 0: rank 0 has FLX_STRICT=0, rank 2 has FLX_STRICT=1; these must be equal on all ranks")
+       "flx error rank 0: rank 0 has FLX_STRICT=0, rank 2 has FLX_STRICT=1; these must be equal on all ranks [FLX-E203]")
 print("each was said once")

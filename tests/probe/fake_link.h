@@ -205,7 +205,7 @@ class FakeLink : public Link {
     LinkCounters counters(int) const override { return {}; }
     Status error(int) const override {
         if (network_.wire_.fault == FakeWire::Fault::failed)
-            return fail(FLX_ERR_LINK, "the cable of {} is cut", name());
+            return fail(flx::Fault::no_link, "the cable of {} is cut", name());
         return {};
     }
 

@@ -213,7 +213,7 @@ TEST(RailPlan, BadSelection) {
         EXPECT_EQ(status.code(), FLX_ERR_CONFIG) << text;
         EXPECT_NE(status.sentence().find("FLX_RAILS"), std::string::npos);
     }
-    EXPECT_EQ(plan_rails(hosts, 1, "", 15, plan).code(), FLX_ERR_ARGUMENT);
+    EXPECT_EQ(plan_rails(hosts, 1, "", 15, plan).fault(), Fault::wrong_inside);
 }
 
 TEST(RailPlan, NoMoreThanAllowed) {
@@ -250,9 +250,9 @@ TEST(RailPlanText, RubbishIsRefused) {
     const std::string good = to_text({"h", 1, {ethernet("e0", "10.0.0.1")}});
     HostDevices host;
     for (size_t cut = 0; cut < good.size(); ++cut)
-        EXPECT_EQ(parse_host_devices(good.substr(0, cut), host).code(), FLX_ERR_SYSTEM) << cut;
+        EXPECT_EQ(parse_host_devices(good.substr(0, cut), host).fault(), Fault::not_readable) << cut;
     for (const char *text : {"[]", "null", "7", R"({"host":1})", R"({"host":"a","ranks":1,"devices":[7]})", "\xff"})
-        EXPECT_EQ(parse_host_devices(text, host).code(), FLX_ERR_SYSTEM) << text;
+        EXPECT_EQ(parse_host_devices(text, host).fault(), Fault::not_readable) << text;
     const std::string odd_name = to_text({"\xff\xfe", 1, {}});
     EXPECT_TRUE(parse_host_devices(odd_name, host).ok());
 }

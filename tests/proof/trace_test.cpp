@@ -36,7 +36,7 @@ class Patience final : public Watch {
   public:
     void progress() override {}
     Status check(int64_t waited_ns) override {
-        return waited_ns < 30'000'000'000 ? Status() : fail(FLX_ERR_PEER, "waited too long");
+        return waited_ns < 30'000'000'000 ? Status() : fail(Fault::peer_died, "waited too long");
     }
 };
 

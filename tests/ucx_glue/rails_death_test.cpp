@@ -164,6 +164,7 @@ class RailDeath : public ::testing::TestWithParam<const char *> {
             10s));
         Status status = link_->error(1);
         EXPECT_EQ(status.code(), FLX_ERR_LINK);
+        EXPECT_EQ(status.fault(), Fault::rails_lost);
         EXPECT_NE(status.sentence().find(link_->name()), std::string::npos) << status.sentence();
         EXPECT_NE(status.sentence().find("rank 1"), std::string::npos) << status.sentence();
         std::cout << status.sentence() << "\n";

@@ -605,8 +605,8 @@ TEST(Rails, ConnectingTwiceIsHarmlessAndConflictsAreErrors) {
     ASSERT_TRUE(pair.open());
     pair.connect();
     EXPECT_TRUE(pair.a->connect(0, 1, 0xb0b, pair.b->address(0)).ok());
-    EXPECT_EQ(pair.a->connect(0, 1, 0xca7, pair.b->address(0)).code(), FLX_ERR_ARGUMENT);
-    EXPECT_EQ(pair.a->connect(0, -1, 0xca7, pair.b->address(0)).code(), FLX_ERR_ARGUMENT);
+    EXPECT_EQ(pair.a->connect(0, 1, 0xca7, pair.b->address(0)).fault(), Fault::wrong_inside);
+    EXPECT_EQ(pair.a->connect(0, -1, 0xca7, pair.b->address(0)).fault(), Fault::wrong_inside);
     auto link = pair.a->link(0, 1, {-1, 1, 2}, kDeadlineS);
     EXPECT_TRUE(link->reaches(1));
     EXPECT_FALSE(link->reaches(2)) << "never connected";

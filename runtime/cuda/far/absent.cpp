@@ -24,20 +24,20 @@ bool on_device(const void * /*memory*/) {
 }
 
 Status copy_alone(const Call & /*call*/, CUstream_st * /*stream*/, bool /*blocking*/) {
-    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+    return fail(Fault::no_gpu, "no GPU can be used: {}", why_none());
 }
 
 Status copy_own(std::span<const OwnMessage> /*messages*/, CUstream_st * /*stream*/) {
-    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+    return fail(Fault::no_gpu, "no GPU can be used: {}", why_none());
 }
 
 Status await(CUstream_st * /*stream*/) {
-    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+    return fail(Fault::no_gpu, "no GPU can be used: {}", why_none());
 }
 
 Status Group::make(Bootstrap & /*bootstrap*/, const Config & /*config*/, uint64_t /*process*/, Health & /*health*/,
                    std::unique_ptr<Group> & /*result*/) {
-    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+    return fail(Fault::no_gpu, "no GPU can be used: {}", why_none());
 }
 
 bool captures(CUstream_st * /*stream*/) {
@@ -47,7 +47,7 @@ bool captures(CUstream_st * /*stream*/) {
 Status Group::make_far(Bootstrap & /*bootstrap*/, const Config & /*config*/, uint64_t /*process*/,
                        const Tiers & /*tiers*/, const std::string & /*why_flat*/, std::unique_ptr<FarHost> /*host*/,
                        Health & /*health*/, std::unique_ptr<Group> & /*result*/) {
-    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+    return fail(Fault::no_gpu, "no GPU can be used: {}", why_none());
 }
 
 OpenedMemory &OpenedMemory::operator=(OpenedMemory &&other) noexcept {
@@ -56,7 +56,7 @@ OpenedMemory &OpenedMemory::operator=(OpenedMemory &&other) noexcept {
 }
 
 Status OpenedMemory::open(const MemoryOffer & /*offer*/, uint64_t /*process*/, int /*device*/) {
-    return fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+    return fail(Fault::no_gpu, "no GPU can be used: {}", why_none());
 }
 
 void OpenedMemory::close() {

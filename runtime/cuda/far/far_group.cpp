@@ -42,7 +42,7 @@ class CudaStream final : public FarStream {
             return {};
         const CUresult error = driver().batch_memory(stream_, std::exchange(count_, 0), operations_.data(), 0);
         if (error != CUDA_SUCCESS)
-            return fail(FLX_ERR_SYSTEM, "CUDA refused flags on a stream: error {}", static_cast<int>(error));
+            return fail(Fault::gpu_error, "CUDA refused flags on a stream: error {}", static_cast<int>(error));
         return {};
     }
 
@@ -68,7 +68,7 @@ class CudaStream final : public FarStream {
 Status check_not_captured(CUstream_st *stream) {
     if (!captures(stream))
         return {};
-    return fail(FLX_ERR_UNSUPPORTED,
+    return fail(Fault::not_captured,
                 "collectives and messages on GPU memory between hosts cannot be captured into a graph, since the host "
                 "carries them out; call them outside the capture");
 }
@@ -98,12 +98,12 @@ Status FarGroup::allocate(const Config &config) {
     const uint64_t pinned = config.size("FLX_CUDA_PINNED");
     layout_ = FarLayout::fit(ranks_, pinned);
     if (layout_.slot_bytes == 0)
-        return fail(FLX_ERR_UNSUPPORTED,
+        return fail(Fault::pinned_too_small,
                     "FLX_CUDA_PINNED is {} bytes, too little for GPU memory between hosts, which goes through pinned "
                     "host memory",
                     pinned);
     if (driver().batch_memory == nullptr)
-        return fail(FLX_ERR_UNSUPPORTED, "GPU memory between hosts needs cuStreamBatchMemOp, which the driver lacks");
+        return fail(Fault::driver_lacks, "GPU memory between hosts needs cuStreamBatchMemOp, which the driver lacks");
     int device = 0;
     FLX_TRY_CUDA(cudaGetDevice(&device));
     void *memory = nullptr;
@@ -122,7 +122,7 @@ FarGroup::~FarGroup() {
     const CurrentDevice current(device_);
     if (lanes_ != nullptr) {
         if (lanes_->busy())
-            lanes_->give_up(fail(FLX_ERR_COMM, "the communicator was freed while GPUs used it"));
+            lanes_->give_up(fail(Fault::comm_ended, "the communicator was freed while GPUs used it"));
         cudaDeviceSynchronize();
         lanes_->stop();
     }
@@ -251,7 +251,9 @@ Status FarGroup::add_memory(void *memory, size_t bytes) {
     auto *base = static_cast<char *>(memory);
     for (const auto &[known, length] : regions_)
         if (base < known + length && known < base + bytes)
-            status = fail(FLX_ERR_ARGUMENT, "memory at {} is registered already", static_cast<const void *>(memory));
+            status = fail(Fault::registration,
+                          "memory at {} is registered already; it can be registered again when it was deregistered",
+                          static_cast<const void *>(memory));
     FLX_TRY(agree(bootstrap_, std::move(status)));
     regions_.emplace_back(base, bytes);
     return {};
@@ -260,10 +262,13 @@ Status FarGroup::add_memory(void *memory, size_t bytes) {
 Status FarGroup::remove_memory(void *memory) {
     const auto found =
         std::find_if(regions_.begin(), regions_.end(), [&](const auto &region) { return region.first == memory; });
-    FLX_TRY(agree(bootstrap_, found != regions_.end()
-                                  ? Status()
-                                  : fail(FLX_ERR_ARGUMENT, "no memory that begins at {} is registered",
-                                         static_cast<const void *>(memory))));
+    FLX_TRY(agree(
+        bootstrap_,
+        found != regions_.end()
+            ? Status()
+            : fail(Fault::registration,
+                   "no memory that begins at {} is registered; it is deregistered by the address it was registered by",
+                   static_cast<const void *>(memory))));
     regions_.erase(found);
     return {};
 }

@@ -266,7 +266,7 @@ Status FarLanes::finish(Lane &lane, const Begun &begun) {
     if (begun.compares) {
         const auto &words = lane.compared[lane.ended % kAhead];
         if (words[0] != ~words[1])
-            return fail(FLX_ERR_MISMATCH,
+            return fail(Fault::calls_differ,
                         "a rank called another collective on GPU memory, or the same with another count, type, "
                         "reduction or root, as its next on this communicator; all ranks must call alike");
         unfinished_.fetch_sub(1, std::memory_order_release);
@@ -278,7 +278,7 @@ Status FarLanes::finish(Lane &lane, const Begun &begun) {
         std::memcpy(&sent, lane.slots + begun.number % kSlots * lane.slot_bytes + layout_.message_bytes, sizeof sent);
         if (sent != begun.expected)
             return fail(
-                FLX_ERR_MISMATCH,
+                Fault::bytes_differ,
                 "rank {} sends {} bytes from its GPU where {} are to be received; both must name the same number",
                 begun.peer, sent, begun.expected);
     }

@@ -53,7 +53,7 @@ Status TieredGroup::make(const Config &config, const std::string &why_flat) {
     FLX_TRY(bootstrap_.split(tiers_.host, tiers_.place, host_));
     const Status status = agree(bootstrap_, make_near(config));
     if (!status.ok()) {
-        why_flat_ = status.sentence();
+        why_flat_ = status.words();
         free_near();
         return {};
     }
@@ -82,8 +82,10 @@ Status TieredGroup::make_near(const Config &config) {
     staging_bytes_ = std::min(kMostStaging, budget / 8);
     Status status = [&]() -> Status {
         if (staging_bytes_ < least_tier_staging(tiers_) || budget - staging_bytes_ < kLeastWindow)
-            return fail(FLX_ERR_CONFIG, "FLX_CUDA_STAGING is {} bytes, too little for two tiers of {} ranks", budget,
-                        tiers_.ranks());
+            return fail(Fault::staging_too_small,
+                        "FLX_CUDA_STAGING is {} bytes, too little for two tiers of {} ranks; it must be larger, or "
+                        "FLX_CUDA_TIERS off",
+                        budget, tiers_.ranks());
         // A share over PCIe would take what goes to other hosts.
         FLX_TRY(own.set("FLX_CUDA_PINNED", "0", "what goes between hosts"));
         FLX_TRY(own.set("FLX_PARTITION", "", "what goes between hosts"));
@@ -102,7 +104,7 @@ Status TieredGroup::make_near(const Config &config) {
 /// Streams are let go on both ways before either is waited for.
 TieredGroup::~TieredGroup() {
     if (near_ != nullptr && far_.busy())
-        far_.give_up(fail(FLX_ERR_COMM, "the communicator was freed while GPUs used it"));
+        far_.give_up(fail(Fault::comm_ended, "the communicator was freed while GPUs used it"));
     free_near();
 }
 
@@ -126,7 +128,7 @@ void TieredGroup::close() {
 Status TieredGroup::failure() const {
     FLX_TRY(far_.failure());
     if (near_ != nullptr && near_->failed())
-        return fail(FLX_ERR_COMM, "GPUs of this host gave up");
+        return fail(Fault::comm_given_up, "GPUs of this host gave up, as a rank of it had an error before");
     return {};
 }
 

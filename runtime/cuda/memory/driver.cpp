@@ -66,7 +66,7 @@ Status check(cudaError_t error, const char *what) {
     if (error == cudaSuccess)
         return {};
     cudaGetLastError();
-    return fail(FLX_ERR_SYSTEM, "CUDA refused {}: {}", what, cudaGetErrorString(error));
+    return fail(Fault::gpu_error, "CUDA refused {}: {}", what, cudaGetErrorString(error));
 }
 
 const Driver &driver() {

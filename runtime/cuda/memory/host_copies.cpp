@@ -224,7 +224,7 @@ std::unique_ptr<shm::CopyEngine> host_copies(int nth, bool opens, std::string &w
         return nullptr;
     auto engine = std::make_unique<HostCopies>(context);
     if (const Status status = engine->open(); !status.ok()) {
-        why = status.sentence();
+        why = status.words();
         return nullptr;
     }
     return engine;

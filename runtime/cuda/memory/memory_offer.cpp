@@ -32,7 +32,7 @@ Status take_file(int pid, int file, int &taken) {
     if (process >= 0)
         ::close(process);
     return taken >= 0 ? Status()
-                      : fail(FLX_ERR_UNSUPPORTED, "mapped memory of process {} cannot be opened here: {}", pid,
+                      : fail(Fault::gpu_memory_closed, "mapped memory of process {} cannot be opened here: {}", pid,
                              std::strerror(error));
 }
 
@@ -42,7 +42,8 @@ Status offer_memory(uint64_t process, char *base, uint64_t bytes, int device, Me
     CUdeviceptr begin = 0;
     size_t length = 0;
     if (driver().address_range(&begin, &length, reinterpret_cast<CUdeviceptr>(base)) != CUDA_SUCCESS)
-        return fail(FLX_ERR_ARGUMENT, "{} is not device memory", static_cast<const void *>(base));
+        return fail(Fault::not_device_memory, "{} is not device memory; memory from cudaMalloc is needed",
+                    static_cast<const void *>(base));
     offer.process = process;
     offer.base = base;
     offer.bytes = bytes;
@@ -50,7 +51,7 @@ Status offer_memory(uint64_t process, char *base, uint64_t bytes, int device, Me
     offer.allocation_bytes = length;
     offer.device = device;
     if (offer.offset + bytes > length)
-        return fail(FLX_ERR_ARGUMENT, "{} bytes from {} reach past the end of their allocation", bytes,
+        return fail(Fault::not_device_memory, "{} bytes from {} reach past the end of their allocation", bytes,
                     static_cast<const void *>(base));
     cudaIpcMemHandle_t handle;
     const cudaError_t error = cudaIpcGetMemHandle(&handle, reinterpret_cast<void *>(begin));
@@ -60,7 +61,7 @@ Status offer_memory(uint64_t process, char *base, uint64_t bytes, int device, Me
         offer.mapped = export_mapped(begin, offer.file);
         if (offer.mapped)
             return {};
-        return fail(FLX_ERR_UNSUPPORTED,
+        return fail(Fault::gpu_memory_closed,
                     "this memory cannot be opened by other processes ({}); memory from cudaMalloc can",
                     cudaGetErrorString(error));
     }
@@ -93,7 +94,7 @@ Status OpenedMemory::open(const MemoryOffer &offer, uint64_t process, int device
             const CUmemLocation here{CU_MEM_LOCATION_TYPE_DEVICE, device};
             if (driver().get_access(&access, &here, reinterpret_cast<CUdeviceptr>(offer.base)) != CUDA_SUCCESS ||
                 access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-                return fail(FLX_ERR_UNSUPPORTED, "device {} has no access to mapped memory of device {}", device,
+                return fail(Fault::gpu_memory_closed, "device {} has no access to mapped memory of device {}", device,
                             offer.device);
         } else if (offer.device != device) {
             const cudaError_t error = cudaDeviceEnablePeerAccess(offer.device, 0);
@@ -121,7 +122,7 @@ Status OpenedMemory::map(const MemoryOffer &offer, int device) {
                                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     ::close(file);
     if (imported != CUDA_SUCCESS)
-        return fail(FLX_ERR_SYSTEM, "CUDA refused to import mapped memory of process {}", offer.pid);
+        return fail(Fault::gpu_error, "CUDA refused to import mapped memory of process {}", offer.pid);
     const uint64_t bytes = offer.allocation_bytes;
     const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUdeviceptr at = 0;
@@ -137,7 +138,7 @@ Status OpenedMemory::map(const MemoryOffer &offer, int device) {
     }
     driver().release(allocation);
     if (!done)
-        return fail(FLX_ERR_SYSTEM, "CUDA refused to map {} bytes of process {}", bytes, offer.pid);
+        return fail(Fault::gpu_error, "CUDA refused to map {} bytes of process {}", bytes, offer.pid);
     reserved_ = at;
     mapped_bytes_ = bytes;
     base_ = reinterpret_cast<char *>(at) + offer.offset;

@@ -15,7 +15,8 @@ Status StreamFlags::open(Bootstrap &bootstrap) {
 
 Status StreamFlags::map(uint64_t bytes) {
     if (driver().batch_memory == nullptr)
-        return fail(FLX_ERR_UNSUPPORTED, "FLX_CUDA_BLOCKS is 0, but the driver lacks cuStreamBatchMemOp");
+        return fail(Fault::driver_lacks,
+                    "FLX_CUDA_BLOCKS is 0, but the driver lacks cuStreamBatchMemOp; with 1 or more it is not needed");
     const cudaError_t error =
         cudaHostRegister(segment_->base(), bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
     registered_ = error == cudaSuccess;
@@ -60,7 +61,7 @@ Status StreamFlags::put(CUstream_st *stream) {
         driver().batch_memory(stream, static_cast<unsigned>(operations_.size()), operations_.data(), 0);
     return error == CUDA_SUCCESS
                ? Status()
-               : fail(FLX_ERR_SYSTEM, "CUDA refused flags on a stream: error {}", static_cast<int>(error));
+               : fail(Fault::gpu_error, "CUDA refused flags on a stream: error {}", static_cast<int>(error));
 }
 
 Status StreamFlags::begin(CUstream_st *stream) {

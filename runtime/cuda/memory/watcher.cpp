@@ -43,7 +43,7 @@ Status Watcher::refusal() const {
     const uint64_t peer = words_ == nullptr ? 0 : refused[0];
     if (peer == 0)
         return {};
-    return fail(FLX_ERR_MISMATCH,
+    return fail(Fault::bytes_differ,
                 "rank {} sends {} bytes from its GPU where {} are to be received; both must name the same number",
                 peer - 1, refused[1], refused[2]);
 }

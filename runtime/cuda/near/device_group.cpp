@@ -46,9 +46,9 @@ Status Group::make(Bootstrap &bootstrap, const Config &config, uint64_t process,
                    std::unique_ptr<Group> &result) {
     Status status;
     if (!why_none().empty())
-        status = fail(FLX_ERR_UNSUPPORTED, "no GPU can be used: {}", why_none());
+        status = fail(Fault::no_gpu, "no GPU can be used: {}", why_none());
     else if (bootstrap.size() > kMaxRanks)
-        status = fail(FLX_ERR_UNSUPPORTED, "collectives on device memory work among up to {} ranks; these are {}",
+        status = fail(Fault::too_many_ranks, "collectives on device memory work among up to {} ranks; these are {}",
                       kMaxRanks, bootstrap.size());
     FLX_TRY(agree(bootstrap, std::move(status)));
     auto made = std::make_unique<DeviceGroup>(bootstrap, process, health);
@@ -170,7 +170,7 @@ Status DeviceGroup::agree_on(const Config &config) {
     FLX_TRY(bootstrap_.allgather_text(limits_.bulk ? "bulk" : "", all));
     limits_.bulk = std::find(all.begin(), all.end(), "") == all.end();
     if (layout_.slot_bytes == 0 || layout_.line_bytes == 0 || layout_.packet_bytes == 0)
-        return fail(FLX_ERR_CONFIG, "FLX_CUDA_STAGING is {} bytes; {} ranks need at least {}",
+        return fail(Fault::staging_too_small, "FLX_CUDA_STAGING is {} bytes; {} ranks need at least {}",
                     config.size("FLX_CUDA_STAGING"), ranks_, WindowLayout::kHead + layout_.places() * 2048);
     return {};
 }
@@ -236,7 +236,7 @@ Status DeviceGroup::outputs_of(const Call &call, std::span<const Showing> shown,
     if (region == nullptr)
         return {};
     if (!region->current())
-        return fail(FLX_ERR_ARGUMENT,
+        return fail(Fault::memory_differs,
                     "the memory at {} was registered, then freed and allocated again; deregister before it is freed",
                     static_cast<const void *>(region->base()));
     outputs.emplace();
@@ -399,12 +399,15 @@ Status DeviceGroup::add_memory(void *memory, size_t bytes) {
     for (const SharedMemory &known : regions_)
         if (static_cast<char *>(memory) < known.base() + known.bytes() &&
             known.base() < static_cast<char *>(memory) + bytes)
-            status = fail(FLX_ERR_ARGUMENT, "memory at {} is registered already", static_cast<const void *>(memory));
+            status = fail(Fault::registration,
+                          "memory at {} is registered already; it can be registered again when it was deregistered",
+                          static_cast<const void *>(memory));
     FLX_TRY(agree(bootstrap_, std::move(status)));
     FLX_TRY(SharedMemory::open(bootstrap_, static_cast<char *>(memory), bytes, device_, process_, region));
     if (!region.alike())
-        return fail(FLX_ERR_ARGUMENT,
-                    "ranks registered memory of different sizes, or that lies differently on 16-byte lines");
+        return fail(
+            Fault::memory_differs,
+            "ranks registered memory of different sizes, or that lies differently on 16-byte lines; it must be alike");
     regions_.push_back(std::move(region));
     FLX_TRY(settle_staged(regions_.back().bytes(), regions_.back().paged()));
     return bootstrap_.barrier();
@@ -414,10 +417,13 @@ Status DeviceGroup::remove_memory(void *memory) {
     const CurrentDevice current(device_);
     const auto found = std::find_if(regions_.begin(), regions_.end(),
                                     [&](const SharedMemory &region) { return region.base() == memory; });
-    FLX_TRY(agree(bootstrap_, found != regions_.end()
-                                  ? Status()
-                                  : fail(FLX_ERR_ARGUMENT, "no memory that begins at {} is registered",
-                                         static_cast<const void *>(memory))));
+    FLX_TRY(agree(
+        bootstrap_,
+        found != regions_.end()
+            ? Status()
+            : fail(Fault::registration,
+                   "no memory that begins at {} is registered; it is deregistered by the address it was registered by",
+                   static_cast<const void *>(memory))));
     // Peers may still write into it.
     FLX_TRY(agree(bootstrap_, check(cudaDeviceSynchronize(), "cudaDeviceSynchronize")));
     regions_.erase(found);

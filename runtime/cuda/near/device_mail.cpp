@@ -52,9 +52,8 @@ Status DeviceGroup::post(std::span<const Message> messages, CUstream_st *stream)
         sent += travels(message) && message.sends ? message.bytes : 0;
     }
     if (count > ManyMail::kMost)
-        return fail(FLX_ERR_UNSUPPORTED,
-                    "{} messages at once on a GPU; {} are served, and several groups can carry more", count,
-                    ManyMail::kMost);
+        return fail(Fault::gpu_group, "{} messages at once on a GPU; {} are served, and several groups can carry more",
+                    count, ManyMail::kMost);
     FLX_TRY(copy_own(own, stream));
     sent_.fetch_add(sent, std::memory_order_relaxed);
     if (count == 0)

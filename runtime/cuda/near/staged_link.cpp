@@ -98,7 +98,7 @@ Status StagedLink::open(Bootstrap &bootstrap, int device, uint64_t pinned, uint6
     FLX_TRY(bootstrap.allgather(&mine, sizeof mine, all.data()));
     pinned_ = *std::min_element(all.begin(), all.end());
     if (pinned_ < kLeastPinned)
-        return fail(FLX_ERR_UNSUPPORTED, "/dev/shm has room for {} bytes a rank; {} are needed at least", pinned_,
+        return fail(Fault::pinned_too_small, "/dev/shm has room for {} bytes a rank; {} are needed at least", pinned_,
                     kLeastPinned);
     Status status = shm::Segment::make(bootstrap, table_bytes_ + ranks * pinned_, segment_);
     if (status.ok()) {

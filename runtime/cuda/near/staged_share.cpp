@@ -52,7 +52,8 @@ Status DeviceGroup::open_staged(const Config &config) {
         if (*forced_ == 0)
             why_not_staged_ = "FLX_PARTITION gives it no share";
         else if (pinned_wanted_ == 0)
-            return fail(FLX_ERR_CONFIG, "FLX_PARTITION gives pcie a share, but FLX_CUDA_PINNED is 0");
+            return fail(Fault::partition_empty,
+                        "FLX_PARTITION gives pcie a share, but FLX_CUDA_PINNED is 0; it must be more, or the share 0");
     }
     if (pinned_wanted_ == 0)
         why_not_staged_ = "FLX_CUDA_PINNED is 0";
@@ -75,7 +76,7 @@ Status DeviceGroup::settle_staged(uint64_t bytes, bool paged) {
     // Pinning waits for nothing then, and what is measured disturbs nothing.
     FLX_TRY(agree(bootstrap_, check(cudaDeviceSynchronize(), "cudaDeviceSynchronize")));
     const Status opened = host_.open(bootstrap_, device_, pinned_wanted_, sizeof(ShareTable), limits_.blocks);
-    why_not_staged_ = opened.sentence();
+    why_not_staged_ = opened.words();
     if (!opened.ok())
         return forced_ ? opened : Status();
     return forced_ ? Status() : measure_staged();

@@ -12,14 +12,14 @@ Status own_messages(std::span<const Message> messages, int rank, std::vector<Own
         if (message.peer != rank || message.sends)
             continue;
         if (received < own.size() && own[received].bytes != message.bytes)
-            return fail(FLX_ERR_MISMATCH, "rank {} sends itself {} bytes and receives {}; both must be the same", rank,
-                        own[received].bytes, message.bytes);
+            return fail(Fault::bytes_differ, "rank {} sends itself {} bytes and receives {}; both must be the same",
+                        rank, own[received].bytes, message.bytes);
         if (received < own.size())
             own[received].to = message.memory;
         ++received;
     }
     if (received != own.size())
-        return fail(FLX_ERR_ARGUMENT,
+        return fail(Fault::message_to_itself,
                     "rank {} sends itself {} messages and receives {} of them; in one group, or by flx_sendrecv, they "
                     "must be as many",
                     rank, own.size(), received);

@@ -32,7 +32,8 @@ class Array {
         bool contiguous = true;
         for (int d = 0; d < array->rank; ++d) {
             if (array->dim[d].extent < 0)
-                return refuse(fmt::format("{} is an array of assumed size; pass a section of it, as a(1:n)", name));
+                return refuse(Fault::wrong_array,
+                              fmt::format("{} is an array of assumed size; pass a section of it, as a(1:n)", name));
             contiguous = contiguous && (array->dim[d].extent <= 1 ||
                                         array->dim[d].sm == static_cast<CFI_index_t>(count_ * array->elem_len));
             count_ *= static_cast<size_t>(array->dim[d].extent);
@@ -41,7 +42,7 @@ class Array {
         if (contiguous || count_ == 0)
             return FLX_SUCCESS;
         if (const char *why = call.why_in_one_piece(); why != nullptr)
-            return refuse(fmt::format("{} is not contiguous; {} arrays must be", name, why));
+            return refuse(Fault::wrong_array, fmt::format("{} is not contiguous; {} arrays must be", name, why));
         copy_.resize(count_ * array->elem_len);
         data_ = copy_.data();
         if (filled)
@@ -86,7 +87,9 @@ inline bool in_place(const CFI_cdesc_t *array) {
 }
 
 inline flx_status_t not_in_place(const CFI_cdesc_t *array, const char *name) {
-    return in_place(array) ? refuse(fmt::format("flx_in_place may stand for {} on the root only", name)) : FLX_SUCCESS;
+    return in_place(array)
+               ? refuse(Fault::no_buffer, fmt::format("flx_in_place may stand for {} on the root only", name))
+               : FLX_SUCCESS;
 }
 
 /// What FLX adds: `factor` of its elements are one of Fortran's.
@@ -132,6 +135,7 @@ inline flx_status_t elements_of(const Array &array, int op, Elements &elements) 
             break;
     }
     return refuse(
+        Fault::op_not_for_dtype,
         "the arrays are of a type that this reduction does not take; integers of 1 to 8 bytes, reals of 4 and 8 "
         "are allowed, complex numbers of these in FLX_SUM, FLX_PROD and FLX_AVG, and logicals in FLX_LAND, FLX_LOR and "
         "FLX_LXOR");
@@ -140,13 +144,14 @@ inline flx_status_t elements_of(const Array &array, int op, Elements &elements) 
 inline flx_status_t check_size(const char *name, size_t count, const char *what, size_t wanted) {
     if (count == wanted)
         return FLX_SUCCESS;
-    return refuse(fmt::format("{} has {} elements; {} {} are needed", name, count, what, wanted));
+    return refuse(Fault::wrong_array, fmt::format("{} has {} elements; {} {} are needed", name, count, what, wanted));
 }
 
 inline flx_status_t multiple_of(const char *name, size_t count, int size) {
     if (count % size == 0)
         return FLX_SUCCESS;
-    return refuse(fmt::format("{} has {} elements; a multiple of the {} ranks is needed", name, count, size));
+    return refuse(Fault::wrong_array,
+                  fmt::format("{} has {} elements; a multiple of the {} ranks is needed", name, count, size));
 }
 
 /// Counts or displacements, one for each rank.
@@ -156,14 +161,15 @@ inline flx_status_t numbers_of(const CFI_cdesc_t *array, const char *name, int s
     if (const flx_status_t status = row.take(Call(), array, name, true); status != FLX_SUCCESS)
         return status;
     if ((row.type() & CFI_type_mask) != CFI_type_Integer || (row.element() != 4 && row.element() != 8))
-        return refuse(fmt::format("{} is not of integers of 4 or 8 bytes", name));
+        return refuse(Fault::wrong_array, fmt::format("{} is not of integers of 4 or 8 bytes; it must be", name));
     if (const flx_status_t status = check_size(name, row.count(), "one for each rank:", size); status != FLX_SUCCESS)
         return status;
     for (int rank = 0; rank < size; ++rank) {
         const int64_t number = row.element() == 4 ? static_cast<const int32_t *>(row.data())[rank]
                                                   : static_cast<const int64_t *>(row.data())[rank];
         if (number < 0)
-            return refuse(fmt::format("{} has {} for rank {}; 0 or more is needed", name, number, rank));
+            return refuse(Fault::wrong_array,
+                          fmt::format("{} has {} for rank {}; 0 or more is needed", name, number, rank));
         numbers.push_back(static_cast<size_t>(number) * factor);
     }
     return FLX_SUCCESS;
@@ -214,7 +220,8 @@ struct Buffers {
     [[nodiscard]] flx_status_t check_alike() const {
         if (send.type() == receive.type() && send.element() == receive.element())
             return FLX_SUCCESS;
-        return refuse("sendbuf and recvbuf are of different types or kinds");
+        return refuse(Fault::wrong_array,
+                      "sendbuf and recvbuf are of different types or kinds; they must be of the same");
     }
     /// Both have as many elements.
     [[nodiscard]] flx_status_t check_equal() const {
@@ -240,7 +247,11 @@ struct Blocks {
         TRY(numbers_of(in_displs, displs_name, size, array.element(), displs));
         for (size_t rank = 0; rank < counts.size(); ++rank)
             if (counts[rank] != 0 && counts[rank] + displs[rank] > array.bytes())
-                return refuse(fmt::format("the block of rank {} goes beyond the end of {}", rank, name));
+                return refuse(
+                    Fault::wrong_array,
+                    fmt::format(
+                        "the block of rank {} goes beyond the end of {}; its displacement and count must lie within",
+                        rank, name));
         return FLX_SUCCESS;
     }
 };

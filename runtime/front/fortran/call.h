@@ -11,9 +11,11 @@
 #include <exception>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 
+#include "runtime/base/status.h"
 #include "runtime/include/flx.h"
 
 #define TRY(expression)                                                        \
@@ -31,9 +33,10 @@ inline const char *last_error() {
     return sentence.empty() ? flx_last_error() : sentence.c_str();
 }
 
-inline flx_status_t refuse(std::string why) {
-    sentence = std::move(why);
-    return FLX_ERR_ARGUMENT;
+inline flx_status_t refuse(Fault fault, std::string_view words) {
+    const Status status(fault, words);
+    sentence = status.sentence();
+    return status.code();
 }
 
 /// Ends the program as MPI's own errors do, all ranks of it: what runs at exit would meet FLX's threads, and the other
@@ -57,8 +60,9 @@ void finish(int *ierror, Body &&body) {
     try {
         status = body();
     } catch (const std::exception &error) {
-        sentence = error.what();
-        status = FLX_ERR_SYSTEM;
+        const Status caught = thrown(error, "this call");
+        sentence = caught.sentence();
+        status = caught.code();
     }
     if (ierror != nullptr)
         *ierror = status;

@@ -71,7 +71,7 @@ bool add_up(std::vector<uint64_t> &numbers, double patience_s) {
 
 }  // namespace
 
-std::string choose_collectives(std::string_view list, Choice &choice) {
+Status choose_collectives(std::string_view list, Choice &choice) {
     choice = {};
     if (list == "off")
         return {};
@@ -84,10 +84,10 @@ std::string choose_collectives(std::string_view list, Choice &choice) {
         const std::string_view name = list.substr(begin, end - begin);
         const auto found = std::find(kCollectives.begin(), kCollectives.end(), name);
         if (found == kCollectives.end())
-            return fmt::format(
-                "FLX_MPI names \"{}\", which is not a collective that FLX serves; auto, on, off, or some of {} "
-                "with commas between are allowed",
-                name, fmt::join(kCollectives, ", "));
+            return fail(Fault::knob_value,
+                        "FLX_MPI names \"{}\", which is not a collective that FLX serves; auto, on, off, or some of {} "
+                        "with commas between are allowed",
+                        name, fmt::join(kCollectives, ", "));
         choice.mask |= 1U << (found - kCollectives.begin());
         begin = end + 1;
     }

@@ -13,6 +13,8 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/base/status.h"
+
 namespace flx::preload {
 
 class Routes;
@@ -77,7 +79,7 @@ struct Choice {
     bool automatic = false;  ///< where it is measured to be faster; else wherever it can
 };
 /// On failure a sentence, else empty.
-std::string choose_collectives(std::string_view list, Choice &choice);
+Status choose_collectives(std::string_view list, Choice &choice);
 
 /// Calls so far; `bytes` as nccl-tests count: the larger of a rank's input and output.
 class Statistics {

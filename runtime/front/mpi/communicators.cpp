@@ -26,10 +26,10 @@ constexpr double kCopyPrice = 0.4;
 /// MPI waits for a rank that a debugger or a scheduler has stopped, however long; where its host is lost, mpirun sees.
 constexpr double kPatientDeadlineS = 86400;
 
-[[noreturn]] void give_up(const std::string &sentence) {
+[[noreturn]] void give_up(const Status &status) {
     int rank = 0;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    fmt::print(stderr, "flx_mpi: rank {}: {}\n", rank, sentence);
+    fmt::print(stderr, "flx_mpi: rank {}: {}\n", rank, status.sentence());
     std::fflush(stderr);
     usleep(100000);  // launchers may lose what a rank says right before it ends
     PMPI_Abort(MPI_COMM_WORLD, 1);
@@ -83,9 +83,9 @@ void Library::begin() {
         return;  // a tool's MPI_Init has called MPI_Init_thread
     Config config;
     if (const Status status = Config::from_environment(config); !status.ok())
-        give_up(status.sentence());
-    if (const std::string wrong = choose_collectives(config.text("FLX_MPI"), choice_); !wrong.empty())
-        give_up(wrong);
+        give_up(status);
+    if (const Status status = choose_collectives(config.text("FLX_MPI"), choice_); !status.ok())
+        give_up(status);
     stats_ = config.integer("FLX_STATS") != 0;
     cache_folder_ = cache_folder(config.text("FLX_CACHE"));
     knobs_ = config.values_of(KnobScope::communicator);
@@ -113,7 +113,8 @@ void Library::begin() {
     const double began = PMPI_Wtime();
     for (int done = 0; PMPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0;) {
         if (PMPI_Wtime() - began > patience_s)
-            give_up(fmt::format(
+            give_up(fail(
+                Fault::peer_late,
                 "some ranks of MPI_COMM_WORLD run without FLX, or have not come through MPI_Init within FLX_DEADLINE "
                 "({} s) of this one; flx-run must start all of them: mpirun -n N flx-run PROGRAM",
                 patience_s));
@@ -127,8 +128,9 @@ void Library::begin() {
     if (has_gpus_)
         Mirrors::begin();
     if (all[0] != mine[0] || all[1] != mine[1])
-        give_up(fmt::format("FLX_MPI is \"{}\" here and something else on another rank; it must be the same on all",
-                            config.text("FLX_MPI")));
+        give_up(fail(Fault::knobs_differ,
+                     "FLX_MPI is \"{}\" here and something else on another rank; it must be the same on all",
+                     config.text("FLX_MPI")));
     if (all[6] != 0) {
         choice_ = {};
         if (!others.empty())
@@ -462,8 +464,8 @@ int code_of(flx_status_t status, Group &group) {
         PMPI_Add_error_code(error_class, &made);
         return made;
     }();
-    std::string sentence = fmt::format("{}: {}", flx_strerror(status), flx_last_error());
-    sentence.resize(std::min<size_t>(sentence.size(), MPI_MAX_ERROR_STRING - 1));
+    const std::string sentence =
+        shortened(fmt::format("{}: {}", flx_strerror(status), flx_last_error()), MPI_MAX_ERROR_STRING - 1);
     PMPI_Add_error_string(code, sentence.c_str());
     int given = code;
     if (status == FLX_ERR_ARGUMENT)

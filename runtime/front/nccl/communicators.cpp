@@ -79,7 +79,8 @@ Status open(Communicator &comm) {
     FLX_TRY(comm.bootstrap->allgather_text(mine, all));
     for (const std::string &other : all)
         if (other != mine)
-            return fail(FLX_ERR_CONFIG, "this rank has {}, another {}; it must be equal on all ranks", mine, other);
+            return fail(Fault::knobs_differ, "this rank has {}, another {}; it must be equal on all ranks", mine,
+                        other);
     std::unique_ptr<Bootstrap> own;
     FLX_TRY(comm.bootstrap->dup(own));
     FLX_TRY(engine().make(std::move(own), config, comm.device, comm.lane));
@@ -109,13 +110,14 @@ void prepare(const std::shared_ptr<Communicator> &comm) {
         try {
             status = open(*comm);
         } catch (const std::exception &error) {
-            status = fail(FLX_ERR_SYSTEM, "{}", error.what());
+            status = thrown(error, "making the communicator");
         }
     });
     // All or none: a rank that could not tells the others, wherever they are.
     const bool all = comm->rendezvous->decide(status.ok());
     if (status.ok() && !all)
-        status = fail(FLX_ERR_COMM, "another rank could not");
+        status = fail(Fault::comm_given_up,
+                      "another rank could not make its part of FLX's communicator, and its own output says why");
     if (!all) {
         const std::lock_guard guard(comm->mutex);
         comm->lane.reset();
@@ -193,7 +195,7 @@ ncclResult_t Communicator::serve(const Request &request, cudaStream_t stream, bo
     if (!failure.ok())
         return fail_with({});
     if (lane == nullptr)
-        return fail_with(fail(FLX_ERR_COMM, "the communicator was aborted or revoked"));
+        return fail_with(fail(Fault::comm_ended, "the communicator was aborted or revoked; another one must be made"));
     if (met)
         statistics().count_met();
     const auto put = [&]() -> Status {

@@ -28,7 +28,7 @@ class Absent final : public Engine {
     void on_device(int /*device*/, const std::function<void()> &body) override { body(); }
 
   private:
-    Status none() { return fail(FLX_ERR_UNSUPPORTED, "{}", why_none()); }
+    Status none() { return fail(Fault::no_gpu, "{}", why_none()); }
 };
 
 }  // namespace

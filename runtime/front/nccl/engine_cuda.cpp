@@ -104,7 +104,7 @@ class CudaEngine final : public Engine {
         std::unique_ptr<Communicator> comm;
         FLX_TRY(Communicator::make(std::move(process), std::move(bootstrap), config, nullptr, comm));
         if (comm->hosts() != 1)
-            return fail(FLX_ERR_UNSUPPORTED, "ranks are told to be on {} hosts; NCCL carries what goes between hosts",
+            return fail(Fault::several_hosts, "ranks are told to be on {} hosts; NCCL carries what goes between hosts",
                         comm->hosts());
         if (comm->devices() == nullptr) {
             // Says why. Collective, as all ranks lack them.
@@ -264,7 +264,7 @@ class CudaEngine final : public Engine {
         FLX_TRY_CUDA(cudaStreamGetCaptureInfo(stream, &state, &capture, &graph, &after, &count));
 #endif
         if (state != cudaStreamCaptureStatusActive)
-            return fail(FLX_ERR_SYSTEM, "the capture of a graph has become invalid");
+            return fail(Fault::gpu_error, "the capture of a graph has become invalid");
         cudaGraphNode_t node = nullptr;
         FLX_TRY_CUDA(cudaGraphAddEventRecordNode(&node, graph, after, count, event.event));
         return {};

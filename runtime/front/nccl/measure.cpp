@@ -182,7 +182,7 @@ Status measure_calls(const Race &race, Lane &lane, ncclComm_t comm, size_t point
                 [&]() -> Status {
                     const ncclResult_t result = settled(call_nccl(request, ranks, comm, stream), comm);
                     return result == ncclSuccess ? Status()
-                                                 : fail(FLX_ERR_SYSTEM, "NCCL's {} of {} bytes gave {}",
+                                                 : fail(Fault::nccl_refused, "NCCL's {} of {} bytes gave {}",
                                                         name_of(request.kind), bytes, static_cast<int>(result));
                 },
                 [&] { return lane.enqueue(work, stream, {}); }};
@@ -212,7 +212,7 @@ Status measure_messages(const Race &race, Lane &lane, ncclComm_t comm, size_t po
             const auto by_nccl = [&]() -> Status {
                 const ncclResult_t result = settled(send_by_nccl(messages, comm, stream), comm);
                 return result == ncclSuccess ? Status()
-                                             : fail(FLX_ERR_SYSTEM, "NCCL's messages of {} bytes gave {}", bytes,
+                                             : fail(Fault::nccl_refused, "NCCL's messages of {} bytes gave {}", bytes,
                                                     static_cast<int>(result));
             };
             FLX_TRY(race.run({by_nccl, [&] { return lane.post(messages, stream); }}, bytes, us));

@@ -31,7 +31,7 @@ struct flock lock_of(short type, off_t at) {
 }
 
 Status system_error(const char *what, const std::string &name) {
-    return fail(FLX_ERR_SYSTEM, "{} of the shared memory {} in which ranks meet failed: {}", what, name,
+    return fail(Fault::shm_refused, "{} of the shared memory {} in which ranks meet failed: {}", what, name,
                 std::strerror(errno));
 }
 
@@ -84,7 +84,9 @@ Status Rendezvous::attend(const std::string &key, std::shared_ptr<Rendezvous> &r
         return system_error("opening", made->name_);
     struct stat found {};
     if (fstat(made->file_.get(), &found) != 0 || found.st_uid != geteuid())
-        return fail(FLX_ERR_SYSTEM, "shared memory {} is another user's", made->name_);
+        return fail(Fault::shm_refused,
+                    "shared memory {} in which ranks meet is another user's; all ranks must be one user's",
+                    made->name_);
     struct flock use = lock_of(F_RDLCK, 0);
     if (fcntl(made->file_.get(), F_OFD_SETLK, &use) != 0)
         return system_error("locking", made->name_);
@@ -156,16 +158,20 @@ void Rendezvous::leave() {
 /// What ends a wait for `awaited`.
 Status Rendezvous::look(int64_t waited_ns, int awaited) const {
     if ((memory_->left.load(std::memory_order_acquire) >> rank_ & 1) != 0)
-        return fail(FLX_ERR_COMM, "this rank has given up the communicator");
+        return fail(Fault::comm_given_up, "this rank has given up the communicator");
     if ((memory_->left.load(std::memory_order_acquire) >> awaited & 1) != 0)
-        return fail(FLX_ERR_PEER, "rank {} has given up its communicator", awaited);
+        return fail(Fault::peer_gave_up, "rank {} has given up its communicator", awaited);
     if ((memory_->bound.load(std::memory_order_acquire) >> awaited & 1) != 0) {
         struct flock lock = lock_of(F_WRLCK, 1 + awaited);
         if (fcntl(file_.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK)
-            return fail(FLX_ERR_PEER, "rank {} died", awaited);
+            return fail(Fault::peer_died, "rank {} died while the communicator was made; its own output says why",
+                        awaited);
     }
     if (static_cast<double>(waited_ns) > patience_s_ * 1e9)
-        return fail(FLX_ERR_PEER, "rank {} did not come within {:g} s", awaited, patience_s_);
+        return fail(
+            Fault::peer_late,
+            "rank {} did not come within {:g} s; all ranks must make the communicator, with FLX in front of NCCL",
+            awaited, patience_s_);
     return {};
 }
 
@@ -285,7 +291,8 @@ class ShmBootstrap final : public Bootstrap {
         std::vector<int> circles(size());
         FLX_TRY(allgather(&circle, sizeof circle, circles.data()));
         if (std::find(circles.begin(), circles.end(), kFull) != circles.end())
-            return fail(FLX_ERR_UNSUPPORTED, "more than {} groups of ranks at a time", kCircles);
+            return fail(Fault::too_many_ranks, "ranks are in more than {} groups at a time; some must be freed first",
+                        kCircles);
         result.reset();
         if (!members.empty())
             result = std::make_unique<ShmBootstrap>(rendezvous_, circles[chosen.front()], std::move(members));

@@ -43,7 +43,7 @@ bool EngineReach::add(int rank, const std::byte *at, size_t bytes) {
 bool EngineReach::show_own() {
     const Status status = windows_->reach(rank_, SharedHeap::of_process().end());
     if (!status.ok())
-        why_none_ = status.sentence();
+        why_none_ = status.words();
     return status.ok();
 }
 

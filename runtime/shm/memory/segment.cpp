@@ -63,7 +63,7 @@ struct flock byte_lock(int local_rank) {
 }
 
 Status system_error(const char *what, const std::string &name) {
-    return fail(FLX_ERR_SYSTEM, "{} of shared-memory segment {} failed: {}", what, name, std::strerror(errno));
+    return fail(Fault::shm_refused, "{} of shared-memory segment {} failed: {}", what, name, std::strerror(errno));
 }
 
 /// Whether no process has a lock on it: whoever makes a segment locks it at once, and holds that longer than its name.
@@ -102,7 +102,7 @@ Status no_room(int fd, size_t bytes, int code) {
     struct statvfs space {};
     fstatvfs(fd, &space);
     return fail(
-        FLX_ERR_SYSTEM,
+        Fault::shm_too_small,
         "no room for a shared-memory segment of {} bytes: {} ({} bytes are free in /dev/shm; for containers --shm-size "
         "gives more)",
         bytes, std::strerror(code), static_cast<size_t>(space.f_bavail) * space.f_frsize);
@@ -113,7 +113,7 @@ Status create(size_t bytes, std::string &name, OwnDescriptor &owned) {
     sweep();
     uint64_t random[2];
     if (getrandom(random, sizeof random, 0) != sizeof random)
-        return fail(FLX_ERR_SYSTEM, "getrandom failed: {}", std::strerror(errno));
+        return fail(Fault::no_secret, "the system gave no random numbers: getrandom: {}", std::strerror(errno));
     name = fmt::format("{}{:016x}{:016x}", kPrefix, random[0], random[1]);
     owned.take([&] { return shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600); });
     const int fd = owned.get();
@@ -213,17 +213,11 @@ Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &r
     if (!name.empty())
         status = segment->enter(local, name, bytes, areas);
     // All have it or have failed; then the name goes, and all learn of each other's failure.
-    std::vector<std::string> failures;
-    const Status exchanged = local.allgather_text(status.sentence(), failures);
+    status = agree(local, std::move(status), " of this host");
     if (created)
         shm_unlink(name.c_str());
-    FLX_TRY(exchanged);
     Mapping::forget_expired();
-    if (!status.ok())
-        return status;
-    for (int rank = 0; rank < local.size(); ++rank)
-        if (!failures[rank].empty())
-            return fail(FLX_ERR_SYSTEM, "rank {} of this host: {}", rank, failures[rank]);
+    FLX_TRY(status);
     Telemetry::count(telemetry().allocations);
     result = std::move(segment);
     return {};
@@ -271,7 +265,7 @@ bool Segment::alive(int local_rank) const {
 Status host_identity(std::string &identity) {
     struct stat shm {};
     if (stat("/dev/shm", &shm) != 0)
-        return fail(FLX_ERR_SYSTEM, "/dev/shm cannot be used: {}", std::strerror(errno));
+        return fail(Fault::shm_refused, "/dev/shm cannot be used: {}", std::strerror(errno));
     identity = fmt::format("{}:{}", boot_id(), shm.st_dev);
     return {};
 }

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/own_descriptor.h"
+#include "runtime/base/descriptors.h"
 #include "runtime/base/status.h"
 #include "runtime/link/bootstrap.h"
 

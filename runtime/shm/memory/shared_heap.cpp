@@ -74,7 +74,7 @@ Status SharedHeap::open_file() {
     if (address_.fd >= 0 || !why_none_.ok())
         return why_none_;
     const auto refused = [&](const char *what, int fd) {
-        why_none_ = fail(FLX_ERR_SYSTEM, "{} failed: {}", what, std::strerror(errno));
+        why_none_ = fail(Fault::shm_refused, "{} failed: {}", what, std::strerror(errno));
         log().info("memory of flx_malloc is not shared with other ranks: {}", why_none_.sentence());
         if (fd >= 0)
             close(fd);
@@ -160,7 +160,7 @@ Status SharedHeap::map_piece(size_t bytes, uint64_t offset, void *&memory) const
     const size_t room = bytes + alignment;
     void *reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved == MAP_FAILED)
-        return fail(FLX_ERR_SYSTEM, "no room for {} bytes of memory: {}", bytes, std::strerror(errno));
+        return fail(Fault::no_memory, "no room for {} bytes of memory: {}", bytes, std::strerror(errno));
     const auto begin = reinterpret_cast<uintptr_t>(reserved);
     const uintptr_t at = round_up(begin, alignment);
     const bool in_file = offset != kNowhere;
@@ -170,7 +170,7 @@ Status SharedHeap::map_piece(size_t bytes, uint64_t offset, void *&memory) const
     if (mapped == MAP_FAILED) {
         const int code = errno;
         munmap(reserved, room);
-        return fail(FLX_ERR_SYSTEM, "no room for {} bytes of memory: {}", bytes, std::strerror(code));
+        return fail(Fault::no_memory, "no room for {} bytes of memory: {}", bytes, std::strerror(code));
     }
     if (at > begin)
         munmap(reserved, at - begin);
@@ -185,7 +185,7 @@ Status SharedHeap::allocate(size_t bytes, void *&memory) {
     if (bytes == 0)
         return {};
     if (const uint64_t most = bytes_of_machine(); bytes > most)
-        return fail(FLX_ERR_SYSTEM, "{} bytes of memory are asked for; this machine has {}, swap included", bytes,
+        return fail(Fault::no_memory, "{} bytes of memory are asked for; this machine has {}, swap included", bytes,
                     most);
     const std::lock_guard guard(mutex_);
     bytes = round_up(bytes, page_bytes());
@@ -211,10 +211,10 @@ Status SharedHeap::free(void *memory) {
         const auto after = pieces_.upper_bound(reinterpret_cast<uintptr_t>(memory));
         if (after != pieces_.begin())
             if (const auto &[at, piece] = *std::prev(after); reinterpret_cast<uintptr_t>(memory) - at < piece.bytes)
-                return fail(FLX_ERR_ARGUMENT,
+                return fail(Fault::not_allocated,
                             "{} is {} bytes into memory of flx_malloc; its beginning, {}, is to be freed", memory,
                             reinterpret_cast<uintptr_t>(memory) - at, reinterpret_cast<void *>(at));
-        return fail(FLX_ERR_ARGUMENT, "{} is not memory of flx_malloc, or was freed before", memory);
+        return fail(Fault::not_allocated, "{} is not memory of flx_malloc, or was freed before", memory);
     }
     const Piece piece = found->second;
     pieces_.erase(found);

@@ -56,10 +56,10 @@ Status check(int fd, int rank, int pid, const SharedHeap::Address &address) {
     if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode) || found.st_dev != address.device ||
         found.st_ino != address.inode || found.st_uid != geteuid() ||
         pread(fd, key.data(), sizeof key, 0) != sizeof key || key != address.key)
-        return fail(FLX_ERR_SYSTEM, "process {} is not rank {} here", pid, rank);
+        return fail(Fault::peer_memory_closed, "process {} is not rank {} here", pid, rank);
     const int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
-        return fail(FLX_ERR_SYSTEM, "memory of rank {} could be taken away while it is used", rank);
+        return fail(Fault::peer_memory_closed, "memory of rank {} could be taken away while it is used", rank);
     return {};
 }
 
@@ -69,7 +69,8 @@ Status Windows::map(const Peer &peer, int rank, size_t bytes, std::shared_ptr<Wi
     const std::string path = fmt::format("/proc/{}/fd/{}", peer.pid, peer.address.fd);
     const File file{open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
     if (file.fd < 0)
-        return fail(FLX_ERR_SYSTEM, "opening memory of rank {} ({}) failed: {}", rank, path, std::strerror(errno));
+        return fail(Fault::peer_memory_closed, "opening memory of rank {} ({}) failed: {}", rank, path,
+                    std::strerror(errno));
     FLX_TRY(check(file.fd, rank, peer.pid, peer.address));
     auto made = std::make_shared<Window>();
     void *reserved = mmap(nullptr, bytes + kHuge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -85,7 +86,7 @@ Status Windows::map(const Peer &peer, int rank, size_t bytes, std::shared_ptr<Wi
         }
     }
     if (made->base == nullptr)
-        return fail(FLX_ERR_SYSTEM, "mapping memory of rank {} failed: {}", rank, std::strerror(errno));
+        return fail(Fault::peer_memory_closed, "mapping memory of rank {} failed: {}", rank, std::strerror(errno));
     window = std::move(made);
     return {};
 }
@@ -147,7 +148,7 @@ Status Windows::make(Bootstrap &bootstrap, const std::vector<int> &pids, std::un
             status = map(windows->peers_[rank], rank, sizeof(uint64_t), tried);
     }
     std::vector<std::string> failures;
-    FLX_TRY(bootstrap.allgather_text(status.sentence(), failures));
+    FLX_TRY(bootstrap.allgather_text(status.words(), failures));
     const auto failed = std::ranges::find_if(failures, [](const std::string &text) { return !text.empty(); });
     if (failed == failures.end())
         result = std::move(windows);

@@ -236,7 +236,7 @@ Status Channel::fetch(const Arrival &arrival, size_t offset, void *to, size_t by
     // The look comes after what was read: a fence would say so too, but ThreadSanitizer does not know it.
     Slot *slot = this->slot(peers_[arrival.peer].in, arrival.token - 1);
     if (slot->withdrawn.fetch_or(0, std::memory_order_acq_rel) != 0)
-        return fail(FLX_ERR_LINK, "rank {} gave up before its message was fetched", arrival.peer);
+        return fail(Fault::peer_memory_gone, "rank {} gave up before its message was fetched", arrival.peer);
     return status;
 }
 

@@ -274,7 +274,7 @@ Status Fused::await(int rank, uint32_t signature, Waiter &waiter) {
     ++taken_[rank];
     if (theirs.signature != signature)
         return fail(
-            FLX_ERR_MISMATCH,
+            Fault::calls_differ,
             "rank {} called another collective, or the same with another count, type, reduction or root, as its "
             "operation {}; all ranks must call alike (FLX_CHECK=1 says what differs)",
             rank, number_);
@@ -343,7 +343,7 @@ Status Fused::run(const Call &call, Waiter &waiter) {
         default:
             break;
     }
-    return fail(FLX_ERR_UNSUPPORTED, "{} has no form in which ranks read what all show",
+    return fail(Fault::no_such_way, "{} has no form in which ranks read what all show",
                 algorithms::name_of(collective));
 }
 

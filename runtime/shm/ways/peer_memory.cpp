@@ -88,12 +88,12 @@ Status PeerMemory::try_kernel(Bootstrap &bootstrap, std::string &why) const {
         uint64_t value = 0;
         status = read(rank, &value, words[rank].address, sizeof value);
         if (status.ok() && value != words[rank].value)
-            status = fail(FLX_ERR_SYSTEM, "process {} is not rank {} here", pids_[rank], rank);
+            status = fail(Fault::peer_memory_closed, "process {} is not rank {} here", pids_[rank], rank);
         else if (status.ok())
             status = write(rank, words[rank].address, &value, sizeof value);
     }
     std::vector<std::string> failures;
-    FLX_TRY(bootstrap.allgather_text(status.sentence(), failures));
+    FLX_TRY(bootstrap.allgather_text(status.words(), failures));
     const auto failed = std::ranges::find_if(failures, [](const std::string &text) { return !text.empty(); });
     if (failed != failures.end())
         why = *failed;
@@ -106,7 +106,7 @@ Status PeerMemory::read(int rank, void *to, uint64_t address, size_t bytes) cons
         const iovec remote{reinterpret_cast<void *>(address + done), bytes - done};
         const ssize_t got = process_vm_readv(pids_[rank], &local, 1, &remote, 1, 0);
         if (got <= 0)  // A process that is gone is a lost link until it is known why.
-            return fail(got < 0 && errno == ESRCH ? FLX_ERR_LINK : FLX_ERR_SYSTEM,
+            return fail(got < 0 && errno == ESRCH ? Fault::peer_memory_gone : Fault::peer_memory_closed,
                         "reading memory of rank {} (pid {}) failed: {}", rank, pids_[rank],
                         got == 0 ? "nothing was read" : std::strerror(errno));
         done += static_cast<size_t>(got);
@@ -122,7 +122,7 @@ Status PeerMemory::write(int rank, uint64_t address, const void *from, size_t by
         const iovec remote{reinterpret_cast<void *>(address + done), piece};
         const ssize_t put = process_vm_writev(pids_[rank], &local, 1, &remote, 1, 0);
         if (put <= 0)
-            return fail(put < 0 && errno == ESRCH ? FLX_ERR_LINK : FLX_ERR_SYSTEM,
+            return fail(put < 0 && errno == ESRCH ? Fault::peer_memory_gone : Fault::peer_memory_closed,
                         "writing memory of rank {} (pid {}) failed: {}", rank, pids_[rank],
                         put == 0 ? "nothing was written" : std::strerror(errno));
         done += static_cast<size_t>(put);
@@ -290,7 +290,7 @@ Status PeerMemory::map_all(const Call &call, Fused &fused, Waiter &waiter, bool 
         mapped = std::ranges::all_of(all, [](uint8_t done) { return done != 0; });
     }
     if (!mapped) {
-        why_not_mapped_ = status.ok() ? "another rank could not map a peer's memory" : status.sentence();
+        why_not_mapped_ = status.ok() ? "another rank could not map a peer's memory" : status.words();
         log().warn("memory of flx_malloc goes the way of any other from now on: {}", why_not_mapped_);
         windows_.reset();
         return {};

@@ -191,7 +191,7 @@ bool Stream::free_to_write(uint64_t block) {
 Status Stream::check_signatures(const Course &course) {
     for (int rank = 0; rank < ranks_; ++rank)
         if (counters(rank).tags[number_ % kTags].load(std::memory_order_relaxed) != course.tag)
-            return fail(FLX_ERR_MISMATCH,
+            return fail(Fault::calls_differ,
                         "rank {} called another collective, or the same with another count, type, reduction or root; "
                         "all ranks must call alike (FLX_CHECK=1 says what differs)",
                         rank);
@@ -334,7 +334,7 @@ Status Stream::run_bcast(const Course &course, Waiter &waiter) {
                 FLX_TRY(waiter.pause());
             if (block == 0 && root.tags[number_ % kTags].load(std::memory_order_relaxed) != course.tag)
                 return fail(
-                    FLX_ERR_MISMATCH,
+                    Fault::calls_differ,
                     "rank {} called another collective, or the same with another count, type or root; all ranks "
                     "must call alike (FLX_CHECK=1 says what differs)",
                     course.operation.root);

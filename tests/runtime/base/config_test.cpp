@@ -103,7 +103,8 @@ TEST_F(Environment, ForReportsWhatIsRightIsTaken) {
 TEST_F(Environment, UnknownNameNamesTheNearest) {
     set("FLX_DEDLINE", "30");
     const std::string sentence = refusal();
-    EXPECT_EQ(sentence, "FLX_DEDLINE is not a knob of FLX; did you mean FLX_DEADLINE? flx_info --knobs lists all");
+    EXPECT_EQ(sentence,
+              "FLX_DEDLINE is not a knob of FLX; did you mean FLX_DEADLINE? flx_info --knobs lists all [FLX-E201]");
     set("FLX_RAIL", "eth0");
     EXPECT_NE(refusal().find("did you mean FLX_RAILS?"), std::string::npos);
     set("FLX_", "");
@@ -116,15 +117,15 @@ TEST_F(Environment, SentencesSayWhatIsAllowed) {
         return refusal();
     };
     EXPECT_EQ(sentence("FLX_DEADLINE", "abc"),
-              "FLX_DEADLINE is \"abc\"; a number of seconds from 0.1 to 86400 is allowed");
-    EXPECT_EQ(sentence("FLX_CHECK", "yes"), "FLX_CHECK is \"yes\"; 0 or 1 is allowed");
+              "FLX_DEADLINE is \"abc\"; a number of seconds from 0.1 to 86400 is allowed [FLX-E202]");
+    EXPECT_EQ(sentence("FLX_CHECK", "yes"), "FLX_CHECK is \"yes\"; 0 or 1 is allowed [FLX-E202]");
     EXPECT_EQ(sentence("FLX_PROBE_MS", "10001"),
               "FLX_PROBE_MS is \"10001\"; a whole number of milliseconds from 0 to 10000 is "
-              "allowed");
+              "allowed [FLX-E202]");
     EXPECT_EQ(sentence("FLX_SHM_BYTES", "1K"),
               "FLX_SHM_BYTES is \"1K\"; a size in bytes from 256K to 1G (K, M, G: powers of 1024) "
-              "is allowed");
-    EXPECT_EQ(sentence("FLX_LOG", "loud"), "FLX_LOG is \"loud\"; error, warn, info or debug is allowed");
+              "is allowed [FLX-E202]");
+    EXPECT_EQ(sentence("FLX_LOG", "loud"), "FLX_LOG is \"loud\"; error, warn, info or debug is allowed [FLX-E202]");
 }
 
 TEST_F(Environment, ValuesThatAreRefused) {
@@ -199,11 +200,12 @@ TEST(Knobs, OnlyThoseThatDifferAreNamed) {
     };
     EXPECT_EQ(sentence(), "");
     ASSERT_TRUE(one.set("FLX_STRICT", "1", "environment").ok());
-    EXPECT_EQ(sentence(), "rank 2 has FLX_STRICT=1, rank 5 has FLX_STRICT=0; these must be equal on all ranks");
+    EXPECT_EQ(sentence(),
+              "rank 2 has FLX_STRICT=1, rank 5 has FLX_STRICT=0; these must be equal on all ranks [FLX-E203]");
     ASSERT_TRUE(other.set("FLX_ALGORITHM", "bcast:direct", "environment").ok());
     EXPECT_EQ(sentence(),
               "rank 2 has FLX_ALGORITHM= FLX_STRICT=1, rank 5 has FLX_ALGORITHM=bcast:direct FLX_STRICT=0; "
-              "these must be equal on all ranks");
+              "these must be equal on all ranks [FLX-E203]");
 }
 
 /// What flx_info prints without a communicator. Values that are asked for by a wrong type are found where assertions

@@ -14,7 +14,7 @@ struct Log final : Watch {
     Status check(int64_t waited_ns) override {
         waits.push_back(waited_ns);
         if (static_cast<int>(waits.size()) == fail_at)
-            return fail(FLX_ERR_PEER, "rank 3 died");
+            return fail(Fault::peer_died, "rank 3 died");
         return {};
     }
     bool awaited_outside(int64_t /*now*/) override { return awaited; }
@@ -108,7 +108,7 @@ TEST(Waiter, PassesOnWhatCheckSays) {
         ++pauses;
     }
     EXPECT_EQ(status.code(), FLX_ERR_PEER);
-    EXPECT_EQ(status.sentence(), "rank 3 died");
+    EXPECT_EQ(status.sentence(), "rank 3 died [FLX-E601]");
     EXPECT_EQ(log.waits.size(), 3U);
     EXPECT_EQ(pauses, 18);
 }

@@ -42,11 +42,11 @@ class TestWatch final : public Watch {
     void progress() override {}
     Status check(int64_t waited_ns) override {
         if (failed_.load() != 0)
-            return fail(FLX_ERR_COMM, "another rank failed");
+            return fail(Fault::comm_given_up, "another rank failed");
         if (waited_ns <= most_ns_)
             return {};
         ask();
-        return fail(FLX_ERR_PEER, "waited too long");
+        return fail(Fault::peer_died, "waited too long");
     }
 
   private:
@@ -579,7 +579,7 @@ TEST_P(ExecutorAlgorithms, KeepsChunksOfTheNextOperation) {
 }
 
 TEST_P(ExecutorAlgorithms, PassesOnWhyALinkFailed) {
-    link_.broken = Status(FLX_ERR_LINK, "the link to rank 1 is gone");
+    link_.broken = Status(Fault::no_link, "the link to rank 1 is gone");
     link_.answer = SendResult::failed;
     const Status sending = run(*GetParam());
     EXPECT_EQ(sending.code(), FLX_ERR_LINK);

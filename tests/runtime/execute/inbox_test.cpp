@@ -59,7 +59,7 @@ TEST(Inbox, KeepsWhatAnErrorLeaves) {
     const Status status = inbox.sift(9, [&](const Inbox::Early &early, bool &stays) {
         ++looked;
         stays = false;
-        return early.link == 2 ? fail(FLX_ERR_MISMATCH, "this one") : Status();
+        return early.link == 2 ? fail(Fault::calls_differ, "this one") : Status();
     });
     EXPECT_EQ(status.code(), FLX_ERR_MISMATCH);
     EXPECT_EQ(looked, 3);

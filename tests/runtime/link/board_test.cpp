@@ -19,13 +19,13 @@ struct Memory {
 };
 
 void put(Board &board, const std::string &why) {
-    board.write(Status(FLX_ERR_PEER, why));
+    board.write(Status(Fault::peer_died, why));
 }
 
 /// Empty if nothing stands there.
 std::string text_of(const Board &board) {
     Status why;
-    return board.read(why) ? why.sentence() : "";
+    return board.read(why) ? why.words() : "";
 }
 
 TEST(Board, IsEmptyWhereMemoryIsZero) {
@@ -48,6 +48,9 @@ TEST(Board, CutsWhatDoesNotFit) {
     EXPECT_GT(text.size(), 400U);
     EXPECT_LT(text.size(), sizeof(Board));
     EXPECT_EQ(text, longer.substr(0, text.size()));
+    Status why;
+    EXPECT_TRUE(memory.board().read(why));
+    EXPECT_EQ(why.sentence(), text + " [FLX-E601]") << "words are lost, and not the code";
 }
 
 /// A rank whose lock is gone, and which did not say so here, is dead.

@@ -49,7 +49,8 @@ TEST(Bootstrap, TellsAllRanksOfAnException) {
             return {};
         });
         EXPECT_EQ(agreed.code(), FLX_ERR_SYSTEM);
-        EXPECT_EQ(agreed.sentence(), rank == 1 ? "no more threads" : "rank 1: no more threads");
+        EXPECT_EQ(agreed.sentence(), std::string(rank == 1 ? "" : "rank 1: ") +
+                                         "making the communicator failed: no more threads [FLX-E819]");
         EXPECT_TRUE(agree_on(bootstrap, [] { return Status(); }).ok());
     });
 }
@@ -59,19 +60,19 @@ TEST(Bootstrap, TellsAllRanksOfTheFirstFailure) {
         const int rank = bootstrap.rank();
         Status mine;
         if (rank == 1)
-            mine = fail(FLX_ERR_SYSTEM, "no room here");
+            mine = fail(Fault::no_memory, "no room here");
         if (rank == 3)
-            mine = fail(FLX_ERR_CONFIG, "bad knob");
+            mine = fail(Fault::knob_value, "bad knob");
         const Status agreed = agree(bootstrap, mine);
         if (rank == 1) {
             EXPECT_EQ(agreed.code(), FLX_ERR_SYSTEM);
-            EXPECT_EQ(agreed.sentence(), "no room here");
+            EXPECT_EQ(agreed.sentence(), "no room here [FLX-E801]");
         } else if (rank == 3) {
             EXPECT_EQ(agreed.code(), FLX_ERR_CONFIG);
-            EXPECT_EQ(agreed.sentence(), "bad knob");
+            EXPECT_EQ(agreed.sentence(), "bad knob [FLX-E202]");
         } else {
             EXPECT_EQ(agreed.code(), FLX_ERR_SYSTEM);
-            EXPECT_EQ(agreed.sentence(), "rank 1: no room here");
+            EXPECT_EQ(agreed.sentence(), "rank 1: no room here [FLX-E801]");
         }
         EXPECT_TRUE(agree(bootstrap, {}).ok()) << "the next agreement stands for itself";
     });
@@ -79,18 +80,18 @@ TEST(Bootstrap, TellsAllRanksOfTheFirstFailure) {
 
 /// A program may not look at the status, and a job has many ranks.
 TEST(Bootstrap, WhatIsWrongIsLoggedOnce) {
-    const auto logged = [](flx_status_t code) {
+    const auto logged = [](Fault fault) {
         ::testing::internal::CaptureStderr();
         testing::run_group(4, [&](Bootstrap &bootstrap) {
             const int rank = bootstrap.rank();
             const Status agreed = agree_on(
-                bootstrap, [&] { return rank % 2 == 1 ? fail(code, "knob of rank {} is bad", rank) : Status(); });
-            EXPECT_EQ(agreed.code(), code);
+                bootstrap, [&] { return rank % 2 == 1 ? fail(fault, "knob of rank {} is bad", rank) : Status(); });
+            EXPECT_EQ(agreed.code(), status_of(fault));
         });
         return ::testing::internal::GetCapturedStderr();
     };
-    EXPECT_EQ(logged(FLX_ERR_CONFIG), "flx error: knob of rank 1 is bad\n");
-    EXPECT_EQ(logged(FLX_ERR_ARGUMENT), "") << "which the caller is told";
+    EXPECT_EQ(logged(Fault::knob_value), "flx error: knob of rank 1 is bad [FLX-E202]\n");
+    EXPECT_EQ(logged(Fault::null_pointer), "") << "which the caller is told";
 }
 
 /// A bootstrap that is broken itself.
@@ -98,7 +99,7 @@ class Broken final : public Bootstrap {
   public:
     int rank() const override { return 0; }
     int size() const override { return 2; }
-    Status allgather(const void *, size_t, void *) override { return fail(FLX_ERR_SYSTEM, "MPI is gone"); }
+    Status allgather(const void *, size_t, void *) override { return fail(Fault::no_memory, "MPI is gone"); }
     Status barrier() override { return {}; }
     void progress() override {}
     Status split(int, int, std::unique_ptr<Bootstrap> &) override { return {}; }
@@ -108,8 +109,8 @@ class Broken final : public Bootstrap {
 TEST(Bootstrap, PassesItsOwnErrorsOn) {
     Broken broken;
     std::vector<std::string> all;
-    EXPECT_EQ(broken.allgather_text("x", all).sentence(), "MPI is gone");
-    EXPECT_EQ(agree(broken, {}).sentence(), "MPI is gone");
+    EXPECT_EQ(broken.allgather_text("x", all).sentence(), "MPI is gone [FLX-E801]");
+    EXPECT_EQ(agree(broken, {}).sentence(), "MPI is gone [FLX-E801]");
 }
 
 }  // namespace

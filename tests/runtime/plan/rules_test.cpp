@@ -61,6 +61,7 @@ TEST(Rules, SayWhatIsWrong) {
           std::pair{"allreduce:ring@1M-64K", "covers no size"}}) {
         const Status status = parse_rules(text, rules);
         EXPECT_EQ(status.code(), FLX_ERR_CONFIG) << text;
+        EXPECT_EQ(status.fault(), Fault::algorithm_rule) << text;
         EXPECT_NE(status.sentence().find(why), std::string::npos) << status.sentence();
     }
 }
@@ -74,7 +75,7 @@ TEST(Rules, OfAFileAreErrorsWithTheirLine) {
          {file.path() + ", line 2", std::string("\"allredoce:ring\""), std::string("allgather")})
         EXPECT_NE(status.sentence().find(part), std::string::npos) << status.sentence();
     for (const char *none : {"file:/nonexistent/rules", "file:/tmp", "file:"})
-        EXPECT_EQ(read_rule_files(none, rules).code(), FLX_ERR_CONFIG) << none;
+        EXPECT_EQ(read_rule_files(none, rules).fault(), Fault::rule_file) << none;
 }
 
 }  // namespace

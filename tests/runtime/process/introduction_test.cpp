@@ -31,6 +31,7 @@ TEST(Introduction, OtherKnobsAreRefused) {
     Introduction heard;
     const Status status = read_introduction(to_text(other), 3, someone(), 2, heard);
     EXPECT_EQ(status.code(), FLX_ERR_CONFIG);
+    EXPECT_EQ(status.fault(), Fault::knobs_differ);
     for (const char *word : {"rank 2 has FLX_STRICT=0", "rank 3 has FLX_STRICT=1", "equal on all ranks"})
         EXPECT_NE(status.sentence().find(word), std::string::npos) << status.sentence();
 }
@@ -43,6 +44,7 @@ TEST(Introduction, AnotherVersionIsRefused) {
     object["version"] = "0.3.1";
     Status status = read_introduction(pack(object), 1, someone(), 0, heard);
     EXPECT_EQ(status.code(), FLX_ERR_CONFIG);
+    EXPECT_EQ(status.fault(), Fault::versions_differ);
     EXPECT_NE(status.sentence().find("rank 1 runs 0.3.1"), std::string::npos) << status.sentence();
     object.erase("version");
     status = read_introduction(pack(object), 1, someone(), 0, heard);
@@ -52,14 +54,14 @@ TEST(Introduction, AnotherVersionIsRefused) {
 
 TEST(Introduction, WhatCannotBeReadIsAnError) {
     Introduction heard;
-    EXPECT_EQ(read_introduction("not CBOR", 1, someone(), 0, heard).code(), FLX_ERR_SYSTEM);
+    EXPECT_EQ(read_introduction("not CBOR", 1, someone(), 0, heard).fault(), Fault::not_readable);
     nlohmann::json object;
     ASSERT_TRUE(unpack(to_text(someone()), 1, object).ok());
     object["pid"] = "many";
-    EXPECT_EQ(read_introduction(pack(object), 1, someone(), 0, heard).code(), FLX_ERR_SYSTEM);
+    EXPECT_EQ(read_introduction(pack(object), 1, someone(), 0, heard).fault(), Fault::not_readable);
     object.erase("pid");
-    EXPECT_EQ(read_introduction(pack(object), 1, someone(), 0, heard).code(), FLX_ERR_SYSTEM);
-    EXPECT_EQ(read_introduction(pack(nlohmann::json::array()), 1, someone(), 0, heard).code(), FLX_ERR_SYSTEM);
+    EXPECT_EQ(read_introduction(pack(object), 1, someone(), 0, heard).fault(), Fault::not_readable);
+    EXPECT_EQ(read_introduction(pack(nlohmann::json::array()), 1, someone(), 0, heard).fault(), Fault::not_readable);
 }
 
 }  // namespace

@@ -424,19 +424,19 @@ TEST(Liveness, SilenceCountsOnlyWhileAsking) {
 TEST(Liveness, CarriesTheSentenceOfABrokenCommunicator) {
     const auto a = start(1), b = start(2);
     introduce(*a, 1, *b, 2);
-    b->declare_broken(7, Status(FLX_ERR_PEER, "rank 3 on node9 died"), {});
-    b->declare_broken(7, Status(FLX_ERR_LINK, "a later sentence changes nothing"), {});
-    b->declare_broken(8, Status(FLX_ERR_MISMATCH, std::string(1000, 'w')), {});
+    b->declare_broken(7, Status(Fault::peer_died, "rank 3 on node9 died"), {});
+    b->declare_broken(7, Status(Fault::no_link, "a later sentence changes nothing"), {});
+    b->declare_broken(8, Status(Fault::calls_differ, std::string(1000, 'w')), {});
     ASSERT_TRUE(ask_until(*a, 2, 6, answered));
     Status why;
     EXPECT_FALSE(a->told_broken(6, why));
     EXPECT_FALSE(a->told_broken(7, why));
     EXPECT_TRUE(ask_until(*a, 2, 7, [&](const PeerReport &) { return a->told_broken(7, why); }));
     EXPECT_EQ(why.code(), FLX_ERR_PEER);
-    EXPECT_EQ(why.sentence(), "rank 3 on node9 died");
+    EXPECT_EQ(why.sentence(), "rank 3 on node9 died [FLX-E601]");
     EXPECT_TRUE(ask_until(*a, 2, 8, [&](const PeerReport &) { return a->told_broken(8, why); }));
     EXPECT_EQ(why.code(), FLX_ERR_MISMATCH);
-    EXPECT_EQ(why.sentence(), std::string(liveness::kWhyBytes, 'w'));
+    EXPECT_EQ(why.sentence(), std::string(liveness::kWhyBytes, 'w') + " [FLX-E401]");
 }
 
 /// Nobody asks here, and the one that tells is gone before anybody could.
@@ -446,14 +446,14 @@ TEST(Liveness, TellsPeersOfABrokenCommunicatorAtOnce) {
     introduce(*a, 1, *b, 2);
     introduce(*c, 3, *b, 2);
     const uint64_t peers[] = {1};
-    b->declare_broken(5, Status(FLX_ERR_PEER, "rank 0 died"), peers);
+    b->declare_broken(5, Status(Fault::peer_died, "rank 0 died"), peers);
     b.reset();
     Status why;
     const auto end = steady_clock::now() + milliseconds(5000);
     while (!a->told_broken(5, why) && steady_clock::now() < end)
         std::this_thread::sleep_for(milliseconds(1));
     EXPECT_EQ(why.code(), FLX_ERR_PEER);
-    EXPECT_EQ(why.sentence(), "rank 0 died");
+    EXPECT_EQ(why.sentence(), "rank 0 died [FLX-E601]");
     EXPECT_FALSE(c->told_broken(5, why)) << "not among those to be told";
     EXPECT_EQ(a->report(2).answers, 0u) << "a notice answers no question";
 }
@@ -462,7 +462,7 @@ TEST(Liveness, TellsPeersOfABrokenCommunicatorAtOnce) {
 TEST(Liveness, QuestionsAboutTwoCommunicatorsTakeTurns) {
     const auto a = start(1), b = start(2);
     introduce(*a, 1, *b, 2);
-    b->declare_broken(9, Status(FLX_ERR_PEER, "broken"), {});
+    b->declare_broken(9, Status(Fault::peer_died, "broken"), {});
     bool found = false;
     const auto end = steady_clock::now() + milliseconds(5000);
     while (!found && steady_clock::now() < end) {
@@ -529,7 +529,7 @@ TEST(Liveness, AnswersHaveWhatIsSaidOfACommunicator) {
     EXPECT_EQ(ask(7, 4), "seven 1000000000000");
     b->say_of(7, says("seven "));
     EXPECT_EQ(ask(7, 5), "seven 5");
-    b->declare_broken(7, Status(FLX_ERR_PEER, "because"), {});
+    b->declare_broken(7, Status(Fault::peer_died, "because"), {});
     EXPECT_EQ(ask(7, 6), "seven 5");
     EXPECT_TRUE(a->told_broken(7, why));
     a->say_of(7, nullptr);
@@ -581,7 +581,7 @@ TEST(Liveness, ThreadsMayUseItTogether) {
                 a->ask(2, t + 1);
                 b->ask(1, t + 1);
                 if (i == 50)
-                    a->declare_broken(t + 1, Status(FLX_ERR_PEER, "because"), std::array<uint64_t, 1>{2});
+                    a->declare_broken(t + 1, Status(Fault::peer_died, "because"), std::array<uint64_t, 1>{2});
                 EXPECT_FALSE(b->report(1).refused);
                 a->say_of(t + 1, nullptr);
                 std::this_thread::sleep_for(milliseconds(1));
@@ -639,8 +639,8 @@ TEST(Liveness, ConnectsWhereDatagramsDoNotComeThrough) {
     // What is said beside questions comes, too, and from the side that was connected to.
     Status why;
     const uint64_t first[] = {2}, second[] = {1};
-    a->declare_broken(7, Status(FLX_ERR_PEER, "this way"), first);
-    b->declare_broken(8, Status(FLX_ERR_PEER, "that way"), second);
+    a->declare_broken(7, Status(Fault::peer_died, "this way"), first);
+    b->declare_broken(8, Status(Fault::peer_died, "that way"), second);
     EXPECT_TRUE(ask_until(*a, 2, 0, [&](const PeerReport &) { return b->told_broken(7, why); }));
     EXPECT_TRUE(ask_until(*a, 2, 0, [&](const PeerReport &) { return a->told_broken(8, why); }));
     a->tell(2, -1, "word", 4);
@@ -781,10 +781,10 @@ TEST(LivenessAddress, TextRoundTripAndWhatIsRejected) {
                                             "xyz " + key + " 10.0.0.1:80",
                                             "ff " + key.substr(1) + "g 10.0.0.1:80"};
     for (const std::string &text : wrong) {
-        EXPECT_EQ(a->add_peer(9, text).code(), FLX_ERR_ARGUMENT) << text;
+        EXPECT_EQ(a->add_peer(9, text).fault(), Fault::wrong_inside) << text;
     }
     EXPECT_EQ(a->add_peer(9, "ff " + key).code(), FLX_ERR_SYSTEM) << "nowhere to ask";
-    EXPECT_EQ(a->add_peer(9, "ff " + key + " 127.0.0.1:80").code(), FLX_ERR_SYSTEM) << "another host's loopback";
+    EXPECT_EQ(a->add_peer(9, "ff " + key + " 127.0.0.1:80").fault(), Fault::no_address) << "another host's loopback";
 }
 
 /// What is bound is what peers are told of: loopback first, and the rest once there are other hosts.

@@ -95,7 +95,7 @@ TEST(Recorder, SaysWhatWasCalledAndWhatIsUnderWay) {
     EXPECT_EQ(comm->links[1].usual_bytes_per_s, 1e8);
     EXPECT_EQ(comm->links[1].bytes_per_s, 5e7);
 
-    recorder().leave(second, fail(FLX_ERR_PEER, "rank 6 died"));
+    recorder().leave(second, fail(Fault::peer_died, "rank 6 died"));
     recorder().broken(place, "rank 6 died");
     const ProcessSeen later = look();
     comm = find(later, 5);
@@ -242,7 +242,7 @@ TEST(DISABLED_Child, Ends) {
 TEST(Reader, RefusesWhatIsNoRecord) {
     const std::string file = "/dev/shm/calls-of-flx-test";
     ProcessSeen process;
-    EXPECT_EQ(read(file + ".none", process).code(), FLX_ERR_SYSTEM);
+    EXPECT_EQ(read(file + ".none", process).fault(), Fault::not_read);
     for (const size_t bytes : {size_t{0}, size_t{100}, sizeof(File)}) {
         std::ofstream(file, std::ios::trunc) << std::string(bytes, 'x');
         const Status status = read(file, process);

@@ -92,9 +92,11 @@ class AlikeBootstrap final : public Bootstrap {
     Status barrier() override { return {}; }
     void progress() override {}
     Status split(int /*color*/, int /*key*/, std::unique_ptr<Bootstrap> & /*result*/) override {
-        return fail(FLX_ERR_SYSTEM, "there is one group");
+        return fail(Fault::no_memory, "there is one group");
     }
-    Status dup(std::unique_ptr<Bootstrap> & /*result*/) override { return fail(FLX_ERR_SYSTEM, "there is one group"); }
+    Status dup(std::unique_ptr<Bootstrap> & /*result*/) override {
+        return fail(Fault::no_memory, "there is one group");
+    }
 
   private:
     int rank_;
@@ -270,6 +272,15 @@ TEST(RoutesTest, OthersAreShared) {
     EXPECT_GT(expected.share(3), 0);
 }
 
+TEST(RoutesTest, SharesThatLeaveAPeerWithoutALinkAreAnError) {
+    Rank::Options options;
+    options.per_host = 2;
+    options.partition = "shm:1";
+    const Rank rank(options);
+    EXPECT_EQ(rank.made.number(), number_of(Fault::partition_empty));
+    EXPECT_NE(rank.made.sentence().find("reaches rank 2 (pid 0 on there)"), std::string::npos) << rank.made.sentence();
+}
+
 TEST(RoutesTest, NoLinkToAllRanksOfAHostIsAnErrorThatNamesThem) {
     Rank::Options options;
     options.per_host = 2;
@@ -277,6 +288,7 @@ TEST(RoutesTest, NoLinkToAllRanksOfAHostIsAnErrorThatNamesThem) {
     options.apart = true;
     const Rank rank(options);
     EXPECT_EQ(rank.made.code(), FLX_ERR_LINK);
+    EXPECT_EQ(rank.made.fault(), Fault::no_common_link);
     for (const char *part :
          {"no link leads from rank 0", "rank 2 (pid 0 on there) by rail1, rail3", "rank 3", "by rail2", "FLX_RAILS"})
         EXPECT_NE(rank.made.sentence().find(part), std::string::npos) << part << " in " << rank.made.sentence();

@@ -278,7 +278,7 @@ class MeetingHost final : public FarHost {
   private:
     [[nodiscard]] Status fails() const {
         if (broken)
-            return fail(FLX_ERR_PEER, "rank 1 died");
+            return fail(Fault::peer_died, "rank 1 died");
         return {};
     }
 
@@ -425,6 +425,7 @@ TEST(FarLanes, CallsThatDifferAreFoundAtOnce) {
     for (Rank *rank : {&a, &b}) {
         wait_for(*rank->lanes);
         EXPECT_EQ(rank->lanes->failure().code(), FLX_ERR_MISMATCH);
+        EXPECT_EQ(rank->lanes->failure().fault(), Fault::calls_differ);
         EXPECT_NE(rank->lanes->failure().sentence().find("another collective"), std::string::npos);
     }
 }
@@ -527,7 +528,7 @@ TEST(FarLanes, AMessageOfAnotherLengthIsAnError) {
     EXPECT_EQ(why.code(), FLX_ERR_MISMATCH);
     EXPECT_NE(why.sentence().find(std::to_string(2 * piece + 100)), std::string::npos) << why.sentence();
     EXPECT_NE(why.sentence().find("rank 0 "), std::string::npos) << why.sentence();
-    a.lanes->give_up(fail(FLX_ERR_MISMATCH, "heard of it"));
+    a.lanes->give_up(fail(Fault::calls_differ, "heard of it"));
     out.synchronize();
 }
 

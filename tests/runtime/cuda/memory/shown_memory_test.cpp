@@ -42,7 +42,7 @@ class Heap final : public MemoryAccess {
             offer.file = ++open_files;
         offer.allocation_bytes = allocation.bytes;
         offer.base = allocation.base;
-        return closed ? fail(FLX_ERR_UNSUPPORTED, "closed") : Status();
+        return closed ? fail(Fault::no_gpu, "closed") : Status();
     }
     void withdraw(MemoryOffer &offer) override {
         open_files -= offer.file >= 0 ? 1 : 0;
@@ -50,7 +50,7 @@ class Heap final : public MemoryAccess {
     }
     Status open(const MemoryOffer & /*offer*/, OpenedMemory & /*opened*/) override {
         ++opens;
-        return blind ? fail(FLX_ERR_SYSTEM, "blind") : Status();
+        return blind ? fail(Fault::no_memory, "blind") : Status();
     }
     int offers = 0;
     int opens = 0;

@@ -269,11 +269,11 @@ TEST(OwnMessages, MeetInOrderAndMustBeAlike) {
     ASSERT_EQ(own.size(), 1U);
     EXPECT_EQ(own[0].from, memory);
     EXPECT_EQ(own[0].to, memory + 2);
-    EXPECT_EQ(own_messages(std::vector{to_self}, 1, own).code(), FLX_ERR_ARGUMENT);
-    EXPECT_EQ(own_messages(std::vector{from_self}, 1, own).code(), FLX_ERR_ARGUMENT);
+    EXPECT_EQ(own_messages(std::vector{to_self}, 1, own).fault(), Fault::message_to_itself);
+    EXPECT_EQ(own_messages(std::vector{from_self}, 1, own).fault(), Fault::message_to_itself);
     Message longer = from_self;
     longer.bytes = 1;
-    EXPECT_EQ(own_messages(std::vector{to_self, longer}, 1, own).code(), FLX_ERR_MISMATCH);
+    EXPECT_EQ(own_messages(std::vector{to_self, longer}, 1, own).fault(), Fault::bytes_differ);
 }
 
 }  // namespace

@@ -223,6 +223,7 @@ program module_test
       call flx_recv(scalar, mod(rank + ranks - 1, ranks), comm)
       call flx_send(grid(3, :), mod(rank + 1, ranks), comm, ierror)
       call expect(ierror == FLX_ERR_ARGUMENT .and. index(flx_last_error(), 'not contiguous') > 0, 'a section in a group')
+      call expect(index(flx_last_error(), ' [FLX-E125]') > 0, 'the code of an array')
       call flx_group_end(comm)
       call expect(scalar == mod(rank + ranks - 1, ranks), 'send and receive in a group')
    end if

@@ -32,12 +32,12 @@ class FakeMemory final : public cuda::MemoryAccess {
         return true;
     }
     Status offer(const Allocation & /*allocation*/, cuda::MemoryOffer & /*offer*/) override {
-        return rank_ == rank_named("FLX_TEST_NCCL_CLOSED") ? fail(FLX_ERR_UNSUPPORTED, "as the test wishes") : Status();
+        return rank_ == rank_named("FLX_TEST_NCCL_CLOSED") ? fail(Fault::no_gpu, "as the test wishes") : Status();
     }
     void withdraw(cuda::MemoryOffer & /*offer*/) override {}
     Status open(const cuda::MemoryOffer & /*offer*/, cuda::OpenedMemory & /*opened*/) override {
         fake::note("opens " + std::to_string(rank_));
-        return rank_ == rank_named("FLX_TEST_NCCL_BLIND") ? fail(FLX_ERR_SYSTEM, "as the test wishes") : Status();
+        return rank_ == rank_named("FLX_TEST_NCCL_BLIND") ? fail(Fault::no_memory, "as the test wishes") : Status();
     }
 
   private:
@@ -58,7 +58,7 @@ class FakeLane final : public Lane {
         bytes_of_call = static_cast<double>(work.count * (work.type == FLX_UINT8 ? 1 : 4));
         const int rank = bootstrap_->rank();
         if (rank == rank_named("FLX_TEST_NCCL_BREAK") && ++calls_ == 3)
-            broken_ = fail(FLX_ERR_PEER, "rank 1 (host nowhere) died; link nvlink");
+            broken_ = fail(Fault::peer_died, "rank 1 (host nowhere) died; link nvlink");
         FLX_TRY(broken_);
         constexpr ncclDataType_t kMoved = ncclUint8;
         const ncclDataType_t type = work.type == FLX_F32 ? ncclFloat32 : work.type == FLX_INT32 ? ncclInt32 : kMoved;
@@ -139,7 +139,7 @@ class FakeEngine final : public Engine {
         std::vector<uint64_t> all(bootstrap->size());
         FLX_TRY(bootstrap->allgather(&mine, sizeof mine, all.data()));
         if (bootstrap->rank() == rank_named("FLX_TEST_NCCL_FAIL"))
-            return fail(FLX_ERR_SYSTEM, "this rank cannot, as the test wishes");
+            return fail(Fault::no_memory, "this rank cannot, as the test wishes");
         result = std::make_unique<FakeLane>(std::move(bootstrap), std::to_string(all[0]));
         return {};
     }
@@ -172,7 +172,7 @@ class FakeEngine final : public Engine {
     Status open_bench(int /*device*/, size_t bytes, Bench &bench) override {
         constexpr size_t kMemory = size_t{1} << 20;
         if (bytes > kMemory)
-            return fail(FLX_ERR_SYSTEM, "no memory");
+            return fail(Fault::no_memory, "no memory");
         bench = {std::calloc(bytes, 1), std::calloc(bytes, 1), bytes, fake::make_stream()};
         return {};
     }
@@ -188,7 +188,7 @@ class FakeEngine final : public Engine {
         by_flx = false;
         FLX_TRY(call());
         if (!fake::synchronize(bench.stream))
-            return fail(FLX_ERR_SYSTEM, "a call did not end");
+            return fail(Fault::no_memory, "a call did not end");
         us = by_flx ? 5 + bytes_of_call / 20e3 : 10 + bytes_of_call / 40e3;
         return {};
     }

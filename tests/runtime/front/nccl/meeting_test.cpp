@@ -251,7 +251,7 @@ TEST(Rendezvous, ARankThatLeavesEndsTheWait) {
         }
         const Status status = bootstrap->barrier();
         EXPECT_EQ(status.code(), FLX_ERR_PEER);
-        EXPECT_EQ(status.sentence(), "rank 1 has given up its communicator");
+        EXPECT_EQ(status.sentence(), "rank 1 has given up its communicator [FLX-E604]");
         EXPECT_FALSE(here->decide(true));
     });
 }
@@ -264,7 +264,9 @@ TEST(Rendezvous, PatienceEnds) {
         const auto here = come(key, rank, 2, entered);
         if (rank == 0) {
             here->set_patience(0.05);
-            EXPECT_FALSE(here->bootstrap()->barrier().ok());
+            const Status status = here->bootstrap()->barrier();
+            EXPECT_FALSE(status.ok());
+            EXPECT_EQ(status.number(), number_of(Fault::peer_late));
             over = true;
         }
         while (!over)
@@ -332,7 +334,7 @@ TEST(Rendezvous, ProcessesMeetAndADeathIsNoticed) {
     ASSERT_TRUE(met.ok()) << met.sentence();
     const Status status = bootstrap->barrier();
     EXPECT_EQ(status.code(), FLX_ERR_PEER);
-    EXPECT_EQ(status.sentence(), "rank 1 died");
+    EXPECT_EQ(status.sentence(), "rank 1 died while the communicator was made; its own output says why [FLX-E601]");
     waitpid(child, nullptr, 0);
 }
 

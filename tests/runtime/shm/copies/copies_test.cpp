@@ -98,7 +98,7 @@ TEST(Copies, EveryByteOnceWhateverTheEngineDoes) {
 TEST(Copies, NothingForOthersOnceSomebodyGaveUp) {
     std::mt19937 random(4);
     Board board;
-    board.write(fail(FLX_ERR_PEER, "rank 1 has not answered"));
+    board.write(fail(Fault::peer_died, "rank 1 has not answered"));
     for (const int others : {100, 0}) {
         const Blocks blocks(random, 2 * kSize, others);
         LateEngine engine(1, 50, 0);
@@ -110,7 +110,7 @@ TEST(Copies, NothingForOthersOnceSomebodyGaveUp) {
             EXPECT_TRUE(status.ok());
             EXPECT_EQ(blocks.from, blocks.to);
         } else {
-            EXPECT_EQ(status.sentence(), "rank 1 has not answered");
+            EXPECT_EQ(status.sentence(), "rank 1 has not answered [FLX-E601]");
             EXPECT_EQ(engine.begun(), 0);
             EXPECT_TRUE(std::ranges::all_of(blocks.to, [](std::byte byte) { return byte == std::byte{0}; }));
         }
@@ -126,12 +126,12 @@ TEST(Copies, SomebodyGivesUpMeanwhile) {
     LateEngine engine(1, 50, 0);
     engine.at_begin = [&](int begun) {
         if (begun == 2)
-            board.write(fail(FLX_ERR_PEER, "rank 1 has not answered"));
+            board.write(fail(Fault::peer_died, "rank 1 has not answered"));
     };
     TestReach reach(engine);
     Copies copies(kOwn);
     blocks.plan(copies);
-    EXPECT_EQ(copies.run(false, &board, &reach).sentence(), "rank 1 has not answered");
+    EXPECT_EQ(copies.run(false, &board, &reach).sentence(), "rank 1 has not answered [FLX-E601]");
     EXPECT_EQ(engine.begun(), 2);
     EXPECT_EQ(engine.under_way(), 0U);
     EXPECT_EQ(reach.holds(), 0);

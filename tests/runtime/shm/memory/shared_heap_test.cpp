@@ -417,7 +417,7 @@ TEST(MappedTest, WritesNothingToRanksThatGaveUp) {
     constexpr int kRanks = 2;
     constexpr size_t kCount = 300'000;
     Board board;
-    board.write(fail(FLX_ERR_PEER, "rank 1 has not answered"));
+    board.write(fail(Fault::peer_died, "rank 1 has not answered"));
     for (const Collective collective :
          {Collective::allreduce, Collective::reduce, Collective::gather, Collective::bcast}) {
         std::atomic<int> failed{0};
@@ -435,7 +435,7 @@ TEST(MappedTest, WritesNothingToRanksThatGaveUp) {
             const bool bcast = collective == Collective::bcast;
             const bool writes = bcast ? mine.rank == 0 : collective != Collective::gather || mine.rank != 0;
             if (writes) {
-                EXPECT_EQ(status.sentence(), "rank 1 has not answered") << name_of(collective);
+                EXPECT_EQ(status.sentence(), "rank 1 has not answered [FLX-E601]") << name_of(collective);
             }
             ASSERT_TRUE(bootstrap.barrier().ok());
             // What the peer would write: of a reduction its half, of a gather its block, of a bcast the root's share.

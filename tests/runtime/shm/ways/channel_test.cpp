@@ -315,7 +315,7 @@ TEST(Channel, ExposedChunksAreFetched) {
             stage = 4;
             await(5);
             ASSERT_TRUE(channel.receive(0, third));
-            EXPECT_EQ(channel.fetch(third, 0, to.data(), chunk).code(), FLX_ERR_LINK);
+            EXPECT_EQ(channel.fetch(third, 0, to.data(), chunk).fault(), Fault::peer_memory_gone);
             stage = 6;
         }
     });

@@ -92,7 +92,7 @@ TEST(PeerMemory, WritesNothingToRanksThatGaveUp) {
     constexpr int kRanks = 2;
     constexpr size_t kCount = 300'000;
     Board board;
-    board.write(fail(FLX_ERR_PEER, "rank 1 has not answered"));
+    board.write(fail(Fault::peer_died, "rank 1 has not answered"));
     std::atomic<int> failed{0};
     run_group(kRanks, [&](Bootstrap &bootstrap) {
         std::unique_ptr<Segment> segment;
@@ -109,7 +109,7 @@ TEST(PeerMemory, WritesNothingToRanksThatGaveUp) {
         const Status status = peers->run(call_of(Collective::allreduce, in.data(), out.data(), kCount, FLX_UINT32),
                                          fused, waiter, served);
         EXPECT_EQ(status.code(), FLX_ERR_PEER);
-        EXPECT_EQ(status.sentence(), "rank 1 has not answered");
+        EXPECT_EQ(status.sentence(), "rank 1 has not answered [FLX-E601]");
         ASSERT_TRUE(bootstrap.barrier().ok());
         const size_t others = bootstrap.rank() == 0 ? kCount / kRanks : 0;  // where the peer's sums belong
         EXPECT_TRUE(std::all_of(&out[others], &out[others + kCount / kRanks], [](uint32_t v) { return v == 77; }));

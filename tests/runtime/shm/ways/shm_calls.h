@@ -18,9 +18,9 @@ class TestWatch final : public Watch {
     void progress() override {}
     Status check(int64_t waited_ns) override {
         if (failed_.load() != 0)
-            return fail(FLX_ERR_COMM, "another rank failed");
+            return fail(Fault::comm_given_up, "another rank failed");
         if (waited_ns > 30'000'000'000)
-            return fail(FLX_ERR_PEER, "waited for 30 s");
+            return fail(Fault::peer_died, "waited for 30 s");
         return {};
     }
 

@@ -702,6 +702,7 @@ TEST(Segment, SaysWhyItCannotBeMade) {
         std::unique_ptr<Segment> segment;
         const Status status = Segment::make(bootstrap, size_t{1} << 60, segment);
         EXPECT_EQ(status.code(), FLX_ERR_SYSTEM);
+        EXPECT_EQ(status.fault(), Fault::shm_too_small) << "on each rank";
         EXPECT_FALSE(segment);
         const std::string &sentence = status.sentence();
         EXPECT_NE(sentence.find("no room for a shared-memory segment of 1152921504606846976 bytes"), std::string::npos)
@@ -726,7 +727,7 @@ class SocketBootstrap final : public Bootstrap {
         const bool sent = send(fd_, mine, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);
         if (!sent ||
             (bytes != 0 && recv(fd_, to + (1 - rank_) * bytes, bytes, MSG_WAITALL) != static_cast<ssize_t>(bytes)))
-            return fail(FLX_ERR_PEER, "the other process ended");
+            return fail(Fault::peer_died, "the other process ended");
         return {};
     }
     Status barrier() override {
@@ -734,8 +735,8 @@ class SocketBootstrap final : public Bootstrap {
         return allgather("b", 1, both);
     }
     void progress() override {}
-    Status split(int, int, std::unique_ptr<Bootstrap> &) override { return fail(FLX_ERR_UNSUPPORTED, "no split"); }
-    Status dup(std::unique_ptr<Bootstrap> &) override { return fail(FLX_ERR_UNSUPPORTED, "no dup"); }
+    Status split(int, int, std::unique_ptr<Bootstrap> &) override { return fail(Fault::no_gpu, "no split"); }
+    Status dup(std::unique_ptr<Bootstrap> &) override { return fail(Fault::no_gpu, "no dup"); }
 
   private:
     const int fd_;

@@ -1,4 +1,4 @@
-#include "runtime/base/own_descriptor.h"
+#include "runtime/base/descriptors.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
