@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "apps/flx_top/options.h"
@@ -54,12 +56,21 @@ int main(int argc, char **argv) {
         return code;
     if (options.form != Form::screen)
         return print_once(options);
+    flx::record::Reader reader;
     std::vector<ProcessSeen> before;
+    const auto look = [&](size_t calls, bool explain) {
+        std::vector<ProcessSeen> now = reader.look(options.user, calls);
+        View view = flx::top::view_of(now, before, options.patience_s, explain);
+        return std::pair(std::move(now), std::move(view));
+    };
     const auto lines = [&](size_t width, bool explain) {
-        std::vector<ProcessSeen> now = flx::record::read_all(options.user);
-        auto result = lines_of(flx::top::view_of(now, before, options.patience_s, explain), width, explain);
+        constexpr size_t kFewCalls = 64;
+        auto [now, view] = look(kFewCalls, explain);
+        // Somebody waits: what does not match may be calls ago.
+        if (!view.findings.empty())
+            std::tie(now, view) = look(flx::record::kCalls, explain);
         before = std::move(now);
-        return result;
+        return lines_of(view, width, explain);
     };
     if (!flx::top::show(options.interval_s, options.explain, lines)) {
         fmt::print(stderr, "flx_top: there is no terminal here; --once, --json and --prometheus need none\n");

@@ -141,17 +141,15 @@ View view_of(const std::vector<ProcessSeen> &now, const std::vector<ProcessSeen>
         job.command = processes.front()->command;
         job.size = processes.front()->world_size;
         std::vector<const ProcessSeen *> earlier;
-        std::vector<ProcessSeen> looked_at;
         for (const ProcessSeen *process : processes) {
             const auto found = std::find_if(before.begin(), before.end(),
                                             [&](const ProcessSeen &other) { return other.pid == process->pid; });
             earlier.push_back(found == before.end() ? nullptr : &*found);
             job.rows.push_back(row_of(*process, earlier.back()));
-            looked_at.push_back(*process);
         }
         job.links = links_of(processes, earlier);
         view.jobs.push_back(std::move(job));
-        for (Finding &finding : record::explain(looked_at, before, static_cast<int64_t>(patience_s * 1e9)))
+        for (Finding &finding : record::explain_job(processes, before, static_cast<int64_t>(patience_s * 1e9)))
             view.findings.push_back(std::move(finding));
     }
     return view;

@@ -41,11 +41,11 @@ bool is_alike(const CallRecord &a, const CallRecord &b) {
 
 class Explaining {
   public:
-    Explaining(const std::vector<ProcessSeen> &now, const std::vector<ProcessSeen> &before, int64_t patience_ns)
+    Explaining(const std::vector<const ProcessSeen *> &now, const std::vector<ProcessSeen> &before, int64_t patience_ns)
         : now_(now), before_(before), patience_ns_(patience_ns) {
         std::map<std::pair<uint32_t, uint64_t>, Circle> circles;
         for (size_t p = 0; p < now.size(); ++p)
-            for (const CommunicatorSeen &comm : now[p].communicators) {
+            for (const CommunicatorSeen &comm : now[p]->communicators) {
                 Circle &circle = circles[{comm.id, comm.first_uid}];
                 circle.id = comm.id;
                 circle.size = comm.size;
@@ -106,7 +106,7 @@ class Explaining {
 
     /// Of a dead process nobody knows until when it waited.
     [[nodiscard]] bool waits(const Member &member) const {
-        const ProcessSeen &process = now_[member.process];
+        const ProcessSeen &process = *now_[member.process];
         const CallSeen *call = member.open();
         return call != nullptr && (call->what.kind != CallKind::non_blocking || member.comm->waits_for) &&
                process.life != Life::dead && process.seen_ns - call->entered_ns >= patience_ns_;
@@ -116,7 +116,7 @@ class Explaining {
         const auto found = circle.ranks.find(rank);
         if (found == circle.ranks.end())
             return fmt::format("rank {}", rank);
-        const ProcessSeen &process = now_[found->second.process];
+        const ProcessSeen &process = *now_[found->second.process];
         return fmt::format("rank {} (pid {} on {})", rank, process.pid, process.hostname);
     }
 
@@ -138,7 +138,7 @@ class Explaining {
 
     /// What a process does that is in no call, in words.
     [[nodiscard]] std::string doing(size_t index) const {
-        const ProcessSeen &process = now_[index];
+        const ProcessSeen &process = *now_[index];
         int64_t left_ns = 0;
         for (const CommunicatorSeen &comm : process.communicators)
             for (const CallSeen &call : comm.last)
@@ -156,7 +156,7 @@ class Explaining {
         const auto found = circle.ranks.find(rank);
         const bool is_known = found != circle.ranks.end();
         finding.process = (is_known ? found : circle.ranks.begin())->second.process;
-        finding.pid = now_[finding.process].pid;
+        finding.pid = now_[finding.process]->pid;
         const auto known = std::find_if(findings_.begin(), findings_.end(), [&](const Finding &other) {
             return other.trouble == trouble && is_known && other.process == finding.process &&
                    trouble != Trouble::slow && trouble != Trouble::elsewhere && trouble != Trouble::link;
@@ -170,10 +170,10 @@ class Explaining {
     /// All ranks were told the same.
     void find_broken(const Circle &circle) {
         const bool is_over = std::all_of(circle.ranks.begin(), circle.ranks.end(), [&](const auto &each) {
-            return now_[each.second.process].life == Life::dead;
+            return now_[each.second.process]->life == Life::dead;
         });
         const bool all_are_over = std::all_of(now_.begin(), now_.end(),
-                                              [](const ProcessSeen &process) { return process.life == Life::dead; });
+                                              [](const ProcessSeen *process) { return process->life == Life::dead; });
         if (is_over && !all_are_over)
             return;  // an earlier run's
         for (const auto &[rank, member] : circle.ranks)
@@ -237,7 +237,7 @@ class Explaining {
                 "Run flx_top --explain on its host.");
             return;
         }
-        const ProcessSeen &process = now_[found->second.process];
+        const ProcessSeen &process = *now_[found->second.process];
         const std::string name = this->name(circle, rank);
         if (process.life == Life::dead)
             add(Trouble::dead, circle, rank, waiting, fmt::format("{}, for {}, which died", who, name),
@@ -337,7 +337,7 @@ class Explaining {
     void find_links(const Circle &circle) {
         for (const auto &[rank, member] : circle.ranks)
             for (const LinkSeen &link : member.comm->links) {
-                if (now_[member.process].life == Life::dead || !link.is_on || !told_links_.insert(link.name).second)
+                if (now_[member.process]->life == Life::dead || !link.is_on || !told_links_.insert(link.name).second)
                     continue;
                 const std::string from = name(circle, rank);
                 if (link.lost_to >= 0)
@@ -384,7 +384,7 @@ class Explaining {
         int64_t between_ns = 1;
         for (const int rank : waiting) {
             const Member &member = circle.ranks.at(rank);
-            const ProcessSeen &process = now_[member.process];
+            const ProcessSeen &process = *now_[member.process];
             for (const ProcessSeen &earlier : before_)
                 for (const CommunicatorSeen &comm : earlier.communicators)
                     if (earlier.pid == process.pid && comm.id == circle.id &&
@@ -404,7 +404,7 @@ class Explaining {
             "flx_info says what the links delivered when they were measured.");
     }
 
-    const std::vector<ProcessSeen> &now_;
+    const std::vector<const ProcessSeen *> &now_;
     const std::vector<ProcessSeen> &before_;
     const int64_t patience_ns_;
     std::vector<Circle> circles_;
@@ -415,9 +415,17 @@ class Explaining {
 
 }  // namespace
 
+std::vector<Finding> explain_job(const std::vector<const ProcessSeen *> &now, const std::vector<ProcessSeen> &before,
+                                 int64_t patience_ns) {
+    return Explaining(now, before, patience_ns).all();
+}
+
 std::vector<Finding> explain(const std::vector<ProcessSeen> &now, const std::vector<ProcessSeen> &before,
                              int64_t patience_ns) {
-    return Explaining(now, before, patience_ns).all();
+    std::vector<const ProcessSeen *> each;
+    for (const ProcessSeen &process : now)
+        each.push_back(&process);
+    return explain_job(each, before, patience_ns);
 }
 
 std::string name_of(Trouble trouble) {

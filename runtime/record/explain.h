@@ -31,8 +31,10 @@ struct Finding {
     std::string advice;    ///< what to do
 };
 
-/// `now` and, some milliseconds before it, `before` of the same processes, from which it is told who computes.
-/// Only calls that have lasted for `patience_ns` count as waits.
+/// `now` and, some milliseconds before it, `before` of the same processes (and maybe of others), from which it is told
+/// who computes. Only calls that have lasted for `patience_ns` count as waits.
+std::vector<Finding> explain_job(const std::vector<const ProcessSeen *> &now, const std::vector<ProcessSeen> &before,
+                                 int64_t patience_ns);
 std::vector<Finding> explain(const std::vector<ProcessSeen> &now, const std::vector<ProcessSeen> &before,
                              int64_t patience_ns);
 

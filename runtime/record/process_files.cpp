@@ -8,13 +8,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
-#include <iterator>
 #include <memory>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -53,24 +51,49 @@ std::vector<std::string> files_of(uid_t user) {
     return files;
 }
 
+namespace {
+
+/// What one read gives. Empty: it cannot be read.
+std::string text_of_file(const std::string &file) {
+    const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return {};
+    std::array<char, 4096> text{};
+    const ssize_t bytes = ::read(fd, text.data(), text.size());
+    close(fd);
+    return {text.data(), static_cast<size_t>(std::max<ssize_t>(bytes, 0))};
+}
+
+}  // namespace
+
 /// The name of the program, in parentheses, may have anything in it: fields are counted from its end, the third one
 /// being the first there.
 Usage usage_of(pid_t process) {
     constexpr size_t kState = 0, kUserTicks = 11, kSystemTicks = 12, kStarted = 19;
-    std::ifstream file(fmt::format("/proc/{}/stat", process));
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::string text = text_of_file(fmt::format("/proc/{}/stat", process));
     const size_t end_of_name = text.rfind(')');
     if (end_of_name == std::string::npos)
         return {};
-    std::istringstream rest(text.substr(end_of_name + 1));
-    const std::vector<std::string> fields{std::istream_iterator<std::string>(rest), {}};
-    if (fields.size() <= kStarted)
+    std::array<std::string_view, kStarted + 1> fields;
+    size_t count = 0;
+    for (size_t at = end_of_name + 1; count < fields.size() && at < text.size(); ++count) {
+        const size_t begin = text.find_first_not_of(' ', at);
+        if (begin == std::string::npos)
+            break;
+        at = std::min(text.find(' ', begin), text.size());
+        fields[count] = std::string_view(text).substr(begin, at - begin);
+    }
+    if (count < fields.size())
         return {};
-    const auto number = [&](size_t field) { return std::strtoull(fields[field].c_str(), nullptr, 10); };
+    const auto number = [&](size_t field) {
+        uint64_t value = 0;
+        std::from_chars(fields[field].data(), fields[field].data() + fields[field].size(), value);
+        return value;
+    };
     const int64_t tick_ns = 1'000'000'000 / std::max(sysconf(_SC_CLK_TCK), 1L);
     Usage usage{number(kStarted), static_cast<int64_t>(number(kUserTicks) + number(kSystemTicks)) * tick_ns,
                 Life::sleeping};
-    const char state = fields[kState].empty() ? '?' : fields[kState][0];
+    const char state = fields[kState].front();
     if (state == 'R')
         usage.life = Life::running;
     else if (state == 'T' || state == 't')

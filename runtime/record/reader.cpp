@@ -100,7 +100,10 @@ CommunicatorSeen communicator_of(const Communicator &comm, State state, std::vec
     seen.hosts = comm.hosts;
     seen.broken = state == State::broken;
     seen.why_broken = seen.broken ? says_of(comm) : "";
-    std::sort(calls.begin(), calls.end(), [](const CallSeen &a, const CallSeen &b) { return a.stamp < b.stamp; });
+    // They are, but for those that began while they were read.
+    const auto by_stamp = [](const CallSeen &a, const CallSeen &b) { return a.stamp < b.stamp; };
+    if (!std::is_sorted(calls.begin(), calls.end(), by_stamp))
+        std::sort(calls.begin(), calls.end(), by_stamp);
     std::erase_if(calls, [&](const CallSeen &call) { return call.stamp <= comm.opened; });
     seen.calls = static_cast<uint32_t>(comm.calls.load(std::memory_order_relaxed));
     for (const CallSeen &call : calls)
@@ -150,23 +153,19 @@ Latest latest_of(const ProcessSeen &process) {
     return latest;
 }
 
-Status read(const std::string &file, ProcessSeen &process) {
-    const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return fail(Fault::not_read, "{} cannot be read: {}", file, std::strerror(errno));
-    struct stat info {};
-    // Anybody may put a file of this name there.
-    const bool own = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && is_named_for(file, info.st_uid);
-    const bool whole = own && info.st_size >= static_cast<off_t>(sizeof(File));
-    void *memory = whole ? mmap(nullptr, sizeof(File), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
-    close(fd);
-    if (memory == MAP_FAILED)
-        return fail(Fault::not_read, "{} is no record of calls of this version", file);
-    const auto unmap = [](const File *mapped) { munmap(const_cast<File *>(mapped), sizeof(File)); };
-    const std::unique_ptr<const File, decltype(unmap)> mapped(static_cast<const File *>(memory), unmap);
-    const File &from = *mapped;
-    if (from.magic.load(std::memory_order_acquire) != kMagic || from.version != kVersion || from.bytes != sizeof(File))
-        return fail(Fault::not_read, "{} is no record of calls of this version", file);
+namespace {
+
+/// The last `count` calls in the order in which they began, by communicator.
+std::array<std::vector<CallSeen>, kCommunicators> last_calls(const File &from, uint64_t begun, size_t count) {
+    const TicksToNs ns(from);
+    std::array<std::vector<CallSeen>, kCommunicators> calls;
+    for (size_t i = kCalls - std::min(count, kCalls); i < kCalls; ++i)
+        if (const auto seen = call_of(from.calls[(begun + 1 + i) % kCalls], ns); seen && seen->second < kCommunicators)
+            calls[seen->second].push_back(seen->first);
+    return calls;
+}
+
+void note(const File &from, size_t calls, ProcessSeen &process) {
     process.pid = from.pid;
     process.world_rank = from.world_rank;
     process.world_size = from.world_size;
@@ -181,28 +180,70 @@ Status read(const std::string &file, ProcessSeen &process) {
     const Usage usage = usage_of(from.pid);
     process.cpu_ns = usage.cpu_ns;
     process.life = usage.started != from.started || usage.started == 0 ? Life::dead : usage.life;
-
-    const TicksToNs ns(from);
-    std::array<std::vector<CallSeen>, kCommunicators> calls;
-    for (const Call &call : from.calls)
-        if (const auto seen = call_of(call, ns); seen && seen->second < kCommunicators)
-            calls[seen->second].push_back(seen->first);
-    process.communicators.clear();
+    auto last = last_calls(from, process.begun, calls);
     for (size_t place = 0; place < kCommunicators; ++place) {
         const Communicator &comm = from.communicators[place];
         const auto state = static_cast<State>(comm.state.load(std::memory_order_acquire));
         if (state == State::open || state == State::broken)
-            process.communicators.push_back(communicator_of(comm, state, std::move(calls[place])));
+            process.communicators.push_back(communicator_of(comm, state, std::move(last[place])));
     }
+}
+
+}  // namespace
+
+void Reader::Unmap::operator()(const File *file) const {
+    munmap(const_cast<File *>(file), sizeof(File));
+}
+
+Status Reader::map(const std::string &file, Mapped &mapped) {
+    const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return fail(Fault::not_read, "{} cannot be read: {}", file, std::strerror(errno));
+    struct stat info {};
+    // Anybody may put a file of this name there.
+    const bool own = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && is_named_for(file, info.st_uid);
+    const bool whole = own && info.st_size >= static_cast<off_t>(sizeof(File));
+    void *memory = whole ? mmap(nullptr, sizeof(File), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    close(fd);
+    if (memory == MAP_FAILED)
+        return fail(Fault::not_read, "{} is no record of calls of this version", file);
+    mapped.inode = info.st_ino;
+    mapped.file.reset(static_cast<const File *>(memory));
+    const File &from = *mapped.file;
+    if (from.magic.load(std::memory_order_acquire) != kMagic || from.version != kVersion || from.bytes != sizeof(File))
+        return fail(Fault::not_read, "{} is no record of calls of this version", file);
     return {};
 }
 
-std::vector<ProcessSeen> read_all(uid_t user) {
+Status Reader::read(const std::string &file, ProcessSeen &process) {
+    Mapped mapped;
+    FLX_TRY(map(file, mapped));
+    process = {};
+    note(*mapped.file, kCalls, process);
+    return {};
+}
+
+std::vector<ProcessSeen> Reader::look(uid_t user, size_t calls) {
     std::vector<ProcessSeen> all;
-    for (const std::string &file : files_of(user))
-        if (ProcessSeen process; read(file, process).ok())
-            all.push_back(std::move(process));
+    std::map<std::string, Mapped> kept;
+    for (const std::string &file : files_of(user)) {
+        struct stat info {};
+        Mapped mapped;
+        // A later process may have the number, and so the name.
+        if (const auto known = files_.find(file);
+            known != files_.end() && stat(file.c_str(), &info) == 0 && info.st_ino == known->second.inode)
+            mapped = std::move(known->second);
+        else if (!map(file, mapped).ok())
+            continue;
+        note(*mapped.file, calls, all.emplace_back());
+        kept[file] = std::move(mapped);
+    }
+    files_ = std::move(kept);
     return all;
+}
+
+std::vector<ProcessSeen> read_all(uid_t user) {
+    return Reader().look(user);
 }
 
 }  // namespace flx::record

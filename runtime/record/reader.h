@@ -5,6 +5,8 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "runtime/base/status.h"
 #include "runtime/plan/call_log.h"
 #include "runtime/plan/planner.h"
+#include "runtime/record/format.h"
 #include "runtime/record/process_files.h"
 
 namespace flx::record {
@@ -90,9 +93,27 @@ constexpr double seconds(int64_t ns) {
     return static_cast<double>(ns) / 1e9;
 }
 
-/// FLX_ERR_SYSTEM: it cannot be read, or is no such file of this version.
-Status read(const std::string &file, ProcessSeen &process);
-/// All that the user's processes on this host keep, or left; what cannot be read is left out.
+/// Reads what processes keep, again and again: keeps their files mapped meanwhile. For one thread at a time.
+class Reader {
+  public:
+    /// All that the user's processes on this host keep, or left; what cannot be read is left out. `calls`: how many of
+    /// each process's last ones are looked at.
+    std::vector<ProcessSeen> look(uid_t user, size_t calls = kCalls);
+    /// One file, once. FLX_ERR_SYSTEM: it cannot be read, or is no such file of this version.
+    static Status read(const std::string &file, ProcessSeen &process);
+
+  private:
+    struct Unmap {
+        void operator()(const File *file) const;
+    };
+    struct Mapped {
+        uint64_t inode = 0;
+        std::unique_ptr<const File, Unmap> file;
+    };
+    static Status map(const std::string &file, Mapped &mapped);
+    std::map<std::string, Mapped> files_;
+};
+/// Once.
 std::vector<ProcessSeen> read_all(uid_t user);
 
 }  // namespace flx::record

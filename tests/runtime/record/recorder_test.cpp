@@ -41,7 +41,7 @@ std::string own_file() {
 
 ProcessSeen look() {
     ProcessSeen process;
-    const Status status = read(own_file(), process);
+    const Status status = Reader::read(own_file(), process);
     EXPECT_TRUE(status.ok()) << status.sentence();
     return process;
 }
@@ -209,7 +209,7 @@ TEST(Recorder, OutlivesAProcessThatIsKilled) {
         int status = 0;
         ASSERT_EQ(waitpid(child, &status, 0), child);
         ProcessSeen process;
-        const Status found = read(file_of(getuid(), child), process);
+        const Status found = Reader::read(file_of(getuid(), child), process);
         EXPECT_EQ(found.ok(), is_killed) << found.sentence();
         if (!found.ok())
             continue;
@@ -242,10 +242,10 @@ TEST(DISABLED_Child, Ends) {
 TEST(Reader, RefusesWhatIsNoRecord) {
     const std::string file = "/dev/shm/calls-of-flx-test";
     ProcessSeen process;
-    EXPECT_EQ(read(file + ".none", process).fault(), Fault::not_read);
+    EXPECT_EQ(Reader::read(file + ".none", process).fault(), Fault::not_read);
     for (const size_t bytes : {size_t{0}, size_t{100}, sizeof(File)}) {
         std::ofstream(file, std::ios::trunc) << std::string(bytes, 'x');
-        const Status status = read(file, process);
+        const Status status = Reader::read(file, process);
         EXPECT_EQ(status.code(), FLX_ERR_SYSTEM);
         EXPECT_NE(status.sentence().find("no record"), std::string::npos) << status.sentence();
     }
