@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "apps/flx_top/hosts.h"
+
 namespace flx::top {
 
 bool parse(int argc, char **argv, Options &options, int &code) {
@@ -15,14 +17,27 @@ bool parse(int argc, char **argv, Options &options, int &code) {
     bool json = false;
     bool prometheus = false;
     options.user = getuid();
+    options.reach = "ssh -o BatchMode=yes {}";
     app.add_flag("--once", once, "print it once, as text");
     app.add_flag("--explain", options.explain,
                  "name the rank that the others wait for, what it does, and what to do; once, as text");
     auto *as_json = app.add_flag("--json", json, "once, as JSON, for scripts");
-    app.add_flag("--prometheus", prometheus, "once, as Prometheus reads it")->excludes(as_json);
+    auto *as_prometheus = app.add_flag("--prometheus", prometheus, "once, as Prometheus reads it, which asks each host")
+                              ->excludes(as_json);
     app.add_option("--to", options.to,
                    "with --json or --prometheus: a file that is replaced as a whole, such as node_exporter's textfile");
     app.add_option("--user", options.user, "the id of the user whose programs are looked at")->default_str("your own");
+    auto *hosts = app.add_option("--hosts", options.hosts, "look at these hosts: a list h1,h2,…; else at this one")
+                      ->delimiter(',')
+                      ->check([](const std::string &name) {
+                          return is_host(name) ? "" : "'" + name + "' is no host's name: letters, digits and . _ - : @";
+                      });
+    app.add_option("--reach", options.reach, "a shell's command that runs what follows it on host {}")
+        ->default_str("ssh -o BatchMode=yes {}")
+        ->needs(hosts);
+    hosts->excludes(as_prometheus);
+    app.add_flag("--answer", options.answer, "print a look for each line that is read, for an flx_top elsewhere")
+        ->excludes(hosts);
     app.add_option("--interval", options.interval_s, "seconds between two looks")
         ->check(CLI::Range(0.05, 3600.0))
         ->capture_default_str();

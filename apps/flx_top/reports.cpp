@@ -15,17 +15,18 @@ namespace flx::top {
 using nlohmann::ordered_json;
 
 std::string json_of(const View &view, const std::vector<record::ProcessSeen> &now) {
-    std::map<pid_t, const record::ProcessSeen *> processes;
+    std::map<std::pair<std::string, pid_t>, const record::ProcessSeen *> processes;
     for (const record::ProcessSeen &process : now)
-        processes[process.pid] = &process;
+        processes[{process.hostname, process.pid}] = &process;
     ordered_json all = {{"jobs", ordered_json::array()}, {"findings", ordered_json::array()}};
     for (const Job &job : view.jobs) {
         ordered_json rows = ordered_json::array();
         for (const Row &row : job.rows)
             rows.push_back({{"rank", row.rank},
                             {"pid", row.pid},
+                            {"host", row.host},
                             {"state", row.state},
-                            {"calls", processes.at(row.pid)->begun},
+                            {"calls", processes.at({row.host, row.pid})->begun},
                             {"calls_per_s", row.calls_per_s},
                             {"call", row.call},
                             {"for_s", row.for_s},
@@ -43,6 +44,7 @@ std::string json_of(const View &view, const std::vector<record::ProcessSeen> &no
     for (const record::Finding &finding : view.findings)
         all["findings"].push_back({{"trouble", name_of(finding.trouble)},
                                    {"pid", finding.pid},
+                                   {"host", finding.host},
                                    {"rank", finding.rank},
                                    {"communicator", finding.comm},
                                    {"waiting", finding.waiting},

@@ -22,6 +22,7 @@ Row row_of(const ProcessSeen &process, const ProcessSeen *before) {
     Row row;
     row.rank = process.world_rank;
     row.pid = process.pid;
+    row.host = process.hostname;
     const record::Latest latest = record::latest_of(process);
     const bool inside = latest.inside();
     row.state = process.life == Life::dead      ? "dead"
@@ -101,6 +102,17 @@ void wrap(const std::string &text, size_t width, std::vector<std::string> &lines
     lines.push_back(line);
 }
 
+/// Of the column of hosts; 0: all are on one.
+size_t width_of_hosts(const Job &job) {
+    size_t widest = 0;
+    bool one = true;
+    for (const Row &row : job.rows) {
+        widest = std::max(widest, row.host.size() + 1);
+        one = one && row.host == job.rows.front().host;
+    }
+    return one ? 0 : widest;
+}
+
 /// Whether one of these processes was in a call, or left one, a short while ago.
 bool recent(const std::vector<const ProcessSeen *> &processes) {
     return std::ranges::any_of(processes, [](const ProcessSeen *process) {
@@ -143,7 +155,7 @@ View view_of(const std::vector<ProcessSeen> &now, const std::vector<ProcessSeen>
         std::vector<const ProcessSeen *> earlier;
         for (const ProcessSeen *process : processes) {
             const auto found = std::find_if(before.begin(), before.end(),
-                                            [&](const ProcessSeen &other) { return other.pid == process->pid; });
+                                            [&](const ProcessSeen &other) { return is_same(other, *process); });
             earlier.push_back(found == before.end() ? nullptr : &*found);
             job.rows.push_back(row_of(*process, earlier.back()));
         }
@@ -166,15 +178,17 @@ std::vector<std::string> lines_of(const View &view, size_t width, bool explain) 
         lines.push_back(fmt::format("{} died some time ago: flx_top --explain shows what they did last.",
                                     view.long_dead == 1 ? "A program" : fmt::format("{} programs", view.long_dead)));
     for (const Job &job : view.jobs) {
+        const size_t host = width_of_hosts(job);
+        const std::string of = job.size < 0 ? "" : fmt::format(" of {}", job.size);
         lines.push_back(fmt::format("{}{}{} ranks here{}", job.command,
-                                    job.name.empty() ? ", " : ", job " + job.name + ", ", job.rows.size(),
-                                    job.size < 0 ? "" : fmt::format(" of {}", job.size)));
-        lines.push_back(fmt::format("{:>5} {:>8} {:<8} {:>9} {:>8}  {:<9} {}", "rank", "pid", "state", "calls/s", "for",
-                                    "waits for", "call"));
+                                    job.name.empty() ? ", " : ", job " + job.name + ", ", job.rows.size(), of));
+        lines.push_back(fmt::format("{:>5} {:<{}}{:>8} {:<8} {:>9} {:>8}  {:<9} {}", "rank", host > 0 ? "host" : "",
+                                    host, "pid", "state", "calls/s", "for", "waits for", "call"));
         for (const Row &row : job.rows) {
-            lines.push_back(fmt::format(
-                "{:>5} {:>8} {:<8} {:>9.0f} {:>8}  {:<9} {}", row.rank < 0 ? "?" : std::to_string(row.rank), row.pid,
-                row.state, row.calls_per_s, row.call.empty() ? "" : short_time(row.for_s), row.waits, row.call));
+            lines.push_back(fmt::format("{:>5} {:<{}}{:>8} {:<8} {:>9.0f} {:>8}  {:<9} {}",
+                                        row.rank < 0 ? "?" : std::to_string(row.rank), host > 0 ? row.host : "", host,
+                                        row.pid, row.state, row.calls_per_s,
+                                        row.call.empty() ? "" : short_time(row.for_s), row.waits, row.call));
             if (!row.broken.empty())
                 lines.push_back("      broken: " + row.broken);
         }

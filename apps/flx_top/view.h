@@ -13,6 +13,7 @@ namespace flx::top {
 struct Row {
     int rank = -1;  ///< of the program; -1: the launcher did not say
     pid_t pid = 0;
+    std::string host;
     std::string state;  ///< in FLX, outside, stopped, dead
     double calls_per_s = 0;
     std::string call;    ///< the one that it is in, or was in last

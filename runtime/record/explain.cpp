@@ -129,7 +129,7 @@ class Explaining {
     [[nodiscard]] bool computes(const ProcessSeen &process) const {
         constexpr double kLeast = 0.2;
         const auto earlier = std::find_if(before_.begin(), before_.end(),
-                                          [&](const ProcessSeen &other) { return other.pid == process.pid; });
+                                          [&](const ProcessSeen &other) { return is_same(other, process); });
         if (earlier == before_.end() || earlier->seen_ns >= process.seen_ns)
             return process.life == Life::running;
         return seconds(process.cpu_ns - earlier->cpu_ns) >= kLeast * seconds(process.seen_ns - earlier->seen_ns) ||
@@ -152,11 +152,12 @@ class Explaining {
 
     void add(Trouble trouble, const Circle &circle, int rank, size_t waiting, std::string sentence,
              std::string advice) {
-        Finding finding{trouble, 0, 0, circle.id, rank, waiting, std::move(sentence), std::move(advice)};
+        Finding finding{trouble, 0, 0, "", circle.id, rank, waiting, std::move(sentence), std::move(advice)};
         const auto found = circle.ranks.find(rank);
         const bool is_known = found != circle.ranks.end();
         finding.process = (is_known ? found : circle.ranks.begin())->second.process;
         finding.pid = now_[finding.process]->pid;
+        finding.host = now_[finding.process]->hostname;
         const auto known = std::find_if(findings_.begin(), findings_.end(), [&](const Finding &other) {
             return other.trouble == trouble && is_known && other.process == finding.process &&
                    trouble != Trouble::slow && trouble != Trouble::elsewhere && trouble != Trouble::link;
@@ -234,7 +235,7 @@ class Explaining {
         if (found == circle.ranks.end()) {
             add(Trouble::elsewhere, circle, rank, waiting,
                 fmt::format("{}, for rank {}, of which this host knows nothing", who, rank),
-                "Run flx_top --explain on its host.");
+                "Run flx_top --explain --hosts with its host as well.");
             return;
         }
         const ProcessSeen &process = *now_[found->second.process];
@@ -387,8 +388,7 @@ class Explaining {
             const ProcessSeen &process = *now_[member.process];
             for (const ProcessSeen &earlier : before_)
                 for (const CommunicatorSeen &comm : earlier.communicators)
-                    if (earlier.pid == process.pid && comm.id == circle.id &&
-                        comm.first_uid == member.comm->first_uid) {
+                    if (is_same(earlier, process) && comm.id == circle.id && comm.first_uid == member.comm->first_uid) {
                         between_ns = std::max(between_ns, process.seen_ns - earlier.seen_ns);
                         for (size_t l = 0; l < std::min(comm.links.size(), member.comm->links.size()); ++l)
                             if (member.comm->links[l].is_on && member.comm->links[l].sent >= comm.links[l].sent)

@@ -24,6 +24,7 @@ struct Finding {
     Trouble trouble = Trouble::late;
     size_t process = 0;    ///< of those given: the one to look at; one that waits, where nothing is known of that
     pid_t pid = 0;         ///< its
+    std::string host;      ///< its
     uint32_t comm = 0;     ///< the communicator's id
     int rank = -1;         ///< on it, of the one to look at
     size_t waiting = 0;    ///< ranks that wait, all in all

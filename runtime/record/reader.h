@@ -73,6 +73,11 @@ struct ProcessSeen {
     std::vector<CommunicatorSeen> communicators;
 };
 
+/// Of two looks: processes of several hosts may have one number.
+inline bool is_same(const ProcessSeen &a, const ProcessSeen &b) {
+    return a.pid == b.pid && a.hostname == b.hostname;
+}
+
 /// The call that a process is in, or was in last, and its communicator; null: it has made none.
 struct Latest {
     const CallSeen *call = nullptr;

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/flx_top/hosts.h"
+#include "apps/flx_top/looks.h"
 #include "apps/flx_top/reports.h"
 #include "apps/flx_top/view.h"
 
@@ -125,6 +127,48 @@ TEST(TopView, MachinesReadIt) {
     EXPECT_NE(text.find("flx_link_sent_bytes{job=\"7\",rank=\"1\",pid=\"101\",link=\"eth0\"} 3000000\n"),
               std::string::npos)
         << text;
+}
+
+TEST(TopLooks, AreTheSameOnAnotherHost) {
+    Looks looks;
+    CommunicatorSeen &comm = looks.now[1].communicators[0];
+    comm.waits_for = 1;
+    comm.broken = true;
+    comm.why_broken = "it is";
+    comm.last.back().what.bytes = 12345;
+    looks.now[0].command = "caf\xe9";  // no UTF-8
+    const std::string line = line_of(looks.now);
+    EXPECT_EQ(line.find('\n'), std::string::npos);
+    std::vector<ProcessSeen> read;
+    ASSERT_TRUE(read_line(line, read).ok());
+    ASSERT_EQ(read.size(), looks.now.size());
+    EXPECT_EQ(line_of(read), line);
+    EXPECT_EQ(read[1].communicators[0].waits_for, 1);
+    EXPECT_EQ(read[1].communicators[0].last.back().what.bytes, 12345U);
+    EXPECT_EQ(read[1].life, Life::running);
+    EXPECT_FALSE(read[0].communicators[0].waits_for);
+    for (const char *wrong : {"", "{}", "[1]", "Permission denied", R"({"version":0,"processes":[]})"})
+        EXPECT_EQ(read_line(wrong, read).fault(), Fault::not_read) << wrong;
+}
+
+TEST(TopView, KnowsProcessesOfTwoHostsThatHaveOneNumber) {
+    Looks looks;
+    for (std::vector<ProcessSeen> *look : {&looks.before, &looks.now})
+        for (ProcessSeen &each : *look) {
+            each.pid = 7;
+            each.hostname = each.world_rank == 0 ? "a" : "long";
+        }
+    looks.now[0].begun += 1000;
+    const View view = view_of(looks.now, looks.before, 0.5);
+    ASSERT_EQ(view.jobs.size(), 1U);
+    EXPECT_EQ(view.jobs[0].rows[0].host, "a");
+    EXPECT_EQ(view.jobs[0].rows[0].calls_per_s, 500);
+    EXPECT_EQ(view.jobs[0].rows[1].calls_per_s, 1000);
+    EXPECT_NE(lines_of(view, 100, false)[3].find(" long "), std::string::npos);
+    EXPECT_NE(json_of(view, looks.now).find("\"host\": \"long\""), std::string::npos);
+    EXPECT_TRUE(is_host("user@h1.site")) << "as ssh takes it";
+    for (const char *wrong : {"", "-o", "a b", "a;b", "$a", "a'b"})
+        EXPECT_FALSE(is_host(wrong)) << wrong;
 }
 
 }  // namespace
