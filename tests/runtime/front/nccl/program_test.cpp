@@ -586,7 +586,8 @@ TEST(Program, ErrorsKeepNcclsCodesAndNameFlx) {
         EXPECT_EQ(state, ncclSuccess);
         if (rank == 0) {
             EXPECT_EQ(ncclAllReduce(data.data(), data.data(), 10, ncclInt32, ncclSum, comm, stream), ncclRemoteError);
-            EXPECT_EQ(std::string(ncclGetLastError(comm)), "FLX, rank 0 of 2: rank 1 (host nowhere) died; link nvlink [FLX-E601]");
+            EXPECT_EQ(std::string(ncclGetLastError(comm)),
+                      "FLX, rank 0 of 2: rank 1 (host nowhere) died; link nvlink [FLX-E601]");
             ASSERT_EQ(ncclCommGetAsyncError(comm, &state), ncclSuccess);
             EXPECT_EQ(state, ncclRemoteError);
         }
