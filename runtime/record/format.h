@@ -34,8 +34,8 @@ static_assert(sizeof(Where) == sizeof(uint64_t));
 /// One call, and what is known of it if it waits for long.
 struct alignas(64) Call {
     std::atomic<uint64_t> stamp;   ///< how many calls the process had begun with it; 0: it is being written
-    std::atomic<int64_t> entered;  ///< in ticks (runtime/record/ticks.h)
-    std::atomic<int64_t> left;     ///< in ticks; 0: not yet
+    std::atomic<int64_t> entered;  ///< in ticks (runtime/record/ticks.h), or by the kernel's last one
+    std::atomic<int64_t> left;     ///< likewise; 0: not yet
     std::atomic<uint64_t> where;   ///< a Where
     std::array<std::atomic<uint64_t>, sizeof(CallRecord) / sizeof(uint64_t)> what;  ///< a CallRecord
 };

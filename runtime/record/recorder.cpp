@@ -73,7 +73,8 @@ Recorder &Recorder::of_process(const Wanted &wanted) {
     return recorder;
 }
 
-Recorder::Recorder(const Wanted &wanted) : tsc_(ticks_are_tsc()), pid_(getpid()) {
+Recorder::Recorder(const Wanted &wanted)
+    : exact_(!wanted.trace.empty()), tsc_(exact_ && ticks_are_tsc()), pid_(getpid()) {
     if (wanted.record) {
         // Once a host and job, where the launcher says which rank is the first.
         if (number_of(first_set({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})) <= 0)

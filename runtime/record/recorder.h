@@ -61,7 +61,7 @@ class Recorder {
         if (place == kNowhere)
             return 0;
         const uint64_t stamp = next();
-        const int64_t now = ticks(tsc_);
+        const int64_t now = this->now();
         Call &call = file_->calls[stamp % kCalls];
         // Whoever reads one of what follows finds no stamp, or a later one.
         call.stamp.store(0, std::memory_order_relaxed);
@@ -84,7 +84,7 @@ class Recorder {
     int64_t leave(uint64_t stamp, const Status &status) {
         if (stamp == 0)
             return 0;
-        const int64_t now = ticks(tsc_);
+        const int64_t now = this->now();
         if (trace_) [[unlikely]]
             trace_->leave(stamp, now, static_cast<uint8_t>(status.code()));
         Call &call = file_->calls[stamp % kCalls];
@@ -130,6 +130,8 @@ class Recorder {
     void describe(const std::string &hostname);
     void note_link(uint32_t place, size_t link, const LinkNow &now);
     static void note_error(Call &call, const Status &status);
+    /// Whoever looks at what goes on needs no microseconds, and a short call takes some hundred nanoseconds.
+    [[nodiscard]] int64_t now() const { return exact_ ? ticks(tsc_) : last_tick_ns(); }
     uint64_t next() {
         std::atomic<uint64_t> &begun = file_->begun;
         if (threads_.load(std::memory_order_relaxed))
@@ -142,6 +144,7 @@ class Recorder {
     File *file_ = nullptr;  ///< null: nothing is recorded
     bool seen_ = false;     ///< by others
     std::unique_ptr<TraceWriter> trace_;
+    bool exact_ = false;  ///< of a trace
     bool tsc_ = false;
     std::atomic<bool> threads_{false};  ///< then a locked instruction is needed, which takes as long as all else
     int pid_ = 0;

@@ -77,10 +77,11 @@ TEST(Recorder, SaysWhatWasCalledAndWhatIsUnderWay) {
     EXPECT_EQ(done.number, 1U);
     EXPECT_EQ(done.way, Way::fused);
     EXPECT_EQ(to_string(done.what), "allreduce of 8 B (f32, sum)");
-    constexpr int64_t kClocksApartNs = 5'000'000;
-    EXPECT_GE(done.entered_ns, before - kClocksApartNs);
+    // The kernel's ticks are some milliseconds apart, and come late where a virtual machine waits for its core.
+    constexpr int64_t kApartNs = 200'000'000;
+    EXPECT_GE(done.entered_ns, before - kApartNs);
     EXPECT_GE(done.left_ns, done.entered_ns);
-    EXPECT_LE(done.left_ns, now_ns() + kClocksApartNs);
+    EXPECT_LE(done.left_ns, now_ns() + kApartNs);
     EXPECT_EQ(open.number, 2U);
     EXPECT_EQ(open.left_ns, 0);
     EXPECT_EQ(comm->calls, 2U);
