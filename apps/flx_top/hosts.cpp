@@ -17,6 +17,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <thread>
 #include <utility>
 
 #include "apps/flx_top/looks.h"
@@ -26,6 +27,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::milliseconds kLeast{500};
+constexpr size_t kMostBytes = 256 << 20;
 /// Calls of each process that are told: what is looked at is mostly the last one.
 constexpr size_t kCalls = 64;
 
@@ -46,7 +49,7 @@ std::string quoted(const std::string &text) {
 std::string command_for(const std::string &host, std::string reach, uid_t user) {
     for (size_t at = reach.find("{}"); at != std::string::npos; at = reach.find("{}", at + host.size()))
         reach.replace(at, 2, host);
-    return fmt::format("exec {} {} --answer --user {}", reach, quoted(own_path()), user);
+    return fmt::format("{} {} --answer --user {}", reach, quoted(own_path()), user);
 }
 
 }  // namespace
@@ -63,6 +66,7 @@ struct Hosts::Host {
     int asks = -1;
     int says = -1;
     std::string read;  ///< and no line yet
+    Status failed;     ///< why it is not asked any more
 
     Host(std::string host, const std::string &command);
     ~Host() { end(); }
@@ -77,8 +81,13 @@ struct Hosts::Host {
 Hosts::Host::Host(std::string host, const std::string &command) : name(std::move(host)) {
     std::array<int, 2> to{-1, -1};
     std::array<int, 2> from{-1, -1};
-    if (pipe2(to.data(), O_CLOEXEC) != 0 || pipe2(from.data(), O_CLOEXEC) != 0)
+    if (pipe2(to.data(), O_CLOEXEC) != 0)
         return;
+    if (pipe2(from.data(), O_CLOEXEC) != 0) {
+        close(to[0]);
+        close(to[1]);
+        return;
+    }
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
@@ -95,18 +104,21 @@ Hosts::Host::Host(std::string host, const std::string &command) : name(std::move
 }
 
 Status Hosts::Host::ask() {
-    if (pid < 0 || write(asks, "\n", 1) != 1)
-        return fail(Fault::not_read, "the command that leads there has ended");
-    return {};
+    if (failed.ok() && (pid < 0 || write(asks, "\n", 1) != 1))
+        failed = fail(Fault::not_read, "the command that leads there has ended");
+    return failed;
 }
 
 Status Hosts::Host::hear(Clock::time_point until, std::vector<record::ProcessSeen> &processes) {
     size_t end = 0;
     while ((end = read.find('\n')) == std::string::npos) {
+        // What others took of the time is not this one's: what it has said by now is read.
         const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
         pollfd readable{says, POLLIN, 0};
-        if (left <= 0 || poll(&readable, 1, static_cast<int>(left)) == 0)
+        if (poll(&readable, 1, static_cast<int>(std::max<int64_t>(left, kLeast.count()))) == 0)
             return fail(Fault::not_read, "it did not answer within {} s", kPatience.count());
+        if (read.size() > kMostBytes)
+            return fail(Fault::not_read, "what it says has no end");
         std::array<char, 65536> bytes{};
         const ssize_t got = ::read(says, bytes.data(), bytes.size());
         if (got < 0 && errno == EINTR)
@@ -126,9 +138,17 @@ void Hosts::Host::end() {
     if (says >= 0)
         close(says);
     asks = says = -1;
-    if (pid > 0) {
-        kill(pid, SIGTERM);
-        waitpid(pid, nullptr, 0);
+    // A command that is not this user's, or does not end, is left alone.
+    constexpr int kTries = 50;
+    constexpr std::chrono::milliseconds kBetween{10};
+    for (const int signal : {SIGTERM, SIGKILL}) {
+        if (pid > 0)
+            kill(pid, signal);
+        for (int i = 0; pid > 0 && i < kTries; ++i)
+            if (waitpid(pid, nullptr, WNOHANG) != 0)
+                pid = -1;
+            else
+                std::this_thread::sleep_for(kBetween);
     }
     pid = -1;
 }
@@ -153,6 +173,7 @@ std::vector<record::ProcessSeen> Hosts::look() {
         const Status status = asked[i].ok() ? hosts_[i]->hear(until, processes) : asked[i];
         if (!status.ok()) {
             silent_.push_back(fmt::format("Host {} says nothing: {}.", hosts_[i]->name, status.words()));
+            hosts_[i]->failed = status;
             hosts_[i]->end();  // an answer that is late is to an earlier question
         }
         std::move(processes.begin(), processes.end(), std::back_inserter(all));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
+#include "runtime/elements/dtype.h"
 #include "runtime/record/format.h"
 
 namespace flx::record {
@@ -25,6 +26,12 @@ void from_json(const json &from, CallSeen &call) {
     call.way = from.at(4);
     call.error = from.at(5);
     call.what = std::bit_cast<CallRecord>(from.at(6).get<Words>());
+    // Names are looked up by these.
+    const bool known = call.what.collective <= algorithms::Collective::last && call.what.kind <= CallKind::split &&
+                       (call.what.dtype < kAllDtypes || call.what.dtype == CallRecord::kCustom) &&
+                       (call.what.op < kAllOps || call.what.op == CallRecord::kCustom);
+    if (!known)
+        throw json::other_error::create(501, "a call of a kind that is not known", &from);
 }
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LinkSeen, name, sent, share, is_on, lost_to, usual_bytes_per_s, bytes_per_s)

@@ -2,6 +2,7 @@
 /// (runtime/record/format.h).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -96,7 +97,9 @@ int main(int argc, char **argv) {
         constexpr size_t kFewCalls = 64;
         auto [now, view] = look(kFewCalls, explain);
         // Somebody waits: what does not match may be calls ago.
-        if (!view.findings.empty() && looking.is_here())
+        const bool waits = std::any_of(view.findings.begin(), view.findings.end(),
+                                       [](const auto &finding) { return finding.waiting != 0; });
+        if (waits && looking.is_here())
             std::tie(now, view) = look(flx::record::kCalls, explain);
         before = std::move(now);
         std::vector<std::string> lines = lines_of(view, width, explain);

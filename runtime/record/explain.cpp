@@ -334,11 +334,13 @@ class Explaining {
         }
     }
 
-    /// Each link once: several ranks, and several communicators of a rank, see the same.
+    /// Each host's link once: several ranks, and several communicators of a rank, see the same.
     void find_links(const Circle &circle) {
         for (const auto &[rank, member] : circle.ranks)
             for (const LinkSeen &link : member.comm->links) {
-                if (now_[member.process]->life == Life::dead || !link.is_on || !told_links_.insert(link.name).second)
+                const ProcessSeen &process = *now_[member.process];
+                const std::pair key(process.hostname, link.name);
+                if (process.life == Life::dead || !link.is_on || !told_links_.insert(key).second)
                     continue;
                 const std::string from = name(circle, rank);
                 if (link.lost_to >= 0)
@@ -360,7 +362,7 @@ class Explaining {
                                     "negotiated (ethtool).",
                                     link.name));
                 else
-                    told_links_.erase(link.name);
+                    told_links_.erase(key);
             }
     }
 
@@ -408,8 +410,8 @@ class Explaining {
     const std::vector<ProcessSeen> &before_;
     const int64_t patience_ns_;
     std::vector<Circle> circles_;
-    std::set<size_t> waiting_;          ///< processes
-    std::set<std::string> told_links_;  ///< those of which something is found
+    std::set<size_t> waiting_;                                  ///< processes
+    std::set<std::pair<std::string, std::string>> told_links_;  ///< of hosts, those of which something is found
     std::vector<Finding> findings_;
 };
 

@@ -145,7 +145,8 @@ std::vector<std::string> hang_report(const std::string &why, const std::vector<P
     const std::vector<Finding> findings = explain(now, before, kPatienceNs);
     for (const Finding &finding : findings)
         lines.push_back(fmt::format("{}: {}. {}", name_of(finding.trouble), finding.sentence, finding.advice));
-    if (findings.empty())
+    // A link that is slow or lost keeps nobody.
+    if (std::all_of(findings.begin(), findings.end(), [](const Finding &f) { return f.trouble == Trouble::link; }))
         lines.emplace_back("nobody here waits for long");
     return lines;
 }

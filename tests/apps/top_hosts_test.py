@@ -19,9 +19,9 @@ def rails(*words):
     return run.stdout
 
 
-def look(hosts, *options):
-    return subprocess.run([TOP, "--hosts", hosts, "--reach", RAILS + " exec {}", *options], capture_output=True, text=True,
-                          timeout=60, check=False)
+def look(hosts, *options, reach=RAILS + " exec {}"):
+    return subprocess.run([TOP, "--hosts", hosts, "--reach", reach, *options], capture_output=True, text=True, timeout=60,
+                          check=False)
 
 
 def until(condition, what):
@@ -60,6 +60,10 @@ def expect(how, trouble, *parts):
         run = look("1,9", "--explain")
         assert run.returncode == 1 and "Host 9 says nothing: the command that leads there has ended" in run.stderr, run
         assert " h2 " not in run.stdout and "rank 0" in run.stdout, run.stdout
+        # One that is silent takes its time, and not that of the next.
+        run = look("9,2", "--explain", reach=f"if [ {{}} = 9 ]; then trap '' TERM; exec sleep 60; fi; exec {RAILS} exec {{}}")
+        assert run.returncode == 1 and "Host 9 says nothing: it did not answer within 10 s" in run.stderr, run
+        assert "rank 3" in run.stdout, run.stdout
     finally:
         for host in "12":
             subprocess.run([RAILS, "exec", host, "pkill", "-9", "-x", "hang"], check=False)

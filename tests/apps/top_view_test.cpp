@@ -147,6 +147,8 @@ TEST(TopLooks, AreTheSameOnAnotherHost) {
     EXPECT_EQ(read[1].communicators[0].last.back().what.bytes, 12345U);
     EXPECT_EQ(read[1].life, Life::running);
     EXPECT_FALSE(read[0].communicators[0].waits_for);
+    looks.now[1].communicators[0].last.back().what.dtype = 5000;
+    EXPECT_EQ(read_line(line_of(looks.now), read).fault(), Fault::not_read) << "no such type of elements";
     for (const char *wrong : {"", "{}", "[1]", "Permission denied", R"({"version":0,"processes":[]})"})
         EXPECT_EQ(read_line(wrong, read).fault(), Fault::not_read) << wrong;
 }
