@@ -29,8 +29,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{10};
 constexpr std::chrono::milliseconds kLeast{500};
 constexpr size_t kMostBytes = 256 << 20;
-/// Calls of each process that are told: what is looked at is mostly the last one.
-constexpr size_t kCalls = 64;
 
 std::string own_path() {
     std::error_code error;
@@ -185,7 +183,7 @@ int answer(uid_t user) {
     record::Reader reader;
     std::string line;
     while (std::getline(std::cin, line)) {
-        const std::string look = line_of(reader.look(user, kCalls)) + "\n";
+        const std::string look = line_of(reader.look(user, kFewCalls)) + "\n";
         if (std::fputs(look.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
             return 1;
     }

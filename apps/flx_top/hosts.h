@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,10 @@
 #include "runtime/record/reader.h"
 
 namespace flx::top {
+
+/// So many of each process's last calls are looked at where nobody waits, and told to another host: what is shown is
+/// mostly the last one.
+inline constexpr size_t kFewCalls = 64;
 
 /// A host as --hosts may name it: what a shell takes for nothing else.
 bool is_host(const std::string &name);

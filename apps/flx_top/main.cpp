@@ -94,8 +94,7 @@ int main(int argc, char **argv) {
         return std::pair(std::move(now), std::move(view));
     };
     const auto lines = [&](size_t width, bool explain) {
-        constexpr size_t kFewCalls = 64;
-        auto [now, view] = look(kFewCalls, explain);
+        auto [now, view] = look(flx::top::kFewCalls, explain);
         // Somebody waits: what does not match may be calls ago.
         const bool waits = std::any_of(view.findings.begin(), view.findings.end(),
                                        [](const auto &finding) { return finding.waiting != 0; });

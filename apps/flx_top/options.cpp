@@ -17,7 +17,6 @@ bool parse(int argc, char **argv, Options &options, int &code) {
     bool json = false;
     bool prometheus = false;
     options.user = getuid();
-    options.reach = "ssh -o BatchMode=yes {}";
     app.add_flag("--once", once, "print it once, as text");
     app.add_flag("--explain", options.explain,
                  "name the rank that the others wait for, what it does, and what to do; once, as text");
@@ -33,7 +32,7 @@ bool parse(int argc, char **argv, Options &options, int &code) {
                           return is_host(name) ? "" : "'" + name + "' is no host's name: letters, digits and . _ - : @";
                       });
     app.add_option("--reach", options.reach, "a shell's command that runs what follows it on host {}")
-        ->default_str("ssh -o BatchMode=yes {}")
+        ->capture_default_str()
         ->needs(hosts);
     hosts->excludes(as_prometheus);
     app.add_flag("--answer", options.answer, "print a look for each line that is read, for an flx_top elsewhere")

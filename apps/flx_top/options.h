@@ -18,10 +18,10 @@ struct Options {
     uid_t user = 0;         ///< whose processes
     double interval_s = 1;  ///< between two looks
     double patience_s = 0.5;
-    std::vector<std::string> hosts;  ///< that are looked at; none: this one
-    std::string reach;               ///< the command that leads to one of them
-    bool answer = false;             ///< to an flx_top on another host
-    std::string to;                  ///< the file that is replaced; empty: standard output
+    std::vector<std::string> hosts;                 ///< that are looked at; none: this one
+    std::string reach = "ssh -o BatchMode=yes {}";  ///< the command that leads to one of them
+    bool answer = false;                            ///< to an flx_top on another host
+    std::string to;                                 ///< the file that is replaced; empty: standard output
 };
 
 /// False: the program ends with `code`; what is to be said was said.

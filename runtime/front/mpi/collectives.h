@@ -78,7 +78,7 @@ struct Choice {
     uint32_t mask = 0;       ///< a bit for each collective that FLX may serve
     bool automatic = false;  ///< where it is measured to be faster; else wherever it can
 };
-/// On failure a sentence, else empty.
+/// FLX_ERR_CONFIG: `list` has a name that is none.
 Status choose_collectives(std::string_view list, Choice &choice);
 
 /// Calls so far; `bytes` as nccl-tests count: the larger of a rank's input and output.
