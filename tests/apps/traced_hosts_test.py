@@ -14,8 +14,9 @@ MOST_US = 20
 
 with tempfile.TemporaryDirectory() as folder:
     run = subprocess.run(
-        [RAILS, "once", str(HOSTS), "800,400", "-n", "2", "--per-host", "1", "-x", "FLX_TRACE=trace.json", "--", PERF,
-         "allreduce", "--sizes", "8,4M", "--iterations", "5", "--warmup", "1"],
+        [RAILS, "once", str(HOSTS), "800,400", "-n", "2", "--per-host", "1", "-x", "FLX_TRACE=trace.json",
+         "-x", "FLX_PARTITION=rail1:.6,rail2:.4", "--", PERF, "allreduce", "--sizes", "8,4M", "--iterations", "5",
+         "--warmup", "1"],
         cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=280, check=False,
     )
     if run.returncode == 77:
