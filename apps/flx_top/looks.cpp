@@ -49,6 +49,7 @@ void to_json(json &to, const CommunicatorSeen &comm) {
           {"waits_since_ns", comm.waits_since_ns},
           {"missing", comm.missing},
           {"unacknowledged", comm.unacknowledged},
+          {"progress", std::bit_cast<uint64_t>(comm.progress)},
           {"links", comm.links}};
     if (comm.waits_for)
         to["waits_for"] = *comm.waits_for;
@@ -66,6 +67,9 @@ void from_json(const json &from, CommunicatorSeen &comm) {
     comm.waits_since_ns = from.at("waits_since_ns");
     comm.missing = from.at("missing");
     comm.unacknowledged = from.at("unacknowledged");
+    comm.progress = std::bit_cast<Progress>(from.at("progress").get<uint64_t>());
+    if (comm.progress.part > Part::between_hosts)
+        throw json::other_error::create(501, "a part that is not known", &from);
     comm.links = from.at("links").get<std::vector<LinkSeen>>();
     if (from.contains("waits_for"))
         comm.waits_for = from.at("waits_for").get<int>();

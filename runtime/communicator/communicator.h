@@ -229,6 +229,7 @@ class Communicator final : public Movable, private Watch {
     Status compare_clocks();
     Status pass_barrier();
     void record_wait(int64_t since_ns);
+    void record_phases(const Pending &pending);
     void end_record(Pending &pending);
 
     // Watch (watch.cpp).
@@ -409,6 +410,7 @@ class Communicator final : public Movable, private Watch {
         const Operation *operation = nullptr;
         uint64_t call = 0;          ///< that what goes over links must complete first; 0: it waits for several
         Way way = Way::scheduled;   ///< of the current operation
+        Part part = Part::all;      ///< likewise
         bool told_blocked = false;  ///< the process says that it is blocked here
         bool woken = false;         ///< what comes from other hosts, which is all that can come, ends a sleep
         bool warned = false;

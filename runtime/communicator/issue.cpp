@@ -78,6 +78,7 @@ class Communicator::Inside {
         leave_rails();
         comm_.wait_.operation = nullptr;
         comm_.wait_.call = 0;
+        comm_.wait_.part = Part::all;
         comm_.entry_.inside = false;
         if (comm_.wait_.told_blocked) [[unlikely]]
             comm_.leave_blocked();
@@ -513,16 +514,33 @@ class Communicator::OverRails final : public Between {
     }
     uint64_t next_number() override { return comm_.queue_.next_sequence(); }
     Status carry() override {
+        end_stage(Part::within_host);
         comm_.wait_.way = Way::scheduled;
+        comm_.wait_.part = Part::between_hosts;
+        uint64_t bytes = 0;
         while (!comm_.on_host_.given.empty()) {
             Pending &pending = *comm_.on_host_.given.back();
             FLX_TRY(comm_.move_until(pending, *waiter_));
+            for (const PhaseDone &phase : pending.phases)
+                bytes += phase.bytes;
             comm_.on_host_.given.pop_back();
             comm_.queue_.recycle(pending);
         }
         comm_.wait_.way = Way::staged;
+        comm_.wait_.part = Part::within_host;
+        end_stage(Part::between_hosts, bytes);
         return {};
     }
+    /// For traces: what was done since the stage before. A rank that has one stage has nothing to say of it.
+    void end_stage(Part part, uint64_t bytes = 0) {
+        if (!comm_.recorded_.recorder->traces() || (part == Part::within_host && comm_.on_host_.nearby == nullptr))
+            return;
+        const int64_t now = now_ns();
+        comm_.recorded_.recorder->phase(comm_.recorded_.place, comm_.calls_.count(),
+                                        {.began_ns = stage_began_ns_, .ended_ns = now, .bytes = bytes, .part = part});
+        stage_began_ns_ = now;
+    }
+    [[nodiscard]] bool carried() const { return stage_began_ns_ != 0; }
 
   private:
     /// All before any is awaited: of what is not under way a rank takes nothing any more.
@@ -538,6 +556,7 @@ class Communicator::OverRails final : public Between {
     Waiter *waiter_ = nullptr;
     Pending &memory_;
     Pending *messages_ = nullptr;  // not given yet
+    int64_t stage_began_ns_ = 0;   // where a trace wants it; 0: with the call
 };
 
 /// All that was issued before is done: what is under way would not move while a stage waits within the host. Messages
@@ -559,17 +578,21 @@ Status Communicator::run_staged(const Call &call, const Decided &decided) {
         Inside inside(*this, &operation);
         wait_.call = calls_.count();
         wait_.way = Way::staged;
+        wait_.part = Part::within_host;
         if (on_host_.stages == nullptr)
             on_host_.stages = std::make_unique<Staged>(layout_.rank, placement, on_host_.nearby.get());
         Waiter waiter(policies_.brief(), *this);
         rails.wait_by(waiter);
         status = attempt([&]() -> Status {
             FLX_TRY(on_host_.stages->run(operation, algorithm, rails, waiter));
+            if (rails.carried())
+                rails.end_stage(Part::within_host);
             memory_.shown += on_host_.stages->shown();
             memory_.showings += on_host_.stages->shown() != 0 ? 1 : 0;
             memory_.showed = false;
             inside.leave_rails();
             wait_.way = Way::scheduled;
+            wait_.part = Part::all;
             return rails_ != nullptr && !queue_.runs() ? settle(waiter) : Status();
         });
         if (status.ok())

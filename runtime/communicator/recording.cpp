@@ -14,6 +14,8 @@ void Communicator::begin_recording() {
         facts.links.push_back({slot.name, measured.bytes_per_ns * 1e9, measured.latency_ns / 1e9});
     }
     recorded_.place = recorded_.recorder->open(facts);
+    if (recorded_.recorder->traces())
+        queue_.time_phases();
     recorded_.links_gap = (recorded_.recorder->traces() ? 2 : 20) * kMs;
     record_links();
 }
@@ -43,12 +45,23 @@ void Communicator::record_wait(int64_t since_ns) {
     for (const Awaited &awaited : wait_.awaited)
         if (awaited.peer == waiting.peer)
             (awaited.receiving ? waiting.missing : waiting.unacknowledged) += awaited.bytes;
+    if (by_links())
+        waiting.progress = queue_.progress();
+    waiting.progress.part = wait_.part;
     recorded_.recorder->wait(recorded_.place, recorded_.call, waiting);
     recorded_.waits = true;
     record_links();
 }
 
+/// Of one phase nothing is said that the call does not say.
+void Communicator::record_phases(const Pending &pending) {
+    if (pending.phases.size() > 1) [[unlikely]]
+        for (const PhaseDone &done : pending.phases)
+            recorded_.recorder->phase(recorded_.place, pending.call, done);
+}
+
 void Communicator::end_record(Pending &pending) {
+    record_phases(pending);
     recorded_.recorder->leave(pending.recorded, pending.status);
     pending.recorded = 0;
 }

@@ -112,6 +112,7 @@ void Executor::begin(const std::vector<Step> &steps, const std::vector<int> &pee
     movable_ = false;
     stuck_since_ns_ = 0;
     stuck_ = false;
+    phase_ends_.assign(times_phases_ && plan_ != nullptr ? plan_->schedule().phases : 0, 0);
     for (const int peer : peers) {
         link_mask_ |= router_.incoming_links(peer);
         sides_[peer] = {router_.outgoing_links(peer), 0, 0, 0, 0, 0, 0, 0};
@@ -408,8 +409,52 @@ void Executor::mark(uint32_t index, uint32_t first, uint32_t cells) {
     state.cells.mark(first, cells);
     used_ = true;
     open_bytes_ -= elements(state, first, cells) * element_bytes_;
-    if (state.cells.complete())
-        --open_steps_;
+    if (!state.cells.complete())
+        return;
+    --open_steps_;
+    if (!phase_ends_.empty()) [[unlikely]]
+        phase_ends_[(*steps_)[index].phase] = now_ns();
+}
+
+Progress Executor::progress() const {
+    Progress progress;
+    if (steps_ == nullptr)
+        return progress;
+    constexpr size_t kMost = UINT16_MAX;
+    size_t done = 0;
+    size_t all = 0;
+    uint8_t first_open = UINT8_MAX;
+    for (uint32_t index = 0; index < steps_->size(); ++index) {
+        const Cells &cells = states_[index].cells;
+        if (cells.size() == 0)
+            continue;
+        ++all;
+        if (cells.complete())
+            ++done;
+        else
+            first_open = std::min(first_open, (*steps_)[index].phase);
+    }
+    progress.steps = static_cast<uint16_t>(std::min(all, kMost));
+    progress.steps_done = static_cast<uint16_t>(std::min(done, kMost));
+    progress.phases = plan_ != nullptr ? plan_->schedule().phases : 0;
+    progress.phase = first_open == UINT8_MAX ? progress.phases : first_open;
+    return progress;
+}
+
+void Executor::phases_done(std::vector<PhaseDone> &result) const {
+    result.clear();
+    int64_t began_ns = 0;
+    for (size_t phase = 0; phase < phase_ends_.size(); ++phase) {
+        PhaseDone done;
+        done.began_ns = began_ns;
+        done.ended_ns = began_ns = std::max(began_ns, phase_ends_[phase]);
+        done.phase = static_cast<uint8_t>(phase);
+        done.phases = static_cast<uint8_t>(phase_ends_.size());
+        for (uint32_t index = 0; index < steps_->size(); ++index)
+            if (const Step &step = (*steps_)[index]; step.kind == StepKind::send && step.phase == phase)
+                done.bytes += states_[index].count * element_bytes_;
+        result.push_back(done);
+    }
 }
 
 size_t Executor::elements(const State &state, uint32_t first, uint32_t cells) const {

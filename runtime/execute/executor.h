@@ -24,6 +24,7 @@
 #include "runtime/link/trace.h"
 #include "runtime/plan/operation.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/progress.h"
 #include "runtime/shares/partition.h"
 #include "runtime/shares/router.h"
 
@@ -69,6 +70,13 @@ class Executor {
 
     /// Adds whom the running operation waits for, at most one entry per peer and direction. For Watch::check.
     void awaited(std::vector<Awaited> &result) const;
+
+    /// How far the running operation has come. Walks over its steps.
+    [[nodiscard]] Progress progress() const;
+    /// From now on it is noted when phases of a schedule end, which costs a look at the clock each.
+    void time_phases() { times_phases_ = true; }
+    /// Of the last operation, those that were noted, in the order in which they began. Before finish().
+    void phases_done(std::vector<PhaseDone> &result) const;
 
     /// Whether the last operation was so short that all it sent was copied: of how fast links are it says nothing.
     [[nodiscard]] bool brief() const { return brief_; }
@@ -216,7 +224,9 @@ class Executor {
     bool brief_ = false;       // short, and nothing of it waits for an acknowledgement
     uint32_t came_ = 0;        // links over which chunks of it came
     uint32_t open_steps_ = 0;
-    uint64_t open_bytes_ = 0;  // of all steps, not done
+    bool times_phases_ = false;
+    std::vector<int64_t> phase_ends_;  ///< by phase, ns; empty: not noted
+    uint64_t open_bytes_ = 0;          // of all steps, not done
     uint64_t all_bytes_ = 0;
     int64_t began_ns_ = 0;
     std::vector<State> states_;

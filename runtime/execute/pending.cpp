@@ -38,6 +38,7 @@ void Pending::clear() {
     for (; asides_used < asides.size(); ++asides_used)
         (void)asides[asides_used].take(0);
     asides_used = 0;
+    phases.clear();
     copy_to = nullptr;
     copy_from = nullptr;
     copy_bytes = 0;

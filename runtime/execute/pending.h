@@ -32,6 +32,7 @@ struct Pending {
     bool done = false;
     Status status;
     int64_t began_ns = 0;
+    std::vector<PhaseDone> phases;  ///< once it is done, where a trace wants them
 
     // Memory of its own, kept for the next operation.
     std::vector<size_t> displacements;

@@ -47,12 +47,20 @@ void Queue::recycle(Pending &pending) {
     idle_pendings_.push_back(&pending);
 }
 
+void Queue::time_phases() {
+    times_phases_ = true;
+    for (const auto &executor : executors_)
+        executor->time_phases();
+}
+
 Executor &Queue::idle_executor() {
     if (idle_executors_.empty()) {
         if (!executors_.empty())
             Telemetry::count(telemetry().allocations);
         executors_.push_back(
             std::make_unique<Executor>(layout_.rank, layout_.size, comm_, executor_links_, routes_, *inbox_));
+        if (times_phases_)
+            executors_.back()->time_phases();
         idle_executors_.reserve(executors_.size());
         idle_executors_.push_back(executors_.back().get());
     }
@@ -149,6 +157,8 @@ void Queue::complete(size_t index) {
     Pending &pending = *running_[index];
     running_.erase(running_.begin() + static_cast<ptrdiff_t>(index));
     const bool brief = pending.executor->brief();
+    if (times_phases_) [[unlikely]]
+        pending.executor->phases_done(pending.phases);
     pending.executor->finish();
     if (pending.plan == nullptr)
         end_lending();

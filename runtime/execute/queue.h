@@ -34,6 +34,8 @@ class Queue {
     void start(uint32_t comm);
     /// Whether links to other hosts are looked at. Before the first operation.
     void set_over_rails(bool over_rails) { over_rails_ = over_rails; }
+    /// From now on operations have noted, when they are done, when their phases were.
+    void time_phases();
     /// Short messages may go on the spot over `link`, the first one, which carries all.
     void allow_eager(uint32_t comm, Link &link);
 
@@ -69,6 +71,10 @@ class Queue {
     /// Whom what runs needs, for Watch::check. Where a call waits for an operation that has not begun, it needs those
     /// before it.
     void awaited(std::vector<Awaited> &result) const;
+    /// How far the oldest that runs has come.
+    [[nodiscard]] Progress progress() const {
+        return running_.empty() ? Progress() : running_.front()->executor->progress();
+    }
     /// The least number in the call log of those that have not completed; `none` where there is no such.
     [[nodiscard]] uint64_t oldest_call(uint64_t none) const;
 
@@ -100,6 +106,7 @@ class Queue {
     CallLog &calls_;
     uint32_t comm_ = 0;
     bool over_rails_ = false;
+    bool times_phases_ = false;
     uint64_t sequence_ = 0;
     MessageCounts message_counts_;
     std::vector<Link *> executor_links_;

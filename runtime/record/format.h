@@ -12,11 +12,12 @@
 
 #include "runtime/plan/call_log.h"
 #include "runtime/plan/planner.h"
+#include "runtime/plan/progress.h"
 
 namespace flx::record {
 
 inline constexpr auto kMagic = std::bit_cast<uint64_t>(std::array<char, 8>{'F', 'L', 'X', 'C', 'A', 'L', 'L', 'S'});
-inline constexpr uint32_t kVersion = 3;
+inline constexpr uint32_t kVersion = 4;
 inline constexpr size_t kCalls = 1024;  ///< so many of the last ones are kept
 inline constexpr size_t kCommunicators = 64;
 inline constexpr size_t kLinks = 16;
@@ -47,6 +48,7 @@ struct Wait {
     std::atomic<int64_t> peer;             ///< the first rank that is waited for; -1: none is known
     std::atomic<uint64_t> missing;         ///< bytes that have not come from it; of links alone
     std::atomic<uint64_t> unacknowledged;  ///< bytes for it that it has not acknowledged; likewise
+    std::atomic<uint64_t> progress;        ///< a Progress
 };
 
 struct Link {

@@ -33,6 +33,18 @@ std::string links_of(const CommunicatorSeen &comm) {
     return text;
 }
 
+/// `, between hosts, in phase 2 of 2, 5 of 8 steps done`
+std::string progress_of(const Progress &progress) {
+    std::string text;
+    if (progress.part != Part::all)
+        text += fmt::format(", {}", name_of(progress.part));
+    if (progress.phases > 1 && progress.phase < progress.phases)
+        text += fmt::format(", in phase {} of {}", progress.phase + 1, progress.phases);
+    if (progress.steps != 0)
+        text += fmt::format(", {} of {} steps done", progress.steps_done, progress.steps);
+    return text;
+}
+
 /// What a process is in. The time is kept apart, so that equal ones can be told together.
 std::string state_of(const ProcessSeen &process) {
     if (process.life == Life::dead)
@@ -46,6 +58,7 @@ std::string state_of(const ProcessSeen &process) {
     if (!latest.inside())
         return fmt::format("{}outside of FLX, after {}", stopped, call);
     std::string text = fmt::format("{}in {} ({})", stopped, call, name_of(latest.call->way));
+    text += progress_of(comm.progress);
     if (comm.waits_for)
         text += *comm.waits_for < 0 ? ", waits for others" : fmt::format(", waits for rank {}", *comm.waits_for);
     if (comm.missing != 0)

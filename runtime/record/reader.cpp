@@ -116,6 +116,7 @@ CommunicatorSeen communicator_of(const Communicator &comm, State state, std::vec
         seen.waits_since_ns = comm.wait.since_ns.load(std::memory_order_relaxed);
         seen.missing = comm.wait.missing.load(std::memory_order_relaxed);
         seen.unacknowledged = comm.wait.unacknowledged.load(std::memory_order_relaxed);
+        seen.progress = std::bit_cast<Progress>(comm.wait.progress.load(std::memory_order_relaxed));
     }
     seen.last = std::move(calls);
     for (size_t l = 0; l < std::min<size_t>(comm.links, kLinks); ++l)

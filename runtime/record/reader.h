@@ -53,6 +53,7 @@ struct CommunicatorSeen {
     int64_t waits_since_ns = 0;
     uint64_t missing = 0;         ///< bytes that have not come from that rank over links
     uint64_t unacknowledged = 0;  ///< bytes for it that it has not acknowledged
+    Progress progress;            ///< of the call that waits
     std::vector<LinkSeen> links;
 };
 

@@ -221,6 +221,7 @@ void Recorder::wait(uint32_t place, uint64_t stamp, const Waiting &waiting) {
     wait.peer.store(waiting.peer, std::memory_order_relaxed);
     wait.missing.store(waiting.missing, std::memory_order_relaxed);
     wait.unacknowledged.store(waiting.unacknowledged, std::memory_order_relaxed);
+    wait.progress.store(std::bit_cast<uint64_t>(waiting.progress), std::memory_order_relaxed);
     wait.stamp.store(stamp, std::memory_order_release);
 }
 

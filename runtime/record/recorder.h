@@ -101,6 +101,7 @@ class Recorder {
         int peer = -1;         ///< -1: it is not known
         uint64_t missing = 0;  ///< bytes
         uint64_t unacknowledged = 0;
+        Progress progress;
     };
     void wait(uint32_t place, uint64_t stamp, const Waiting &waiting);
     void waits_no_more(uint32_t place);
@@ -116,6 +117,11 @@ class Recorder {
 
     /// Clocks of its host and of rank 0's host, in ns: how far this one is ahead, and how much that may be off.
     void clock(uint32_t place, int64_t offset_ns, int64_t error_ns);
+    /// A phase of the call with that number is over. In traces alone; no thread-safe place.
+    void phase(uint32_t place, uint64_t number, const PhaseDone &done) {
+        if (trace_ && place != kNowhere)
+            trace_->phase(place, number, done);
+    }
     [[nodiscard]] bool traces() const { return trace_ != nullptr; }
     /// Where the process stands in saying what goes on on its host, so that one says it for all: a signal asked it, it
     /// has answered one, or it is about to speak by itself (0: it is not any more).

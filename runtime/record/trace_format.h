@@ -17,7 +17,7 @@ namespace flx::record {
 
 inline constexpr auto kTraceMagic =
     std::bit_cast<uint64_t>(std::array<char, 8>{'F', 'L', 'X', 'T', 'R', 'A', 'C', 'E'});
-inline constexpr uint32_t kTraceVersion = 1;
+inline constexpr uint32_t kTraceVersion = 2;
 inline constexpr size_t kTraceHeadBytes = 64 << 10;  ///< pages of some processors are as large
 
 enum class EntryKind : uint64_t {
@@ -27,8 +27,10 @@ enum class EntryKind : uint64_t {
     link,          ///< begin, end: likewise; where; data: the link, its bytes in that time, its share (a double), is on
     communicator,  ///< begin: likewise; where; data: id and rank, size and hosts (32 bits each), first_uid
     link_name,     ///< where, its number the link; begin, end: bytes/s and latency in s, as doubles; data: the name
-    clock          ///< begin: likewise; where; data: its host's clock minus that of rank 0's host, and how far that may
-                   ///< be off, in ns
+    phase,  ///< begin, end: likewise, begin 0: with the call; where: with the call's number; data: phase and phases
+            ///< (32 bits each), the Part, bytes sent
+    clock   ///< begin: likewise; where; data: its host's clock minus that of rank 0's host, and how far that may
+            ///< be off, in ns
 };
 
 struct alignas(64) Entry {

@@ -154,6 +154,9 @@ class PartWriter {
                 case EntryKind::wait:
                     write_wait(entry);
                     break;
+                case EntryKind::phase:
+                    write_phase(entry);
+                    break;
                 case EntryKind::link:
                     write_link(entry);
                     break;
@@ -174,6 +177,7 @@ class PartWriter {
             case EntryKind::call:
                 return part_.ns(end != 0 ? end : entry.begin.load(std::memory_order_relaxed));
             case EntryKind::wait:
+            case EntryKind::phase:
             case EntryKind::link:
                 return end;
             default:
@@ -228,6 +232,7 @@ class PartWriter {
                                                                      : algorithms::name_of(what.collective);
         if (what.kind == CallKind::non_blocking) {  // these overlap
             const std::string id = fmt::format("{}.{}", rank_, ++asynchronous_);
+            note_span(where, {begin, end, id});
             output_.line(R"({{"ph":"b","cat":"nonblocking","id":"{}","name":"{}","pid":{},"tid":{},"ts":{:.3f},)"
                          R"("args":{{{}}}}},)"
                          "\n",
@@ -237,10 +242,55 @@ class PartWriter {
                          id, called, rank_, comm, us(end));
             return;
         }
+        note_span(where, {begin, end, {}});
         output_.line(R"({{"ph":"X","cat":"call","name":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},)"
                      R"("args":{{{}}}}},)"
                      "\n",
                      called, rank_, comm, us(begin), static_cast<double>(end - begin) / 1e3, args);
+    }
+
+    /// A call, for the phases that follow it.
+    struct Span {
+        int64_t begin = 0;
+        int64_t end = 0;
+        std::string id;  ///< of one that does not block
+    };
+    void note_span(const Where &where, Span span) {
+        constexpr size_t kKept = 1024;  // calls of one communicator that are under way at once, and some that are not
+        std::map<uint32_t, Span> &spans = spans_[where.place];
+        spans[where.number] = std::move(span);
+        if (spans.size() > kKept)
+            spans.erase(spans.begin());
+    }
+
+    void write_phase(const Entry &entry) {
+        const Where where = where_of(entry);
+        const auto call = spans_[where.place].find(where.number);
+        if (call == spans_[where.place].end())
+            return;
+        const Span &span = call->second;
+        const int64_t end = std::clamp(entry.end.load(std::memory_order_relaxed), span.begin, span.end);
+        const int64_t begin = std::clamp(entry.begin.load(std::memory_order_relaxed), span.begin, end);
+        const std::array<uint64_t, 4> data = data_of(entry);
+        const auto phase = static_cast<uint32_t>(data[0]);
+        const auto part =
+            data[1] <= static_cast<uint64_t>(Part::between_hosts) ? static_cast<Part>(data[1]) : Part::all;
+        const std::string called =
+            part != Part::all ? name_of(part) : fmt::format("phase {} of {}", phase + 1, data[0] >> 32U);
+        const std::string args = fmt::format(R"("number":{},"bytes":{})", where.number, data[2]);
+        const uint32_t comm = comms_[where.place].id;
+        if (span.id.empty()) {
+            output_.line(R"({{"ph":"X","cat":"phase","name":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},)"
+                         R"("args":{{{}}}}},)"
+                         "\n",
+                         called, rank_, comm, us(begin), static_cast<double>(end - begin) / 1e3, args);
+            return;
+        }
+        for (const bool begins : {true, false})
+            output_.line(R"({{"ph":"{}","cat":"phase","id":"{}","name":"{}","pid":{},"tid":{},"ts":{:.3f},)"
+                         R"("args":{{{}}}}},)"
+                         "\n",
+                         begins ? 'b' : 'e', span.id, called, rank_, comm, us(begins ? begin : end), args);
     }
 
     void write_wait(const Entry &entry) {
@@ -304,6 +354,7 @@ class PartWriter {
     std::map<uint8_t, CommunicatorEntry> comms_;                             ///< by place
     std::map<uint8_t, std::map<uint64_t, std::string>> links_;               ///< by place and index
     std::map<uint8_t, std::map<uint64_t, std::pair<double, bool>>> shares_;  ///< likewise: the last one, and whether on
+    std::map<uint8_t, std::map<uint32_t, Span>> spans_;                      ///< by place and number: the last calls
     std::set<uint64_t> named_;
 };
 

@@ -241,6 +241,14 @@ void TraceWriter::carried(uint32_t place, size_t link, uint64_t sent, double sha
     seen = {sent, now, is_on};
 }
 
+void TraceWriter::phase(uint32_t place, uint64_t number, const PhaseDone &done) {
+    Where where;
+    where.number = static_cast<uint32_t>(number);
+    where.place = static_cast<uint8_t>(place);
+    write(EntryKind::phase, done.began_ns, done.ended_ns, where,
+          {pair_of(done.phase, done.phases), static_cast<uint64_t>(done.part), done.bytes, 0});
+}
+
 void TraceWriter::clock(uint32_t place, int64_t offset_ns, int64_t error_ns) {
     Where where;
     where.place = static_cast<uint8_t>(place);

@@ -39,6 +39,7 @@ class TraceWriter {
     void waited(uint32_t place, int64_t since_ns, int64_t until_ns, int peer);
     /// `sent`: in all. Nothing is written where nothing came since the last time.
     void carried(uint32_t place, size_t link, uint64_t sent, double share, bool is_on);
+    void phase(uint32_t place, uint64_t number, const PhaseDone &done);
     void clock(uint32_t place, int64_t offset_ns, int64_t error_ns);
 
   private:

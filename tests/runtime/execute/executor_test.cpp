@@ -130,6 +130,7 @@ void run_programs(const std::vector<Program> &programs, int ranks, uint32_t seed
         }
         RandomRouter router(links, seed * 7 + rank, facts);
         LoneExecutor executor(rank, ranks, pointers, router);
+        executor->time_phases();
         TestWatch watch(failed, 20'000'000'000);
         for (size_t number = 0; number < programs.size() && failed == 0; ++number) {
             const Algorithm *algorithm = programs[number].algorithm;
@@ -151,6 +152,11 @@ void run_programs(const std::vector<Program> &programs, int ranks, uint32_t seed
                 ++failed;
             ASSERT_TRUE(status.ok()) << where() << ": " << status.sentence();
             ASSERT_TRUE(buffers.intact()) << where();
+            const std::vector<PhaseDone> &phases = executor.phases();
+            ASSERT_EQ(phases.size(), plan.schedule().phases) << where();
+            for (size_t phase = 1; phase < phases.size(); ++phase)
+                EXPECT_EQ(phases[phase].began_ns, phases[phase - 1].ended_ns) << where();
+            EXPECT_TRUE(ranks == 1 || phases.back().ended_ns > 0) << where();
             if (call.collective == Collective::barrier) {
                 for (const auto &other : entered)
                     ASSERT_GT(other.load(), number) << where() << ": a rank had not come";
@@ -485,12 +491,16 @@ INSTANTIATE_TEST_SUITE_P(Allreduce, ExecutorAlgorithms, ::testing::ValuesIn(allr
 TEST_P(ExecutorAlgorithms, TakesAChunkThatFitsAndWaitsForTheRest) {
     deliver(good_header(*GetParam()));
     std::vector<Awaited> awaited;
+    Progress progress;
     watch_.ask = [&] {
         awaited.clear();
         executor_->awaited(awaited);
+        progress = executor_->progress();
     };
     const Status status = run(*GetParam());
     EXPECT_EQ(status.code(), FLX_ERR_PEER) << "what the watch says: " << status.sentence();
+    EXPECT_LT(progress.steps_done, progress.steps);
+    EXPECT_LT(progress.phase, progress.phases);
     ASSERT_FALSE(awaited.empty());
     for (const Awaited &entry : awaited) {
         EXPECT_EQ(entry.peer, 1);

@@ -33,14 +33,18 @@ class LoneExecutor {
                 FLX_TRY(executor_.takes_long() ? waiter.pause_at_ease() : waiter.pause());
             }
         }
+        executor_.phases_done(phases_);
         executor_.finish();
         return {};
     }
+    /// Of the last operation, where they are timed.
+    [[nodiscard]] const std::vector<PhaseDone> &phases() const { return phases_; }
 
   private:
     std::vector<Link *> links_;
     Inbox inbox_;
     Executor executor_;
+    std::vector<PhaseDone> phases_;
 };
 
 }  // namespace flx::testing

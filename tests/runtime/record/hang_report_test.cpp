@@ -43,8 +43,11 @@ TEST(HangReport, SaysWhatIsMissingAndWhatLinksCarried) {
     comm.waits_for = 1;
     comm.missing = 4096;
     comm.unacknowledged = 100;
+    comm.progress = {.steps_done = 5, .steps = 8, .phase = 1, .phases = 2, .part = Part::between_hosts};
     comm.links = {{"rail0", 2'500'000, 1, true}, {"rail1", 0, 0, false}};
     const std::string text = text_of(hang_report("asked", job.processes, {}));
+    EXPECT_NE(text.find(", between hosts, in phase 2 of 2, 5 of 8 steps done, waits for rank 1"), std::string::npos)
+        << text;
     EXPECT_NE(text.find("waits for rank 1, from which 4096 B are missing, which has 100 B not acknowledged"),
               std::string::npos)
         << text;

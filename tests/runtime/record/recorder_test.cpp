@@ -60,7 +60,7 @@ TEST(Recorder, SaysWhatWasCalledAndWhatIsUnderWay) {
     const uint64_t first = recorder().enter(place, allreduce(8), 1, Way::fused);
     recorder().leave(first, {});
     const uint64_t second = recorder().enter(place, allreduce(64), 2, Way::scheduled);
-    recorder().wait(place, second, {before, 6, 100, 20});
+    recorder().wait(place, second, {before, 6, 100, 20, {.steps_done = 3, .steps = 9, .part = Part::within_host}});
     recorder().carried(place, 1, {.sent = 4096, .share = 0.25, .is_on = true, .lost_to = 3, .bytes_per_s = 5e7});
     const ProcessSeen process = look();
     EXPECT_EQ(process.pid, getpid());
@@ -72,6 +72,9 @@ TEST(Recorder, SaysWhatWasCalledAndWhatIsUnderWay) {
     EXPECT_EQ(comm->size, 8);
     EXPECT_EQ(comm->hosts, 2);
     EXPECT_EQ(comm->first_uid, 77U);
+    EXPECT_EQ(comm->progress.steps_done, 3);
+    EXPECT_EQ(comm->progress.steps, 9);
+    EXPECT_EQ(comm->progress.part, Part::within_host);
     ASSERT_EQ(comm->last.size(), 2U);
     const CallSeen &done = comm->last[0], &open = comm->last[1];
     EXPECT_EQ(done.number, 1U);
