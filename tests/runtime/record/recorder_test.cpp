@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -80,7 +81,8 @@ TEST(Recorder, SaysWhatWasCalledAndWhatIsUnderWay) {
     EXPECT_EQ(done.number, 1U);
     EXPECT_EQ(done.way, Way::fused);
     EXPECT_EQ(to_string(done.what), "allreduce of 8 B (f32, sum)");
-    // The kernel's ticks are some milliseconds apart, and come late where a virtual machine waits for its core.
+    // The kernel's ticks are some milliseconds apart, and come late where a
+    // virtual machine waits for its core.
     constexpr int64_t kApartNs = 200'000'000;
     EXPECT_GE(done.entered_ns, before - kApartNs);
     EXPECT_GE(done.left_ns, done.entered_ns);
@@ -197,17 +199,21 @@ TEST(Recorder, IsReadableForItsUserAlone) {
     EXPECT_EQ(info.st_uid, getuid());
 }
 
-/// One that is killed leaves its file, one that ends does not, and one that was forked takes nothing away.
+// What a child of the test is told to do.
+constexpr const char *kIsKilled = "call-and-be-killed";
+constexpr const char *kEnds = "call-and-end";
+
+/// One that is killed leaves its file, one that ends does not, and one that was
+/// forked takes nothing away.
 TEST(Recorder, OutlivesAProcessThatIsKilled) {
     (void)recorder();
     for (const bool is_killed : {true, false}) {
         const pid_t child = fork();
         if (child == 0) {
-            // The child's own recorder would be its parent's: a program is started in its place.
+            // The child's own recorder would be its parent's: a program is started in
+            // its place.
             const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-            execl(self.c_str(), self.c_str(),
-                  is_killed ? "--gtest_filter=DISABLED_Child.IsKilled" : "--gtest_filter=DISABLED_Child.Ends",
-                  "--gtest_also_run_disabled_tests", "--gtest_brief=1", nullptr);
+            execl(self.c_str(), self.c_str(), is_killed ? kIsKilled : kEnds, nullptr);
             _exit(1);
         }
         int status = 0;
@@ -229,20 +235,6 @@ TEST(Recorder, OutlivesAProcessThatIsKilled) {
     EXPECT_EQ(access(own_file().c_str(), F_OK), 0);
 }
 
-void call_once() {
-    const uint32_t place = recorder().open({9, 0, 2, 1, 1, {}});
-    (void)recorder().enter(place, allreduce(4), 41, Way::fused);
-}
-
-TEST(DISABLED_Child, IsKilled) {
-    call_once();
-    kill(getpid(), SIGKILL);
-}
-
-TEST(DISABLED_Child, Ends) {
-    call_once();
-}
-
 TEST(Reader, RefusesWhatIsNoRecord) {
     const std::string file = "/dev/shm/calls-of-flx-test";
     ProcessSeen process;
@@ -258,3 +250,15 @@ TEST(Reader, RefusesWhatIsNoRecord) {
 
 }  // namespace
 }  // namespace flx::record
+
+int main(int argc, char **argv) {
+    using namespace flx;
+    const std::string_view told = argc > 1 ? argv[1] : "";
+    if (told == record::kIsKilled || told == record::kEnds) {
+        const uint32_t place = record::recorder().open({9, 0, 2, 1, 1, {}});
+        (void)record::recorder().enter(place, record::allreduce(4), 41, Way::fused);
+        return told == record::kEnds ? 0 : kill(getpid(), SIGKILL);
+    }
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
