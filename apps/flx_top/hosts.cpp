@@ -28,7 +28,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{10};
 constexpr std::chrono::milliseconds kLeast{500};
+constexpr std::chrono::seconds kAgain{30};  ///< a host that was silent is asked again after this
 constexpr size_t kMostBytes = 256 << 20;
+constexpr size_t kComplaint = 200;
 
 std::string own_path() {
     std::error_code error;
@@ -43,11 +45,13 @@ std::string quoted(const std::string &text) {
     return result + "'";
 }
 
-/// `reach` with the host in place of {}.
+/// `reach` with the host in place of {}. What ssh is given is read by a shell there once more.
 std::string command_for(const std::string &host, std::string reach, uid_t user) {
+    const std::string path = quoted(own_path());
+    const bool twice = reach.starts_with("ssh ");
     for (size_t at = reach.find("{}"); at != std::string::npos; at = reach.find("{}", at + host.size()))
         reach.replace(at, 2, host);
-    return fmt::format("{} {} --answer --user {}", reach, quoted(own_path()), user);
+    return fmt::format("{} {} --answer --user {}", reach, twice ? quoted(path) : path, user);
 }
 
 }  // namespace
@@ -60,36 +64,48 @@ bool is_host(const std::string &name) {
 
 struct Hosts::Host {
     std::string name;
+    std::string command;
     pid_t pid = -1;
     int asks = -1;
     int says = -1;
-    std::string read;  ///< and no line yet
-    Status failed;     ///< why it is not asked any more
+    int complains = -1;
+    std::string read;       ///< and no line yet
+    std::string complaint;  ///< the end of what the command said beside its answers
+    Status failed;          ///< why it is not asked any more
+    Clock::time_point failed_at;
 
-    Host(std::string host, const std::string &command);
+    Host(std::string host, std::string its_command) : name(std::move(host)), command(std::move(its_command)) {
+        begin();
+    }
     ~Host() { end(); }
     Host(const Host &) = delete;
     Host &operator=(const Host &) = delete;
 
+    void begin();
     Status ask();
     Status hear(Clock::time_point until, std::vector<record::ProcessSeen> &processes);
+    void fails(const Status &why);
+    void listen();
     void end();
 };
 
-Hosts::Host::Host(std::string host, const std::string &command) : name(std::move(host)) {
-    std::array<int, 2> to{-1, -1};
-    std::array<int, 2> from{-1, -1};
-    if (pipe2(to.data(), O_CLOEXEC) != 0)
-        return;
-    if (pipe2(from.data(), O_CLOEXEC) != 0) {
-        close(to[0]);
-        close(to[1]);
-        return;
-    }
+/// Starts the command. What it says beside its answers must not come onto a screen.
+void Hosts::Host::begin() {
+    std::array<std::array<int, 2>, 3> pipes{{{-1, -1}, {-1, -1}, {-1, -1}}};
+    auto &[to, from, beside] = pipes;
+    for (auto &both : pipes)
+        if (pipe2(both.data(), O_CLOEXEC) != 0) {
+            for (const auto &made : pipes)
+                for (const int end : made)
+                    if (end >= 0)
+                        close(end);
+            return;
+        }
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, beside[1], STDERR_FILENO);
     std::array<char *, 4> words{const_cast<char *>("sh"), const_cast<char *>("-c"), const_cast<char *>(command.c_str()),
                                 nullptr};
     if (posix_spawn(&pid, "/bin/sh", &actions, nullptr, words.data(), environ) != 0)
@@ -97,11 +113,20 @@ Hosts::Host::Host(std::string host, const std::string &command) : name(std::move
     posix_spawn_file_actions_destroy(&actions);
     close(to[0]);
     close(from[1]);
+    close(beside[1]);
     asks = to[1];
     says = from[0];
+    complains = beside[0];
+    fcntl(complains, F_SETFL, O_NONBLOCK);
 }
 
 Status Hosts::Host::ask() {
+    if (!failed.ok() && Clock::now() - failed_at >= kAgain) {
+        failed = {};
+        read.clear();
+        complaint.clear();
+        begin();
+    }
     if (failed.ok() && (pid < 0 || write(asks, "\n", 1) != 1))
         failed = fail(Fault::not_read, "the command that leads there has ended");
     return failed;
@@ -130,12 +155,34 @@ Status Hosts::Host::hear(Clock::time_point until, std::vector<record::ProcessSee
     return read_line(line, processes);
 }
 
+/// Reads what the command says beside its answers, or it would wait at some time until somebody does.
+void Hosts::Host::listen() {
+    std::array<char, 4096> bytes{};
+    for (ssize_t got = 0; (got = ::read(complains, bytes.data(), bytes.size())) > 0;)
+        complaint.append(bytes.data(), static_cast<size_t>(got));
+    if (complaint.size() > bytes.size())
+        complaint.erase(0, complaint.size() - bytes.size());
+}
+
+void Hosts::Host::fails(const Status &why) {
+    if (failed.ok() || complains >= 0) {
+        failed_at = Clock::now();
+        end();  // an answer that is late is to an earlier question
+        // Its last line, which says what is wrong.
+        const size_t last = complaint.find_last_not_of(" \r\n");
+        const std::string said = last == std::string::npos ? "" : complaint.substr(0, last + 1);
+        const std::string line = said.substr(said.find_last_of("\r\n") + 1).substr(0, kComplaint);
+        failed = line.empty() ? why : fail(Fault::not_read, "{} ({})", why.words(), line);
+    }
+}
+
 void Hosts::Host::end() {
-    if (asks >= 0)
-        close(asks);
-    if (says >= 0)
-        close(says);
-    asks = says = -1;
+    if (complains >= 0)
+        listen();
+    for (const int open : {asks, says, complains})
+        if (open >= 0)
+            close(open);
+    asks = says = complains = -1;
     // A command that is not this user's, or does not end, is left alone.
     constexpr int kTries = 50;
     constexpr std::chrono::milliseconds kBetween{10};
@@ -168,11 +215,13 @@ std::vector<record::ProcessSeen> Hosts::look() {
     const Clock::time_point until = Clock::now() + kPatience;
     for (size_t i = 0; i < hosts_.size(); ++i) {
         std::vector<record::ProcessSeen> processes;
-        const Status status = asked[i].ok() ? hosts_[i]->hear(until, processes) : asked[i];
-        if (!status.ok()) {
-            silent_.push_back(fmt::format("Host {} says nothing: {}.", hosts_[i]->name, status.words()));
-            hosts_[i]->failed = status;
-            hosts_[i]->end();  // an answer that is late is to an earlier question
+        Host &host = *hosts_[i];
+        const Status status = asked[i].ok() ? host.hear(until, processes) : asked[i];
+        if (status.ok()) {
+            host.listen();
+        } else {
+            host.fails(status);
+            silent_.push_back(fmt::format("Host {} says nothing: {}.", host.name, host.failed.words()));
         }
         std::move(processes.begin(), processes.end(), std::back_inserter(all));
     }

@@ -31,7 +31,8 @@ class Hosts {
     Hosts(const Hosts &) = delete;
     Hosts &operator=(const Hosts &) = delete;
 
-    /// What all hosts say, which have ten seconds together. One that does not answer by then is not asked again.
+    /// What all hosts say, which have ten seconds together. One that does not answer by then
+    /// is left out for half a minute, and then reached anew.
     std::vector<record::ProcessSeen> look();
     /// Sentences about those that said nothing in the last look.
     [[nodiscard]] const std::vector<std::string> &silent() const { return silent_; }

@@ -229,6 +229,7 @@ class Communicator final : public Movable, private Watch {
     Status compare_clocks();
     Status pass_barrier();
     void record_wait(int64_t since_ns);
+    void end_wait_record();
     void record_phases(const Pending &pending);
     void end_record(Pending &pending);
 
@@ -357,7 +358,7 @@ class Communicator final : public Movable, private Watch {
         record::Recorder *recorder = nullptr;
         uint32_t place = record::Recorder::kNowhere;
         uint64_t call = 0;        ///< the one that is waited for
-        bool waits = false;       ///< that it waits is recorded
+        uint64_t waits = 0;       ///< the one of which it is recorded that it waits; 0: none
         int64_t links_ticks = 0;  ///< when the links' counters were recorded last
         int64_t links_gap = 0;    ///< ticks until they are again; some are a nanosecond, some less
     };

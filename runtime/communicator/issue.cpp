@@ -420,7 +420,11 @@ void Communicator::pause(Waiter &waiter) {
     Status status;
     {
         const Inside inside(*this, queue_.oldest());
+        // What is recorded of the wait stays until the operation is done: the next pause is another turn of it.
+        const Pending *oldest = queue_.oldest_pending();
+        const uint64_t outer = std::exchange(recorded_.call, oldest != nullptr ? oldest->recorded : 0);
         status = attempt([&] { return waiter.pause(); });
+        recorded_.call = outer;
         if (!status.ok())
             status = investigate(std::move(status));
     }

@@ -49,7 +49,7 @@ void Communicator::record_wait(int64_t since_ns) {
         waiting.progress = queue_.progress();
     waiting.progress.part = wait_.part;
     recorded_.recorder->wait(recorded_.place, recorded_.call, waiting);
-    recorded_.waits = true;
+    recorded_.waits = recorded_.call;
     record_links();
 }
 
@@ -60,8 +60,16 @@ void Communicator::record_phases(const Pending &pending) {
             recorded_.recorder->phase(recorded_.place, pending.call, done);
 }
 
+void Communicator::end_wait_record() {
+    if (recorded_.waits != 0) [[unlikely]]
+        recorded_.recorder->waits_no_more(recorded_.place);
+    recorded_.waits = 0;
+}
+
 void Communicator::end_record(Pending &pending) {
     record_phases(pending);
+    if (recorded_.waits == pending.recorded)  // it was one of several that were waited for at once
+        end_wait_record();
     recorded_.recorder->leave(pending.recorded, pending.status);
     pending.recorded = 0;
 }

@@ -9,21 +9,19 @@ namespace flx {
 /// What is waited for meanwhile is waited for by the recorded call `stamp`; 0: by that of before.
 class Communicator::RecordedWait {
   public:
-    RecordedWait(Communicator &comm, uint64_t stamp) : recorded_(comm.recorded_), outer_(recorded_.call) {
+    RecordedWait(Communicator &comm, uint64_t stamp) : comm_(comm), outer_(comm.recorded_.call) {
         if (stamp != 0)
-            recorded_.call = stamp;
+            comm_.recorded_.call = stamp;
     }
     ~RecordedWait() {
-        recorded_.call = outer_;
-        if (recorded_.waits) [[unlikely]]
-            recorded_.recorder->waits_no_more(recorded_.place);
-        recorded_.waits = false;
+        comm_.recorded_.call = outer_;
+        comm_.end_wait_record();
     }
     RecordedWait(const RecordedWait &) = delete;
     RecordedWait &operator=(const RecordedWait &) = delete;
 
   private:
-    Recorded &recorded_;
+    Communicator &comm_;
     uint64_t outer_;
 };
 

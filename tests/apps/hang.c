@@ -2,7 +2,8 @@
 ///   hang HOW [RANK [CALLS]]    after CALLS calls (100) rank RANK (1) computes, sleeps, stops or waits in MPI
 ///                              (compute, sleep, stop, early), calls another collective or another size (mismatch,
 ///                              size), or uses two communicators in another order (crossed); loop: all make calls
-///                              until the program is ended; large: calls of 4 MiB
+///                              until the program is ended; large: calls of 4 MiB; sleep-all: as sleep, and the others
+///                              wait for two non-blocking calls by flx_wait_all
 /// Its ranks are ended by SIGTERM.
 #include <flx.h>
 #include <mpi.h>
@@ -31,6 +32,13 @@ static void sum(size_t count, flx_comm_t comm) {
     require(flx_allreduce(FLX_IN_PLACE, value, count, FLX_F32, FLX_SUM, comm));
 }
 
+static void both(flx_comm_t comm) {
+    flx_request_t requests[2];
+    for (int i = 0; i < 2; ++i)
+        require(flx_iallreduce(FLX_IN_PLACE, value + i, 1, FLX_F32, FLX_SUM, comm, &requests[i]));
+    require(flx_wait_all(2, requests));
+}
+
 static void compute(void) {
     for (volatile long turns = 0;; ++turns) {
     }
@@ -39,7 +47,7 @@ static void compute(void) {
 static void deviate(const char *how, flx_comm_t comm, flx_comm_t other) {
     if (strcmp(how, "compute") == 0)
         compute();
-    if (strcmp(how, "sleep") == 0)
+    if (strcmp(how, "sleep") == 0 || strcmp(how, "sleep-all") == 0)
         rest();
     if (strcmp(how, "stop") == 0)
         raise(SIGSTOP);
@@ -70,6 +78,8 @@ int main(int argc, char **argv) {
         sum(2, comm);
     if (rank == odd)
         deviate(how, comm, other);
+    if (strcmp(how, "sleep-all") == 0)
+        both(comm);
     do
         sum(strcmp(how, "large") == 0 ? sizeof value / sizeof value[0] : 2, comm);
     while (strcmp(how, "loop") == 0 || strcmp(how, "large") == 0);

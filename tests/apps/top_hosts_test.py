@@ -58,7 +58,8 @@ def expect(how, trouble, *parts):
         assert " h1 " in text and " h2 " in text and f"{trouble}: " in text, text
         # One host alone knows less, and so does who cannot reach the other one.
         run = look("1,9", "--explain")
-        assert run.returncode == 1 and "Host 9 says nothing: the command that leads there has ended" in run.stderr, run
+        assert run.returncode == 1 and "Host 9 says nothing: the command that leads there has ended (" in run.stderr, run
+        assert run.stderr.count("\n") == 1, "what the command says beside its answers is in that sentence alone: " + run.stderr
         assert " h2 " not in run.stdout and "rank 0" in run.stdout, run.stdout
         # One that is silent takes its time, and not that of the next.
         run = look("9,2", "--explain", reach=f"if [ {{}} = 9 ]; then trap '' TERM; exec sleep 60; fi; exec {RAILS} exec {{}}")
