@@ -71,6 +71,15 @@ int main(int argc, char **argv) {
             return fail(problem);
         benches.push_back(std::move(*bench));
     }
+    if (options.trace.empty()) {
+        std::string origin = "made of";
+        for (const flx::report::Bench &bench : benches)
+            origin += " " + bench.name;
+        if (!write(options.out, flx::report::page_of_results(benches, origin)))
+            return fail(cannot("write", options.out));
+        fmt::print("{}\n", options.out);
+        return 0;
+    }
     std::ifstream trace;
     if (!open(options.trace, trace))
         return fail(cannot("read", options.trace));

@@ -8,8 +8,8 @@
 namespace flx::report {
 
 struct Options {
-    std::string trace;
-    std::string out;  ///< the page's file; empty until parse() has named it after the trace
+    std::string trace;  ///< empty: there are results alone
+    std::string out;    ///< the page's file; empty until parse() has named it
     std::vector<std::string> benches;
 };
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "apps/flx_report/data/collector.h"
+#include "apps/flx_report/options.h"
 #include "apps/flx_report/page/charts.h"
 #include "apps/flx_report/page/drawing.h"
 #include "apps/flx_report/page/page.h"
@@ -165,6 +167,48 @@ TEST(ReportPage, EscapesAll) {
         EXPECT_TRUE(nlohmann::json::accept(page.substr(from, page.find("</script>", from) - from)));
     }
     EXPECT_GE(charts, 3U);
+}
+
+TEST(ReportOptions, AreATraceOrResults) {
+    Options options;
+    int code = 0;
+    const std::array<const char *, 3> results = {"flx_report", "--bench", "some/perf.json"};
+    EXPECT_TRUE(parse(3, results.data(), options, code));
+    EXPECT_EQ(options.out, "some/perf.html");
+    EXPECT_TRUE(options.trace.empty());
+    Options none;
+    testing::internal::CaptureStderr();
+    EXPECT_FALSE(parse(1, results.data(), none, code));
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("a trace, or --bench, is required"), std::string::npos);
+    EXPECT_NE(code, 0);
+}
+
+TEST(ReportPage, IsMadeOfResultsAlone) {
+    Bench bench;
+    bench.name = "<b>";
+    bench.ranks = bench.hosts = 2;
+    BenchRow row;
+    row.collective = "allreduce";
+    row.flx_us = 2;
+    row.shares = {{"rail1", 0.75}, {"</td>", 0.25}};
+    bench.rows = {row, row};
+    bench.rows[1].bytes = 8;
+    const std::string page = page_of_results({bench}, "measured by <i>");
+    EXPECT_NE(page.find("<h1>allreduce</h1>"), std::string::npos);
+    EXPECT_NE(page.find("measured by &lt;i&gt;"), std::string::npos);
+    EXPECT_NE(page.find("<h2 id=\"bench-title\">Results</h2>"), std::string::npos);
+    EXPECT_NE(page.find("rail1 75"), std::string::npos);
+    EXPECT_EQ(page.find("ceiling"), std::string::npos) << "without a trace nothing is known of links";
+    EXPECT_EQ(page.find("were wrong"), std::string::npos);
+    EXPECT_EQ(page.find("href=\"#calls\""), std::string::npos);
+    expect_closed(page);
+    bench.rows[0].peer = "mpi";
+    bench.rows[0].peer_us = 3;
+    bench.rows[1].wrong = 2;
+    const std::string beside = page_of_results({bench}, "");
+    EXPECT_NE(beside.find(">Beside its peer</h2>"), std::string::npos);
+    EXPECT_NE(beside.find("2 elements of results were wrong"), std::string::npos);
+    expect_closed(beside);
 }
 
 TEST(ReportPage, SaysWhatThereIsNot) {

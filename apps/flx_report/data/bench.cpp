@@ -37,6 +37,11 @@ BenchRow row_of(const json &from) {
     row.peer_low_us = number(from, "peer_us_p10");
     row.peer_high_us = number(from, "peer_us_p90");
     row.busbw_GBps = number(from, "busbw_GBps");
+    row.wrong = number(from, "wrong");
+    if (const auto links = from.find("partition"); links != from.end() && links->is_array())
+        for (const json &link : *links)
+            if (link.is_object() && number(link, "share") > 0)
+                row.shares.emplace_back(text(link, "link"), number(link, "share"));
     return row;
 }
 

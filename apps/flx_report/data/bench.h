@@ -6,6 +6,7 @@
 #include <istream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/flx_report/data/summary.h"
@@ -24,7 +25,9 @@ struct BenchRow {
     double peer_us = 0;  ///< 0: there is none
     double peer_low_us = 0;
     double peer_high_us = 0;
-    double busbw_GBps = 0;  ///< bus bandwidth of FLX, as nccl-tests define it
+    double wrong = 0;                                    ///< elements of results
+    double busbw_GBps = 0;                               ///< bus bandwidth of FLX, as nccl-tests define it
+    std::vector<std::pair<std::string, double>> shares;  ///< of links, in what was sent; those that carried something
 
     [[nodiscard]] double ratio() const { return flx_us > 0 ? peer_us / flx_us : 0; }
     /// In GB/s; 0: there is no peer.

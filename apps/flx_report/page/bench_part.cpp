@@ -86,6 +86,13 @@ std::string chart_of(const std::vector<BenchRow> &rows, const std::string &peer,
     return html_of(chart);
 }
 
+std::string shares_of(const BenchRow &row) {
+    std::string text;
+    for (const auto &[link, share] : row.shares)
+        text += fmt::format("{}{} {}", text.empty() ? "" : ", ", html(link, 40), percent_text(share));
+    return text.empty() ? "–" : text;
+}
+
 std::string table_of(const std::vector<BenchRow> &rows, const std::string &peer, double ceiling) {
     std::vector<Column> columns = {{"size", true}, {"FLX", true}};
     if (peer != "none") {
@@ -96,6 +103,10 @@ std::string table_of(const std::vector<BenchRow> &rows, const std::string &peer,
     if (ceiling > 0)
         columns.push_back({"of the ceiling", true});
     columns.push_back({"algorithm"});
+    const bool has_shares =
+        std::any_of(rows.begin(), rows.end(), [](const BenchRow &row) { return !row.shares.empty(); });
+    if (has_shares)
+        columns.push_back({"links"});
     Table table(fmt::format("{}: median time of a call on the slowest rank, with the span of 80 of 100 blocks",
                             html(rows.front().collective, 40)),
                 columns);
@@ -111,19 +122,27 @@ std::string table_of(const std::vector<BenchRow> &rows, const std::string &peer,
         if (ceiling > 0)
             table.cell(barred(row.busbw_GBps / ceiling), row.busbw_GBps / ceiling);
         table.cell(html(row.algorithm, 40));
+        if (has_shares)
+            table.cell(shares_of(row));
     }
     return table.html();
 }
 
-std::string text_of_bench(const Summary &summary, const Bench &bench) {
-    std::string text =
-        fmt::format("<h3>{}</h3>\n<p class=\"about\">{}{}{}. {}</p>\n", html(bench.name, 200), html(bench.machine, 200),
-                    bench.mpi.empty() ? "" : fmt::format("; {}", html(bench.mpi, 120)),
-                    bench.mode.empty() ? "" : fmt::format("; measured {}", html(bench.mode, 40)),
-                    summary.ranks.empty() || static_cast<int64_t>(summary.ranks.size()) == bench.ranks
-                        ? ""
-                        : fmt::format("The trace is of {}, these results of {}.", counted(summary.ranks.size(), "rank"),
-                                      count_text(static_cast<uint64_t>(bench.ranks))));
+std::string text_of_bench(const Summary *summary, const Bench &bench) {
+    std::string text = fmt::format(
+        "<h3>{}</h3>\n<p class=\"about\">{}{}{}. {}</p>\n", html(bench.name, 200), html(bench.machine, 200),
+        bench.mpi.empty() ? "" : fmt::format("; {}", html(bench.mpi, 120)),
+        bench.mode.empty() ? "" : fmt::format("; measured {}", html(bench.mode, 40)),
+        summary == nullptr || summary->ranks.empty() || static_cast<int64_t>(summary->ranks.size()) == bench.ranks
+            ? ""
+            : fmt::format("The trace is of {}, these results of {}.", counted(summary->ranks.size(), "rank"),
+                          count_text(static_cast<uint64_t>(bench.ranks))));
+    double wrong = 0;
+    for (const BenchRow &row : bench.rows)
+        wrong += row.wrong;
+    if (wrong > 0)
+        text += fmt::format("<ul class=\"warnings\">\n<li>{} of results were wrong.</li>\n</ul>\n",
+                            counted(static_cast<uint64_t>(std::min(wrong, 1e18)), "element"));
     bool has_ceiling = false;
     std::string charts;
     std::string tables;
@@ -132,12 +151,14 @@ std::string text_of_bench(const Summary &summary, const Bench &bench) {
         for (const BenchRow &row : rows)
             if (row.peer_us > 0)
                 peer = html(peer_name(row.peer), 20);
-        const double ceiling = ceiling_busbw(summary, bench, rows.front().collective);
+        const double ceiling = summary == nullptr ? 0 : ceiling_busbw(*summary, bench, rows.front().collective);
         has_ceiling = has_ceiling || ceiling > 0;
         charts += chart_of(rows, peer, ceiling);
         tables += table_of(rows, peer, ceiling);
     }
     text += charts.empty() ? tables : fmt::format("<div class=\"charts\">\n{}</div>\n{}", charts, tables);
+    if (summary == nullptr)
+        return text;
     text += has_ceiling
                 ? "<p class=\"note\">The ceiling is the bus bandwidth if all rails of a host delivered what was "
                   "measured, all of the time, and data crossed between hosts as seldom as it can.</p>\n"
@@ -148,9 +169,17 @@ std::string text_of_bench(const Summary &summary, const Bench &bench) {
 
 }  // namespace
 
-std::string bench_part(const Summary &summary, const std::vector<Bench> &benches) {
-    std::string text =
-        "<section id=\"bench\" aria-labelledby=\"bench-title\"><h2 id=\"bench-title\">Beside its peer</h2>\n";
+std::string bench_title(const std::vector<Bench> &benches) {
+    for (const Bench &bench : benches)
+        for (const BenchRow &row : bench.rows)
+            if (row.peer_us > 0)
+                return "Beside its peer";
+    return "Results";
+}
+
+std::string bench_part(const Summary *summary, const std::vector<Bench> &benches) {
+    std::string text = fmt::format(
+        "<section id=\"bench\" aria-labelledby=\"bench-title\"><h2 id=\"bench-title\">{}</h2>\n", bench_title(benches));
     for (const Bench &bench : benches)
         text += text_of_bench(summary, bench);
     return text + "</section>\n";

@@ -42,15 +42,19 @@ std::string rank_text(const Summary &summary, int64_t rank) {
                                  : std::to_string(rank);
 }
 
-std::string page_of(const Summary &summary, const std::vector<Bench> &benches, const std::string &trace) {
-    const std::string command = summary.header.command.empty() ? "a program" : html(summary.header.command, 160);
-    std::string parts = overview_part(summary) + calls_part(summary) + ranks_part(summary) + links_part(summary) +
-                        machine_part(summary);
-    std::string more;
-    if (!benches.empty()) {
-        parts += bench_part(summary, benches);
-        more = "<li><a href=\"#bench\">Beside its peer</a></li>";
-    }
+namespace {
+
+/// What differs between pages, as HTML.
+struct Frame {
+    std::string title;
+    std::string origin;
+    std::string nav;
+    std::string parts;
+    std::string clocks;  ///< what is said of times
+    std::string words;
+};
+
+std::string framed(const Frame &frame) {
     // What the page may do is said in the page: nothing is fetched, whatever stands in the trace.
     return fmt::format(
         R"(<!doctype html>
@@ -71,21 +75,56 @@ std::string page_of(const Summary &summary, const std::vector<Bench> &benches, c
 <header>
 <p class="kind">FLX report</p>
 <h1>{0}</h1>
-<p class="origin">made of <span class="file">{2}</span></p>
-<nav aria-label="parts of the page"><ul><li><a href="#overview">In short</a></li><li><a href="#calls">Calls</a></li>
-<li><a href="#ranks">Ranks</a></li><li><a href="#links">Links</a></li>
-<li><a href="#machine">Machine</a></li>{3}</ul></nav>
-</header>
+<p class="origin">{2}</p>
+{3}</header>
 <main id="main">
 {4}</main>
-<footer><p>Times are of the ranks' clocks, set beside each other. Sizes are binary (1 KiB = 1,024 B), amounts and rates
-decimal (1 MB = 10<sup>6</sup> B). <em>p99</em>: 99 of 100 took no longer.</p></footer>
+<footer><p>{6}Sizes are binary (1 KiB = 1,024 B), amounts and rates
+decimal (1 MB = 10<sup>6</sup> B). {7}</p></footer>
 <script>
 {5}</script>
 </body>
 </html>
 )",
-        command, kStyle, html(trace, 300), more, parts, kScript);
+        frame.title, kStyle, frame.origin, frame.nav, frame.parts, kScript, frame.clocks, frame.words);
+}
+
+std::string origin_of(const std::string &file) {
+    return fmt::format("made of <span class=\"file\">{}</span>", html(file, 300));
+}
+
+}  // namespace
+
+std::string page_of(const Summary &summary, const std::vector<Bench> &benches, const std::string &trace) {
+    const std::string command = summary.header.command.empty() ? "a program" : html(summary.header.command, 160);
+    std::string parts = overview_part(summary) + calls_part(summary) + ranks_part(summary) + links_part(summary) +
+                        machine_part(summary);
+    std::string more;
+    if (!benches.empty()) {
+        parts += bench_part(&summary, benches);
+        more = fmt::format("<li><a href=\"#bench\">{}</a></li>", bench_title(benches));
+    }
+    const std::string nav = fmt::format(
+        R"(<nav aria-label="parts of the page"><ul><li><a href="#overview">In short</a></li><li><a href="#calls">Calls</a></li>
+<li><a href="#ranks">Ranks</a></li><li><a href="#links">Links</a></li>
+<li><a href="#machine">Machine</a></li>{}</ul></nav>
+)",
+        more);
+    return framed({command, origin_of(trace), nav, parts, "Times are of the ranks' clocks, set beside each other. ",
+                   "<em>p99</em>: 99 of 100 took no longer."});
+}
+
+std::string page_of_results(const std::vector<Bench> &benches, const std::string &origin) {
+    std::vector<std::string> names;
+    for (const Bench &bench : benches)
+        for (const BenchRow &row : bench.rows)
+            if (std::find(names.begin(), names.end(), row.collective) == names.end())
+                names.push_back(row.collective);
+    std::string title;
+    for (const std::string &name : names)
+        title += fmt::format("{}{}", title.empty() ? "" : ", ", html(name, 40));
+    return framed(
+        {title, html(origin, 300), "", bench_part(nullptr, benches), "", "Bus bandwidth is what nccl-tests call so."});
 }
 
 }  // namespace flx::report

@@ -13,6 +13,9 @@ namespace flx::report {
 /// The whole file. `trace` is the trace's name.
 [[nodiscard]] std::string page_of(const Summary &summary, const std::vector<Bench> &benches, const std::string &trace);
 
+/// The same of results alone, without a trace. `origin` says where they are from.
+[[nodiscard]] std::string page_of_results(const std::vector<Bench> &benches, const std::string &origin);
+
 // Its parts, each a section with its heading.
 
 /// What the run was, and what stands out.
@@ -25,8 +28,10 @@ namespace flx::report {
 [[nodiscard]] std::string links_part(const Summary &summary);
 /// Hosts, their ranks and the links between them, drawn.
 [[nodiscard]] std::string machine_part(const Summary &summary);
-/// FLX beside its peer and the links' ceiling.
-[[nodiscard]] std::string bench_part(const Summary &summary, const std::vector<Bench> &benches);
+/// FLX beside its peer and the links' ceiling. Null: there is no trace, and so no ceiling.
+[[nodiscard]] std::string bench_part(const Summary *summary, const std::vector<Bench> &benches);
+/// What its heading is: whether there is a peer.
+[[nodiscard]] std::string bench_title(const std::vector<Bench> &benches);
 
 /// How the page names calls of a class: `allreduce, does not block`.
 [[nodiscard]] std::string class_name(const CallClass &of);
