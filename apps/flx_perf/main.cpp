@@ -9,6 +9,7 @@
 #include "apps/flx_perf/algorithms.h"
 #include "apps/flx_perf/measure.h"
 #include "apps/flx_perf/measure_device.h"
+#include "apps/flx_perf/page.h"
 
 namespace flx::bench::perf {
 namespace {
@@ -20,10 +21,11 @@ using apps::say;
 /// The files that results go to; open on rank 0.
 class Files {
   public:
-    explicit Files(const Options &options) : json_(options.json_file), csv_(options.csv_file), log_(options.log_file) {}
+    explicit Files(const Options &options)
+        : json_(options.json_file), csv_(options.csv_file), log_(options.log_file), page_(options.page_file) {}
 
     [[nodiscard]] std::string problem() const {
-        for (const apps::ResultFile *file : {&json_, &csv_, &log_}) {
+        for (const apps::ResultFile *file : {&json_, &csv_, &log_, &page_}) {
             if (!file->problem().empty()) {
                 return file->problem();
             }
@@ -41,7 +43,10 @@ class Files {
     void write_results(const Results &results) {
         json_.write(json_of(results).dump(2) + "\n");
         csv_.write(csv_of(results));
-        for (apps::ResultFile *file : {&json_, &csv_, &log_}) {
+        if (!results.options.page_file.empty()) {
+            page_.write(page_of(results));
+        }
+        for (apps::ResultFile *file : {&json_, &csv_, &log_, &page_}) {
             file->close();
         }
     }
@@ -50,6 +55,7 @@ class Files {
     apps::ResultFile json_;
     apps::ResultFile csv_;
     apps::ResultFile log_;
+    apps::ResultFile page_;
     int64_t iteration_ = 0;
 };
 

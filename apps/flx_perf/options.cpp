@@ -72,6 +72,7 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
                  "check every timed call, outside the timing (else the first and the last of each size)");
     app.add_flag("--check-peer", options.check_peer, "check MPI's results as well, and report them");
     app.add_option("--csv", options.csv_file, "write the results as CSV");
+    app.add_option("--report", options.page_file, "write a page of the results, as flx_report does: one HTML file");
     app.add_option("--log-iterations", options.log_file, "write every timed call of FLX as CSV");
     iterations->excludes(max_seconds)->excludes(seconds);
     max_seconds->excludes(seconds);

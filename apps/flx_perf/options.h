@@ -28,6 +28,7 @@ struct Options : CallOptions {
     bool check_peer = false;
     std::string csv_file;
     std::string log_file;
+    std::string page_file;
 };
 
 using Parsed = bench::Parsed<Options>;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "apps/flx_perf/page.h"
 #include "apps/flx_perf/report.h"
 
 namespace flx::bench::perf {
@@ -96,6 +97,15 @@ TEST(Json, CollectivesWithoutReductionHaveNoOp) {
     EXPECT_EQ(json_of(results)["results"][0]["dtype"], "f32");
     results.options.collective = Collective::kBarrier;
     EXPECT_EQ(json_of(results)["results"][0]["dtype"], "none");
+}
+
+TEST(Page, HasTheResults) {
+    const std::string page = page_of(example(true));
+    EXPECT_EQ(page.find("<!doctype html>"), 0U);
+    EXPECT_NE(page.find("<h1>allreduce</h1>"), std::string::npos);
+    EXPECT_NE(page.find("node1: some CPU"), std::string::npos);
+    EXPECT_NE(page.find("shm 75"), std::string::npos);
+    EXPECT_NE(page.find("2 elements of results were wrong"), std::string::npos);
 }
 
 TEST(Csv, EveryLineHasTheHeadersColumns) {
