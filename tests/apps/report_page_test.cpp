@@ -126,8 +126,8 @@ std::string hostile_trace() {
                0);
     const std::vector<std::string> lines = {
         R"j({"ph":"M","name":"process_name","pid":#,"args":{"name":"rank (@, pid 1)"}})j",
-        R"({"ph":"X","cat":"call","name":"@","pid":#,"tid":1,"ts":1,"dur":900,)"
-        R"("args":{"communicator":1,"number":3,"bytes":9,"way":"@","error":"@"}})",
+        (R"({"ph":"X","cat":"call","name":"@","pid":#,"tid":1,"ts":1,"dur":900,)"
+         R"("args":{"communicator":1,"number":3,"bytes":9,"way":"@","error":"@"}})"),
         R"({"ph":"X","cat":"call","name":"@","pid":#,"tid":1,"ts":2,"dur":9,"args":{"way":"@","unfinished":true}})",
         R"({"ph":"X","cat":"link","name":"@","pid":#,"tid":1,"ts":1,"dur":9,"args":{"link":"@","bytes":50}})",
         R"({"ph":"C","name":"shares","pid":#,"ts":1,"args":{"@":0.5}})",
