@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "apps/flx_report/data/process_name.h"
 #include "apps/flx_report/data/trace.h"
 
 namespace flx::report {
@@ -83,21 +84,12 @@ std::optional<int32_t> Collector::rank_of(int64_t rank, std::string &problem) {
     return place->second;
 }
 
-/// `rank 0 (n1, pid 4242)`.
 void Collector::name_rank(const Event &event, RankSummary &rank) {
-    constexpr std::string_view kPid = ", pid ";
-    const std::string_view text = event.text("name");
-    const size_t open = text.find('(');
-    const size_t pid = text.rfind(kPid);
-    if (open == std::string_view::npos || pid == std::string_view::npos || pid < open)
-        return;
+    ProcessName name = process_name_of(event.text("name"));
     if (rank.host.empty())
-        rank.host = text.substr(open + 1, pid - open - 1);
-    for (const char c : text.substr(pid + kPid.size())) {
-        if (c < '0' || c > '9' || rank.pid > 1'000'000'000)
-            break;
-        rank.pid = rank.pid * 10 + (c - '0');
-    }
+        rank.host = std::move(name.host);
+    if (name.pid != 0)
+        rank.pid = name.pid;
 }
 
 void Collector::introduce(const Event &event) {

@@ -32,6 +32,7 @@ struct Header {
     std::string command;
     std::string job;
     std::string began;               ///< `2026-11-26T04:30:00Z`
+    double began_s = 0;              ///< the same, since 1970; 0: not known
     std::vector<std::string> notes;  ///< what whoever wrote the trace has to say of it
     int64_t ranks = 0;
     int64_t hosts = 0;

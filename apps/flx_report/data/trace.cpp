@@ -174,9 +174,8 @@ Header header_of(const nlohmann::json &other) {
     take(other, "command", header.command);
     take(other, "job", header.job);
     take(other, "began", header.began);
-    double began_s = 0;
-    take(other, "began_since_1970_s", began_s);
-    if (const auto whole_s = static_cast<std::time_t>(began_s); whole_s > 0)
+    take(other, "began_since_1970_s", header.began_s);
+    if (const auto whole_s = static_cast<std::time_t>(header.began_s); whole_s > 0)
         if (std::tm utc{}; gmtime_r(&whole_s, &utc) != nullptr)
             header.began = fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1,
                                        utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
