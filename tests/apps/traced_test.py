@@ -2,7 +2,6 @@
 """What a trace says of programs: of one that ends, of one under flx-run, and of one that was killed:
 traced_test.py LAUNCHER HANG FLX_TOP FLX_TRACE FLX_PERF FLX_RUN"""
 
-import json
 import os
 import signal
 import subprocess
@@ -11,33 +10,9 @@ import tempfile
 import time
 
 from hanging import LAUNCHER, RANKS, Hang, until
+from trace_events import calls_of, read
 
 TRACE, PERF, RUN = sys.argv[4:7]
-MEMBERS = {
-    "X": {"name", "cat", "pid", "tid", "ts", "dur", "args"},
-    "b": {"name", "cat", "id", "pid", "tid", "ts", "args"},
-    "e": {"name", "cat", "id", "pid", "tid", "ts"},
-    "C": {"name", "pid", "ts", "args"},
-    "i": {"name", "cat", "s", "pid", "tid", "ts"},
-    "M": {"name", "pid"},
-}
-
-
-def read(file):
-    with open(file, encoding="utf-8") as text:
-        trace = json.load(text)
-    for event in trace["traceEvents"]:
-        assert MEMBERS[event["ph"]] <= set(event), event
-        assert event.get("ts", 0) >= 0 and event.get("dur", 0) >= 0, event
-    return trace
-
-
-def calls_of(trace, rank, communicator=1):
-    return [
-        event
-        for event in trace["traceEvents"]
-        if event.get("cat") == "call" and event["pid"] == rank and event["tid"] == communicator
-    ]
 
 
 def one_that_ends(folder, *front):
