@@ -46,6 +46,10 @@ class Block:
         if self.words - {"fails", "sample", "root", "bed"}:
             sys.exit(f"{self.page}:{self.line}: unknown mark: run: {text}")
 
+    def fails(self, place):
+        """Whether that command is to end with another code than 0."""
+        return "fails" in self.words and place == len(self.commands) - 1
+
     def split(self):
         """Tells commands from what they print."""
         for number, line in enumerate(self.lines, self.line + 1):
@@ -151,7 +155,7 @@ class Notes:
             name = f"{self.seen_as}/{key}.{place}"
             lines.append(f"echo $EPOCHREALTIME $PWD >'{name}.begun'")
             lines.append(f". '{name}.sh'; echo $? $EPOCHREALTIME >'{name}.ended'")
-            if stop:
+            if stop and not block.fails(place):
                 lines.append(f"grep -q '^0 ' '{name}.ended' || exit 1")
         return lines
 
@@ -195,9 +199,8 @@ class Judged:
         for place, command in enumerate(block.commands):
             code = notes.code(key, place) or "none, as it never ended"
             self.ran += 1
-            fails = "fails" in block.words and place == len(block.commands) - 1
-            if (code != "0") != fails or not code.isdigit():
-                wanted = "one other than 0" if fails else "0"
+            if (code != "0") != block.fails(place) or not code.isdigit():
+                wanted = "one other than 0" if block.fails(place) else "0"
                 self.wrong.append(
                     f"{block.page}:{command.line}: $ {command.text}\n  its exit code is {code}, not {wanted}{said}"
                 )
