@@ -132,6 +132,12 @@ def not_printed(shown, printed):
             yield number, line
 
 
+def worked_seconds(word):
+    """Of bash's `times`: 0m1.234s"""
+    minutes, _, seconds = word.removesuffix("s").partition("m")
+    return 60 * int(minutes) + float(seconds)
+
+
 class Notes:
     """A folder with each command in a file of its own, and what came of them. Blocks have keys."""
 
@@ -153,30 +159,34 @@ class Notes:
             with open(self.kept(f"{key}.{place}.sh"), "w", encoding="utf-8") as text:
                 text.write(command.text + "\n")
             name = f"{self.seen_as}/{key}.{place}"
-            lines.append(f"echo $EPOCHREALTIME $PWD >'{name}.begun'")
-            lines.append(f". '{name}.sh'; echo $? $EPOCHREALTIME >'{name}.ended'")
+            lines.append(f"{{ echo $PWD $EPOCHREALTIME; times; }} >'{name}.begun'")
+            lines.append(f". '{name}.sh'; {{ echo $? $EPOCHREALTIME; times; }} >'{name}.ended'")
             if stop and not block.fails(place):
                 lines.append(f"grep -q '^0 ' '{name}.ended' || exit 1")
         return lines
 
-    def words(self, name):
-        """What the shell wrote of a command; empty until it has."""
+    def words(self, key, place, when):
+        """What the shell wrote before and after a command, six words; empty until it has."""
         try:
-            with open(self.kept(name), encoding="utf-8") as text:
-                return text.read().split()
+            with open(self.kept(f"{key}.{place}.{when}"), encoding="utf-8") as text:
+                words = text.read().split()
+                return words if len(words) == 6 else []
         except FileNotFoundError:
             return []
 
     def code(self, key, place):
         """A command's exit code; empty if it did not end."""
-        return "".join(self.words(f"{key}.{place}.ended")[:1])
+        return "".join(self.words(key, place, "ended")[:1])
 
     def seconds(self, key, place):
-        return float(self.words(f"{key}.{place}.ended")[1]) - float(self.words(f"{key}.{place}.begun")[0])
+        """(what passed, what processors worked) while a command ran."""
+        begun, ended = self.words(key, place, "begun"), self.words(key, place, "ended")
+        worked = sum(worked_seconds(word) for word in ended[2:]) - sum(worked_seconds(word) for word in begun[2:])
+        return float(ended[1]) - float(begun[1]), worked
 
     def place(self, key, place):
         """The folder that a command was typed in, as the shell sees it."""
-        return self.words(f"{key}.{place}.begun")[1]
+        return self.words(key, place, "begun")[0]
 
     def printed(self, key, home):
         """What a block printed, with the names that pages have for the home folder and the host."""

@@ -12,9 +12,9 @@ The machine is what debootstrap makes, with a user and sudo, which asks for no p
 project lies, is replaced by a copy of the commit that PROJECT has checked out; what is not committed is not in it.
 
 What is counted is the time of the commands, the packages and the building among them. It is printed command by command,
-and its sum must not be more than the limit, ten minutes. Not counted are debootstrap, and what a person takes to read
-and to type. Exit code 77: root, the network, debootstrap, git or a chromium is missing. --pictures keeps pictures of
-what the browser showed."""
+with the time that processors worked for it, which says what is owed to other load. The sum must not be more than the
+limit, ten minutes. Not counted are debootstrap, and what a person takes to read and to type. Exit code 77: root, the
+network, debootstrap, git or a chromium is missing. --pictures keeps pictures of what the browser showed."""
 
 import argparse
 import os
@@ -125,16 +125,17 @@ def follow(debian, blocks, limit):
     script = [line for key, block in blocks for line in notes.typed(key, block, stop=True)]
     waiting = [(key, place, command) for key, block in blocks for place, command in enumerate(block.commands)]
     shell = debian.start("\n".join(script) + "\n")
-    total = 0
+    total = total_worked = 0
     until = time.monotonic() + 3 * limit
     try:
         while waiting:
             ended = shell.poll() is not None
             key, place, command = waiting[0]
             if notes.code(key, place):
-                seconds = notes.seconds(key, place)
+                seconds, worked = notes.seconds(key, place)
                 total += seconds
-                print(f"{seconds:8.1f} s  {command.text.splitlines()[0]}", flush=True)
+                total_worked += worked
+                print(f"{seconds:8.1f} s {worked:8.1f} s  {command.text.splitlines()[0]}", flush=True)
                 waiting.pop(0)
             elif ended:
                 break
@@ -151,7 +152,8 @@ def follow(debian, blocks, limit):
         if one.wrong:
             fail("\n".join(one.wrong))
     ran, compared = sum(one.ran for one in judged), sum(one.compared for one in judged)
-    print(f"{total:8.1f} s  for {ran} commands; {compared} lines of what they print are as the chapter shows them")
+    print(f"{total:8.1f} s {total_worked:8.1f} s  for {ran} commands")
+    print(f"{compared} lines of what they print are as the chapter shows them")
     return notes, total
 
 
