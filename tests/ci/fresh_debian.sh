@@ -1,7 +1,8 @@
 #!/bin/bash
 # A fresh Debian 12 in a folder, for tests of what is installed there:
 #   fresh_debian.sh can                       whether one can be had here; else `skipped: why`, and the exit code is 77
-#   fresh_debian.sh make FOLDER [PACKAGES]    makes it: the packages that are essential, and PACKAGES (a,b,…)
+#   fresh_debian.sh make FOLDER [PACKAGES]    makes it: the packages that are essential, and PACKAGES (a,b,…);
+#                                             FOLDER.log has what debootstrap says
 #   fresh_debian.sh enter FOLDER COMMAND…     runs a command in it, as root
 # It needs root, debootstrap and the network: Debian's packages come from where the machine has its own. What a command
 # mounts or starts goes away with it, so FOLDER may be deleted afterwards.
@@ -26,10 +27,8 @@ can() {
 }
 
 make() {
-    local debian=$1 packages=${2:-}
+    local debian=$1 packages=${2:-} log=$1.log
     can
-    log=$(mktemp)
-    trap 'rm -f "$log"' EXIT
     "${isolated[@]}" debootstrap --variant=minbase ${packages:+--include="$packages"} $release "$debian" "$mirror" \
         >"$log" 2>&1 || {
         # Without a network there is nothing to test with; anything else is an error.
@@ -57,5 +56,5 @@ can) [ $# = 1 ] && can && exit ;;
 make) [ $# = 2 ] || [ $# = 3 ] && make "${@:2}" && exit ;;
 enter) [ $# -ge 3 ] && enter "${@:2}" ;;
 esac
-sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
 exit 2
