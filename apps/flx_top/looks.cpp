@@ -16,7 +16,8 @@ using Words = std::array<uint64_t, sizeof(CallRecord) / sizeof(uint64_t)>;
 // NOLINTBEGIN(misc-use-internal-linkage): nlohmann-json finds these by their arguments' namespace.
 void to_json(json &to, const CallSeen &call) {
     to = {
-        call.stamp, call.entered_ns, call.left_ns, call.number, call.way, call.error, std::bit_cast<Words>(call.what)};
+        call.stamp,   call.entered_ns, call.left_ns, call.number, call.way, call.error, std::bit_cast<Words>(call.what),
+        call.on_gpus, call.carrier};
 }
 void from_json(const json &from, CallSeen &call) {
     call.stamp = from.at(0);
@@ -26,10 +27,12 @@ void from_json(const json &from, CallSeen &call) {
     call.way = from.at(4);
     call.error = from.at(5);
     call.what = std::bit_cast<CallRecord>(from.at(6).get<Words>());
+    call.on_gpus = from.at(7);
+    call.carrier = from.at(8);
     // Names are looked up by these.
     const bool known = call.what.collective <= algorithms::Collective::last && call.what.kind <= CallKind::split &&
-                       (call.what.dtype < kAllDtypes || call.what.dtype == CallRecord::kCustom) &&
-                       (call.what.op < kAllOps || call.what.op == CallRecord::kCustom);
+                       (call.what.dtype < kAllDtypes || call.what.dtype >= CallRecord::kUntold) &&
+                       (call.what.op < kAllOps || call.what.op >= CallRecord::kUntold);
     if (!known)
         throw json::other_error::create(501, "a call of a kind that is not known", &from);
 }
@@ -76,7 +79,8 @@ void from_json(const json &from, CommunicatorSeen &comm) {
 }
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProcessSeen, pid, life, cpu_ns, seen_ns, world_rank, world_size, hostname, job,
-                                   command, signalled_ns, answered_ns, reports_ns, begun, communicators)
+                                   command, signalled_ns, answered_ns, reports_ns, begun, by_mpi, on_gpus,
+                                   communicators)
 // NOLINTEND(misc-use-internal-linkage)
 
 }  // namespace flx::record

@@ -21,17 +21,22 @@ std::string json_of(const View &view, const std::vector<record::ProcessSeen> &no
     ordered_json all = {{"jobs", ordered_json::array()}, {"findings", ordered_json::array()}};
     for (const Job &job : view.jobs) {
         ordered_json rows = ordered_json::array();
-        for (const Row &row : job.rows)
+        for (const Row &row : job.rows) {
+            const record::ProcessSeen &process = *processes.at({row.host, row.pid});
             rows.push_back({{"rank", row.rank},
                             {"pid", row.pid},
                             {"host", row.host},
                             {"state", row.state},
-                            {"calls", processes.at({row.host, row.pid})->begun},
+                            {"calls", process.begun},
+                            {"calls_by_mpi", process.by_mpi},
+                            {"calls_on_gpus", process.on_gpus},
                             {"calls_per_s", row.calls_per_s},
                             {"call", row.call},
+                            {"way", row.way},
                             {"for_s", row.for_s},
                             {"waits", row.waits},
                             {"broken", row.broken}});
+        }
         ordered_json links = ordered_json::array();
         for (const LinkRow &link : job.links)
             links.push_back({{"name", link.name}, {"bytes_per_s", link.bytes_per_s}, {"share", link.share}});
@@ -69,7 +74,7 @@ std::string escaped(const std::string &text) {
 }  // namespace
 
 std::string prometheus_of(const View &view, const std::vector<record::ProcessSeen> &now) {
-    std::string calls, waits, sent;
+    std::string calls, passed, waits, sent;
     std::map<pid_t, const Row *> rows;
     for (const Job &job : view.jobs)
         for (const Row &row : job.rows)
@@ -79,7 +84,8 @@ std::string prometheus_of(const View &view, const std::vector<record::ProcessSee
             continue;
         const std::string labels =
             fmt::format("job=\"{}\",rank=\"{}\",pid=\"{}\"", escaped(process.job), process.world_rank, process.pid);
-        calls += fmt::format("flx_calls_total{{{}}} {}\n", labels, process.begun);
+        calls += fmt::format("flx_calls_total{{{}}} {}\n", labels, process.begun - process.by_mpi);
+        passed += fmt::format("flx_passed_calls_total{{{}}} {}\n", labels, process.by_mpi);
         const Row &row = *rows.at(process.pid);
         waits += fmt::format("flx_waits_seconds{{{}}} {}\n", labels, row.waits.empty() ? 0 : row.for_s);
         std::map<std::string, uint64_t> links;
@@ -90,6 +96,8 @@ std::string prometheus_of(const View &view, const std::vector<record::ProcessSee
             sent += fmt::format("flx_link_sent_bytes{{{},link=\"{}\"}} {}\n", labels, escaped(name), bytes);
     }
     return "# HELP flx_calls_total Calls of FLX that a rank has begun.\n# TYPE flx_calls_total counter\n" + calls +
+           "# HELP flx_passed_calls_total Calls of a rank that MPI served.\n# TYPE flx_passed_calls_total counter\n" +
+           passed +
            "# HELP flx_waits_seconds How long a rank has waited for others in its call.\n"
            "# TYPE flx_waits_seconds gauge\n" +
            waits +

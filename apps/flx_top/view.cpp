@@ -25,15 +25,19 @@ Row row_of(const ProcessSeen &process, const ProcessSeen *before) {
     row.host = process.hostname;
     const record::Latest latest = record::latest_of(process);
     const bool inside = latest.inside();
+    const bool by_mpi = latest.call != nullptr && latest.call->carrier == record::Carrier::mpi;
     row.state = process.life == Life::dead      ? "dead"
                 : process.life == Life::stopped ? "stopped"
-                : inside                        ? "in FLX"
-                                                : "outside";
+                : !inside                       ? "outside"
+                : by_mpi                        ? "in MPI"
+                                                : "in FLX";
     if (before != nullptr && process.seen_ns > before->seen_ns)
         row.calls_per_s = static_cast<double>(process.begun - before->begun) * 1e9 /
                           static_cast<double>(process.seen_ns - before->seen_ns);
     if (latest.call != nullptr) {
         row.call = to_string(latest.call->what);
+        row.way = way_of(*latest.call);
+        row.carrier = latest.call->carrier;
         row.for_s =
             static_cast<double>(process.seen_ns - (inside ? latest.call->entered_ns : latest.call->left_ns)) / 1e9;
         if (inside && latest.comm->waits_for)
@@ -82,6 +86,11 @@ std::string short_time(double seconds) {
 std::string short_rate(double bytes_per_s) {
     return bytes_per_s < 1e9 ? fmt::format("{:.1f} MB/s", bytes_per_s / 1e6)
                              : fmt::format("{:.2f} GB/s", bytes_per_s / 1e9);
+}
+
+/// Of calls on host memory that FLX has nothing is said.
+std::string shown_call(const Row &row) {
+    return row.carrier == record::Carrier::flx ? row.call : fmt::format("{}, {}", row.call, row.way);
 }
 
 /// Words that fit, with two columns before all lines but the first.
@@ -188,7 +197,7 @@ std::vector<std::string> lines_of(const View &view, size_t width, bool explain) 
             lines.push_back(fmt::format("{:>5} {:<{}}{:>8} {:<8} {:>9.0f} {:>8}  {:<9} {}",
                                         row.rank < 0 ? "?" : std::to_string(row.rank), host > 0 ? row.host : "", host,
                                         row.pid, row.state, row.calls_per_s,
-                                        row.call.empty() ? "" : short_time(row.for_s), row.waits, row.call));
+                                        row.call.empty() ? "" : short_time(row.for_s), row.waits, shown_call(row)));
             if (!row.broken.empty())
                 lines.push_back("      broken: " + row.broken);
         }

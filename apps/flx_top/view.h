@@ -14,9 +14,11 @@ struct Row {
     int rank = -1;  ///< of the program; -1: the launcher did not say
     pid_t pid = 0;
     std::string host;
-    std::string state;  ///< in FLX, outside, stopped, dead
+    std::string state;  ///< in FLX, in MPI, outside, stopped, dead
     double calls_per_s = 0;
-    std::string call;    ///< the one that it is in, or was in last
+    std::string call;  ///< the one that it is in, or was in last
+    std::string way;   ///< how it was carried out, and where
+    record::Carrier carrier = record::Carrier::flx;
     double for_s = 0;    ///< how long it has been in it, or out of it
     std::string waits;   ///< for which rank of the call's communicator; empty: not for long
     std::string broken;  ///< why a communicator of its is

@@ -29,13 +29,13 @@ std::string dtype_of(const CallRecord &call) {
     // Each pair of ranks has lengths of its own there, and so has the record no type.
     const bool pairs = call.collective == Collective::alltoallv || call.collective == Collective::gatherv ||
                        call.collective == Collective::scatterv;
-    if (call.collective == Collective::barrier || pairs)
+    if (call.collective == Collective::barrier || pairs || call.dtype == CallRecord::kUntold)
         return {};
     return call.dtype == CallRecord::kCustom ? "custom" : std::string(name_of(static_cast<flx_dtype_t>(call.dtype)));
 }
 
 std::string reduction_of(const CallRecord &call) {
-    if (!algorithms::reduces(call.collective))
+    if (!algorithms::reduces(call.collective) || call.op == CallRecord::kUntold)
         return {};
     return call.op == CallRecord::kCustom ? "custom" : std::string(name_of(static_cast<flx_op_t>(call.op)));
 }
@@ -68,6 +68,8 @@ std::string to_string(const CallRecord &call) {
     }
     std::string text = call.kind == CallKind::non_blocking ? "non-blocking " : "";
     text += algorithms::name_of(call.collective);
+    if (call.dtype == CallRecord::kUntold && call.bytes != 0)
+        text += fmt::format(" of {}", size_text(call.bytes));
     if (const std::string dtype = dtype_of(call); !dtype.empty()) {
         const std::string reduction = reduction_of(call);
         text += fmt::format(" of {} ({}{}{})", size_text(call.bytes), dtype, reduction.empty() ? "" : ", ", reduction);

@@ -43,6 +43,7 @@ struct CallRecord {
     uint8_t reserved = 0;
 
     static constexpr uint16_t kCustom = 0xFFFF;
+    static constexpr uint16_t kUntold = 0xFFFE;  ///< it is not known, as MPI has the call
 };
 static_assert(sizeof(CallRecord) == 32);
 

@@ -197,6 +197,12 @@ class Explaining {
         for (const int rank : waiting) {
             const Member &member = circle.ranks.at(rank);
             const CallSeen &call = *member.open();
+            if (call.on_gpus != 0) {
+                for (int other = 0; other < circle.size; ++other)
+                    if (is_behind_on_gpus(circle, other, call.on_gpus))
+                        awaited.insert(other);
+                continue;
+            }
             if (call.number == 0) {  // for whom it waits only its own record says
                 if (member.comm->waits_for.value_or(-1) >= 0)
                     awaited.insert(*member.comm->waits_for);
@@ -223,9 +229,28 @@ class Explaining {
         return found == circle.ranks.end() || found->second.comm->calls < number;
     }
 
+    /// What a rank has called on GPU memory is known only as long as it is among its last calls.
+    [[nodiscard]] bool is_behind_on_gpus(const Circle &circle, int rank, uint32_t number) const {
+        const auto found = circle.ranks.find(rank);
+        if (found == circle.ranks.end())
+            return true;
+        uint32_t last = 0;
+        for (const CallSeen &call : found->second.comm->last)
+            last = std::max(last, call.on_gpus);
+        return last < number && (last != 0 || now_[found->second.process]->begun < kCalls);
+    }
+
     /// Says what an awaited rank does; one that waits itself is somebody else's trouble.
     void judge(const Circle &circle, int rank, size_t waiting, const std::string &who) {
         const auto found = circle.ranks.find(rank);
+        if (found == circle.ranks.end() && is_of_mpi(circle.id) && circle.id != kMpiIds) {
+            add(Trouble::late, circle, rank, waiting,
+                fmt::format("{}, for rank {} of it, which has made no such call so far, has ended, or is elsewhere",
+                            who, rank),
+                "flx_top shows what the other ranks do. Of MPI_COMM_WORLD all ranks are known, of other communicators "
+                "those that have made a call that MPI serves.");
+            return;
+        }
         if (found == circle.ranks.end() && circle.hosts == 1) {
             add(Trouble::dead, circle, rank, waiting,
                 fmt::format("{}, for rank {}, which has ended, or keeps no record of its calls", who, rank),
@@ -401,6 +426,13 @@ class Explaining {
         for (const auto &[link, bytes] : moved)
             rates += fmt::format("{}{} {:.1f} MB/s", rates.empty() ? "" : ", ", link,
                                  static_cast<double>(bytes) * 1e3 / static_cast<double>(between_ns));
+        if (is_of_mpi(circle.id)) {
+            add(Trouble::slow, circle, waiting.front(), waiting.size(),
+                fmt::format("{}, which all ranks are in and MPI serves", who),
+                "Nobody is late: look at MPI, and at the network that it uses. gdb -batch -ex bt -p PID says what it "
+                "is at.");
+            return;
+        }
         add(Trouble::slow, circle, waiting.front(), waiting.size(),
             fmt::format("{}, which all ranks are in: {}", who, rates.empty() ? "no link is known" : rates),
             "flx_info says what the links delivered when they were measured.");

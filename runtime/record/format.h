@@ -17,18 +17,30 @@
 namespace flx::record {
 
 inline constexpr auto kMagic = std::bit_cast<uint64_t>(std::array<char, 8>{'F', 'L', 'X', 'C', 'A', 'L', 'L', 'S'});
-inline constexpr uint32_t kVersion = 4;
+inline constexpr uint32_t kVersion = 5;
 inline constexpr size_t kCalls = 1024;  ///< so many of the last ones are kept
 inline constexpr size_t kCommunicators = 64;
 inline constexpr size_t kLinks = 16;
 
-/// The word that says where a call belongs.
+/// Communicators whose calls MPI carries out have ids from here on (runtime/record/passed_calls.h): this one is
+/// MPI_COMM_WORLD.
+inline constexpr uint32_t kMpiIds = 500'000'000;
+constexpr bool is_of_mpi(uint32_t id) {
+    return id >= kMpiIds;
+}
+
+/// Who carries a call out, and where: FLX on host memory; MPI, to which it was passed on; FLX on GPU memory, which has
+/// left when it is on its stream, or when it is done.
+enum class Carrier : uint8_t { flx, mpi, stream, gpu };
+inline constexpr size_t kCarriers = 4;
+
+/// The word that says where a call belongs. Those on GPU memory are numbered apart from the others of a communicator.
 struct Where {
     uint32_t number = 0;  ///< of the call on its communicator, low bits; 0: a message or a group of them
     uint8_t place = 0;    ///< in File::communicators
     Way way = Way::scheduled;
     uint8_t error = 0;  ///< the flx_status_t with which it ended
-    uint8_t spare = 0;
+    Carrier carrier = Carrier::flx;
 };
 static_assert(sizeof(Where) == sizeof(uint64_t));
 
@@ -98,6 +110,7 @@ struct File {
     std::atomic<int64_t> answered_ns;   ///< when it had said what a signal asked for, for its host; likewise
     std::atomic<int64_t> reports_ns;    ///< when it reported by itself, or is about to; likewise
     std::atomic<uint64_t> begun;        ///< calls
+    std::array<std::atomic<uint64_t>, kCarriers> by_carrier;  ///< of them, but for those of Carrier::flx
     std::array<Communicator, kCommunicators> communicators;
     std::array<Call, kCalls> calls;
 };

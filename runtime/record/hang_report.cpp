@@ -55,9 +55,12 @@ std::string state_of(const ProcessSeen &process) {
         return stopped + "no call so far";
     const CommunicatorSeen &comm = *latest.comm;
     const std::string call = describe(comm.id, *latest.call);
+    if (!latest.inside() && latest.call->carrier == Carrier::stream)
+        return fmt::format("{}outside of FLX, the last call enqueued is {}", stopped, call);
     if (!latest.inside())
-        return fmt::format("{}outside of FLX, after {}", stopped, call);
-    std::string text = fmt::format("{}in {} ({})", stopped, call, name_of(latest.call->way));
+        return fmt::format("{}outside of {}, after {}", stopped,
+                           latest.call->carrier == Carrier::mpi ? "FLX and MPI's collectives" : "FLX", call);
+    std::string text = fmt::format("{}in {} ({})", stopped, call, way_of(*latest.call));
     text += progress_of(comm.progress);
     if (comm.waits_for)
         text += *comm.waits_for < 0 ? ", waits for others" : fmt::format(", waits for rank {}", *comm.waits_for);

@@ -70,7 +70,9 @@ std::optional<std::pair<CallSeen, size_t>> call_of(const Call &call, const Ticks
     if (call.stamp.load(std::memory_order_relaxed) != stamp)
         return std::nullopt;
     seen.what = std::bit_cast<CallRecord>(words);
-    seen.number = where.number;
+    const bool on_gpus = where.carrier == Carrier::stream || where.carrier == Carrier::gpu;
+    (on_gpus ? seen.on_gpus : seen.number) = where.number;
+    seen.carrier = where.carrier;
     seen.way = where.way;
     seen.error = where.error;
     return std::pair(seen, static_cast<size_t>(where.place));
@@ -131,10 +133,32 @@ CommunicatorSeen communicator_of(const Communicator &comm, State state, std::vec
 
 }  // namespace
 
+std::string name_of_communicator(uint32_t id) {
+    if (!is_of_mpi(id))
+        return fmt::format("communicator {}", id);
+    return id == kMpiIds ? "MPI_COMM_WORLD" : fmt::format("MPI's communicator {}", id - kMpiIds);
+}
+
+std::string way_of(Carrier carrier, Way way) {
+    switch (carrier) {
+        case Carrier::mpi:
+            return "served by MPI";
+        case Carrier::stream:
+            return "enqueued on a stream";
+        case Carrier::gpu:
+            return "on GPU memory";
+        default:
+            return name_of(way);
+    }
+}
+
 std::string describe(uint32_t comm, const CallSeen &call) {
+    const std::string where = name_of_communicator(comm);
+    if (call.on_gpus != 0)
+        return fmt::format("call {} on GPU memory of {}, {}", call.on_gpus, where, to_string(call.what));
     if (call.number == 0)
-        return fmt::format("messages of communicator {}", comm);
-    return fmt::format("call {} of communicator {}, {}", call.number, comm, to_string(call.what));
+        return fmt::format("messages {}of {}", call.carrier == Carrier::flx ? "" : "on GPU memory ", where);
+    return fmt::format("call {} of {}, {}", call.number, where, to_string(call.what));
 }
 
 Latest latest_of(const ProcessSeen &process) {
@@ -177,6 +201,11 @@ void note(const File &from, size_t calls, ProcessSeen &process) {
     process.answered_ns = from.answered_ns.load(std::memory_order_acquire);
     process.reports_ns = from.reports_ns.load(std::memory_order_acquire);
     process.begun = from.begun.load(std::memory_order_relaxed);
+    const auto count_of = [&](Carrier carrier) {
+        return from.by_carrier[static_cast<size_t>(carrier)].load(std::memory_order_relaxed);
+    };
+    process.by_mpi = count_of(Carrier::mpi);
+    process.on_gpus = count_of(Carrier::stream) + count_of(Carrier::gpu);
     process.seen_ns = now_ns();
     const Usage usage = usage_of(from.pid);
     process.cpu_ns = usage.cpu_ns;

@@ -23,10 +23,12 @@ struct CallSeen {
     uint64_t stamp = 0;      ///< the process's calls up to it
     int64_t entered_ns = 0;  ///< CLOCK_MONOTONIC
     int64_t left_ns = 0;     ///< 0: it has not ended
-    uint32_t number = 0;     ///< on its communicator; 0: a message, or a group of them
+    uint32_t number = 0;     ///< on its communicator; 0: a message, or a group of them, or on GPU memory
     Way way = Way::scheduled;
     int error = 0;  ///< the flx_status_t with which it ended
     CallRecord what;
+    uint32_t on_gpus = 0;  ///< its number among the communicator's collectives on GPU memory; 0: it is none
+    Carrier carrier = Carrier::flx;
 };
 
 struct LinkSeen {
@@ -70,7 +72,9 @@ struct ProcessSeen {
     int64_t signalled_ns = 0;  ///< when a signal asked it for a report on its host; 0: never
     int64_t answered_ns = 0;   ///< when it had said what a signal asked for, for all of its job here; 0: never
     int64_t reports_ns = 0;    ///< when it reported last by itself, or is about to; 0: never
-    uint64_t begun = 0;        ///< calls
+    uint64_t begun = 0;        ///< calls, of which
+    uint64_t by_mpi = 0;       ///< so many were passed on to MPI, and
+    uint64_t on_gpus = 0;      ///< so many were on GPU memory
     std::vector<CommunicatorSeen> communicators;
 };
 
@@ -92,7 +96,14 @@ struct Latest {
 };
 Latest latest_of(const ProcessSeen &process);
 
-/// `call 12 of communicator 1, allreduce of 8 B (f32, sum)`
+/// `communicator 1`, `MPI_COMM_WORLD`, `MPI's communicator 471136`
+std::string name_of_communicator(uint32_t id);
+/// `fused`; `served by MPI`, `enqueued on a stream`, `on GPU memory` where that says more.
+std::string way_of(Carrier carrier, Way way);
+inline std::string way_of(const CallSeen &call) {
+    return way_of(call.carrier, call.way);
+}
+/// `call 12 of communicator 1, allreduce of 8 B (f32, sum)`, `call 3 on GPU memory of communicator 1, …`
 std::string describe(uint32_t comm, const CallSeen &call);
 
 constexpr double seconds(int64_t ns) {

@@ -1,67 +1,40 @@
 #include "runtime/record/recorder.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <cstdlib>
-#include <cstring>
-#include <ctime>
-#include <fstream>
-#include <iterator>
+#include <dlfcn.h>
 
 #include "runtime/base/log.h"
-#include "runtime/record/process_files.h"
+#include "runtime/record/passed_calls.h"
 
 namespace flx::record {
 namespace {
 
-template <size_t kSize>
-void copy_text(std::array<char, kSize> &to, std::string_view from) {
-    const size_t bytes = std::min(from.size(), kSize - 1);
-    std::memcpy(to.data(), from.data(), bytes);
-    to[bytes] = '\0';
+/// What a library in front of MPI has made already; null: there is no such library, or it records nothing.
+Handover *handed_over() {
+    const auto function = reinterpret_cast<Handover *(*)()>(dlsym(RTLD_DEFAULT, kHandover));
+    Handover *const handover = function != nullptr ? function() : nullptr;
+    return handover != nullptr && handover->file != nullptr ? handover : nullptr;
 }
 
-/// The first of these variables that is set.
-const char *first_set(std::initializer_list<const char *> names) {
-    for (const char *name : names)
-        if (const char *value = std::getenv(name); value != nullptr && *value != '\0')
-            return value;
-    return "";
-}
+/// The part of the trace for calls that are passed on to MPI.
+class WritesPassed final : public PassedTrace {
+  public:
+    explicit WritesPassed(TraceWriter &writer) : writer_(writer) {}
+    void communicator(uint32_t place, const CommunicatorFacts &facts) override {
+        writer_.communicator(place, facts.id, facts.rank, facts.size, facts.hosts, facts.first_uid);
+    }
+    void enter(uint64_t stamp, int64_t now, const Where &where, const CallWords &words) override {
+        writer_.enter(stamp, now, std::bit_cast<uint64_t>(where), words);
+    }
+    void leave(uint64_t stamp, int64_t now) override { writer_.leave(stamp, now, 0); }
 
-int32_t number_of(const char *text) {
-    int32_t number = -1;
-    const auto [end, error] = std::from_chars(text, text + std::strlen(text), number);
-    return error == std::errc() && *end == '\0' ? number : -1;
-}
+  private:
+    TraceWriter &writer_;
+};
 
-/// A job of Slurm's runs several programs, which are its steps.
-std::string job_of_launcher() {
-    const std::string job = first_set({"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"});
-    const std::string step = first_set({"SLURM_STEP_ID"});
-    return step.empty() || job != first_set({"SLURM_JOB_ID"}) ? job : job + "." + step;
-}
-
-std::string command_line() {
-    std::ifstream file("/proc/self/cmdline", std::ios::binary);
-    std::string text{std::istreambuf_iterator<char>(file), {}};
-    while (!text.empty() && text.back() == '\0')
-        text.pop_back();
-    std::replace(text.begin(), text.end(), '\0', ' ');
-    return text;
-}
-
-int64_t since_1970_ns() {
-    timespec time{};
-    clock_gettime(CLOCK_REALTIME, &time);
-    return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
+/// Calls that MPI gets are to be in a trace before there is a communicator of FLX's.
+[[gnu::constructor]] void begin_with_the_library() {
+    if (const Handover *handover = handed_over(); handover != nullptr && !handover->trace_file.empty())
+        Recorder::of_process({handover->seen, handover->trace_file, handover->hostname, handover->threads});
 }
 
 }  // namespace
@@ -73,120 +46,49 @@ Recorder &Recorder::of_process(const Wanted &wanted) {
     return recorder;
 }
 
-Recorder::Recorder(const Wanted &wanted)
-    : exact_(!wanted.trace.empty()), tsc_(exact_ && ticks_are_tsc()), pid_(getpid()) {
-    if (wanted.record) {
-        // Once a host and job, where the launcher says which rank is the first.
-        if (number_of(first_set({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})) <= 0)
-            remove_old_files();
-        if (const Status status = make(); !status.ok())
+Recorder::Recorder(const Wanted &wanted) : exact_(!wanted.trace.empty()), tsc_(exact_ && ticks_are_tsc()) {
+    Handover *const handover = handed_over();
+    if (handover != nullptr) {
+        file_ = handover->file;
+        seen_ = handover->seen;
+    } else {
+        if (const Status status = own_.make({wanted.record, exact_, wanted.hostname}); !status.ok())
             log().info("calls are not recorded: {}", status.sentence());
-        seen_ = file_ != nullptr;
+        file_ = own_.get();
+        seen_ = own_.seen();
     }
-    if (file_ == nullptr && !wanted.trace.empty()) {  // a trace needs what a record has, whether or not others see it
-        void *memory = mmap(nullptr, sizeof(File), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        file_ = memory == MAP_FAILED ? nullptr : static_cast<File *>(memory);
-    }
-    if (file_ == nullptr)
-        return;
-    describe(wanted.hostname);
-    if (wanted.trace.empty())
+    if (file_ == nullptr || wanted.trace.empty())
         return;
     if (const Status status = TraceWriter::open(wanted.trace, *file_, trace_); !status.ok())
         log().warn("there is no trace: {}", status.sentence());
+    else if (handover != nullptr)
+        handover->trace.store(new WritesPassed(*trace_),
+                              std::memory_order_release);  // stays, as what it writes to does
 }
 
-/// A child that the program forked is no part of it, and others may still write: the memory stays.
+/// Others may still write: the memory stays.
 Recorder::~Recorder() {
     if (trace_)
         trace_.release()->finish();
-    if (seen_ && getpid() == pid_)
-        unlink(path_.c_str());
-}
-
-Status Recorder::make() {
-    if (!has_room())
-        return fail(Fault::shm_too_small, "{} has less than {} bytes in all", kFolder, kLeastFolder);
-    path_ = file_of(getuid(), pid_);
-    unlink(path_.c_str());  // of an earlier process with this id
-    // Nobody writes to it through its name, the user's other processes included.
-    const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR);
-    if (fd < 0)
-        return fail(Fault::not_written, "{} cannot be made: {}", path_, std::strerror(errno));
-    // Reserved, as a full /dev/shm would be a signal later.
-    if (const int error = posix_fallocate(fd, 0, sizeof(File)); error != 0) {
-        ::close(fd);
-        unlink(path_.c_str());
-        return fail(Fault::shm_too_small, "{} of {} bytes cannot be made: {}", path_, sizeof(File),
-                    std::strerror(error));
-    }
-    void *memory = mmap(nullptr, sizeof(File), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    const int error = errno;
-    ::close(fd);
-    if (memory == MAP_FAILED) {
-        unlink(path_.c_str());
-        return fail(Fault::not_written, "{} cannot be mapped: {}", path_, std::strerror(error));
-    }
-    file_ = static_cast<File *>(memory);
-    return {};
-}
-
-void Recorder::describe(const std::string &hostname) {
-    File &file = *file_;
-    file.version = kVersion;
-    file.bytes = sizeof(File);
-    file.pid = pid_;
-    file.ticks_are_tsc = tsc_ ? 1 : 0;
-    file.started = usage_of(pid_).started;
-    const Moment made = moment(tsc_);
-    file.made_ticks = made.ticks;
-    file.made_ns = made.ns;
-    file.made_since_ns = since_1970_ns();
-    file.world_rank = number_of(first_set({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}));
-    file.world_size = number_of(first_set({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}));
-    copy_text(file.hostname, hostname);
-    copy_text(file.job, job_of_launcher());
-    copy_text(file.command, command_line());
-    file.magic.store(kMagic, std::memory_order_release);
 }
 
 uint32_t Recorder::open(const Facts &facts) {
-    if (file_ == nullptr)
+    const uint32_t place = file_ == nullptr ? kNowhere : take_place(*file_, facts);
+    if (place == kNowhere)
         return kNowhere;
-    // One that was freed long ago is of less use than one that was freed just now.
-    static std::atomic<uint32_t> begin{0};
-    for (uint32_t tried = 0; tried < kCommunicators; ++tried) {
-        const uint32_t place = begin.fetch_add(1, std::memory_order_relaxed) % kCommunicators;
-        Communicator &comm = file_->communicators[place];
-        auto state = static_cast<uint32_t>(State::unused);
-        constexpr auto kTaken = static_cast<uint32_t>(State::taken);
-        if (!comm.state.compare_exchange_strong(state, kTaken) &&
-            (state != static_cast<uint32_t>(State::freed) || !comm.state.compare_exchange_strong(state, kTaken)))
-            continue;
-        comm.id = facts.id;
-        comm.rank = facts.rank;
-        comm.size = facts.size;
-        comm.hosts = facts.hosts;
-        comm.links = static_cast<uint32_t>(std::min(facts.links.size(), kLinks));
-        comm.first_uid = facts.first_uid;
-        comm.opened = file_->begun.load(std::memory_order_relaxed);
-        comm.calls.store(0, std::memory_order_relaxed);
-        comm.wait.stamp.store(0, std::memory_order_relaxed);
-        comm.says[0].store('\0', std::memory_order_relaxed);
-        for (uint32_t l = 0; l < comm.links; ++l) {
-            copy_text(comm.link[l].name, facts.links[l].name);
-            comm.link[l].usual.store(facts.links[l].bytes_per_s, std::memory_order_relaxed);
-            note_link(place, l, {});
-        }
-        comm.state.store(static_cast<uint32_t>(State::open), std::memory_order_release);
-        if (trace_) {
-            trace_->communicator(place, facts.id, facts.rank, facts.size, facts.hosts, facts.first_uid);
-            for (uint32_t l = 0; l < comm.links; ++l)
-                trace_->link_name(place, l, facts.links[l].name, facts.links[l].bytes_per_s, facts.links[l].latency_s);
-        }
-        return place;
+    Communicator &comm = file_->communicators[place];
+    for (uint32_t l = 0; l < comm.links; ++l) {
+        copy_text(comm.link[l].name, facts.links[l].name);
+        comm.link[l].usual.store(facts.links[l].bytes_per_s, std::memory_order_relaxed);
+        note_link(place, l, {});
     }
-    return kNowhere;
+    comm.state.store(static_cast<uint32_t>(State::open), std::memory_order_release);
+    if (trace_) {
+        trace_->communicator(place, facts.id, facts.rank, facts.size, facts.hosts, facts.first_uid);
+        for (uint32_t l = 0; l < comm.links; ++l)
+            trace_->link_name(place, l, facts.links[l].name, facts.links[l].bytes_per_s, facts.links[l].latency_s);
+    }
+    return place;
 }
 
 void Recorder::close(uint32_t place) {

@@ -16,6 +16,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/record/format.h"
+#include "runtime/record/record_file.h"
 #include "runtime/record/ticks.h"
 #include "runtime/record/trace_writer.h"
 
@@ -23,7 +24,7 @@ namespace flx::record {
 
 class Recorder {
   public:
-    static constexpr uint32_t kNowhere = UINT32_MAX;
+    static constexpr uint32_t kNowhere = record::kNowhere;
     Recorder(const Recorder &) = delete;
     Recorder &operator=(const Recorder &) = delete;
 
@@ -38,45 +39,24 @@ class Recorder {
     static Recorder &of_process(const Wanted &wanted);
 
     /// A place for a communicator; kNowhere: none is free, or nothing is recorded.
-    struct Facts {
-        uint32_t id = 0;
-        int rank = 0;
-        int size = 0;
-        int hosts = 0;
-        uint64_t first_uid = 0;
-        struct Link {
-            std::string name;
-            double bytes_per_s = 0;  ///< as measured; 0: not
-            double latency_s = 0;
-        };
-        std::vector<Link> links;
-    };
+    using Facts = CommunicatorFacts;
     uint32_t open(const Facts &facts);
     void close(uint32_t place);
     /// It is broken, and why.
     void broken(uint32_t place, std::string_view sentence);
 
     /// A call begins. Returns its stamp; 0: it is not recorded.
-    uint64_t enter(uint32_t place, const CallRecord &what, uint64_t number, Way way) {
+    uint64_t enter(uint32_t place, const CallRecord &what, uint64_t number, Way way, Carrier carrier = Carrier::flx) {
         if (place == kNowhere)
             return 0;
         const uint64_t stamp = next();
         const int64_t now = this->now();
-        Call &call = file_->calls[stamp % kCalls];
-        // Whoever reads one of what follows finds no stamp, or a later one.
-        call.stamp.store(0, std::memory_order_relaxed);
-        call.entered.store(now, std::memory_order_release);
-        call.left.store(0, std::memory_order_release);
-        const auto where =
-            std::bit_cast<uint64_t>(Where{static_cast<uint32_t>(number), static_cast<uint8_t>(place), way, 0, 0});
-        call.where.store(where, std::memory_order_release);
-        const auto words = std::bit_cast<std::array<uint64_t, sizeof(CallRecord) / sizeof(uint64_t)>>(what);
-        for (size_t i = 0; i < words.size(); ++i)
-            call.what[i].store(words[i], std::memory_order_release);
-        call.stamp.store(stamp, std::memory_order_release);
+        const Where where{static_cast<uint32_t>(number), static_cast<uint8_t>(place), way, 0, carrier};
+        const auto words = std::bit_cast<CallWords>(what);
+        begin_call(*file_, stamp, now, where, words);
         if (trace_) [[unlikely]]
-            trace_->enter(stamp, now, where, words);
-        if (number != 0)
+            trace_->enter(stamp, now, std::bit_cast<uint64_t>(where), words);
+        if (number != 0 && carrier == Carrier::flx)
             file_->communicators[place].calls.store(number, std::memory_order_relaxed);
         return stamp;
     }
@@ -132,8 +112,6 @@ class Recorder {
   private:
     explicit Recorder(const Wanted &wanted);
     ~Recorder();
-    Status make();
-    void describe(const std::string &hostname);
     void note_link(uint32_t place, size_t link, const LinkNow &now);
     static void note_error(Call &call, const Status &status);
     /// Whoever looks at what goes on needs no microseconds, and a short call takes some hundred nanoseconds.
@@ -153,8 +131,7 @@ class Recorder {
     bool exact_ = false;  ///< of a trace
     bool tsc_ = false;
     std::atomic<bool> threads_{false};  ///< then a locked instruction is needed, which takes as long as all else
-    int pid_ = 0;
-    std::string path_;
+    RecordFile own_;                    ///< unless a library in front of MPI has made one (passed_calls.h)
 };
 
 }  // namespace flx::record

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "runtime/plan/call_log.h"
+#include "runtime/record/reader.h"
 #include "runtime/record/trace_clocks.h"
 #include "runtime/record/trace_part.h"
 
@@ -199,7 +200,7 @@ class PartWriter {
         comms_[where.place] = comm;
         links_[where.place].clear();
         shares_.erase(where.place);
-        name("thread_name", comm.id, json_text(fmt::format("communicator {}", comm.id)));
+        name("thread_name", comm.id, json_text(name_of_communicator(comm.id)));
         output_.line(R"({{"ph":"M","name":"communicator","pid":{},"tid":{},"args":{{"communicator":{},"rank":{},)"
                      R"("size":{},"hosts":{},"first_uid":"{:x}"}}}},)"
                      "\n",
@@ -213,8 +214,11 @@ class PartWriter {
         const int64_t begin = part_.ns(entry.begin.load(std::memory_order_relaxed));
         const int64_t ended = entry.end.load(std::memory_order_relaxed);
         const int64_t end = std::max(begin, ended != 0 ? part_.ns(ended) : last_ns_);
-        std::string args =
-            fmt::format(R"("communicator":{},"number":{},"way":"{}")", comm, where.number, name_of(where.way));
+        const bool on_gpus = where.carrier == Carrier::stream || where.carrier == Carrier::gpu;
+        std::string args = fmt::format(R"("communicator":{},"{}":{},"way":"{}")", comm, on_gpus ? "gpu_call" : "number",
+                                       where.number, way_of(where.carrier, where.way));
+        if (what.dtype == CallRecord::kUntold && what.bytes != 0)
+            args += fmt::format(R"(,"bytes":{})", what.bytes);
         if (const std::string dtype = dtype_of(what); !dtype.empty())
             args += fmt::format(R"(,"bytes":{},"type":"{}")", what.bytes, dtype);
         if (const std::string reduction = reduction_of(what); !reduction.empty())
@@ -242,11 +246,13 @@ class PartWriter {
                          id, called, rank_, comm, us(end));
             return;
         }
-        note_span(where, {begin, end, {}});
-        output_.line(R"({{"ph":"X","cat":"call","name":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},)"
+        if (!on_gpus)  // whose numbers are their own
+            note_span(where, {begin, end, {}});
+        output_.line(R"({{"ph":"X","cat":"{}","name":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},)"
                      R"("args":{{{}}}}},)"
                      "\n",
-                     called, rank_, comm, us(begin), static_cast<double>(end - begin) / 1e3, args);
+                     on_gpus ? "gpu" : "call", called, rank_, comm, us(begin), static_cast<double>(end - begin) / 1e3,
+                     args);
     }
 
     /// A call, for the phases that follow it.

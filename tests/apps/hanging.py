@@ -38,14 +38,14 @@ def until(condition, what):
 class Hang:
     """The program, whose name no other one has."""
 
-    def __init__(self, how, rank=1, calls=100, **environment):
+    def __init__(self, how, rank=1, calls=100, front=(), **environment):
         self.folder = tempfile.mkdtemp()
         self.name = f"hang{os.getpid()}{how}"
         program = os.path.join(self.folder, self.name)
         shutil.copy(HANG, program)
         self.output = open(os.path.join(self.folder, "out"), "w", encoding="utf-8")
         self.run = subprocess.Popen(
-            [LAUNCHER, "-n", str(RANKS), program, how, str(rank), str(calls)], stdin=subprocess.DEVNULL,
+            [LAUNCHER, "-n", str(RANKS), *front, program, how, str(rank), str(calls)], stdin=subprocess.DEVNULL,
             stdout=self.output, stderr=self.output, start_new_session=True, env={**os.environ, **environment},
         )
 

@@ -115,6 +115,29 @@ TEST(TopView, LinesFit) {
     EXPECT_EQ(none[1], "Nobody waits for long.");
 }
 
+TEST(TopView, SaysWhoHasACall) {
+    Looks looks;
+    ProcessSeen &first = looks.now[1];
+    first.by_mpi = 40;
+    first.communicators[0].id = record::kMpiIds;
+    first.communicators[0].last.back().carrier = record::Carrier::mpi;
+    looks.now[0].communicators[0].last.back().carrier = record::Carrier::stream;
+    std::vector<ProcessSeen> elsewhere;
+    ASSERT_TRUE(read_line(line_of(looks.now), elsewhere).ok());
+    const View view = view_of(elsewhere, {}, 0.5);
+    EXPECT_EQ(view.jobs[0].rows[0].state, "in MPI");
+    EXPECT_EQ(view.jobs[0].rows[1].state, "outside");
+    const std::vector<std::string> lines = lines_of(view, 200, false);
+    EXPECT_TRUE(lines[2].ends_with("barrier, served by MPI")) << lines[2];
+    EXPECT_TRUE(lines[3].ends_with("barrier, enqueued on a stream")) << lines[3];
+    const auto json = nlohmann::json::parse(json_of(view, elsewhere));
+    EXPECT_EQ(json["jobs"][0]["ranks"][0]["calls_by_mpi"], 40);
+    EXPECT_EQ(json["jobs"][0]["ranks"][0]["way"], "served by MPI");
+    const std::string text = prometheus_of(view, elsewhere);
+    EXPECT_NE(text.find("flx_passed_calls_total{job=\"7\",rank=\"0\",pid=\"100\"} 40"), std::string::npos) << text;
+    EXPECT_NE(text.find("flx_calls_total{job=\"7\",rank=\"0\",pid=\"100\"} 4960"), std::string::npos) << text;
+}
+
 TEST(TopView, MachinesReadIt) {
     Looks looks;
     looks.now[0].command += "\xff";  // no UTF-8

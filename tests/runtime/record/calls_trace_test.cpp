@@ -61,8 +61,8 @@ std::unique_ptr<TraceWriter> open(const std::string &file, const File &process) 
     return writer;
 }
 
-uint64_t where(uint32_t number, uint8_t place) {
-    return std::bit_cast<uint64_t>(Where{number, place, Way::fused, 0, 0});
+uint64_t where(uint32_t number, uint8_t place, Carrier carrier = Carrier::flx) {
+    return std::bit_cast<uint64_t>(Where{number, place, Way::fused, 0, carrier});
 }
 
 std::array<uint64_t, 4> allreduce(uint64_t bytes, CallKind kind = CallKind::blocking) {
@@ -141,6 +141,34 @@ TEST(Trace, HasCallsWaitsAndLinks) {
     ASSERT_EQ(links.size(), 2U);
     EXPECT_EQ(links[0]["args"]["bytes"], 4000);
     EXPECT_EQ(links[1]["name"], "rail0 carries nothing");
+}
+
+TEST(Trace, SaysWhoCarriesOutACall) {
+    const Folder folder;
+    {
+        const auto writer = open(folder.file(), *process(0, 1, "here"));
+        writer->communicator(3, 7, 1, 4, 1, 0xabc);
+        writer->communicator(4, kMpiIds, 1, 4, 1, 0xabd);
+        CallRecord record = std::bit_cast<CallRecord>(allreduce(64));
+        record.dtype = CallRecord::kUntold;
+        record.op = CallRecord::kUntold;
+        writer->enter(1, now(), where(5, 4, Carrier::mpi), std::bit_cast<std::array<uint64_t, 4>>(record));
+        writer->leave(1, now(), 0);
+        writer->enter(2, now(), where(5, 3, Carrier::stream), allreduce(128));
+        writer->leave(2, now(), 0);
+    }
+    const nlohmann::json trace = read(folder.file());
+    const std::vector<nlohmann::json> calls = events(trace, "call");
+    ASSERT_EQ(calls.size(), 1U);
+    EXPECT_EQ(calls[0]["tid"], kMpiIds);
+    EXPECT_EQ(calls[0]["args"]["way"], "served by MPI");
+    EXPECT_EQ(calls[0]["args"]["bytes"], 64);
+    EXPECT_FALSE(calls[0]["args"].contains("type"));
+    const std::vector<nlohmann::json> gpu = events(trace, "gpu");
+    ASSERT_EQ(gpu.size(), 1U);
+    EXPECT_EQ(gpu[0]["args"]["way"], "enqueued on a stream");
+    EXPECT_EQ(gpu[0]["args"]["gpu_call"], 5);
+    EXPECT_FALSE(gpu[0]["args"].contains("number")) << "which others would take for a call on host memory";
 }
 
 TEST(Trace, IsMadeByTheRankThatEndsLast) {

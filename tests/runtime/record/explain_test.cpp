@@ -130,6 +130,53 @@ TEST(Explain, AllAreInTheCallAndBytesMove) {
     expect_one(job.explain(), Trouble::slow, 0, "eth0 10.0 MB/s");
 }
 
+/// A job on MPI_COMM_WORLD alone, or on another communicator of MPI's, all of whose calls MPI has.
+Job passed_on(int size, uint32_t id = kMpiIds) {
+    Job job(size);
+    for (int rank = 0; rank < size; ++rank) {
+        job.comm(rank).id = id;
+        for (CallSeen &call : job.comm(rank).last)
+            call.carrier = Carrier::mpi;
+    }
+    return job;
+}
+
+TEST(Explain, CallsThatMpiHas) {
+    Job job = passed_on(3);
+    expect_one(job.explain(), Trouble::slow, 0, "which all ranks are in and MPI serves");
+    job.leave(1);
+    expect_one(job.explain(), Trouble::late, 1, "wait in call 10 of MPI_COMM_WORLD, allreduce of 8 B");
+    job.enter(1, 10, call_of(4096));
+    expect_one(job.explain(), Trouble::mismatch, 1, "call 10 of MPI_COMM_WORLD, allreduce of 4 KiB");
+    // One that has made no call on such a communicator has no place there.
+    job = passed_on(3, kMpiIds + 7);
+    job.processes[2].communicators.clear();
+    expect_one(job.explain(), Trouble::late, 2, "call 10 of MPI's communicator 7");
+}
+
+/// One rank is in a call that FLX has, and another in one that MPI has.
+TEST(Explain, CallsOfFlxAndOfMpiCross) {
+    Job job(2);
+    for (int rank = 0; rank < 2; ++rank)
+        job.processes[rank].communicators.push_back(Job::communicator(kMpiIds, rank, 2));
+    job.leave(1);
+    job.enter(1, 10, call_of(8), 1);
+    expect_one(job.explain(), Trouble::mismatch, 1, "and rank 1 (pid 101 on here) in call 10 of MPI_COMM_WORLD");
+}
+
+TEST(Explain, CallsOnGpuMemoryHaveNumbersOfTheirOwn) {
+    Job job(2);
+    for (int rank = 0; rank < 2; ++rank) {
+        CallSeen &call = job.comm(rank).last.back();
+        call.number = 0;
+        call.on_gpus = 3;
+        call.carrier = Carrier::gpu;
+    }
+    job.comm(1).last.back().on_gpus = 2;
+    job.comm(1).last.back().left_ns = kNow - kSecond;
+    expect_one(job.explain(), Trouble::late, 1, "waits in call 3 on GPU memory of communicator 1");
+}
+
 /// In a call that does not block a rank is only where it waits for it.
 TEST(Explain, AWaitForACallThatDoesNotBlock) {
     Job job(2);

@@ -66,6 +66,26 @@ TEST(HangReport, StoppedDeadAndIdleOnes) {
     EXPECT_TRUE(hang_report("asked", {}, {}).empty());
 }
 
+TEST(HangReport, CallsThatMpiHasAndThoseOnStreams) {
+    Job job(2);
+    job.comm(0).id = kMpiIds;
+    job.comm(0).last.back().carrier = Carrier::mpi;
+    CallSeen &call = job.comm(1).last.back();
+    call.carrier = Carrier::stream;
+    call.on_gpus = 3;
+    call.number = 0;
+    call.left_ns = kNow - kSecond;
+    const std::string text = text_of(hang_report("asked", job.processes, {}));
+    EXPECT_NE(text.find("rank 0 (pid 100): in call 10 of MPI_COMM_WORLD, allreduce of 8 B (f32, sum) (served by MPI), "
+                        "since 2.0 s"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("rank 1 (pid 101): outside of FLX, the last call enqueued is call 3 on GPU memory of "
+                        "communicator 1, allreduce of 8 B (f32, sum), since 1.0 s"),
+              std::string::npos)
+        << text;
+}
+
 TEST(HangReport, AJobIsWhatOneLauncherStartedOrSharesACommunicator) {
     Job job(3);
     Job other(2);

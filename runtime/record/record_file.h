@@ -1,0 +1,95 @@
+/// \file record_file.h
+/// The file of this process that others read (format.h): how it is made and goes, and how calls and communicators are
+/// put into it. It stands apart from the recorder, as libflx_mpi.so makes it before libflx is loaded.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/record/format.h"
+
+namespace flx::record {
+
+/// The place of a communicator that has none.
+inline constexpr uint32_t kNowhere = UINT32_MAX;
+
+/// What does not change of a communicator.
+struct CommunicatorFacts {
+    uint32_t id = 0;
+    int rank = 0;
+    int size = 0;
+    int hosts = 0;
+    uint64_t first_uid = 0;
+    struct Link {
+        std::string name;
+        double bytes_per_s = 0;  ///< as measured; 0: not
+        double latency_s = 0;
+    };
+    std::vector<Link> links;
+};
+
+class RecordFile {
+  public:
+    struct Wanted {
+        bool record = true;    ///< others are to see it
+        bool exact = false;    ///< times are ticks, as traces need them
+        std::string hostname;  ///< as others are to know it
+    };
+    RecordFile() = default;
+    ~RecordFile() { remove(); }
+    RecordFile(const RecordFile &) = delete;
+    RecordFile &operator=(const RecordFile &) = delete;
+
+    /// FLX_ERR_SYSTEM: others do not see it. Where it is exact there is memory for it all the same, of this process
+    /// alone: a trace needs what a record has.
+    Status make(const Wanted &wanted);
+    /// It goes, but not where a child that the program forked ends. The memory stays, as others may still write.
+    void remove();
+    /// Null: nothing is recorded.
+    [[nodiscard]] File *get() const { return file_; }
+    [[nodiscard]] bool seen() const { return !path_.empty(); }
+
+  private:
+    Status make_shown();
+    void describe(const Wanted &wanted);
+
+    File *file_ = nullptr;
+    int pid_ = 0;
+    std::string path_;  ///< empty: others do not see it
+};
+
+/// A place for a communicator, without its links; state `taken` until its owner sets `open`. kNowhere: none is free.
+uint32_t take_place(File &file, const CommunicatorFacts &facts);
+
+template <size_t kSize>
+void copy_text(std::array<char, kSize> &to, std::string_view from) {
+    const size_t bytes = from.copy(to.data(), kSize - 1);
+    to[bytes] = '\0';
+}
+
+using CallWords = std::array<uint64_t, sizeof(CallRecord) / sizeof(uint64_t)>;
+
+/// A call begins. Threads may do so at once, each with a stamp of its own.
+inline void begin_call(File &file, uint64_t stamp, int64_t now, const Where &where, const CallWords &words) {
+    Call &call = file.calls[stamp % kCalls];
+    // Whoever reads one of what follows finds no stamp, or a later one.
+    call.stamp.store(0, std::memory_order_relaxed);
+    call.entered.store(now, std::memory_order_release);
+    call.left.store(0, std::memory_order_release);
+    call.where.store(std::bit_cast<uint64_t>(where), std::memory_order_release);
+    for (size_t i = 0; i < words.size(); ++i)
+        call.what[i].store(words[i], std::memory_order_release);
+    call.stamp.store(stamp, std::memory_order_release);
+    if (where.carrier != Carrier::flx) {  // of threads that do so at the same time one may be missing
+        std::atomic<uint64_t> &count = file.by_carrier[static_cast<size_t>(where.carrier)];
+        count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
+}
+
+}  // namespace flx::record
