@@ -12,7 +12,8 @@ namespace flx::preload {
 
 Call::Call(const How &how, Collective collective, MPI_Comm comm, size_t bytes, size_t agreed, Objection objection,
            const Description &describe)
-    : how_(how), collective_(collective), comm_(comm) {
+    : how_(how), collective_(collective), comm_(comm), said_{collective, how.form, agreed, objection.root} {
+    const Saying saying(said_);
     Library &library = Library::instance();
     Reason why = objection.why;
     if (why == Reason::none && comm == MPI_COMM_NULL)
@@ -261,7 +262,9 @@ Objection check_root(int root, MPI_Comm comm) {
     PMPI_Comm_test_inter(comm, &inter);
     if (inter != 0)
         return {Reason::intercommunicator};
-    return wrong(root >= 0 && root < size_of(comm) ? MPI_SUCCESS : MPI_ERR_ROOT);
+    Objection objection = wrong(root >= 0 && root < size_of(comm) ? MPI_SUCCESS : MPI_ERR_ROOT);
+    objection.root = root;
+    return objection;
 }
 
 void *next_of(const char *name) {

@@ -97,6 +97,7 @@ int scatterv(const How &how, const void *sendbuf, Numbers sendcounts, Numbers di
 struct Objection {
     Reason why = Reason::none;
     int error = MPI_SUCCESS;  ///< where `why` is `invalid`: MPI's class for what is wrong on this rank
+    int root = -1;            ///< of a call that has one, for others to see
 };
 
 /// MPI_SUCCESS is no objection.
@@ -186,11 +187,18 @@ class Call {
         if (error_ != MPI_SUCCESS)
             return refuse(error_);
         if (how_.form == Form::blocking) {
-            const int code = how_.large ? large(static_cast<L>(arguments)...) : blocking(static_cast<P>(arguments)...);
+            const int code = [&] {
+                const Seen seen(comm_, said_);
+                return how_.large ? large(static_cast<L>(arguments)...) : blocking(static_cast<P>(arguments)...);
+            }();
             if (code == MPI_SUCCESS || !is_about_arguments(code))
                 took_part(Route::mpi);
             return mirrored_ && code == MPI_SUCCESS ? staging_.write(comm_) : code;
         }
+        // What is made to be started later is no call yet.
+        std::optional<Seen> seen;
+        if (how_.form == Form::nonblocking)
+            seen.emplace(comm_, said_);
         if (mirrored_) {
             MPI_Request *request = &operation_->mpi;
             const int code = how_.form == Form::nonblocking
@@ -226,6 +234,7 @@ class Call {
     const How &how_;
     Collective collective_;
     MPI_Comm comm_;
+    Said said_;
     int error_ = MPI_SUCCESS;  ///< that this rank's arguments are, where FLX serves the others
     Group *group_ = nullptr;
     Group *compared_ = nullptr;  ///< whose routes hear of the call

@@ -148,6 +148,8 @@ void Library::begin() {
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_delete, &keyval, this);
     keyval_ = keyval;
     begun_ = true;
+    begin_to_be_seen(config, threads_ || config.text("FLX_PROGRESS_THREAD") == "on");
+    (void)seen(MPI_COMM_WORLD);  // a rank that has called nothing yet is seen as well
 }
 
 /// Null: `why` says why.
@@ -165,6 +167,28 @@ Group *Library::find_or_attach(MPI_Comm comm, Reason &why) {
     return found != 0 ? static_cast<Group *>(value) : attach(comm);
 }
 
+/// Programs call on one communicator again and again, and to ask MPI for what belongs to it takes as long as all else.
+SeenComm *Library::seen(MPI_Comm comm) {
+    struct Last {
+        MPI_Comm comm{};
+        SeenComm *seen = nullptr;
+        uint64_t freed = 0;
+    };
+    [[gnu::tls_model("initial-exec")]] static constinit thread_local Last last;
+    const uint64_t freed = freed_.load(std::memory_order_relaxed);
+    if (last.comm == comm && last.freed == freed) [[likely]]
+        return last.seen;
+    Reason why = Reason::none;
+    Group *const group = comm == MPI_COMM_NULL ? nullptr : find_or_attach(comm, why);
+    if (group == nullptr)
+        return nullptr;
+    if (!group->seen.opened)
+        open_seen(group->seen, comm, group->rank, group->size,
+                  group->why_not == Reason::several_worlds ? std::vector<int>() : group->members);
+    last = {comm, &group->seen, freed};
+    return last.seen;
+}
+
 bool Library::serves(MPI_Comm comm, Form form) {
     Reason why = Reason::none;
     if (form != Form::blocking && !has_requests_)
@@ -178,8 +202,10 @@ Group *Library::group_of(MPI_Comm comm, Form form, Reason &why) {
     Group *group = find_or_attach(comm, why);
     if (group == nullptr)
         return nullptr;
-    if (group->why_not == Reason::not_yet && form != Form::nonblocking)
+    if (group->why_not == Reason::not_yet && form != Form::nonblocking) {
+        const Seen agreement(comm);
         obtain_group(comm, *group);
+    }
     why = group->why_not;
     return group->flx != nullptr ? group : nullptr;
 }
@@ -214,6 +240,7 @@ Group *Library::group_of_its_own(MPI_Comm comm, Memory memory, Reason &why) {
     const Group *shared = group_of(comm, Form::persistent, why);
     if (shared == nullptr)
         return nullptr;
+    const Seen agreement(comm);
     constexpr int64_t kMost = 64;
     std::array<int64_t, 2> most = {static_cast<int64_t>(Requests::instance().live_persistent()),
                                    memory == Memory::gpu || memory == Memory::both ? 1 : 0};
@@ -388,6 +415,7 @@ void Library::keep(Group *spare) {
 }
 
 void Library::tidy(MPI_Comm comm, const Group &group) {
+    const Seen agreement(comm);
     std::array<int64_t, 1> spares{};
     {
         const std::lock_guard guard(mutex_);
@@ -414,6 +442,8 @@ void Library::dismiss(Group *group) {
 
 int Library::on_delete(MPI_Comm, int, void *value, void *extra) {
     auto *library = static_cast<Library *>(extra);
+    library->freed_.fetch_add(1, std::memory_order_relaxed);
+    passed_calls().close(std::exchange(static_cast<Group *>(value)->seen, {}).place);
     if (!library->over_)
         library->dismiss(static_cast<Group *>(value));
     else

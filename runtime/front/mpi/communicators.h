@@ -17,6 +17,7 @@
 #include "runtime/front/mpi/collectives.h"
 #include "runtime/front/mpi/habits.h"
 #include "runtime/front/mpi/routes.h"
+#include "runtime/front/mpi/seen.h"
 #include "runtime/front/mpi/tuning_cache.h"
 #include "runtime/include/flx.h"
 
@@ -42,6 +43,7 @@ struct Group {
     double agreement_s = Routes::kAgreementS;   ///< the least that an agreement on who is faster took
     std::unique_ptr<Habits> habits;             ///< where GPUs may be, from the first call that FLX might serve on
     enum class OnGpus : uint8_t { not_tried, works, fails };
+    SeenComm seen;                                   ///< what others see of the calls that MPI gets
     OnGpus collectives_on_gpus = OnGpus::not_tried;  ///< FLX's, with this communicator; the same on all ranks
 };
 
@@ -117,6 +119,9 @@ class Library {
     /// And for one that does not block: FLX's only where it was faster in calls that do.
     Group *settled_group_of(MPI_Comm comm, CallClass which, Reason &why);
 
+    /// What others see of the calls of `comm` that MPI gets. Null: MPI does not know it, or has not begun, or is over.
+    SeenComm *seen(MPI_Comm comm);
+
     /// Whether group_of() would serve such a call, as far as this rank knows; nothing is made.
     bool serves(MPI_Comm comm, Form form);
 
@@ -184,6 +189,7 @@ class Library {
     bool mpi_takes_gpus_ = false;
     bool calls_functions_ = false;
     std::atomic<int> keyval_{MPI_KEYVAL_INVALID};
+    std::atomic<uint64_t> freed_{1};  ///< how many of the program's communicators were freed
     std::atomic<bool> begun_{false};
     std::atomic<bool> over_{false};
     std::mutex mutex_;  ///< of what follows; never held during communication

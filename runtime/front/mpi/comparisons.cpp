@@ -30,10 +30,14 @@ Group *Library::faster_group_of(MPI_Comm comm, CallClass which, Reason &why, Gro
         routed_.insert(group);
     }
     Routes &routes = *group->routes;
-    if (routes.is_time_to_ask())
+    if (routes.is_time_to_ask()) {
+        const Seen agreement(comm);
         ask(comm, *group);
-    if (routes.is_trial_over(which))
+    }
+    if (routes.is_trial_over(which)) {
+        const Seen agreement(comm);
         compare(comm, *group, which);
+    }
     asked = group;
     why = group->why_not;
     if (!routes.ready()) {

@@ -60,9 +60,11 @@ int not_in_place(const void *buffer) {
 Objection objection_to(const Objection &root, int error, bool empty) {
     if (root.why != Reason::none)
         return root;
-    if (error != MPI_SUCCESS)
-        return wrong(error);
-    return {empty ? Reason::empty : Reason::none};
+    Objection objection = wrong(error);
+    if (error == MPI_SUCCESS && empty)
+        objection.why = Reason::empty;
+    objection.root = root.root;
+    return objection;
 }
 
 /// Blocks of one datatype, `counts[r]` elements at `displs[r]` extents. MPI_SUCCESS, or what MPI says of them.

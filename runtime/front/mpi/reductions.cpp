@@ -126,6 +126,7 @@ int reduce(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, 
         objection = wrong_root;
     else if (objection.why == Reason::none && rank == root && sendbuf == recvbuf)
         objection = wrong(kInPlaceError);
+    objection.root = root;
     const bool at_root = rank == root;
     const auto describe = [&, &reduction = reduction](Whereabouts &where) {
         where.fits_gpus = is_on_gpus(reduction);
