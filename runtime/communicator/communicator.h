@@ -217,6 +217,11 @@ class Communicator final : public Movable, private Watch {
         CUstream_st *stream = nullptr;
         bool blocking = false;
     };
+    Status put_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,
+                         std::span<const cuda::Showing> shown);
+    /// As what it is recorded.
+    static record::Carrier carrier_of(bool blocking);
+    static CallRecord record_of(const DeviceMail &mail);
     Status begin_mail(const DeviceMail &mail);
     Status end_mail(const DeviceMail &mail);
     Status settle_device(Status status);
@@ -357,6 +362,7 @@ class Communicator final : public Movable, private Watch {
     struct Recorded {
         record::Recorder *recorder = nullptr;
         uint32_t place = record::Recorder::kNowhere;
+        uint64_t gpu_calls = 0;   ///< collectives on GPU memory so far
         uint64_t call = 0;        ///< the one that is waited for
         uint64_t waits = 0;       ///< the one of which it is recorded that it waits; 0: none
         int64_t links_ticks = 0;  ///< when the links' counters were recorded last

@@ -10,7 +10,9 @@
 #include "runtime/base/log.h"
 #include "runtime/communicator/communicator.h"
 #include "runtime/communicator/far_host.h"
+#include "runtime/communicator/recording.h"
 #include "runtime/cuda/protocol/plan.h"
+#include "runtime/elements/dtype.h"
 #include "runtime/link/board.h"
 #include "runtime/shares/partition.h"
 
@@ -54,6 +56,21 @@ uint64_t system_process() {
     return random ^ static_cast<uint64_t>(getpid());  // a forked one is another
 }
 
+CallRecord as_recorded(const cuda::Call &call) {
+    constexpr std::array kCollectives = {
+        algorithms::Collective::allreduce, algorithms::Collective::reduce_scatter_block,
+        algorithms::Collective::allgather, algorithms::Collective::bcast,
+        algorithms::Collective::reduce,    algorithms::Collective::alltoall};  // by cuda::Kind
+    static_assert(kCollectives.size() == cuda::kKinds);
+    CallRecord record;
+    record.collective = kCollectives[static_cast<size_t>(call.kind)];
+    record.bytes = call.count * size_of(call.dtype);
+    record.dtype = static_cast<uint16_t>(call.dtype);
+    record.op = static_cast<uint16_t>(call.op);
+    record.root = call.root;
+    return record;
+}
+
 }  // namespace
 
 class Communicator::DeviceHealth final : public cuda::Health {
@@ -66,6 +83,17 @@ class Communicator::DeviceHealth final : public cuda::Health {
   private:
     Communicator &comm_;
 };
+
+record::Carrier Communicator::carrier_of(bool blocking) {
+    return blocking ? record::Carrier::gpu : record::Carrier::stream;
+}
+
+CallRecord Communicator::record_of(const DeviceMail &mail) {
+    size_t bytes = 0;
+    for (const cuda::Message &message : mail.messages)
+        bytes += message.bytes;
+    return Recording::messages(CallKind::grouped, bytes, mail.messages.size() == 1 ? mail.messages.front().peer : -1);
+}
 
 /// Reads only what does not change, or is made for several threads.
 Status Communicator::look_at_ranks(int awaited) {
@@ -155,6 +183,14 @@ Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, 
     Telemetry::count(telemetry().operations);
     if (layout_.size == 1)
         return cuda::copy_alone(call, stream, blocking);
+    if (call.count == 0)  // it asks whether the GPUs still work
+        return put_on_device(call, stream, blocking, shown);
+    Recording recording(*this, as_recorded(call), ++recorded_.gpu_calls, Way::exchanged, carrier_of(blocking));
+    return recording.end(put_on_device(call, stream, blocking, shown));
+}
+
+Status Communicator::put_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,
+                                   std::span<const cuda::Showing> shown) {
     if (devices_.group == nullptr && !blocking && layout_.hosts != 1 && cuda::captures(stream))
         return fail(Fault::not_captured,
                     "a first collective on GPU memory between hosts cannot be called while a graph "
@@ -208,8 +244,9 @@ Status Communicator::post_on_device(std::span<const cuda::Message> messages, CUs
                     "made, and in the first collective on GPU memory");
     if (group_.messages == nullptr) {
         const DeviceMail mail{{messages.begin(), messages.end()}, stream, blocking};
-        FLX_TRY(begin_mail(mail));
-        return end_mail(mail);
+        Recording recording(*this, record_of(mail), 0, Way::exchanged, carrier_of(blocking));
+        Status status = begin_mail(mail);
+        return recording.end(status.ok() ? end_mail(mail) : std::move(status));
     }
     DeviceMail &mail = group_.mail;
     if (!mail.messages.empty() && (mail.stream != stream || mail.blocking != blocking))

@@ -43,7 +43,11 @@ Status Communicator::end_group() {
     };
     Cleanup group{*this, *group_.messages, {}};
     group_.messages = nullptr;
-    Recording recording(*this, CallKind::grouped, 0, -1, group.messages.call);
+    const DeviceMail &mail = group_.mail;
+    const bool on_gpus = group.messages.call == 0 && !mail.messages.empty();
+    Recording recording(*this, on_gpus ? record_of(mail) : Recording::messages(CallKind::grouped, 0, -1),
+                        group.messages.call, Way::exchanged,
+                        on_gpus ? carrier_of(mail.blocking) : record::Carrier::flx);
     queue_.hold(nullptr);
     // What has begun is awaited whatever becomes of the rest: its memory is the program's again afterwards.
     Status first;

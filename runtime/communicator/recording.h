@@ -27,9 +27,10 @@ class Communicator::RecordedWait {
 
 class Communicator::Recording {
   public:
-    Recording(Communicator &comm, const CallRecord &what, uint64_t number, Way way)
+    Recording(Communicator &comm, const CallRecord &what, uint64_t number, Way way,
+              record::Carrier carrier = record::Carrier::flx)
         : comm_(comm),
-          stamp_(comm.recorded_.recorder->enter(comm.recorded_.place, what, number, way)),
+          stamp_(comm.recorded_.recorder->enter(comm.recorded_.place, what, number, way, carrier)),
           wait_(comm, stamp_) {}
     /// Messages, or a group of calls, whose first one has that number.
     Recording(Communicator &comm, CallKind kind, size_t bytes, int peer, uint64_t number = 0)

@@ -3,6 +3,8 @@
 /// mixed with eager calls. `hosts`, as the first argument: every rank is told to be on a host of its own; `tiers`: each
 /// half of them on one, so that calls go in two tiers. `... kill BYTES`, `stop`, `mismatch`: the last rank does so.
 /// Skips without a GPU.
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +19,8 @@
 #include "runtime/elements/dtype.h"
 #include "runtime/elements/reduce.h"
 #include "runtime/include/flx.h"
+#include "runtime/record/process_files.h"
+#include "runtime/record/reader.h"
 #include "tests/mpi/device_program.h"
 
 namespace {
@@ -439,6 +443,23 @@ void check_order(flx_comm_t comm, const Buffers &buffers) {
 }
 
 /// Ranks that are told to be on several hosts: GPU memory goes through pinned host memory.
+/// Others see the last call, which is over for the host once it is on its stream.
+void check_seen(flx_comm_t comm, const Buffers &buffers) {
+    must(flx_allreduce_on_stream(FLX_IN_PLACE, buffers.recv, 100, FLX_F32, FLX_SUM, comm, buffers.stream), "seen");
+    await(buffers, "seen");
+    flx::record::ProcessSeen process;
+    if (ranks_ == 1 || !flx::record::Reader::read(flx::record::file_of(getuid(), getpid()), process).ok())
+        return;  // /dev/shm is small
+    ++checks;
+    const flx::record::Latest latest = flx::record::latest_of(process);
+    if (latest.call != nullptr && !latest.inside() && latest.call->carrier == flx::record::Carrier::stream &&
+        latest.call->on_gpus != 0 && to_string(latest.call->what) == "allreduce of 400 B (f32, sum)")
+        return;
+    ++wrong;
+    fmt::print("rank {}: what is seen is {}\n", rank_,
+               latest.call == nullptr ? "nothing" : flx::record::describe(latest.comm->id, *latest.call));
+}
+
 int run_on_hosts(const Buffers &buffers) {
     setenv("FLX_STRICT", "1", 1);  // what is compared with adds in rank order
     for (const char *pinned : {"64M", "1M"}) {
@@ -625,6 +646,7 @@ int run(const std::vector<std::string> &given) {
             must(flx_register(comm, buffers.recv, buffers.bytes), "flx_register");
         const double begin = MPI_Wtime();
         check_all(comm, buffers, setting.text, setting.every_type, setting.large);
+        check_seen(comm, buffers);
         if (rank_ == 0)
             fmt::print("{}: {} checks so far, {} wrong, {:.1f} s\n", setting.text, checks, wrong, MPI_Wtime() - begin);
         std::fflush(stdout);
