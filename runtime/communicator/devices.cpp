@@ -10,6 +10,7 @@
 #include "runtime/base/log.h"
 #include "runtime/communicator/communicator.h"
 #include "runtime/communicator/far_host.h"
+#include "runtime/communicator/gpu_range.h"
 #include "runtime/communicator/recording.h"
 #include "runtime/cuda/protocol/plan.h"
 #include "runtime/elements/dtype.h"
@@ -185,6 +186,7 @@ Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, 
         return cuda::copy_alone(call, stream, blocking);
     if (call.count == 0)  // it asks whether the GPUs still work
         return put_on_device(call, stream, blocking, shown);
+    const GpuRange range(cuda::name_of(call.kind), as_recorded(call).bytes);
     Recording recording(*this, as_recorded(call), ++recorded_.gpu_calls, Way::exchanged, carrier_of(blocking));
     return recording.end(put_on_device(call, stream, blocking, shown));
 }
@@ -205,6 +207,7 @@ Status Communicator::begin_mail(const DeviceMail &mail) {
     if (mail.messages.empty())
         return {};
     Telemetry::count(telemetry().operations);
+    const GpuRange range("messages", record_of(mail).bytes);
     Status status;
     if (layout_.size == 1) {
         std::vector<cuda::OwnMessage> own;

@@ -47,3 +47,7 @@ if(FLX_WITH_CUDA)
 else()
   message(STATUS "GPUs: off, ${flx_cuda_why}")
 endif()
+# Headers of NVTX, which tells profilers what a program does; tests use them without CUDA as well.
+find_path(FLX_NVTX_INCLUDE nvtx3/nvToolsExt.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDA_HOME ENV CUDA_PATH
+  PATHS /usr/local/cuda PATH_SUFFIXES include)
+mark_as_advanced(FLX_NVTX_INCLUDE)
