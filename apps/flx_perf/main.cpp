@@ -25,6 +25,9 @@ class Files {
         : json_(options.json_file), csv_(options.csv_file), log_(options.log_file), page_(options.page_file) {}
 
     [[nodiscard]] std::string problem() const {
+        if (!no_page_.empty()) {
+            return no_page_;
+        }
         for (const apps::ResultFile *file : {&json_, &csv_, &log_, &page_}) {
             if (!file->problem().empty()) {
                 return file->problem();
@@ -44,7 +47,12 @@ class Files {
         json_.write(json_of(results).dump(2) + "\n");
         csv_.write(csv_of(results));
         if (!results.options.page_file.empty()) {
-            page_.write(page_of(results));
+            std::string page;
+            if (const Status status = page_of(results, page); status.ok()) {
+                page_.write(page);
+            } else {
+                no_page_ = "there is no page: " + status.sentence();
+            }
         }
         for (apps::ResultFile *file : {&json_, &csv_, &log_, &page_}) {
             file->close();
@@ -56,6 +64,7 @@ class Files {
     apps::ResultFile csv_;
     apps::ResultFile log_;
     apps::ResultFile page_;
+    std::string no_page_;  // why, where one was wanted and is not there
     int64_t iteration_ = 0;
 };
 

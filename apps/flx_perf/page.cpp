@@ -8,12 +8,15 @@
 
 namespace flx::bench::perf {
 
-std::string page_of(const Results &results) {
+Status page_of(const Results &results, std::string &page) {
     std::istringstream json(json_of(results).dump());
     std::string problem;
     const std::optional<report::Bench> bench =
         report::read_bench(json, std::string(name_of(results.options.collective)), problem);
-    return bench ? report::page_of_results({*bench}, "measured by flx_perf") : problem + "\n";
+    if (!bench)
+        return fail(Fault::not_read, "{}", problem);
+    page = report::page_of_results({*bench}, "measured by flx_perf");
+    return {};
 }
 
 }  // namespace flx::bench::perf

@@ -5,10 +5,11 @@
 #include <string>
 
 #include "apps/flx_perf/report.h"
+#include "runtime/base/status.h"
 
 namespace flx::bench::perf {
 
-/// One HTML file that needs no other. Pure.
-[[nodiscard]] std::string page_of(const Results &results);
+/// One HTML file that needs no other. An error: flx_report would not read these results.
+Status page_of(const Results &results, std::string &page);
 
 }  // namespace flx::bench::perf

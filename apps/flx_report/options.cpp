@@ -13,7 +13,8 @@ bool parse(int argc, const char *const *argv, Options &options, int &code) {
     app.add_option("trace", options.trace, "the trace, as JSON; it may be left out where there is --bench");
     app.add_option("--out", options.out, "the page; else the trace's name with .html, or that of the first results");
     app.add_option("--bench", options.benches,
-                   "results of flx_perf --json: FLX beside its peer and the links' ceiling");
+                   "results of flx_perf --json: FLX beside its peer and the links' ceiling; may be given again")
+        ->allow_extra_args(false);
     try {
         app.parse(argc, argv);
         if (options.trace.empty() && options.benches.empty())

@@ -299,6 +299,8 @@ class Converter {
         }
     }
 
+    static bool by_mpi(const Event &event) { return event.text("way") == "served by MPI"; }
+
     /// A call; its detail's number.
     size_t call(const Event &event) {
         const bool blocks = event.phase == 'X';
@@ -326,7 +328,9 @@ class Converter {
             role = OTF2_REGION_ROLE_COLL_OTHER;
         }
         detail.region = definitions_.region(
-            collective ? fmt::format("flx_{}{}", blocks ? "" : "i", event.name) : event.name, role, OTF2_PARADIGM_MPI);
+            collective ? fmt::format("{}_{}{}", by_mpi(event) ? "mpi" : "flx", blocks ? "" : "i", event.name)
+                       : event.name,
+            role, OTF2_PARADIGM_MPI);
         describe(event, detail);
         events_.details.push_back(detail);
         ++made_.calls;
@@ -360,7 +364,7 @@ class Converter {
     void span(const Event &event) {
         const int64_t begin = ns_of(event.at_us);
         const int64_t end = std::max(begin, ns_of(event.at_us + event.for_us));
-        const bool is_call = event.category == "call";
+        const bool is_call = event.category == "call" || event.category == "gpu";
         size_t index = events_.details.size();
         if (is_call) {
             index = call(event);

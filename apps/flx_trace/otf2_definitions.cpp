@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "runtime/record/reader.h"
+
 namespace flx::trace {
 namespace {
 
@@ -24,7 +26,7 @@ constexpr std::array<AttributeText, static_cast<size_t>(Attribute::count)> kAttr
     {"communicator", "its number", OTF2_TYPE_UINT64},
     {"number", "of the call on its communicator", OTF2_TYPE_UINT64},
     {"bytes", "of the whole vector", OTF2_TYPE_UINT64},
-    {"way", "how FLX carried the call out", OTF2_TYPE_STRING},
+    {"way", "how FLX carried the call out, or that MPI did", OTF2_TYPE_STRING},
     {"type", "of the elements", OTF2_TYPE_STRING},
     {"reduction", "of the elements", OTF2_TYPE_STRING},
     {"peer", "the rank in the communicator", OTF2_TYPE_INT64},
@@ -190,7 +192,7 @@ void Definitions::write_communicators() {
         for (const uint64_t rank : groups_[i].members)
             members.push_back(rank == kUnknown ? unknown++ : place_of.at(rank));
         const auto group = static_cast<OTF2_GroupRef>(kAllRanks + 1 + i);
-        const OTF2_StringRef name = text(fmt::format("communicator {}", groups_[i].id));
+        const OTF2_StringRef name = text(record::name_of_communicator(static_cast<uint32_t>(groups_[i].id)));
         error_(OTF2_GlobalDefWriter_WriteGroup(writer_, group, text(""), OTF2_GROUP_TYPE_COMM_GROUP, OTF2_PARADIGM_MPI,
                                                OTF2_GROUP_FLAG_NONE, static_cast<uint32_t>(members.size()),
                                                members.data()));

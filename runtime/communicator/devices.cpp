@@ -207,7 +207,7 @@ Status Communicator::begin_mail(const DeviceMail &mail) {
     if (mail.messages.empty())
         return {};
     Telemetry::count(telemetry().operations);
-    const GpuRange range("messages", record_of(mail).bytes);
+    const GpuRange range("messages", [&] { return record_of(mail).bytes; });
     Status status;
     if (layout_.size == 1) {
         std::vector<cuda::OwnMessage> own;

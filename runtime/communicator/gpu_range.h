@@ -3,6 +3,7 @@
 /// show. Where none is attached, or FLX was built without NVTX, it is a function call and a comparison.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string_view>
 
@@ -11,9 +12,12 @@ namespace flx {
 class GpuRange {
   public:
     /// `what`: such as `allreduce`.
-    GpuRange(std::string_view what, uint64_t bytes) : domain_(domain()) {
+    GpuRange(std::string_view what, uint64_t bytes) : GpuRange(what, [bytes] { return bytes; }) {}
+    /// `bytes` is a function that is called only where somebody looks.
+    template <std::invocable Bytes>
+    GpuRange(std::string_view what, Bytes bytes) : domain_(domain()) {
         if (domain_ != nullptr) [[unlikely]]
-            begin(what, bytes);
+            begin(what, bytes());
     }
     ~GpuRange() {
         if (domain_ != nullptr) [[unlikely]]

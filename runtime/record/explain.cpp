@@ -429,8 +429,8 @@ class Explaining {
         if (is_of_mpi(circle.id)) {
             add(Trouble::slow, circle, waiting.front(), waiting.size(),
                 fmt::format("{}, which all ranks are in and MPI serves", who),
-                "Nobody is late: look at MPI, and at the network that it uses. gdb -batch -ex bt -p PID says what it "
-                "is at.");
+                "Nobody is late on it, if the ranks are in one and the same of several communicators that they have "
+                "together, which is not known of MPI's. gdb -batch -ex bt -p PID says what each is at.");
             return;
         }
         add(Trouble::slow, circle, waiting.front(), waiting.size(),

@@ -5,7 +5,7 @@ namespace flx::record {
 Status PassedCalls::begin(const Wanted &wanted) {
     exact_ = !wanted.trace.empty();
     tsc_ = exact_ && ticks_are_tsc();
-    Status status = file_.make({wanted.record, exact_, wanted.hostname});
+    Status status = file_.make({wanted.record, exact_, wanted.hostname, wanted.job});
     handover_.file = file_.get();
     handover_.seen = file_.seen();
     handover_.trace_file = wanted.trace;

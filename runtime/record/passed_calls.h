@@ -34,8 +34,10 @@ struct Handover {
     bool threads = false;  ///< several may make calls at once
     std::atomic<PassedTrace *> trace{nullptr};
 };
-/// The function `Handover *(*)()` of the library in front; libflx looks for it when its recorder is made.
-inline constexpr const char *kHandover = "flx_mpi_record";
+/// The function `Handover *(*)()` of the library in front; libflx looks for it when its recorder is made. Its name goes
+/// with kVersion, as one of another build may have a Handover of another shape.
+inline constexpr const char *kHandover = "flx_mpi_record_5";
+static_assert(kVersion == 5);
 
 class PassedCalls {
   public:
@@ -43,6 +45,7 @@ class PassedCalls {
         bool record = true;    ///< others are to see it
         std::string trace;     ///< a file; empty: none is made
         std::string hostname;  ///< as others are to know it
+        std::string job;       ///< its name where the launcher gives none
         bool threads = false;  ///< several may make calls at once
     };
     /// Makes the record. FLX_ERR_SYSTEM: others see none. Where there is none at all, the other functions do nothing.
@@ -81,6 +84,14 @@ class PassedCalls {
         Call &call = handover_.file->calls[stamp % kCalls];
         if (call.stamp.load(std::memory_order_relaxed) == stamp)  // else so many others began meanwhile
             call.left.store(now, std::memory_order_release);
+    }
+
+    /// That call was none, and the last one is `number` again.
+    void take_back(uint64_t stamp, uint32_t place, uint64_t number) {
+        Call &call = handover_.file->calls[stamp % kCalls];
+        if (call.stamp.load(std::memory_order_relaxed) == stamp)
+            call.stamp.store(0, std::memory_order_release);
+        handover_.file->communicators[place].calls.store(number, std::memory_order_relaxed);
     }
 
   private:

@@ -200,12 +200,13 @@ void note(const File &from, size_t calls, ProcessSeen &process) {
     process.signalled_ns = from.signalled_ns.load(std::memory_order_acquire);
     process.answered_ns = from.answered_ns.load(std::memory_order_acquire);
     process.reports_ns = from.reports_ns.load(std::memory_order_acquire);
-    process.begun = from.begun.load(std::memory_order_relaxed);
     const auto count_of = [&](Carrier carrier) {
-        return from.by_carrier[static_cast<size_t>(carrier)].load(std::memory_order_relaxed);
+        return from.by_carrier[static_cast<size_t>(carrier)].load(std::memory_order_acquire);
     };
     process.by_mpi = count_of(Carrier::mpi);
     process.on_gpus = count_of(Carrier::stream) + count_of(Carrier::gpu);
+    // After those that are a part of it, which are counted later.
+    process.begun = from.begun.load(std::memory_order_relaxed);
     process.seen_ns = now_ns();
     const Usage usage = usage_of(from.pid);
     process.cpu_ns = usage.cpu_ns;

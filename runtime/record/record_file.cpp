@@ -126,7 +126,8 @@ void RecordFile::describe(const Wanted &wanted) {
     file.world_rank = number_of(first_set({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}));
     file.world_size = number_of(first_set({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}));
     copy_text(file.hostname, wanted.hostname);
-    copy_text(file.job, job_of_launcher());
+    const std::string job = job_of_launcher();
+    copy_text(file.job, job.empty() ? wanted.job : job);
     copy_text(file.command, command_line());
     file.magic.store(kMagic, std::memory_order_release);
 }

@@ -40,6 +40,7 @@ class RecordFile {
         bool record = true;    ///< others are to see it
         bool exact = false;    ///< times are ticks, as traces need them
         std::string hostname;  ///< as others are to know it
+        std::string job;       ///< its name where the launcher gives none; empty: none
     };
     RecordFile() = default;
     ~RecordFile() { remove(); }
@@ -88,7 +89,7 @@ inline void begin_call(File &file, uint64_t stamp, int64_t now, const Where &whe
     call.stamp.store(stamp, std::memory_order_release);
     if (where.carrier != Carrier::flx) {  // of threads that do so at the same time one may be missing
         std::atomic<uint64_t> &count = file.by_carrier[static_cast<size_t>(where.carrier)];
-        count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
 }
 

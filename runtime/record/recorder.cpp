@@ -52,7 +52,7 @@ Recorder::Recorder(const Wanted &wanted) : exact_(!wanted.trace.empty()), tsc_(e
         file_ = handover->file;
         seen_ = handover->seen;
     } else {
-        if (const Status status = own_.make({wanted.record, exact_, wanted.hostname}); !status.ok())
+        if (const Status status = own_.make({wanted.record, exact_, wanted.hostname, {}}); !status.ok())
             log().info("calls are not recorded: {}", status.sentence());
         file_ = own_.get();
         seen_ = own_.seen();
@@ -62,8 +62,16 @@ Recorder::Recorder(const Wanted &wanted) : exact_(!wanted.trace.empty()), tsc_(e
     if (const Status status = TraceWriter::open(wanted.trace, *file_, trace_); !status.ok())
         log().warn("there is no trace: {}", status.sentence());
     else if (handover != nullptr)
-        handover->trace.store(new WritesPassed(*trace_),
-                              std::memory_order_release);  // stays, as what it writes to does
+        pass_on_to_trace(*handover);
+}
+
+/// Those that have a place by now were told to nobody.
+void Recorder::pass_on_to_trace(Handover &handover) {
+    for (uint32_t place = 0; place < kCommunicators; ++place)
+        if (const Communicator &comm = file_->communicators[place];
+            comm.state.load(std::memory_order_acquire) == static_cast<uint32_t>(State::open))
+            trace_->communicator(place, comm.id, comm.rank, comm.size, comm.hosts, comm.first_uid);
+    handover.trace.store(new WritesPassed(*trace_), std::memory_order_release);  // stays, as what it writes to does
 }
 
 /// Others may still write: the memory stays.

@@ -200,6 +200,7 @@ class PartWriter {
         comms_[where.place] = comm;
         links_[where.place].clear();
         shares_.erase(where.place);
+        spans_.erase(where.place);
         name("thread_name", comm.id, json_text(name_of_communicator(comm.id)));
         output_.line(R"({{"ph":"M","name":"communicator","pid":{},"tid":{},"args":{{"communicator":{},"rank":{},)"
                      R"("size":{},"hosts":{},"first_uid":"{:x}"}}}},)"
@@ -236,7 +237,8 @@ class PartWriter {
                                                                      : algorithms::name_of(what.collective);
         if (what.kind == CallKind::non_blocking) {  // these overlap
             const std::string id = fmt::format("{}.{}", rank_, ++asynchronous_);
-            note_span(where, {begin, end, id});
+            if (where.carrier == Carrier::flx)
+                note_span(where, {begin, end, id});
             output_.line(R"({{"ph":"b","cat":"nonblocking","id":"{}","name":"{}","pid":{},"tid":{},"ts":{:.3f},)"
                          R"("args":{{{}}}}},)"
                          "\n",
@@ -246,7 +248,7 @@ class PartWriter {
                          id, called, rank_, comm, us(end));
             return;
         }
-        if (!on_gpus)  // whose numbers are their own
+        if (where.carrier == Carrier::flx)  // others have numbers of their own, and no phases
             note_span(where, {begin, end, {}});
         output_.line(R"({{"ph":"X","cat":"{}","name":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},)"
                      R"("args":{{{}}}}},)"

@@ -100,7 +100,9 @@ TEST(Json, CollectivesWithoutReductionHaveNoOp) {
 }
 
 TEST(Page, HasTheResults) {
-    const std::string page = page_of(example(true));
+    std::string page;
+    const Status status = page_of(example(true), page);
+    ASSERT_TRUE(status.ok()) << status.sentence();
     EXPECT_EQ(page.find("<!doctype html>"), 0U);
     EXPECT_NE(page.find("<h1>allreduce</h1>"), std::string::npos);
     EXPECT_NE(page.find("node1: some CPU"), std::string::npos);

@@ -31,7 +31,7 @@ def make(folder):
         with open(trace, "w+", encoding="utf-8") as file:
             write(file, *([100_000] if kind == "large" else []))
         pages[kind] = os.path.join(folder, kind + ".html")
-        printed = report(trace, "--bench", results)
+        printed = report("--bench", results, trace)
         assert printed.stdout.strip() == pages[kind] and not printed.stderr, printed
         assert os.path.getsize(pages[kind]) < 600_000, kind
     assert not [name for name in os.listdir(folder) if name.endswith(".new")]

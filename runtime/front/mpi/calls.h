@@ -189,7 +189,11 @@ class Call {
         if (how_.form == Form::blocking) {
             const int code = [&] {
                 const Seen seen(comm_, said_);
-                return how_.large ? large(static_cast<L>(arguments)...) : blocking(static_cast<P>(arguments)...);
+                const int result =
+                    how_.large ? large(static_cast<L>(arguments)...) : blocking(static_cast<P>(arguments)...);
+                if (result != MPI_SUCCESS && is_about_arguments(result)) [[unlikely]]
+                    seen.takes_back();
+                return result;
             }();
             if (code == MPI_SUCCESS || !is_about_arguments(code))
                 took_part(Route::mpi);

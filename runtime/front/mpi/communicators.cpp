@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdlib>
 #include <memory>
+#include <random>
 #include <utility>
 
 #include "runtime/base/config.h"
@@ -103,9 +104,12 @@ void Library::begin() {
     const uint32_t keeps_to_hosts = takes_gpu_memory(config.text("FLX_MPI_GPU")) ? 0 : 1;
     const std::string others = config.origin("FLX_MPI") == "default" ? Gpus::library_of_others() : "";
     const uint32_t has_others = others.empty() ? 0 : 1;
-    const std::array<uint32_t, 7> mine = {chosen,   ~chosen,        lacks_requests, lacks_threads,
-                                          has_gpus, keeps_to_hosts, has_others};
-    std::array<uint32_t, 7> all{};
+    int rank = 0;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const uint32_t job = rank == 0 ? std::random_device()() : 0;
+    const std::array<uint32_t, 8> mine = {chosen,   ~chosen,        lacks_requests, lacks_threads,
+                                          has_gpus, keeps_to_hosts, has_others,     job};
+    std::array<uint32_t, 8> all{};
     MPI_Request request = MPI_REQUEST_NULL;
     PMPI_Iallreduce(mine.data(), all.data(), mine.size(), MPI_UINT32_T, MPI_BOR, MPI_COMM_WORLD, &request);
     // All ranks leave MPI's own initialisation together, so one that does not come has no such library in front of MPI.
@@ -148,7 +152,7 @@ void Library::begin() {
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_delete, &keyval, this);
     keyval_ = keyval;
     begun_ = true;
-    begin_to_be_seen(config, threads_ || config.text("FLX_PROGRESS_THREAD") == "on");
+    begin_to_be_seen(config, all[7], threads_ || config.text("FLX_PROGRESS_THREAD") == "on");
     (void)seen(MPI_COMM_WORLD);  // a rank that has called nothing yet is seen as well
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/front/mpi/seen.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,7 +13,7 @@
 #include "runtime/front/mpi/communicators.h"
 #include "runtime/front/mpi/flx_library.h"
 
-extern "C" __attribute__((visibility("default"))) flx::record::Handover *flx_mpi_record() {
+extern "C" __attribute__((visibility("default"))) flx::record::Handover *flx_mpi_record_5() {
     return &flx::preload::passed_calls().handover();
 }
 
@@ -43,7 +44,8 @@ class Hash {
     uint64_t value_ = 0xCBF29CE484222325U;
 };
 
-/// How many communicators of these members had a place before: ranks come to them in one order, as to their calls.
+/// How many communicators of these members had a place before. Ranks come to those with the same members in one order
+/// mostly, and nothing that MPI has tells them apart: where they do not, one is taken for another (README.md).
 uint32_t times_before(uint64_t members) {
     static std::mutex mutex;
     static auto &times = *new std::map<uint64_t, uint32_t>;
@@ -68,7 +70,7 @@ record::PassedCalls &passed_calls() {
     return *calls;
 }
 
-void begin_to_be_seen(const Config &config, bool threads) {
+void begin_to_be_seen(const Config &config, uint32_t job, bool threads) {
     std::string host = config.text("FLX_HOST_ID");
     if (host.empty()) {
         std::array<char, 256> name{};
@@ -76,7 +78,8 @@ void begin_to_be_seen(const Config &config, bool threads) {
         host = name.data();
     }
     // Where nothing can be recorded, libflx says why when it comes to it.
-    (void)passed_calls().begin({config.text("FLX_RECORD") == "on", config.text("FLX_TRACE"), host, threads});
+    (void)passed_calls().begin(
+        {config.text("FLX_RECORD") == "on", config.text("FLX_TRACE"), host, fmt::format("{:08x}", job), threads});
     std::atexit([] { passed_calls().end(); });
     if (!config.text("FLX_TRACE").empty())
         (void)flx_comm_create.get();  // the part of a trace is libflx's to write
@@ -125,8 +128,15 @@ CallRecord Said::record() const {
 
 void Seen::enter(MPI_Comm comm, const Said &said) {
     SeenComm *const seen = Library::instance().seen(comm);
-    if (seen != nullptr && seen->place != record::kNowhere)
-        stamp_ = passed_calls().enter(seen->place, said.record(), ++seen->calls);
+    if (seen == nullptr || seen->place == record::kNowhere)
+        return;
+    comm_ = seen;
+    stamp_ = passed_calls().enter(seen->place, said.record(), ++seen->calls);
+}
+
+void Seen::takes_back() const {
+    if (stamp_ != 0)
+        passed_calls().take_back(stamp_, comm_->place, --comm_->calls);
 }
 
 }  // namespace flx::preload

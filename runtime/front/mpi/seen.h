@@ -19,7 +19,8 @@ namespace flx::preload {
 /// The process's record. It stays: MPI may be finalized by a destructor.
 record::PassedCalls &passed_calls();
 /// Makes it, as the knobs say, and has libflx write a trace where one is wanted. Of MPI_Init's end.
-void begin_to_be_seen(const Config &config, bool threads);
+/// `job`: a number that is the same on all ranks, and no other job's.
+void begin_to_be_seen(const Config &config, uint32_t job, bool threads);
 
 /// What is seen of one of the program's communicators.
 struct SeenComm {
@@ -71,10 +72,13 @@ class Seen {
     }
     Seen(const Seen &) = delete;
     Seen &operator=(const Seen &) = delete;
+    /// MPI refused it for its arguments: the other ranks will not see it as a call of this one.
+    void takes_back() const;
 
   private:
     void enter(MPI_Comm comm, const Said &said);
     uint64_t stamp_ = 0;
+    SeenComm *comm_ = nullptr;
 };
 
 inline Seen::Seen(MPI_Comm comm, const Said &said) {

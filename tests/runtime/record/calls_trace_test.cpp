@@ -97,6 +97,43 @@ std::vector<nlohmann::json> events(const nlohmann::json &trace, const char *cat,
     return found;
 }
 
+/// A phase lies in its call, whatever its own times say, and is that of its communicator's call, not of one that had
+/// the place before.
+TEST(Trace, PhasesLieInTheirCalls) {
+    constexpr uint32_t kPlace = 3;
+    constexpr uint64_t kBefore = 2000;
+    const Folder folder;
+    {
+        const auto writer = open(folder.file(), *process(0, 1, "here"));
+        writer->communicator(kPlace, 7, 0, 4, 2, 0xabc);
+        for (uint64_t number = 1; number <= kBefore; ++number)
+            call(*writer, number, static_cast<uint32_t>(number), kPlace);
+        writer->communicator(kPlace, 8, 0, 4, 2, 0xdef);
+        const int64_t began_ns = now_ns();
+        call(*writer, kBefore + 1, 1, kPlace);
+        writer->phase(kPlace, 1, {.ended_ns = began_ns, .bytes = 100, .phase = 0, .phases = 2});
+        writer->phase(
+            kPlace, 1,
+            {.began_ns = began_ns, .ended_ns = now_ns() + 1'000'000'000, .bytes = 28, .phase = 1, .phases = 2});
+        writer->phase(kPlace, 1, {.ended_ns = began_ns, .part = Part::between_hosts});
+        writer->phase(kPlace, 5, {.ended_ns = began_ns, .phases = 2});  // of a call that is not in it
+    }
+    const nlohmann::json trace = read(folder.file());
+    const nlohmann::json call = events(trace, "call").back();
+    const std::vector<nlohmann::json> phases = events(trace, "phase");
+    ASSERT_EQ(phases.size(), 3U);
+    EXPECT_EQ(phases[0]["name"], "phase 1 of 2");
+    EXPECT_EQ(phases[0]["args"]["bytes"], 100);
+    EXPECT_EQ(phases[1]["name"], "phase 2 of 2");
+    EXPECT_EQ(phases[2]["name"], "between hosts");
+    for (const nlohmann::json &phase : phases) {
+        EXPECT_EQ(phase["tid"], 8);
+        EXPECT_GE(phase["ts"].get<double>(), call["ts"].get<double>());
+        EXPECT_LE(phase["ts"].get<double>() + phase["dur"].get<double>(),
+                  call["ts"].get<double>() + call["dur"].get<double>() + 0.002);
+    }
+}
+
 TEST(Trace, HasCallsWaitsAndLinks) {
     const Folder folder;
     {
@@ -109,7 +146,8 @@ TEST(Trace, HasCallsWaitsAndLinks) {
         writer->enter(3, now(), where(3, 3), allreduce(256));
         writer->leave(3, now(), FLX_ERR_PEER);
         writer->leave(2, now(), 0);
-        writer->waited(3, now_ns() - 1000, now_ns(), 2);
+        const int64_t until = now_ns();
+        writer->waited(3, until - 1000, until, 2);
         writer->carried(3, 0, 5000, 0.25, true);
         writer->carried(3, 0, 5000, 0.25, false);
         writer->enter(4, now(), where(4, 3), allreduce(512));
