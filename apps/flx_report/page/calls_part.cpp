@@ -11,7 +11,7 @@
 namespace flx::report {
 namespace {
 
-constexpr size_t kMostRows = 40;
+constexpr size_t kMostClassRows = 40;
 
 std::string way_text(const std::string &way) {
     return way.empty() ? "–" : html(way, 40);
@@ -38,7 +38,7 @@ std::string classes_table(const Summary &summary) {
                  {"total", true},
                  {"of the run", true}});
     const std::vector<const CallClass *> classes = by_time(summary);
-    const size_t shown = std::min(classes.size(), kMostRows);
+    const size_t shown = std::min(classes.size(), kMostClassRows);
     for (size_t i = 0; i < shown; ++i) {
         const CallClass &of = *classes[i];
         const double share = summary.share_of_run(of.took.sum());

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kSteps = 160;
 constexpr size_t kMostCharts = 8;
-constexpr size_t kMostRows = 64;
+constexpr size_t kMostLinkRows = 64;
 
 std::string rate_or_dash(double megabytes) {
     return megabytes > 0 ? rate_text(megabytes) : "–";
@@ -29,15 +29,15 @@ std::string links_table(const Summary &summary) {
         all += link.bytes;
     }
     const size_t count = links.size();
-    if (count > kMostRows) {
+    if (count > kMostLinkRows) {
         std::stable_sort(links.begin(), links.end(),
                          [](const Entry &a, const Entry &b) { return a.second->bytes > b.second->bytes; });
-        links.resize(kMostRows);
+        links.resize(kMostLinkRows);
     }
     Table table(
         fmt::format("What each link was measured to deliver, and what it carried, of all ranks of a host together{}. "
                     "<em>At most</em>: in the best stretch of the run.",
-                    count > kMostRows ? fmt::format("; {} of {}", kMostRows, count_text(count)) : ""),
+                    count > kMostLinkRows ? fmt::format("; {} of {}", kMostLinkRows, count_text(count)) : ""),
         {{"link"},
          {"host"},
          {"measured", true},

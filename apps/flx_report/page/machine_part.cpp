@@ -10,12 +10,12 @@ namespace {
 
 constexpr int kNarrow = 356;  ///< of a phone of 390 pixels, without margins
 constexpr int kWide = 860;
-constexpr size_t kMostRows = 256;
+constexpr size_t kMostHostRows = 256;
 
 std::string hosts_table(const Summary &summary, const std::vector<std::string> &hosts) {
     Table table("Hosts, their ranks and their links",
                 {{"host"}, {"ranks"}, {"links: at most delivered, of what was measured", false, true}, {"clock"}});
-    for (size_t i = 0; i < std::min(hosts.size(), kMostRows); ++i) {
+    for (size_t i = 0; i < std::min(hosts.size(), kMostHostRows); ++i) {
         const std::string &host = hosts[i];
         std::vector<int64_t> ranks;
         for (const RankSummary &rank : summary.ranks)

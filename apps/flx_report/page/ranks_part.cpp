@@ -9,20 +9,20 @@
 namespace flx::report {
 namespace {
 
-constexpr size_t kMostRows = 32;
-constexpr size_t kMostPairs = 16;
+constexpr size_t kMostRankRows = 32;
+constexpr size_t kMostPairsShown = 16;
 constexpr size_t kWidestMatrix = 12;
 
 std::string ranks_table(const Summary &summary) {
     std::vector<const RankSummary *> ranks;
     for (const RankSummary &rank : summary.ranks)
         ranks.push_back(&rank);
-    if (ranks.size() > kMostRows) {
+    if (ranks.size() > kMostRankRows) {
         // Those that say most: who keeps others, and who is kept.
         std::stable_sort(ranks.begin(), ranks.end(), [](const auto *a, const auto *b) {
             return a->kept_waiting_us + a->early_us > b->kept_waiting_us + b->early_us;
         });
-        ranks.resize(kMostRows);
+        ranks.resize(kMostRankRows);
         std::stable_sort(ranks.begin(), ranks.end(), [](const auto *a, const auto *b) { return a->rank < b->rank; });
     }
     Table table(
@@ -110,8 +110,8 @@ std::string pairs_table(const Summary &summary) {
         return a.second.early_us + a.second.waited_us > b.second.early_us + b.second.waited_us;
     });
     const size_t count = pairs.size();
-    if (pairs.size() > kMostPairs)
-        pairs.resize(kMostPairs);
+    if (pairs.size() > kMostPairsShown)
+        pairs.resize(kMostPairsShown);
     Table table(
         fmt::format(
             "Who waits for whom{}. <em>Before it came</em>: the rank was in calls that the other one entered "
