@@ -75,9 +75,6 @@ class Recorder {
         if (!status.ok()) [[unlikely]]
             note_error(call, status);
         call.left.store(now, std::memory_order_release);
-        // All calls together are more than the nearest cache holds. Stores are seen in their order, so what the next
-        // call tells its peers would wait until its line here has come.
-        __builtin_prefetch(&file_->calls[(stamp + 1) % kCalls], 1);
         return now;
     }
     /// For whom a call waits, and since when.
