@@ -186,8 +186,9 @@ Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, 
         return cuda::copy_alone(call, stream, blocking);
     if (call.count == 0)  // it asks whether the GPUs still work
         return put_on_device(call, stream, blocking, shown);
-    const GpuRange range(cuda::name_of(call.kind), as_recorded(call).bytes);
-    Recording recording(*this, as_recorded(call), ++recorded_.gpu_calls, Way::exchanged, carrier_of(blocking));
+    const CallRecord record = as_recorded(call);
+    const GpuRange range(cuda::name_of(call.kind), record.bytes);
+    Recording recording(*this, record, ++recorded_.gpu_calls, Way::exchanged, carrier_of(blocking));
     return recording.end(put_on_device(call, stream, blocking, shown));
 }
 

@@ -65,7 +65,7 @@ class PassedCalls {
         File *const file = handover_.file;
         if (place == kNowhere || file == nullptr)
             return 0;
-        const uint64_t stamp = next(*file);
+        const uint64_t stamp = next_stamp(*file, handover_.threads);
         const int64_t now = this->now();
         const Where where{static_cast<uint32_t>(number), static_cast<uint8_t>(place), Way::exchanged, 0, Carrier::mpi};
         const auto words = std::bit_cast<CallWords>(what);
@@ -96,13 +96,6 @@ class PassedCalls {
 
   private:
     [[nodiscard]] int64_t now() const { return exact_ ? ticks(tsc_) : last_tick_ns(); }
-    uint64_t next(File &file) const {
-        if (handover_.threads)
-            return file.begun.fetch_add(1, std::memory_order_relaxed) + 1;
-        const uint64_t stamp = file.begun.load(std::memory_order_relaxed) + 1;
-        file.begun.store(stamp, std::memory_order_relaxed);
-        return stamp;
-    }
 
     RecordFile file_;
     Handover handover_;

@@ -76,6 +76,16 @@ void copy_text(std::array<char, kSize> &to, std::string_view from) {
 
 using CallWords = std::array<uint64_t, sizeof(CallRecord) / sizeof(uint64_t)>;
 
+/// The stamp of the call that begins next. `threads`: several may ask at once, which takes a locked instruction, and
+/// that takes as long as all else.
+inline uint64_t next_stamp(File &file, bool threads) {
+    if (threads)
+        return file.begun.fetch_add(1, std::memory_order_relaxed) + 1;
+    const uint64_t stamp = file.begun.load(std::memory_order_relaxed) + 1;
+    file.begun.store(stamp, std::memory_order_relaxed);
+    return stamp;
+}
+
 /// A call begins. Threads may do so at once, each with a stamp of its own.
 inline void begin_call(File &file, uint64_t stamp, int64_t now, const Where &where, const CallWords &words) {
     Call &call = file.calls[stamp % kCalls];

@@ -51,7 +51,7 @@ class Recorder {
     uint64_t enter(uint32_t place, const CallRecord &what, uint64_t number, Way way, Carrier carrier = Carrier::flx) {
         if (place == kNowhere)
             return 0;
-        const uint64_t stamp = next();
+        const uint64_t stamp = next_stamp(*file_, threads_.load(std::memory_order_relaxed));
         const int64_t now = this->now();
         const Where where{static_cast<uint32_t>(number), static_cast<uint8_t>(place), way, 0, carrier};
         const auto words = std::bit_cast<CallWords>(what);
@@ -99,7 +99,7 @@ class Recorder {
 
     /// Clocks of its host and of rank 0's host, in ns: how far this one is ahead, and how much that may be off.
     void clock(uint32_t place, int64_t offset_ns, int64_t error_ns);
-    /// A phase of the call with that number is over. In traces alone; no thread-safe place.
+    /// A phase of the call with that number is over. In traces alone.
     void phase(uint32_t place, uint64_t number, const PhaseDone &done) {
         if (trace_ && place != kNowhere)
             trace_->phase(place, number, done);
@@ -119,14 +119,6 @@ class Recorder {
     static void note_error(Call &call, const Status &status);
     /// Whoever looks at what goes on needs no microseconds, and a short call takes some hundred nanoseconds.
     [[nodiscard]] int64_t now() const { return exact_ ? ticks(tsc_) : last_tick_ns(); }
-    uint64_t next() {
-        std::atomic<uint64_t> &begun = file_->begun;
-        if (threads_.load(std::memory_order_relaxed))
-            return begun.fetch_add(1, std::memory_order_relaxed) + 1;
-        const uint64_t stamp = begun.load(std::memory_order_relaxed) + 1;
-        begun.store(stamp, std::memory_order_relaxed);
-        return stamp;
-    }
 
     File *file_ = nullptr;  ///< null: nothing is recorded
     bool seen_ = false;     ///< by others
