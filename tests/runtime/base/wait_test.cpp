@@ -66,7 +66,10 @@ TEST(Waiter, StaysAwakeWhileItIsAwaitedOutside) {
     Log log;
     log.awaited = true;
     Waiter waiter(policy, log);
-    // By counts: on a busy machine one turn, which yields, may last for longer than a sleep.
+    // The time waited begins with the first look. Then by counts: on a busy machine one turn, which yields, may last
+    // for longer than a sleep.
+    while (log.progressed == 0)
+        ASSERT_TRUE(waiter.pause().ok());
     for (const int64_t end = now_ns() + 1'000'000; log.progressed <= 100 || now_ns() < end;)
         ASSERT_TRUE(waiter.pause().ok());
     ASSERT_TRUE(waiter.pause().ok());
