@@ -11,15 +11,28 @@
 HWY_BEFORE_NAMESPACE();
 namespace flx::HWY_NAMESPACE {
 
+namespace {
+
+/// Sums and products wrap, so a signed type has those of the unsigned one.
+template <class Signed>
+void fill_width(ReduceTable &table, flx_dtype_t dtype, flx_dtype_t unsigned_dtype) {
+    using Unsigned = std::make_unsigned_t<Signed>;
+    fill_lanes<IntegerLanes<Unsigned>>(table, unsigned_dtype);
+    for (const flx_op_t op : {FLX_SUM, FLX_PROD}) {
+        table.pair[dtype][op] = table.pair[unsigned_dtype][op];
+        table.many[dtype][op] = table.many[unsigned_dtype][op];
+    }
+    fill_mean<IntegerLanes<Signed>>(table, dtype);
+    fill_order<IntegerLanes<Signed>>(table, dtype);
+}
+
+}  // namespace
+
 void fill_integers(ReduceTable &table) {
-    fill_lanes<IntegerLanes<int8_t>>(table, FLX_INT8);
-    fill_lanes<IntegerLanes<uint8_t>>(table, FLX_UINT8);
-    fill_lanes<IntegerLanes<int16_t>>(table, FLX_INT16);
-    fill_lanes<IntegerLanes<uint16_t>>(table, FLX_UINT16);
-    fill_lanes<IntegerLanes<int32_t>>(table, FLX_INT32);
-    fill_lanes<IntegerLanes<uint32_t>>(table, FLX_UINT32);
-    fill_lanes<IntegerLanes<int64_t>>(table, FLX_INT64);
-    fill_lanes<IntegerLanes<uint64_t>>(table, FLX_UINT64);
+    fill_width<int8_t>(table, FLX_INT8, FLX_UINT8);
+    fill_width<int16_t>(table, FLX_INT16, FLX_UINT16);
+    fill_width<int32_t>(table, FLX_INT32, FLX_UINT32);
+    fill_width<int64_t>(table, FLX_INT64, FLX_UINT64);
     table.copy = copy_bypassing;
 }
 

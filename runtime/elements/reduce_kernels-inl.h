@@ -257,12 +257,19 @@ struct IntegerLanes {
     static HWY_INLINE Acc finish(Acc acc, const Finish &divider) {
         if (!divider.active())
             return acc;
-        constexpr size_t kLanes = R::kBytes / sizeof(T);
         alignas(64) T lanes[kLanes];
         hn::Store(acc, typename R::D(), lanes);
+        divide(lanes, divider);
+        return hn::Load(typename R::D(), lanes);
+    }
+
+  private:
+    static constexpr size_t kLanes = R::kBytes / sizeof(T);
+
+    /// Not inline: a kernel finishes at a dozen places, and dividing takes far longer than the call.
+    static HWY_NOINLINE void divide(T *lanes, const Finish &divider) {
         for (size_t i = 0; i < kLanes; ++i)
             lanes[i] = divider(lanes[i]);
-        return hn::Load(typename R::D(), lanes);
     }
 };
 
@@ -664,9 +671,11 @@ HWY_INLINE void many_range(uint8_t *to, uint8_t *kept, const uint8_t *const *sou
     }
 }
 
-/// The kernel of reduce_many, which divides if `divisor` > 1.
-template <class Lanes, class Op>
+/// The kernel of reduce_many. `kDivides`: it divides if `divisor` > 1; otherwise there is no divisor.
+template <class Lanes, class Op, bool kDivides = false>
 void many_kernel(void *dst, const void *const *sources, int n, size_t count, int divisor, bool stream, void *kept) {
+    if constexpr (!kDivides)
+        divisor = 1;
     constexpr size_t kElement = sizeof(typename Lanes::Element);
     const size_t bytes = count * kElement;
     if (n == 1 && divisor <= 1) {
@@ -694,23 +703,38 @@ void many_kernel(void *dst, const void *const *sources, int n, size_t count, int
     hwy::FlushStream();
 }
 
+template <class Lanes, class Op>
+void fill_op(ReduceTable &table, flx_dtype_t dtype, flx_op_t op) {
+    table.pair[dtype][op] = pair_kernel<Lanes, Op>;
+    table.many[dtype][op] = many_kernel<Lanes, Op>;
+}
+
+template <class Lanes>
+void fill_order(ReduceTable &table, flx_dtype_t dtype) {
+    fill_op<Lanes, Min>(table, dtype, FLX_MIN);
+    fill_op<Lanes, Max>(table, dtype, FLX_MAX);
+}
+
+/// To be called after sums are entered: of two, the mean is the sum, which somebody else divides.
+template <class Lanes>
+void fill_mean(ReduceTable &table, flx_dtype_t dtype) {
+    table.pair[dtype][FLX_AVG] = table.pair[dtype][FLX_SUM];
+    table.many[dtype][FLX_AVG] = many_kernel<Lanes, Sum, true>;
+}
+
 /// Enters the kernels of one type but for products: sums by `Lanes`, minimum and maximum by `Ordering`.
 template <class Lanes, class Ordering>
 void fill_without_products(ReduceTable &table, flx_dtype_t dtype) {
-    table.pair[dtype][FLX_SUM] = table.pair[dtype][FLX_AVG] = pair_kernel<Lanes, Sum>;
-    table.pair[dtype][FLX_MIN] = pair_kernel<Ordering, Min>;
-    table.pair[dtype][FLX_MAX] = pair_kernel<Ordering, Max>;
-    table.many[dtype][FLX_SUM] = table.many[dtype][FLX_AVG] = many_kernel<Lanes, Sum>;
-    table.many[dtype][FLX_MIN] = many_kernel<Ordering, Min>;
-    table.many[dtype][FLX_MAX] = many_kernel<Ordering, Max>;
+    fill_op<Lanes, Sum>(table, dtype, FLX_SUM);
+    fill_mean<Lanes>(table, dtype);
+    fill_order<Ordering>(table, dtype);
 }
 
 /// Products too.
 template <class Lanes, class Ordering = Lanes>
 void fill_lanes(ReduceTable &table, flx_dtype_t dtype) {
     fill_without_products<Lanes, Ordering>(table, dtype);
-    table.pair[dtype][FLX_PROD] = pair_kernel<Lanes, Prod>;
-    table.many[dtype][FLX_PROD] = many_kernel<Lanes, Prod>;
+    fill_op<Lanes, Prod>(table, dtype, FLX_PROD);
 }
 
 }  // namespace
