@@ -30,7 +30,7 @@ Status override_knobs(const flx_config_t *given, flx::Config &config, flx::Commu
                     "does not know what is set beyond",
                     given->struct_size, sizeof(flx_config_t), FLX_VERSION_MAJOR, FLX_VERSION_MINOR, FLX_VERSION_PATCH);
     const auto set = [&](const char *knob, const std::string &value) {
-        return config.set(knob, value, "flx_config_t");
+        return config.set(knob, value, flx::kOwnConfig);
     };
     if (overrides.partition != nullptr)
         FLX_TRY(set("FLX_PARTITION", overrides.partition));
@@ -131,7 +131,11 @@ flx_status_t flx_comm_split(flx_comm_t comm, int color, int key, flx_comm_t *spl
         FLX_TRY(comm->impl->bootstrap().split(color, key, bootstrap));
         if (!bootstrap)
             return {};
-        return make_comm(comm->impl->process(), std::move(bootstrap), comm->impl->config(), nullptr,
+        flx::Config config = comm->impl->config();
+        // Rules that were written for all of its ranks.
+        if (config.origin("FLX_ALGORITHM") == flx::kOwnConfig)
+            FLX_TRY(config.set("FLX_ALGORITHM", config.text("FLX_ALGORITHM"), "flx_comm_split"));
+        return make_comm(comm->impl->process(), std::move(bootstrap), std::move(config), nullptr,
                          comm->impl->opens_gpus(), split);
     });
 }

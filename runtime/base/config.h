@@ -39,6 +39,9 @@ struct Knob {
     KnobScope scope = KnobScope::rank;
 };
 
+/// The origin of what a program sets for one communicator.
+constexpr std::string_view kOwnConfig = "flx_config_t";
+
 /// All knobs there are.
 std::span<const Knob> knobs();
 /// `a number of seconds from 0.1 to 86400`, for sentences.

@@ -45,6 +45,7 @@ class FarCommunicator::QuietBootstrap final : public Bootstrap {
             inner_->progress();
     }
     [[nodiscard]] int ranks_on_host() const override { return inner_->ranks_on_host(); }
+    [[nodiscard]] int ranks_of_program() const override { return inner_->ranks_of_program(); }
     Status split(int color, int key, std::unique_ptr<Bootstrap> &result) override {
         return inner_->split(color, key, result);
     }
@@ -62,9 +63,12 @@ Status FarCommunicator::make(Communicator &parent, std::unique_ptr<Bootstrap> in
     auto bootstrap = std::make_unique<QuietBootstrap>(std::move(inner));
     std::shared_ptr<Process> process;
     Config config = parent.config();
+    constexpr std::string_view kOrigin = "what goes between GPUs";
     Status status = parent.process()->beside(process);
     if (status.ok())
-        status = config.set("FLX_PROGRESS_THREAD", "off", "what goes between GPUs");
+        status = config.set("FLX_PROGRESS_THREAD", "off", kOrigin);
+    if (status.ok() && !same_ranks)  // rules were not written for a part of the ranks
+        status = config.set("FLX_ALGORITHM", config.text("FLX_ALGORITHM"), kOrigin);
     FLX_TRY(agree(*bootstrap, std::move(status)));
     circle.bootstrap = bootstrap.get();
     return Communicator::make(std::move(process), std::move(bootstrap), std::move(config),

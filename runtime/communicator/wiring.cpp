@@ -367,6 +367,7 @@ Status Communicator::make_planner(const Communicator *parent) {
     agreed.fused_bytes = layout_.hosts == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
     agreed.staged_bytes = made_.staged_bytes;
     agreed.strict = config_.integer("FLX_STRICT") != 0;
+    agreed.part = layout_.size < bootstrap_->ranks_of_program() && config_.origin("FLX_ALGORITHM") != kOwnConfig;
     if (on_host_.ways != nullptr) {
         agreed.shared_memory = true;
         agreed.peer_memory = on_host_.ways->fetches();

@@ -36,6 +36,8 @@ class Bootstrap {
     virtual void progress() = 0;
     /// Ranks of the whole program on this host, as its launcher says; 0 where it does not.
     [[nodiscard]] virtual int ranks_on_host() const { return 0; }
+    /// Ranks of the whole program; 0 where that is not known.
+    [[nodiscard]] virtual int ranks_of_program() const { return 0; }
     /// Splits as MPI_Comm_split does; color < 0 gives a null pointer.
     virtual Status split(int color, int key, std::unique_ptr<Bootstrap> &result) = 0;
     virtual Status dup(std::unique_ptr<Bootstrap> &result) = 0;

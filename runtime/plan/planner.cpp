@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <mutex>
+#include <set>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "runtime/base/counters.h"
+#include "runtime/base/log.h"
 #include "runtime/plan/staged.h"
 
 namespace flx {
@@ -44,6 +48,32 @@ std::string known_algorithms(Collective collective, const Agreed &agreed) {
         for (const Algorithm *algorithm : staged(collective))
             add(staged_name(algorithm));
     return names;
+}
+
+/// Whether a communicator of some other shape could follow the rule.
+bool serves_elsewhere(const Rule &rule) {
+    constexpr int kManySizes = 64;
+    for (const auto &[name, way] : kWays)
+        if (rule.name == name && has_way(rule.collective, 1, way))
+            return way != Way::fused || rule.end != SIZE_MAX || rule.collective == Collective::barrier;
+    const Algorithm *algorithm = nullptr;
+    if (find_staged(rule.name, rule.collective, algorithm))
+        return true;
+    algorithm = algorithms::scheduled_as(rule.collective) ? algorithms::find(rule.name) : nullptr;
+    for (int size = 1; algorithm != nullptr && size <= kManySizes; ++size)
+        if (algorithm->serves(rule.collective, size))
+            return true;
+    return false;
+}
+
+/// Once in a process for each rule: programs make many communicators.
+void say_left_out(const Rule &rule, const Status &why) {
+    static std::mutex mutex;
+    static std::set<std::string> said;
+    const std::lock_guard lock(mutex);
+    if (said.insert(rule.entry).second)
+        log().warn("A communicator of a part of the program's ranks goes without a rule that does not serve it: {}",
+                   why.sentence());
 }
 
 /// Whether an algorithm's sums are those of combining in rank order, whichever neighbours are combined first.
@@ -237,13 +267,18 @@ Status Planner::make(int rank, const Agreed &agreed, const std::string &override
     planner->agreed_ = agreed;
     std::vector<Rule> rules;
     FLX_TRY(parse_rules(overrides, rules));
-    for (Rule &rule : rules)
-        FLX_TRY(planner->force(std::move(rule)));
+    for (const Rule &rule : rules) {
+        Status forced = planner->force(rule);
+        if (!forced.ok() && (!agreed.part || !serves_elsewhere(rule)))
+            return forced;
+        if (!forced.ok() && rank == 0)
+            say_left_out(rule, forced);
+    }
     result = std::move(planner);
     return {};
 }
 
-Status Planner::force(Rule rule) {
+Status Planner::force(const Rule &rule) {
     const Collective collective = rule.collective;
     for (const auto &[name, way] : kWays) {
         if (rule.name != name || !has_way(collective, agreed_.hosts, way))
@@ -257,19 +292,19 @@ Status Planner::force(Rule rule) {
                 Fault::algorithm_rule,
                 "FLX_ALGORITHM has \"{}\"; fused serves inputs of up to FLX_FUSED_BYTES, here {}: say {}:fused@-{}",
                 rule.entry, agreed_.fused_bytes, algorithms::name_of(collective), agreed_.fused_bytes + 1);
-        forced_.push_back({std::move(rule), {way, nullptr}});
+        forced_.push_back({rule, {way, nullptr}});
         return {};
     }
     const Algorithm *algorithm = nullptr;
     if (agreed_.staged_bytes != 0 && find_staged(rule.name, collective, algorithm)) {
-        forced_.push_back({std::move(rule), {Way::staged, algorithm}});
+        forced_.push_back({rule, {Way::staged, algorithm}});
         return {};
     }
     algorithm = algorithms::scheduled_as(collective) ? algorithms::find(rule.name) : nullptr;
     if (algorithm == nullptr || !algorithm->serves(collective, agreed_.size))
         return fail(Fault::algorithm_rule, "FLX_ALGORITHM has \"{}\"; {} on {} ranks is served by {}", rule.entry,
                     algorithms::name_of(collective), agreed_.size, known_algorithms(collective, agreed_));
-    forced_.push_back({std::move(rule), {Way::scheduled, algorithm}});
+    forced_.push_back({rule, {Way::scheduled, algorithm}});
     return {};
 }
 

@@ -32,6 +32,7 @@ struct Agreed {
     bool shared_memory = false;  ///< whether fused and streamed exist; if not, `direct` stands in with the same bits
     bool peer_memory = false;    ///< with shared_memory: ranks can read each other (runtime/shm/ways/peer_memory.h)
     bool strict = false;
+    bool part = false;             ///< of the program's ranks; where rules were not written for this communicator alone
     shm::Ways ways = shm::Ways();  ///< with shared_memory
 };
 
@@ -81,7 +82,9 @@ class Planner {
   public:
     /// `overrides`: FLX_ALGORITHM (rules.h; files were read before). Of rules for one size the last one holds. Names
     /// are those of algorithms, and on one host `fused`, `streamed`, `fetched` and `exchange`, where the collective has
-    /// them. FLX_ERR_CONFIG for names that are not known or do not serve the collective.
+    /// them. FLX_ERR_CONFIG for names that are not known or do not serve the collective. A rule that another
+    /// communicator could follow is left out of one that has a part of the ranks, and rank 0 says so, once in a
+    /// process.
     static Status make(int rank, const Agreed &agreed, const std::string &overrides, std::unique_ptr<Planner> &result);
 
     /// `bytes`: of the whole vector (allgather, reduce_scatter_block: all blocks).
@@ -112,7 +115,7 @@ class Planner {
         Choice choice;
     };
 
-    Status force(Rule rule);
+    Status force(const Rule &rule);
     /// What the user wants; null: nothing.
     [[nodiscard]] const Choice *forced(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] bool fits_fused(algorithms::Collective collective, size_t bytes, const Needs &needs) const;

@@ -136,6 +136,11 @@ class MpiBootstrap final : public Bootstrap {
                 return static_cast<int>(std::strtol(text, nullptr, 10));
         return 0;
     }
+    [[nodiscard]] int ranks_of_program() const override {
+        int ranks = 0;
+        PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
+        return ranks;
+    }
     Status split(int color, int key, std::unique_ptr<Bootstrap> &result) override {
         MPI_Comm comm = MPI_COMM_NULL;
         FLX_TRY(check(PMPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split"));

@@ -1,4 +1,6 @@
 /// Bad input: each is a status and a sentence that says what is wrong, on all ranks that can know, and nobody hangs.
+#include <fmt/format.h>
+
 #include <array>
 #include <chrono>
 #include <cstdlib>
@@ -7,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/mpi/harness.h"
+#include "tests/mpi/reference.h"
 
 namespace flx::test {
 namespace {
@@ -286,6 +288,38 @@ TEST(Knobs, ThatAreUnknownOrWrong) {
     EXPECT_TRUE(creation_refused(&config, FLX_ERR_CONFIG, {"FLX_ALGORITHM", "alltoall:ring", "exchange"}));
     config.algorithm = "ring";
     EXPECT_TRUE(creation_refused(&config, FLX_ERR_CONFIG, {"FLX_ALGORITHM", "\"ring\""}));
+}
+
+/// What is short enough for all ranks to show, or goes through the memory of several hosts, not so for some of them.
+TEST(Knobs, ThatAPartOfTheRanksCannotFollow) {
+    if (world_size() < 4)
+        GTEST_SKIP() << "skipped: a part would be a rank alone";
+    const std::string rule = world_hosts() == 1 ? fmt::format("allgather:fused@-{}", 1000 * world_size() + 1)
+                                                : "allreduce:leaders(fused,ring)";
+    const Variable fused("FLX_FUSED_BYTES", "1000");
+    const auto half = [](flx_comm_t comm) {
+        flx_comm_t part = nullptr;
+        EXPECT_TRUE(succeeded(flx_comm_split(comm, 2 * world_rank() / world_size(), 0, &part)));
+        const Comm made(part);
+        EXPECT_TRUE(made && check({.collective = Collective::allgather, .count = 700, .seed = seed()}, made));
+    };
+    {
+        const Variable variable("FLX_ALGORITHM", rule.c_str());
+        const Comm comm = Comm::world();
+        ASSERT_TRUE(comm);
+        half(comm);
+    }
+    flx_config_t config = FLX_CONFIG_INIT;
+    config.algorithm = rule.c_str();
+    const Comm comm = Comm::world(&config);
+    ASSERT_TRUE(comm);
+    half(comm);
+    // One that was made for it.
+    MPI_Comm part = MPI_COMM_NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, 2 * world_rank() / world_size(), 0, &part);
+    flx_comm_t made = nullptr;
+    EXPECT_TRUE(refused(flx_comm_create(part, &config, &made), FLX_ERR_CONFIG, {"FLX_ALGORITHM", rule}));
+    MPI_Comm_free(&part);
 }
 
 /// A thread beside the program's must find locks in what is the process's.

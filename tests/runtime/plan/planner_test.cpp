@@ -127,6 +127,30 @@ TEST(Planner, SaysWhatOverridesMayBe) {
     EXPECT_TRUE(has(rung, "streamed"));
 }
 
+TEST(Planner, LeavesOutOfAPartOfTheRanksWhatDoesNotServeThere) {
+    // Three of six ranks, of one host; all six are of two.
+    const Agreed part{.size = 3, .fused_bytes = 1000, .shared_memory = true, .part = true};
+    testing::internal::CaptureStderr();
+    const auto planner = make(part, "allreduce:leaders(fused,ring),bcast:ring");
+    EXPECT_STREQ(planner->choose(Collective::allreduce, 8).name(), "fused");
+    EXPECT_STREQ(planner->choose(Collective::bcast, 8).name(), "ring");
+    make(part, "allreduce:leaders(fused,ring)");
+    const std::string said = testing::internal::GetCapturedStderr();
+    const size_t first = said.find("allreduce:leaders(fused,ring)");
+    EXPECT_NE(first, std::string::npos);
+    EXPECT_EQ(said.find("allreduce:leaders(fused,ring)", first + 1), std::string::npos) << said;
+    // What no communicator could follow is wrong there, too.
+    for (const char *wrong : {"allreduce:best", "alltoall:ring", "allreduce:fused", "barrier:streamed"}) {
+        std::unique_ptr<Planner> none;
+        EXPECT_EQ(Planner::make(0, part, wrong, none).code(), FLX_ERR_CONFIG) << wrong;
+    }
+    // And all the program's ranks must follow theirs.
+    Agreed whole = part;
+    whole.part = false;
+    std::unique_ptr<Planner> none;
+    EXPECT_EQ(Planner::make(0, whole, "allreduce:leaders(fused,ring)", none).code(), FLX_ERR_CONFIG);
+}
+
 Agreed hosts_of_four(int hosts) {
     std::vector<int> of;
     for (int rank = 0; rank < 4 * hosts; ++rank)
