@@ -161,6 +161,26 @@ TEST(ReportCalls, OfTooManyAtOnceEachSecondOneStays) {
         EXPECT_EQ(number % meetings.stride(), 0U);
 }
 
+/// They have numbers of their own on a communicator.
+TEST(ReportCalls, OnGpuMemoryMeetEachOther) {
+    const auto on_gpus = [](int pid, int number, double at, double took) {
+        return fmt::format(R"({{"ph":"X","cat":"gpu","name":"bcast","pid":{},"tid":1,"ts":{},"dur":{},"args":)"
+                           R"({{"communicator":1,"gpu_call":{},"bytes":1000,"way":"enqueued on a stream"}}}})",
+                           pid, at, took, number);
+    };
+    const Summary summary = read(trace_of({member(0, 1, 0, 2, "a"), member(1, 1, 1, 2, "a"), on_gpus(0, 1, 100, 2),
+                                           call(0, 1, 1, 110, 20), call(1, 1, 1, 125, 10), on_gpus(1, 1, 140, 2)}));
+    ASSERT_EQ(summary.classes.size(), 2U);
+    EXPECT_EQ(summary.classes[0].name, "bcast");
+    EXPECT_EQ(summary.classes[0].calls, 2U);
+    EXPECT_DOUBLE_EQ(summary.classes[0].spread.most(), 40);
+    EXPECT_DOUBLE_EQ(summary.classes[1].spread.most(), 15);
+    EXPECT_EQ(summary.matched, 2U);
+    EXPECT_EQ(summary.unmatched, 0U);
+    EXPECT_EQ(summary.communicators, 1U);
+    EXPECT_EQ(summary.ranks[0].calls, 2U);
+}
+
 TEST(ReportWaits, NameRanksOfTheProgram) {
     // Ranks 0 and 1 of communicator 2 are 4 and 6 of the program.
     const Summary summary = read(trace_of(

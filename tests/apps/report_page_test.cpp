@@ -126,6 +126,7 @@ std::string hostile_trace() {
                0);
     const std::vector<std::string> lines = {
         R"j({"ph":"M","name":"process_name","pid":#,"args":{"name":"rank (@, pid 1)"}})j",
+        R"j({"ph":"M","name":"thread_name","pid":#,"tid":1,"args":{"name":"MPI @"}})j",
         (R"({"ph":"X","cat":"call","name":"@","pid":#,"tid":1,"ts":1,"dur":900,)"
          R"("args":{"communicator":1,"number":3,"bytes":9,"way":"@","error":"@"}})"),
         R"({"ph":"X","cat":"call","name":"@","pid":#,"tid":1,"ts":2,"dur":9,"args":{"way":"@","unfinished":true}})",
@@ -225,6 +226,18 @@ TEST(ReportPage, SaysWhatThereIsNot) {
     EXPECT_EQ(cut.find("nan"), std::string::npos);
     EXPECT_EQ(cut.find("inf"), std::string::npos);
     expect_closed(cut);
+}
+
+TEST(ReportPage, NamesCommunicatorsOfMpi) {
+    const std::string page =
+        page_of(read("{\"traceEvents\":[\n"
+                     "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":0,\"tid\":500000000,"
+                     "\"args\":{\"name\":\"MPI_COMM_WORLD\"}},\n"
+                     "{\"ph\":\"X\",\"cat\":\"call\",\"name\":\"bcast\",\"pid\":0,\"tid\":500000000,\"ts\":1,\"dur\":2,"
+                     "\"args\":{\"communicator\":500000000,\"number\":7,\"unfinished\":true}}\n]}\n"),
+                {}, "t.json");
+    EXPECT_NE(page.find("7 of MPI_COMM_WORLD"), std::string::npos);
+    EXPECT_EQ(page.find("500000000"), std::string::npos);
 }
 
 TEST(ReportPage, TablesHaveCaptionsAndScopes) {

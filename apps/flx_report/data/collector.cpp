@@ -17,6 +17,9 @@ constexpr size_t kMostLinks = 512;  ///< of hosts, and names of them
 constexpr size_t kMostBegun = 1'000'000;
 constexpr size_t kMostPairs = 1'000'000;
 constexpr size_t kMostGroups = 1'000'000;
+constexpr size_t kMostNames = 1000;
+constexpr size_t kLongestName = 64;
+constexpr std::string_view kMpiPrefix = "MPI";  ///< of names of communicators that are MPI's
 
 bool takes_longer(const NotedCall &a, const NotedCall &b) {
     return a.took_us > b.took_us;
@@ -99,6 +102,11 @@ void Collector::introduce(const Event &event) {
         std::string ignored;
         if (const auto rank = rank_of(event.pid, ignored))
             name_rank(event, summary_.ranks[static_cast<size_t>(*rank)]);
+    } else if (event.name == "thread_name") {
+        // Rows of links have names as well.
+        const std::string_view name = event.text("name");
+        if (name.starts_with(kMpiPrefix) && summary_.communicator_names.size() < kMostNames)
+            summary_.communicator_names.try_emplace(event.tid, name.substr(0, kLongestName));
     } else if (event.name == "communicator" && groups_.size() < kMostGroups) {
         const auto id = integer(event.number("communicator", static_cast<double>(event.tid)));
         const auto [place, is_new] = group_by_uid_.try_emplace(
@@ -119,6 +127,14 @@ uint32_t Collector::group_of(int64_t rank, int64_t communicator) {
     if (is_new)
         groups_.push_back({communicator, 0, {}});
     group_by_member_[member_key(rank, communicator)] = place->second;
+    return place->second;
+}
+
+/// Calls on GPU memory have numbers of their own.
+uint32_t Collector::group_on_gpus(uint32_t group) {
+    const auto [place, is_new] = gpu_groups_.try_emplace(group, static_cast<uint32_t>(groups_.size()));
+    if (is_new)
+        groups_.push_back(Group(groups_[group]));
     return place->second;
 }
 
@@ -165,12 +181,14 @@ void Collector::note_slow(NotedCall call) {
 
 Collector::Begun Collector::begun(const Event &event, int32_t rank, bool non_blocking) {
     const auto communicator = integer(event.number("communicator", static_cast<double>(event.tid)));
+    const bool on_gpus = event.find("gpu_call") != nullptr;
+    const uint32_t group = group_of(event.pid, communicator);
     return {class_of(event, non_blocking),
             event.at_us,
             amount(event.number("bytes", 0)),
-            group_of(event.pid, communicator),
+            on_gpus ? group_on_gpus(group) : group,
             communicator,
-            whole(event.number("number", 0)),
+            whole(event.number(on_gpus ? "gpu_call" : "number", 0)),
             rank,
             event.number("unfinished", 0) != 0,
             std::string(event.text("error"))};
@@ -330,7 +348,7 @@ void Collector::link_event(const Event &event, int32_t rank) {
 
 bool Collector::add(const Event &event, std::string &problem) {
     ++summary_.events;
-    const bool is_call = event.phase == 'X' && event.category == "call";
+    const bool is_call = event.phase == 'X' && (event.category == "call" || event.category == "gpu");
     const bool is_link = event.category == "link" && (event.phase == 'X' || event.phase == 'i');
     const bool is_wait = event.phase == 'X' && event.category == "wait";
     const bool is_other_call = event.category == "nonblocking" && (event.phase == 'b' || event.phase == 'e');
@@ -388,7 +406,7 @@ Summary Collector::finish(bool truncated) {
     });
     summary_.truncated = truncated;
     summary_.stride = meetings_.stride();
-    summary_.communicators = groups_.size();
+    summary_.communicators = groups_.size() - gpu_groups_.size();
     // Not a heap any more, but sorted.
     std::sort_heap(summary_.slowest.begin(), summary_.slowest.end(), takes_longer);
     std::sort(summary_.ranks.begin(), summary_.ranks.end(),

@@ -73,6 +73,7 @@ class Collector {
     std::optional<int32_t> rank_of(int64_t rank, std::string &problem);
     void name_rank(const Event &event, RankSummary &rank);
     uint32_t group_of(int64_t rank, int64_t communicator);
+    uint32_t group_on_gpus(uint32_t group);
     size_t class_of(const Event &event, bool non_blocking);
     void note_time(double from_us, double to_us);
     /// What is common to calls that block and those that do not; `took_us` is known at their end.
@@ -96,6 +97,7 @@ class Collector {
     std::vector<Group> groups_;
     std::unordered_map<std::string, uint32_t> group_by_uid_;
     std::unordered_map<uint64_t, uint32_t> group_by_member_;
+    std::unordered_map<uint32_t, uint32_t> gpu_groups_;  ///< of a communicator's calls on GPU memory
     std::unordered_map<std::string, Begun> begun_;
     Meetings meetings_;
     bool has_time_ = false;

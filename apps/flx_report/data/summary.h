@@ -110,6 +110,7 @@ struct Summary {
     uint64_t failed_count = 0;
     uint64_t unfinished_count = 0;
     uint64_t communicators = 0;
+    std::map<int64_t, std::string> communicator_names;  ///< by id, of those that MPI serves
     uint64_t matched = 0;
     uint64_t unmatched = 0;  ///< which some rank of the communicator did not make within the trace
     uint64_t stride = 1;     ///< calls were matched whose numbers are multiples of this

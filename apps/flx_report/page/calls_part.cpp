@@ -17,6 +17,14 @@ std::string way_text(const std::string &way) {
     return way.empty() ? "–" : html(way, 40);
 }
 
+/// Which call of which communicator, as the trace names those of MPI's.
+std::string number_text(const Summary &summary, const NotedCall &call) {
+    const auto named = summary.communicator_names.find(call.communicator);
+    return fmt::format(
+        " <small>{} of {}</small>", count_text(call.number),
+        named != summary.communicator_names.end() ? html(named->second) : fmt::format("comm. {}", call.communicator));
+}
+
 std::vector<const CallClass *> by_time(const Summary &summary) {
     std::vector<const CallClass *> classes;
     for (const CallClass &of : summary.classes)
@@ -118,10 +126,7 @@ std::string slowest_table(const Summary &summary) {
     for (size_t i = 0; i < std::min(summary.slowest.size(), kMost); ++i) {
         const NotedCall &call = summary.slowest[i];
         const CallClass &of = summary.classes[call.call_class];
-        const std::string name =
-            class_name(of) + (call.number == 0 ? std::string()
-                                               : fmt::format(" <small>{} of comm. {}</small>", count_text(call.number),
-                                                             call.communicator));
+        const std::string name = class_name(of) + (call.number == 0 ? std::string() : number_text(summary, call));
         table.cell(name)
             .cell(of.size < 0 ? "–" : bytes_text(call.bytes), call.bytes)
             .cell(way_text(of.way))
@@ -149,10 +154,7 @@ std::string noted_table(const Summary &summary, const std::vector<NotedCall> &ca
         columns);
     for (const NotedCall &call : calls) {
         const CallClass &of = summary.classes[call.call_class];
-        table
-            .cell(class_name(of) + (call.number == 0 ? std::string()
-                                                     : fmt::format(" <small>{} of comm. {}</small>",
-                                                                   count_text(call.number), call.communicator)))
+        table.cell(class_name(of) + (call.number == 0 ? std::string() : number_text(summary, call)))
             .cell(rank_text(summary, call.rank))
             .cell(of.size < 0 ? "–" : bytes_text(call.bytes), call.bytes)
             .cell(when_text(summary, call.at_us), call.at_us)
