@@ -1,9 +1,10 @@
 #include "runtime/base/boot_id.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <fstream>
+
+#include "runtime/base/text.h"
 
 namespace flx {
 namespace {
@@ -20,9 +21,7 @@ std::string line_of(const char *path) {
 std::string boot_id(const char *kernels_word) {
     if (std::string word = line_of(kernels_word); !word.empty())
         return word;
-    char name[256] = {};
-    gethostname(name, sizeof name - 1);
-    return fmt::format("{} {}", name, line_of("/etc/machine-id"));
+    return fmt::format("{} {}", host_name(), line_of("/etc/machine-id"));
 }
 
 }  // namespace flx

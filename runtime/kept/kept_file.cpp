@@ -8,10 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -21,6 +19,8 @@
 #include <sstream>
 #include <system_error>
 #include <utility>
+
+#include "runtime/base/text.h"
 
 namespace flx {
 namespace {
@@ -149,8 +149,6 @@ std::string cache_folder(const std::string &knob) {
 }
 
 std::string this_machine() {
-    std::array<char, HOST_NAME_MAX + 1> host{};
-    gethostname(host.data(), host.size() - 1);
     std::set<std::string> devices;
     if (ifaddrs *all = nullptr; getifaddrs(&all) == 0) {
         for (const ifaddrs *each = all; each != nullptr; each = each->ifa_next)
@@ -158,7 +156,7 @@ std::string this_machine() {
                 devices.insert(each->ifa_name);
         freeifaddrs(all);
     }
-    std::string text = fmt::format("host {}, {} cores, devices", host.data(), sysconf(_SC_NPROCESSORS_ONLN));
+    std::string text = fmt::format("host {}, {} cores, devices", host_name(), sysconf(_SC_NPROCESSORS_ONLN));
     for (const std::string &device : devices)
         text += ' ' + device;
     return text;

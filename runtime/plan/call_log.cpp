@@ -6,24 +6,12 @@
 #include <cstring>
 
 #include "algorithms/registry.h"
+#include "runtime/base/text.h"
 #include "runtime/elements/dtype.h"
 
 namespace flx {
 
 using algorithms::Collective;
-
-namespace {
-
-std::string size_text(uint64_t bytes) {
-    constexpr std::array<std::string_view, 4> kUnits = {"B", "KiB", "MiB", "GiB"};
-    constexpr uint64_t kStep = 1024;
-    size_t unit = 0;
-    for (; bytes != 0 && bytes % kStep == 0 && unit + 1 < kUnits.size(); ++unit)
-        bytes /= kStep;
-    return fmt::format("{} {}", bytes, kUnits[unit]);
-}
-
-}  // namespace
 
 std::string dtype_of(const CallRecord &call) {
     // Each pair of ranks has lengths of its own there, and so has the record no type.

@@ -12,6 +12,7 @@
 
 #include "runtime/base/boot_id.h"
 #include "runtime/base/log.h"
+#include "runtime/base/text.h"
 #include "runtime/shm/memory/segment.h"
 
 namespace flx {
@@ -46,9 +47,7 @@ Status Process::make(bool threads, std::shared_ptr<Process> &result) {
     process->alone_ = !threads;
     FLX_TRY(Config::from_environment(process->config_));
     FLX_TRY(random_number(process->uid_));
-    char name[256] = {};
-    gethostname(name, sizeof name - 1);
-    process->hostname_ = name;
+    process->hostname_ = host_name();
     process->network_host_ = network_identity();
     FLX_TRY(shm::host_identity(process->memory_host_));
     if (const std::string &forced = process->config_.text("FLX_HOST_ID"); !forced.empty()) {

@@ -81,9 +81,7 @@ class PassedCalls {
         const int64_t now = this->now();
         if (PassedTrace *trace = handover_.trace.load(std::memory_order_acquire); trace != nullptr) [[unlikely]]
             trace->leave(stamp, now);
-        Call &call = handover_.file->calls[stamp % kCalls];
-        if (call.stamp.load(std::memory_order_relaxed) == stamp)  // else so many others began meanwhile
-            call.left.store(now, std::memory_order_release);
+        end_call(*handover_.file, stamp, now);
     }
 
     /// That call was none, and the last one is `number` again.

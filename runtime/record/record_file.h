@@ -103,4 +103,17 @@ inline void begin_call(File &file, uint64_t stamp, int64_t now, const Where &whe
     }
 }
 
+/// It has ended. `error`: the flx_status_t with which.
+inline void end_call(File &file, uint64_t stamp, int64_t now, uint8_t error = 0) {
+    Call &call = file.calls[stamp % kCalls];
+    if (call.stamp.load(std::memory_order_relaxed) != stamp)  // so many others began meanwhile
+        return;
+    if (error != 0) [[unlikely]] {
+        auto where = std::bit_cast<Where>(call.where.load(std::memory_order_relaxed));
+        where.error = error;
+        call.where.store(std::bit_cast<uint64_t>(where), std::memory_order_relaxed);
+    }
+    call.left.store(now, std::memory_order_release);
+}
+
 }  // namespace flx::record

@@ -117,12 +117,6 @@ void Recorder::broken(uint32_t place, std::string_view sentence) {
     comm.state.store(static_cast<uint32_t>(State::broken), std::memory_order_release);
 }
 
-void Recorder::note_error(Call &call, const Status &status) {
-    auto where = std::bit_cast<Where>(call.where.load(std::memory_order_relaxed));
-    where.error = static_cast<uint8_t>(status.code());
-    call.where.store(std::bit_cast<uint64_t>(where), std::memory_order_relaxed);
-}
-
 void Recorder::wait(uint32_t place, uint64_t stamp, const Waiting &waiting) {
     if (place == kNowhere || stamp == 0)
         return;

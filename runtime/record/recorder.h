@@ -67,14 +67,10 @@ class Recorder {
         if (stamp == 0)
             return 0;
         const int64_t now = this->now();
+        const auto error = static_cast<uint8_t>(status.code());
         if (trace_) [[unlikely]]
-            trace_->leave(stamp, now, static_cast<uint8_t>(status.code()));
-        Call &call = file_->calls[stamp % kCalls];
-        if (call.stamp.load(std::memory_order_relaxed) != stamp)  // so many others began meanwhile
-            return now;
-        if (!status.ok()) [[unlikely]]
-            note_error(call, status);
-        call.left.store(now, std::memory_order_release);
+            trace_->leave(stamp, now, error);
+        end_call(*file_, stamp, now, error);
         return now;
     }
     /// For whom a call waits, and since when.
@@ -116,7 +112,6 @@ class Recorder {
     void pass_on_to_trace(Handover &handover);
     ~Recorder();
     void note_link(uint32_t place, size_t link, const LinkNow &now);
-    static void note_error(Call &call, const Status &status);
     /// Whoever looks at what goes on needs no microseconds, and a short call takes some hundred nanoseconds.
     [[nodiscard]] int64_t now() const { return exact_ ? ticks(tsc_) : last_tick_ns(); }
 

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <vector>
 
+#include "runtime/base/text.h"
 #include "runtime/front/mpi/routes.h"
 
 namespace flx::preload {
@@ -37,15 +38,6 @@ constexpr std::array<std::string_view, kReasons> kWhy = {
     "not blocking, and not measured in calls that block",
     "on GPUs, where FLX lacks it",
 };
-
-std::string short_bytes(uint64_t bytes) {
-    constexpr std::array<const char *, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = static_cast<double>(bytes);
-    size_t unit = 0;
-    for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit)
-        value /= 1024;
-    return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
-}
 
 /// Sums over ranks. False where not all ranks came within the time: one may have died.
 bool add_up(std::vector<uint64_t> &numbers, double patience_s) {

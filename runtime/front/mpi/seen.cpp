@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/base/text.h"
 #include "runtime/front/mpi/communicators.h"
 #include "runtime/front/mpi/flx_library.h"
 
@@ -72,11 +73,8 @@ record::PassedCalls &passed_calls() {
 
 void begin_to_be_seen(const Config &config, uint32_t job, bool threads) {
     std::string host = config.text("FLX_HOST_ID");
-    if (host.empty()) {
-        std::array<char, 256> name{};
-        gethostname(name.data(), name.size() - 1);
-        host = name.data();
-    }
+    if (host.empty())
+        host = host_name();
     // Where nothing can be recorded, libflx says why when it comes to it.
     (void)passed_calls().begin(
         {config.text("FLX_RECORD") == "on", config.text("FLX_TRACE"), host, fmt::format("{:08x}", job), threads});

@@ -10,17 +10,10 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/base/text.h"
+
 namespace flx::nccl {
 namespace {
-
-std::string short_bytes(uint64_t bytes) {
-    constexpr std::array<const char *, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-    auto value = static_cast<double>(bytes);
-    size_t unit = 0;
-    for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit)
-        value /= 1024;
-    return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
-}
 
 std::mutex mutex;  // of sentences
 
