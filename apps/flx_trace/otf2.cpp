@@ -102,7 +102,9 @@ struct RankEvents {
     std::vector<Detail> details;
     std::vector<Span> spans;
     std::vector<Point> points;
-    std::unordered_map<std::string, size_t> requests;  ///< that are not complete: their details
+    std::vector<Span> phases;
+    std::unordered_map<std::string, Span> begun_phases;  ///< of calls that do not block
+    std::unordered_map<std::string, size_t> requests;    ///< that are not complete: their details
     std::map<OTF2_MetricRef, uint64_t> sums;
 };
 
@@ -229,10 +231,10 @@ class Converter {
                 return false;
             }
         }
-        if (event.category == "phase")
-            return true;  // they overlap each other and waits, which functions of one thread do not
         last_ns_ = std::max(last_ns_, ns_of(event.at_us + event.for_us));
-        if (event.phase == 'X' && event.category == "link")
+        if (event.category == "phase")
+            phase(event);
+        else if (event.phase == 'X' && event.category == "link")
             carry(event);
         else if (event.phase == 'X')
             span(event);
@@ -377,6 +379,32 @@ class Converter {
         events_.spans.push_back({begin, end, event.tid, !is_call, index});
     }
 
+    /// They overlap waits, and those of other calls that do not block, which functions of one thread do not: they have
+    /// stacks of their own.
+    void phase(const Event &event) {
+        const std::string id = event.name + " " + event.id;
+        if (event.phase == 'e') {
+            if (const auto found = events_.begun_phases.find(id); found != events_.begun_phases.end()) {
+                found->second.end_ns = std::max(found->second.begin_ns, ns_of(event.at_us));
+                events_.phases.push_back(found->second);
+                events_.begun_phases.erase(found);
+            }
+            return;
+        }
+        const int64_t begin = ns_of(event.at_us);
+        constexpr int64_t kRow = int64_t{1} << 31;
+        const auto of_call = static_cast<int64_t>(whole(event.number("number", 0)) % kRow);
+        const Span span{begin, std::max(begin, ns_of(event.at_us + event.for_us)), event.tid % kRow * kRow + of_call,
+                        false, events_.details.size()};
+        Detail &detail = events_.details.emplace_back();
+        detail.region = definitions_.region(event.name, OTF2_REGION_ROLE_CODE, OTF2_PARADIGM_USER);
+        describe(event, detail);
+        if (event.phase == 'X')
+            events_.phases.push_back(span);
+        else if (event.phase == 'b')
+            events_.begun_phases[id] = span;
+    }
+
     void request(const Event &event) {
         const size_t index = call(event);
         events_.requests[event.id] = index;
@@ -421,7 +449,11 @@ class Converter {
         const auto rank = static_cast<uint64_t>(rank_);
         std::stable_sort(events_.points.begin(), events_.points.end(),
                          [](const Point &a, const Point &b) { return a.at_ns < b.at_ns; });
-        const std::vector<std::vector<Turn>> stacks = stacks_of(std::move(events_.spans));
+        std::vector<std::vector<Turn>> stacks = stacks_of(std::move(events_.spans));
+        const size_t of_calls = stacks.size();
+        if (!events_.phases.empty())
+            for (std::vector<Turn> &stack : stacks_of(std::move(events_.phases)))
+                stacks.push_back(std::move(stack));
         for (size_t i = 0; i < stacks.size() && !error_.any(); ++i) {
             const OTF2_LocationRef location = Definitions::location_of(rank, i);
             const uint64_t count = write_location(location, [&](LocationWriter &to) {
@@ -434,7 +466,7 @@ class Converter {
                 for (; point != events_.points.end(); ++point)
                     to.point(*point);
             });
-            definitions_.location(rank, i, count);
+            definitions_.location(rank, i, count, i >= of_calls);
         }
         events_ = {};
     }

@@ -77,10 +77,10 @@ void Definitions::rank(uint64_t rank, const std::string &name, const std::string
     ranks_[rank].host = host;
 }
 
-void Definitions::location(uint64_t rank, uint64_t stack, uint64_t events) {
-    std::vector<uint64_t> &all = ranks_[rank].events;
+void Definitions::location(uint64_t rank, uint64_t stack, uint64_t events, bool phases) {
+    std::vector<Rank::Stack> &all = ranks_[rank].stacks;
     all.resize(std::max<size_t>(all.size(), stack + 1));
-    all[stack] = events;
+    all[stack] = {events, phases};
 }
 
 uint64_t Definitions::unknown_ranks() const {
@@ -93,7 +93,7 @@ uint64_t Definitions::unknown_ranks() const {
 std::vector<OTF2_LocationRef> Definitions::locations() const {
     std::vector<OTF2_LocationRef> all;
     for (const auto &[number, rank] : ranks_)
-        for (uint64_t stack = 0; stack < std::max<size_t>(rank.events.size(), 1); ++stack)
+        for (uint64_t stack = 0; stack < std::max<size_t>(rank.stacks.size(), 1); ++stack)
             all.push_back(location_of(number, stack));
     for (uint64_t i = 0; i < unknown_ranks(); ++i)
         all.push_back(location_of(i, kUnknownStack));
@@ -157,11 +157,13 @@ void Definitions::write_ranks(const report::Header &header) {
     };
     for (const auto &[number, rank] : ranks_) {
         group_of(rank.name, hosts.at(rank.host));
-        for (uint64_t stack = 0; stack < std::max<size_t>(rank.events.size(), 1); ++stack)
-            error_(OTF2_GlobalDefWriter_WriteLocation(
-                writer_, location_of(number, stack),
-                text(stack == 0 ? fmt::format("rank {}", number) : fmt::format("rank {}, calls beside", number)),
-                OTF2_LOCATION_TYPE_CPU_THREAD, stack < rank.events.size() ? rank.events[stack] : 0, group));
+        for (uint64_t stack = 0; stack < std::max<size_t>(rank.stacks.size(), 1); ++stack) {
+            const Rank::Stack is = stack < rank.stacks.size() ? rank.stacks[stack] : Rank::Stack{};
+            const char *what = is.phases ? ", phases" : stack == 0 ? "" : ", calls beside";
+            error_(OTF2_GlobalDefWriter_WriteLocation(writer_, location_of(number, stack),
+                                                      text(fmt::format("rank {}{}", number, what)),
+                                                      OTF2_LOCATION_TYPE_CPU_THREAD, is.events, group));
+        }
         ++group;
     }
     for (uint64_t i = 0; i < unknown_ranks(); ++i, ++group) {

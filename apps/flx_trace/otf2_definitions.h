@@ -52,8 +52,8 @@ class Definitions {
     /// `is_sum`: bytes since the beginning; else a share.
     OTF2_MetricRef metric(const std::string &name, bool is_sum);
     void rank(uint64_t rank, const std::string &name, const std::string &host);
-    /// Stack `stack` of a rank, of which `events` were written.
-    void location(uint64_t rank, uint64_t stack, uint64_t events);
+    /// Stack `stack` of a rank, of which `events` were written; `phases`: of calls, and no calls.
+    void location(uint64_t rank, uint64_t stack, uint64_t events, bool phases);
     [[nodiscard]] static OTF2_LocationRef location_of(uint64_t rank, uint64_t stack) { return stack << 32U | rank; }
 
     /// Of all locations, for the parts of the archive that each has; also ranks that only their communicators name.
@@ -73,7 +73,11 @@ class Definitions {
     struct Rank {
         std::string name;
         std::string host;
-        std::vector<uint64_t> events;  ///< by stack
+        struct Stack {
+            uint64_t events = 0;
+            bool phases = false;
+        };
+        std::vector<Stack> stacks;
     };
     static constexpr uint64_t kUnknown = UINT64_MAX;
 

@@ -176,6 +176,9 @@ def of_all_kinds(folder):
         event_text(ph="X", cat="phase", name="phase 1 of 2", pid=0, tid=1, ts=2, dur=3, args={"number": 2, "bytes": 8}),
         event_text(ph="b", cat="phase", id="0.1", name="phase 1 of 2", pid=0, tid=1, ts=3, args={"number": 1, "bytes": 8}),
         event_text(ph="e", cat="phase", id="0.1", name="phase 1 of 2", pid=0, tid=1, ts=4, args={"number": 1, "bytes": 8}),
+        event_text(ph="X", cat="phase", name="between hosts", pid=0, tid=1, ts=5, dur=1, args={"number": 2, "bytes": 8}),
+        event_text(ph="b", cat="phase", id="0.1", name="phase 2 of 2", pid=0, tid=1, ts=5.5, args={"number": 1, "bytes": 8}),
+        event_text(ph="e", cat="phase", id="0.1", name="phase 2 of 2", pid=0, tid=1, ts=7, args={"number": 1, "bytes": 8}),
         event_text(ph="X", cat="wait", name="waits for rank 1", pid=0, tid=1, ts=3, dur=3.004, args={"peer": 1}),
         event_text(ph="X", cat="call", name="allreduce", pid=0, tid=2, ts=5, dur=3, args={**args, "communicator": 2}),
         event_text(ph="X", cat="link", name="x", pid=0, tid=9, ts=2, dur=1,
@@ -201,13 +204,21 @@ def of_all_kinds(folder):
     assert (complete["Operation"], complete["Sent"], complete["Received"]) == ("ALLREDUCE", "64", "64"), complete
     beside = [event["what"] for event in archive.events[1 << 32]]
     assert beside == ["ENTER", "MPI_COLLECTIVE_BEGIN", "MPI_COLLECTIVE_END", "LEAVE"], archive.events
+    # Phases overlap waits, and those of calls that do not block, so they stand apart.
+    phases = [[(event["what"], event["at"], name_of(event["Region"])) for event in archive.events[stack << 32]]
+              for stack in (2, 3)]
+    assert phases == [[("ENTER", 2000, "phase 1 of 2"), ("LEAVE", 5000, "phase 1 of 2"),
+                       ("ENTER", 5000, "between hosts"), ("LEAVE", 6000, "between hosts")],
+                      [("ENTER", 3000, "phase 1 of 2"), ("LEAVE", 4000, "phase 1 of 2"),
+                       ("ENTER", 5500, "phase 2 of 2"), ("LEAVE", 7000, "phase 2 of 2")]], phases
+    assert archive.events[2 << 32][0]["number"] == "2" and archive.events[2 << 32][0]["bytes"] == "8", archive.events[2 << 32]
     # Whose rank died in it has no record of the collective.
     assert [event["what"] for event in archive.events[1]] == ["ENTER", "LEAVE"], archive.events[1]
     assert archive.events[1][0]["unfinished"] == "1" and archive.events[1][0]["error"] == "FLX_ERR_PEER"
     values = [line for line in archive.print(os.path.join(to, "traces.otf2")).splitlines() if "bytes of communicator 1" in line]
     assert [int(re.search(r"; (\d+)[ )]", line)[1]) for line in values] == [0, 100, 100, 150], values
     for text in ('"a rank without a trace"', '"n1"', '"n2"', "FLX::clock::error_us", '"rail1: shares of communicator 1"',
-                 "ACCUMULATED_START", "ABSOLUTE_NEXT", '"waits for a rank"', '"flx_iallreduce"'):
+                 "ACCUMULATED_START", "ABSOLUTE_NEXT", '"rank 0, phases"', '"waits for a rank"', '"flx_iallreduce"'):
         assert text in archive.definitions, (text, archive.definitions)
     marks = subprocess.run(["otf2-marker", os.path.join(to, "traces.otf2")], capture_output=True, text=True, check=False)
     assert "rail2 carries nothing" in marks.stdout, marks
