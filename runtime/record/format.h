@@ -17,7 +17,7 @@
 namespace flx::record {
 
 inline constexpr auto kMagic = std::bit_cast<uint64_t>(std::array<char, 8>{'F', 'L', 'X', 'C', 'A', 'L', 'L', 'S'});
-inline constexpr uint32_t kVersion = 5;
+inline constexpr uint32_t kVersion = 6;
 inline constexpr size_t kCalls = 1024;  ///< so many of the last ones are kept
 inline constexpr size_t kCommunicators = 64;
 inline constexpr size_t kLinks = 16;

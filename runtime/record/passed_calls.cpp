@@ -11,6 +11,8 @@ Status PassedCalls::begin(const Wanted &wanted) {
     handover_.trace_file = wanted.trace;
     handover_.hostname = wanted.hostname;
     handover_.threads = wanted.threads;
+    if (void (*const when_made)() = handover_.when_made.load(std::memory_order_acquire); when_made != nullptr)
+        when_made();
     return status;
 }
 

@@ -33,11 +33,13 @@ struct Handover {
     std::string hostname;
     bool threads = false;  ///< several may make calls at once
     std::atomic<PassedTrace *> trace{nullptr};
+    /// Of a libflx that was there first, as the program is linked with it: it hears when the record is made.
+    std::atomic<void (*)()> when_made{nullptr};
 };
 /// The function `Handover *(*)()` of the library in front; libflx looks for it when its recorder is made. Its name goes
 /// with kVersion, as one of another build may have a Handover of another shape.
-inline constexpr const char *kHandover = "flx_mpi_record_5";
-static_assert(kVersion == 5);
+inline constexpr const char *kHandover = "flx_mpi_record_6";
+static_assert(kVersion == 6);
 
 class PassedCalls {
   public:

@@ -8,10 +8,15 @@
 namespace flx::record {
 namespace {
 
-/// What a library in front of MPI has made already; null: there is no such library, or it records nothing.
-Handover *handed_over() {
+/// Of a library in front of MPI; null: there is none.
+Handover *handover_of_front() {
     const auto function = reinterpret_cast<Handover *(*)()>(dlsym(RTLD_DEFAULT, kHandover));
-    Handover *const handover = function != nullptr ? function() : nullptr;
+    return function != nullptr ? function() : nullptr;
+}
+
+/// What it has made already; null: nothing.
+Handover *handed_over() {
+    Handover *const handover = handover_of_front();
     return handover != nullptr && handover->file != nullptr ? handover : nullptr;
 }
 
@@ -32,10 +37,33 @@ class WritesPassed final : public PassedTrace {
 };
 
 /// Calls that MPI gets are to be in a trace before there is a communicator of FLX's.
-[[gnu::constructor]] void begin_with_the_library() {
+void begin_trace() {
     if (const Handover *handover = handed_over(); handover != nullptr && !handover->trace_file.empty())
         Recorder::of_process({handover->seen, handover->trace_file, handover->hostname, handover->threads});
 }
+
+/// A program that is linked with libflx loads it long before MPI_Init, in which the record is made, and one that loads
+/// it by hand may unload it before that.
+class WithTheLibrary {
+  public:
+    WithTheLibrary() : handover_(handover_of_front()) {
+        if (handover_ != nullptr && handover_->file == nullptr)
+            handover_->when_made.store(begin_trace, std::memory_order_release);
+        else
+            begin_trace();
+    }
+    ~WithTheLibrary() {
+        void (*own)() = begin_trace;
+        if (handover_ != nullptr)
+            handover_->when_made.compare_exchange_strong(own, nullptr);
+    }
+    WithTheLibrary(const WithTheLibrary &) = delete;
+    WithTheLibrary &operator=(const WithTheLibrary &) = delete;
+
+  private:
+    Handover *const handover_;
+};
+const WithTheLibrary with_the_library;
 
 }  // namespace
 

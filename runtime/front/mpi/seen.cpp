@@ -14,7 +14,7 @@
 #include "runtime/front/mpi/communicators.h"
 #include "runtime/front/mpi/flx_library.h"
 
-extern "C" __attribute__((visibility("default"))) flx::record::Handover *flx_mpi_record_5() {
+extern "C" __attribute__((visibility("default"))) flx::record::Handover *flx_mpi_record_6() {
     return &flx::preload::passed_calls().handover();
 }
 

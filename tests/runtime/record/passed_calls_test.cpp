@@ -22,7 +22,7 @@ flx::record::PassedCalls &passed() {
 }  // namespace
 
 /// This test is the library in front of MPI.
-extern "C" __attribute__((visibility("default"))) flx::record::Handover *flx_mpi_record_5() {
+extern "C" __attribute__((visibility("default"))) flx::record::Handover *flx_mpi_record_6() {
     return &passed().handover();
 }
 
