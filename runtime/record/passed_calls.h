@@ -20,6 +20,7 @@ class PassedTrace {
     virtual void communicator(uint32_t place, const CommunicatorFacts &facts) = 0;
     virtual void enter(uint64_t stamp, int64_t now, const Where &where, const CallWords &words) = 0;
     virtual void leave(uint64_t stamp, int64_t now) = 0;
+    virtual void take_back(uint64_t stamp) = 0;
 
   protected:
     ~PassedTrace() = default;
@@ -88,10 +89,15 @@ class PassedCalls {
 
     /// That call was none, and the last one is `number` again.
     void take_back(uint64_t stamp, uint32_t place, uint64_t number) {
-        Call &call = handover_.file->calls[stamp % kCalls];
+        File &file = *handover_.file;
+        if (PassedTrace *trace = handover_.trace.load(std::memory_order_acquire); trace != nullptr)
+            trace->take_back(stamp);
+        Call &call = file.calls[stamp % kCalls];
         if (call.stamp.load(std::memory_order_relaxed) == stamp)
             call.stamp.store(0, std::memory_order_release);
-        handover_.file->communicators[place].calls.store(number, std::memory_order_relaxed);
+        file.communicators[place].calls.store(number, std::memory_order_relaxed);
+        std::atomic<uint64_t> &count = file.by_carrier[static_cast<size_t>(Carrier::mpi)];
+        count.store(count.load(std::memory_order_relaxed) - 1, std::memory_order_release);
     }
 
   private:

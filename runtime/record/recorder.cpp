@@ -31,6 +31,7 @@ class WritesPassed final : public PassedTrace {
         writer_.enter(stamp, now, std::bit_cast<uint64_t>(where), words);
     }
     void leave(uint64_t stamp, int64_t now) override { writer_.leave(stamp, now, 0); }
+    void take_back(uint64_t stamp) override { writer_.take_back(stamp); }
 
   private:
     TraceWriter &writer_;

@@ -21,7 +21,7 @@ inline constexpr uint32_t kTraceVersion = 2;
 inline constexpr size_t kTraceHeadBytes = 64 << 10;  ///< pages of some processors are as large
 
 enum class EntryKind : uint64_t {
-    none,          ///< not written
+    none,          ///< not written, or taken back
     call,          ///< begin, end: ticks, 0: not ended; where; data: a CallRecord
     wait,          ///< begin, end: CLOCK_MONOTONIC; where: the communicator; data: the rank that was waited for
     link,          ///< begin, end: likewise; where; data: the link, its bytes in that time, its share (a double), is on

@@ -190,6 +190,13 @@ void TraceWriter::leave(uint64_t stamp, int64_t now_ticks, uint8_t error) {
     entry->end.store(now_ticks, std::memory_order_release);
 }
 
+void TraceWriter::take_back(uint64_t stamp) {
+    const Slot &slot = calls_[stamp % kOpen];
+    Entry *entry = slot.entry.load(std::memory_order_relaxed);
+    if (entry != nullptr && slot.stamp.load(std::memory_order_relaxed) == stamp)
+        entry->kind.store(static_cast<uint64_t>(EntryKind::none), std::memory_order_release);
+}
+
 void TraceWriter::write(EntryKind kind, int64_t begin, int64_t end, const Where &where,
                         const std::array<uint64_t, 4> &data) {
     Entry *entry = take();

@@ -32,6 +32,8 @@ class TraceWriter {
     // Of the call with that stamp. Threads may write at once, each its own.
     void enter(uint64_t stamp, int64_t now_ticks, uint64_t where, const std::array<uint64_t, 4> &what);
     void leave(uint64_t stamp, int64_t now_ticks, uint8_t error);
+    /// It was none.
+    void take_back(uint64_t stamp);
 
     // Of a communicator, by its place in the record; one thread each.
     void communicator(uint32_t place, uint32_t id, int rank, int size, int hosts, uint64_t first_uid);

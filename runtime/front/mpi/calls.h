@@ -203,15 +203,12 @@ class Call {
         std::optional<Seen> seen;
         if (how_.form == Form::nonblocking)
             seen.emplace(comm_, said_);
-        if (mirrored_) {
-            MPI_Request *request = &operation_->mpi;
-            const int code = how_.form == Form::nonblocking
-                                 ? nonblocking(static_cast<P>(arguments)..., request)
-                                 : persistent(static_cast<P>(arguments)..., how_.info, request);
-            return code == MPI_SUCCESS ? hand_out() : code;
-        }
-        return how_.form == Form::nonblocking ? nonblocking(static_cast<P>(arguments)..., how_.request)
-                                              : persistent(static_cast<P>(arguments)..., how_.info, how_.request);
+        MPI_Request *const request = mirrored_ ? &operation_->mpi : how_.request;
+        const int code = how_.form == Form::nonblocking ? nonblocking(static_cast<P>(arguments)..., request)
+                                                        : persistent(static_cast<P>(arguments)..., how_.info, request);
+        if (code != MPI_SUCCESS && seen && is_about_arguments(code)) [[unlikely]]
+            seen->takes_back();
+        return mirrored_ && code == MPI_SUCCESS ? hand_out() : code;
     }
 
   private:

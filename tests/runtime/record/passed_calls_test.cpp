@@ -109,6 +109,22 @@ TEST_F(Passed, TheRecorderOfFlxGoesOnInTheSameRecord) {
     recorder.close(own);
 }
 
+TEST_F(Passed, WhatMpiRefusedIsNoCall) {
+    const uint32_t place = passed().open({kMpiIds + 5, 0, 2, 1, 81, {}});
+    passed().leave(passed().enter(place, bcast(8), 1));
+    const uint64_t before = look().by_mpi;
+    const uint64_t stamp = passed().enter(place, bcast(16), 2);
+    passed().take_back(stamp, place, 1);
+    passed().leave(stamp);
+    const ProcessSeen process = look();
+    EXPECT_EQ(process.by_mpi, before);
+    const auto comm = std::ranges::find(process.communicators, kMpiIds + 5, &CommunicatorSeen::id);
+    ASSERT_NE(comm, process.communicators.end());
+    EXPECT_EQ(comm->calls, 1U);
+    EXPECT_EQ(comm->last.size(), 1U);
+    passed().close(place);
+}
+
 TEST_F(Passed, HalfOfThePlacesAreLeftToFlx) {
     std::vector<uint32_t> places;
     for (uint32_t i = 0; i < PassedCalls::kMost; ++i)

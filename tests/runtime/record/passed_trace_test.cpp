@@ -73,9 +73,12 @@ class PassedTraceTest : public testing::Test {
 
 std::string PassedTraceTest::folder_;
 
-TEST_F(PassedTraceTest, BeginsWithTheRecord) {
+TEST_F(PassedTraceTest, BeginsWithTheRecordAndLacksWhatWasNone) {
     const uint32_t place = passed().open({kMpiIds, 0, 2, 1, 77, {}});
     passed().leave(passed().enter(place, bcast(8), 1));
+    const uint64_t refused = passed().enter(place, bcast(16), 2);
+    passed().take_back(refused, place, 1);
+    passed().leave(refused);
     passed().leave(passed().enter(place, bcast(24), 2));
     EXPECT_EQ(traced(), (std::vector<uint64_t>{8, 24}));
     passed().close(place);
