@@ -1,6 +1,7 @@
 #include "runtime/record/record_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -51,6 +52,18 @@ std::string command_line() {
     return text;
 }
 
+/// Whether this process has the file in its memory: an earlier one with the same id, or what ran in this one before
+/// `exec`, left it otherwise.
+bool is_mapped_here(const std::string &path) {
+    if (access(path.c_str(), F_OK) != 0)
+        return false;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);)
+        if (line.ends_with(" " + path))
+            return true;
+    return false;
+}
+
 int64_t since_1970_ns() {
     timespec time{};
     clock_gettime(CLOCK_REALTIME, &time);
@@ -86,7 +99,10 @@ Status RecordFile::make(const Wanted &wanted) {
 Status RecordFile::make_shown() {
     if (!has_room())
         return fail(Fault::shm_too_small, "{} has less than {} bytes in all", kFolder, kLeastFolder);
-    const std::string path = file_of(getuid(), pid_);
+    std::string path = file_of(getuid(), pid_);
+    // The program may have FLX in it twice, by two libraries.
+    for (int copy = 2; is_mapped_here(path); ++copy)
+        path = fmt::format("{}+{}", file_of(getuid(), pid_), copy);
     unlink(path.c_str());  // of an earlier process with this id
     // Nobody writes to it through its name, the user's other processes included.
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR);

@@ -54,6 +54,26 @@ const CommunicatorSeen *find(const ProcessSeen &process, uint32_t id) {
     return nullptr;
 }
 
+TEST(RecordFile, OfAnotherCopyOfFlxLeavesTheFirstOne) {
+    RecordFile first;
+    RecordFile second;
+    ASSERT_TRUE(first.make({true, false, "here", "job"}).ok());
+    ASSERT_TRUE(second.make({true, false, "here", "job"}).ok());
+    const auto made = [] {
+        size_t count = 0;
+        for (const std::string &file : files_of(getuid()))
+            if (ProcessSeen process; Reader::read(file, process).ok() && process.pid == getpid())
+                ++count;
+        return count;
+    };
+    const size_t both = made();
+    EXPECT_GE(both, 2U);
+    second.remove();
+    EXPECT_EQ(made(), both - 1);
+    first.remove();
+    EXPECT_EQ(made(), both - 2);
+}
+
 TEST(Recorder, SaysWhatWasCalledAndWhatIsUnderWay) {
     const uint32_t place = recorder().open({5, 2, 8, 2, 77, {{"shm"}, {"eth0", 1e8}}});
     ASSERT_NE(place, Recorder::kNowhere);
