@@ -193,6 +193,14 @@ SeenComm *Library::seen(MPI_Comm comm) {
     return last.seen;
 }
 
+void Library::note_made(MPI_Comm comm) {
+    Reason why = Reason::none;
+    if (comm == MPI_COMM_NULL || passed_calls().handover().file == nullptr)
+        return;
+    if (Group *const group = find_or_attach(comm, why); group != nullptr && group->why_not == Reason::not_yet)
+        preload::note_made(group->seen, group->members);
+}
+
 bool Library::serves(MPI_Comm comm, Form form) {
     Reason why = Reason::none;
     if (form != Form::blocking && !has_requests_)

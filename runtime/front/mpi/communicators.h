@@ -121,6 +121,8 @@ class Library {
 
     /// What others see of the calls of `comm` that MPI gets. Null: MPI does not know it, or has not begun, or is over.
     SeenComm *seen(MPI_Comm comm);
+    /// The program had MPI make it; may be null.
+    void note_made(MPI_Comm comm);
 
     /// Whether group_of() would serve such a call, as far as this rank knows; nothing is made.
     bool serves(MPI_Comm comm, Form form);

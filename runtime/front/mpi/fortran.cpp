@@ -1,6 +1,8 @@
 /// The names that Fortran programs call where MPI is Open MPI: those of mpif.h and `use mpi` in every mangling, and
 /// Open MPI's ompi_*_f, which its module mpi_f08 calls. Open MPI's own go straight to PMPI_, so C's names do not catch
 /// them.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -127,6 +129,43 @@ NAMES(mpi, MPI, request_free, REQUEST_FREE, (MPI_Fint * request, MPI_Fint *ierro
         *request = PMPI_Request_c2f(c_request);
     answer(ierror, code);
 }
+
+/// Those that make communicators, by MPI's own functions for Fortran; creations.cpp has C's.
+#define MAKES(LOWER, UPPER, PARAMETERS, ARGUMENTS)                                                                     \
+    NAMES(mpi, MPI, LOWER, UPPER, (PARAMETERS, MPI_Fint * made, MPI_Fint * ierror)) {                                  \
+        static const auto next = reinterpret_cast<decltype(&ompi_##LOWER##_f)>(dlsym(RTLD_NEXT, "ompi_" #LOWER "_f")); \
+        MPI_Fint code = MPI_ERR_INTERN;                                                                                \
+        if (next != nullptr)                                                                                           \
+            next(ARGUMENTS, made, &code);                                                                              \
+        if (code == MPI_SUCCESS)                                                                                       \
+            Library::instance().note_made(comm_of(made));                                                              \
+        answer(ierror, code);                                                                                          \
+    }
+
+MAKES(comm_dup, COMM_DUP, LIST(MPI_Fint *comm), LIST(comm))
+MAKES(comm_dup_with_info, COMM_DUP_WITH_INFO, LIST(MPI_Fint *comm, MPI_Fint *info), LIST(comm, info))
+MAKES(comm_split, COMM_SPLIT, LIST(MPI_Fint *comm, MPI_Fint *color, MPI_Fint *key), LIST(comm, color, key))
+MAKES(comm_split_type, COMM_SPLIT_TYPE, LIST(MPI_Fint *comm, MPI_Fint *type, MPI_Fint *key, MPI_Fint *info),
+      LIST(comm, type, key, info))
+MAKES(comm_create, COMM_CREATE, LIST(MPI_Fint *comm, MPI_Fint *group), LIST(comm, group))
+MAKES(comm_create_group, COMM_CREATE_GROUP, LIST(MPI_Fint *comm, MPI_Fint *group, MPI_Fint *tag),
+      LIST(comm, group, tag))
+MAKES(cart_create, CART_CREATE,
+      LIST(MPI_Fint *comm, MPI_Fint *count, MPI_Fint *dims, MPI_Fint *periods, MPI_Fint *reorder),
+      LIST(comm, count, dims, periods, reorder))
+MAKES(cart_sub, CART_SUB, LIST(MPI_Fint *comm, MPI_Fint *remain), LIST(comm, remain))
+MAKES(graph_create, GRAPH_CREATE,
+      LIST(MPI_Fint *comm, MPI_Fint *count, MPI_Fint *index, MPI_Fint *edges, MPI_Fint *reorder),
+      LIST(comm, count, index, edges, reorder))
+MAKES(dist_graph_create, DIST_GRAPH_CREATE,
+      LIST(MPI_Fint *comm, MPI_Fint *count, MPI_Fint *sources, MPI_Fint *degrees, MPI_Fint *destinations,
+           MPI_Fint *weights, MPI_Fint *info, MPI_Fint *reorder),
+      LIST(comm, count, sources, degrees, destinations, weights, info, reorder))
+MAKES(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT,
+      LIST(MPI_Fint *comm, MPI_Fint *indegree, MPI_Fint *sources, MPI_Fint *source_weights, MPI_Fint *outdegree,
+           MPI_Fint *destinations, MPI_Fint *destination_weights, MPI_Fint *info, MPI_Fint *reorder),
+      LIST(comm, indegree, sources, source_weights, outdegree, destinations, destination_weights, info, reorder))
+MAKES(intercomm_merge, INTERCOMM_MERGE, LIST(MPI_Fint *comm, MPI_Fint *high), LIST(comm, high))
 
 NAMES(mpi, MPI, op_free, OP_FREE, (MPI_Fint * op, MPI_Fint *ierror)) {
     MPI_Op c_op = op_of(op);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "runtime/base/text.h"
 #include "runtime/front/mpi/communicators.h"
@@ -45,13 +46,19 @@ class Hash {
     uint64_t value_ = 0xCBF29CE484222325U;
 };
 
-/// How many communicators of these members had a place before. Ranks come to those with the same members in one order
-/// mostly, and nothing that MPI has tells them apart: where they do not, one is taken for another (README.md).
-uint32_t times_before(uint64_t members) {
+/// Counts for each number from 0 on. `what`: counted for itself.
+enum class Counted : uint8_t { made, first_called };
+uint32_t count(Counted what, uint64_t number) {
     static std::mutex mutex;
-    static auto &times = *new std::map<uint64_t, uint32_t>;
+    static auto &times = *new std::map<std::pair<Counted, uint64_t>, uint32_t>;
     const std::lock_guard guard(mutex);
-    return times[members]++;
+    return times[{what, number}]++;
+}
+
+uint64_t hash_of(const std::vector<int> &members) {
+    Hash hash;
+    hash.add(members.data(), members.size() * sizeof(int));
+    return hash.value();
 }
 
 /// Whether the launcher has all ranks on this host. 0: it does not say so.
@@ -102,12 +109,18 @@ void open_seen(SeenComm &seen, MPI_Comm comm, int rank, int size, const std::vec
     if (members.empty())
         hash.add(&own, sizeof own);
     hash.add(members.data(), members.size() * sizeof(int));
-    const uint32_t before = times_before(hash.value());
-    hash.add(&before, sizeof before);
+    // Where it is not known in which order MPI made them, it is that of first calls, mostly one on all ranks.
+    constexpr uint32_t kCalled = 1U << 31;
+    const uint32_t which = seen.made != 0 ? seen.made : kCalled | count(Counted::first_called, hash.value());
+    hash.add(&which, sizeof which);
     facts.first_uid = hash.value();
     constexpr uint32_t kNames = 1'000'000;  // short ones; which is which, `first_uid` tells
     facts.id = record::kMpiIds + (comm == MPI_COMM_WORLD ? 0 : 1 + static_cast<uint32_t>(hash.value() % (kNames - 1)));
     seen.place = passed_calls().open(facts);
+}
+
+void note_made(SeenComm &seen, const std::vector<int> &members) {
+    seen.made = 1 + count(Counted::made, hash_of(members));
 }
 
 CallRecord Said::record() const {

@@ -27,7 +27,10 @@ struct SeenComm {
     uint32_t place = record::kNowhere;
     uint64_t calls = 0;
     bool opened = false;
+    uint32_t made = 0;  ///< the how manieth of its members that MPI made; 0: it is not known
 };
+/// MPI made it, of these members. They make those that they have in common in one order.
+void note_made(SeenComm &seen, const std::vector<int> &members);
 /// Gives it a place. `members`: its ranks in MPI_COMM_WORLD; empty: they are not known (of two groups, or of several
 /// programs), so that nobody can say who is late. One rank alone waits for nobody, and is not recorded.
 void open_seen(SeenComm &seen, MPI_Comm comm, int rank, int size, const std::vector<int> &members);

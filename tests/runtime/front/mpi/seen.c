@@ -1,7 +1,7 @@
 /* A program of MPI's that may not go on: seen HOW RANK CALLS. After CALLS barriers all are in a broadcast of 64 bytes
    from RANK, which sleeps (sleep), calls an allreduce (mismatch), or has done so on a copy of the communicator, on
-   which the others have made a call before (copy). end: all of them end; sums: sums come before, as many. Its ranks are
-   ended by SIGTERM. */
+   which the others have made a call before (copy), or on one of two copies, to whose first calls it came in another
+   order (order). end: all of them end; sums: sums come before, as many. Its ranks are ended by SIGTERM. */
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +25,17 @@ int main(int argc, char **argv) {
     }
     if (strcmp(how, "copy") == 0)
         MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    if (strcmp(how, "order") == 0) {
+        MPI_Comm copies[2];
+        MPI_Request requests[2];
+        MPI_Comm_dup(MPI_COMM_WORLD, &copies[0]);
+        MPI_Comm_dup(MPI_COMM_WORLD, &copies[1]);
+        for (int i = 0; i < 2; ++i)
+            MPI_Ibarrier(copies[rank == odd ? 1 - i : i], &requests[i]);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+        MPI_Barrier(copies[1]);
+        comm = copies[0];
+    }
     if (rank == odd && strcmp(how, "mismatch") == 0) {
         int sum = 1;
         MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, comm);
