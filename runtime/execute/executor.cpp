@@ -309,6 +309,7 @@ Status Executor::opened() {
     constexpr uint64_t kUnseenBytes = 16 << 10;
     short_ = open_bytes_ <= kShortBytes && (open_bytes_ <= kUnseenBytes || ++unseen_ % 16 != 0);
     came_ = 0;
+    at_hand_ = true;
     as_planned_ = movable_ && all_brief();
     began_ns_ = open_bytes_ >= kTimedBytes || as_planned_ ? now_ns() : 0;
     inbox_.join(*this);
@@ -340,7 +341,8 @@ Status Executor::step(bool &any_moved) {
         FLX_TRY(move_cells(moved));
     for (; unflushed_ != 0; unflushed_ &= unflushed_ - 1)
         links_[static_cast<size_t>(std::countr_zero(unflushed_))]->flush();
-    FLX_TRY(take_arrivals(moved));
+    if (!needs_nothing())
+        FLX_TRY(take_arrivals(moved));
     if (held_count_ != 0)
         moved |= retry_held();
     if (!brief_)
@@ -670,23 +672,53 @@ uint32_t Executor::links_to_poll() {
     return lively | (link_mask_ & memory_links_);
 }
 
+/// A rank that only sends, or has just passed on what it got, has no use for what a look at its links would find. Who
+/// makes only such calls still looks now and then: acknowledgements make room, and a line on which nobody looks is
+/// taken for lost.
+bool Executor::needs_nothing() {
+    constexpr uint32_t kCallsPerLook = 8;
+    constexpr uint64_t kBytesPerLook = 32 << 10;
+    if (!brief_ || open_steps_ != 0)
+        return false;
+    unlooked_bytes_ += all_bytes_;
+    if (unlooked_++ % kCallsPerLook != 0 && unlooked_bytes_ < kBytesPerLook)
+        return true;
+    unlooked_bytes_ = 0;
+    return false;
+}
+
+/// Calls follow each other so closely at times that what one waits for came with what the last one waited for.
 Status Executor::take_arrivals(bool &moved) {
+    const bool at_hand = brief_ && at_hand_;
+    at_hand_ = false;
     for (uint32_t mask = links_to_poll(); mask != 0; mask &= mask - 1) {
         const int index = std::countr_zero(mask);
-        Link &link = *links_[index];
-        link.progress();  // What a transport does within itself is no news: arrivals and completions are.
-        for (const int peer : *peers_) {
-            if ((router_.incoming_links(peer) >> index & 1) == 0)
-                continue;
-            Arrival arrival;
-            // One chunk a turn keeps the pipeline's steps interleaved, so that what came in is used while in the cache.
-            if (link.receive(peer, arrival)) {
-                moved = true;
-                came_ |= 1U << index;
-                FLX_TRY(accept(arrival, index));
-            } else if (link.kind() != LinkKind::shm) {
-                FLX_TRY(link.error(peer));
-            }
+        bool came = false;
+        if (at_hand)
+            FLX_TRY(take_from(index, came));
+        if (!came) {
+            links_[index]->progress();  // what a transport does within itself is no news: arrivals and completions are
+            FLX_TRY(take_from(index, came));
+        }
+        at_hand_ |= came;
+    }
+    moved |= at_hand_;
+    return {};
+}
+
+/// One chunk of each peer keeps the pipeline's steps interleaved, so that what came in is used while in the cache.
+Status Executor::take_from(int index, bool &came) {
+    Link &link = *links_[index];
+    for (const int peer : *peers_) {
+        if ((router_.incoming_links(peer) >> index & 1) == 0)
+            continue;
+        Arrival arrival;
+        if (link.receive(peer, arrival)) {
+            came = true;
+            came_ |= 1U << index;
+            FLX_TRY(accept(arrival, index));
+        } else if (link.kind() != LinkKind::shm) {
+            FLX_TRY(link.error(peer));
         }
     }
     return {};

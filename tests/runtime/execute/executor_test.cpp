@@ -357,6 +357,7 @@ class ScriptedLink : public Link {
     Status broken;
     std::deque<std::pair<ChunkHeader, std::vector<std::byte>>> script;
     int released = 0;
+    int looks = 0;
 
     [[nodiscard]] const std::string &name() const override { return name_; }
     [[nodiscard]] LinkKind kind() const override { return LinkKind::rail; }
@@ -374,7 +375,10 @@ class ScriptedLink : public Link {
     }
     void release(const Arrival &) override { ++released; }
     bool completed(Completion &) override { return false; }
-    bool progress() override { return false; }
+    bool progress() override {
+        ++looks;
+        return false;
+    }
     [[nodiscard]] size_t outstanding() const override { return 0; }
     [[nodiscard]] size_t unacknowledged(int) const override { return 0; }
     [[nodiscard]] LinkCounters counters(int) const override { return {}; }
@@ -506,6 +510,36 @@ TEST_P(ExecutorAlgorithms, TakesAChunkThatFitsAndWaitsForTheRest) {
         EXPECT_EQ(entry.peer, 1);
         EXPECT_GT(entry.bytes, 0U);
     }
+}
+
+/// A look at a rail is a system call: who only sends looks now and then, and who has what it waits for does not look.
+TEST_F(ExecutorAlone, LooksAtItsLinksForWhatIsNotThere) {
+    const Algorithm &tree = *algorithms::find("binomial_tree");
+    constexpr uint64_t kCalls = 64;
+    link_.answer = SendResult::copied;
+    for (uint64_t call = 1; call <= kCalls; ++call) {
+        const Status sent = run(tree, Collective::bcast, call);
+        ASSERT_TRUE(sent.ok()) << sent.sentence();
+    }
+    EXPECT_GE(link_.looks, kCalls / 16);
+    EXPECT_LE(link_.looks, kCalls / 4);
+
+    ScriptedLink link;
+    LoneExecutor executor(1, 2, {&link}, router_);
+    const Plan plan(tree, {Collective::bcast, 1, 2, 0});
+    const Operation bcast{Collective::bcast, out_.data(), out_.data(), kCount, FLX_INT32, FLX_SUM, 0, 5, 77};
+    const std::vector<std::byte> data(kCount * sizeof(int32_t), std::byte{1});
+    const ChunkHeader header{5, 1, 77, 0, 0, 0, 5, kCount * sizeof(int32_t), 0};
+    link.script.emplace_back(header, data);
+    Waiter waiter(kYield, watch_);
+    const Status came = executor.run(bcast, plan, waiter);
+    EXPECT_TRUE(came.ok()) << came.sentence();
+    EXPECT_EQ(out_[0], 0x01010101);
+    EXPECT_EQ(link.looks, 0);
+    Operation next = bcast;
+    next.sequence = 6;
+    EXPECT_EQ(executor.run(next, plan, waiter).code(), FLX_ERR_PEER);
+    EXPECT_GT(link.looks, 0);
 }
 
 /// Rank 1 of a reduce_scatter_block. In place its result lies over what it sends to rank 0, and waits until that is
