@@ -25,7 +25,7 @@ class Walk {
   public:
     Walk(const Algorithm &algorithm, Collective collective, const Placement &placement, size_t bytes,
          const CostModel &model)
-        : placement_(placement), model_(model) {
+        : placement_(placement), model_(model), sends_all_(collective == Collective::scatter) {
         const int size = placement.size();
         for (int rank = 0; rank < size; ++rank)
             schedules_.push_back(algorithm.build({collective, rank, size, 0, &placement}));
@@ -53,7 +53,7 @@ class Walk {
             ready_.pop();
             end = std::max(end, node < waits_.size() ? execute(node, time) : arrive(node - nodes(), time));
         }
-        return std::max(end, busiest());
+        return sends_all_ ? (end + busiest()) / 2 : end;
     }
 
   private:
@@ -134,7 +134,8 @@ class Walk {
         return bytes / model_.copy_bytes_per_ns;
     }
 
-    /// The work of the rank that has most, which is what calls that follow each other take.
+    /// The work of the rank that has most, which is what calls take that follow each other where nobody waits for what
+    /// others have done in the same call.
     [[nodiscard]] double busiest() const { return *std::ranges::max_element(busy_); }
 
     void came(uint32_t node, double time) {
@@ -203,6 +204,7 @@ class Walk {
 
     const Placement &placement_;
     const CostModel &model_;
+    const bool sends_all_;  // one rank has all messages, and goes on as soon as they are sent
     std::vector<Schedule> schedules_;
     double block_bytes_ = 0;
     uint32_t parts_ = 1;

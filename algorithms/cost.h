@@ -24,8 +24,9 @@ struct CostModel {
     double add_bytes_per_ns = 6;
 };
 
-/// Time in nanoseconds from a common start to the end of the last rank. `bytes`: of the whole vector. Rank 0 is the
-/// root. Requires that the algorithm serves the collective.
+/// Time in nanoseconds from a common start to the end of the last rank; of a scatter, whose root does not wait, the
+/// mean of that and of the busiest rank's work. `bytes`: of the whole vector. Rank 0 is the root. Requires that the
+/// algorithm serves the collective.
 double predict_ns(const Algorithm &algorithm, Collective collective, const Placement &placement, size_t bytes,
                   const CostModel &model);
 

@@ -59,6 +59,23 @@ TEST(Cost, OfWhatIsShortIsMostlyLatency) {
     EXPECT_LT(leaders, predicted("ring", Collective::allreduce, placement, 64, costs) / 2);
 }
 
+/// The root of a scatter has a message for each host, or one for each round of a tree. Calls that follow each other
+/// take these messages alone, which is why many of them count for more than hops.
+TEST(Cost, OfAScatterIsHalfTheRootsWork) {
+    const auto tree_to_direct = [](int hosts, size_t bytes) {
+        std::vector<int> of;
+        for (int rank = 0; rank < hosts; ++rank)
+            of.push_back(rank);
+        const Placement placement = Placement::of(of);
+        return predicted("binomial_tree", Collective::scatter, placement, bytes, model()) /
+               predicted("direct", Collective::scatter, placement, bytes, model());
+    };
+    EXPECT_NEAR(tree_to_direct(2, 64), 1, 0.01);
+    EXPECT_GT(tree_to_direct(4, 64), 1.1);
+    EXPECT_LT(tree_to_direct(16, 64), 0.9);
+    EXPECT_GT(tree_to_direct(16, 2 << 20), 1);
+}
+
 TEST(Cost, FollowsTheModel) {
     const Placement placement = fours(4);
     CostModel costs = model();

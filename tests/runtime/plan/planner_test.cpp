@@ -198,6 +198,9 @@ TEST(Planner, GoesStageByStageWhereMessagesAreShort) {
     EXPECT_STREQ(make(staged(16))->choose(Collective::allgather, 1024).name(), "leaders(fused,bruck)");
     EXPECT_EQ(name(Collective::reduce_scatter_block, 1024), "leaders(fused,recursive_halving)");
     EXPECT_EQ(name(Collective::gather, 1024), "leaders(fused,direct)");
+    EXPECT_STREQ(make(staged(8))->choose(Collective::gather, 1024).name(), "leaders(fused,direct)");
+    EXPECT_STREQ(make(staged(8))->choose(Collective::scatter, 1024).name(), "leaders(fused,binomial_tree)");
+    EXPECT_STREQ(make(staged(2))->choose(Collective::scatter, 1024).name(), "leaders(fused,direct)");
     EXPECT_EQ(name(Collective::alltoall, 1024), "lanes(fused,bruck)");
     EXPECT_STREQ(make(staged(2))->choose(Collective::alltoall, 1024).name(), "lanes(fused,exchange)");
     EXPECT_EQ(name(Collective::alltoall, 64 << 20), "exchange");
