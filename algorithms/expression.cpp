@@ -110,7 +110,7 @@ std::string Expressions::text(ExpressionId expression) const {
     std::string text;
     append(expression, text);
     if (text.size() > kLongestText)
-        text = text.substr(0, kLongestText) + "…";
+        text.replace(kLongestText, std::string::npos, "…");
     return text;
 }
 
