@@ -134,8 +134,8 @@ class Walk {
         return bytes / model_.copy_bytes_per_ns;
     }
 
-    /// The work of the rank that has most, which is what calls take that follow each other where nobody waits for what
-    /// others have done in the same call.
+    /// The work of the rank that has most. Calls that follow each other take as long as that where no rank waits for
+    /// another.
     [[nodiscard]] double busiest() const { return *std::ranges::max_element(busy_); }
 
     void came(uint32_t node, double time) {

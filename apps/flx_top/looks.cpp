@@ -79,7 +79,7 @@ void from_json(const json &from, CommunicatorSeen &comm) {
 }
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProcessSeen, pid, life, cpu_ns, seen_ns, world_rank, world_size, hostname, job,
-                                   command, made_ns, signalled_ns, answered_ns, reports_ns, begun, by_mpi, on_gpus,
+                                   command, signalled_ns, answered_ns, reports_ns, begun, by_mpi, on_gpus,
                                    communicators)
 // NOLINTEND(misc-use-internal-linkage)
 

@@ -672,7 +672,8 @@ uint32_t Executor::links_to_poll() {
     return lively | (link_mask_ & memory_links_);
 }
 
-/// A rank that only sends, or has just passed on what it got, has no use for what a look at its links would find. Who
+/// A rank that only sends, or has just passed on what it got, has no use for what a look at its links would find. What
+/// is still under way after the call the communicator settles, and the guard of the process when no call follows. Who
 /// makes only such calls still looks now and then: acknowledgements make room, and a line on which nobody looks is
 /// taken for lost.
 bool Executor::needs_nothing() {
@@ -695,10 +696,10 @@ Status Executor::take_arrivals(bool &moved) {
         const int index = std::countr_zero(mask);
         bool came = false;
         if (at_hand)
-            FLX_TRY(take_from(index, came));
+            FLX_TRY(take_from(index, false, came));
         if (!came) {
             links_[index]->progress();  // what a transport does within itself is no news: arrivals and completions are
-            FLX_TRY(take_from(index, came));
+            FLX_TRY(take_from(index, true, came));
         }
         at_hand_ |= came;
     }
@@ -707,7 +708,8 @@ Status Executor::take_arrivals(bool &moved) {
 }
 
 /// One chunk of each peer keeps the pipeline's steps interleaved, so that what came in is used while in the cache.
-Status Executor::take_from(int index, bool &came) {
+/// `looked`: the link was looked at just now, so one that has nothing may be asked whether it is lost.
+Status Executor::take_from(int index, bool looked, bool &came) {
     Link &link = *links_[index];
     for (const int peer : *peers_) {
         if ((router_.incoming_links(peer) >> index & 1) == 0)
@@ -717,7 +719,7 @@ Status Executor::take_from(int index, bool &came) {
             came = true;
             came_ |= 1U << index;
             FLX_TRY(accept(arrival, index));
-        } else if (link.kind() != LinkKind::shm) {
+        } else if (looked && link.kind() != LinkKind::shm) {
             FLX_TRY(link.error(peer));
         }
     }

@@ -157,7 +157,7 @@ class Executor {
     [[nodiscard]] Status mismatch(int peer, const ChunkHeader &header, uint32_t step) const;
     [[nodiscard]] std::byte *place(const algorithms::Place &place, size_t offset) const;
     Status take_arrivals(bool &moved);
-    Status take_from(int index, bool &came);
+    Status take_from(int index, bool looked, bool &came);
     [[nodiscard]] bool needs_nothing();
     [[nodiscard]] uint32_t links_to_poll();
     Status accept(const Arrival &arrival, int link);
@@ -225,7 +225,7 @@ class Executor {
     uint32_t link_mask_ = 0;   // links that may carry something of this operation
     bool brief_ = false;       // short, and nothing of it waits for an acknowledgement
     uint32_t came_ = 0;        // links over which chunks of it came
-    bool at_hand_ = false;     // links may have chunks that a look before this one has found
+    bool at_hand_ = false;     // chunks may lie in links' inboxes since an earlier look
     uint32_t open_steps_ = 0;
     bool times_phases_ = false;
     std::vector<int64_t> phase_ends_;  ///< by phase, ns; empty: not noted

@@ -87,7 +87,7 @@ class PassedCalls {
         end_call(*handover_.file, stamp, now);
     }
 
-    /// That call was none, and the last one is `number` again.
+    /// That call was none, and the last one is `number` again. Counts of calls, which only grow, have it.
     void take_back(uint64_t stamp, uint32_t place, uint64_t number) {
         File &file = *handover_.file;
         if (PassedTrace *trace = handover_.trace.load(std::memory_order_acquire); trace != nullptr)
@@ -96,8 +96,6 @@ class PassedCalls {
         if (call.stamp.load(std::memory_order_relaxed) == stamp)
             call.stamp.store(0, std::memory_order_release);
         file.communicators[place].calls.store(number, std::memory_order_relaxed);
-        std::atomic<uint64_t> &count = file.by_carrier[static_cast<size_t>(Carrier::mpi)];
-        count.store(count.load(std::memory_order_relaxed) - 1, std::memory_order_release);
     }
 
   private:

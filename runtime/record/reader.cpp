@@ -197,7 +197,6 @@ void note(const File &from, size_t calls, ProcessSeen &process) {
     process.hostname = text_of(from.hostname);
     process.job = text_of(from.job);
     process.command = text_of(from.command);
-    process.made_ns = from.made_ns;
     process.signalled_ns = from.signalled_ns.load(std::memory_order_acquire);
     process.answered_ns = from.answered_ns.load(std::memory_order_acquire);
     process.reports_ns = from.reports_ns.load(std::memory_order_acquire);

@@ -69,7 +69,6 @@ struct ProcessSeen {
     std::string hostname;
     std::string job;
     std::string command;
-    int64_t made_ns = 0;       ///< when the record was made, CLOCK_MONOTONIC: one that has FLX in it twice has two
     int64_t signalled_ns = 0;  ///< when a signal asked it for a report on its host; 0: never
     int64_t answered_ns = 0;   ///< when it had said what a signal asked for, for all of its job here; 0: never
     int64_t reports_ns = 0;    ///< when it reported last by itself, or is about to; 0: never
@@ -81,7 +80,7 @@ struct ProcessSeen {
 
 /// Of two looks: processes of several hosts may have one number.
 inline bool is_same(const ProcessSeen &a, const ProcessSeen &b) {
-    return a.pid == b.pid && a.made_ns == b.made_ns && a.hostname == b.hostname;
+    return a.pid == b.pid && a.hostname == b.hostname;
 }
 
 /// The call that a process is in, or was in last, and its communicator; null: it has made none.

@@ -1,7 +1,6 @@
 #include "runtime/record/record_file.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
+#include <sstream>
 
 #include "runtime/record/process_files.h"
 #include "runtime/record/ticks.h"
@@ -55,12 +55,20 @@ std::string command_line() {
 /// Whether this process has the file in its memory: an earlier one with the same id, or what ran in this one before
 /// `exec`, left it otherwise.
 bool is_mapped_here(const std::string &path) {
-    if (access(path.c_str(), F_OK) != 0)
+    struct stat file {};
+    if (stat(path.c_str(), &file) != 0)
         return false;
     std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);)
-        if (line.ends_with(" " + path))
+    for (std::string line; std::getline(maps, line);) {
+        std::istringstream words(line);
+        std::string range, access, offset, device;
+        ino_t inode = 0;
+        // Names may lead through links, and numbers of devices are written in two ways: the file's number and folder
+        // do.
+        if (words >> range >> access >> offset >> device >> inode && inode == file.st_ino &&
+            line.find(kPrefix) != std::string::npos)
             return true;
+    }
     return false;
 }
 
@@ -99,10 +107,10 @@ Status RecordFile::make(const Wanted &wanted) {
 Status RecordFile::make_shown() {
     if (!has_room())
         return fail(Fault::shm_too_small, "{} has less than {} bytes in all", kFolder, kLeastFolder);
-    std::string path = file_of(getuid(), pid_);
-    // The program may have FLX in it twice, by two libraries.
-    for (int copy = 2; is_mapped_here(path); ++copy)
-        path = fmt::format("{}+{}", file_of(getuid(), pid_), copy);
+    const std::string path = file_of(getuid(), pid_);
+    if (is_mapped_here(path))
+        return fail(Fault::not_written, "{} is kept by another copy of FLX in this process, which is the one seen",
+                    path);
     unlink(path.c_str());  // of an earlier process with this id
     // Nobody writes to it through its name, the user's other processes included.
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR);

@@ -37,6 +37,9 @@ class WritesPassed final : public PassedTrace {
     TraceWriter &writer_;
 };
 
+/// What this copy of FLX has told the library in front; null: nothing.
+std::atomic<PassedTrace *> passed{nullptr};
+
 /// Calls that MPI gets are to be in a trace before there is a communicator of FLX's.
 void begin_trace() {
     if (const Handover *handover = handed_over(); handover != nullptr && !handover->trace_file.empty())
@@ -57,6 +60,10 @@ class WithTheLibrary {
         void (*own)() = begin_trace;
         if (handover_ != nullptr)
             handover_->when_made.compare_exchange_strong(own, nullptr);
+        if (PassedTrace *const writes = passed.exchange(nullptr); writes != nullptr) {
+            PassedTrace *expected = writes;
+            handover_->trace.compare_exchange_strong(expected, nullptr);
+        }
     }
     WithTheLibrary(const WithTheLibrary &) = delete;
     WithTheLibrary &operator=(const WithTheLibrary &) = delete;
@@ -100,7 +107,8 @@ void Recorder::pass_on_to_trace(Handover &handover) {
         if (const Communicator &comm = file_->communicators[place];
             comm.state.load(std::memory_order_acquire) == static_cast<uint32_t>(State::open))
             trace_->communicator(place, comm.id, comm.rank, comm.size, comm.hosts, comm.first_uid);
-    handover.trace.store(new WritesPassed(*trace_), std::memory_order_release);  // stays, as what it writes to does
+    passed = new WritesPassed(*trace_);  // stays, as what it writes to does
+    handover.trace.store(passed, std::memory_order_release);
 }
 
 /// Others may still write: the memory stays.

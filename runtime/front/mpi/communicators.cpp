@@ -197,8 +197,12 @@ void Library::note_made(MPI_Comm comm) {
     Reason why = Reason::none;
     if (comm == MPI_COMM_NULL || passed_calls().handover().file == nullptr)
         return;
-    if (Group *const group = find_or_attach(comm, why); group != nullptr && group->why_not == Reason::not_yet)
-        preload::note_made(group->seen, group->members);
+    try {
+        if (Group *const group = find_or_attach(comm, why); group != nullptr && group->why_not == Reason::not_yet)
+            preload::note_made(group->seen, group->members);
+    } catch (const std::bad_alloc &) {
+        return;  // what MPI has made it has made; it is not told apart from others
+    }
 }
 
 bool Library::serves(MPI_Comm comm, Form form) {

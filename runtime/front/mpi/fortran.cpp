@@ -130,42 +130,29 @@ NAMES(mpi, MPI, request_free, REQUEST_FREE, (MPI_Fint * request, MPI_Fint *ierro
     answer(ierror, code);
 }
 
-/// Those that make communicators, by MPI's own functions for Fortran; creations.cpp has C's.
-#define MAKES(LOWER, UPPER, PARAMETERS, ARGUMENTS)                                                                     \
-    NAMES(mpi, MPI, LOWER, UPPER, (PARAMETERS, MPI_Fint * made, MPI_Fint * ierror)) {                                  \
-        static const auto next = reinterpret_cast<decltype(&ompi_##LOWER##_f)>(dlsym(RTLD_NEXT, "ompi_" #LOWER "_f")); \
-        MPI_Fint code = MPI_ERR_INTERN;                                                                                \
-        if (next != nullptr)                                                                                           \
-            next(ARGUMENTS, made, &code);                                                                              \
-        if (code == MPI_SUCCESS)                                                                                       \
-            Library::instance().note_made(comm_of(made));                                                              \
-        answer(ierror, code);                                                                                          \
+/// Those that make communicators. Topologies have arrays and constants of Fortran's, so MPI keeps those.
+#define MAKES(LOWER, UPPER, PARAMETERS, CALL)                                             \
+    NAMES(mpi, MPI, LOWER, UPPER, (PARAMETERS, MPI_Fint * new_comm, MPI_Fint * ierror)) { \
+        MPI_Comm made = MPI_COMM_NULL;                                                    \
+        const int code = CALL;                                                            \
+        if (code == MPI_SUCCESS)                                                          \
+            *new_comm = PMPI_Comm_c2f(made);                                              \
+        answer(ierror, code);                                                             \
     }
 
-MAKES(comm_dup, COMM_DUP, LIST(MPI_Fint *comm), LIST(comm))
-MAKES(comm_dup_with_info, COMM_DUP_WITH_INFO, LIST(MPI_Fint *comm, MPI_Fint *info), LIST(comm, info))
-MAKES(comm_split, COMM_SPLIT, LIST(MPI_Fint *comm, MPI_Fint *color, MPI_Fint *key), LIST(comm, color, key))
+MAKES(comm_dup, COMM_DUP, LIST(MPI_Fint *comm), MPI_Comm_dup(comm_of(comm), &made))
+MAKES(comm_dup_with_info, COMM_DUP_WITH_INFO, LIST(MPI_Fint *comm, MPI_Fint *info),
+      MPI_Comm_dup_with_info(comm_of(comm), PMPI_Info_f2c(*info), &made))
+MAKES(comm_split, COMM_SPLIT, LIST(MPI_Fint *comm, MPI_Fint *color, MPI_Fint *key),
+      MPI_Comm_split(comm_of(comm), *color, *key, &made))
 MAKES(comm_split_type, COMM_SPLIT_TYPE, LIST(MPI_Fint *comm, MPI_Fint *type, MPI_Fint *key, MPI_Fint *info),
-      LIST(comm, type, key, info))
-MAKES(comm_create, COMM_CREATE, LIST(MPI_Fint *comm, MPI_Fint *group), LIST(comm, group))
+      MPI_Comm_split_type(comm_of(comm), *type, *key, PMPI_Info_f2c(*info), &made))
+MAKES(comm_create, COMM_CREATE, LIST(MPI_Fint *comm, MPI_Fint *group),
+      MPI_Comm_create(comm_of(comm), PMPI_Group_f2c(*group), &made))
 MAKES(comm_create_group, COMM_CREATE_GROUP, LIST(MPI_Fint *comm, MPI_Fint *group, MPI_Fint *tag),
-      LIST(comm, group, tag))
-MAKES(cart_create, CART_CREATE,
-      LIST(MPI_Fint *comm, MPI_Fint *count, MPI_Fint *dims, MPI_Fint *periods, MPI_Fint *reorder),
-      LIST(comm, count, dims, periods, reorder))
-MAKES(cart_sub, CART_SUB, LIST(MPI_Fint *comm, MPI_Fint *remain), LIST(comm, remain))
-MAKES(graph_create, GRAPH_CREATE,
-      LIST(MPI_Fint *comm, MPI_Fint *count, MPI_Fint *index, MPI_Fint *edges, MPI_Fint *reorder),
-      LIST(comm, count, index, edges, reorder))
-MAKES(dist_graph_create, DIST_GRAPH_CREATE,
-      LIST(MPI_Fint *comm, MPI_Fint *count, MPI_Fint *sources, MPI_Fint *degrees, MPI_Fint *destinations,
-           MPI_Fint *weights, MPI_Fint *info, MPI_Fint *reorder),
-      LIST(comm, count, sources, degrees, destinations, weights, info, reorder))
-MAKES(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT,
-      LIST(MPI_Fint *comm, MPI_Fint *indegree, MPI_Fint *sources, MPI_Fint *source_weights, MPI_Fint *outdegree,
-           MPI_Fint *destinations, MPI_Fint *destination_weights, MPI_Fint *info, MPI_Fint *reorder),
-      LIST(comm, indegree, sources, source_weights, outdegree, destinations, destination_weights, info, reorder))
-MAKES(intercomm_merge, INTERCOMM_MERGE, LIST(MPI_Fint *comm, MPI_Fint *high), LIST(comm, high))
+      MPI_Comm_create_group(comm_of(comm), PMPI_Group_f2c(*group), *tag, &made))
+MAKES(intercomm_merge, INTERCOMM_MERGE, LIST(MPI_Fint *comm, MPI_Fint *high),
+      MPI_Intercomm_merge(comm_of(comm), *high != 0 ? 1 : 0, &made))
 
 NAMES(mpi, MPI, op_free, OP_FREE, (MPI_Fint * op, MPI_Fint *ierror)) {
     MPI_Op c_op = op_of(op);

@@ -27,9 +27,10 @@ struct SeenComm {
     uint32_t place = record::kNowhere;
     uint64_t calls = 0;
     bool opened = false;
-    uint32_t made = 0;  ///< the how manieth of its members that MPI made; 0: it is not known
+    uint32_t made = 0;  ///< its number among those of the same members, from 1, in the order of making; 0: not known
 };
-/// MPI made it, of these members. They make those that they have in common in one order.
+/// MPI made it, of these members. They make those that they have in common in one order, but where several threads of
+/// theirs make some: those are not numbered.
 void note_made(SeenComm &seen, const std::vector<int> &members);
 /// Gives it a place. `members`: its ranks in MPI_COMM_WORLD; empty: they are not known (of two groups, or of several
 /// programs), so that nobody can say who is late. One rank alone waits for nobody, and is not recorded.
