@@ -57,13 +57,13 @@ class WithTheLibrary {
             begin_trace();
     }
     ~WithTheLibrary() {
+        if (handover_ == nullptr)
+            return;
         void (*own)() = begin_trace;
-        if (handover_ != nullptr)
-            handover_->when_made.compare_exchange_strong(own, nullptr);
-        if (PassedTrace *const writes = passed.exchange(nullptr); writes != nullptr) {
-            PassedTrace *expected = writes;
-            handover_->trace.compare_exchange_strong(expected, nullptr);
-        }
+        handover_->when_made.compare_exchange_strong(own, nullptr);
+        PassedTrace *writes = passed.exchange(nullptr);
+        if (writes != nullptr)
+            handover_->trace.compare_exchange_strong(writes, nullptr);
     }
     WithTheLibrary(const WithTheLibrary &) = delete;
     WithTheLibrary &operator=(const WithTheLibrary &) = delete;
