@@ -11,34 +11,10 @@
 #include "runtime/record/explain.h"
 #include "runtime/record/reader.h"
 #include "runtime/record/recorder.h"
-
-namespace {
-
-flx::record::PassedCalls &passed() {
-    static auto *const calls = new flx::record::PassedCalls;
-    return *calls;
-}
-
-}  // namespace
-
-/// This test is the library in front of MPI.
-extern "C" __attribute__((visibility("default"))) flx::record::Handover *flx_mpi_record_6() {
-    return &passed().handover();
-}
+#include "tests/runtime/record/in_front.h"
 
 namespace flx::record {
 namespace {
-
-CallRecord bcast(uint64_t bytes, uint32_t signature = 5) {
-    CallRecord record;
-    record.collective = algorithms::Collective::bcast;
-    record.bytes = bytes;
-    record.signature = signature;
-    record.root = 1;
-    record.dtype = CallRecord::kUntold;
-    record.op = CallRecord::kUntold;
-    return record;
-}
 
 /// Others may use the core meanwhile.
 double cpu_ns() {

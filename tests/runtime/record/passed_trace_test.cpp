@@ -9,35 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "runtime/record/passed_calls.h"
 #include "runtime/record/recorder.h"
 #include "runtime/record/trace_part.h"
-
-namespace {
-
-flx::record::PassedCalls &passed() {
-    static auto *const calls = new flx::record::PassedCalls;
-    return *calls;
-}
-
-}  // namespace
-
-/// This test is the library in front of MPI, and linked with what libflx consists of.
-extern "C" __attribute__((visibility("default"))) flx::record::Handover *flx_mpi_record_6() {
-    return &passed().handover();
-}
+#include "tests/runtime/record/in_front.h"
 
 namespace flx::record {
 namespace {
-
-CallRecord bcast(uint64_t bytes) {
-    CallRecord record;
-    record.collective = algorithms::Collective::bcast;
-    record.bytes = bytes;
-    record.dtype = CallRecord::kUntold;
-    record.op = CallRecord::kUntold;
-    return record;
-}
 
 class PassedTraceTest : public testing::Test {
   protected:
