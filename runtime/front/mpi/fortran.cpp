@@ -1,8 +1,6 @@
 /// The names that Fortran programs call where MPI is Open MPI: those of mpif.h and `use mpi` in every mangling, and
 /// Open MPI's ompi_*_f, which its module mpi_f08 calls. Open MPI's own go straight to PMPI_, so C's names do not catch
 /// them.
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <vector>
 
