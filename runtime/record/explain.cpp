@@ -62,8 +62,13 @@ class Explaining {
 
     std::vector<Finding> all() {
         find_all_that_wait();
+        // A link delivers little where the others wait for a rank that is gone, stopped or late.
+        const bool rates_count = std::none_of(findings_.begin(), findings_.end(), [](const Finding &found) {
+            return found.trouble == Trouble::dead || found.trouble == Trouble::stopped ||
+                   found.trouble == Trouble::late;
+        });
         for (const Circle &circle : circles_)
-            find_links(circle);
+            find_links(circle, rates_count);
         std::stable_sort(findings_.begin(), findings_.end(), [](const Finding &a, const Finding &b) {
             return std::tuple(severity(a.trouble), b.waiting) < std::tuple(severity(b.trouble), a.waiting);
         });
@@ -360,7 +365,7 @@ class Explaining {
     }
 
     /// Each host's link once: several ranks, and several communicators of a rank, see the same.
-    void find_links(const Circle &circle) {
+    void find_links(const Circle &circle, bool rates_count) {
         for (const auto &[rank, member] : circle.ranks)
             for (const LinkSeen &link : member.comm->links) {
                 const ProcessSeen &process = *now_[member.process];
@@ -376,7 +381,7 @@ class Explaining {
                         fmt::format("Look at {} on both hosts: its cable, ip -s link, ping over it. FLX uses it again "
                                     "when it answers.",
                                     link.name));
-                else if (is_slow(*member.comm, link))
+                else if (rates_count && is_slow(*member.comm, link))
                     add(Trouble::link, circle, rank, 0,
                         fmt::format(
                             "{} delivers {:.1f} MB/s on communicator {} from {}, and {:.1f} MB/s when all is well; "

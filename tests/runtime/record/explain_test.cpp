@@ -230,6 +230,12 @@ TEST(Explain, ALinkThatIsLostOrSlowIsNamedOnce) {
     }
     expect_one(job.explain(), Trouble::link, 0,
                "rail1 delivers 20.0 MB/s on communicator 1 from rank 0 (pid 100 on here), and 100.0 MB/s");
+    // Where one is stopped nothing is delivered, and that is not the link's fault.
+    job.processes[1].life = Life::stopped;
+    job.enter(0, 10, call_of(8));
+    expect_one(job.explain(), Trouble::stopped, 1, "for rank 1");
+    job.processes[1].life = Life::sleeping;
+    job.leave(0);
     // All are slow: it is not the link.
     job.comm(0).links[1].bytes_per_s = job.comm(1).links[1].bytes_per_s = 1.5e7;
     EXPECT_TRUE(job.explain().empty());
