@@ -75,7 +75,8 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
     const Op op(job.op);
     char *own = job.windows[job.rank];
     auto *count = reinterpret_cast<uint32_t *>(own + WindowLayout::line_count(blockIdx.x));
-    const uint32_t flag = *count + 1;
+    const uint32_t before = *count;
+    const uint32_t flag = next_flag(before);
     const uint64_t length = messages.length();
     const uint64_t begin = blockIdx.x * job.tile_bytes;
     const uint64_t end = begin + job.tile_bytes < length ? begin + job.tile_bytes : length;
@@ -112,9 +113,17 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
             peer = peer >= job.ranks ? peer - job.ranks : peer;
             if (messages.sends(job.rank, peer))
                 put_words(job.windows[peer] + mine + line * kLineBytes, load(messages.input(peer), offset(line)),
-                          line < lines);
+                          line < lines && before != kGaveUp);
         }
     }
+    if (before == kGaveUp)
+        return;
+    bool gave_up = false;
+    const auto await = [&](const char *from, int rank, bool valid) {
+        const Words words = await_lines(job, from, flag, rank, valid, valid && has_flag);
+        gave_up = gave_up || (valid && has_flag && words.high != flag);
+        return words;
+    };
     // Ranks that have nothing to send to each other exchange a line without data.
     const int peer = static_cast<int>(first);
     const bool is_peer = peer < job.ranks && peer != job.rank;
@@ -142,8 +151,7 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
                     continue;
                 words[rank] = load(messages.input(rank), at);
             } else if (missing(words[rank], flag, valid && has_flag)) {
-                words[rank] =
-                    await_lines(job, from + rank * job.layout.line_bytes, flag, rank, valid, valid && has_flag);
+                words[rank] = await(from + rank * job.layout.line_bytes, rank, valid);
             }
             if constexpr (std::is_same_v<Op, Keep>) {
                 store(messages.output(rank), at, words[rank]);
@@ -157,10 +165,10 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
                 store(job.out, at, Words{low.finish(job.divisor), high.finish(job.divisor)});
     }
     const bool listens = is_peer && !messages.sends(peer, job.rank);
-    await_lines(job, own + base + peer * job.layout.line_bytes, flag, peer, listens, listens && has_flag);
-    __syncthreads();
+    await(own + base + peer * job.layout.line_bytes, peer, listens);
+    const bool ended = __syncthreads_or(gave_up ? 1 : 0) == 0;
     if (threadIdx.x == 0)
-        *count = flag;
+        *count = ended ? flag : kGaveUp;
 }
 
 }  // namespace flx::cuda

@@ -34,7 +34,8 @@ __global__ void __launch_bounds__(kThreads) packets_kernel(const __grid_constant
     const Messages messages{job};
     char *own = job.windows[job.rank];
     auto *count = reinterpret_cast<uint32_t *>(own + WindowLayout::packet_count(blockIdx.x));
-    const uint32_t flag = *count + 1;
+    const uint32_t before = *count;
+    const uint32_t flag = next_flag(before);
     const Op op(job.op);
     const uint64_t length = messages.length();
     const uint64_t begin = blockIdx.x * job.tile_bytes;
@@ -45,11 +46,15 @@ __global__ void __launch_bounds__(kThreads) packets_kernel(const __grid_constant
     for (uint64_t at = begin + threadIdx.x * sizeof(uint64_t); at < end; at += step) {
         for (int k = 1; k < job.ranks; ++k) {
             const int peer = (job.rank + k) % job.ranks;
-            if (messages.sends(job.rank, peer))
-                put_packet(job.windows[peer] + place + (at - begin) * 2,
-                           load_some(messages.input(peer) + at, length - at), flag);
+            if (!messages.sends(job.rank, peer))
+                continue;
+            const uint64_t data = load_some(messages.input(peer) + at, length - at);
+            if (before != kGaveUp)  // asked here: the input comes meanwhile
+                put_packet(job.windows[peer] + place + (at - begin) * 2, data, flag);
         }
     }
+    if (before == kGaveUp)
+        return;
     const int peer = static_cast<int>(threadIdx.x);
     const bool is_peer = peer < job.ranks && peer != job.rank;
     if (is_peer && !messages.sends(job.rank, peer))
@@ -97,9 +102,9 @@ __global__ void __launch_bounds__(kThreads) packets_kernel(const __grid_constant
         Packet packet = {};
         await(packet, slots + peer * job.layout.packet_bytes, peer);
     }
-    __syncthreads();
+    const bool ended = __syncthreads_or(gave_up ? 1 : 0) == 0;
     if (threadIdx.x == 0)
-        *count = flag;
+        *count = ended ? flag : kGaveUp;
 }
 
 }  // namespace flx::cuda

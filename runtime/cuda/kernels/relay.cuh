@@ -148,6 +148,8 @@ class Relay {
 static __global__ void __launch_bounds__(kThreads) relay(const __grid_constant__ Job job) {
     auto *count = reinterpret_cast<uint32_t *>(job.windows[job.rank] + WindowLayout::line_count(blockIdx.x));
     const uint32_t before = *count;
+    if (gave_up_before(job))
+        return;
     const uint32_t rounds = job.steps(blockIdx.x);
     const auto place = static_cast<uint32_t>((job.rank - job.root + job.ranks) % job.ranks);
     Relay relay(job);
@@ -159,8 +161,9 @@ static __global__ void __launch_bounds__(kThreads) relay(const __grid_constant__
             relay.pass_on(place);
         __syncthreads();
     }
+    const uint32_t after = before + rounds;
     if (threadIdx.x == 0)
-        *count = before + rounds;
+        *count = after == kGaveUp ? 1 : after;  // odd after odd: the next flag is even as it would be
 }
 
 }  // namespace flx::cuda

@@ -24,6 +24,12 @@ __device__ __forceinline__ uint64_t nanoseconds() {
     return now;
 }
 
+/// For all of a warp the same: a kernel of this rank gave up before, so this one does nothing.
+__device__ __forceinline__ bool gave_up_before(const Job &job) {
+    constexpr uint32_t kWarp = 0xffffffffU;
+    return __any_sync(kWarp, *job.dead != 0 ? 1 : 0) != 0;
+}
+
 /// Decides when a wait gives up: now and then it looks at the host's abort word, and after a while it notes for the
 /// host which rank it waits for.
 class Patience {
@@ -31,9 +37,16 @@ class Patience {
     __device__ explicit Patience(const Job &job) : job_(job) {}
     /// False: give up.
     __device__ bool more(int peer) {
-        constexpr uint32_t kLook = 1U << 14;
+        // A look at host memory takes as long as some packets need to come: not at once, but within a millisecond.
+        // Whoever gives up says so in the GPU, where looks are cheap.
+        constexpr uint32_t kLookHere = 1U << 6;
+        constexpr uint32_t kLook = 1U << 10;
         constexpr uint64_t kStuckNs = 200'000'000;
-        if (++turns_ % kLook != 0)
+        if (++turns_ % kLookHere != 0)
+            return true;
+        if (*job_.dead != 0)
+            return false;
+        if (turns_ % kLook != 0)
             return true;
         if (*job_.abort != 0) {
             *job_.dead = 1;

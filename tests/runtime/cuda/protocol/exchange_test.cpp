@@ -463,6 +463,14 @@ TEST(CudaPlan, WaysFollowSizeAndRegistration) {
         << "where the knob says so";
 }
 
+/// Flags stay odd after even, and what a kernel that gave up leaves is no count.
+TEST(CudaExchange, CountsPassOverTheOneThatSaysThatAKernelGaveUp) {
+    EXPECT_EQ(next_flag(0), 1U);
+    EXPECT_EQ(next_flag(kGaveUp - 2), kGaveUp - 1);
+    EXPECT_EQ(next_flag(kGaveUp - 1), 1U);
+    EXPECT_EQ((kGaveUp - 1) % 2, 0U);
+}
+
 /// Kernels that add as they go need many multiprocessors to keep up with copy engines.
 TEST(CudaPlan, CopyEnginesServeReductionsOfTwoEarlierWhereBlocksAreFew) {
     const Outputs registered{true, false, true};
