@@ -230,7 +230,7 @@ Communicator::~Communicator() {
     if (id_ != 0)
         process_->liveness().say_of(id_, nullptr);
     routes_.drop_lent();
-    devices_.group.reset();
+    cuda::Group::end(std::move(devices_.group));
     links_.clear();
 }
 

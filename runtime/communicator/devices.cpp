@@ -15,10 +15,20 @@
 #include "runtime/cuda/protocol/plan.h"
 #include "runtime/elements/dtype.h"
 #include "runtime/link/board.h"
+#include "runtime/process/later.h"
 #include "runtime/shares/partition.h"
 
 namespace flx {
 namespace cuda {
+
+void Group::end(std::unique_ptr<Group> group) {
+    if (group == nullptr)
+        return;
+    group->retire();
+    if (group->may_go(false))
+        return;
+    do_later([rest = std::shared_ptr<Group>(std::move(group))] { return rest->may_go(true); });
+}
 
 bool serves(algorithms::Collective collective) {
     using enum algorithms::Collective;
@@ -170,7 +180,7 @@ std::string Communicator::forced_shares() const {
 void Communicator::close_devices() {
     if (devices_.group != nullptr)
         devices_.group->close();
-    devices_.group.reset();
+    cuda::Group::end(std::move(devices_.group));
 }
 
 Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,

@@ -627,6 +627,8 @@ Status Communicator::abort(const std::string &reason) {
     FLX_TRY(check_outside());
     give_up(fail(Fault::aborted, "{} aborted communicator {}{}{}", layout_.describe(layout_.rank), id_,
                  reason.empty() ? "" : ": ", reason));
+    if (devices_.group != nullptr)
+        devices_.group->abandon();
     return {};
 }
 

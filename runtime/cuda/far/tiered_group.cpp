@@ -108,8 +108,19 @@ TieredGroup::~TieredGroup() {
     free_near();
 }
 
+void TieredGroup::abandon() {
+    if (near_ != nullptr)
+        near_->abandon();
+    if (far_.busy())
+        far_.give_up(fail(Fault::comm_ended, "the communicator was given up while GPUs used it"));
+}
+
 void TieredGroup::free_near() {
-    near_.reset();
+    if (near_ != nullptr) {
+        near_->retire();
+        (void)near_->settle().ok();
+        Group::end(std::move(near_));
+    }
     if (staging_ == nullptr)
         return;
     const CurrentDevice current(device_);
@@ -121,7 +132,7 @@ void TieredGroup::close() {
     if (near_ != nullptr && failure().ok())
         near_->close();
     else
-        near_.reset();  // its watcher looks at the far way
+        free_near();  // its watcher looks at the far way
     far_.close();
 }
 

@@ -44,6 +44,7 @@ class TieredGroup final : public Group {
     void settle_shown(std::span<const Showing> /*all*/, bool /*opened*/) override {}
     void close_shown() override {}
     void close() override;
+    void abandon() override;
     [[nodiscard]] std::vector<GpuLink> links() const override;
     [[nodiscard]] std::vector<std::string> report() const override;
 

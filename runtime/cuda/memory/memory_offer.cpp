@@ -1,10 +1,14 @@
 #include "runtime/cuda/memory/memory_offer.h"
 
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <list>
+#include <mutex>
 
 #include "runtime/cuda/memory/driver.h"
 
@@ -36,7 +40,71 @@ Status take_file(int pid, int file, int &taken) {
                              std::strerror(error));
 }
 
+/// Memory of other processes that stays open here, since closing it may wait for all that runs on the GPU.
+struct Opened {
+    uint64_t process = 0;
+    unsigned long long name = 0;
+    int device = 0;  ///< it is open on
+    int pid = 0;
+    void *memory = nullptr;
+    int users = 0;
+};
+struct AllOpened {
+    std::mutex mutex;
+    std::list<Opened> list;
+};
+AllOpened &all_opened() {
+    static auto *const only = new AllOpened;
+    return *only;
+}
+
+/// With the mutex. `gone`: only of processes that are no more, whose memory is free only then.
+void close_unused(AllOpened &all, bool gone) {
+    for (auto entry = all.list.begin(); entry != all.list.end();) {
+        const bool ended = kill(entry->pid, 0) != 0 && errno == ESRCH;
+        if (entry->users != 0 || (gone && !ended)) {
+            ++entry;
+            continue;
+        }
+        cudaIpcCloseMemHandle(entry->memory);
+        cudaGetLastError();
+        entry = all.list.erase(entry);
+    }
+}
+
+Status open_kept(const MemoryOffer &offer, int device, void *&opened) {
+    AllOpened &all = all_opened();
+    const std::lock_guard lock(all.mutex);
+    close_unused(all, true);
+    auto found = std::find_if(all.list.begin(), all.list.end(), [&](const Opened &entry) {
+        return entry.process == offer.process && entry.name == offer.kept && entry.device == device;
+    });
+    if (found == all.list.end()) {
+        cudaIpcMemHandle_t handle;
+        std::memcpy(&handle, offer.handle.data(), sizeof handle);
+        void *memory = nullptr;
+        FLX_TRY_CUDA(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess));
+        found = all.list.insert(all.list.end(), {offer.process, offer.kept, device, offer.pid, memory, 0});
+    }
+    ++found->users;
+    opened = found->memory;
+    return {};
+}
+
+void leave_kept(const void *memory) {
+    AllOpened &all = all_opened();
+    const std::lock_guard lock(all.mutex);
+    for (Opened &entry : all.list)
+        if (entry.memory == memory)
+            --entry.users;
+}
+
 }  // namespace
+
+void close_kept() {
+    const std::lock_guard lock(all_opened().mutex);
+    close_unused(all_opened(), false);
+}
 
 Status offer_memory(uint64_t process, char *base, uint64_t bytes, int device, MemoryOffer &offer) {
     CUdeviceptr begin = 0;
@@ -50,6 +118,7 @@ Status offer_memory(uint64_t process, char *base, uint64_t bytes, int device, Me
     offer.offset = reinterpret_cast<CUdeviceptr>(base) - begin;
     offer.allocation_bytes = length;
     offer.device = device;
+    offer.pid = getpid();
     if (offer.offset + bytes > length)
         return fail(Fault::not_device_memory, "{} bytes from {} reach past the end of their allocation", bytes,
                     static_cast<const void *>(base));
@@ -57,7 +126,6 @@ Status offer_memory(uint64_t process, char *base, uint64_t bytes, int device, Me
     const cudaError_t error = cudaIpcGetMemHandle(&handle, reinterpret_cast<void *>(begin));
     if (error != cudaSuccess) {
         cudaGetLastError();
-        offer.pid = getpid();
         offer.mapped = export_mapped(begin, offer.file);
         if (offer.mapped)
             return {};
@@ -79,6 +147,7 @@ OpenedMemory &OpenedMemory::operator=(OpenedMemory &&other) noexcept {
         close();
         base_ = std::exchange(other.base_, nullptr);
         opened_ = std::exchange(other.opened_, nullptr);
+        shared_ = std::exchange(other.shared_, nullptr);
         reserved_ = std::exchange(other.reserved_, 0);
         mapped_bytes_ = std::exchange(other.mapped_bytes_, 0);
     }
@@ -107,6 +176,11 @@ Status OpenedMemory::open(const MemoryOffer &offer, uint64_t process, int device
     }
     if (offer.mapped)
         return map(offer, device);
+    if (offer.kept != 0) {
+        FLX_TRY(open_kept(offer, device, shared_));
+        base_ = static_cast<char *>(shared_) + offer.offset;
+        return {};
+    }
     cudaIpcMemHandle_t handle;
     std::memcpy(&handle, offer.handle.data(), sizeof handle);
     FLX_TRY_CUDA(cudaIpcOpenMemHandle(&opened_, handle, cudaIpcMemLazyEnablePeerAccess));
@@ -152,7 +226,9 @@ void OpenedMemory::close() {
         driver().unmap(reserved_, mapped_bytes_);
         driver().unreserve(reserved_, mapped_bytes_);
     }
-    opened_ = nullptr;
+    if (shared_ != nullptr)
+        leave_kept(shared_);
+    opened_ = shared_ = nullptr;
     reserved_ = mapped_bytes_ = 0;
     base_ = nullptr;
 }

@@ -22,6 +22,7 @@ struct MemoryOffer {
     uint64_t offset = 0;  ///< of base in the allocation that the handle names
     uint64_t allocation_bytes = 0;
     int device = 0;
+    unsigned long long kept = 0;         ///< not 0: it stays its process's (kept_memory.h), and this is its name
     bool mapped = false;                 ///< by the driver's mapping functions: `file` is open in process `pid`
     std::array<std::byte, 64> handle{};  ///< CUDA's, for other processes, of what was allocated
     int pid = 0;
@@ -32,6 +33,8 @@ struct MemoryOffer {
 /// peers have opened it.
 Status offer_memory(uint64_t process, char *base, uint64_t bytes, int device, MemoryOffer &offer);
 void withdraw(MemoryOffer &offer);
+/// Closes memory of peers that was kept open and is not used now. Waits for the device as CUDA does.
+void close_kept();
 
 /// A peer's memory, open here: by CUDA IPC or by mapping it between processes, by peer access between threads. Closed
 /// with it.
@@ -53,6 +56,7 @@ class OpenedMemory {
 
     char *base_ = nullptr;
     void *opened_ = nullptr;     ///< by CUDA IPC
+    void *shared_ = nullptr;     ///< likewise, of memory that is kept: it stays open for the next that opens it
     uint64_t reserved_ = 0;      ///< where it is mapped
     uint64_t mapped_bytes_ = 0;  ///< more than 0: it is
 };

@@ -18,7 +18,7 @@ SharedMemory &SharedMemory::operator=(SharedMemory &&other) noexcept {
     return *this;
 }
 
-Status SharedMemory::open(Bootstrap &bootstrap, char *base, uint64_t bytes, int device, uint64_t process,
+Status SharedMemory::open(Bootstrap &bootstrap, char *base, uint64_t bytes, int device, uint64_t process, bool kept,
                           SharedMemory &result) {
     constexpr uintptr_t kWidest = 16;
     SharedMemory made;
@@ -29,6 +29,7 @@ Status SharedMemory::open(Bootstrap &bootstrap, char *base, uint64_t bytes, int 
     made.paged_ = true;
     MemoryOffer mine;
     FLX_TRY(agree(bootstrap, offer_memory(process, base, bytes, device, mine)));
+    mine.kept = kept ? made.allocation_ : 0;
     std::vector<MemoryOffer> all(bootstrap.size());
     FLX_TRY(bootstrap.allgather(&mine, sizeof mine, all.data()));
     Status status;

@@ -21,7 +21,8 @@ class SharedMemory {
 
     /// Collective. `base` is this rank's memory on `device`, `process` as in Group::make. On an error of any rank, an
     /// error on all.
-    static Status open(Bootstrap &bootstrap, char *base, uint64_t bytes, int device, uint64_t process,
+    /// `kept`: all ranks' stays their processes' (kept_memory.h), so peers may leave it open.
+    static Status open(Bootstrap &bootstrap, char *base, uint64_t bytes, int device, uint64_t process, bool kept,
                        SharedMemory &result);
     /// Closes peers' memory. Not collective, but no rank frees what a peer still has open.
     void close();

@@ -129,6 +129,13 @@ PeerOutputs ShownMemory::outputs(std::span<const Showing> all, char *mine) const
     return outputs;
 }
 
+bool ShownMemory::opened() const {
+    return std::any_of(peers_.begin(), peers_.end(), [](const auto &of_rank) {
+        return std::any_of(of_rank.begin(), of_rank.end(),
+                           [](const Peer &peer) { return peer.memory.base() != nullptr; });
+    });
+}
+
 void ShownMemory::close() {
     for (auto &of_rank : peers_)
         for (Peer &peer : of_rank)

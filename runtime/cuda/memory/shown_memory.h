@@ -77,6 +77,8 @@ class ShownMemory {
 
     /// Where the outputs are, if all showings are writable and open.
     [[nodiscard]] PeerOutputs outputs(std::span<const Showing> all, char *mine) const;
+    /// Whether peers' memory is open here.
+    [[nodiscard]] bool opened() const;
     /// Closes all. No rank frees what a peer still has open.
     void close();
 

@@ -1,7 +1,6 @@
 #include "runtime/cuda/memory/watcher.h"
 
 #include <chrono>
-#include <cstring>
 
 #include "runtime/base/own_thread.h"
 #include "runtime/cuda/memory/driver.h"
@@ -9,16 +8,17 @@
 namespace flx::cuda {
 
 Status Watcher::start() {
-    void *words = nullptr;
-    constexpr size_t kBytes = 2 * sizeof(uint32_t) + 3 * sizeof(uint64_t);
-    FLX_TRY_CUDA(cudaHostAlloc(&words, kBytes, cudaHostAllocMapped | cudaHostAllocPortable));
-    std::memset(words, 0, kBytes);
-    words_ = static_cast<volatile uint32_t *>(words);
-    void *mapped = nullptr;
-    FLX_TRY_CUDA(cudaHostGetDevicePointer(&mapped, words, 0));
-    mapped_ = static_cast<uint32_t *>(mapped);
+    static_assert(2 * sizeof(uint32_t) + 3 * sizeof(uint64_t) <= PinnedWords::kBytes);
+    FLX_TRY(take_words(words_));
+    looks_ = true;
     thread_ = own_thread([this] { watch(); });
     return {};
+}
+
+void Watcher::leave_health() {
+    std::unique_lock lock(mutex_);
+    wake_.notify_all();
+    wake_.wait(lock, [this] { return !looks_ || !thread_.joinable(); });
 }
 
 void Watcher::stop() {
@@ -31,16 +31,10 @@ void Watcher::stop() {
         thread_.join();
 }
 
-void Watcher::free_words() {
-    if (words_ != nullptr)
-        cudaFreeHost(const_cast<uint32_t *>(words_));
-    words_ = nullptr;
-}
-
 /// A kernel met a message of another size than it was to receive.
 Status Watcher::refusal() const {
-    const auto *refused = reinterpret_cast<const volatile uint64_t *>(words_) + 1;
-    const uint64_t peer = words_ == nullptr ? 0 : refused[0];
+    const auto *refused = reinterpret_cast<const volatile uint64_t *>(words_.here) + 1;
+    const uint64_t peer = words_.here == nullptr ? 0 : refused[0];
     if (peer == 0)
         return {};
     return fail(Fault::bytes_differ,
@@ -64,12 +58,11 @@ void Watcher::watch() {
     constexpr std::chrono::milliseconds kLook(50);
     constexpr std::chrono::milliseconds kRelease(1);
     std::unique_lock lock(mutex_);
-    for (int turn = 0; !wake_.wait_for(lock, kLook, [this] { return stopping_; }); ++turn) {
-        if (words_[0] != 0)
-            break;
+    const auto ends = [this] { return stopping_ || words_.here[0] != 0; };
+    for (int turn = 0; !wake_.wait_for(lock, kLook, ends); ++turn) {
         lock.unlock();
-        const auto stuck = words_[1];
-        words_[1] = 0;  // kernels that still wait say so again
+        const auto stuck = words_.here[1];
+        words_.here[1] = 0;  // kernels that still wait say so again
         Status status = refusal();
         if (status.ok())
             status = health_.look(awaited(stuck, turn));
@@ -81,6 +74,8 @@ void Watcher::watch() {
             break;
         }
     }
+    looks_ = false;
+    wake_.notify_all();
     // What waits for them clears them afterwards, and the next operation on the stream waits again.
     while (flags_.opened() && !wake_.wait_for(lock, kRelease, [this] { return stopping_; }))
         flags_.release();

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "runtime/cuda/memory/health.h"
+#include "runtime/cuda/memory/kept_memory.h"
 #include "runtime/cuda/memory/stream_flags.h"
 
 namespace flx::cuda {
@@ -25,20 +26,24 @@ class Watcher {
     Status start();
     /// Ends the thread. Kernels are not stopped, and waits of streams for flags are not ended any more.
     void stop();
-    /// Makes kernels give up, and streams go on without flags.
+    /// Makes kernels give up, and streams go on without flags. Any thread; takes no lock, waits for nothing.
     void abort() {
-        if (words_ != nullptr)
-            words_[0] = 1;
+        if (words_.here != nullptr)
+            words_.here[0] = 1;
+        wake_.notify_all();
     }
-    void free_words();
+    /// After abort(): returns when the thread asks the communicator nothing any more. Streams still go on.
+    void leave_health();
+    /// When no kernel looks at the words any more.
+    void free_words() { return_words(words_); }
 
     /// Why kernels gave up, or were made to; success: they were not.
     [[nodiscard]] Status failure() const;
     /// The words as kernels see them.
-    [[nodiscard]] volatile uint32_t *abort_word() const { return mapped_; }
-    [[nodiscard]] uint32_t *stuck_word() const { return mapped_ + 1; }
+    [[nodiscard]] volatile uint32_t *abort_word() const { return words_.mapped; }
+    [[nodiscard]] uint32_t *stuck_word() const { return words_.mapped + 1; }
     /// The words that Mail::refused points to.
-    [[nodiscard]] uint64_t *refused_words() const { return reinterpret_cast<uint64_t *>(mapped_) + 1; }
+    [[nodiscard]] uint64_t *refused_words() const { return reinterpret_cast<uint64_t *>(words_.mapped) + 1; }
 
   private:
     void watch();
@@ -47,12 +52,12 @@ class Watcher {
 
     Health &health_;
     StreamFlags &flags_;
-    volatile uint32_t *words_ = nullptr;  ///< pinned: abort, stuck; then the three that refused_words() are
-    uint32_t *mapped_ = nullptr;
+    PinnedWords words_;  ///< abort, stuck; then the three that refused_words() are
     std::atomic<bool> failed_{false};
     mutable std::mutex mutex_;
     std::condition_variable wake_;
     bool stopping_ = false;
+    bool looks_ = false;  ///< the thread may still ask the communicator
     Status failure_;
     std::thread thread_;
 };

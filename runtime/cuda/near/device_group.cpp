@@ -1,6 +1,7 @@
 #include "runtime/cuda/near/device_group.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -82,8 +83,9 @@ Status DeviceGroup::make(const Config &config) {
     if (limits_.spare)
         FLX_TRY(flags_.open(bootstrap_));
     const CurrentDevice current(device_);
-    FLX_TRY(SharedMemory::open(bootstrap_, window_, layout_.bytes(), device_, process_, windows_));
-    FLX_TRY(SharedMemory::open(bootstrap_, mailbox_, mailbox_layout_.bytes(), device_, process_, mailboxes_));
+    FLX_TRY(farewell_.open(bootstrap_));
+    FLX_TRY(SharedMemory::open(bootstrap_, window_, layout_.bytes(), device_, process_, true, windows_));
+    FLX_TRY(SharedMemory::open(bootstrap_, mailbox_, mailbox_layout_.bytes(), device_, process_, true, mailboxes_));
     access_ = std::make_unique<DeviceMemory>(process_, device_);
     shown_.emplace(*access_, rank_, ranks_);
     FLX_TRY(agree(bootstrap_, watcher_.start()));
@@ -102,13 +104,12 @@ Status DeviceGroup::allocate(const Config &config) {
     const uint64_t budget = config.size("FLX_CUDA_STAGING");
     layout_ = window_for(budget - std::min(budget, mailbox_for(budget, limits_.blocks, ranks_).bytes()), ranks_);
     FLX_TRY(open_staged(config));
-    void *memory = nullptr;
     // Whole pages: copy engines are a quarter slower in other allocations.
-    FLX_TRY_CUDA(cudaMalloc(&memory, (layout_.bytes() + kPage - 1) / kPage * kPage));
-    window_ = static_cast<char *>(memory);
+    FLX_TRY(take_kept(window_bytes(), window_));
     FLX_TRY_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     FLX_TRY_CUDA(cudaStreamCreateWithFlags(&side_, cudaStreamNonBlocking));
     FLX_TRY_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    FLX_TRY_CUDA(cudaEventCreateWithFlags(&ended_, cudaEventDisableTiming));
     for (size_t i = 0; i < kChunksBack; ++i) {
         cudaEvent_t event = nullptr;
         FLX_TRY_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -175,44 +176,125 @@ Status DeviceGroup::agree_on(const Config &config) {
     return {};
 }
 
+/// Nothing waits for more than what this rank has put on streams itself: what else runs on the GPU may wait for this
+/// very rank. Nor is the window memory of something else before all peers have said that they write into it no more.
 DeviceGroup::~DeviceGroup() {
     if (device_ < 0)
         return;
     const CurrentDevice current(device_);
-    watcher_.abort();
-    cudaDeviceSynchronize();
+    retire();
+    (void)settle().ok();
     watcher_.stop();
+    if (idle())
+        farewell_.say();
     host_.close();
     flags_.close();
     regions_.clear();
     shown_.reset();
     windows_.close();
     mailboxes_.close();
-    cudaFree(window_);
-    cudaFree(mailbox_);
+    if (idle() && farewell_.all_said()) {
+        return_kept(device_, window_bytes(), window_);
+        return_kept(device_, mailbox_layout_.bytes(), mailbox_);
+        watcher_.free_words();
+    }
+    if (alone_)
+        free_kept(device_);
     for (cudaStream_t stream : {stream_, side_})
         if (stream != nullptr)
             cudaStreamDestroy(stream);
-    reduced_.push_back(event_);
+    reduced_.insert(reduced_.end(), {event_, ended_});
     for (const Clock &clock : clocks_)
         reduced_.insert(reduced_.end(), {clock.began, clock.copied, clock.drained});
     for (cudaEvent_t event : reduced_)
         if (event != nullptr)
             cudaEventDestroy(event);
-    watcher_.free_words();
     cudaGetLastError();
+}
+
+void DeviceGroup::retire() {
+    abandon();
+    watcher_.leave_health();
+}
+
+bool DeviceGroup::may_go(bool later) {
+    const CurrentDevice current(device_);
+    const OutsideCaptures outside;
+    if (!idle() || (captured_ && notes_ends_ && !later))
+        return false;
+    if (!captured_ || !notes_ends_)
+        farewell_.say();
+    // Of peers' memory that the program may free nothing stays open meanwhile.
+    const bool opened = host_.opened() || flags_.opened() || !regions_.empty() || (shown_ && shown_->opened());
+    if (opened && !later && !alone_)
+        return false;
+    if (later)
+        (void)settle().ok();
+    captured_ = false;
+    farewell_.say();
+    regions_.clear();
+    if (shown_)
+        shown_->close();
+    return farewell_.all_said();
+}
+
+/// Asks, without waiting. An error is a reason for nothing to run any more.
+bool DeviceGroup::idle() const {
+    const OutsideCaptures outside;
+    bool works = false;
+    for (cudaStream_t stream : {stream_, side_})
+        works = works || (stream != nullptr && cudaStreamQuery(stream) == cudaErrorNotReady);
+    works = works || (ended_ != nullptr && cudaEventQuery(ended_) == cudaErrorNotReady);
+    cudaGetLastError();
+    return !works;
+}
+
+Status DeviceGroup::settle() {
+    constexpr int kSpins = 1000;
+    constexpr useconds_t kNapUs = 50;
+    // Nothing is noted of a graph's replays.
+    if (captured_ && notes_ends_)
+        FLX_TRY_CUDA(cudaDeviceSynchronize());
+    for (int turn = 0; !idle(); ++turn) {
+        if (turn < kSpins)
+            sched_yield();
+        else
+            usleep(kNapUs);
+    }
+    return watcher_.failure();
+}
+
+/// After what was put on a stream.
+Status DeviceGroup::note_end(CUstream_st *stream) {
+    if (!notes_ends_ || stream == stream_)
+        return {};
+    if (captures(stream)) {
+        captured_ = true;
+        return {};
+    }
+    return check(cudaEventRecord(ended_, stream), "cudaEventRecord");
 }
 
 void DeviceGroup::close() {
     const CurrentDevice current(device_);
-    cudaDeviceSynchronize();
+    (void)settle().ok();
+    captured_ = false;
     watcher_.stop();
-    if (!bootstrap_.barrier().ok())
+    farewell_.say();
+    // What is kept for later communicators is freed with the last one.
+    constexpr int kPieces = 2;  // of each group
+    const uint8_t last = kept_in_use(device_) <= kPieces ? 1 : 0;
+    std::vector<uint8_t> all(ranks_);
+    if (!bootstrap_.allgather(&last, sizeof last, all.data()).ok())
+        return;
+    alone_ = std::find(all.begin(), all.end(), 0) == all.end();
+    if (!alone_)
         return;
     regions_.clear();
     shown_->close();
     windows_.close();
     mailboxes_.close();
+    close_kept();
     (void)bootstrap_.barrier().ok();  // the destructor frees either way
 }
 
@@ -316,7 +398,7 @@ Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream, std::span<con
     FLX_TRY(carry_out(call, plan, job, cut, stream));
     if (cut.clock != nullptr)
         cut.clock->call = {cut.message, cut.bytes, cut.turn};
-    return {};
+    return note_end(stream);
 }
 
 Status DeviceGroup::carry_out(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream) {
@@ -403,7 +485,7 @@ Status DeviceGroup::add_memory(void *memory, size_t bytes) {
                           "memory at {} is registered already; it can be registered again when it was deregistered",
                           static_cast<const void *>(memory));
     FLX_TRY(agree(bootstrap_, std::move(status)));
-    FLX_TRY(SharedMemory::open(bootstrap_, static_cast<char *>(memory), bytes, device_, process_, region));
+    FLX_TRY(SharedMemory::open(bootstrap_, static_cast<char *>(memory), bytes, device_, process_, false, region));
     if (!region.alike())
         return fail(
             Fault::memory_differs,
@@ -425,7 +507,7 @@ Status DeviceGroup::remove_memory(void *memory) {
                    "no memory that begins at {} is registered; it is deregistered by the address it was registered by",
                    static_cast<const void *>(memory))));
     // Peers may still write into it.
-    FLX_TRY(agree(bootstrap_, check(cudaDeviceSynchronize(), "cudaDeviceSynchronize")));
+    FLX_TRY(agree(bootstrap_, settle()));
     regions_.erase(found);
     return bootstrap_.barrier();
 }

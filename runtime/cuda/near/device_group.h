@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "runtime/cuda/memory/driver.h"
+#include "runtime/cuda/memory/farewell.h"
 #include "runtime/cuda/memory/shared_memory.h"
 #include "runtime/cuda/memory/shown_memory.h"
 #include "runtime/cuda/memory/stream_flags.h"
@@ -49,6 +50,12 @@ class DeviceGroup final : public Group {
     void settle_shown(std::span<const Showing> all, bool opened) override;
     void close_shown() override;
     void close() override;
+    void abandon() override { watcher_.abort(); }
+    void caller_sees_ends() override { notes_ends_ = false; }
+    void retire() override;
+    bool may_go(bool later) override;
+    /// Returns when nothing of this rank's is under way any more, on whatever stream; or when kernels gave up.
+    Status settle();
     [[nodiscard]] std::vector<GpuLink> links() const override;
     [[nodiscard]] std::vector<std::string> report() const override;
 
@@ -73,6 +80,9 @@ class DeviceGroup final : public Group {
         Clock *clock = nullptr;  ///< not null: it is timed here
     };
     Status allocate(const Config &config);
+    [[nodiscard]] bool idle() const;
+    Status note_end(CUstream_st *stream);
+    [[nodiscard]] uint64_t window_bytes() const { return (layout_.bytes() + kPage - 1) / kPage * kPage; }
     Status open_mailbox(const Config &config);
     /// The word that Job::dead points to.
     [[nodiscard]] uint32_t *dead_word() const {
@@ -143,8 +153,13 @@ class DeviceGroup final : public Group {
     CUstream_st *side_ = nullptr;    ///< of what runs beside the caller's stream
     CUevent_st *event_ = nullptr;
     std::vector<CUevent_st *> reduced_;  ///< by chunk, in turn
-    std::atomic<uint64_t> sent_{0};      ///< over NVLink
-    std::atomic<uint64_t> staged_{0};    ///< over PCIe
+    CUevent_st *ended_ = nullptr;        ///< after the last operation on a stream of the program's
+    bool notes_ends_ = true;
+    bool captured_ = false;  ///< a graph may have operations, whose end is noted nowhere
+    bool alone_ = false;     ///< closed, as the last group of all its ranks' processes
+    Farewell farewell_;
+    std::atomic<uint64_t> sent_{0};    ///< over NVLink
+    std::atomic<uint64_t> staged_{0};  ///< over PCIe
 
     StagedLink host_;
     std::optional<ShareControl> control_;

@@ -14,9 +14,7 @@ Status DeviceGroup::open_mailbox(const Config &config) {
     FLX_TRY_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_));
     multiprocessors_ = static_cast<uint32_t>(multiprocessors);
     mailbox_layout_ = mailbox_for(config.size("FLX_CUDA_STAGING"), limits_.blocks, ranks_);
-    void *memory = nullptr;
-    FLX_TRY_CUDA(cudaMalloc(&memory, mailbox_layout_.bytes()));
-    mailbox_ = static_cast<char *>(memory);
+    FLX_TRY(take_kept(mailbox_layout_.bytes(), mailbox_));
     FLX_TRY_CUDA(cudaMemsetAsync(mailbox_, 0, MailboxLayout::kHead, stream_));
     FLX_TRY_CUDA(cudaStreamSynchronize(stream_));
     return {};
@@ -37,7 +35,8 @@ Status DeviceGroup::post_as(const void *kernel, std::span<const Message> message
     for (const Message &message : messages)
         if (travels(message))
             (void)mail.add(message);
-    return launch(kernel, mail.ways * mail.lanes, kThreads, &mail, stream);
+    FLX_TRY(launch(kernel, mail.ways * mail.lanes, kThreads, &mail, stream));
+    return note_end(stream);
 }
 
 Status DeviceGroup::post(std::span<const Message> messages, CUstream_st *stream) {

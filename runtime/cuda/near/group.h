@@ -78,8 +78,17 @@ class Group {
     Group() = default;
     Group(const Group &) = delete;
     Group &operator=(const Group &) = delete;
-    /// Gives up what still runs, then frees everything. After close() nothing runs any more.
+    /// Gives up what still runs, waits for it, then frees everything.
     virtual ~Group() = default;
+    /// Destroys it without waiting for anything that runs: what cannot be freed now is freed later, by a thread.
+    static void end(std::unique_ptr<Group> group);
+
+    /// Makes all that is under way or queued on this rank's GPU give up. Any thread, also while another one is in a
+    /// call; takes no lock that one holds while it puts work on a stream, and waits for nothing.
+    virtual void abandon() = 0;
+    /// Whoever calls this lets the group end only when all that was put on streams is done, so that nothing has to be
+    /// noted for it in every call.
+    virtual void caller_sees_ends() {}
 
     /// Returns when the operation is on the stream. `shown`: where all ranks' outputs are, open everywhere; may be
     /// empty.
@@ -114,6 +123,13 @@ class Group {
 
     /// Collective: no rank frees what a peer still has open.
     virtual void close() = 0;
+
+    // For end().
+    /// abandon(); then it asks the communicator nothing any more.
+    virtual void retire() { abandon(); }
+    /// Whether it can be destroyed without waiting for anything that runs. `later`: called by a thread of FLX's own,
+    /// where functions may be called that wait for the GPU as CUDA likes.
+    virtual bool may_go(bool /*later*/) { return true; }
     [[nodiscard]] virtual std::vector<GpuLink> links() const = 0;
     /// Lines for flx_info.
     [[nodiscard]] virtual std::vector<std::string> report() const = 0;

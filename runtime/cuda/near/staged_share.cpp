@@ -73,8 +73,16 @@ Status DeviceGroup::settle_staged(uint64_t bytes, bool paged) {
     if (host_tried_ || pinned_wanted_ == 0 || !wanted)
         return {};
     host_tried_ = true;
-    // Pinning waits for nothing then, and what is measured disturbs nothing.
-    FLX_TRY(agree(bootstrap_, check(cudaDeviceSynchronize(), "cudaDeviceSynchronize")));
+    // CUDA lets pinning wait for all that runs on the GPU, and kernels of this process's other communicators may wait
+    // for what some rank calls next. Nor would a share that was measured alone be right beside theirs.
+    constexpr int kPieces = 2;  // of each group
+    const uint8_t others = kept_in_use(device_) > kPieces ? 1 : 0;
+    std::vector<uint8_t> all(ranks_);
+    FLX_TRY(bootstrap_.allgather(&others, sizeof others, all.data()));
+    if (!forced_ && std::find(all.begin(), all.end(), 1) != all.end()) {
+        why_not_staged_ = "a process had another communicator with this GPU when it could have been opened";
+        return {};
+    }
     const Status opened = host_.open(bootstrap_, device_, pinned_wanted_, sizeof(ShareTable), limits_.blocks);
     why_not_staged_ = opened.words();
     if (!opened.ok())
