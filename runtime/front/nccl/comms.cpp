@@ -104,8 +104,10 @@ FLX_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, i
         return make();
     const std::shared_ptr<Communicator> parent = find(comm);
     // It ends what is under way on the parent; what FLX has there must end, too.
-    if (parent && (shrinkFlags & kNcclShrinkAbort) != 0)
+    if (parent && (shrinkFlags & kNcclShrinkAbort) != 0) {
         parent->abandon(Reason::revoked);
+        free_later(parent);
+    }
     std::string without = parent ? fmt::format("{}", parent->shrinks++) : "";
     for (int i = 0; excludeRanksList != nullptr && i < excludeRanksCount; ++i)
         without += fmt::format(" {}", excludeRanksList[i]);
@@ -126,8 +128,10 @@ FLX_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 FLX_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
     if (!Inside::now())
-        if (const std::shared_ptr<Communicator> known = find(comm); known)
+        if (const std::shared_ptr<Communicator> known = find(comm); known) {
             known->abandon(Reason::revoked);
+            free_later(known);
+        }
     return FLX_REAL(ncclCommRevoke, comm, revokeFlags);
 }
 

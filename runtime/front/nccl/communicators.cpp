@@ -10,6 +10,7 @@
 #include "runtime/base/own_thread.h"
 #include "runtime/front/nccl/measure.h"
 #include "runtime/front/nccl/statistics.h"
+#include "runtime/process/later.h"
 
 namespace flx::nccl {
 namespace {
@@ -63,7 +64,8 @@ Status knobs(Config &config) {
 Status open(Communicator &comm) {
     Config config;
     Status status = knobs(config);
-    comm.bootstrap = comm.rendezvous->bootstrap();
+    const std::shared_ptr<Rendezvous> place = comm.place();
+    comm.bootstrap = place->bootstrap();
     if (status.ok())
         status = engine().make_event(comm.device, comm.last);
     if (status.ok())
@@ -83,7 +85,9 @@ Status open(Communicator &comm) {
                         other);
     std::unique_ptr<Bootstrap> own;
     FLX_TRY(comm.bootstrap->dup(own));
-    FLX_TRY(engine().make(std::move(own), config, comm.device, comm.lane));
+    std::unique_ptr<Lane> lane;
+    FLX_TRY(engine().make(std::move(own), config, comm.device, lane));
+    comm.use(std::move(lane));
     FLX_TRY(comm.lane->expect_shown());
     if (config.text("FLX_NCCL") == "on")
         comm.tables = {Table::all(), Table::all()};
@@ -97,8 +101,8 @@ Status open(Communicator &comm) {
             },
             comm.tables));
     comm.order = {};
-    comm.agreement = std::make_unique<Agreement>(comm.rendezvous->board(), comm.rank, comm.ranks);
-    comm.outputs = std::make_unique<Outputs>(comm.rendezvous->outputs_board(), comm.rank, comm.ranks);
+    comm.agreement = std::make_unique<Agreement>(place->board(), comm.rank, comm.ranks);
+    comm.outputs = std::make_unique<Outputs>(place->outputs_board(), comm.rank, comm.ranks);
     return {};
 }
 
@@ -114,16 +118,13 @@ void prepare(const std::shared_ptr<Communicator> &comm) {
         }
     });
     // All or none: a rank that could not tells the others, wherever they are.
-    const bool all = comm->rendezvous->decide(status.ok());
+    const bool all = comm->place()->decide(status.ok());
     if (status.ok() && !all)
         status = fail(Fault::comm_given_up,
                       "another rank could not make its part of FLX's communicator, and its own output says why");
     if (!all) {
-        const std::lock_guard guard(comm->mutex);
-        comm->lane.reset();
-        comm->bootstrap.reset();
-        comm->rendezvous.reset();
-        comm->why = Reason::failed;
+        comm->abandon(Reason::failed);
+        free_later(comm);
         log().warn("NCCL carries out all calls of a communicator of {} ranks: {}", comm->ranks, status.sentence());
     }
     statistics().count_communicator(comm->rank, comm->why, status.sentence());
@@ -151,7 +152,14 @@ ncclResult_t code_of(const Status &status) {
     }
 }
 
+Status Communicator::usable() const {
+    return last != nullptr
+               ? Status()
+               : fail(Fault::comm_ended, "the communicator was aborted or revoked; another one must be made");
+}
+
 Status Communicator::before(cudaStream_t stream) {
+    FLX_TRY(usable());
     Engine::Stream found;
     FLX_TRY(engine().look_at(stream, found));
     steps_ = order.next(found.name, found.capture);
@@ -163,11 +171,13 @@ Status Communicator::before(cudaStream_t stream) {
 }
 
 Status Communicator::before_also(cudaStream_t stream) {
+    FLX_TRY(usable());
     const bool within = steps_.external && !steps_.wait_last;
     return engine().wait(within ? captured : last, stream, steps_.external && !within);
 }
 
 Status Communicator::after(cudaStream_t stream) {
+    FLX_TRY(usable());
     FLX_TRY(engine().record(last, stream, steps_.external));
     if (steps_.external)
         FLX_TRY(engine().record(captured, stream, false));
@@ -194,7 +204,7 @@ ncclResult_t Communicator::fail_with(Status status) {
 ncclResult_t Communicator::serve(const Request &request, cudaStream_t stream, bool met) {
     if (!failure.ok())
         return fail_with({});
-    if (lane == nullptr)
+    if (!active())
         return fail_with(fail(Fault::comm_ended, "the communicator was aborted or revoked; another one must be made"));
     if (met)
         statistics().count_met();
@@ -208,13 +218,59 @@ ncclResult_t Communicator::serve(const Request &request, cudaStream_t stream, bo
     return status.ok() ? ncclSuccess : fail_with(std::move(status));
 }
 
+void Communicator::use(std::unique_ptr<Lane> made) {
+    lane = std::move(made);
+    const std::lock_guard guard(ends.mutex);
+    ends.lane = lane;
+    if (ends.over)
+        ends.lane->abort();
+}
+
+void Communicator::meet_at(std::shared_ptr<Rendezvous> place) {
+    const std::lock_guard guard(ends.mutex);
+    ends.rendezvous = std::move(place);
+    if (ends.over)
+        ends.rendezvous->leave();
+}
+
+std::shared_ptr<Rendezvous> Communicator::place() {
+    const std::lock_guard guard(ends.mutex);
+    return ends.rendezvous;
+}
+
 void Communicator::abandon(Reason reason) {
-    const std::lock_guard guard(mutex);
     why = reason;
     state.store(State::passive, std::memory_order_release);
-    if (rendezvous)
-        rendezvous->leave();
+    const std::lock_guard guard(ends.mutex);
+    ends.over = true;
+    if (ends.lane)
+        ends.lane->abort();
+    if (ends.rendezvous)
+        ends.rendezvous->leave();
+}
+
+bool Communicator::try_free() {
+    // A call that another thread is in ends once the stream has room for it.
+    const std::unique_lock guard(mutex, std::try_to_lock);
+    if (!guard.owns_lock() || prepares.load(std::memory_order_acquire) || !engine().ended(last))
+        return false;
+    if (preparation.joinable())
+        preparation.join();
+    {
+        const std::lock_guard moment(ends.mutex);
+        ends.lane.reset();  // the rendezvous stays: calls of other threads may still look at its boards
+    }
     lane.reset();
+    bootstrap.reset();
+    for (Event *event : {&last, &captured, &fork})
+        engine().free_event(std::exchange(*event, nullptr));
+    for (cudaStream_t &stream : asides)
+        engine().free_stream(device, std::exchange(stream, nullptr));
+    return true;
+}
+
+void free_later(const std::shared_ptr<Communicator> &comm) {
+    do_later([comm] { return comm->try_free(); });
 }
 
 Creation::Creation(ncclComm_t *handle, std::string key) : handle_(handle), key_(std::move(key)) {
@@ -272,8 +328,7 @@ bool Creation::admit(Communicator &comm, ncclResult_t result) {
     statistics().print_at_exit();
     comm.why = why;
     if (why == Reason::none) {
-        const std::lock_guard guard(comm.mutex);
-        comm.rendezvous = std::move(rendezvous_);
+        comm.meet_at(std::move(rendezvous_));
         return true;
     }
     rendezvous_.reset();
@@ -292,9 +347,15 @@ void finish_all(std::vector<Creation> creations, ncclResult_t result) {
         std::shared_ptr<Communicator> comm = creation.begin();
         if (comm == nullptr)
             continue;
+        comm->prepares = true;
         if (result == ncclSuccess) {
             if (creation.admit(*comm, result))
-                bodies.emplace_back([comm] { prepare(comm); });
+                bodies.emplace_back([comm] {
+                    prepare(comm);
+                    comm->prepares.store(false, std::memory_order_release);
+                });
+            else
+                comm->prepares = false;
             continue;
         }
         // NCCL goes on by itself; so does this, and the communicator's state says so until it is over.
@@ -305,8 +366,9 @@ void finish_all(std::vector<Creation> creations, ncclResult_t result) {
                     state = ncclInternalError;
                 std::this_thread::sleep_for(std::chrono::microseconds(200));
             }
-            if (creation.admit(*comm, state))
+            if (creation.admit(*comm, comm->stop.load(std::memory_order_acquire) ? ncclInternalError : state))
                 prepare(comm);
+            comm->prepares.store(false, std::memory_order_release);
         });
     }
     together(bodies);
@@ -336,17 +398,15 @@ std::shared_ptr<Communicator> take(ncclComm_t handle) {
 void close(Communicator &comm) {
     // NCCL asks all ranks of a host to destroy a communicator; one that does not must not hold up the others.
     constexpr double kPatienceS = 5;
-    comm.rendezvous->set_patience(kPatienceS);
-    if (comm.failure.ok() && comm.bootstrap->barrier().ok())
+    comm.place()->set_patience(kPatienceS);
+    if (comm.failure.ok() && comm.bootstrap->barrier().ok()) {
+        // What all ranks have on streams ends first, if it can.
+        constexpr std::chrono::microseconds kNap(50);
+        while (!engine().ended(comm.last) && comm.lane->failure().ok())
+            std::this_thread::sleep_for(kNap);
         comm.lane->close();
+    }
     comm.abandon(Reason::revoked);
-    comm.bootstrap.reset();
-    comm.rendezvous.reset();
-    engine().free_event(comm.last);
-    engine().free_event(comm.captured);
-    engine().free_event(comm.fork);
-    for (cudaStream_t &stream : comm.asides)
-        engine().free_stream(comm.device, std::exchange(stream, nullptr));
 }
 
 }  // namespace
@@ -355,14 +415,17 @@ void retire(ncclComm_t handle) {
     const std::shared_ptr<Communicator> comm = take(handle);
     if (comm == nullptr)
         return;
-    if (comm->preparation.joinable())
-        comm->preparation.join();
+    constexpr std::chrono::microseconds kNap(500);
+    while (comm->prepares.load(std::memory_order_acquire))
+        std::this_thread::sleep_for(kNap);
+    if (!comm->active())
+        free_later(comm);
     std::vector<std::shared_ptr<Communicator>> ready;
     {
         Registry &all = registry();
         const std::lock_guard guard(all.retired_mutex);
         std::vector<std::shared_ptr<Communicator>> &given_up = all.retired[comm->key];
-        if (comm->lane)
+        if (comm->active())
             given_up.push_back(comm);
         // The last rank of this process closes all: one thread may destroy them one after the other.
         const std::shared_lock shared(all.mutex);
@@ -375,7 +438,11 @@ void retire(ncclComm_t handle) {
     }
     std::vector<std::function<void()>> bodies;
     for (const std::shared_ptr<Communicator> &each : ready)
-        bodies.emplace_back([each] { close(*each); });
+        bodies.emplace_back([each] {
+            close(*each);
+            if (!each->try_free())
+                free_later(each);
+        });
     together(bodies);
 }
 
@@ -384,14 +451,14 @@ void abort(ncclComm_t handle) {
     if (comm == nullptr)
         return;
     comm->stop.store(true, std::memory_order_release);
-    {
-        const std::lock_guard guard(comm->mutex);
-        if (comm->rendezvous)
-            comm->rendezvous->leave();
-    }
-    if (comm->preparation.joinable())
-        comm->preparation.join();
     comm->abandon(Reason::revoked);
+    // A thread that still prepares it may be about to call NCCL, whose abort then follows. But it may also be in a call
+    // that only NCCL's abort ends.
+    constexpr int kTurns = 100;
+    constexpr std::chrono::microseconds kNap(500);
+    for (int turn = 0; turn < kTurns && comm->prepares.load(std::memory_order_acquire); ++turn)
+        std::this_thread::sleep_for(kNap);
+    free_later(comm);
 }
 
 }  // namespace flx::nccl

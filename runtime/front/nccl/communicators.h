@@ -41,8 +41,7 @@ struct Communicator {
 
     std::mutex mutex;  ///< of what follows; calls on one communicator from several threads are the program's error, but
                        ///< for ncclCommGetAsyncError and ncclCommAbort
-    std::unique_ptr<Lane> lane;
-    std::shared_ptr<Rendezvous> rendezvous;
+    std::shared_ptr<Lane> lane;
     std::unique_ptr<Bootstrap> bootstrap;
     std::unique_ptr<Agreement> agreement;
     std::unique_ptr<Outputs> outputs;
@@ -56,7 +55,16 @@ struct Communicator {
     std::vector<std::pair<ncclWindow_t, std::pair<const char *, size_t>>> windows;  ///< symmetric ones
     Status failure;                                                                 ///< that ended FLX's part
     std::thread preparation;
-    std::atomic<bool> stop{false};  ///< the preparation is to end
+    std::atomic<bool> prepares{false};  ///< that thread, or the program's, is at it
+    std::atomic<bool> stop{false};      ///< the preparation is to end
+
+    /// What an abort ends, which takes no other mutex than this one: it is held for moments.
+    struct Ends {
+        std::mutex mutex;
+        std::shared_ptr<Lane> lane;
+        std::shared_ptr<Rendezvous> rendezvous;
+        bool over = false;
+    } ends;
 
     [[nodiscard]] bool active() const { return state.load(std::memory_order_acquire) == State::active; }
 
@@ -73,12 +81,25 @@ struct Communicator {
     ncclResult_t serve(const Request &request, cudaStream_t stream, bool met);
     /// NCCL's code for FLX's failure, which the thread's last words say. With the mutex.
     ncclResult_t fail_with(Status status);
-    /// FLX's part ends without its peers: nothing on this GPU waits for them any more.
+    /// Has a lane from now on, that abandon() ends; one that comes too late is ended at once. With the mutex, or where
+    /// no other thread has calls yet.
+    void use(std::unique_ptr<Lane> made);
+    void meet_at(std::shared_ptr<Rendezvous> place);
+    [[nodiscard]] std::shared_ptr<Rendezvous> place();
+    /// FLX's part ends without its peers: nothing on this GPU waits for them any more. Any thread; waits for nothing.
     void abandon(Reason reason);
+    /// Frees all that FLX has for it, if nothing uses it any more. Waits for nothing.
+    bool try_free();
 
   private:
+    /// Not where it was freed meanwhile.
+    [[nodiscard]] Status usable() const;
+
     Order::Steps steps_;
 };
+
+/// After abandon(): a thread frees what FLX has for it, as soon as that can be. Calls no function of CUDA.
+void free_later(const std::shared_ptr<Communicator> &comm);
 
 /// NCCL's code for what FLX came to.
 ncclResult_t code_of(const Status &status);

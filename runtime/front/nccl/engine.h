@@ -24,8 +24,11 @@ class Lane {
     Lane() = default;
     Lane(const Lane &) = delete;
     Lane &operator=(const Lane &) = delete;
-    /// Gives up what still runs, so that nothing on the GPU waits for a peer any more.
+    /// When all that it put on streams has ended. Waits for nothing: what peers may still use is freed later.
     virtual ~Lane() = default;
+    /// Gives up what runs and what is queued, so that nothing on this GPU waits for a peer any more. From any thread,
+    /// at any time: it takes no lock that a call may hold, and waits for nothing.
+    virtual void abort() = 0;
     /// Returns when it is on the stream; waits for no peer. `shown`: where all ranks' outputs are, open everywhere; or
     /// empty.
     virtual Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) = 0;
@@ -67,6 +70,9 @@ class Engine {
     /// `external`: as a node of the graph that the stream captures.
     virtual Status record(Event event, cudaStream_t stream, bool external) = 0;
     virtual Status wait(Event event, cudaStream_t stream, bool external) = 0;
+    /// Whether all is done that came before where it was recorded last. Waits for nothing. Null, or never recorded:
+    /// yes.
+    virtual bool ended(Event event) = 0;
     struct Stream {
         uint64_t name = 0;     ///< no other stream ever has it
         uint64_t capture = 0;  ///< names the capture under way; 0: none

@@ -17,6 +17,7 @@ class Absent final : public Engine {
     void free_stream(int /*device*/, cudaStream_t /*stream*/) override {}
     Status record(Event /*event*/, cudaStream_t /*stream*/, bool /*external*/) override { return none(); }
     Status wait(Event /*event*/, cudaStream_t /*stream*/, bool /*external*/) override { return none(); }
+    bool ended(Event /*event*/) override { return true; }
     Status look_at(cudaStream_t /*stream*/, Stream & /*found*/) override { return none(); }
     bool has_work(cudaStream_t /*stream*/) override { return false; }
     Status open_bench(int /*device*/, size_t /*bytes*/, Bench & /*bench*/) override { return none(); }

@@ -53,6 +53,7 @@ class CudaLane final : public Lane {
         comm_.reset();
     }
 
+    void abort() override { comm_->devices()->abandon(); }
     Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) override {
         return comm_->run_on_device(call_of(work), stream, false, shown);
     }
@@ -111,6 +112,7 @@ class CudaEngine final : public Engine {
             FLX_TRY(comm->run_on_device({cuda::Kind::allreduce, nullptr, nullptr, 0, FLX_UINT8, FLX_SUM, 0}, nullptr,
                                         false));
         }
+        comm->devices()->caller_sees_ends();  // libflx_nccl's events do
         result = std::make_unique<CudaLane>(std::move(comm), device);
         return {};
     }
@@ -155,6 +157,15 @@ class CudaEngine final : public Engine {
         return cuda::check(
             cudaStreamWaitEvent(stream, of(event).event, external ? cudaEventWaitExternal : cudaEventWaitDefault),
             "cudaStreamWaitEvent");
+    }
+    bool ended(Event event) override {
+        if (event == nullptr)
+            return true;
+        const OutsideCaptures outside;
+        // An error is another's business: nothing runs any more.
+        const bool ended = cudaEventQuery(of(event).event) != cudaErrorNotReady;
+        cudaGetLastError();
+        return ended;
     }
     Status look_at(cudaStream_t stream, Stream &found) override {
         found = {reinterpret_cast<uintptr_t>(stream), 0};

@@ -88,7 +88,7 @@ Status Posting::begin() {
 }
 
 Status Posting::end() {
-    if (comm_.lane == nullptr)
+    if (!comm_.active())
         return fail(Fault::comm_ended, "the communicator was aborted or revoked; another one must be made");
     for (const auto &round : rounds_of(messages_, cuda::ManyMail::kMost))
         FLX_TRY(comm_.lane->post(round, runner_));

@@ -115,6 +115,11 @@ void enqueue(cudaStream_t stream, std::function<void()> body) {
     of(stream).changed.notify_all();
 }
 
+void await_room(cudaStream_t stream, size_t most) {
+    std::unique_lock lock(of(stream).mutex);
+    of(stream).changed.wait_for(lock, kPatience, [&] { return of(stream).queue.size() < most; });
+}
+
 bool synchronize(cudaStream_t stream) {
     std::unique_lock lock(of(stream).mutex);
     return of(stream).changed.wait_for(lock, kPatience, [&] { return of(stream).queue.empty() && !of(stream).busy; });
@@ -149,8 +154,13 @@ void wait(Event *event, cudaStream_t stream) {
     });
 }
 
+bool ended(Event *event) {
+    const std::lock_guard guard(event->mutex);
+    return event->reached >= event->recorded;
+}
+
 bool meet(const std::string &key, int rank, int ranks, void *mine,
-          const std::function<void(const std::vector<void *> &)> &body) {
+          const std::function<void(const std::vector<void *> &)> &body, const std::atomic<bool> *stop) {
     World &all = world();
     std::unique_lock lock(all.mutex);
     std::shared_ptr<Meeting> &meeting = all.meetings[key];
@@ -165,8 +175,13 @@ bool meet(const std::string &key, int rank, int ranks, void *mine,
         here->done = true;
         all.changed.notify_all();
     }
-    const bool done = all.changed.wait_for(lock, kPatience, [&] { return here->done; });
-    if (!done)
+    constexpr std::chrono::milliseconds kLook(1);
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    const auto stopped = [&] { return stop != nullptr && stop->load(); };
+    while (!here->done && !stopped() && std::chrono::steady_clock::now() < until)
+        all.changed.wait_for(lock, kLook);
+    const bool done = here->done;
+    if (!done && !stopped())
         note("nobody came: " + key);
     if (++here->gone == ranks)
         all.meetings.erase(key);

@@ -3,6 +3,7 @@
 /// ranks are threads of one process, whose operations wait for each other as kernels do.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,17 +20,20 @@ void free_stream(cudaStream_t stream);
 void enqueue(cudaStream_t stream, std::function<void()> body);
 /// Waits for a few seconds. False: something on the stream waits for ever.
 bool synchronize(cudaStream_t stream);
+/// Waits until fewer than `most` are queued on the stream, as a launch does where the GPU's queue is full.
+void await_room(cudaStream_t stream, size_t most);
 
 /// As CUDA's: what is recorded last counts, and waiting for one that never was does nothing.
 struct Event;
 Event *make_event();
 void record(Event *event, cudaStream_t stream);
 void wait(Event *event, cudaStream_t stream);
+bool ended(Event *event);
 
 /// All `ranks` parties of `key` come with `mine`; the last one does `body` with what all brought, in order of rank.
-/// Then all go on. False after a few seconds.
+/// Then all go on. False after a few seconds, or once `*stop` is true.
 bool meet(const std::string &key, int rank, int ranks, void *mine,
-          const std::function<void(const std::vector<void *> &)> &body);
+          const std::function<void(const std::vector<void *> &)> &body, const std::atomic<bool> *stop = nullptr);
 
 /// Messages by name: put there for whoever takes it, which waits for a while and notes a length that is another.
 void put_letter(const std::string &name, std::span<const char> bytes);

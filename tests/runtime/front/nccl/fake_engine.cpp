@@ -1,5 +1,6 @@
 /// An engine for libflx_nccl.so's parts that needs no GPU: collectives on fake streams, with notes of what it did.
-/// FLX_TEST_NCCL_FAIL=RANK: that rank cannot make its side; FLX_TEST_NCCL_BREAK=RANK: its third call fails.
+/// FLX_TEST_NCCL_FAIL=RANK: that rank cannot make its side; FLX_TEST_NCCL_BREAK=RANK: its third call fails;
+/// FLX_TEST_NCCL_ROOM=N: calls wait while N are queued on their stream.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -51,7 +52,12 @@ class FakeLane final : public Lane {
           id_(std::move(id)),
           memory_(bootstrap_->rank()),
           shown_(memory_, bootstrap_->rank(), bootstrap_->size()) {}
-    ~FakeLane() override { fake::note("flx gone " + std::to_string(bootstrap_->rank())); }
+    ~FakeLane() override {
+        if (queued_ != 0)
+            fake::note("freed while it runs");
+        fake::note("flx gone " + std::to_string(bootstrap_->rank()));
+    }
+    void abort() override { aborted_ = true; }
 
     Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) override {
         by_flx = true;
@@ -64,15 +70,21 @@ class FakeLane final : public Lane {
         const ncclDataType_t type = work.type == FLX_F32 ? ncclFloat32 : work.type == FLX_INT32 ? ncclInt32 : kMoved;
         fake::Collective what{std::string(name_of(work.kind)), work.in,  work.out, work.count, type,
                               work.op == FLX_AVG ? 4 : 0,      work.root};
+        if (const int most = rank_named("FLX_TEST_NCCL_ROOM"); most > 0)
+            fake::await_room(stream, static_cast<size_t>(most));
         fake::note((shown.empty() ? "flx " : "flx met ") + what.kind + " " + std::to_string(rank));
         const std::string key = "flx/" + id_ + "/" + std::to_string(sequence_++);
+        ++queued_;
         fake::enqueue(stream, [this, key, what, rank]() mutable {
             // The window is one operation's at a time.
             if (running_.fetch_add(1) != 0)
                 fake::note("two at once");
-            std::this_thread::sleep_for(std::chrono::microseconds(300));
-            fake::meet(key, rank, bootstrap_->size(), &what, fake::carry_out);
+            if (!aborted_) {
+                std::this_thread::sleep_for(std::chrono::microseconds(300));
+                fake::meet(key, rank, bootstrap_->size(), &what, fake::carry_out, &aborted_);
+            }
             running_.fetch_sub(1);
+            --queued_;
         });
         return {};
     }
@@ -126,6 +138,8 @@ class FakeLane final : public Lane {
     int calls_ = 0;
     Status broken_;
     std::atomic<int> running_{0};
+    std::atomic<int> queued_{0};
+    std::atomic<bool> aborted_{false};
 };
 
 /// FLX takes 5 us and 20 bytes a nanosecond, NCCL 10 us and 40: as good as each other at 200 KB.
@@ -164,6 +178,7 @@ class FakeEngine final : public Engine {
         fake::wait(static_cast<fake::Event *>(event), stream);
         return {};
     }
+    bool ended(Event event) override { return event == nullptr || fake::ended(static_cast<fake::Event *>(event)); }
     Status look_at(cudaStream_t stream, Stream &found) override {
         found = {reinterpret_cast<uintptr_t>(stream), 0};
         return {};

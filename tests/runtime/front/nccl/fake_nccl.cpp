@@ -22,6 +22,7 @@ struct ncclComm {
     uint64_t sequence = 0;
     int splits = 0;
     std::vector<uint64_t> sent, received;
+    std::atomic<bool> aborted{false};
 };
 
 namespace {
@@ -82,7 +83,7 @@ void launch(std::vector<Task> tasks) {
                 continue;
             if (step.task.what.kind != "Recv") {
                 fake::meet("nccl/" + step.name, step.task.comm->rank, step.task.comm->ranks, &step.task.what,
-                           fake::carry_out);
+                           fake::carry_out, &step.task.comm->aborted);
                 continue;
             }
             fake::take_letter(step.name, {static_cast<char *>(step.task.what.out),
@@ -229,6 +230,7 @@ FLX_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 FLX_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
     fake::note("nccl abort " + std::to_string(comm->rank));
+    comm->aborted = true;
     return ncclSuccess;
 }
 FLX_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t /*comm*/) {

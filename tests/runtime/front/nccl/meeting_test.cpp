@@ -98,6 +98,7 @@ TEST(Agreement, WhoComesLateHearsThatItIsDecided) {
 /// A lane whose outputs are open everywhere.
 class OpenLane final : public Lane {
   public:
+    void abort() override {}
     Status enqueue(const Work & /*work*/, cudaStream_t /*stream*/, std::span<const cuda::Showing> /*shown*/) override {
         return {};
     }

@@ -61,7 +61,16 @@ struct Notes {
     }
     /// Nothing that must not be.
     [[nodiscard]] bool clean() const {
-        return count("mismatch") == 0 && count("two at once") == 0 && count("nobody") == 0;
+        return count("mismatch") == 0 && count("two at once") == 0 && count("nobody") == 0 && count("freed while") == 0;
+    }
+    /// Takes further ones until there are so many: what is freed later says so later.
+    void await(const std::string &begin, long number) {
+        constexpr int kTurns = 20'000;
+        for (int turn = 0; turn < kTurns && count(begin) < number; ++turn) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            const std::vector<std::string> more = fake::take_notes();
+            lines.insert(lines.end(), more.begin(), more.end());
+        }
     }
 };
 
@@ -72,6 +81,7 @@ void use(const char *how) {
     unsetenv("FLX_TEST_NCCL_CLOSED");
     unsetenv("FLX_TEST_NCCL_PATIENCE_MS");
     unsetenv("FLX_TEST_NCCL_BLIND");
+    unsetenv("FLX_TEST_NCCL_ROOM");
     fake::take_notes();
 }
 
@@ -594,10 +604,83 @@ TEST(Program, ErrorsKeepNcclsCodesAndNameFlx) {
         EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
         fake::free_stream(stream);
     });
-    const Notes notes;
+    Notes notes;
+    notes.await("flx gone", 2);
     EXPECT_TRUE(notes.clean());
-    EXPECT_EQ(notes.count("flx gone"), 2);
+    EXPECT_GE(notes.count("flx gone"), 2) << "or more, of an earlier test";
     EXPECT_EQ(notes.count("nccl abort"), 2);
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+constexpr double kSoon = 1;  ///< a busy machine's, where milliseconds are meant
+
+/// Rank 0 calls what its peer never calls, by `queue`; then it aborts, and its stream is to be empty at once. The peer
+/// aborts, too, in its own time.
+void abort_alone(const std::function<void(ncclComm_t, cudaStream_t)> &queue) {
+    const ncclUniqueId id = new_id();
+    with_ranks(2, [&](int rank) {
+        ncclComm_t comm = nullptr;
+        ASSERT_EQ(ncclCommInitRank(&comm, 2, id, rank), ncclSuccess);
+        cudaStream_t stream = fake::make_stream();
+        if (rank == 0) {
+            queue(comm, stream);
+            const auto begin = std::chrono::steady_clock::now();
+            EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+            EXPECT_LT(seconds_since(begin), kSoon);
+            EXPECT_TRUE(fake::synchronize(stream));
+            EXPECT_LT(seconds_since(begin), 2 * kSoon);
+        } else {
+            EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+        }
+        fake::free_stream(stream);
+    });
+    Notes notes;
+    notes.await("flx gone", 2);
+    EXPECT_TRUE(notes.clean());
+    EXPECT_GE(notes.count("flx gone"), 2) << "or more, of an earlier test";
+    EXPECT_EQ(notes.count("nccl abort"), 2);
+}
+
+TEST(Program, AnAbortEndsWhatIsQueued) {
+    use("on");
+    Ints data(10);
+    abort_alone([&](ncclComm_t comm, cudaStream_t stream) {
+        for (int call = 0; call < 600; ++call)
+            ASSERT_EQ(ncclAllReduce(data.data(), data.data(), 10, ncclInt32, ncclSum, comm, stream), ncclSuccess);
+    });
+}
+
+/// FLX's calls are queued behind one that only NCCL's abort ends: it is called though they have not ended.
+TEST(Program, AnAbortReachesNcclWithoutWaitingForTheGpu) {
+    use("on");
+    Ints data(10);
+    abort_alone([&](ncclComm_t comm, cudaStream_t stream) {
+        ncclRedOp_t own = ncclSum;
+        ASSERT_EQ(ncclRedOpCreatePreMulSum(&own, nullptr, ncclInt32, ncclScalarDevice, comm), ncclSuccess);
+        ASSERT_EQ(ncclAllReduce(data.data(), data.data(), 10, ncclInt32, own, comm, stream), ncclSuccess);
+        for (int call = 0; call < 10; ++call)
+            ASSERT_EQ(ncclAllReduce(data.data(), data.data(), 10, ncclInt32, ncclSum, comm, stream), ncclSuccess);
+    });
+}
+
+/// Where a stream takes no more, a call waits for room with all locks that calls take.
+TEST(Program, AnAbortDoesNotWaitForACallThatWaitsForRoomOnItsStream) {
+    use("on");
+    setenv("FLX_TEST_NCCL_ROOM", "8", 1);
+    Ints data(10);
+    std::thread caller;
+    abort_alone([&](ncclComm_t comm, cudaStream_t stream) {
+        caller = std::thread([&data, comm, stream] {
+            for (int call = 0; call < 100; ++call)
+                if (ncclAllReduce(data.data(), data.data(), 10, ncclInt32, ncclSum, comm, stream) != ncclSuccess)
+                    return;
+        });
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    });
+    caller.join();
+    use("on");
 }
 
 TEST(Program, ArgumentsAreNcclsToJudge) {
