@@ -170,9 +170,27 @@ Status DeviceGroup::agree_on(const Config &config) {
         FLX_TRY(compare_knobs(0, all[0], rank, all[rank]));
     FLX_TRY(bootstrap_.allgather_text(limits_.bulk ? "bulk" : "", all));
     limits_.bulk = std::find(all.begin(), all.end(), "") == all.end();
+    FLX_TRY(agree_on_lines());
     if (layout_.slot_bytes == 0 || layout_.line_bytes == 0 || layout_.packet_bytes == 0)
         return fail(Fault::staging_too_small, "FLX_CUDA_STAGING is {} bytes; {} ranks need at least {}",
                     config.size("FLX_CUDA_STAGING"), ranks_, WindowLayout::kHead + layout_.places() * 2048);
+    return {};
+}
+
+/// Collective: whether lines arrive whole between all GPUs.
+Status DeviceGroup::agree_on_lines() {
+    constexpr int kBus = 32;
+    std::array<char, kBus> mine{};
+    FLX_TRY(agree(bootstrap_, check(cudaDeviceGetPCIBusId(mine.data(), kBus, device_), "cudaDeviceGetPCIBusId")));
+    std::vector<std::array<char, kBus>> all(ranks_);
+    FLX_TRY(bootstrap_.allgather(mine.data(), kBus, all.data()));
+    uint8_t whole = 1;
+    for (const std::array<char, kBus> &its : all)
+        if (its != mine && !over_nvlink(device_, its.data()))
+            whole = 0;
+    std::vector<uint8_t> answers(ranks_);
+    FLX_TRY(bootstrap_.allgather(&whole, sizeof whole, answers.data()));
+    limits_.lines = std::find(answers.begin(), answers.end(), 0) == answers.end();
     return {};
 }
 
@@ -550,8 +568,9 @@ std::vector<std::string> DeviceGroup::report() const {
         fmt::format("window of {:.1f} MiB and mailbox of {:.1f} MiB for peers to write into; {} regions registered",
                     layout_.bytes() / 1048576.0, mailbox_layout_.bytes() / 1048576.0, regions_.size()),
         fmt::format(
-            "packets and lines up to {} B to all peers, tiles above ({} blocks at most{}), copy engines from {} "
+            "{} up to {} B to all peers, tiles above ({} blocks at most{}), copy engines from {} "
             "(registered outputs whose allocations are whole pages of 2 MiB)",
+            limits_.lines ? "packets and lines" : "packets (lines need NVLink, which the driver does not show here)",
             limits_.line_bytes, limits_.blocks,
             limits_.bulk && ranks_ == 2 && !limits_.spare ? "; reductions by bulk copies" : "",
             limits_.engine_bytes == 0 ? "where they were measured to be faster"

@@ -93,6 +93,7 @@ class DeviceGroup final : public Group {
     template <class AnyMail>
     Status post_as(const void *kernel, std::span<const Message> messages, CUstream_st *stream);
     Status agree_on(const Config &config);
+    Status agree_on_lines();
     Status load_kernels();
     [[nodiscard]] const SharedMemory *region_of(const Call &call) const;
     Status outputs_of(const Call &call, std::span<const Showing> shown, std::optional<PeerOutputs> &outputs) const;

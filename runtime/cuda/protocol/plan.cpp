@@ -90,7 +90,7 @@ bool plan_messages(Kind kind, uint64_t bytes, int ranks, const WindowLayout &lay
             round_up(divide_up(std::min(message, packet_run), kPacketData), 32), 32, kMostThreads));
     } else {
         const uint64_t room = layout.line_bytes / kLine * kLineData;
-        if (message > kMaxBlocks * room)
+        if (!limits.lines || message > kMaxBlocks * room)
             return false;
         plan.way = Way::lines;
         const bool few = message <= kMaxBlocks * kFewThreads / kLanes * kLineData;
@@ -225,7 +225,7 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
     }
     const bool between_two = !outputs.direct && bytes > limits.line_bytes && bytes <= 32 * kMiB;
     const bool relayed = ranks > 2 ? bytes >= kLeastRelay : between_two;
-    if (kind == Kind::bcast && limits.line_bytes > 0 && relayed && !copies_alone) {
+    if (kind == Kind::bcast && limits.line_bytes > 0 && limits.lines && relayed && !copies_alone) {
         plan_relay(bytes, ranks, layout, plan);
         return plan;
     }

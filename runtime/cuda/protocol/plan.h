@@ -38,6 +38,7 @@ struct Limits {
     uint64_t chain_bytes = 256 << 20;  ///< least bcast that goes from rank to rank
     bool spare = false;                ///< no kernel where nothing is added, else none of more than `blocks`
     bool bulk = false;                 ///< reductions between two by bulk copies
+    bool lines = true;                 ///< links keep lines of 128 bytes whole, as NVLink does and PCIe may not
 };
 
 /// What peers may do with the outputs of all ranks.

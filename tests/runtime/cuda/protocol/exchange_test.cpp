@@ -463,6 +463,26 @@ TEST(CudaPlan, WaysFollowSizeAndRegistration) {
         << "where the knob says so";
 }
 
+/// Over PCIe lines may come in parts.
+TEST(CudaPlan, LinesAreUsedOnlyWhereLinksKeepThemWhole) {
+    for (const int ranks : {2, 3, 8})
+        for (const bool lines : {true, false}) {
+            const WindowLayout layout = window_for(256 << 20, ranks);
+            Limits limits{1 << 20, 0, 128};
+            limits.lines = lines;
+            bool seen = false;
+            for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block, Kind::allgather, Kind::bcast,
+                                    Kind::reduce, Kind::alltoall})
+                for (uint64_t bytes = 8; bytes <= 64 << 20; bytes *= 2)
+                    for (const bool direct : {false, true}) {
+                        const Plan plan = plan_of(kind, bytes * ranks, ranks, {direct, false, true}, layout, limits);
+                        seen = seen || plan.way == Way::lines || plan.way == Way::relay;
+                        EXPECT_TRUE(bytes * ranks * ranks > 1024 || plan.way == Way::packets);
+                    }
+            EXPECT_EQ(seen, lines);
+        }
+}
+
 /// Flags stay odd after even, and what a kernel that gave up leaves is no count.
 TEST(CudaExchange, CountsPassOverTheOneThatSaysThatAKernelGaveUp) {
     EXPECT_EQ(next_flag(0), 1U);
