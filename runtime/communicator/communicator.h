@@ -14,6 +14,7 @@
 
 #include "probe/measure.h"
 #include "runtime/base/counters.h"
+#include "runtime/base/late_wait.h"
 #include "runtime/base/wait.h"
 #include "runtime/base/wait_policies.h"
 #include "runtime/cuda/near/group.h"
@@ -411,6 +412,7 @@ class Communicator final : public Movable, private Watch {
         std::unique_ptr<cuda::Health> health;
         std::unique_ptr<cuda::Group> group;  ///< null until GPUs are in use
         Gpus opens = Gpus::if_in_use;
+        LateWait late;  ///< the watcher's
     };
     /// The current wait, and what the last ones saw of peers.
     struct CurrentWait {

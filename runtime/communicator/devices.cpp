@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/counters.h"
 #include "runtime/base/log.h"
 #include "runtime/communicator/communicator.h"
@@ -115,12 +116,21 @@ Status Communicator::look_at_ranks(int awaited) {
         if (peer != layout_.rank && layout_.members[peer].host == layout_.host && memory_.segment &&
             !memory_.segment->alive(layout_.members[peer].local))
             return fail(Fault::peer_died, "{} died while GPUs of its communicator were in use", layout_.describe(peer));
-    if (awaited < 0 || awaited >= layout_.size || awaited == layout_.rank)
+    if (awaited >= layout_.size || awaited == layout_.rank)
+        awaited = -1;
+    const auto late_ns = static_cast<int64_t>(knobs_.late_warning_s * 1e9);
+    const bool late = devices_.late.became_late(awaited, now_ns(), late_ns);
+    if (awaited < 0)
         return {};
     // A kernel of this rank waits: its peer may compute, but its process answers, unless it was stopped.
     const PeerReport report = ask(awaited);
     if (static_cast<double>(report.silent_ns) > knobs_.deadline_s * 1e9)
         return silent(awaited, report, "a collective on GPUs");
+    if (late) {
+        log().warn("a collective on GPUs waits for {} since {:.0f} s: it runs, but is late", layout_.describe(awaited),
+                   static_cast<double>(now_ns() - devices_.late.began_ns()) / 1e9);
+        process_->reporter().report(fmt::format("{} is late", layout_.describe(awaited)));
+    }
     return {};
 }
 
