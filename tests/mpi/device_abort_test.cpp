@@ -1,0 +1,199 @@
+/// What ends, and what waits, on GPUs: under mpirun with two ranks or more, which may share a GPU. Calls whose peer
+/// never comes are aborted, alone and with thousands behind them; communicators are made and freed while another stream
+/// of the GPU waits for something that comes later; and memory comes back. Times are compared with what may be: a wait
+/// for the whole GPU takes for ever here. Skips without a GPU.
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/mpi/device_program.h"
+#include "tests/mpi/parked_stream.h"
+
+namespace {
+
+using flx::test::must;
+using flx::test::ParkedStream;
+using flx::test::rank_;
+using flx::test::ranks_;
+
+#define MUST_CUDA(call) must((call), #call)
+
+int64_t wrong = 0;
+float *data = nullptr;
+constexpr size_t kMost = size_t{8} << 20;  ///< bytes of it
+
+void check(bool right, const std::string &what) {
+    wrong += right ? 0 : 1;
+    fmt::print("{}: rank {}: {}\n", right ? "right" : "wrong", rank_, what);
+    std::fflush(stdout);
+}
+
+/// Runs it in a thread, so that one that hangs is seen: the seconds, and the program ends where it takes too long.
+double timed(const std::string &what, double most, const std::function<void()> &body) {
+    constexpr double kHangs = 20;
+    std::atomic<bool> done{false};
+    const double begin = MPI_Wtime();
+    std::thread thread([&] {
+        MUST_CUDA(cudaSetDevice(0));
+        body();
+        done = true;
+    });
+    while (!done && MPI_Wtime() - begin < kHangs)
+        usleep(200);
+    const double took = MPI_Wtime() - begin;
+    check(done && took <= most,
+          fmt::format("{} took {:.3f} s, {:.2f} may be{}", what, took, most, done ? "" : ": hangs"));
+    if (!done)
+        std::_Exit(1);
+    thread.join();
+    return took;
+}
+
+cudaStream_t new_stream() {
+    cudaStream_t stream = nullptr;
+    MUST_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+}
+
+flx_comm_t new_comm() {
+    flx_comm_t comm = nullptr;
+    must(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "flx_comm_create");
+    return comm;
+}
+
+void add(flx_comm_t comm, size_t bytes, cudaStream_t stream) {
+    must(flx_allreduce_on_stream(data, data, bytes / sizeof(float), FLX_F32, FLX_SUM, comm, stream), "an allreduce");
+}
+
+/// Rank 0 has `calls` of `bytes` on its stream to which nobody comes, and aborts.
+void abort_queue(size_t bytes, int calls, bool beside) {
+    const std::string what =
+        fmt::format("{} calls of {} B{}", calls, bytes, beside ? " beside a stream that waits" : "");
+    cudaStream_t stream = new_stream();
+    flx_comm_t comm = new_comm();
+    for (int turn = 0; turn < 3; ++turn)
+        add(comm, bytes, stream);
+    MUST_CUDA(cudaStreamSynchronize(stream));
+    MPI_Barrier(MPI_COMM_WORLD);
+    {
+        const auto parked = beside ? std::make_unique<ParkedStream>() : nullptr;
+        check(!beside || parked->waits(), "a stream that waits");
+        if (rank_ == 0) {
+            for (int turn = 0; turn < calls; ++turn)
+                add(comm, bytes, stream);
+            usleep(500'000);  // so that kernels wait
+            const double begin = MPI_Wtime();
+            timed("flx_comm_abort of " + what, 0.2, [&] { must(flx_comm_abort(comm, "a test"), "flx_comm_abort"); });
+            timed("the stream's end of " + what, 0.3, [&] { MUST_CUDA(cudaStreamSynchronize(stream)); });
+            check(MPI_Wtime() - begin < 0.4, "both of " + what);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        // The others may hear of it while they free theirs, and then wait a moment.
+        timed("flx_comm_free after " + what, rank_ == 0 ? 0.5 : 3, [&] { (void)flx_comm_free(&comm); });
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MUST_CUDA(cudaStreamDestroy(stream));
+}
+
+/// A second communicator comes and goes while the first has a call under way that a rank makes only afterwards.
+void make_beside_a_call() {
+    cudaStream_t stream = new_stream();
+    flx_comm_t first = new_comm();
+    add(first, 4096, stream);
+    MUST_CUDA(cudaStreamSynchronize(stream));
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank_ == 0)
+        add(first, 4096, stream);
+    for (int turn = 0; turn < 3; ++turn) {
+        const std::string which = fmt::format(" of communicator {} beside a call that waits", turn + 2);
+        flx_comm_t second = nullptr;
+        timed("making" + which, 1, [&] { second = new_comm(); });
+        cudaStream_t other = new_stream();
+        add(second, 4096, other);
+        MUST_CUDA(cudaStreamSynchronize(other));
+        timed("freeing" + which, 1, [&] { must(flx_comm_free(&second), "flx_comm_free"); });
+        MUST_CUDA(cudaStreamDestroy(other));
+    }
+    if (rank_ != 0)
+        add(first, 4096, stream);
+    timed("the call's end", 1, [&] { MUST_CUDA(cudaStreamSynchronize(stream)); });
+    must(flx_comm_free(&first), "flx_comm_free");
+    MUST_CUDA(cudaStreamDestroy(stream));
+}
+
+/// The GPU's memory is no less after many communicators, aborted or freed, than after a few.
+void keep_memory() {
+    const auto round = [] {
+        cudaStream_t stream = new_stream();
+        for (int turn = 0; turn < 4; ++turn) {
+            flx_comm_t comm = new_comm();
+            add(comm, 1 << 20, stream);
+            MUST_CUDA(cudaStreamSynchronize(stream));
+            MPI_Barrier(MPI_COMM_WORLD);
+            if (turn % 2 == 1)
+                (void)flx_comm_abort(comm, "a test");
+            MPI_Barrier(MPI_COMM_WORLD);
+            (void)flx_comm_free(&comm);
+            MPI_Barrier(MPI_COMM_WORLD);
+        }
+        MUST_CUDA(cudaStreamDestroy(stream));
+        usleep(300'000);  // what is freed later
+        MPI_Barrier(MPI_COMM_WORLD);
+        // With the last one that is freed in good order all goes that was kept.
+        flx_comm_t last = new_comm();
+        must(flx_comm_free(&last), "flx_comm_free");
+        MPI_Barrier(MPI_COMM_WORLD);
+        size_t free = 0;
+        size_t all = 0;
+        MUST_CUDA(cudaMemGetInfo(&free, &all));
+        MPI_Barrier(MPI_COMM_WORLD);
+        return static_cast<double>(free) / 1048576;
+    };
+    const double before = round();
+    double after = 0;
+    for (int turn = 0; turn < 3; ++turn)
+        after = round();
+    check(before - after < 64, fmt::format("{:.0f} MiB free after 4 communicators, {:.0f} after 16", before, after));
+}
+
+int run(const std::vector<std::string> & /*arguments*/) {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0 || ranks_ < 2) {
+        if (rank_ == 0)
+            fmt::print("skipped: there is no GPU, or one rank alone\n");
+        return 77;
+    }
+    MUST_CUDA(cudaSetDevice(0));
+    MUST_CUDA(cudaFree(nullptr));
+    void *memory = nullptr;
+    MUST_CUDA(cudaMalloc(&memory, kMost));
+    data = static_cast<float *>(memory);
+    MUST_CUDA(cudaMemset(data, 0, kMost));
+    MUST_CUDA(cudaDeviceSynchronize());
+    // Packets, lines, tiles; as many as a stream takes without waiting for room.
+    for (const size_t bytes : {size_t{4096}, size_t{300} << 10, size_t{4} << 20})
+        for (const bool beside : {false, true})
+            abort_queue(bytes, bytes == 4096 ? 600 : 100, beside);
+    make_beside_a_call();
+    keep_memory();
+    MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+    return wrong == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    int given = 0;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &given);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+    const int code = run({argv + 1, argv + argc});
+    MPI_Finalize();
+    return code;
+}

@@ -1,0 +1,157 @@
+/// ncclCommAbort on a GPU, of what its peer never calls: by two processes that share it, with libflx_nccl.so and the
+/// NCCL of nccl_on_one_gpu.cpp preloaded. How long it takes to return, and until the stream is empty. Skips without a
+/// GPU.
+///   drain: 600 small calls are queued; other: another stream of the GPU has work that ends only afterwards;
+///   flood: a thread puts calls on the stream until launches wait; stuck: FLX's call waits behind one that NCCL has.
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "runtime/front/nccl/exports.h"
+#include "tests/mpi/parked_stream.h"
+
+namespace {
+
+#define NCCL(function) reinterpret_cast<decltype(&(function))>(dlsym(RTLD_DEFAULT, #function))
+
+void must(bool right, const char *what) {
+    if (right)
+        return;
+    std::printf("wrong: %s\n", what);
+    std::fflush(stdout);
+    std::_Exit(1);
+}
+#define MUST_CUDA(call) must((call) == cudaSuccess, #call)
+
+double now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// A thread does it; the program ends if that takes much too long. The seconds.
+double timed(const char *what, double most, const std::function<void()> &body) {
+    constexpr double kHangs = 20;
+    std::atomic<bool> done{false};
+    const double begin = now();
+    std::thread thread([&] {
+        MUST_CUDA(cudaSetDevice(0));
+        body();
+        done = true;
+    });
+    while (!done && now() - begin < kHangs)
+        usleep(200);
+    const double took = now() - begin;
+    std::printf("%s: %s after %.3f s, %.2f may be\n", done && took <= most ? "right" : "wrong", what, took, most);
+    std::fflush(stdout);
+    if (!done || took > most)
+        std::_Exit(1);
+    thread.join();
+    return took;
+}
+
+using AllReduce = decltype(&ncclAllReduce);
+constexpr size_t kCount = 1024;
+
+struct Rank {
+    AllReduce allreduce = nullptr;
+    ncclComm_t comm = nullptr;
+    float *data = nullptr;
+    cudaStream_t stream = nullptr;
+    ncclResult_t add(ncclRedOp_t op = ncclSum) { return allreduce(data, data, kCount, ncclFloat32, op, comm, stream); }
+};
+
+int run(const std::string &part) {
+    int pipes[2];
+    must(pipe(pipes) == 0, "a pipe");
+    const pid_t child = fork();  // before CUDA
+    const int rank = child == 0 ? 1 : 0;
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        if (rank == 0)
+            std::printf("skipped: there is no GPU\n");
+        return 77;
+    }
+    const auto make = NCCL(ncclCommInitRank);
+    if (make == nullptr) {
+        std::printf("skipped: libflx_nccl.so and libflx_nccl_on_one_gpu.so must be preloaded\n");
+        return 77;
+    }
+    MUST_CUDA(cudaSetDevice(0));
+    MUST_CUDA(cudaFree(nullptr));
+    ncclUniqueId id;
+    if (rank == 0) {
+        must(NCCL(ncclGetUniqueId)(&id) == ncclSuccess && write(pipes[1], &id, sizeof id) == sizeof id, "the id");
+    } else {
+        must(read(pipes[0], &id, sizeof id) == sizeof id, "the id");
+    }
+    Rank mine;
+    mine.allreduce = NCCL(ncclAllReduce);
+    must(make(&mine.comm, 2, id, rank) == ncclSuccess, "ncclCommInitRank");
+    void *memory = nullptr;
+    MUST_CUDA(cudaMalloc(&memory, kCount * sizeof(float)));
+    mine.data = static_cast<float *>(memory);
+    MUST_CUDA(cudaStreamCreateWithFlags(&mine.stream, cudaStreamNonBlocking));
+    for (int turn = 0; turn < 5; ++turn)
+        must(mine.add() == ncclSuccess, "a call");
+    MUST_CUDA(cudaStreamSynchronize(mine.stream));
+    if (rank == 1) {
+        constexpr unsigned kLives = 60;
+        sleep(kLives);
+        std::_Exit(0);
+    }
+    std::atomic<int> calls{0};
+    std::thread caller;
+    std::unique_ptr<flx::test::ParkedStream> other;
+    constexpr int kFlood = 20'000;
+    constexpr int kQueued = 600;
+    if (part == "flood") {
+        caller = std::thread([&] {
+            MUST_CUDA(cudaSetDevice(0));
+            while (calls < kFlood && mine.add() == ncclSuccess)
+                ++calls;
+        });
+    } else if (part == "drain") {
+        for (; calls < kQueued; ++calls)
+            must(mine.add() == ncclSuccess, "a call");
+    } else if (part == "stuck") {
+        ncclRedOp_t own = ncclSum;
+        float two = 2;
+        must(NCCL(ncclRedOpCreatePreMulSum)(&own, &two, ncclFloat32, ncclScalarHostImmediate, mine.comm) ==
+                     ncclSuccess &&
+                 mine.add(own) == ncclSuccess && mine.add() == ncclSuccess,
+             "calls");
+    } else {
+        must(mine.add() == ncclSuccess, "a call");
+        other = std::make_unique<flx::test::ParkedStream>();
+        must(other->waits(), "a stream that waits");
+    }
+    constexpr unsigned kBegin = 2;
+    sleep(kBegin);
+    std::printf("%s: %d calls more are on the stream\n", part.c_str(), calls.load());
+    const double begin = now();
+    timed("ncclCommAbort", 0.2, [&] { (void)NCCL(ncclCommAbort)(mine.comm); });
+    timed("the stream is empty", 0.3, [&] { MUST_CUDA(cudaStreamSynchronize(mine.stream)); });
+    if (caller.joinable())
+        timed("the calling thread returns", 1, [&] { caller.join(); });
+    std::printf("%s: all after %.3f s\n", part.c_str(), now() - begin);
+    other.reset();
+    kill(child, SIGKILL);
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    const int code = run(argc > 1 ? argv[1] : "drain");
+    std::fflush(stdout);
+    std::_Exit(code);
+}
