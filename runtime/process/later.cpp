@@ -1,8 +1,10 @@
 #include "runtime/process/later.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <list>
@@ -32,9 +34,18 @@ struct Queue {
     bool asks = false;    ///< the thread is in a body
     bool ending = false;  ///< the process
 };
+Queue *&only() {
+    static auto *queue = new Queue;
+    return queue;
+}
 Queue &queue() {
-    static auto *const only = new Queue;
-    return *only;
+    return *only();
+}
+
+/// A child has neither the thread nor what bodies free, and whoever waited for the condition waits no more: it begins
+/// with a new queue, and leaves the old one as it is, whose mutex it has.
+void watch_forks() {
+    pthread_atfork([] { queue().mutex.lock(); }, [] { queue().mutex.unlock(); }, [] { only() = new Queue; });
 }
 
 /// The thread runs code of this library, which may not be unloaded under it.
@@ -100,6 +111,7 @@ void do_later(std::function<bool()> done) {
         return;
     [[maybe_unused]] static const bool once = [] {
         keep_loaded();
+        watch_forks();
         return std::atexit(end_with_process) == 0;
     }();
     try {
@@ -108,15 +120,6 @@ void do_later(std::function<bool()> done) {
     } catch (const std::system_error &) {
         // Threads are short: it waits for the next one that comes.
     }
-}
-
-bool await_later(std::chrono::milliseconds patience) {
-    Queue &all = queue();
-    std::unique_lock lock(all.mutex);
-    for (Body &body : all.bodies)
-        body.next = Clock::now();
-    all.changed.notify_all();
-    return all.changed.wait_for(lock, patience, [&] { return all.bodies.empty(); });
 }
 
 }  // namespace flx
