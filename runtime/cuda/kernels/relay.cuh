@@ -29,7 +29,10 @@ class Relay {
         lines_ = static_cast<uint32_t>((end_ - begin_ + kLineData - 1) / kLineData);
     }
 
-    __device__ void send() const {
+    /// Whether this thread waited for something that did not come.
+    [[nodiscard]] __device__ bool gave_up() const { return gave_up_; }
+
+    __device__ void send() {
         for (uint32_t from = first_; from - first_ < lines_; from += step_ * kUnroll) {
             Words words[kUnroll];
 #pragma unroll
@@ -48,7 +51,7 @@ class Relay {
     }
 
     /// `mine`: of 1 to the number of owners.
-    __device__ void pass_on(uint32_t mine) const {
+    __device__ void pass_on(uint32_t mine) {
         put_nothing(job_.root, first_ == 0);
         if (lines_of(mine) == 0)
             for (uint32_t k = 1; k < owners_; ++k)
@@ -106,13 +109,16 @@ class Relay {
     __device__ void put_nothing(int rank, bool valid) const {
         put_words(place_at(rank, job_.rank, 0), Words{0, flag_}, valid);
     }
-    __device__ Words await(int source, uint32_t index, bool valid) const {
-        return await_lines(job_, place_at(job_.rank, source, index), flag_, source, valid, valid && has_flag());
+    __device__ Words await(int source, uint32_t index, bool valid) {
+        const bool flagged = valid && has_flag();
+        const Words words = await_lines(job_, place_at(job_.rank, source, index), flag_, source, valid, flagged);
+        gave_up_ = gave_up_ || (flagged && words.high != flag_);
+        return words;
     }
 
     /// The lines of `owner` that `source` sends.
     template <typename Then>
-    __device__ __forceinline__ void receive(int source, uint32_t owner, const Then &then) const {
+    __device__ __forceinline__ void receive(int source, uint32_t owner, const Then &then) {
         const uint32_t lines = lines_of(owner);
         if (lines == 0)
             await(source, 0, first_ == 0);
@@ -143,27 +149,31 @@ class Relay {
     uint64_t begin_ = 0;
     uint64_t end_ = 0;
     uint32_t lines_ = 0;
+    bool gave_up_ = false;
 };
 
 static __global__ void __launch_bounds__(kThreads) relay(const __grid_constant__ Job job) {
     auto *count = reinterpret_cast<uint32_t *>(job.windows[job.rank] + WindowLayout::line_count(blockIdx.x));
     const uint32_t before = *count;
-    if (gave_up_before(job))
+    if (before == kGaveUp || gave_up_before(job))
         return;
     const uint32_t rounds = job.steps(blockIdx.x);
     const auto place = static_cast<uint32_t>((job.rank - job.root + job.ranks) % job.ranks);
     Relay relay(job);
-    for (uint32_t round = 0; round < rounds; ++round) {
+    bool ended = true;
+    for (uint32_t round = 0; round < rounds && ended; ++round) {
         relay.begin_round(before + round + 1, uint64_t{round} * job.blocks + blockIdx.x);
         if (place == 0)
             relay.send();
         else
             relay.pass_on(place);
-        __syncthreads();
+        ended = __syncthreads_or(relay.gave_up() ? 1 : 0) == 0;
     }
     const uint32_t after = before + rounds;
     if (threadIdx.x == 0)
-        *count = after == kGaveUp ? 1 : after;  // odd after odd: the next flag is even as it would be
+        *count = !ended             ? kGaveUp
+                 : after == kGaveUp ? 1
+                                    : after;  // odd after odd: the next flag is even as it would be
 }
 
 }  // namespace flx::cuda

@@ -24,10 +24,9 @@ __device__ __forceinline__ uint64_t nanoseconds() {
     return now;
 }
 
-/// For all of a warp the same: a kernel of this rank gave up before, so this one does nothing.
+/// For all of a block the same, by all of its threads: a kernel of this rank gave up before, so this one does nothing.
 __device__ __forceinline__ bool gave_up_before(const Job &job) {
-    constexpr uint32_t kWarp = 0xffffffffU;
-    return __any_sync(kWarp, *job.dead != 0 ? 1 : 0) != 0;
+    return __syncthreads_or(*job.dead != 0 ? 1 : 0) != 0;
 }
 
 /// Decides when a wait gives up: now and then it looks at the host's abort word, and after a while it notes for the

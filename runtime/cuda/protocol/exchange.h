@@ -92,8 +92,8 @@ struct WindowLayout {
     FLX_HD uint64_t bytes() const { return slots() + kStages * places() * slot_bytes; }
 };
 
-/// The count that a kernel of packets or lines leaves in its window where it gave up. Those behind it read the count
-/// anyhow, and so leave at once without a look at anything else.
+/// The count that a kernel of packets, lines or a relay leaves in its window where it gave up. Those behind it read the
+/// count anyhow, and so leave at once without a look at anything else.
 inline constexpr uint32_t kGaveUp = ~uint32_t{0};
 /// The flag of the operation after `count` of them: odd after even, and never kGaveUp.
 FLX_HD constexpr uint32_t next_flag(uint32_t count) {
