@@ -137,7 +137,7 @@ class Communicator final : public Movable, private Watch {
     /// What sentences call ranks, where the program knows them by other numbers.
     void name_ranks(std::vector<int> names) { layout_.names = std::move(names); }
     /// As cuda::Health::look.
-    [[nodiscard]] Status look_at_ranks(int awaited);
+    [[nodiscard]] Status look_at_ranks(int awaited, bool said);
     /// Whether this rank or another has said that the communicator is broken. Any thread.
     [[nodiscard]] bool told_broken(Status &why) const;
     [[nodiscard]] int hosts() const { return layout_.hosts; }

@@ -89,7 +89,7 @@ class Communicator::DeviceHealth final : public cuda::Health {
   public:
     explicit DeviceHealth(Communicator &comm) : comm_(comm) {}
 
-    Status look(int awaited) override { return comm_.look_at_ranks(awaited); }
+    Status look(int awaited, bool said) override { return comm_.look_at_ranks(awaited, said); }
     void progress() override { comm_.progress(); }
 
   private:
@@ -108,7 +108,7 @@ CallRecord Communicator::record_of(const DeviceMail &mail) {
 }
 
 /// Reads only what does not change, or is made for several threads.
-Status Communicator::look_at_ranks(int awaited) {
+Status Communicator::look_at_ranks(int awaited, bool said) {
     Status why;
     if (told_broken(why))
         return why;
@@ -119,7 +119,8 @@ Status Communicator::look_at_ranks(int awaited) {
     if (awaited >= layout_.size || awaited == layout_.rank)
         awaited = -1;
     const auto late_ns = static_cast<int64_t>(knobs_.late_warning_s * 1e9);
-    const bool late = devices_.late.became_late(awaited, now_ns(), late_ns);
+    const int64_t now = now_ns();
+    const bool late = said && devices_.late.became_late(awaited, now, late_ns);
     if (awaited < 0)
         return {};
     // A kernel of this rank waits: its peer may compute, but its process answers, unless it was stopped.
@@ -128,7 +129,7 @@ Status Communicator::look_at_ranks(int awaited) {
         return silent(awaited, report, "a collective on GPUs");
     if (late) {
         log().warn("a collective on GPUs waits for {} since {:.0f} s: it runs, but is late", layout_.describe(awaited),
-                   static_cast<double>(now_ns() - devices_.late.began_ns()) / 1e9);
+                   static_cast<double>(now - devices_.late.began_ns(awaited)) / 1e9);
         process_->reporter().report(fmt::format("{} is late", layout_.describe(awaited)));
     }
     return {};
@@ -201,11 +202,11 @@ Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, 
     if (group_.messages != nullptr)
         return fail(Fault::gpu_group, "{} was called on GPU memory in a group; on GPUs only messages can be in one",
                     cuda::name_of(call.kind));
+    if (call.count == 0 && layout_.size > 1)  // it asks whether the GPUs still work, perhaps again and again
+        return put_on_device(call, stream, blocking, shown);
     Telemetry::count(telemetry().operations);
     if (layout_.size == 1)
         return cuda::copy_alone(call, stream, blocking);
-    if (call.count == 0)  // it asks whether the GPUs still work
-        return put_on_device(call, stream, blocking, shown);
     const CallRecord record = as_recorded(call);
     const GpuRange range(cuda::name_of(call.kind), record.bytes);
     Recording recording(*this, record, ++recorded_.gpu_calls, Way::exchanged, carrier_of(blocking));

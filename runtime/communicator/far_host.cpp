@@ -177,7 +177,7 @@ Status FarCommunicator::pause() {
 
 Status FarCommunicator::watch() {
     FLX_TRY(told());
-    return health_.look(-1);
+    return health_.look(-1, false);
 }
 
 Status FarCommunicator::told() const {

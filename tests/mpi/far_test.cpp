@@ -53,7 +53,7 @@ void expect(bool good, const std::string &what) {
 class CommunicatorHealth final : public flx::cuda::Health {
   public:
     explicit CommunicatorHealth(flx_comm_t comm) : comm_(comm) {}
-    flx::Status look(int awaited) override { return comm_->impl->look_at_ranks(awaited); }
+    flx::Status look(int awaited, bool said) override { return comm_->impl->look_at_ranks(awaited, said); }
     void progress() override {}
 
   private:

@@ -35,11 +35,12 @@ TieredGroup::TieredGroup(Bootstrap &bootstrap, uint64_t process, const Tiers &ti
       far_(bootstrap, std::move(host), health, tiers) {}
 
 /// The near group's word that its kernels shall give up: its streams go on when this returns.
-Status TieredGroup::NearHealth::look(int awaited) {
+Status TieredGroup::NearHealth::look(int awaited, bool said) {
     const Tiers &tiers = group_.tiers_;
     Status status = group_.far_.failure();
     if (status.ok())
-        status = group_.health_.look(awaited < 0 || awaited >= tiers.near ? -1 : tiers.host * tiers.near + awaited);
+        status =
+            group_.health_.look(awaited < 0 || awaited >= tiers.near ? -1 : tiers.host * tiers.near + awaited, said);
     if (!status.ok())
         group_.far_.give_up(status);
     return status;

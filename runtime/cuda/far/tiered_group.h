@@ -53,7 +53,7 @@ class TieredGroup final : public Group {
     class NearHealth final : public Health {
       public:
         explicit NearHealth(TieredGroup &group) : group_(group) {}
-        Status look(int awaited) override;
+        Status look(int awaited, bool said) override;
         void progress() override { group_.health_.progress(); }
 
       private:

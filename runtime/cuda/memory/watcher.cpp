@@ -49,9 +49,11 @@ Status Watcher::failure() const {
     return failure_;
 }
 
-/// The rank that kernels say they wait for. Flags on streams do not say: all others in turn, then.
-int Watcher::awaited(uint32_t stuck, int turn) const {
-    return stuck == 0 && flags_.opened() && flags_.busy() ? turn % kMaxRanks : static_cast<int>(stuck) - 1;
+/// Of the rank that kernels say they wait for. Flags on streams do not say: all others in turn, then.
+Status Watcher::ask(uint32_t stuck, int turn) {
+    if (stuck == 0 && flags_.opened() && flags_.busy())
+        return health_.look(turn % kMaxRanks, false);
+    return health_.look(static_cast<int>(stuck) - 1, true);
 }
 
 void Watcher::watch() {
@@ -65,7 +67,7 @@ void Watcher::watch() {
         words_.here[1] = 0;  // kernels that still wait say so again
         Status status = refusal();
         if (status.ok())
-            status = health_.look(awaited(stuck, turn));
+            status = ask(stuck, turn);
         lock.lock();
         if (!status.ok()) {
             failure_ = std::move(status);

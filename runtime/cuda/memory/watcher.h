@@ -37,7 +37,7 @@ class Watcher {
     /// When no kernel looks at the words any more.
     void free_words() { return_words(words_); }
 
-    /// Why kernels gave up, or were made to; success: they were not.
+    /// Why kernels gave up by themselves, or the thread made them; success: they did not. Who called abort() knows why.
     [[nodiscard]] Status failure() const;
     /// The words as kernels see them.
     [[nodiscard]] volatile uint32_t *abort_word() const { return words_.mapped; }
@@ -48,7 +48,7 @@ class Watcher {
   private:
     void watch();
     [[nodiscard]] Status refusal() const;
-    [[nodiscard]] int awaited(uint32_t stuck, int turn) const;
+    Status ask(uint32_t stuck, int turn);
 
     Health &health_;
     StreamFlags &flags_;
