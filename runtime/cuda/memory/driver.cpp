@@ -110,16 +110,6 @@ bool on_device(const void *memory) {
     return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
 }
 
-bool over_nvlink(int device, const char *bus) {
-    int other = -1;
-    int atomics = 0;
-    const bool known =
-        cudaDeviceGetByPCIBusId(&other, bus) == cudaSuccess && other != device &&
-        cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, other) == cudaSuccess;
-    cudaGetLastError();
-    return known && atomics != 0;  // PCIe carries none between GPUs
-}
-
 unsigned long long allocation_of(const void *memory) {
     unsigned long long id = 0;
     if (driver().pointer_attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, reinterpret_cast<CUdeviceptr>(memory)) !=

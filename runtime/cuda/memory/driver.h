@@ -77,10 +77,6 @@ class OutsideCaptures {
 /// Whether the program has opened that GPU in this process (FLX's own contexts aside).
 bool is_open(int device);
 
-/// Whether what `device` writes goes to the GPU of that PCI bus id over NVLink, as far as the driver says; it says it
-/// of GPUs that this process sees.
-bool over_nvlink(int device, const char *bus);
-
 /// Identifies an allocation for ever, also among those that had its address before; 0: none.
 unsigned long long allocation_of(const void *memory);
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "runtime/link/bootstrap.h"
 #include "runtime/shm/memory/segment.h"
@@ -13,19 +14,27 @@ namespace flx::cuda {
 
 class Farewell {
   public:
+    Farewell() = default;
+    ~Farewell();
+    Farewell(const Farewell &) = delete;
+    Farewell &operator=(const Farewell &) = delete;
+
     /// Collective over ranks of one host.
     Status open(Bootstrap &bootstrap);
-    /// Nothing of this rank's is under way any more.
-    void say();
+    /// Nothing of this rank's is under way any more. `again`: but there are graphs that may be replayed, and write
+    /// then; that holds for ever.
+    void say(bool again = false);
     /// Whether all others have said so, or their processes have ended. True where it was not opened: nobody knows of
     /// this rank's memory then.
     [[nodiscard]] bool all_said() const;
+    /// After all_said(): whether somebody may write again, so that memory can be used for nothing else.
+    [[nodiscard]] bool some_again() const;
 
   private:
     [[nodiscard]] bool gone(int rank) const;
 
     std::unique_ptr<shm::Segment> segment_;
-    mutable int64_t seen_gone_ns_ = 0;  ///< a process of the group's was no more then
+    mutable std::vector<int64_t> seen_gone_ns_;  ///< by rank; not 0: its process was no more then
     int rank_ = 0;
     int ranks_ = 1;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -21,18 +22,39 @@ struct KeptPiece {
 struct AllKept {
     std::mutex mutex;
     std::vector<KeptPiece> free;
-    std::vector<int> taken;  ///< by device
     std::vector<PinnedWords> words;
+    struct Groups {
+        int all = 0;
+        int living = 0;
+    };
+    std::map<int, Groups> groups;  ///< by device
 };
 AllKept &kept() {
     static auto *const only = new AllKept;
     return *only;
 }
 
-int &taken(AllKept &all, int device) {
-    if (all.taken.size() <= static_cast<size_t>(device))
-        all.taken.resize(static_cast<size_t>(device) + 1);
-    return all.taken[static_cast<size_t>(device)];
+/// Both without the mutex while CUDA is asked for more, which may take long.
+bool take_free(int device, uint64_t bytes, char *&memory) {
+    AllKept &all = kept();
+    const std::lock_guard lock(all.mutex);
+    const auto found = std::find_if(all.free.begin(), all.free.end(), [&](const KeptPiece &piece) {
+        return piece.device == device && piece.bytes == bytes;
+    });
+    if (found == all.free.end())
+        return false;
+    memory = found->memory;
+    all.free.erase(found);
+    return true;
+}
+bool take_free(PinnedWords &words) {
+    AllKept &all = kept();
+    const std::lock_guard lock(all.mutex);
+    if (all.words.empty())
+        return false;
+    words = all.words.back();
+    all.words.pop_back();
+    return true;
 }
 
 Status pin_words(std::vector<PinnedWords> &words) {
@@ -52,20 +74,11 @@ Status pin_words(std::vector<PinnedWords> &words) {
 Status take_kept(uint64_t bytes, char *&memory) {
     int device = 0;
     FLX_TRY_CUDA(cudaGetDevice(&device));
-    AllKept &all = kept();
-    const std::lock_guard lock(all.mutex);
-    const auto found = std::find_if(all.free.begin(), all.free.end(), [&](const KeptPiece &piece) {
-        return piece.device == device && piece.bytes == bytes;
-    });
-    if (found != all.free.end()) {
-        memory = found->memory;
-        all.free.erase(found);
-    } else {
-        void *made = nullptr;
-        FLX_TRY_CUDA(cudaMalloc(&made, bytes));
-        memory = static_cast<char *>(made);
-    }
-    ++taken(all, device);
+    if (take_free(device, bytes, memory))
+        return {};
+    void *made = nullptr;
+    FLX_TRY_CUDA(cudaMalloc(&made, bytes));
+    memory = static_cast<char *>(made);
     return {};
 }
 
@@ -75,37 +88,52 @@ void return_kept(int device, uint64_t bytes, char *memory) {
     AllKept &all = kept();
     const std::lock_guard lock(all.mutex);
     all.free.push_back({device, bytes, memory});
-    --taken(all, device);
 }
 
-int kept_in_use(int device) {
+void GroupCount::begin(int device) {
     AllKept &all = kept();
     const std::lock_guard lock(all.mutex);
-    return taken(all, device);
+    device_ = device;
+    lives_ = true;
+    ++all.groups[device].all;
+    ++all.groups[device].living;
 }
 
-void free_kept(int device) {
-    std::vector<char *> going;
-    {
-        AllKept &all = kept();
-        const std::lock_guard lock(all.mutex);
-        std::erase_if(all.free, [&](const KeptPiece &piece) {
-            if (piece.device == device)
-                going.push_back(piece.memory);
-            return piece.device == device;
-        });
-    }
-    for (char *memory : going)
-        (void)check(cudaFree(memory), "to free memory");
+void GroupCount::end_life() {
+    AllKept &all = kept();
+    const std::lock_guard lock(all.mutex);
+    if (std::exchange(lives_, false))
+        --all.groups[device_].living;
+}
+
+GroupCount::~GroupCount() {
+    end_life();
+    AllKept &all = kept();
+    const std::lock_guard lock(all.mutex);
+    if (device_ >= 0)
+        --all.groups[device_].all;
+}
+
+int GroupCount::living(int device) {
+    AllKept &all = kept();
+    const std::lock_guard lock(all.mutex);
+    return all.groups[device].living;
+}
+
+int GroupCount::all(int device) {
+    AllKept &all = kept();
+    const std::lock_guard lock(all.mutex);
+    return all.groups[device].all;
 }
 
 Status take_words(PinnedWords &words) {
-    AllKept &all = kept();
-    const std::lock_guard lock(all.mutex);
-    if (all.words.empty())
-        FLX_TRY(pin_words(all.words));
-    words = all.words.back();
-    all.words.pop_back();
+    while (!take_free(words)) {
+        std::vector<PinnedWords> made;
+        FLX_TRY(pin_words(made));
+        AllKept &all = kept();
+        const std::lock_guard lock(all.mutex);
+        all.words.insert(all.words.end(), made.begin(), made.end());
+    }
     std::memset(const_cast<uint32_t *>(words.here), 0, PinnedWords::kBytes);
     return {};
 }

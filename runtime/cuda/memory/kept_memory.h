@@ -1,6 +1,7 @@
 /// \file kept_memory.h
-/// Memory of communicators that stays the process's when they go, for the next ones: CUDA lets most of what frees or
-/// pins memory wait for all that runs on the GPU, and there may be kernels that wait for this very rank.
+/// Memory of communicators that stays the process's when they go, for the next ones, until the process ends: CUDA lets
+/// most of what frees or pins memory wait for all that runs on the GPU, and there may be kernels that wait for this
+/// very rank. Nor does anybody know which peers of earlier communicators have it open still.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,25 @@ namespace flx::cuda {
 Status take_kept(uint64_t bytes, char *&memory);
 /// Nobody uses it any more, and peers do not write into it.
 void return_kept(int device, uint64_t bytes, char *memory);
-/// How much of that device is taken now, in pieces.
-int kept_in_use(int device);
-/// Frees what is not taken. Waits for the device as CUDA does.
-void free_kept(int device);
+
+/// Says that this process has a group of GPUs, from begin() until it is destroyed; the group lives until it is given up
+/// or closed. Different ones may be used by different threads.
+class GroupCount {
+  public:
+    GroupCount() = default;
+    ~GroupCount();
+    GroupCount(const GroupCount &) = delete;
+    GroupCount &operator=(const GroupCount &) = delete;
+    void begin(int device);
+    void end_life();
+    /// Of all groups with that device.
+    static int living(int device);
+    static int all(int device);
+
+  private:
+    int device_ = -1;
+    bool lives_ = false;
+};
 
 /// A few words of pinned memory that all devices see, zero at first.
 struct PinnedWords {

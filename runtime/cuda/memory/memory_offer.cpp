@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <list>
 #include <mutex>
 
@@ -58,24 +59,9 @@ AllOpened &all_opened() {
     return *only;
 }
 
-/// With the mutex. `gone`: only of processes that are no more, whose memory is free only then.
-void close_unused(AllOpened &all, bool gone) {
-    for (auto entry = all.list.begin(); entry != all.list.end();) {
-        const bool ended = kill(entry->pid, 0) != 0 && errno == ESRCH;
-        if (entry->users != 0 || (gone && !ended)) {
-            ++entry;
-            continue;
-        }
-        cudaIpcCloseMemHandle(entry->memory);
-        cudaGetLastError();
-        entry = all.list.erase(entry);
-    }
-}
-
-Status open_kept(const MemoryOffer &offer, int device, void *&opened) {
+Status open_kept(const MemoryOffer &offer, int device, Opened *&opened) {
     AllOpened &all = all_opened();
     const std::lock_guard lock(all.mutex);
-    close_unused(all, true);
     auto found = std::find_if(all.list.begin(), all.list.end(), [&](const Opened &entry) {
         return entry.process == offer.process && entry.name == offer.kept && entry.device == device;
     });
@@ -87,23 +73,34 @@ Status open_kept(const MemoryOffer &offer, int device, void *&opened) {
         found = all.list.insert(all.list.end(), {offer.process, offer.kept, device, offer.pid, memory, 0});
     }
     ++found->users;
-    opened = found->memory;
+    opened = &*found;
     return {};
 }
 
-void leave_kept(const void *memory) {
-    AllOpened &all = all_opened();
-    const std::lock_guard lock(all.mutex);
-    for (Opened &entry : all.list)
-        if (entry.memory == memory)
-            --entry.users;
+void leave_kept(Opened &entry) {
+    const std::lock_guard lock(all_opened().mutex);
+    --entry.users;
 }
 
 }  // namespace
 
-void close_kept() {
-    const std::lock_guard lock(all_opened().mutex);
-    close_unused(all_opened(), false);
+void close_kept_of_dead() {
+    AllOpened &all = all_opened();
+    std::list<Opened> going;
+    {
+        const std::lock_guard lock(all.mutex);
+        for (auto entry = all.list.begin(); entry != all.list.end();) {
+            const auto next = std::next(entry);
+            if (entry->users == 0 && kill(entry->pid, 0) != 0 && errno == ESRCH)
+                going.splice(going.end(), all.list, entry);
+            entry = next;
+        }
+    }
+    for (const Opened &entry : going) {
+        const CurrentDevice current(entry.device);
+        cudaIpcCloseMemHandle(entry.memory);
+        cudaGetLastError();
+    }
 }
 
 Status offer_memory(uint64_t process, char *base, uint64_t bytes, int device, MemoryOffer &offer) {
@@ -177,8 +174,10 @@ Status OpenedMemory::open(const MemoryOffer &offer, uint64_t process, int device
     if (offer.mapped)
         return map(offer, device);
     if (offer.kept != 0) {
-        FLX_TRY(open_kept(offer, device, shared_));
-        base_ = static_cast<char *>(shared_) + offer.offset;
+        Opened *entry = nullptr;
+        FLX_TRY(open_kept(offer, device, entry));
+        shared_ = entry;
+        base_ = static_cast<char *>(entry->memory) + offer.offset;
         return {};
     }
     cudaIpcMemHandle_t handle;
@@ -227,7 +226,7 @@ void OpenedMemory::close() {
         driver().unreserve(reserved_, mapped_bytes_);
     }
     if (shared_ != nullptr)
-        leave_kept(shared_);
+        leave_kept(*static_cast<Opened *>(shared_));
     opened_ = shared_ = nullptr;
     reserved_ = mapped_bytes_ = 0;
     base_ = nullptr;

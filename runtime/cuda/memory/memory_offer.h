@@ -33,8 +33,9 @@ struct MemoryOffer {
 /// peers have opened it.
 Status offer_memory(uint64_t process, char *base, uint64_t bytes, int device, MemoryOffer &offer);
 void withdraw(MemoryOffer &offer);
-/// Closes memory of peers that was kept open and is not used now. Waits for the device as CUDA does.
-void close_kept();
+/// Closes memory that was kept open of processes that are no more, whose memory is free only then. May wait for GPUs
+/// as CUDA does.
+void close_kept_of_dead();
 
 /// A peer's memory, open here: by CUDA IPC or by mapping it between processes, by peer access between threads. Closed
 /// with it.
@@ -56,7 +57,7 @@ class OpenedMemory {
 
     char *base_ = nullptr;
     void *opened_ = nullptr;     ///< by CUDA IPC
-    void *shared_ = nullptr;     ///< likewise, of memory that is kept: it stays open for the next that opens it
+    void *shared_ = nullptr;     ///< an entry of what stays open for the next that opens it
     uint64_t reserved_ = 0;      ///< where it is mapped
     uint64_t mapped_bytes_ = 0;  ///< more than 0: it is
 };

@@ -19,12 +19,13 @@ class SharedMemory {
     SharedMemory &operator=(SharedMemory &&other) noexcept;
     ~SharedMemory() { close(); }
 
-    /// Collective. `base` is this rank's memory on `device`, `process` as in Group::make. On an error of any rank, an
-    /// error on all.
-    /// `kept`: all ranks' stays their processes' (kept_memory.h), so peers may leave it open.
+    /// Collective. `base` is this rank's memory on `device`, `process` as in Group::make. `kept`: all ranks' stays
+    /// their processes' as long as they run (kept_memory.h), so it stays open when it is closed here. On an error of
+    /// any rank, an error on all.
     static Status open(Bootstrap &bootstrap, char *base, uint64_t bytes, int device, uint64_t process, bool kept,
                        SharedMemory &result);
-    /// Closes peers' memory. Not collective, but no rank frees what a peer still has open.
+    /// Not collective. Closes peers' memory, which may wait for the GPU as CUDA does, and which a rank may free only
+    /// then; what is `kept` stays open, for the next that opens it, and closing it waits for nothing.
     void close();
 
     [[nodiscard]] char *of(int rank) const { return bases_[rank]; }

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/base/log.h"
 #include "runtime/cuda/memory/device_memory.h"
+#include "runtime/cuda/memory/nvlink.h"
 #include "runtime/cuda/protocol/landing.h"
 #include "runtime/elements/dtype.h"
 
@@ -53,9 +55,12 @@ Status Group::make(Bootstrap &bootstrap, const Config &config, uint64_t process,
                       kMaxRanks, bootstrap.size());
     FLX_TRY(agree(bootstrap, std::move(status)));
     auto made = std::make_unique<DeviceGroup>(bootstrap, process, health);
-    FLX_TRY(made->make(config));
-    result = std::move(made);
-    return {};
+    status = made->make(config);
+    if (status.ok())
+        result = std::move(made);
+    else  // peers may have opened its window, and say later that they write into it no more
+        end(std::move(made));
+    return status;
 }
 
 Status copy_alone(const Call &call, CUstream_st *stream, bool blocking) {
@@ -94,6 +99,7 @@ Status DeviceGroup::make(const Config &config) {
 
 Status DeviceGroup::allocate(const Config &config) {
     FLX_TRY_CUDA(cudaGetDevice(&device_));
+    count_.begin(device_);
     limits_.line_bytes = config.size("FLX_CUDA_SMALL");
     limits_.engine_bytes = config.size("FLX_CUDA_ENGINES");
     limits_.blocks = static_cast<uint32_t>(config.integer("FLX_CUDA_BLOCKS"));
@@ -184,13 +190,23 @@ Status DeviceGroup::agree_on_lines() {
     FLX_TRY(agree(bootstrap_, check(cudaDeviceGetPCIBusId(mine.data(), kBus, device_), "cudaDeviceGetPCIBusId")));
     std::vector<std::array<char, kBus>> all(ranks_);
     FLX_TRY(bootstrap_.allgather(mine.data(), kBus, all.data()));
-    uint8_t whole = 1;
+    Wire worst = Wire::nvlink;
     for (const std::array<char, kBus> &its : all)
-        if (its != mine && !over_nvlink(device_, its.data()))
-            whole = 0;
-    std::vector<uint8_t> answers(ranks_);
-    FLX_TRY(bootstrap_.allgather(&whole, sizeof whole, answers.data()));
-    limits_.lines = std::find(answers.begin(), answers.end(), 0) == answers.end();
+        if (its != mine)
+            worst = std::max(worst, wire_to(device_, mine.data(), its.data()));
+    std::vector<Wire> answers(ranks_);
+    FLX_TRY(bootstrap_.allgather(&worst, sizeof worst, answers.data()));
+    worst = *std::max_element(answers.begin(), answers.end());
+    limits_.lines = worst == Wire::nvlink;
+    if (worst == Wire::other)
+        why_no_lines_ = "some GPUs reach each other over PCIe, which may not keep lines of 128 bytes together";
+    else if (worst == Wire::unknown)
+        why_no_lines_ =
+            "lines of 128 bytes need NVLink between all GPUs, and neither CUDA nor NVML says whether there is; ranks "
+            "that see all GPUs of the host, or NVML, help";
+    static std::atomic<bool> said{false};
+    if (!limits_.lines && limits_.line_bytes > 0 && rank_ == 0 && !said.exchange(true))
+        log().warn("calls of some KiB on GPUs take packets or tiles, which are slower: {}", why_no_lines_);
     return {};
 }
 
@@ -204,20 +220,20 @@ DeviceGroup::~DeviceGroup() {
     (void)settle().ok();
     watcher_.stop();
     if (idle())
-        farewell_.say();
+        say_farewell();
     host_.close();
     flags_.close();
     regions_.clear();
     shown_.reset();
     windows_.close();
     mailboxes_.close();
-    if (idle() && farewell_.all_said()) {
+    if (idle() && farewell_.all_said() && !farewell_.some_again()) {
         return_kept(device_, window_bytes(), window_);
         return_kept(device_, mailbox_layout_.bytes(), mailbox_);
         watcher_.free_words();
     }
-    if (alone_)
-        free_kept(device_);
+    if (by_thread_)
+        close_kept_of_dead();
     for (cudaStream_t stream : {stream_, side_})
         if (stream != nullptr)
             cudaStreamDestroy(stream);
@@ -233,15 +249,21 @@ DeviceGroup::~DeviceGroup() {
 void DeviceGroup::retire() {
     abandon();
     watcher_.leave_health();
+    count_.end_life();
 }
 
 bool DeviceGroup::may_go(bool later) {
+    if (device_ < 0)
+        return true;
+    if (later)  // for good: going back would open the GPU that is CUDA's first
+        cudaSetDevice(device_);
+    by_thread_ = later;
     const CurrentDevice current(device_);
     const OutsideCaptures outside;
     if (!idle() || (captured_ && notes_ends_ && !later))
         return false;
     if (!captured_ || !notes_ends_)
-        farewell_.say();
+        say_farewell();
     // Of peers' memory that the program may free nothing stays open meanwhile.
     const bool opened = host_.opened() || flags_.opened() || !regions_.empty() || (shown_ && shown_->opened());
     if (opened && !later && !alone_)
@@ -249,7 +271,7 @@ bool DeviceGroup::may_go(bool later) {
     if (later)
         (void)settle().ok();
     captured_ = false;
-    farewell_.say();
+    say_farewell();
     regions_.clear();
     if (shown_)
         shown_->close();
@@ -287,7 +309,7 @@ Status DeviceGroup::note_end(CUstream_st *stream) {
     if (!notes_ends_ || stream == stream_)
         return {};
     if (captures(stream)) {
-        captured_ = true;
+        captured_ = in_graphs_ = true;
         return {};
     }
     return check(cudaEventRecord(ended_, stream), "cudaEventRecord");
@@ -298,10 +320,11 @@ void DeviceGroup::close() {
     (void)settle().ok();
     captured_ = false;
     watcher_.stop();
-    farewell_.say();
-    // What is kept for later communicators is freed with the last one.
-    constexpr int kPieces = 2;  // of each group
-    const uint8_t last = kept_in_use(device_) <= kPieces ? 1 : 0;
+    closed_ = true;
+    say_farewell();
+    // Closing memory of the program's may wait for the GPU as CUDA does: where there are other groups, a thread does
+    // it.
+    const uint8_t last = GroupCount::all(device_) <= 1 ? 1 : 0;
     std::vector<uint8_t> all(ranks_);
     if (!bootstrap_.allgather(&last, sizeof last, all.data()).ok())
         return;
@@ -310,9 +333,6 @@ void DeviceGroup::close() {
         return;
     regions_.clear();
     shown_->close();
-    windows_.close();
-    mailboxes_.close();
-    close_kept();
     (void)bootstrap_.barrier().ok();  // the destructor frees either way
 }
 
@@ -401,6 +421,12 @@ Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream, std::span<con
     if (bytes_of(call) == 0)
         return {};
     const CurrentDevice current(device_);
+    Status status = put(call, stream, shown);
+    Status noted = note_end(stream);  // also of a part, where the rest could not be put there
+    return status.ok() ? std::move(noted) : std::move(status);
+}
+
+Status DeviceGroup::put(const Call &call, CUstream_st *stream, std::span<const Showing> shown) {
     std::optional<PeerOutputs> outputs;
     FLX_TRY(outputs_of(call, shown, outputs));
     const Plan plan = this->plan(call, outputs);
@@ -416,7 +442,7 @@ Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream, std::span<con
     FLX_TRY(carry_out(call, plan, job, cut, stream));
     if (cut.clock != nullptr)
         cut.clock->call = {cut.message, cut.bytes, cut.turn};
-    return note_end(stream);
+    return {};
 }
 
 Status DeviceGroup::carry_out(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream) {
@@ -567,14 +593,13 @@ std::vector<std::string> DeviceGroup::report() const {
         fmt::format("device {}: {}, {} multiprocessors", device_, properties.name, properties.multiProcessorCount),
         fmt::format("window of {:.1f} MiB and mailbox of {:.1f} MiB for peers to write into; {} regions registered",
                     layout_.bytes() / 1048576.0, mailbox_layout_.bytes() / 1048576.0, regions_.size()),
-        fmt::format(
-            "{} up to {} B to all peers, tiles above ({} blocks at most{}), copy engines from {} "
-            "(registered outputs whose allocations are whole pages of 2 MiB)",
-            limits_.lines ? "packets and lines" : "packets (lines need NVLink, which the driver does not show here)",
-            limits_.line_bytes, limits_.blocks,
-            limits_.bulk && ranks_ == 2 && !limits_.spare ? "; reductions by bulk copies" : "",
-            limits_.engine_bytes == 0 ? "where they were measured to be faster"
-                                      : fmt::format("{} B", limits_.engine_bytes)),
+        fmt::format("{} up to {} B to all peers, tiles above ({} blocks at most{}), copy engines from {} "
+                    "(registered outputs whose allocations are whole pages of 2 MiB)",
+                    limits_.lines ? "packets and lines" : fmt::format("packets ({})", why_no_lines_),
+                    limits_.line_bytes, limits_.blocks,
+                    limits_.bulk && ranks_ == 2 && !limits_.spare ? "; reductions by bulk copies" : "",
+                    limits_.engine_bytes == 0 ? "where they were measured to be faster"
+                                              : fmt::format("{} B", limits_.engine_bytes)),
         limits_.spare
             ? fmt::format(
                   "multiprocessors are spared: none where nothing is added (copy engines, and streams that wait "

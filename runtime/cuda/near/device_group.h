@@ -8,6 +8,7 @@
 
 #include "runtime/cuda/memory/driver.h"
 #include "runtime/cuda/memory/farewell.h"
+#include "runtime/cuda/memory/kept_memory.h"
 #include "runtime/cuda/memory/shared_memory.h"
 #include "runtime/cuda/memory/shown_memory.h"
 #include "runtime/cuda/memory/stream_flags.h"
@@ -52,6 +53,7 @@ class DeviceGroup final : public Group {
     void close() override;
     void abandon() override { watcher_.abort(); }
     void caller_sees_ends() override { notes_ends_ = false; }
+    void note_capture() override { in_graphs_ = true; }
     void retire() override;
     bool may_go(bool later) override;
     /// Returns when nothing of this rank's is under way any more, on whatever stream; or when kernels gave up.
@@ -82,6 +84,8 @@ class DeviceGroup final : public Group {
     Status allocate(const Config &config);
     [[nodiscard]] bool idle() const;
     Status note_end(CUstream_st *stream);
+    Status put(const Call &call, CUstream_st *stream, std::span<const Showing> shown);
+    void say_farewell() { farewell_.say(in_graphs_ && !closed_); }
     [[nodiscard]] uint64_t window_bytes() const { return (layout_.bytes() + kPage - 1) / kPage * kPage; }
     Status open_mailbox(const Config &config);
     /// The word that Job::dead points to.
@@ -156,9 +160,14 @@ class DeviceGroup final : public Group {
     std::vector<CUevent_st *> reduced_;  ///< by chunk, in turn
     CUevent_st *ended_ = nullptr;        ///< after the last operation on a stream of the program's
     bool notes_ends_ = true;
-    bool captured_ = false;  ///< a graph may have operations, whose end is noted nowhere
-    bool alone_ = false;     ///< closed, as the last group of all its ranks' processes
+    bool captured_ = false;   ///< a graph may have operations, whose end is noted nowhere
+    bool in_graphs_ = false;  ///< operations may be replayed, also when all that is known of has ended
+    bool closed_ = false;     ///< by all ranks: graphs are replayed no more
+    bool alone_ = false;      ///< closed, as the last group of all its ranks' processes
+    bool by_thread_ = false;  ///< of FLX's own, it is freed
     Farewell farewell_;
+    GroupCount count_;
+    std::string why_no_lines_;
     std::atomic<uint64_t> sent_{0};    ///< over NVLink
     std::atomic<uint64_t> staged_{0};  ///< over PCIe
 

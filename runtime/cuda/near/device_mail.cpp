@@ -35,8 +35,9 @@ Status DeviceGroup::post_as(const void *kernel, std::span<const Message> message
     for (const Message &message : messages)
         if (travels(message))
             (void)mail.add(message);
-    FLX_TRY(launch(kernel, mail.ways * mail.lanes, kThreads, &mail, stream));
-    return note_end(stream);
+    Status status = launch(kernel, mail.ways * mail.lanes, kThreads, &mail, stream);
+    Status noted = note_end(stream);
+    return status.ok() ? std::move(noted) : std::move(status);
 }
 
 Status DeviceGroup::post(std::span<const Message> messages, CUstream_st *stream) {

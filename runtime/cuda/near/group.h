@@ -80,7 +80,9 @@ class Group {
     Group &operator=(const Group &) = delete;
     /// Gives up what still runs, waits for it, then frees everything.
     virtual ~Group() = default;
-    /// Destroys it without waiting for anything that runs: what cannot be freed now is freed later, by a thread.
+    /// Destroys it, after a question to the communicator that its watcher is at. Waits for nothing that runs, but for
+    /// what CUDA waits for where the last group of all its ranks' processes was closed in good order and the program's
+    /// memory is open; else a thread frees later what cannot be freed now.
     static void end(std::unique_ptr<Group> group);
 
     /// Makes all that is under way or queued on this rank's GPU give up. Any thread, also while another one is in a
@@ -89,6 +91,8 @@ class Group {
     /// Whoever calls this lets the group end only when all that was put on streams is done, so that nothing has to be
     /// noted for it in every call.
     virtual void caller_sees_ends() {}
+    /// And tells, when the next operation becomes part of a graph.
+    virtual void note_capture() {}
 
     /// Returns when the operation is on the stream. `shown`: where all ranks' outputs are, open everywhere; may be
     /// empty.

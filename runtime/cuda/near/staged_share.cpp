@@ -75,8 +75,8 @@ Status DeviceGroup::settle_staged(uint64_t bytes, bool paged) {
     host_tried_ = true;
     // CUDA lets pinning wait for all that runs on the GPU, and kernels of this process's other communicators may wait
     // for what some rank calls next. Nor would a share that was measured alone be right beside theirs.
-    constexpr int kPieces = 2;  // of each group
-    const uint8_t others = kept_in_use(device_) > kPieces ? 1 : 0;
+    // Groups that were given up have no kernels that wait.
+    const uint8_t others = GroupCount::living(device_) > 1 ? 1 : 0;
     std::vector<uint8_t> all(ranks_);
     FLX_TRY(bootstrap_.allgather(&others, sizeof others, all.data()));
     if (!forced_ && std::find(all.begin(), all.end(), 1) != all.end()) {

@@ -48,6 +48,54 @@ TEST(Farewell, WhoIsGoneIsWaitedForALittle) {
     });
 }
 
+TEST(Farewell, EachThatIsGoneIsWaitedForByItself) {
+    testing::run_group(3, [](Bootstrap &bootstrap) {
+        auto farewell = std::make_unique<Farewell>();
+        ASSERT_TRUE(farewell->open(bootstrap).ok());
+        ASSERT_TRUE(bootstrap.barrier().ok());
+        if (bootstrap.rank() == 1)
+            farewell.reset();
+        ASSERT_TRUE(bootstrap.barrier().ok());
+        constexpr int kTurns = 700;  // longer than one that is gone is waited for
+        for (int turn = 0; bootstrap.rank() == 0 && turn < kTurns; ++turn) {
+            EXPECT_FALSE(farewell->all_said());
+            std::this_thread::sleep_for(milliseconds(1));
+        }
+        ASSERT_TRUE(bootstrap.barrier().ok());
+        if (bootstrap.rank() == 2)
+            farewell.reset();
+        ASSERT_TRUE(bootstrap.barrier().ok());
+        if (bootstrap.rank() != 0)
+            return;
+        EXPECT_FALSE(farewell->all_said()) << "the other one has just gone";
+        constexpr int kMost = 10'000;
+        for (int turn = 0; turn < kMost && !farewell->all_said(); ++turn)
+            std::this_thread::sleep_for(milliseconds(1));
+        EXPECT_TRUE(farewell->all_said());
+    });
+}
+
+/// Graphs may be replayed also when the group is no more.
+TEST(Farewell, WhoMayWriteAgainIsBelievedAsLongAsItsProcessLives) {
+    testing::run_group(2, [](Bootstrap &bootstrap) {
+        auto farewell = std::make_unique<Farewell>();
+        ASSERT_TRUE(farewell->open(bootstrap).ok());
+        ASSERT_TRUE(bootstrap.barrier().ok());
+        farewell->say(bootstrap.rank() == 1);
+        farewell->say();  // what was said before holds
+        if (bootstrap.rank() == 1)
+            farewell.reset();
+        ASSERT_TRUE(bootstrap.barrier().ok());
+        if (bootstrap.rank() == 1)
+            return;
+        EXPECT_TRUE(farewell->all_said());
+        EXPECT_TRUE(farewell->some_again());
+        std::this_thread::sleep_for(milliseconds(700));
+        EXPECT_TRUE(farewell->all_said());
+        EXPECT_TRUE(farewell->some_again());
+    });
+}
+
 TEST(Farewell, WhatWasNotOpenedIsNobodys) {
     EXPECT_TRUE(Farewell().all_said());
 }
