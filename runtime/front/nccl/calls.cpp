@@ -66,7 +66,7 @@ struct Meeting {
 
     /// If the ranks meet for that.
     void begin(Communicator &comm, const Request &request, cudaStream_t stream) {
-        begun = comm.active() && may_be_met(comm, request);
+        begun = comm.serves() && may_be_met(comm, request);
         if (!begun)
             return;
         Engine::Stream state;
@@ -74,7 +74,7 @@ struct Meeting {
         comm.outputs->begin(*comm.lane, work_of(request, comm.ranks), bytes_of(request, comm.ranks), frozen);
     }
     void compare(const Communicator &comm, cudaStream_t stream) const {
-        if (!begun || !comm.active())
+        if (!begun || !comm.serves())
             return;
         comm.outputs->compare(*comm.lane, engine().patience_ns());
         if (!frozen && engine().has_work(stream))
@@ -82,7 +82,7 @@ struct Meeting {
     }
     /// Whether outputs may be written.
     [[nodiscard]] bool end(const Communicator &comm) const {
-        return begun && comm.active() && comm.outputs->end(*comm.lane);
+        return begun && comm.serves() && comm.outputs->end(*comm.lane);
     }
 };
 

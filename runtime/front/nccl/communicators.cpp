@@ -95,11 +95,13 @@ Status open(Communicator &comm) {
         FLX_TRY(measure(
             engine(), *comm.bootstrap, *comm.lane, comm.handle, comm.device,
             [&](cudaStream_t stream, const std::function<Status()> &call) -> Status {
+                if (comm.over())  // NCCL's handle may be gone
+                    return fail(Fault::comm_ended, "the communicator was aborted while it was made");
                 FLX_TRY(comm.before(stream));
                 FLX_TRY(call());
                 return comm.after(stream);
             },
-            comm.tables));
+            [&] { return comm.over(); }, comm.tables));
     comm.order = {};
     comm.agreement = std::make_unique<Agreement>(place->board(), comm.rank, comm.ranks);
     comm.outputs = std::make_unique<Outputs>(place->outputs_board(), comm.rank, comm.ranks);
@@ -128,7 +130,8 @@ void prepare(const std::shared_ptr<Communicator> &comm) {
         log().warn("NCCL carries out all calls of a communicator of {} ranks: {}", comm->ranks, status.sentence());
     }
     statistics().count_communicator(comm->rank, comm->why, status.sentence());
-    comm->state.store(all ? Communicator::State::active : Communicator::State::passive, std::memory_order_release);
+    if (all)
+        (void)comm->activate();
 }
 
 }  // namespace
@@ -176,6 +179,11 @@ Status Communicator::before_also(cudaStream_t stream) {
     return engine().wait(within ? captured : last, stream, steps_.external && !within);
 }
 
+void Communicator::note_capture() {
+    if (steps_.external)
+        lane->note_capture();
+}
+
 Status Communicator::after(cudaStream_t stream) {
     FLX_TRY(usable());
     FLX_TRY(engine().record(last, stream, steps_.external));
@@ -204,12 +212,13 @@ ncclResult_t Communicator::fail_with(Status status) {
 ncclResult_t Communicator::serve(const Request &request, cudaStream_t stream, bool met) {
     if (!failure.ok())
         return fail_with({});
-    if (!active())
+    if (!serves())
         return fail_with(fail(Fault::comm_ended, "the communicator was aborted or revoked; another one must be made"));
     if (met)
         statistics().count_met();
     const auto put = [&]() -> Status {
         FLX_TRY(before(stream));
+        note_capture();
         FLX_TRY(
             lane->enqueue(work_of(request, ranks), stream, met ? outputs->shown() : std::span<const cuda::Showing>()));
         return after(stream);
@@ -226,6 +235,11 @@ void Communicator::use(std::unique_ptr<Lane> made) {
         ends.lane->abort();
 }
 
+void Communicator::withhold() {
+    const std::lock_guard guard(ends.mutex);
+    ends.lane.reset();
+}
+
 void Communicator::meet_at(std::shared_ptr<Rendezvous> place) {
     const std::lock_guard guard(ends.mutex);
     ends.rendezvous = std::move(place);
@@ -238,10 +252,23 @@ std::shared_ptr<Rendezvous> Communicator::place() {
     return ends.rendezvous;
 }
 
+bool Communicator::activate() {
+    const std::lock_guard guard(ends.mutex);
+    if (ends.over)
+        return false;
+    state.store(State::active, std::memory_order_release);
+    return true;
+}
+
+bool Communicator::over() {
+    const std::lock_guard guard(ends.mutex);
+    return ends.over;
+}
+
 void Communicator::abandon(Reason reason) {
+    const std::lock_guard guard(ends.mutex);
     why = reason;
     state.store(State::passive, std::memory_order_release);
-    const std::lock_guard guard(ends.mutex);
     ends.over = true;
     if (ends.lane)
         ends.lane->abort();
@@ -256,10 +283,7 @@ bool Communicator::try_free() {
         return false;
     if (preparation.joinable())
         preparation.join();
-    {
-        const std::lock_guard moment(ends.mutex);
-        ends.lane.reset();  // the rendezvous stays: calls of other threads may still look at its boards
-    }
+    withhold();  // the rendezvous stays: calls of other threads may still look at its boards
     lane.reset();
     bootstrap.reset();
     for (Event *event : {&last, &captured, &fork})
@@ -270,7 +294,10 @@ bool Communicator::try_free() {
 }
 
 void free_later(const std::shared_ptr<Communicator> &comm) {
-    do_later([comm] { return comm->try_free(); });
+    do_later([comm] {
+        engine().stay_on(comm->device);
+        return comm->try_free();
+    });
 }
 
 Creation::Creation(ncclComm_t *handle, std::string key) : handle_(handle), key_(std::move(key)) {
@@ -326,11 +353,11 @@ bool Creation::admit(Communicator &comm, ncclResult_t result) {
         }
     }
     statistics().print_at_exit();
-    comm.why = why;
     if (why == Reason::none) {
         comm.meet_at(std::move(rendezvous_));
         return true;
     }
+    comm.why = why;
     rendezvous_.reset();
     statistics().count_communicator(comm.rank, why, sentence);
     comm.state.store(Communicator::State::passive, std::memory_order_release);
@@ -359,6 +386,7 @@ void finish_all(std::vector<Creation> creations, ncclResult_t result) {
             continue;
         }
         // NCCL goes on by itself; so does this, and the communicator's state says so until it is over.
+        const std::lock_guard guard(comm->mutex);
         comm->preparation = own_thread([comm, creation]() mutable {
             ncclResult_t state = ncclInProgress;
             while (state == ncclInProgress && !comm->stop.load(std::memory_order_acquire)) {
@@ -366,8 +394,10 @@ void finish_all(std::vector<Creation> creations, ncclResult_t result) {
                     state = ncclInternalError;
                 std::this_thread::sleep_for(std::chrono::microseconds(200));
             }
-            if (creation.admit(*comm, comm->stop.load(std::memory_order_acquire) ? ncclInternalError : state))
+            if (creation.admit(*comm, comm->stop.load(std::memory_order_acquire) ? ncclInternalError : state)) {
+                engine().stay_on(comm->device);
                 prepare(comm);
+            }
             comm->prepares.store(false, std::memory_order_release);
         });
     }
@@ -404,6 +434,7 @@ void close(Communicator &comm) {
         constexpr std::chrono::microseconds kNap(50);
         while (!engine().ended(comm.last) && comm.lane->failure().ok())
             std::this_thread::sleep_for(kNap);
+        comm.withhold();  // closing takes away what an abort would reach for
         comm.lane->close();
     }
     comm.abandon(Reason::revoked);
@@ -453,7 +484,7 @@ void abort(ncclComm_t handle) {
     comm->stop.store(true, std::memory_order_release);
     comm->abandon(Reason::revoked);
     // A thread that still prepares it may be about to call NCCL, whose abort then follows. But it may also be in a call
-    // that only NCCL's abort ends.
+    // that only NCCL's abort ends. Before each further one it asks whether it is over.
     constexpr int kTurns = 100;
     constexpr std::chrono::microseconds kNap(500);
     for (int turn = 0; turn < kTurns && comm->prepares.load(std::memory_order_acquire); ++turn)

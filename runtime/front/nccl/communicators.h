@@ -54,25 +54,33 @@ struct Communicator {
     Offer messages;                        ///< so far, per peer
     std::vector<std::pair<ncclWindow_t, std::pair<const char *, size_t>>> windows;  ///< symmetric ones
     Status failure;                                                                 ///< that ended FLX's part
-    std::thread preparation;
+    std::thread preparation;            ///< with the mutex: who frees it may come before it is noted here
     std::atomic<bool> prepares{false};  ///< that thread, or the program's, is at it
     std::atomic<bool> stop{false};      ///< the preparation is to end
 
     /// What an abort ends, which takes no other mutex than this one: it is held for moments.
     struct Ends {
-        std::mutex mutex;
+        std::mutex mutex;  ///< also of what makes the communicator active, which it is never again after an abort
         std::shared_ptr<Lane> lane;
         std::shared_ptr<Rendezvous> rendezvous;
         bool over = false;
     } ends;
 
     [[nodiscard]] bool active() const { return state.load(std::memory_order_acquire) == State::active; }
+    /// Whether FLX may be given a call. With the mutex.
+    [[nodiscard]] bool serves() const { return active() && lane != nullptr; }
+    /// From now on it is, unless abandon() came before.
+    bool activate();
+    /// After abandon(). Any thread.
+    [[nodiscard]] bool over();
 
     /// Before an operation on the stream, whoever carries it out; then after it. With the mutex.
     Status before(cudaStream_t stream);
     /// For another stream of the same operation, a group's.
     Status before_also(cudaStream_t stream);
     Status after(cudaStream_t stream);
+    /// Between the two: FLX's part becomes part of a graph, if the stream is being captured.
+    void note_capture();
     /// After before(): FLX's own stream for a part of that operation.
     [[nodiscard]] cudaStream_t aside() const { return asides[steps_.external ? 1 : 0]; }
     /// Whether a buffer of the call lies in a symmetric window.
@@ -84,6 +92,8 @@ struct Communicator {
     /// Has a lane from now on, that abandon() ends; one that comes too late is ended at once. With the mutex, or where
     /// no other thread has calls yet.
     void use(std::unique_ptr<Lane> made);
+    /// abandon() leaves the lane alone from now on.
+    void withhold();
     void meet_at(std::shared_ptr<Rendezvous> place);
     [[nodiscard]] std::shared_ptr<Rendezvous> place();
     /// FLX's part ends without its peers: nothing on this GPU waits for them any more. Any thread; waits for nothing.

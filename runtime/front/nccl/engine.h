@@ -29,6 +29,8 @@ class Lane {
     /// Gives up what runs and what is queued, so that nothing on this GPU waits for a peer any more. From any thread,
     /// at any time: it takes no lock that a call may hold, and waits for nothing.
     virtual void abort() = 0;
+    /// What was put on a stream last is part of a graph, which may be replayed at any time.
+    virtual void note_capture() {}
     /// Returns when it is on the stream; waits for no peer. `shown`: where all ranks' outputs are, open everywhere; or
     /// empty.
     virtual Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) = 0;
@@ -98,6 +100,9 @@ class Engine {
     virtual int64_t patience_ns() { return 2'000'000; }
     /// Runs `body` with `device` current.
     virtual void on_device(int device, const std::function<void()> &body) = 0;
+    /// The calling thread's from now on. For threads of FLX's own: going back, as on_device() does, would open the
+    /// GPU that CUDA names first, which this process may not use at all.
+    virtual void stay_on(int device) = 0;
 };
 
 /// The process's one.

@@ -26,6 +26,7 @@ class Absent final : public Engine {
                 const std::function<Status()> & /*call*/, double & /*us*/) override {
         return none();
     }
+    void stay_on(int /*device*/) override {}
     void on_device(int /*device*/, const std::function<void()> &body) override { body(); }
 
   private:

@@ -53,7 +53,11 @@ class CudaLane final : public Lane {
         comm_.reset();
     }
 
-    void abort() override { comm_->devices()->abandon(); }
+    void abort() override {
+        if (cuda::Group *group = comm_->devices(); group != nullptr)  // else closed
+            group->abandon();
+    }
+    void note_capture() override { comm_->devices()->note_capture(); }
     Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) override {
         return comm_->run_on_device(call_of(work), stream, false, shown);
     }
@@ -246,6 +250,10 @@ class CudaEngine final : public Engine {
     void on_device(int device, const std::function<void()> &body) override {
         const CurrentDevice current(device);
         body();
+    }
+    void stay_on(int device) override {
+        cudaSetDevice(device);
+        cudaGetLastError();
     }
 
   private:

@@ -97,6 +97,7 @@ struct Race {
     const Engine::Bench &bench;
     int device;
     const Around &around;
+    const std::function<bool()> &over;
 
     /// Collective. `us`: per way the slowest rank's better of two, in microseconds.
     Status run(const std::vector<std::function<Status()>> &ways, size_t bytes, std::array<double, 3> &us) const {
@@ -111,6 +112,8 @@ struct Race {
             for (size_t way = 0; way < ways.size(); ++way) {
                 double once = 0;
                 Status timed;
+                if (status.ok() && over())
+                    status = fail(Fault::comm_ended, "the communicator was aborted while it was measured");
                 if (status.ok())
                     timed = engine.time(
                         bench, device, warm, turns, [&] { return around(bench.stream, ways[way]); }, once);
@@ -131,9 +134,9 @@ struct Race {
 };
 
 /// What a call of NCCL's gave in the end.
-ncclResult_t settled(ncclResult_t result, ncclComm_t comm) {
+ncclResult_t settled(ncclResult_t result, ncclComm_t comm, const std::function<bool()> &over) {
     while (result == ncclInProgress)  // a communicator that does not block
-        if (FLX_REAL(ncclCommGetAsyncError, comm, &result) != ncclSuccess)
+        if (over() || FLX_REAL(ncclCommGetAsyncError, comm, &result) != ncclSuccess)
             result = ncclInternalError;
     return result;
 }
@@ -180,7 +183,7 @@ Status measure_calls(const Race &race, Lane &lane, ncclComm_t comm, size_t point
             const Work work = work_of(request, ranks);
             std::vector<std::function<Status()>> ways{
                 [&]() -> Status {
-                    const ncclResult_t result = settled(call_nccl(request, ranks, comm, stream), comm);
+                    const ncclResult_t result = settled(call_nccl(request, ranks, comm, stream), comm, race.over);
                     return result == ncclSuccess ? Status()
                                                  : fail(Fault::nccl_refused, "NCCL's {} of {} bytes gave {}",
                                                         name_of(request.kind), bytes, static_cast<int>(result));
@@ -210,7 +213,7 @@ Status measure_messages(const Race &race, Lane &lane, ncclComm_t comm, size_t po
                 messages_of(ring, bytes, race.bootstrap.rank(), ranks, race.bench);
             std::array<double, 3> us{};
             const auto by_nccl = [&]() -> Status {
-                const ncclResult_t result = settled(send_by_nccl(messages, comm, stream), comm);
+                const ncclResult_t result = settled(send_by_nccl(messages, comm, stream), comm, race.over);
                 return result == ncclSuccess ? Status()
                                              : fail(Fault::nccl_refused, "NCCL's messages of {} bytes gave {}", bytes,
                                                     static_cast<int>(result));
@@ -228,7 +231,7 @@ Status measure_messages(const Race &race, Lane &lane, ncclComm_t comm, size_t po
 }  // namespace
 
 Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm, int device, const Around &around,
-               Tables &tables) {
+               const std::function<bool()> &over, Tables &tables) {
     std::string gpus;
     bool all_know = false;
     FLX_TRY(look_up(bootstrap, device, gpus, all_know));
@@ -242,7 +245,7 @@ Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm
     FLX_TRY(open_bench(engine, bootstrap, device, bench, points));
     std::vector<cuda::Showing> shown(bootstrap.size());
     const bool open = points > 0 && show_all(bootstrap, lane, bench, shown);
-    const Race race{engine, bootstrap, bench, device, around};
+    const Race race{engine, bootstrap, bench, device, around, over};
     Table::Measured slots{};
     Table::Measured met{};
     FLX_TRY(measure_calls(race, lane, comm, points, std::span(shown).first(open ? shown.size() : 0), slots, met));

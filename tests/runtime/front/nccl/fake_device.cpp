@@ -208,6 +208,11 @@ void take_letter(const std::string &name, std::span<char> bytes) {
     std::copy_n(letter.begin(), std::min(letter.size(), bytes.size()), bytes.begin());
 }
 
+std::atomic<int> &lanes() {
+    static std::atomic<int> number{0};
+    return number;
+}
+
 void note(const std::string &line) {
     const std::lock_guard guard(world().note_mutex);
     world().notes.push_back(line);

@@ -39,6 +39,9 @@ bool meet(const std::string &key, int rank, int ranks, void *mine,
 void put_letter(const std::string &name, std::span<const char> bytes);
 void take_letter(const std::string &name, std::span<char> bytes);
 
+/// How many lanes of FLX there are in this process.
+std::atomic<int> &lanes();
+
 /// A line that says what was done, for the test.
 void note(const std::string &line);
 std::vector<std::string> take_notes();

@@ -1,6 +1,7 @@
 /// An engine for libflx_nccl.so's parts that needs no GPU: collectives on fake streams, with notes of what it did.
 /// FLX_TEST_NCCL_FAIL=RANK: that rank cannot make its side; FLX_TEST_NCCL_BREAK=RANK: its third call fails;
-/// FLX_TEST_NCCL_ROOM=N: calls wait while N are queued on their stream.
+/// FLX_TEST_NCCL_ROOM=N: calls wait while N are queued on their stream; FLX_TEST_NCCL_SLOW=MS: each measurement takes
+/// so long.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -51,13 +52,21 @@ class FakeLane final : public Lane {
         : bootstrap_(std::move(bootstrap)),
           id_(std::move(id)),
           memory_(bootstrap_->rank()),
-          shown_(memory_, bootstrap_->rank(), bootstrap_->size()) {}
+          shown_(memory_, bootstrap_->rank(), bootstrap_->size()) {
+        ++fake::lanes();
+    }
     ~FakeLane() override {
         if (queued_ != 0)
             fake::note("freed while it runs");
         fake::note("flx gone " + std::to_string(bootstrap_->rank()));
+        --fake::lanes();
     }
-    void abort() override { aborted_ = true; }
+    /// Not once it was closed, which takes the GPUs' part away.
+    void abort() override {
+        if (closed_)
+            fake::note("aborted after it was closed");
+        aborted_ = true;
+    }
 
     Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) override {
         by_flx = true;
@@ -124,6 +133,7 @@ class FakeLane final : public Lane {
     void close_shown() override { shown_.close(); }
     Status failure() override { return broken_; }
     void close() override {
+        closed_ = true;
         if (bootstrap_->barrier().ok())
             fake::note("flx closed " + std::to_string(bootstrap_->rank()));
     }
@@ -140,6 +150,7 @@ class FakeLane final : public Lane {
     std::atomic<int> running_{0};
     std::atomic<int> queued_{0};
     std::atomic<bool> aborted_{false};
+    std::atomic<bool> closed_{false};
 };
 
 /// FLX takes 5 us and 20 bytes a nanosecond, NCCL 10 us and 40: as good as each other at 200 KB.
@@ -204,6 +215,8 @@ class FakeEngine final : public Engine {
         FLX_TRY(call());
         if (!fake::synchronize(bench.stream))
             return fail(Fault::no_memory, "a call did not end");
+        if (const int slow = rank_named("FLX_TEST_NCCL_SLOW"); slow > 0)
+            std::this_thread::sleep_for(std::chrono::milliseconds(slow));
         us = by_flx ? 5 + bytes_of_call / 20e3 : 10 + bytes_of_call / 40e3;
         return {};
     }
@@ -215,6 +228,7 @@ class FakeEngine final : public Engine {
         return (text == nullptr ? kLong : std::atoll(text)) * kMillisecond;
     }
     void on_device(int /*device*/, const std::function<void()> &body) override { body(); }
+    void stay_on(int /*device*/) override {}
 };
 
 }  // namespace

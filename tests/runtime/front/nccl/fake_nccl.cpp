@@ -92,8 +92,17 @@ void launch(std::vector<Task> tasks) {
     });
 }
 
+/// As after an abort, which frees it. It stays here, so that the test hears of that.
+bool gone(ncclComm_t comm) {
+    if (comm->aborted)
+        fake::note("nccl used after its abort");
+    return comm->aborted;
+}
+
 ncclResult_t add(Task task) {
     if (task.comm == nullptr || task.what.count > size_t{1} << 40)
+        return ncclInvalidArgument;
+    if (gone(task.comm))
         return ncclInvalidArgument;
     if (task.comm->state != ncclSuccess)
         return ncclInvalidArgument;
@@ -237,12 +246,14 @@ FLX_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t /*comm*/) {
     return ncclSuccess;
 }
 FLX_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
+    if (gone(comm))
+        return ncclInvalidArgument;
     *error = comm->state;
     return ncclSuccess;
 }
 FLX_EXPORT ncclResult_t ncclCommCount(const ncclComm_t comm, int *count) {
     *count = comm->ranks;
-    return ncclSuccess;
+    return gone(comm) ? ncclInvalidArgument : ncclSuccess;
 }
 FLX_EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank) {
     *rank = comm->rank;

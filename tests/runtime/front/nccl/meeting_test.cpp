@@ -13,6 +13,7 @@
 
 #include "runtime/communicator/communicator.h"
 #include "runtime/front/nccl/agreement.h"
+#include "runtime/front/nccl/communicators.h"
 #include "runtime/front/nccl/outputs.h"
 #include "runtime/front/nccl/rendezvous.h"
 
@@ -93,6 +94,19 @@ TEST(Agreement, WhoComesLateHearsThatItIsDecided) {
     ASSERT_TRUE(late.offer({}));
     EXPECT_TRUE(early.decide(1000));
     EXPECT_TRUE(late.decide(1000));
+}
+
+TEST(Communicators, WhatWasAbandonedWhileItWasPreparedIsNeverActive) {
+    nccl::Communicator comm;
+    comm.state = nccl::Communicator::State::preparing;
+    comm.abandon(Reason::revoked);
+    EXPECT_TRUE(comm.over());
+    EXPECT_FALSE(comm.activate());
+    EXPECT_FALSE(comm.active());
+    nccl::Communicator other;
+    EXPECT_TRUE(other.activate());
+    EXPECT_TRUE(other.active());
+    EXPECT_FALSE(other.serves()) << "it has no lane";
 }
 
 /// A lane whose outputs are open everywhere.
