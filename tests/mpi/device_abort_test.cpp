@@ -4,6 +4,7 @@
 /// for the whole GPU takes for ever here. Skips without a GPU.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -71,6 +72,36 @@ void add(flx_comm_t comm, size_t bytes, cudaStream_t stream) {
     must(flx_allreduce_on_stream(data, data, bytes / sizeof(float), FLX_F32, FLX_SUM, comm, stream), "an allreduce");
 }
 
+/// Values that no other call had, and no other rank: on all ranks, as often on each.
+int turns = 0;
+void begin_values(size_t bytes, cudaStream_t stream) {
+    constexpr int kTurns = 50;
+    turns = (turns + 1) % kTurns;
+    std::vector<float> values(bytes / sizeof(float));
+    for (size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<float>((rank_ + 1) * (turns + 1) + static_cast<int>(i % 97));
+    MUST_CUDA(cudaMemcpyAsync(data, values.data(), bytes, cudaMemcpyHostToDevice, stream));
+    MUST_CUDA(cudaStreamSynchronize(stream));
+}
+void check_values(size_t bytes, cudaStream_t stream, const std::string &what) {
+    std::vector<float> values(bytes / sizeof(float));
+    MUST_CUDA(cudaMemcpyAsync(values.data(), data, bytes, cudaMemcpyDeviceToHost, stream));
+    MUST_CUDA(cudaStreamSynchronize(stream));
+    size_t different = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+        const int sum = (turns + 1) * ranks_ * (ranks_ + 1) / 2 + ranks_ * static_cast<int>(i % 97);
+        different += values[i] == static_cast<float>(sum) ? 0 : 1;
+    }
+    if (different != 0)
+        check(false, fmt::format("{} of {} values of {} are others", different, values.size(), what));
+}
+/// Makes a call and checks what came out.
+void add_values(flx_comm_t comm, size_t bytes, cudaStream_t stream, const std::string &what) {
+    begin_values(bytes, stream);
+    add(comm, bytes, stream);
+    check_values(bytes, stream, what);
+}
+
 /// Rank 0 has `calls` of `bytes` on its stream to which nobody comes, and aborts.
 void abort_queue(size_t bytes, int calls, bool beside) {
     const std::string what =
@@ -78,8 +109,7 @@ void abort_queue(size_t bytes, int calls, bool beside) {
     cudaStream_t stream = new_stream();
     flx_comm_t comm = new_comm();
     for (int turn = 0; turn < 3; ++turn)
-        add(comm, bytes, stream);
-    MUST_CUDA(cudaStreamSynchronize(stream));
+        add_values(comm, bytes, stream, "a call before " + what);
     MPI_Barrier(MPI_COMM_WORLD);
     {
         const auto parked = beside ? std::make_unique<ParkedStream>() : nullptr;
@@ -98,6 +128,14 @@ void abort_queue(size_t bytes, int calls, bool beside) {
         timed("flx_comm_free after " + what, rank_ == 0 ? 0.5 : 3, [&] { (void)flx_comm_free(&comm); });
     }
     MPI_Barrier(MPI_COMM_WORLD);
+    // With the windows of the one that was aborted, as soon as nobody writes into them any more.
+    for (int turn = 0; turn < 3; ++turn) {
+        comm = new_comm();
+        for (const size_t size : {size_t{4096}, size_t{300} << 10, size_t{4} << 20})
+            for (int call = 0; call < 3; ++call)
+                add_values(comm, size, stream, fmt::format("a call of {} B after {}", size, what));
+        must(flx_comm_free(&comm), "flx_comm_free");
+    }
     MUST_CUDA(cudaStreamDestroy(stream));
 }
 
@@ -105,36 +143,40 @@ void abort_queue(size_t bytes, int calls, bool beside) {
 void make_beside_a_call() {
     cudaStream_t stream = new_stream();
     flx_comm_t first = new_comm();
-    add(first, 4096, stream);
-    MUST_CUDA(cudaStreamSynchronize(stream));
+    add_values(first, 4096, stream, "the first communicator's first call");
     MPI_Barrier(MPI_COMM_WORLD);
+    float *const of_first = data + kMost / sizeof(float);
     if (rank_ == 0)
-        add(first, 4096, stream);
+        must(flx_allreduce_on_stream(of_first, of_first, 1024, FLX_F32, FLX_SUM, first, stream), "the first's call");
     for (int turn = 0; turn < 3; ++turn) {
         const std::string which = fmt::format(" of communicator {} beside a call that waits", turn + 2);
         flx_comm_t second = nullptr;
         timed("making" + which, 1, [&] { second = new_comm(); });
         cudaStream_t other = new_stream();
-        add(second, 4096, other);
-        MUST_CUDA(cudaStreamSynchronize(other));
+        add_values(second, 4096, other, "a call" + which);
         timed("freeing" + which, 1, [&] { must(flx_comm_free(&second), "flx_comm_free"); });
         MUST_CUDA(cudaStreamDestroy(other));
     }
     if (rank_ != 0)
-        add(first, 4096, stream);
+        must(flx_allreduce_on_stream(of_first, of_first, 1024, FLX_F32, FLX_SUM, first, stream), "the first's call");
     timed("the call's end", 1, [&] { MUST_CUDA(cudaStreamSynchronize(stream)); });
+    std::vector<float> came(1024);
+    MUST_CUDA(cudaMemcpyAsync(came.data(), of_first, 4096, cudaMemcpyDeviceToHost, stream));
+    MUST_CUDA(cudaStreamSynchronize(stream));
+    const auto sum = static_cast<float>(ranks_ * (ranks_ + 1) / 2);
+    check(std::all_of(came.begin(), came.end(), [sum](float value) { return value == sum; }),
+          "the call's values, whose peers came after all others");
     must(flx_comm_free(&first), "flx_comm_free");
     MUST_CUDA(cudaStreamDestroy(stream));
 }
 
-/// The GPU's memory is no less after many communicators, aborted or freed, than after a few.
+/// The GPU's memory is no less after many communicators, aborted or freed, than after a few: it is used again.
 void keep_memory() {
     const auto round = [] {
         cudaStream_t stream = new_stream();
         for (int turn = 0; turn < 4; ++turn) {
             flx_comm_t comm = new_comm();
-            add(comm, 1 << 20, stream);
-            MUST_CUDA(cudaStreamSynchronize(stream));
+            add_values(comm, 1 << 20, stream, "a call of one of many communicators");
             MPI_Barrier(MPI_COMM_WORLD);
             if (turn % 2 == 1)
                 (void)flx_comm_abort(comm, "a test");
@@ -145,7 +187,6 @@ void keep_memory() {
         MUST_CUDA(cudaStreamDestroy(stream));
         usleep(300'000);  // what is freed later
         MPI_Barrier(MPI_COMM_WORLD);
-        // With the last one that is freed in good order all goes that was kept.
         flx_comm_t last = new_comm();
         must(flx_comm_free(&last), "flx_comm_free");
         MPI_Barrier(MPI_COMM_WORLD);
@@ -172,9 +213,10 @@ int run(const std::vector<std::string> & /*arguments*/) {
     MUST_CUDA(cudaSetDevice(0));
     MUST_CUDA(cudaFree(nullptr));
     void *memory = nullptr;
-    MUST_CUDA(cudaMalloc(&memory, kMost));
+    MUST_CUDA(cudaMalloc(&memory, 2 * kMost));
     data = static_cast<float *>(memory);
-    MUST_CUDA(cudaMemset(data, 0, kMost));
+    const std::vector<float> own(1024, static_cast<float>(rank_ + 1));  // of make_beside_a_call's first communicator
+    MUST_CUDA(cudaMemcpy(data + kMost / sizeof(float), own.data(), 4096, cudaMemcpyHostToDevice));
     MUST_CUDA(cudaDeviceSynchronize());
     // Packets, lines, tiles; as many as a stream takes without waiting for room.
     for (const size_t bytes : {size_t{4096}, size_t{300} << 10, size_t{4} << 20})

@@ -1,11 +1,13 @@
-/// ncclCommAbort on a GPU, of what its peer never calls: by two processes that share it, with libflx_nccl.so and the
-/// NCCL of nccl_on_one_gpu.cpp preloaded. How long it takes to return, and until the stream is empty. Skips without a
-/// GPU.
+/// How communicators end on a GPU that two processes share, with libflx_nccl.so and the NCCL of nccl_on_one_gpu.cpp
+/// preloaded: ncclCommAbort of what its peer never calls, how long it takes to return, and until the stream is empty.
+/// Skips without a GPU.
 ///   drain: 600 small calls are queued; other: another stream of the GPU has work that ends only afterwards;
-///   flood: a thread puts calls on the stream until launches wait; stuck: FLX's call waits behind one that NCCL has.
+///   flood: a thread puts calls on the stream until launches wait; stuck: FLX's call waits behind one that NCCL has;
+///   destroy: both make, use and destroy several, one after the other.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,6 +18,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "runtime/front/nccl/exports.h"
 #include "tests/mpi/parked_stream.h"
@@ -67,6 +70,18 @@ struct Rank {
     float *data = nullptr;
     cudaStream_t stream = nullptr;
     ncclResult_t add(ncclRedOp_t op = ncclSum) { return allreduce(data, data, kCount, ncclFloat32, op, comm, stream); }
+    /// Both ranks': with values of their own.
+    void check_add(int rank, int turn) {
+        std::vector<float> values(kCount);
+        for (size_t i = 0; i < kCount; ++i)
+            values[i] = static_cast<float>((rank + 1) * (turn + 1) + static_cast<int>(i % 97));
+        MUST_CUDA(cudaMemcpyAsync(data, values.data(), kCount * sizeof(float), cudaMemcpyHostToDevice, stream));
+        must(add() == ncclSuccess, "a call");
+        MUST_CUDA(cudaMemcpyAsync(values.data(), data, kCount * sizeof(float), cudaMemcpyDeviceToHost, stream));
+        MUST_CUDA(cudaStreamSynchronize(stream));
+        for (size_t i = 0; i < kCount; ++i)
+            must(values[i] == static_cast<float>(3 * (turn + 1) + 2 * static_cast<int>(i % 97)), "a call's values");
+    }
 };
 
 int run(const std::string &part) {
@@ -87,22 +102,36 @@ int run(const std::string &part) {
     }
     MUST_CUDA(cudaSetDevice(0));
     MUST_CUDA(cudaFree(nullptr));
-    ncclUniqueId id;
-    if (rank == 0) {
-        must(NCCL(ncclGetUniqueId)(&id) == ncclSuccess && write(pipes[1], &id, sizeof id) == sizeof id, "the id");
-    } else {
-        must(read(pipes[0], &id, sizeof id) == sizeof id, "the id");
-    }
     Rank mine;
     mine.allreduce = NCCL(ncclAllReduce);
-    must(make(&mine.comm, 2, id, rank) == ncclSuccess, "ncclCommInitRank");
+    const auto begin_comm = [&] {
+        ncclUniqueId id;
+        if (rank == 0)
+            must(NCCL(ncclGetUniqueId)(&id) == ncclSuccess && write(pipes[1], &id, sizeof id) == sizeof id, "the id");
+        else
+            must(read(pipes[0], &id, sizeof id) == sizeof id, "the id");
+        must(make(&mine.comm, 2, id, rank) == ncclSuccess, "ncclCommInitRank");
+    };
+    begin_comm();
     void *memory = nullptr;
     MUST_CUDA(cudaMalloc(&memory, kCount * sizeof(float)));
     mine.data = static_cast<float *>(memory);
     MUST_CUDA(cudaStreamCreateWithFlags(&mine.stream, cudaStreamNonBlocking));
+    if (part == "destroy") {
+        constexpr int kComms = 3;
+        for (int turn = 0; turn < kComms; ++turn) {
+            if (turn > 0)
+                begin_comm();
+            mine.check_add(rank, turn);
+            timed("ncclCommDestroy", 3, [&] { must(NCCL(ncclCommDestroy)(mine.comm) == ncclSuccess, "destroying"); });
+        }
+        int state = 0;
+        must(rank == 1 || (waitpid(child, &state, 0) == child && WIFEXITED(state) && WEXITSTATUS(state) == 0),
+             "the other process's end");
+        return 0;
+    }
     for (int turn = 0; turn < 5; ++turn)
-        must(mine.add() == ncclSuccess, "a call");
-    MUST_CUDA(cudaStreamSynchronize(mine.stream));
+        mine.check_add(rank, turn);
     if (rank == 1) {
         constexpr unsigned kLives = 60;
         sleep(kLives);
@@ -136,6 +165,12 @@ int run(const std::string &part) {
     }
     constexpr unsigned kBegin = 2;
     sleep(kBegin);
+    if (part == "flood") {
+        constexpr unsigned kLookUs = 500'000;
+        const int seen = calls;
+        usleep(kLookUs);
+        must(calls == seen && calls < kFlood, "the thread waits for room on the stream");
+    }
     std::printf("%s: %d calls more are on the stream\n", part.c_str(), calls.load());
     const double begin = now();
     timed("ncclCommAbort", 0.2, [&] { (void)NCCL(ncclCommAbort)(mine.comm); });
