@@ -19,8 +19,11 @@ namespace {
 using std::chrono::milliseconds;
 
 bool eventually(const std::function<bool()> &condition, int most_ms = 10'000) {
-    for (int turn = 0; turn < most_ms && !condition(); ++turn)
+    for (int turn = 0; turn < most_ms; ++turn) {
+        if (condition())
+            return true;
         std::this_thread::sleep_for(milliseconds(1));
+    }
     return condition();
 }
 

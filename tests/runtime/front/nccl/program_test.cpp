@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -623,8 +624,9 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 constexpr double kSoon = 1;  ///< a busy machine's, where milliseconds are meant
 
 /// Rank 0 calls what its peer never calls, by `queue`; then it aborts, and its stream is to be empty at once. The peer
-/// aborts, too, in its own time.
-void abort_alone(const std::function<void(ncclComm_t, cudaStream_t)> &queue) {
+/// aborts, too, in its own time. `end` ends what still uses the stream.
+void abort_alone(
+    const std::function<void(ncclComm_t, cudaStream_t)> &queue, const std::function<void()> &end = [] {}) {
     const ncclUniqueId id = new_id();
     with_ranks(2, [&](int rank) {
         ncclComm_t comm = nullptr;
@@ -635,6 +637,7 @@ void abort_alone(const std::function<void(ncclComm_t, cudaStream_t)> &queue) {
             const auto begin = std::chrono::steady_clock::now();
             EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
             EXPECT_LT(seconds_since(begin), kSoon);
+            end();
             EXPECT_TRUE(fake::synchronize(stream));
             EXPECT_LT(seconds_since(begin), 2 * kSoon);
         } else {
@@ -677,15 +680,23 @@ TEST(Program, AnAbortDoesNotWaitForACallThatWaitsForRoomOnItsStream) {
     setenv("FLX_TEST_NCCL_ROOM", "8", 1);
     Ints data(10);
     std::thread caller;
-    abort_alone([&](ncclComm_t comm, cudaStream_t stream) {
-        caller = std::thread([&data, comm, stream] {
-            for (int call = 0; call < 100; ++call)
+    std::atomic<int> calls{0};
+    std::atomic<bool> aborts{false};
+    const auto queue = [&](ncclComm_t comm, cudaStream_t stream) {
+        caller = std::thread([&, comm, stream] {
+            while (!aborts) {  // from then on the handle is nobody's
+                ++calls;
                 if (ncclAllReduce(data.data(), data.data(), 10, ncclInt32, ncclSum, comm, stream) != ncclSuccess)
                     return;
+            }
         });
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    });
-    caller.join();
+        const int before = calls;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        EXPECT_EQ(calls, before) << "the thread is in a call";
+        aborts = true;
+    };
+    abort_alone(queue, [&] { caller.join(); });
     use("on");
 }
 
