@@ -14,9 +14,9 @@
 
 #include "probe/measure.h"
 #include "runtime/base/counters.h"
-#include "runtime/base/late_wait.h"
 #include "runtime/base/wait.h"
 #include "runtime/base/wait_policies.h"
+#include "runtime/communicator/late_wait.h"
 #include "runtime/cuda/near/group.h"
 #include "runtime/execute/queue.h"
 #include "runtime/kept/kept_links.h"

@@ -116,8 +116,11 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
                           line < lines && before != kGaveUp);
         }
     }
-    if (before == kGaveUp)
+    if (before == kGaveUp) {
+        if (threadIdx.x == 0)
+            count_ended(job);
         return;
+    }
     bool gave_up = false;
     const auto await = [&](const char *from, int rank, bool valid) {
         const Words words = await_lines(job, from, flag, rank, valid, valid && has_flag);
@@ -167,8 +170,10 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
     const bool listens = is_peer && !messages.sends(peer, job.rank);
     await(own + base + peer * job.layout.line_bytes, peer, listens);
     const bool ended = __syncthreads_or(gave_up ? 1 : 0) == 0;
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         *count = ended ? flag : kGaveUp;
+        count_ended(job);
+    }
 }
 
 }  // namespace flx::cuda

@@ -53,8 +53,11 @@ __global__ void __launch_bounds__(kThreads) packets_kernel(const __grid_constant
                 put_packet(job.windows[peer] + place + (at - begin) * 2, data, flag);
         }
     }
-    if (before == kGaveUp)
+    if (before == kGaveUp) {
+        if (threadIdx.x == 0)
+            count_ended(job);
         return;
+    }
     const int peer = static_cast<int>(threadIdx.x);
     const bool is_peer = peer < job.ranks && peer != job.rank;
     if (is_peer && !messages.sends(job.rank, peer))
@@ -103,8 +106,10 @@ __global__ void __launch_bounds__(kThreads) packets_kernel(const __grid_constant
         await(packet, slots + peer * job.layout.packet_bytes, peer);
     }
     const bool ended = __syncthreads_or(gave_up ? 1 : 0) == 0;
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         *count = ended ? flag : kGaveUp;
+        count_ended(job);
+    }
 }
 
 }  // namespace flx::cuda

@@ -155,8 +155,11 @@ class Relay {
 static __global__ void __launch_bounds__(kThreads) relay(const __grid_constant__ Job job) {
     auto *count = reinterpret_cast<uint32_t *>(job.windows[job.rank] + WindowLayout::line_count(blockIdx.x));
     const uint32_t before = *count;
-    if (before == kGaveUp || gave_up_before(job))
+    if (before == kGaveUp || gave_up_before(job)) {
+        if (threadIdx.x == 0)
+            count_ended(job);
         return;
+    }
     const uint32_t rounds = job.steps(blockIdx.x);
     const auto place = static_cast<uint32_t>((job.rank - job.root + job.ranks) % job.ranks);
     Relay relay(job);
@@ -170,10 +173,12 @@ static __global__ void __launch_bounds__(kThreads) relay(const __grid_constant__
         ended = __syncthreads_or(relay.gave_up() ? 1 : 0) == 0;
     }
     const uint32_t after = before + rounds;
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         *count = !ended             ? kGaveUp
                  : after == kGaveUp ? 1
                                     : after;  // odd after odd: the next flag is even as it would be
+        count_ended(job);
+    }
 }
 
 }  // namespace flx::cuda

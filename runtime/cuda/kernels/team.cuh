@@ -24,6 +24,11 @@ __device__ __forceinline__ uint64_t nanoseconds() {
     return now;
 }
 
+/// By the first thread of a block that does nothing more with the window.
+__device__ __forceinline__ void count_ended(const Job &job) {
+    atomicAdd(reinterpret_cast<uint32_t *>(job.windows[job.rank] + WindowLayout::kEnded), 1U);
+}
+
 /// For all of a block the same, by all of its threads: a kernel of this rank gave up before, so this one does nothing.
 __device__ __forceinline__ bool gave_up_before(const Job &job) {
     return __syncthreads_or(*job.dead != 0 ? 1 : 0) != 0;

@@ -8,7 +8,7 @@
 namespace flx::cuda {
 
 Status Watcher::start() {
-    static_assert(2 * sizeof(uint32_t) + 3 * sizeof(uint64_t) <= PinnedWords::kBytes);
+    static_assert(2 * sizeof(uint32_t) + 3 * sizeof(uint64_t) + sizeof(uint32_t) <= PinnedWords::kBytes);
     FLX_TRY(take_words(words_));
     looks_ = true;
     thread_ = own_thread([this] { watch(); });

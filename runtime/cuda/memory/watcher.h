@@ -44,6 +44,11 @@ class Watcher {
     [[nodiscard]] uint32_t *stuck_word() const { return words_.mapped + 1; }
     /// The words that Mail::refused points to.
     [[nodiscard]] uint64_t *refused_words() const { return reinterpret_cast<uint64_t *>(words_.mapped) + 1; }
+    /// One that the watcher makes no use of, for whoever wants something from a GPU. Null before start().
+    [[nodiscard]] volatile uint32_t *spare_word() const {
+        constexpr int kOthers = 8;
+        return words_.here == nullptr ? nullptr : words_.here + kOthers;
+    }
 
   private:
     void watch();
@@ -52,7 +57,7 @@ class Watcher {
 
     Health &health_;
     StreamFlags &flags_;
-    PinnedWords words_;  ///< abort, stuck; then the three that refused_words() are
+    PinnedWords words_;  ///< abort, stuck; then the three that refused_words() are; then a spare one
     std::atomic<bool> failed_{false};
     mutable std::mutex mutex_;
     std::condition_variable wake_;

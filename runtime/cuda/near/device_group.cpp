@@ -285,8 +285,26 @@ bool DeviceGroup::idle() const {
     for (cudaStream_t stream : {stream_, side_})
         works = works || (stream != nullptr && cudaStreamQuery(stream) == cudaErrorNotReady);
     works = works || (ended_ != nullptr && cudaEventQuery(ended_) == cudaErrorNotReady);
+    // Replays count as well: what was called otherwise is noted by the event then.
+    works = works || (notes_ends_ && !in_graphs_ && !counted_have_ended());
     cudaGetLastError();
     return !works;
+}
+
+/// With streams of its own that are empty.
+bool DeviceGroup::counted_have_ended() const {
+    const volatile uint32_t *ended = watcher_.spare_word();
+    if (window_ == nullptr || ended == nullptr)
+        return true;
+    if (cudaMemcpyAsync(const_cast<uint32_t *>(ended), window_ + WindowLayout::kEnded, sizeof *ended,
+                        cudaMemcpyDeviceToHost, stream_) != cudaSuccess)
+        return true;
+    cudaError_t state = cudaErrorNotReady;
+    while (state == cudaErrorNotReady) {
+        sched_yield();
+        state = cudaStreamQuery(stream_);
+    }
+    return state != cudaSuccess || *ended == counted_blocks_;
 }
 
 Status DeviceGroup::settle() {
@@ -305,13 +323,15 @@ Status DeviceGroup::settle() {
 }
 
 /// After what was put on a stream.
-Status DeviceGroup::note_end(CUstream_st *stream) {
+Status DeviceGroup::note_end(CUstream_st *stream, bool counts_itself) {
     if (!notes_ends_ || stream == stream_)
         return {};
     if (captures(stream)) {
         captured_ = in_graphs_ = true;
         return {};
     }
+    if (counts_itself && !in_graphs_)
+        return {};
     return check(cudaEventRecord(ended_, stream), "cudaEventRecord");
 }
 
@@ -416,20 +436,28 @@ Status DeviceGroup::launch(const void *kernel, uint32_t blocks, uint32_t threads
                  "a kernel's launch");
 }
 
+Status DeviceGroup::launch_counted(const void *kernel, const Plan &plan, const Job &job, CUstream_st *stream) {
+    FLX_TRY(launch(kernel, plan.blocks, plan.threads, &job, stream));
+    counted_blocks_ += plan.blocks;
+    return {};
+}
+
 Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> shown) {
     FLX_TRY(watcher_.failure());
     if (bytes_of(call) == 0)
         return {};
     const CurrentDevice current(device_);
-    Status status = put(call, stream, shown);
-    Status noted = note_end(stream);  // also of a part, where the rest could not be put there
-    return status.ok() ? std::move(noted) : std::move(status);
-}
-
-Status DeviceGroup::put(const Call &call, CUstream_st *stream, std::span<const Showing> shown) {
     std::optional<PeerOutputs> outputs;
     FLX_TRY(outputs_of(call, shown, outputs));
     const Plan plan = this->plan(call, outputs);
+    Status status = put(call, plan, stream, outputs);
+    // Also of a part, where the rest could not be put there.
+    Status noted = note_end(stream, plan.way == Way::packets || plan.way == Way::lines || plan.way == Way::relay);
+    return status.ok() ? std::move(noted) : std::move(status);
+}
+
+Status DeviceGroup::put(const Call &call, const Plan &plan, CUstream_st *stream,
+                        const std::optional<PeerOutputs> &outputs) {
     Job job = job_for(call, plan, outputs);
     const bool in_kernel = plan.way == Way::packets || plan.way == Way::lines;
     if (call.kind == Kind::bcast && rank_ == call.root && job.in != job.out && !in_kernel) {
@@ -449,11 +477,11 @@ Status DeviceGroup::carry_out(const Call &call, const Plan &plan, const Job &job
     const Kernels kernels = kernels_for(call);
     switch (plan.way) {
         case Way::packets:
-            return launch(kernels.packets, plan.blocks, plan.threads, &job, stream);
+            return launch_counted(kernels.packets, plan, job, stream);
         case Way::lines:
-            return launch(kernels.lines, plan.blocks, plan.threads, &job, stream);
+            return launch_counted(kernels.lines, plan, job, stream);
         case Way::relay:
-            return launch(relay_kernel(), plan.blocks, plan.threads, &job, stream);
+            return launch_counted(relay_kernel(), plan, job, stream);
         case Way::tiles:
             return launch(kernels.exchange, plan.blocks, plan.threads, &job, stream);
         case Way::bulk:

@@ -83,8 +83,10 @@ class DeviceGroup final : public Group {
     };
     Status allocate(const Config &config);
     [[nodiscard]] bool idle() const;
-    Status note_end(CUstream_st *stream);
-    Status put(const Call &call, CUstream_st *stream, std::span<const Showing> shown);
+    Status note_end(CUstream_st *stream, bool counts_itself = false);
+    [[nodiscard]] bool counted_have_ended() const;
+    Status launch_counted(const void *kernel, const Plan &plan, const Job &job, CUstream_st *stream);
+    Status put(const Call &call, const Plan &plan, CUstream_st *stream, const std::optional<PeerOutputs> &outputs);
     void say_farewell() { farewell_.say(in_graphs_ && !closed_); }
     [[nodiscard]] uint64_t window_bytes() const { return (layout_.bytes() + kPage - 1) / kPage * kPage; }
     Status open_mailbox(const Config &config);
@@ -158,7 +160,10 @@ class DeviceGroup final : public Group {
     CUstream_st *side_ = nullptr;    ///< of what runs beside the caller's stream
     CUevent_st *event_ = nullptr;
     std::vector<CUevent_st *> reduced_;  ///< by chunk, in turn
-    CUevent_st *ended_ = nullptr;        ///< after the last operation on a stream of the program's
+    /// After the last operation on a stream of the program's but for those that count themselves, whose calls are the
+    /// shortest: to record it takes longer than half of what else they do.
+    CUevent_st *ended_ = nullptr;
+    uint32_t counted_blocks_ = 0;  ///< of kernels that count them when they have ended (WindowLayout::kEnded)
     bool notes_ends_ = true;
     bool captured_ = false;   ///< a graph may have operations, whose end is noted nowhere
     bool in_graphs_ = false;  ///< operations may be replayed, also when all that is known of has ended

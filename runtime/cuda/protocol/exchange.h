@@ -64,8 +64,10 @@ struct WindowLayout {
     static constexpr uint64_t kFlagBytes = uint64_t{kStages} * kChannels * kMaxRanks * sizeof(uint32_t);
     static constexpr uint64_t kCountBytes = 3 * kChannels * sizeof(uint32_t);
     static constexpr uint64_t kDead = kFlagBytes + kCountBytes;  ///< as Job::dead
-    static constexpr uint64_t kHead = 20480;                     ///< flags, counts and that, rounded up
-    static_assert(kDead + sizeof(uint32_t) <= kHead);
+    /// How many blocks of kernels of packets, lines and relays have ended, whether they did their work or gave up.
+    static constexpr uint64_t kEnded = kDead + sizeof(uint32_t);
+    static constexpr uint64_t kHead = 20480;  ///< flags, counts and those, rounded up
+    static_assert(kEnded + sizeof(uint32_t) <= kHead);
 
     FLX_HD static uint64_t flag(Stage stage, uint32_t block, int source) {
         return ((static_cast<uint64_t>(stage) * kChannels + block) * kMaxRanks + source) * sizeof(uint32_t);

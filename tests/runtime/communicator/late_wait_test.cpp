@@ -1,4 +1,4 @@
-#include "runtime/base/late_wait.h"
+#include "runtime/communicator/late_wait.h"
 
 #include <gtest/gtest.h>
 
