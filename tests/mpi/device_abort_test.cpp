@@ -1,5 +1,5 @@
 /// What ends, and what waits, on GPUs: under mpirun with two ranks or more, which may share a GPU. Calls whose peer
-/// never comes are aborted, alone and with thousands behind them; communicators are made and freed while another stream
+/// never comes are aborted, alone and with hundreds behind them; communicators are made and freed while another stream
 /// of the GPU waits for something that comes later; and memory comes back. Times are compared with what may be: a wait
 /// for the whole GPU takes for ever here. Skips without a GPU.
 #include <unistd.h>

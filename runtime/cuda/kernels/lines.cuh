@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
     }
     if (before == kGaveUp) {
         if (threadIdx.x == 0)
-            count_ended(job);
+            count_ended(job, false);
         return;
     }
     bool gave_up = false;
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
     const bool ended = __syncthreads_or(gave_up ? 1 : 0) == 0;
     if (threadIdx.x == 0) {
         *count = ended ? flag : kGaveUp;
-        count_ended(job);
+        count_ended(job, !ended);
     }
 }
 

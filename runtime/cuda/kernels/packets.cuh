@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads) packets_kernel(const __grid_constant
     }
     if (before == kGaveUp) {
         if (threadIdx.x == 0)
-            count_ended(job);
+            count_ended(job, false);
         return;
     }
     const int peer = static_cast<int>(threadIdx.x);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads) packets_kernel(const __grid_constant
     const bool ended = __syncthreads_or(gave_up ? 1 : 0) == 0;
     if (threadIdx.x == 0) {
         *count = ended ? flag : kGaveUp;
-        count_ended(job);
+        count_ended(job, !ended);
     }
 }
 

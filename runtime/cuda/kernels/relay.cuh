@@ -157,7 +157,7 @@ static __global__ void __launch_bounds__(kThreads) relay(const __grid_constant__
     const uint32_t before = *count;
     if (before == kGaveUp || gave_up_before(job)) {
         if (threadIdx.x == 0)
-            count_ended(job);
+            count_ended(job, false);
         return;
     }
     const uint32_t rounds = job.steps(blockIdx.x);
@@ -177,7 +177,7 @@ static __global__ void __launch_bounds__(kThreads) relay(const __grid_constant__
         *count = !ended             ? kGaveUp
                  : after == kGaveUp ? 1
                                     : after;  // odd after odd: the next flag is even as it would be
-        count_ended(job);
+        count_ended(job, !ended);
     }
 }
 

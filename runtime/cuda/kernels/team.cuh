@@ -24,8 +24,11 @@ __device__ __forceinline__ uint64_t nanoseconds() {
     return now;
 }
 
-/// By the first thread of a block that does nothing more with the window.
-__device__ __forceinline__ void count_ended(const Job &job) {
+/// By the first thread of a block that does nothing more with windows, after a barrier. What a block that gave up has
+/// written comes before: peers do not wait for that.
+__device__ __forceinline__ void count_ended(const Job &job, bool gave_up) {
+    if (gave_up)
+        __threadfence_system();
     atomicAdd(reinterpret_cast<uint32_t *>(job.windows[job.rank] + WindowLayout::kEnded), 1U);
 }
 

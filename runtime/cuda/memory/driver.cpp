@@ -78,6 +78,13 @@ const std::string &why_none() {
     return driver().why_none;
 }
 
+void stay_on(int device) {
+    cudaSetDevice(device);
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    cudaGetLastError();
+}
+
 bool is_open(int device) {
     unsigned flags = 0;
     int active = 0;

@@ -74,6 +74,10 @@ class OutsideCaptures {
     cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
+/// The calling thread's current GPU for good, and outside of captures for good: for threads of FLX's own, as going back
+/// would open the GPU that CUDA names first.
+void stay_on(int device);
+
 /// Whether the program has opened that GPU in this process (FLX's own contexts aside).
 bool is_open(int device);
 

@@ -122,7 +122,10 @@ Status DeviceGroup::allocate(const Config &config) {
         reduced_.push_back(event);
     }
     // Flags, counts and lines start at zero; slots need not.
-    FLX_TRY_CUDA(cudaMemsetAsync(window_, 0, layout_.slots(), stream_));
+    Status cleared = check(cudaMemsetAsync(window_, 0, layout_.slots(), stream_), "cudaMemsetAsync");
+    if (!cleared.ok())  // as after cudaDeviceReset: nobody is to get it again
+        window_ = nullptr;
+    FLX_TRY(std::move(cleared));
     FLX_TRY_CUDA(cudaStreamSynchronize(stream_));
     FLX_TRY(open_mailbox(config));
     return load_kernels();
@@ -250,69 +253,76 @@ void DeviceGroup::retire() {
     abandon();
     watcher_.leave_health();
     count_.end_life();
+    if (stays_for_graphs())
+        say_farewell();  // windows are used for nothing else
 }
 
 bool DeviceGroup::may_go(bool later) {
     if (device_ < 0)
         return true;
-    if (later)  // for good: going back would open the GPU that is CUDA's first
-        cudaSetDevice(device_);
+    if (later)
+        stay_on(device_);
     by_thread_ = later;
     const CurrentDevice current(device_);
     const OutsideCaptures outside;
-    if (!idle() || (captured_ && notes_ends_ && !later))
+    if (!idle())
         return false;
-    if (!captured_ || !notes_ends_)
-        say_farewell();
-    // Of peers' memory that the program may free nothing stays open meanwhile.
+    say_farewell();
     const bool opened = host_.opened() || flags_.opened() || !regions_.empty() || (shown_ && shown_->opened());
     if (opened && !later && !alone_)
         return false;
-    if (later)
-        (void)settle().ok();
-    captured_ = false;
-    say_farewell();
+    // Peers' memory that their programs may free is closed first, whether or not all have said that they are done.
     regions_.clear();
     if (shown_)
         shown_->close();
     return farewell_.all_said();
 }
 
-/// Asks, without waiting. An error is a reason for nothing to run any more.
-bool DeviceGroup::idle() const {
+/// Asks, without waiting, so that the first answer may be no where one later is yes. An error is a reason for nothing
+/// to run any more.
+bool DeviceGroup::idle() {
     const OutsideCaptures outside;
     bool works = false;
     for (cudaStream_t stream : {stream_, side_})
         works = works || (stream != nullptr && cudaStreamQuery(stream) == cudaErrorNotReady);
     works = works || (ended_ != nullptr && cudaEventQuery(ended_) == cudaErrorNotReady);
-    // Replays count as well: what was called otherwise is noted by the event then.
+    // Replays count as well, and who waits for them waits for the whole GPU; what is called later is noted by the
+    // event.
     works = works || (notes_ends_ && !in_graphs_ && !counted_have_ended());
     cudaGetLastError();
     return !works;
 }
 
-/// With streams of its own that are empty.
-bool DeviceGroup::counted_have_ended() const {
-    const volatile uint32_t *ended = watcher_.spare_word();
-    if (window_ == nullptr || ended == nullptr)
+/// With streams of its own that are empty. The count comes by a copy, which may have to wait for others of the
+/// program's: who asks again sees it.
+bool DeviceGroup::counted_have_ended() {
+    volatile uint32_t *const word = watcher_.spare_word();
+    if (window_ == nullptr || word == nullptr || counted_seen_ == counted_blocks_)
         return true;
-    if (cudaMemcpyAsync(const_cast<uint32_t *>(ended), window_ + WindowLayout::kEnded, sizeof *ended,
-                        cudaMemcpyDeviceToHost, stream_) != cudaSuccess)
-        return true;
-    cudaError_t state = cudaErrorNotReady;
-    while (state == cudaErrorNotReady) {
-        sched_yield();
-        state = cudaStreamQuery(stream_);
+    if (std::exchange(counted_asked_, false)) {
+        counted_seen_ = *word;
+        if (counted_seen_ == counted_blocks_)
+            return true;
     }
-    return state != cudaSuccess || *ended == counted_blocks_;
+    counted_asked_ = cudaMemcpyAsync(const_cast<uint32_t *>(word), window_ + WindowLayout::kEnded, sizeof *word,
+                                     cudaMemcpyDeviceToHost, stream_) == cudaSuccess;
+    return !counted_asked_;
+}
+
+/// Nothing is noted of a graph's replays. Nobody may wait for a GPU while a stream is captured on it.
+Status DeviceGroup::await_replays() const {
+    if (!captured_ || !notes_ends_)
+        return {};
+    const cudaError_t state = cudaDeviceSynchronize();
+    const bool forbidden = state >= cudaErrorStreamCaptureUnsupported && state <= cudaErrorStreamCaptureWrongThread;
+    cudaGetLastError();
+    return forbidden ? check(state, "cudaDeviceSynchronize") : Status();
 }
 
 Status DeviceGroup::settle() {
     constexpr int kSpins = 1000;
     constexpr useconds_t kNapUs = 50;
-    // Nothing is noted of a graph's replays.
-    if (captured_ && notes_ends_)
-        FLX_TRY_CUDA(cudaDeviceSynchronize());
+    FLX_TRY(await_replays());
     for (int turn = 0; !idle(); ++turn) {
         if (turn < kSpins)
             sched_yield();
@@ -337,10 +347,11 @@ Status DeviceGroup::note_end(CUstream_st *stream, bool counts_itself) {
 
 void DeviceGroup::close() {
     const CurrentDevice current(device_);
+    // Without that it stays for the graphs.
+    closed_ = await_replays().ok();
+    captured_ = captured_ && !closed_;
     (void)settle().ok();
-    captured_ = false;
     watcher_.stop();
-    closed_ = true;
     say_farewell();
     // Closing memory of the program's may wait for the GPU as CUDA does: where there are other groups, a thread does
     // it.
@@ -452,7 +463,8 @@ Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream, std::span<con
     const Plan plan = this->plan(call, outputs);
     Status status = put(call, plan, stream, outputs);
     // Also of a part, where the rest could not be put there.
-    Status noted = note_end(stream, plan.way == Way::packets || plan.way == Way::lines || plan.way == Way::relay);
+    const bool counts_itself = plan.way == Way::packets || plan.way == Way::lines || plan.way == Way::relay;
+    Status noted = note_end(stream, counts_itself && status.ok());
     return status.ok() ? std::move(noted) : std::move(status);
 }
 

@@ -55,6 +55,7 @@ class DeviceGroup final : public Group {
     void caller_sees_ends() override { notes_ends_ = false; }
     void note_capture() override { in_graphs_ = true; }
     void retire() override;
+    [[nodiscard]] bool stays_for_graphs() const override { return in_graphs_ && !closed_; }
     bool may_go(bool later) override;
     /// Returns when nothing of this rank's is under way any more, on whatever stream; or when kernels gave up.
     Status settle();
@@ -82,9 +83,10 @@ class DeviceGroup final : public Group {
         Clock *clock = nullptr;  ///< not null: it is timed here
     };
     Status allocate(const Config &config);
-    [[nodiscard]] bool idle() const;
+    bool idle();
     Status note_end(CUstream_st *stream, bool counts_itself = false);
-    [[nodiscard]] bool counted_have_ended() const;
+    bool counted_have_ended();
+    [[nodiscard]] Status await_replays() const;
     Status launch_counted(const void *kernel, const Plan &plan, const Job &job, CUstream_st *stream);
     Status put(const Call &call, const Plan &plan, CUstream_st *stream, const std::optional<PeerOutputs> &outputs);
     void say_farewell() { farewell_.say(in_graphs_ && !closed_); }
@@ -164,6 +166,8 @@ class DeviceGroup final : public Group {
     /// shortest: to record it takes longer than half of what else they do.
     CUevent_st *ended_ = nullptr;
     uint32_t counted_blocks_ = 0;  ///< of kernels that count them when they have ended (WindowLayout::kEnded)
+    uint32_t counted_seen_ = 0;    ///< of those, as they said last
+    bool counted_asked_ = false;   ///< the count is on its way into the watcher's spare word
     bool notes_ends_ = true;
     bool captured_ = false;   ///< a graph may have operations, whose end is noted nowhere
     bool in_graphs_ = false;  ///< operations may be replayed, also when all that is known of has ended

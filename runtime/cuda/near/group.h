@@ -131,6 +131,9 @@ class Group {
     // For end().
     /// abandon(); then it asks the communicator nothing any more.
     virtual void retire() { abandon(); }
+    /// It is never destroyed: graphs that were captured may be replayed, and what they use must be there. Where all
+    /// ranks have closed it they are not.
+    [[nodiscard]] virtual bool stays_for_graphs() const { return false; }
     /// Whether it can be destroyed without waiting for anything that runs. `later`: called by a thread of FLX's own,
     /// where functions may be called that wait for the GPU as CUDA likes.
     virtual bool may_go(bool /*later*/) { return true; }

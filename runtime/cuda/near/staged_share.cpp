@@ -72,7 +72,6 @@ Status DeviceGroup::settle_staged(uint64_t bytes, bool paged) {
     const bool wanted = forced_ ? *forced_ > 0 : paged && bytes >= kLeast && !limits_.spare;
     if (host_tried_ || pinned_wanted_ == 0 || !wanted)
         return {};
-    host_tried_ = true;
     // CUDA lets pinning wait for all that runs on the GPU, and kernels of this process's other communicators may wait
     // for what some rank calls next. Nor would a share that was measured alone be right beside theirs.
     // Groups that were given up have no kernels that wait.
@@ -80,9 +79,10 @@ Status DeviceGroup::settle_staged(uint64_t bytes, bool paged) {
     std::vector<uint8_t> all(ranks_);
     FLX_TRY(bootstrap_.allgather(&others, sizeof others, all.data()));
     if (!forced_ && std::find(all.begin(), all.end(), 1) != all.end()) {
-        why_not_staged_ = "a process had another communicator with this GPU when it could have been opened";
+        why_not_staged_ = "a process had another communicator with this GPU when memory was registered last";
         return {};
     }
+    host_tried_ = true;
     const Status opened = host_.open(bootstrap_, device_, pinned_wanted_, sizeof(ShareTable), limits_.blocks);
     why_not_staged_ = opened.words();
     if (!opened.ok())

@@ -166,6 +166,7 @@ Status Communicator::before(cudaStream_t stream) {
     Engine::Stream found;
     FLX_TRY(engine().look_at(stream, found));
     steps_ = order.next(found.name, found.capture);
+    in_graphs = in_graphs || steps_.external;
     if (steps_.wait_captured)
         FLX_TRY(engine().wait(captured, stream, false));
     if (steps_.wait_last)
@@ -276,6 +277,14 @@ void Communicator::abandon(Reason reason) {
         ends.rendezvous->leave();
 }
 
+bool Communicator::begin_closing() {
+    const std::lock_guard guard(mutex);
+    if (lane == nullptr || bootstrap == nullptr)
+        return false;
+    prepares = true;
+    return true;
+}
+
 bool Communicator::try_free() {
     // A call that another thread is in ends once the stream has room for it.
     const std::unique_lock guard(mutex, std::try_to_lock);
@@ -286,6 +295,8 @@ bool Communicator::try_free() {
     withhold();  // the rendezvous stays: calls of other threads may still look at its boards
     lane.reset();
     bootstrap.reset();
+    if (in_graphs && !closed)  // which may be replayed, and have these events
+        return true;
     for (Event *event : {&last, &captured, &fork})
         engine().free_event(std::exchange(*event, nullptr));
     for (cudaStream_t &stream : asides)
@@ -295,7 +306,8 @@ bool Communicator::try_free() {
 
 void free_later(const std::shared_ptr<Communicator> &comm) {
     do_later([comm] {
-        engine().stay_on(comm->device);
+        if (comm->device >= 0)
+            engine().stay_on(comm->device);
         return comm->try_free();
     });
 }
@@ -436,6 +448,7 @@ void close(Communicator &comm) {
             std::this_thread::sleep_for(kNap);
         comm.withhold();  // closing takes away what an abort would reach for
         comm.lane->close();
+        comm.closed = true;
     }
     comm.abandon(Reason::revoked);
 }
@@ -470,7 +483,10 @@ void retire(ncclComm_t handle) {
     std::vector<std::function<void()>> bodies;
     for (const std::shared_ptr<Communicator> &each : ready)
         bodies.emplace_back([each] {
-            close(*each);
+            if (each->begin_closing()) {
+                close(*each);
+                each->prepares.store(false, std::memory_order_release);
+            }
             if (!each->try_free())
                 free_later(each);
         });

@@ -32,7 +32,7 @@ struct Communicator {
     ncclComm_t handle = nullptr;
     int rank = 0;
     int ranks = 1;
-    int device = 0;
+    int device = -1;  ///< negative: nothing was made on one
     std::string key;  ///< as key_of()
     std::atomic<unsigned> splits{0};
     std::atomic<unsigned> shrinks{0};
@@ -53,9 +53,11 @@ struct Communicator {
     std::array<cudaStream_t, 2> asides{};  ///< FLX's, beside NCCL's part of a group: now; in a capture
     Offer messages;                        ///< so far, per peer
     std::vector<std::pair<ncclWindow_t, std::pair<const char *, size_t>>> windows;  ///< symmetric ones
-    Status failure;                                                                 ///< that ended FLX's part
+    bool in_graphs = false;             ///< some call of it, whoever has it, was captured
+    bool closed = false;                ///< by all ranks in good order, so that graphs are replayed no more
+    Status failure;                     ///< that ended FLX's part
     std::thread preparation;            ///< with the mutex: who frees it may come before it is noted here
-    std::atomic<bool> prepares{false};  ///< that thread, or the program's, is at it
+    std::atomic<bool> prepares{false};  ///< that thread, or the program's, makes it or closes it
     std::atomic<bool> stop{false};      ///< the preparation is to end
 
     /// What an abort ends, which takes no other mutex than this one: it is held for moments.
@@ -98,6 +100,8 @@ struct Communicator {
     [[nodiscard]] std::shared_ptr<Rendezvous> place();
     /// FLX's part ends without its peers: nothing on this GPU waits for them any more. Any thread; waits for nothing.
     void abandon(Reason reason);
+    /// False: it was revoked meanwhile and freed. Else try_free() leaves it alone until `prepares` is false again.
+    bool begin_closing();
     /// Frees all that FLX has for it, if nothing uses it any more. Waits for nothing.
     bool try_free();
 

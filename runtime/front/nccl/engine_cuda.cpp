@@ -251,10 +251,7 @@ class CudaEngine final : public Engine {
         const CurrentDevice current(device);
         body();
     }
-    void stay_on(int device) override {
-        cudaSetDevice(device);
-        cudaGetLastError();
-    }
+    void stay_on(int device) override { cuda::stay_on(device); }
 
   private:
     /// Each GPU's rank has one of its own, as if it were a process: several ranks of a communicator may be here. It

@@ -27,12 +27,19 @@ namespace {
 
 #define NCCL(function) reinterpret_cast<decltype(&(function))>(dlsym(RTLD_DEFAULT, #function))
 
+pid_t child = -1;  ///< of the parent: ends with it
+
+[[noreturn]] void give_up() {
+    std::fflush(stdout);
+    if (child > 0)
+        kill(child, SIGKILL);
+    std::_Exit(1);
+}
 void must(bool right, const char *what) {
     if (right)
         return;
     std::printf("wrong: %s\n", what);
-    std::fflush(stdout);
-    std::_Exit(1);
+    give_up();
 }
 #define MUST_CUDA(call) must((call) == cudaSuccess, #call)
 
@@ -56,7 +63,7 @@ double timed(const char *what, double most, const std::function<void()> &body) {
     std::printf("%s: %s after %.3f s, %.2f may be\n", done && took <= most ? "right" : "wrong", what, took, most);
     std::fflush(stdout);
     if (!done || took > most)
-        std::_Exit(1);
+        give_up();
     thread.join();
     return took;
 }
@@ -87,7 +94,7 @@ struct Rank {
 int run(const std::string &part) {
     int pipes[2];
     must(pipe(pipes) == 0, "a pipe");
-    const pid_t child = fork();  // before CUDA
+    child = fork();  // before CUDA
     const int rank = child == 0 ? 1 : 0;
     int devices = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
