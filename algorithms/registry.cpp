@@ -4,8 +4,29 @@
 #include <array>
 
 #include "algorithms/builder.h"
+#include "algorithms/written.h"
 
 namespace flx::algorithms {
+
+BitClass Algorithm::bits(Collective collective) const {
+    // Where ranks go round with the root, the order of addition does, too.
+    if (written != nullptr)
+        return !reduces(collective) ? BitClass::none : rooted(collective) ? BitClass::own : written->bits;
+    return bits_of(collective);
+}
+
+bool Algorithm::serves(Collective collective, int size) const {
+    if (written != nullptr)
+        return collective == written->collective && size == written->size();
+    return serves_size(collective, size);
+}
+
+Schedule Algorithm::build(const Request &request) const {
+    if (written != nullptr)
+        return schedule_of(*written, request.rank, request.root);
+    return build_for(request);
+}
+
 std::span<const Algorithm> all() {
     // Tables and messages hold the index: append only.
     static const std::array<Algorithm, 19> algorithms = {
@@ -23,6 +44,12 @@ const Algorithm *find(std::string_view name) {
             return &algorithm;
     }
     return nullptr;
+}
+
+uint64_t identity_of(const Algorithm &algorithm) {
+    if (algorithm.written != nullptr)
+        return algorithm.written->identity;
+    return static_cast<uint64_t>(&algorithm - all().data()) + 1;
 }
 
 Schedule among(const Algorithm &algorithm, Collective collective, const std::vector<int> &group, int rank, int root) {

@@ -32,7 +32,8 @@ enum class BitClass : uint8_t {
     doubling,
     chain,    ///< in rank order, rounded at each step
     halving,  ///< sums of ranks at distance n/2, n/4, … 1
-    tiers     ///< those of a host first, as the algorithm's inner tier adds them, then the hosts' sums
+    tiers,    ///< those of a host first, as the algorithm's inner tier adds them, then the hosts' sums
+    own       ///< an order that only the schedule says (written.h): the same on all ranks, and no more is known of it
 };
 
 /// Whether an algorithm knows hosts, and who carries what between them (tiers.cpp).
@@ -42,17 +43,26 @@ enum class Family : uint8_t {
     lanes     ///< all ranks of each, a part of the vector for every one
 };
 
+struct Written;
+
 struct Algorithm {
     std::string_view name;         ///< as in FLX_ALGORITHM
     std::string_view description;  ///< one line
     std::string_view source;       ///< paper or text it comes from
-    BitClass (*bits)(Collective collective);
-    bool (*serves)(Collective collective, int size);
-    Schedule (*build)(const Request &request);  ///< requires serves(collective, size)
+    BitClass (*bits_of)(Collective collective);
+    bool (*serves_size)(Collective collective, int size);
+    Schedule (*build_for)(const Request &request);
     /// Of those that know hosts: what they do between them. Two that do the same there, and within hosts, add in the
     /// same order, whichever ranks carry what.
     const Algorithm *between_hosts = nullptr;
     Family family = Family::flat;
+    /// Of one that is no function, but data (written.h): its schedules. The three functions above are null then.
+    const Written *written = nullptr;
+
+    [[nodiscard]] BitClass bits(Collective collective) const;
+    [[nodiscard]] bool serves(Collective collective, int size) const;
+    /// Requires serves(collective, size).
+    [[nodiscard]] Schedule build(const Request &request) const;
 };
 
 /// All algorithms; the index is the id.
@@ -62,5 +72,7 @@ std::span<const Algorithm> all();
 Schedule among(const Algorithm &algorithm, Collective collective, const std::vector<int> &group, int rank, int root);
 /// The algorithm of that name; null if there is none.
 const Algorithm *find(std::string_view name);
+/// What tells algorithms apart that ranks may choose, alike on all of them: of those in all(), the index and one more.
+uint64_t identity_of(const Algorithm &algorithm);
 
 }  // namespace flx::algorithms

@@ -21,6 +21,7 @@
 /// - A cell that the block of a dependency does not have counts as done.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -67,8 +68,17 @@ struct Step {
     /// hold where the two places are different memory.
     uint8_t in_place_only = 0;
 
-    Step &depends(uint32_t step);           ///< adds one; asserts on overflow
-    Step &depends_in_place(uint32_t step);  ///< likewise, one of in_place_only
+    /// Adds one; asserts on overflow.
+    Step &depends(uint32_t step) {
+        assert(dependencies < kMaxDependencies);
+        after[dependencies++] = step;
+        return *this;
+    }
+    /// Likewise, one of in_place_only.
+    Step &depends_in_place(uint32_t step) {
+        in_place_only = static_cast<uint8_t>(in_place_only | 1U << dependencies);
+        return depends(step);
+    }
     [[nodiscard]] bool holds(uint32_t dependency, bool in_place) const {
         return in_place || (in_place_only >> dependency & 1) == 0;
     }

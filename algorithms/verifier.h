@@ -50,7 +50,9 @@ struct ResendReasons {
 /// not. Returns an empty string, or a sentence that names the send and the write. Adds to `reasons`.
 std::string verify_resend(const Algorithm &algorithm, Collective collective, int size, int root, bool in_place,
                           ResendReasons &reasons, const Placement *placement = nullptr);
+/// `all_lengths`: also in the cells that only some blocks have, for each number of such blocks. Without it those are
+/// left out of which the others say as much: the verdict is the same, and reasons are fewer.
 std::string verify_resend(const std::vector<Schedule> &schedules, Collective collective, int root, bool in_place,
-                          ResendReasons &reasons);
+                          ResendReasons &reasons, bool all_lengths = true);
 
 }  // namespace flx::algorithms

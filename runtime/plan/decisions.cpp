@@ -73,8 +73,7 @@ uint32_t Decisions::signature_of(const Call &call, const Choice &choice, CallKin
         static_cast<uint64_t>(operation.collective),
         messages ? operation.count * size_of(operation.dtype) : operation.count, messages ? 0 : agreed(operation.dtype),
         agreed(operation.op), static_cast<uint64_t>(operation.root), static_cast<uint64_t>(choice.way),
-        choice.algorithm == nullptr ? 0 : static_cast<uint64_t>(choice.algorithm - algorithms::all().data()) + 1,
-        static_cast<uint64_t>(kind)});
+        choice.algorithm == nullptr ? 0 : algorithms::identity_of(*choice.algorithm), static_cast<uint64_t>(kind)});
     if (choice.way == Way::exchanged || call.blocks.counts == nullptr)  // or counts are not all ranks' knowledge
         return hash;
     return sign(std::span(call.blocks.counts, static_cast<size_t>(size_)), hash);
