@@ -57,6 +57,7 @@ namespace flx {
     FAULT(211, too_many_links, "There are too many links")                              \
     FAULT(212, progress_thread_late, "FLX_PROGRESS_THREAD was set too late")            \
     FAULT(213, staging_too_small, "FLX_CUDA_STAGING is too small")                      \
+    FAULT(214, schedule_file, "A file with a schedule cannot be followed")              \
     /* FLX_ERR_UNSUPPORTED: this build, these links or these GPUs cannot do it */       \
     FAULT(301, no_gpu, "No GPU can be used")                                            \
     FAULT(302, call_not_on_gpu, "A call does not take GPU memory")                      \

@@ -87,7 +87,8 @@ flx_package(tools flx-tools utils programs
   "This package has flx-run, which starts programs that know nothing of FLX,
 flx_info and flx_top, which show what FLX knows and does, flx_trace and
 flx_report, which show what it has done, flx_perf, flx_lab and flx_tune, which
-measure, and flx_trainer, an example.")
+measure, flx_schedule, which exports and checks schedules, and flx_trainer, an
+example.")
 set(${flx_of}_PACKAGE_SHLIBDEPS ON)
 set(${flx_of}_PACKAGE_DEPENDS "libflx0 (= ${flx_version})")
 set(${flx_of}_PACKAGE_RECOMMENDS ${flx_mpi_programs})

@@ -24,6 +24,7 @@ NAMES = {
     "libfmt-dev": ("fmt", "fmt"),
     "libspdlog-dev": ("spdlog", "spdlog"),
     "nlohmann-json3-dev": ("nlohmann-json", "nlohmann_json"),
+    "libpugixml-dev": ("pugixml", "pugixml"),
     "libncurses-dev": ("ncurses", "ncurses"),
     "zlib1g-dev": ("zlib-api", "zlib"),
 }
