@@ -51,11 +51,12 @@ Status override_knobs(const flx_config_t *given, flx::Config &config, flx::Commu
     return {};
 }
 
-/// Ranks compare and keep the rules themselves, wherever each of them read them.
-Status read_rules(flx::Config &config) {
+/// Ranks compare and keep the rules themselves, wherever each of them read them. Schedules are compared, too, so what
+/// one rank proves of them holds for all.
+Status read_rules(flx::Config &config, int rank) {
     const std::string text = config.text("FLX_ALGORITHM");
     std::string rules;
-    FLX_TRY(flx::read_rule_files(text, rules));
+    FLX_TRY(flx::read_rule_files(text, rules, rank == 0));
     return rules == text ? Status() : config.set("FLX_ALGORITHM", rules, config.origin("FLX_ALGORITHM"));
 }
 
@@ -94,7 +95,7 @@ flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *config, flx_
         FLX_TRY(flx::agree_on(*bootstrap, [&]() -> Status {
             FLX_TRY(flx::Config::from_environment(knobs));
             FLX_TRY(override_knobs(config, knobs, gpus));
-            FLX_TRY(read_rules(knobs));
+            FLX_TRY(read_rules(knobs, bootstrap->rank()));
             const bool program_threads = flx::mpi_allows_threads();
             const bool own_thread = knobs.text("FLX_PROGRESS_THREAD") == "on";
             FLX_TRY(flx::Process::shared(program_threads || own_thread, !program_threads, process));

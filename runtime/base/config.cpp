@@ -20,7 +20,8 @@ constexpr double kGiB = 1024.0 * kMiB;
 // The knobs in order of name. Unset text means "not forced".
 constexpr std::array kKnobs = {
     Knob{"FLX_ALGORITHM", KnobType::text, "", 0, 0, "", "",
-         "algorithm per collective, also by size or from a file, e.g. allreduce:ring@64K-,bcast:direct,file:rules.txt; "
+         "algorithm per collective, also by size or from a file, e.g. "
+         "allreduce:ring@64K-,bcast:file:tree.json,file:rules.txt; "
          "empty: chosen by cost",
          KnobTier::user, KnobScope::communicator},
     Knob{"FLX_CACHE", KnobType::text, "", 0, 0, "", "",

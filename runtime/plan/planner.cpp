@@ -12,6 +12,7 @@
 #include "runtime/base/counters.h"
 #include "runtime/base/log.h"
 #include "runtime/plan/staged.h"
+#include "runtime/schedules/loaded.h"
 
 namespace flx {
 
@@ -50,9 +51,32 @@ std::string known_algorithms(Collective collective, const Agreed &agreed) {
     return names;
 }
 
+constexpr std::string_view kFile = "file:";
+
+/// The schedules of a file that a rule names (read_rule_files); null where it names something else.
+const schedules::Loaded *loaded_by(const Rule &rule) {
+    return rule.name.starts_with(kFile) ? schedules::find_loaded(rule.name.substr(kFile.size())) : nullptr;
+}
+
+/// Schedules of a file are for so many ranks, and if it says so, on these hosts.
+Status check_shape(const Rule &rule, const algorithms::Written &written, const Agreed &agreed) {
+    if (written.size() != agreed.size)
+        return fail(Fault::algorithm_rule,
+                    "FLX_ALGORITHM has \"{}\", schedules for {} ranks, and the communicator has {}", rule.entry,
+                    written.size(), agreed.size);
+    const std::vector<int> hosts = algorithms::Placement::of(written.host_of).host;
+    if (!hosts.empty() && agreed.placement.size() == agreed.size && hosts != agreed.placement.host)
+        return fail(Fault::algorithm_rule,
+                    "FLX_ALGORITHM has \"{}\", schedules for ranks on hosts {}, and here they are on hosts {}",
+                    rule.entry, fmt::join(hosts, ","), fmt::join(agreed.placement.host, ","));
+    return {};
+}
+
 /// Whether a communicator of some other shape could follow the rule.
 bool serves_elsewhere(const Rule &rule) {
     constexpr int kManySizes = 64;
+    if (loaded_by(rule) != nullptr)
+        return true;
     for (const auto &[name, way] : kWays)
         if (rule.name == name && has_way(rule.collective, 1, way))
             return way != Way::fused || rule.end != SIZE_MAX || rule.collective == Collective::barrier;
@@ -168,8 +192,25 @@ std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_
     return result;
 }
 
+/// Those of files that rules name for the size. Where others have a predicted time, they have.
+void Planner::add_loaded(Collective collective, size_t bytes, std::vector<Candidate> &result) const {
+    const bool predicted = !result.empty() && result.front().ns > 0;
+    for (const Forced &one : forced_) {
+        const Algorithm *algorithm = one.choice.algorithm;
+        if (algorithm == nullptr || algorithm->written == nullptr ||
+            !one.rule.covers(algorithms::scheduled_as(collective).value_or(collective), bytes))
+            continue;
+        const size_t middle = middle_of_class(bytes);
+        result.push_back(
+            {one.choice,
+             predicted ? predict_ns(*algorithm, one.rule.collective, agreed_.placement, middle, agreed_.costs) : 0});
+    }
+}
+
 std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_t bytes) const {
     std::vector<Candidate> result = candidates(collective, bytes, agreed_.costs, agreed_.staged_bytes);
+    if (!result.empty())
+        add_loaded(collective, bytes, result);
     std::ranges::stable_sort(result, {}, &Candidate::ns);
     return result;
 }
@@ -191,6 +232,7 @@ std::vector<Planner::Candidate> Planner::all_candidates(Collective collective, s
     for (const Algorithm &algorithm : algorithms::all())
         if (scheduled && algorithm.serves(*scheduled, agreed_.size))
             result.push_back({{Way::scheduled, &algorithm}, 0});
+    add_loaded(collective, bytes, result);
     return result;
 }
 
@@ -280,6 +322,11 @@ Status Planner::make(int rank, const Agreed &agreed, const std::string &override
 
 Status Planner::force(const Rule &rule) {
     const Collective collective = rule.collective;
+    if (const schedules::Loaded *loaded = loaded_by(rule)) {
+        FLX_TRY(check_shape(rule, loaded->written, agreed_));
+        forced_.push_back({rule, {Way::scheduled, &loaded->algorithm}});
+        return {};
+    }
     for (const auto &[name, way] : kWays) {
         if (rule.name != name || !has_way(collective, agreed_.hosts, way))
             continue;

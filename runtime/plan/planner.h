@@ -127,6 +127,7 @@ class Planner {
     [[nodiscard]] const algorithms::Algorithm *nominal(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] std::vector<Candidate> candidates(algorithms::Collective collective, size_t bytes,
                                                     const algorithms::CostModel &costs, size_t payload) const;
+    void add_loaded(algorithms::Collective collective, size_t bytes, std::vector<Candidate> &result) const;
     [[nodiscard]] bool may_stage(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] Choice choose_exchange(algorithms::Collective collective, size_t bytes, const Needs &needs) const;
     [[nodiscard]] const algorithms::Algorithm *adds_alike(const algorithms::Algorithm &algorithm,

@@ -6,6 +6,7 @@
 
 #include "algorithms/registry.h"
 #include "runtime/base/config.h"
+#include "runtime/schedules/loaded.h"
 
 namespace flx {
 
@@ -34,7 +35,8 @@ Status malformed(std::string_view entry, std::string_view why) {
     return fail(
         Fault::algorithm_rule,
         "FLX_ALGORITHM has \"{}\", {}; entries are collective:algorithm, collective:algorithm@FROM-TO (bytes, K, M "
-        "and G allowed, either may be missing, less than TO) or file:PATH, separated by commas, with one of {}",
+        "and G allowed, either may be missing, less than TO), collective:file:SCHEDULE or file:PATH, separated by "
+        "commas, with one of {}",
         entry, why, known_collectives());
 }
 
@@ -102,7 +104,28 @@ void append(std::string &rules, std::string_view entry) {
     rules.append(rules.empty() ? "" : ",").append(entry);
 }
 
-Status read_file(const std::string &path, std::string &rules) {
+/// As it is, but with the key of its schedules where it names a file that has them.
+Status append_read(std::string &rules, std::string_view entry, bool prove) {
+    const size_t colon = entry.find(':');
+    if (colon == std::string_view::npos || !entry.substr(colon + 1).starts_with(kFile)) {
+        append(rules, entry);
+        return {};
+    }
+    Rule rule;
+    FLX_TRY(parse_rule(entry, rule));
+    const std::string path = rule.name.substr(kFile.size());
+    const schedules::Loaded *loaded = nullptr;
+    FLX_TRY(schedules::load(path, prove, loaded));
+    if (loaded->written.collective != rule.collective)
+        return fail(Fault::algorithm_rule, "FLX_ALGORITHM has \"{}\", and {} has schedules of {}", entry, path,
+                    algorithms::name_of(loaded->written.collective));
+    const size_t sizes = std::min(entry.find('@', colon), entry.size());
+    append(rules,
+           fmt::format("{}:{}{}{}", algorithms::name_of(rule.collective), kFile, loaded->key, entry.substr(sizes)));
+    return {};
+}
+
+Status read_file(const std::string &path, std::string &rules, bool prove) {
     std::ifstream file(path);
     std::string line;
     for (int number = 1; std::getline(file, line); ++number) {
@@ -112,7 +135,7 @@ Status read_file(const std::string &path, std::string &rules) {
         Rule rule;
         if (const Status status = parse_rule(entry, rule); !status.ok())
             return status.behind(fmt::format("{}, line {}: ", path, number));
-        append(rules, entry);
+        FLX_TRY(append_read(rules, entry, prove));
     }
     if (!file.eof())  // as with one that is not there, or a folder
         return fail(Fault::rule_file, "FLX_ALGORITHM has \"{}{}\", a file that cannot be read", kFile, path);
@@ -126,13 +149,12 @@ Status parse_rules(const std::string &text, std::vector<Rule> &rules) {
     return for_each_entry(text, [&](std::string_view entry) { return parse_rule(entry, rules.emplace_back()); });
 }
 
-Status read_rule_files(const std::string &text, std::string &rules) {
+Status read_rule_files(const std::string &text, std::string &rules, bool prove) {
     rules.clear();
-    return for_each_entry(text, [&](std::string_view entry) -> Status {
+    return for_each_entry(text, [&](std::string_view entry) {
         if (entry.starts_with(kFile))
-            return read_file(std::string(entry.substr(kFile.size())), rules);
-        append(rules, entry);
-        return {};
+            return read_file(std::string(entry.substr(kFile.size())), rules, prove);
+        return append_read(rules, entry, prove);
     });
 }
 

@@ -1,7 +1,10 @@
 /// Provokes what the public functions can have to say on a machine without a GPU: the status, the code, and that the
 /// sentence names what is wrong. Which kinds are provoked here or elsewhere is in tests/runtime/base/fault_numbers.txt.
+#include <unistd.h>
+
 #include <array>
 #include <cstdlib>
+#include <fstream>
 #include <initializer_list>
 #include <string>
 #include <thread>
@@ -121,6 +124,7 @@ TEST(ErrorCodesOfKnobs, AreTheSameOnAllRanks) {
     EXPECT_TRUE(making_says("FLX_ALGORITHM", "allreduce:best", true, 205, {"allreduce:best", "ring"}));
     EXPECT_TRUE(making_says("FLX_ALGORITHM", "best", true, 205, {"\"best\"", "collective:algorithm"}));
     EXPECT_TRUE(making_says("FLX_ALGORITHM", "file:/there/is/none", true, 206, {"/there/is/none"}));
+    EXPECT_TRUE(making_says("FLX_ALGORITHM", "allreduce:file:/there/is/none", true, 214, {"/there/is/none"}));
     EXPECT_TRUE(making_says("FLX_LINKS", "shm,eth17", true, 207, {"eth17", "the links are"}));
     EXPECT_TRUE(making_says("FLX_PARTITION", "shm;1", true, 208, {"shm;1", "name:share"}));
     EXPECT_TRUE(making_says("FLX_PARTITION", "shm:.5,shm:.5", true, 208, {"twice", "once"}));
@@ -128,6 +132,40 @@ TEST(ErrorCodesOfKnobs, AreTheSameOnAllRanks) {
     const Comm first = Comm::world();
     ASSERT_TRUE(first);
     EXPECT_TRUE(making_says("FLX_PROGRESS_THREAD", "on", true, 212, {"FLX_PROGRESS_THREAD", "before"}));
+}
+
+/// A bcast in which rank 0 sends everyone the vector. `last`: what the last rank does.
+std::string schedule_text(const std::string &name, const std::string &last) {
+    std::string text = R"({"format": "flx-schedule", "version": 1, "name": ")" + name +
+                       R"(", "collective": "bcast", "ranks": )" + std::to_string(world_size()) +
+                       R"(, "root": 0, "blocks": 1, "phases": 1, "schedules": [{"rank": 0, "steps": [)";
+    for (int rank = 1; rank < world_size(); ++rank)
+        text += std::string(rank == 1 ? "" : ", ") + R"({"do": "send", "block": 0, "from": "input", "peer": )" +
+                std::to_string(rank) + "}";
+    for (int rank = 1; rank < world_size(); ++rank)
+        text += R"(]}, {"rank": )" + std::to_string(rank) + R"(, "steps": [)" +
+                (rank == world_size() - 1 ? last : R"({"do": "recv", "peer": 0, "block": 0, "to": "output"})");
+    return text + "]}]}";
+}
+
+TEST(ErrorCodesOfSchedules, NameTheElement) {
+    const std::string last = "rank " + std::to_string(world_size() - 1);
+    const std::string path = testing::TempDir() + "flx_schedule_of_rank_" + std::to_string(world_rank()) + "_" +
+                             std::to_string(getpid()) + ".json";
+    const std::string rule = "bcast:file:" + path;
+    const auto making = [&](const std::string &text, int code, std::initializer_list<std::string> words) {
+        std::ofstream(path) << text;
+        return making_says("FLX_ALGORITHM", rule.c_str(), true, code, words);
+    };
+    const std::string right = R"({"do": "recv", "peer": 0, "block": 0, "to": "output"})";
+    EXPECT_TRUE(making(schedule_text("right", R"({"do": "recv", "peer": 0, "to": "output"})"), 214,
+                       {last + ", step 0", "\"block\" is not there"}));
+    EXPECT_TRUE(making(schedule_text("right", ""), 214,
+                       {"rank 0, step " + std::to_string(world_size() - 2), "the peer does not receive this"}));
+    // The same path for each, and another text.
+    EXPECT_TRUE(making(schedule_text(world_rank() == 0 ? "one" : "other", right), 203,
+                       {"bcast:file:one#", "bcast:file:other#", "equal on all ranks"}));
+    unlink(path.c_str());
 }
 
 TEST(ErrorCodesOfCalls, NameWhatDiffers) {

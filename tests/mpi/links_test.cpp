@@ -1,14 +1,34 @@
 /// Algorithms and links that a program forces: all give right results, and the bits depend on the algorithm alone.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include "tests/mpi/reference.h"
 
 namespace flx::test {
 namespace {
 
-constexpr std::array kAlgorithms = {"fused", "direct", "ring", "double_binary_tree", "recursive_doubling"};
+/// Names as FLX_ALGORITHM has them: some of FLX's own, and where FLX_TEST_SCHEDULES names the folder that
+/// make_schedules.py filled, schedules of files.
+std::vector<std::string> algorithms_of(Collective collective) {
+    std::vector<std::string> names = {"fused", "direct", "ring", "double_binary_tree", "recursive_doubling"};
+    const char *folder = std::getenv("FLX_TEST_SCHEDULES");
+    const std::array kEndings = {fmt::format("{}-{}.json", name_of(collective), world_size()),
+                                 fmt::format("all_pairs-{}.xml", world_size())};
+    const size_t endings = collective == Collective::allreduce ? 2 : 1;
+    for (size_t ending = 0; folder != nullptr && ending < endings; ++ending)
+        if (const std::string path = fmt::format("{}/{}", folder, kEndings[ending]); std::ifstream(path).is_open())
+            names.push_back("file:" + path);
+    return names;
+}
+
+bool of_file(const std::string &algorithm) {
+    return algorithm.starts_with("file:");
+}
 
 /// Whether FLX says that `algorithm` serves `collective`; `comm` is set where it does.
 bool make_forced(const std::string &algorithm, Collective collective, Settings settings, Comm &comm) {
@@ -47,10 +67,11 @@ TEST(Algorithms, EachServesWhatItSaysItServes) {
     int served = 0;
     for (int index = 0; index < kCollectives; ++index) {
         const auto collective = static_cast<Collective>(index);
-        for (const std::string algorithm : kAlgorithms) {
+        for (const std::string &algorithm : algorithms_of(collective)) {
             Comm comm;
             const bool made = make_forced(algorithm, collective, {}, comm);
             ASSERT_TRUE(everywhere(made) || everywhere(!made));
+            ASSERT_TRUE(made || !of_file(algorithm)) << algorithm;
             if (!made)
                 continue;
             ++served;
@@ -63,7 +84,9 @@ TEST(Algorithms, EachServesWhatItSaysItServes) {
             };
             ASSERT_TRUE(succeeded(flx_comm_algorithms(comm, name_of(collective), 1U << 16, note, &all)));
             EXPECT_TRUE(std::ranges::find(all, name) != all.end()) << name;
-            EXPECT_TRUE(algorithm == "fused" || world_size() == 1 || name == algorithm) << name;
+            EXPECT_TRUE(algorithm == "fused" || world_size() == 1 || name == algorithm ||
+                        (of_file(algorithm) && of_file(name)))
+                << name;
             Random random(seed() + index);
             for (const size_t count : {1, 2, 5, 600, 4099, 33333, 400009}) {
                 for (int repetition = 0; repetition < 3; ++repetition) {
@@ -145,7 +168,7 @@ TEST(Links, PartitionsDoNotChangeBits) {
     Random random(seed());
     const int vectors = full() ? 20 : 3;
     for (const Collective collective : kReductions) {
-        for (const std::string algorithm : kAlgorithms) {
+        for (const std::string &algorithm : algorithms_of(collective)) {
             if (algorithm == "fused")
                 continue;
             Settings settings;
