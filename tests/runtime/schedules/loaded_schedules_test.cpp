@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <ctime>
 #include <fstream>
 
 #include "runtime/plan/planner.h"
@@ -71,19 +71,19 @@ TEST(LoadedSchedules, AreRefusedWithTheFileAndTheElement) {
 }
 
 TEST(LoadedSchedules, OfSixtyFourRanksTakeLessThanASecond) {
-    using Clock = std::chrono::steady_clock;
     const File file(to_json(ring(64)));
     const Loaded *loaded = nullptr;
-    const auto begin = Clock::now();
+    // Of this process, as the machine may have other things to do.
+    const std::clock_t begin = std::clock();
     ASSERT_TRUE(load(file.path(), false, loaded).ok());
-    const auto read = Clock::now();
+    const std::clock_t read = std::clock();
     ASSERT_TRUE(load(file.path(), true, loaded).ok());
-    const auto seconds = [](auto time) { return std::chrono::duration<double>(time).count(); };
+    const auto seconds = [](std::clock_t time) { return static_cast<double>(time) / CLOCKS_PER_SEC; };
     RecordProperty("read_s", std::to_string(seconds(read - begin)));
-    RecordProperty("proved_s", std::to_string(seconds(Clock::now() - read)));
-    // Far from what they take, as the machine may have other things to do.
+    RecordProperty("proved_s", std::to_string(seconds(std::clock() - read)));
+    // Far from what they take, as builds with sanitizers are slower.
     EXPECT_LT(seconds(read - begin), 2);
-    EXPECT_LT(seconds(Clock::now() - read), 10);
+    EXPECT_LT(seconds(std::clock() - read), 10);
 }
 
 TEST(LoadedSchedules, StandInRules) {
