@@ -142,6 +142,7 @@ std::string schedule_text(const std::string &name, const std::string &last) {
     for (int rank = 1; rank < world_size(); ++rank)
         text += std::string(rank == 1 ? "" : ", ") + R"({"do": "send", "block": 0, "from": "input", "peer": )" +
                 std::to_string(rank) + "}";
+    text += R"(, {"do": "copy", "block": 0, "from": "input", "to": "output"})";
     for (int rank = 1; rank < world_size(); ++rank)
         text += R"(]}, {"rank": )" + std::to_string(rank) + R"(, "steps": [)" +
                 (rank == world_size() - 1 ? last : R"({"do": "recv", "peer": 0, "block": 0, "to": "output"})");
