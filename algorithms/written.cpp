@@ -13,7 +13,7 @@ std::string execute_all(const Written &written) {
     const size_t blocks = written.schedules[0].blocks;
     const bool single =
         output_layout(written.collective) == Layout::single || input_layout(written.collective) == Layout::single;
-    const auto tried = [&](Trial trial) {
+    const auto tried = [&](const Trial &trial) {
         return verify(written.schedules, written.collective, written.bits, written.root, trial);
     };
     // Interleavings are taken at random, and a few more cost little where there are few steps.

@@ -30,7 +30,8 @@ class Hops {
     int before(int rank, uint32_t step) {
         std::vector<std::pair<int, uint32_t>> todo{{rank, step}};
         while (!todo.empty()) {
-            const auto [at, number] = todo.back();
+            const int at = todo.back().first;
+            const uint32_t number = todo.back().second;
             const Schedule &schedule = written_.schedules[static_cast<size_t>(at)];
             const Step &one = schedule.steps[number];
             int most = 0;

@@ -1,5 +1,7 @@
 #include "runtime/plan/planner.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>

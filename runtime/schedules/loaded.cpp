@@ -46,7 +46,7 @@ Status read_text(const std::string &path, std::string &text) {
 
 Status load(const std::string &path, bool prove, const Loaded *&result) {
     std::string text;
-    const Status unread = read_text(path, text);
+    Status unread = read_text(path, text);
     algorithms::Written written;
     if (unread.ok())
         if (const Status status = read_schedule(text, std::filesystem::path(path).stem().string(), written);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "algorithms/written.h"
@@ -29,7 +30,10 @@ enum class MscclKind : uint8_t {
 struct MscclChunk {
     char buffer = 'i';
     int index = 0;
-    friend auto operator<=>(const MscclChunk &, const MscclChunk &) = default;
+    friend bool operator==(const MscclChunk &, const MscclChunk &) = default;
+    friend bool operator<(const MscclChunk &a, const MscclChunk &b) {
+        return std::tie(a.buffer, a.index) < std::tie(b.buffer, b.index);
+    }
 };
 
 struct MscclStep {
