@@ -311,7 +311,7 @@ bool DeviceGroup::counted_have_ended() {
 
 /// Nothing is noted of a graph's replays. Nobody may wait for a GPU while a stream is captured on it.
 Status DeviceGroup::await_replays() const {
-    if (!captured_ || !notes_ends_)
+    if (!stays_for_graphs() || !notes_ends_)
         return {};
     const cudaError_t state = cudaDeviceSynchronize();
     const bool forbidden = state >= cudaErrorStreamCaptureUnsupported && state <= cudaErrorStreamCaptureWrongThread;
@@ -337,7 +337,7 @@ Status DeviceGroup::note_end(CUstream_st *stream, bool counts_itself) {
     if (!notes_ends_ || stream == stream_)
         return {};
     if (captures(stream)) {
-        captured_ = in_graphs_ = true;
+        in_graphs_ = true;
         return {};
     }
     if (counts_itself && !in_graphs_)
@@ -349,7 +349,6 @@ void DeviceGroup::close() {
     const CurrentDevice current(device_);
     // Without that it stays for the graphs.
     closed_ = await_replays().ok();
-    captured_ = captured_ && !closed_;
     (void)settle().ok();
     watcher_.stop();
     say_farewell();

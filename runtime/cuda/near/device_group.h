@@ -169,8 +169,7 @@ class DeviceGroup final : public Group {
     uint32_t counted_seen_ = 0;    ///< of those, as they said last
     bool counted_asked_ = false;   ///< the count is on its way into the watcher's spare word
     bool notes_ends_ = true;
-    bool captured_ = false;   ///< a graph may have operations, whose end is noted nowhere
-    bool in_graphs_ = false;  ///< operations may be replayed, also when all that is known of has ended
+    bool in_graphs_ = false;  ///< operations may be replayed, whose end is noted nowhere, also when all known has ended
     bool closed_ = false;     ///< by all ranks: graphs are replayed no more
     bool alone_ = false;      ///< closed, as the last group of all its ranks' processes
     bool by_thread_ = false;  ///< of FLX's own, it is freed

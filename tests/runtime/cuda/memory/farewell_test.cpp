@@ -13,6 +13,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
+bool all_said_in_time(const Farewell &farewell) {
+    constexpr int kMost = 10'000;
+    for (int turn = 0; turn < kMost && !farewell.all_said(); ++turn)
+        std::this_thread::sleep_for(milliseconds(1));
+    return farewell.all_said();
+}
+
 TEST(Farewell, MemoryIsUsedAgainOnlyWhenAllPeersHaveSaidThatTheyWriteNoMore) {
     testing::run_group(3, [](Bootstrap &bootstrap) {
         Farewell farewell;
@@ -41,10 +48,7 @@ TEST(Farewell, WhoIsGoneIsWaitedForALittle) {
         if (bootstrap.rank() == 1)
             return;
         EXPECT_FALSE(farewell->all_said());
-        constexpr int kTurns = 10'000;
-        for (int turn = 0; turn < kTurns && !farewell->all_said(); ++turn)
-            std::this_thread::sleep_for(milliseconds(1));
-        EXPECT_TRUE(farewell->all_said());
+        EXPECT_TRUE(all_said_in_time(*farewell));
     });
 }
 
@@ -68,10 +72,7 @@ TEST(Farewell, EachThatIsGoneIsWaitedForByItself) {
         if (bootstrap.rank() != 0)
             return;
         EXPECT_FALSE(farewell->all_said()) << "the other one has just gone";
-        constexpr int kMost = 10'000;
-        for (int turn = 0; turn < kMost && !farewell->all_said(); ++turn)
-            std::this_thread::sleep_for(milliseconds(1));
-        EXPECT_TRUE(farewell->all_said());
+        EXPECT_TRUE(all_said_in_time(*farewell));
     });
 }
 
