@@ -12,13 +12,13 @@
 namespace flx::algorithms {
 namespace {
 
-struct Case {
+struct Resent {
     const Algorithm *algorithm;
     Collective collective;
 };
 
-std::vector<Case> cases() {
-    std::vector<Case> cases;
+std::vector<Resent> resent() {
+    std::vector<Resent> cases;
     for (const Algorithm &algorithm : all()) {
         for (const Collective collective : kScheduled) {
             if (algorithm.serves(collective, 2))
@@ -28,8 +28,8 @@ std::vector<Case> cases() {
     return cases;
 }
 
-class Resend : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(All, Resend, testing::ValuesIn(cases()),
+class Resend : public testing::TestWithParam<Resent> {};
+INSTANTIATE_TEST_SUITE_P(All, Resend, testing::ValuesIn(resent()),
                          [](const auto &info) { return case_name(*info.param.algorithm, info.param.collective); });
 
 TEST_P(Resend, IsSafeForUpTo33Ranks) {

@@ -58,13 +58,13 @@ std::vector<std::vector<int>> placements() {
     return all;
 }
 
-struct Case {
+struct Tiered {
     const Algorithm *algorithm;
     Collective collective;
 };
 
-std::vector<Case> cases() {
-    std::vector<Case> cases;
+std::vector<Tiered> tiered() {
+    std::vector<Tiered> cases;
     for (const Algorithm &algorithm : all())
         for (const Collective collective : kScheduled)
             if (algorithm.between_hosts != nullptr && algorithm.serves(collective, 2))
@@ -72,7 +72,7 @@ std::vector<Case> cases() {
     return cases;
 }
 
-class Tiers : public testing::TestWithParam<Case> {
+class Tiers : public testing::TestWithParam<Tiered> {
   protected:
     /// `most_roots`: of those that there are, the first.
     void check(const std::vector<int> &hosts, int seeds, int most_roots) const {
@@ -170,20 +170,20 @@ TEST_P(Tiers, SendEachByteBetweenHostsOnce) {
     }
 }
 
-std::vector<Case> cases_of_blocks() {
-    std::vector<Case> some = cases();
-    std::erase_if(some, [](const Case &one) {
+std::vector<Tiered> tiered_in_blocks() {
+    std::vector<Tiered> some = tiered();
+    std::erase_if(some, [](const Tiered &one) {
         return one.collective != Collective::allgather && one.collective != Collective::reduce_scatter_block;
     });
     return some;
 }
 
-std::string name_of_case(const testing::TestParamInfo<Case> &info) {
+std::string name_of_tiered(const testing::TestParamInfo<Tiered> &info) {
     return case_name(*info.param.algorithm, info.param.collective);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Tiers, testing::ValuesIn(cases()), name_of_case);
-INSTANTIATE_TEST_SUITE_P(All, TiersOfBlocks, testing::ValuesIn(cases_of_blocks()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(All, Tiers, testing::ValuesIn(tiered()), name_of_tiered);
+INSTANTIATE_TEST_SUITE_P(All, TiersOfBlocks, testing::ValuesIn(tiered_in_blocks()), name_of_tiered);
 
 TEST(Placement, NumbersHostsInTheOrderOfTheirLowestRanks) {
     const Placement placement = Placement::of({9, 4, 9, 4, 4, 0});
