@@ -3,6 +3,6 @@
 #pragma once
 
 // Kernels keep vectors in structs, which sizeless vectors (SVE, RVV) do not allow; on those machines the next target is
-// taken. SSSE3 and AVX3_DL add compile time and no speed over SSE4 and AVX3.
+// taken. AVX3_DL adds compile time and no speed over AVX3; processors with SSE alone are of before 2013.
 #define HWY_DISABLED_TARGETS \
-    (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | HWY_EMU128)
+    (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | HWY_EMU128)
