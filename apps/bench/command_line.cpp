@@ -2,46 +2,39 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "apps/bench/sizes.h"
 
 namespace flx::bench {
 
 CommandLine::CommandLine(const std::string &program, const std::string &what, CallOptions &call)
-    : program_(program), app_(std::make_unique<CLI::App>(what, program)), call_(call) {
+    : program_(program), line_(program, what), call_(call) {
     constexpr int kMostRanks = 1 << 24;
     constexpr int kMostCalls = 1'000'000'000;
-    app_->get_formatter()->column_width(30);
-    app_->add_option("collective", collective_, known_collectives())->required();
-    app_->add_option("--sizes", sizes_, "bytes: a list 8,1K,64M, or ranges FROM:TO[:FACTOR]")->capture_default_str();
-    app_->add_option("--dtype", dtype_, known_dtypes())->capture_default_str();
-    app_->add_option("--op", op_, known_ops() + "; only where the collective reduces")->capture_default_str();
-    app_->add_option("--root", call.root, "of bcast, reduce, gather, gatherv, scatter and scatterv")
-        ->capture_default_str()
-        ->check(CLI::Range(0, kMostRanks));
-    app_->add_option(
-            "--pattern", pattern_,
-            "of alltoallv: uniform, one-pair (rank 0 to the one half way round) or zipf:S (the k-th pair's part "
-            "is as 1/k^S); the size is what a rank sends on average, of one-pair what the one sends")
-        ->capture_default_str();
-    app_->add_flag("--in-place", call.in_place, "input and output share memory");
-    app_->add_option("--warmup", call.warmup, "calls of each side before timing")
-        ->capture_default_str()
-        ->check(CLI::Range(0, kMostCalls));
-    app_->add_option("--json", call.json_file, "write the results as JSON");
+    line_.help_from_column(30);
+    line_.option("collective", collective_, known_collectives()).required();
+    line_.option("--sizes", sizes_, "bytes: a list 8,1K,64M, or ranges FROM:TO[:FACTOR]").shows_default();
+    line_.option("--dtype", dtype_, known_dtypes()).shows_default();
+    line_.option("--op", op_, known_ops() + "; only where the collective reduces").shows_default();
+    line_.option("--root", call.root, "of bcast, reduce, gather, gatherv, scatter and scatterv")
+        .shows_default()
+        .in_range(0, kMostRanks);
+    line_
+        .option("--pattern", pattern_,
+                "of alltoallv: uniform, one-pair (rank 0 to the one half way round) or zipf:S (the k-th pair's part "
+                "is as 1/k^S); the size is what a rank sends on average, of one-pair what the one sends")
+        .shows_default();
+    line_.flag("--in-place", call.in_place, "input and output share memory");
+    line_.option("--warmup", call.warmup, "calls of each side before timing").shows_default().in_range(0, kMostCalls);
+    line_.option("--json", call.json_file, "write the results as JSON");
 }
 
-CommandLine::~CommandLine() = default;
-
 bool CommandLine::parse(int argc, const char *const *argv, int ranks) {
-    try {
-        app_->parse(argc, argv);
-    } catch (const CLI::CallForHelp &) {
-        text_ = app_->help();
-        return false;
-    } catch (const CLI::ParseError &error) {
-        refuse(error.what());
+    if (!line_.parse(argc, argv)) {
+        if (line_.problem().empty()) {
+            text_ = line_.text();
+        } else {
+            refuse(line_.problem());
+        }
         return false;
     }
     const std::string problem = read(ranks);

@@ -3,15 +3,11 @@
 /// command line that it does not take.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 
 #include "apps/bench/call_options.h"
-
-namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 names it
-class App;
-}
+#include "apps/common/command_line.h"
 
 namespace flx::bench {
 
@@ -29,12 +25,12 @@ class CommandLine {
   public:
     /// Has the options of `call`, which are read into it and must outlive this. `what`: the program's purpose.
     CommandLine(const std::string &program, const std::string &what, CallOptions &call);
-    ~CommandLine();
+    ~CommandLine() = default;
     CommandLine(const CommandLine &) = delete;
     CommandLine &operator=(const CommandLine &) = delete;
 
     /// To add the program's own options to.
-    [[nodiscard]] CLI::App &app() { return *app_; }
+    [[nodiscard]] apps::CommandLine &own() { return line_; }
 
     /// True if all is well; else text() and exit_code() say what to do. `ranks` is what `--root` is checked against.
     bool parse(int argc, const char *const *argv, int ranks);
@@ -48,7 +44,7 @@ class CommandLine {
     [[nodiscard]] std::string read(int ranks);
 
     std::string program_;
-    std::unique_ptr<CLI::App> app_;
+    apps::CommandLine line_;
     CallOptions &call_;
     std::string collective_;
     std::string sizes_ = "8:64M";

@@ -4,13 +4,13 @@
 #include <flx.h>
 #include <mpi.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "apps/common/command_line.h"
 #include "apps/flx_info/errors.h"
 
 namespace {
@@ -143,9 +143,10 @@ bool tell(const std::string &code) {
 
 int main(int argc, char **argv) {
     Request request;
-    CLI::App app("Prints what FLX knows of the machine, the links between the ranks, and its settings.", "flx_info");
-    app.set_version_flag("--version", std::to_string(FLX_VERSION_MAJOR) + "." + std::to_string(FLX_VERSION_MINOR) +
-                                          "." + std::to_string(FLX_VERSION_PATCH));
+    flx::apps::CommandLine line("flx_info",
+                                "Prints what FLX knows of the machine, the links between the ranks, and its settings.");
+    line.version(std::to_string(FLX_VERSION_MAJOR) + "." + std::to_string(FLX_VERSION_MINOR) + "." +
+                 std::to_string(FLX_VERSION_PATCH));
     struct Flag {
         std::string name;
         std::vector<std::string> sections;
@@ -160,13 +161,13 @@ int main(int argc, char **argv) {
         {"knobs", {"knobs"}, "every setting: value, where it came from, what it does"},
         {"algorithms", {"algorithms"}, "the algorithms and which collective takes which"}};
     for (const auto &[name, sections, help] : flags)
-        app.add_flag_callback(
+        line.flag(
             "--" + name,
             [&request, &sections = sections] {
                 request.sections.insert(request.sections.end(), sections.begin(), sections.end());
             },
             "Print only " + help);
-    app.add_flag_callback(
+    line.flag(
         "--why",
         [&request] {
             request.exercise = true;
@@ -174,10 +175,11 @@ int main(int argc, char **argv) {
         },
         "Call allreduces and bcasts of 4 KiB to 8 MiB for a second, then print what was decided from them, and why: "
         "under `mpirun -n N`");
-    app.add_flag("--all", request.all_ranks, "Print the report of each rank, not only that of rank 0");
+    line.flag("--all", request.all_ranks, "Print the report of each rank, not only that of rank 0");
     std::string code;
-    app.add_option("--error", code, "Print only what the guide says of an error code: FLX-E601, E601 or 601");
-    CLI11_PARSE(app, argc, argv);
+    line.option("--error", code, "Print only what the guide says of an error code: FLX-E601, E601 or 601");
+    if (!line.parse(argc, argv))
+        return line.say();
     if (!code.empty())
         return tell(code) ? 0 : 1;
 

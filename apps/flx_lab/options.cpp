@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "apps/flx_lab/overlap.h"
 
 namespace flx::bench::lab {
@@ -61,29 +59,27 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
                      "Measures FLX in what programs do besides: messages that come at random, computations, other "
                      "traffic. Start it with mpirun.",
                      options);
-    CLI::App &app = line.app();
-    auto *arrivals =
-        app.add_option(
-               "--arrivals", options.arrivals,
-               "of sendrecv: so many messages a second at random times (Poisson), from random ranks of the first "
-               "half to random ones of the second, of random sizes between the least and the most of --sizes; "
-               "with FLX_LEND=own and with FLX_LEND as it is, in turn; every message is checked")
-            ->check(CLI::Range(0.001, 1e6));
-    app.add_option("--seed", options.seed, "of --arrivals")->capture_default_str()->needs(arrivals);
-    app.add_flag("--overlap", options.overlap,
-                 "the call that does not wait, beside a computation that takes as long; with FLX_PROGRESS_THREAD=on "
-                 "unless it is set; the last round is checked");
-    app.add_option(
-        "--beside", beside,
-        "on GPU memory, each rank on the GPU of its place on its host: product, while bf16 matrix products "
-        "(cuBLAS) run on another stream; what each costs the other, with FLX and with FLX_CUDA_BLOCKS=0; or "
-        "copies, while copies between host and GPUs begin and end, one at a time each way; how shares follow "
-        "them, beside shares that stay; or queue, the same where a copy each way always waits for the one "
-        "before it");
-    app.add_option("--against", against, "of --beside product: none or nccl, the same with NCCL at its defaults")
-        ->capture_default_str();
-    app.add_option("--iterations", options.iterations, "messages of --arrivals, else 100; rounds of --overlap, else 9")
-        ->check(CLI::Range(1, kMostCalls));
+    apps::CommandLine &own = line.own();
+    const auto arrivals =
+        own.option("--arrivals", options.arrivals,
+                   "of sendrecv: so many messages a second at random times (Poisson), from random ranks of the first "
+                   "half to random ones of the second, of random sizes between the least and the most of --sizes; "
+                   "with FLX_LEND=own and with FLX_LEND as it is, in turn; every message is checked")
+            .in_range(0.001, 1e6);
+    own.option("--seed", options.seed, "of --arrivals").shows_default().needs(arrivals);
+    own.flag("--overlap", options.overlap,
+             "the call that does not wait, beside a computation that takes as long; with FLX_PROGRESS_THREAD=on "
+             "unless it is set; the last round is checked");
+    own.option("--beside", beside,
+               "on GPU memory, each rank on the GPU of its place on its host: product, while bf16 matrix products "
+               "(cuBLAS) run on another stream; what each costs the other, with FLX and with FLX_CUDA_BLOCKS=0; or "
+               "copies, while copies between host and GPUs begin and end, one at a time each way; how shares follow "
+               "them, beside shares that stay; or queue, the same where a copy each way always waits for the one "
+               "before it");
+    own.option("--against", against, "of --beside product: none or nccl, the same with NCCL at its defaults")
+        .shows_default();
+    own.option("--iterations", options.iterations, "messages of --arrivals, else 100; rounds of --overlap, else 9")
+        .in_range(1, kMostCalls);
 
     if (line.parse(argc, argv, ranks)) {
         const std::string problem = settle(options, beside, against, ranks);

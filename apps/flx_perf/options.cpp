@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -34,49 +33,48 @@ Parsed parse_options(int argc, const char *const *argv, int ranks) {
     std::string memory = "host";
 
     CommandLine line("flx_perf", "Measures a collective of FLX, and of MPI beside it. Start it with mpirun.", options);
-    CLI::App &app = line.app();
-    app.add_option(
+    apps::CommandLine &own = line.own();
+    own.option(
            "--memory", memory,
            "host; shared: of flx_malloc, for all sides; or device: GPU memory, each rank on the GPU of its place on "
            "its host")
-        ->capture_default_str();
+        .shows_default();
     bool unregistered = false;
-    app.add_flag("--unregistered", unregistered, "device: outputs are not registered with FLX");
-    app.add_flag("--graph", options.graph, "device: time replays of graphs that the calls were captured into");
-    app.add_option("--against", against,
-                   "none, mpi, or (device) nccl: the same calls of the other at its defaults, in turn with FLX's")
-        ->capture_default_str();
-    app.add_flag("--memcpy", options.beside_memcpy,
-                 "in turn with the rest, a memcpy of the size on each rank at once: the limit of this memory");
-    app.add_flag("--all-algorithms", options.all_algorithms,
-                 "each algorithm that could serve, with the time that FLX predicts; * is FLX's choice");
-    auto *blocks =
-        app.add_option("--blocks", options.blocks,
-                       "blocks of timed calls that each side makes in turn; else 7 to 31, 7 with --iterations")
-            ->check(CLI::Range(kFewestBlocks, kMostCalls));
-    auto *iterations = app.add_option("--iterations", options.iterations,
-                                      "timed calls of each side, rounded up to whole blocks; else as time allows")
-                           ->check(CLI::Range(1, kMostCalls));
-    auto *max_seconds = app.add_option("--max-seconds", options.max_seconds, "for the timed calls of one size")
-                            ->capture_default_str()
-                            ->check(CLI::Range(0.001, 86400.0));
-    auto *seconds = app.add_option("--seconds", options.seconds,
-                                   "back to back instead of in turn: FLX for so long, then MPI; for throughput")
-                        ->check(CLI::Range(0.001, 86400.0));
-    app.add_option("--compute", options.compute_ms,
-                   "ms that each rank computes before each timed call, which do not count, as programs do")
-        ->capture_default_str()
-        ->check(CLI::Range(0.0, 10000.0))
-        ->excludes(seconds);
-    app.add_flag("--check", options.check_every,
-                 "check every timed call, outside the timing (else the first and the last of each size)");
-    app.add_flag("--check-peer", options.check_peer, "check MPI's results as well, and report them");
-    app.add_option("--csv", options.csv_file, "write the results as CSV");
-    app.add_option("--report", options.page_file, "write a page of the results, as flx_report does: one HTML file");
-    app.add_option("--log-iterations", options.log_file, "write every timed call of FLX as CSV");
-    iterations->excludes(max_seconds)->excludes(seconds);
-    max_seconds->excludes(seconds);
-    blocks->excludes(seconds);
+    own.flag("--unregistered", unregistered, "device: outputs are not registered with FLX");
+    own.flag("--graph", options.graph, "device: time replays of graphs that the calls were captured into");
+    own.option("--against", against,
+               "none, mpi, or (device) nccl: the same calls of the other at its defaults, in turn with FLX's")
+        .shows_default();
+    own.flag("--memcpy", options.beside_memcpy,
+             "in turn with the rest, a memcpy of the size on each rank at once: the limit of this memory");
+    own.flag("--all-algorithms", options.all_algorithms,
+             "each algorithm that could serve, with the time that FLX predicts; * is FLX's choice");
+    auto blocks = own.option("--blocks", options.blocks,
+                             "blocks of timed calls that each side makes in turn; else 7 to 31, 7 with --iterations")
+                      .in_range(kFewestBlocks, kMostCalls);
+    auto iterations = own.option("--iterations", options.iterations,
+                                 "timed calls of each side, rounded up to whole blocks; else as time allows")
+                          .in_range(1, kMostCalls);
+    auto max_seconds = own.option("--max-seconds", options.max_seconds, "for the timed calls of one size")
+                           .shows_default()
+                           .in_range(0.001, 86400.0);
+    const auto seconds = own.option("--seconds", options.seconds,
+                                    "back to back instead of in turn: FLX for so long, then MPI; for throughput")
+                             .in_range(0.001, 86400.0);
+    own.option("--compute", options.compute_ms,
+               "ms that each rank computes before each timed call, which do not count, as programs do")
+        .shows_default()
+        .in_range(0.0, 10000.0)
+        .excludes(seconds);
+    own.flag("--check", options.check_every,
+             "check every timed call, outside the timing (else the first and the last of each size)");
+    own.flag("--check-peer", options.check_peer, "check MPI's results as well, and report them");
+    own.option("--csv", options.csv_file, "write the results as CSV");
+    own.option("--report", options.page_file, "write a page of the results, as flx_report does: one HTML file");
+    own.option("--log-iterations", options.log_file, "write every timed call of FLX as CSV");
+    iterations.excludes(max_seconds).excludes(seconds);
+    max_seconds.excludes(seconds);
+    blocks.excludes(seconds);
 
     const auto refuse = [&](const std::string &why) {
         line.refuse(why);

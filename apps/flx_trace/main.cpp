@@ -2,7 +2,6 @@
 /// was killed, or made no communicator of FLX's, or the launcher said no rank. Also writes traces in another form.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -11,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/common/command_line.h"
 #include "apps/flx_trace/otf2.h"
 #include "runtime/record/trace_files.h"
 
@@ -35,17 +35,18 @@ bool is_there(const std::string &path) {
 }  // namespace
 
 int main(int argc, char **argv) {
-    CLI::App app(
+    flx::apps::CommandLine line(
+        "flx_trace",
         "Makes the trace FILE of its parts in FILE.parts. Programs that are started with FLX_TRACE=FILE do so "
-        "themselves "
-        "when their last rank ends; this is for those of which a rank did not end as programs do.");
+        "themselves when their last rank ends; this is for those of which a rank did not end as programs do.");
     std::string file;
     std::string folder;
-    app.add_option("FILE", file, "as FLX_TRACE named it")->required();
-    app.add_option("--otf2", folder,
-                   "also write the trace as an archive of OTF2, which Vampir reads, into this folder, which must not "
-                   "be there; FILE itself may be there instead of its parts");
-    CLI11_PARSE(app, argc, argv);
+    line.option("FILE", file, "as FLX_TRACE named it").required();
+    line.option("--otf2", folder,
+                "also write the trace as an archive of OTF2, which Vampir reads, into this folder, which must not "
+                "be there; FILE itself may be there instead of its parts");
+    if (!line.parse(argc, argv))
+        return line.say();
     if (!folder.empty()) {
         if (const std::string why = flx::trace::why_no_archives(); !why.empty())
             return refuse(why);

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "apps/bench/sizes.h"
+#include "apps/common/command_line.h"
 #include "apps/flx_tune/calls.h"
 
 namespace flx::tune {
@@ -16,33 +16,27 @@ bench::Parsed<Options> parse(int argc, char **argv) {
     bench::Parsed<Options> parsed;
     Options options;
     std::string largest = "4M";
-    CLI::App app(
+    apps::CommandLine line(
+        "flx_tune",
         "Calls MPI's collectives in many sizes, so that what FLX and MPI take is known before a program asks:\n"
         "mpirun -n N flx-run [--stats] -- flx_tune. What it finds is kept where FLX_CACHE says, for programs "
         "with as many ranks on as many hosts.");
-    app.name("flx_tune");
-    app.add_option("--collectives", options.collectives,
-                   fmt::format("which, with commas between: {}; all without this", fmt::join(names(), ", ")))
-        ->delimiter(',');
-    app.add_option("--largest", largest, "bytes of the largest calls, over all ranks")->capture_default_str();
-    app.add_option("--seconds", options.seconds, "how long it goes on")
-        ->check(CLI::Range(1.0, 86400.0))
-        ->capture_default_str();
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::CallForHelp &) {
-        parsed.text = app.help();
-        return parsed;
-    } catch (const CLI::ParseError &error) {
-        parsed.text = fmt::format("flx_tune: {}\n", error.what());
-        parsed.exit_code = 2;
-        return parsed;
-    }
+    line.option("--collectives", options.collectives,
+                fmt::format("which, with commas between: {}; all without this", fmt::join(names(), ", ")))
+        .as_list();
+    line.option("--largest", largest, "bytes of the largest calls, over all ranks").shows_default();
+    line.option("--seconds", options.seconds, "how long it goes on").in_range(1.0, 86400.0).shows_default();
     const auto refuse = [&](const std::string &why) {
         parsed.text = fmt::format("flx_tune: {}\n", why);
         parsed.exit_code = 2;
         return parsed;
     };
+    if (!line.parse(argc, argv)) {
+        if (!line.problem().empty())
+            return refuse(line.problem());
+        parsed.text = line.text();
+        return parsed;
+    }
     std::string problem;
     const std::vector<uint64_t> sizes = bench::parse_sizes(largest, problem);
     if (sizes.size() != 1 || sizes[0] < 4 || sizes[0] > kLargest)
