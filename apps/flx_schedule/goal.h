@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string>
 
-#include "algorithms/cost.h"
+#include "algorithms/cost/predict.h"
 #include "algorithms/written.h"
 
 namespace flx::schedule {

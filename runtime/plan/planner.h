@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "algorithms/cost.h"
+#include "algorithms/cost/predict.h"
 #include "runtime/base/status.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/rules.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "algorithms/cost.h"
+#include "algorithms/cost/predict.h"
 #include "algorithms/placement.h"
 #include "algorithms/registry.h"
 

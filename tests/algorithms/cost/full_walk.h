@@ -1,4 +1,7 @@
-#include "algorithms/cost.h"
+/// \file full_walk.h
+/// The cost function as it was first written: it walks the schedules of all ranks and looks everything up as it goes.
+/// Bits of sums depend on what it says, so the one that is faster must say the same.
+#pragma once
 
 #include <algorithm>
 #include <queue>
@@ -6,18 +9,20 @@
 #include <unordered_map>
 #include <vector>
 
-namespace flx::algorithms {
-namespace {
+#include "algorithms/cost/model.h"
+#include "algorithms/registry.h"
+
+namespace flx::algorithms::reference {
 
 /// Long blocks go in so many parts, one after another, as executors pipeline their cells.
-constexpr double kMostParts = 32;
-constexpr double kPartBytes = 64 << 10;
+inline constexpr double kMostParts = 32;
+inline constexpr double kPartBytes = 64 << 10;
 /// Chunks of up to so many bytes go together where they are ready for one peer at the same time: each further one then
 /// costs a part of a message.
-constexpr double kTogetherBytes = 16 << 10;
-constexpr double kTogetherPart = 1.0 / 8;
+inline constexpr double kTogetherBytes = 16 << 10;
+inline constexpr double kTogetherPart = 1.0 / 8;
 /// A walk over more parts of steps than this would take too long.
-constexpr double kMostNodes = 60'000;
+inline constexpr double kMostNodes = 60'000;
 
 /// One execution: list scheduling in the order of time. A rank does one thing at a time; what a host sends, and what it
 /// gets, goes through its rails one after another.
@@ -228,11 +233,9 @@ class Walk {
     std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
 };
 
-}  // namespace
-
-double predict_ns(const Algorithm &algorithm, Collective collective, const Placement &placement, size_t bytes,
-                  const CostModel &model) {
+inline double predict_ns(const Algorithm &algorithm, Collective collective, const Placement &placement, size_t bytes,
+                         const CostModel &model) {
     return Walk(algorithm, collective, placement, bytes, model).run();
 }
 
-}  // namespace flx::algorithms
+}  // namespace flx::algorithms::reference

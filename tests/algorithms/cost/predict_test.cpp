@@ -1,4 +1,4 @@
-#include "algorithms/cost.h"
+#include "algorithms/cost/predict.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,8 @@
-/// \file cost.h
-/// Predicts how long an algorithm takes, by walking the schedules of all ranks over a model of the machines. A pure
-/// function: ranks that give it the same numbers get the same answer.
+/// \file model.h
+/// What a prediction knows of the machines: plain data, the same on all ranks.
 #pragma once
 
-#include <cstddef>
-
-#include "algorithms/registry.h"
+#include <vector>
 
 namespace flx::algorithms {
 
@@ -24,10 +21,16 @@ struct CostModel {
     double add_bytes_per_ns = 6;
 };
 
-/// Time in nanoseconds from a common start to the end of the last rank; of a scatter, whose root does not wait, the
-/// mean of that and of the busiest rank's work. `bytes`: of the whole vector. Rank 0 is the root. Requires that the
-/// algorithm serves the collective.
-double predict_ns(const Algorithm &algorithm, Collective collective, const Placement &placement, size_t bytes,
-                  const CostModel &model);
+/// Switches that join groups of hosts. What goes from one group to another shares what leads out of the group.
+struct Level {
+    int hosts = 1;          ///< of a group; hosts that follow each other are one
+    double taper = 1;       ///< what the group's hosts send together at most, over what leads out of it
+    double latency_ns = 0;  ///< of the way out of a group and into another, in addition
+};
+
+/// The network between hosts, from the inside out. Without levels, all hosts are on one switch that blocks nothing.
+struct Fabric {
+    std::vector<Level> levels;
+};
 
 }  // namespace flx::algorithms

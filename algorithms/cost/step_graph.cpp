@@ -1,0 +1,214 @@
+#include "algorithms/cost/step_graph.h"
+
+#include <algorithm>
+#include <bit>
+#include <tuple>
+
+namespace flx::algorithms {
+namespace {
+
+/// More steps than this would take too much memory, some hundred bytes for each.
+constexpr uint64_t kMostSteps = 2'000'000;
+
+/// A message that a walked rank waits for.
+struct Expected {
+    int sender;
+    uint8_t phase;
+    uint32_t block;
+    uint32_t step;
+};
+
+/// What one rank waits for, by sender and phase.
+class Inbox {
+  public:
+    void add(const Expected &message) { by_block_.push_back(message); }
+    void close() {
+        by_step_ = by_block_;
+        std::ranges::sort(by_block_, {}, [](const Expected &m) { return std::tuple(m.sender, m.phase, m.block); });
+        std::ranges::sort(by_step_, {}, [](const Expected &m) { return std::tuple(m.sender, m.phase, m.step); });
+    }
+    [[nodiscard]] size_t size() const { return by_block_.size(); }
+    /// Null where none is expected.
+    [[nodiscard]] const Expected *of_block(int sender, uint8_t phase, uint32_t block) const {
+        const auto found =
+            std::ranges::lower_bound(by_block_, std::tuple(sender, phase, block), {},
+                                     [](const Expected &m) { return std::tuple(m.sender, m.phase, m.block); });
+        const bool there =
+            found != by_block_.end() && found->sender == sender && found->phase == phase && found->block == block;
+        return there ? &*found : nullptr;
+    }
+    /// The one of that place among those of one sender and phase.
+    [[nodiscard]] const Expected *in_order(int sender, uint8_t phase, uint32_t place) const {
+        const auto first = std::ranges::lower_bound(by_step_, std::tuple(sender, phase), {},
+                                                    [](const Expected &m) { return std::tuple(m.sender, m.phase); });
+        if (by_step_.end() - first <= static_cast<ptrdiff_t>(place))
+            return nullptr;
+        const auto found = first + place;
+        return found->sender == sender && found->phase == phase ? &*found : nullptr;
+    }
+
+  private:
+    std::vector<Expected> by_block_;
+    std::vector<Expected> by_step_;
+};
+
+}  // namespace
+
+StepGraph::StepGraph(const Algorithm &algorithm, Collective collective, const Placement &placement, Ranks ranks)
+    : collective_(collective), placement_(placement) {
+    const bool few = ranks == Ranks::few || (ranks == Ranks::by_size && placement.size() > kAllWalked);
+    const auto build_rank = [&](int rank) {
+        return algorithm.build({collective_, rank, placement_.size(), 0, &placement_});
+    };
+    const auto build_few = [&] {
+        symmetry_ = placement_.hosts() > 1 ? Symmetry::find(algorithm, collective_, placement_) : std::nullopt;
+        if (!symmetry_)
+            return false;
+        ranks_ = placement_.ranks[0];
+        schedules_.clear();
+        for (const int rank : ranks_)
+            schedules_.push_back(build_rank(rank));
+        return lay_out();
+    };
+    const auto build_all = [&](uint64_t most) {
+        symmetry_.reset();
+        ranks_.clear();
+        schedules_.clear();
+        uint64_t steps = 0;
+        for (int rank = 0; rank < placement_.size() && steps <= most; ++rank) {
+            ranks_.push_back(rank);
+            schedules_.push_back(build_rank(rank));
+            steps += schedules_.back().steps.size();
+        }
+        return steps <= most && lay_out();
+    };
+    if (!few || algorithm.written != nullptr || placement.hosts() == 1) {
+        build_all(UINT64_MAX);
+        return;
+    }
+    if (build_few() || build_all(kMostSteps))
+        return;
+    for (const bool power_of_two : {false, true}) {
+        make_even(power_of_two);
+        if (build_few())
+            return;
+    }
+    placement_ = placement;
+    build_all(UINT64_MAX);
+}
+
+void StepGraph::make_even(bool power_of_two) {
+    const auto hosts = static_cast<unsigned>(placement_.hosts());
+    const unsigned count = power_of_two ? std::bit_ceil(hosts) : hosts;
+    std::vector<int> host_of;
+    for (unsigned host = 0; host < count; ++host)
+        host_of.insert(host_of.end(), static_cast<size_t>(placement_.most()), static_cast<int>(host));
+    placement_ = Placement::of(host_of);
+}
+
+StepGraph::At StepGraph::index_of(int rank) const {
+    return {static_cast<uint32_t>(symmetry_ ? placement_.local[static_cast<size_t>(rank)] : rank), 0};
+}
+
+/// False: the ranks that are walked do not receive what they send to each other.
+bool StepGraph::lay_out() {
+    hosts_ = symmetry_ ? 1 : static_cast<uint32_t>(placement_.hosts());
+    first_.assign(1, 0);
+    for (const Schedule &schedule : schedules_)
+        first_.push_back(first_.back() + static_cast<uint32_t>(schedule.steps.size()));
+    nodes_.assign(steps(), {});
+    follows_.assign(nodes_.size() + 1, 0);
+    for (uint32_t rank = 0; rank < schedules_.size(); ++rank)
+        count_dependencies(rank);
+    for (size_t i = 1; i < follows_.size(); ++i)
+        follows_[i] += follows_[i - 1];
+    followers_.resize(follows_.back());
+    // From the last step on, so that the first follower of each comes to stand first.
+    for (uint32_t rank = 0; rank < schedules_.size(); ++rank)
+        for (uint32_t index = steps(rank); index-- > 0;) {
+            const Step &step = schedules_[rank].steps[index];
+            for (uint8_t d = 0; d < step.dependencies; ++d)
+                if (step.holds(d, false))
+                    followers_[--follows_[first_[rank] + step.after[d]]] = index;
+        }
+    return match();
+}
+
+/// Counts followers in the entry of each step, which the sums over them make the end of its part.
+void StepGraph::count_dependencies(uint32_t rank) {
+    const Schedule &schedule = schedules_[rank];
+    const int own = ranks_[rank];
+    const auto is_near = [&](int peer) {
+        return placement_.host[static_cast<size_t>(peer)] == placement_.host[static_cast<size_t>(own)];
+    };
+    for (uint32_t index = 0; index < schedule.steps.size(); ++index) {
+        const Step &step = schedule.steps[index];
+        Node &node = nodes_[first_[rank] + index];
+        node.step = &step;
+        for (uint8_t d = 0; d < step.dependencies; ++d)
+            if (step.holds(d, false)) {
+                ++follows_[first_[rank] + step.after[d]];
+                ++node.waits;
+            }
+        if (step.kind == StepKind::recv || step.kind == StepKind::recv_reduce)
+            ++node.waits;
+        if (step.kind == StepKind::gather_reduce)
+            node.waits += static_cast<uint32_t>(schedule.group_of(step).size()) - 1;
+        if (step.peer < 0)
+            continue;
+        node.is_near = is_near(step.peer);
+        node.peer_host = placement_.host[static_cast<size_t>(step.peer)];
+        node.to_host = symmetry_ ? 0 : node.peer_host;
+        node.from_host = symmetry_ ? 0 : placement_.host[static_cast<size_t>(own)];
+    }
+}
+
+/// Finds the step that takes what each send step sends. Where one host stands for all, what goes to another host is
+/// taken by the rank that stands for the peer, as if it came from who stands to it as this rank does to the peer.
+bool StepGraph::match() {
+    std::vector<Inbox> inboxes(schedules_.size());
+    size_t expected = 0;
+    uint8_t phases = 1;
+    for (uint32_t rank = 0; rank < schedules_.size(); ++rank) {
+        const Schedule &schedule = schedules_[rank];
+        phases = std::max(phases, schedule.phases);
+        for (uint32_t index = 0; index < schedule.steps.size(); ++index) {
+            const Step &step = schedule.steps[index];
+            if (step.kind == StepKind::recv || step.kind == StepKind::recv_reduce)
+                inboxes[rank].add({step.peer, step.phase, step.block, index});
+            if (step.kind == StepKind::gather_reduce)
+                for (const int32_t member : schedule.group_of(step))
+                    if (member != ranks_[rank])
+                        inboxes[rank].add({member, step.phase, step.block, index});
+        }
+        inboxes[rank].close();
+        expected += inboxes[rank].size();
+    }
+    std::vector<uint32_t> sent;  // by peer and phase
+    for (uint32_t rank = 0; rank < schedules_.size(); ++rank) {
+        if (symmetry_)
+            sent.assign(static_cast<size_t>(placement_.size()) * phases, 0);
+        for (Node *node = nodes_.data() + first_[rank]; node != nodes_.data() + first_[rank + 1]; ++node) {
+            const Step &step = *node->step;
+            if (step.kind != StepKind::send)
+                continue;
+            const Expected *found = nullptr;
+            if (!symmetry_ || node->is_near) {
+                node->receiver = index_of(step.peer);
+                found = inboxes[node->receiver.rank].of_block(ranks_[rank], step.phase, step.block);
+            } else {
+                node->receiver = index_of(symmetry_->moved_back(step.peer, node->peer_host));
+                const uint32_t place = sent[static_cast<size_t>(step.peer) * phases + step.phase]++;
+                found = inboxes[node->receiver.rank].in_order(symmetry_->moved_back(ranks_[rank], node->peer_host),
+                                                              step.phase, place);
+            }
+            if (found == nullptr)
+                return false;
+            node->receiver.step = found->step;
+            --expected;
+        }
+    }
+    return expected == 0;
+}
+
+}  // namespace flx::algorithms
