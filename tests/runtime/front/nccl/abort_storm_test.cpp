@@ -99,6 +99,7 @@ struct Shared {
     std::atomic<int> failed{0};
     std::atomic<int64_t> slowest_us{0};
     std::atomic<int64_t> free_mib{0};
+    std::array<std::atomic<const char *>, kRanks> doing{};  ///< literals, at the same place in all processes
 };
 constexpr int64_t kSteps = 4;
 
@@ -143,13 +144,16 @@ class Rank {
         must(error == cudaSuccess, what);
     }
 
+    void doing(const char *what) { shared_.doing[static_cast<size_t>(rank_)] = what; }
+
     /// Waits for the other rank, unless it was killed in this round.
     void meet(int64_t step) {
         const auto other = static_cast<size_t>(1 - rank_);
         const int64_t here = round_ * kSteps + step;
         shared_.at[static_cast<size_t>(rank_)] = here;
+        doing("waits for the other rank");
         const double begin = now();
-        constexpr double kPatience = 60;
+        constexpr double kPatience = 100;
         while (shared_.at[other] < here && shared_.gone[other] <= round_ && shared_.failed == 0) {
             usleep(100);
             must(now() - begin < kPatience, "the other rank does not come");
@@ -222,12 +226,15 @@ class Rank {
         meet(0);
         for (int i = 0; i < what.comms; ++i) {
             Lane &lane = lanes_[static_cast<size_t>(i)];
+            doing("makes a communicator");
             must(NCCL(ncclCommInitRank)(&lane.comm, kRanks, shared_.ids[static_cast<size_t>(i)], rank_) == ncclSuccess,
                  "ncclCommInitRank");
+            doing("makes its first call");
             fill(lane, 1024);
             must(add(lane, 1024) == ncclSuccess, "the first call");
             check(lane, 1024, 1);
         }
+        doing("captures");
         for (int i = 0; i < what.comms; ++i) {
             const Round::Work &work = what.work[static_cast<size_t>(i)];
             fill(lanes_[static_cast<size_t>(i)], work.count);
@@ -250,6 +257,7 @@ class Rank {
             lane.caller =
                 std::thread([this, &lane, &work, mine] { call(lane, work, work.calls - work.missing[mine]); });
         }
+        doing("finishes, or waits for what happens");
         if (what.event == Event::finish) {
             for (int i = 0; i < what.comms; ++i) {
                 Lane &lane = lanes_[static_cast<size_t>(i)];
@@ -267,6 +275,7 @@ class Rank {
                     usleep(100);
             abort_all(what);
         }
+        doing("waits for the GPU");
         must_cuda(cudaDeviceSynchronize(), "the GPU after the round");
         must_cuda(cudaGetLastError(), "what stays");
         meet(3);
@@ -279,12 +288,14 @@ class Rank {
 
     void abort_all(const Round &what) {
         aborting_ = 1;
+        doing("aborts");
         for (int i = 0; i < what.comms; ++i) {
             Lane &lane = lanes_[static_cast<size_t>(i)];
             const double begin = now();
             (void)NCCL(ncclCommAbort)(lane.comm);
             noted(now() - begin, "ncclCommAbort returns");
         }
+        doing("waits for aborted streams");
         const double begin = now();
         for (int i = 0; i < what.comms; ++i) {
             Lane &lane = lanes_[static_cast<size_t>(i)];
@@ -293,6 +304,7 @@ class Rank {
             must_cuda(cudaStreamSynchronize(lane.stream), "an aborted stream");
         }
         noted(now() - begin, "the streams are empty");
+        doing("destroys graphs");
         for (int i = 0; i < what.comms; ++i)
             drop_graph(lanes_[static_cast<size_t>(i)]);
         ++shared_.aborts;
@@ -342,6 +354,7 @@ int storm(int rounds, uint64_t seed) {
     void *memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return 1;
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
     Shared &shared = *new (memory) Shared;
     shared.at[0] = shared.at[1] = -1;
     std::array<pid_t, kRanks> ranks{};
@@ -350,7 +363,15 @@ int storm(int rounds, uint64_t seed) {
     std::array<int, 4> events{};
     std::vector<int64_t> free_mib;
     const auto wait_until = [&](const auto &done) {
+        constexpr double kHangs = 45;
+        const double begin = now();
         while (!done() && shared.failed == 0) {
+            if (now() - begin > kHangs) {
+                std::printf("wrong: step %lld of rank 0, %lld of rank 1: rank 0 %s, rank 1 %s, for %.0f s\n",
+                            static_cast<long long>(shared.at[0]), static_cast<long long>(shared.at[1]),
+                            shared.doing[0].load(), shared.doing[1].load(), kHangs);
+                shared.failed = 1;
+            }
             int state = 0;
             for (const pid_t rank : ranks)
                 if (waitpid(rank, &state, WNOHANG) == rank && !(WIFEXITED(state) && WEXITSTATUS(state) == 0)) {
@@ -364,6 +385,8 @@ int storm(int rounds, uint64_t seed) {
         const Round what(seed, round);
         const auto victim = static_cast<size_t>(what.victim);
         ++events[static_cast<size_t>(what.event)];
+        if (what.event == Event::kill)
+            std::printf("round %d: rank %d is killed\n", round, what.victim);
         const int64_t queued = round * kSteps + 2;
         const int64_t over = round * kSteps + 3;
         if (what.event == Event::stop || what.event == Event::kill) {
@@ -383,8 +406,8 @@ int storm(int rounds, uint64_t seed) {
                 ranks[victim] = start(shared, what.victim, seed, round + 1, rounds);
         }
         wait_until([&] {
-            return shared.at[0] >= over &&
-                   (shared.at[1] >= over || shared.gone[1] == round + 1 || shared.gone[0] == round + 1);
+            const auto done = [&](size_t rank) { return shared.at[rank] >= over || shared.gone[rank] == round + 1; };
+            return done(0) && done(1);
         });
         free_mib.push_back(shared.free_mib);
     }
