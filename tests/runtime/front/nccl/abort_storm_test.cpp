@@ -409,7 +409,8 @@ int storm(int rounds, uint64_t seed) {
             const auto done = [&](size_t rank) { return shared.at[rank] >= over || shared.gone[rank] == round + 1; };
             return done(0) && done(1);
         });
-        free_mib.push_back(shared.free_mib);
+        if (const int64_t now_free = shared.free_mib; now_free > 0)  // of this round or the one before
+            free_mib.push_back(now_free);
     }
     for (const pid_t rank : ranks) {
         if (shared.failed != 0)
