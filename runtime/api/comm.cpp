@@ -8,6 +8,7 @@
 #include "runtime/base/sized.h"
 #include "runtime/plan/rules.h"
 #include "runtime/process/bootstrap_mpi.h"
+#include "runtime/store/bootstrap_store.h"
 
 using flx::fail;
 using flx::Fault;
@@ -78,6 +79,29 @@ Status make_comm(std::shared_ptr<flx::Process> process, std::unique_ptr<flx::Boo
     return {};
 }
 
+/// A communicator that comes from no other, of ranks that have met. `read`: whether the knobs could be read;
+/// `threads`: the program may call from several at once.
+Status make_first(std::unique_ptr<flx::Bootstrap> bootstrap, flx::Config knobs, Status read, const flx_config_t *config,
+                  bool threads, flx_comm_t *comm) {
+    flx::name_log(bootstrap->rank());  // before anything can go wrong
+    // A rank whose knobs are wrong must not leave the others waiting for it.
+    std::shared_ptr<flx::Process> process;
+    auto gpus = flx::Communicator::Gpus::if_in_use;
+    FLX_TRY(flx::agree_on(*bootstrap, [&]() -> Status {
+        FLX_TRY(std::move(read));
+        FLX_TRY(override_knobs(config, knobs, gpus));
+        FLX_TRY(read_rules(knobs, bootstrap->rank()));
+        const bool own_thread = knobs.text("FLX_PROGRESS_THREAD") == "on";
+        FLX_TRY(flx::Process::shared(threads || own_thread, !threads, process));
+        if (own_thread && !process->threads())
+            return fail(Fault::progress_thread_late,
+                        "FLX_PROGRESS_THREAD is on, but was not when the process made its first communicator; it "
+                        "must be set before that, or after all communicators were freed");
+        return {};
+    }));
+    return make_comm(std::move(process), std::move(bootstrap), std::move(knobs), nullptr, gpus, comm);
+}
+
 }  // namespace
 
 flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *config, flx_comm_t *comm) {
@@ -87,25 +111,33 @@ flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *config, flx_
         std::unique_ptr<flx::Bootstrap> bootstrap;
         const std::shared_ptr<flx::Process> existing = flx::Process::existing();
         FLX_TRY(flx::make_mpi_bootstrap(mpi_comm, moving(existing.get()), bootstrap));
-        flx::name_log(bootstrap->rank());  // before anything can go wrong
-        // A rank whose knobs are wrong must not leave the others waiting for it.
-        std::shared_ptr<flx::Process> process;
+        // Its own threads may call MPI only at that level.
+        const bool threads = flx::mpi_allows_threads();
         flx::Config knobs;
-        auto gpus = flx::Communicator::Gpus::if_in_use;
-        FLX_TRY(flx::agree_on(*bootstrap, [&]() -> Status {
-            FLX_TRY(flx::Config::from_environment(knobs));
-            FLX_TRY(override_knobs(config, knobs, gpus));
-            FLX_TRY(read_rules(knobs, bootstrap->rank()));
-            const bool program_threads = flx::mpi_allows_threads();
-            const bool own_thread = knobs.text("FLX_PROGRESS_THREAD") == "on";
-            FLX_TRY(flx::Process::shared(program_threads || own_thread, !program_threads, process));
-            if (own_thread && !process->threads())
-                return fail(Fault::progress_thread_late,
-                            "FLX_PROGRESS_THREAD is on, but was not when the process made its first communicator; it "
-                            "must be set before that, or after all communicators were freed");
-            return {};
-        }));
-        return make_comm(std::move(process), std::move(bootstrap), std::move(knobs), nullptr, gpus, comm);
+        Status read = flx::Config::from_environment(knobs);
+        return make_first(std::move(bootstrap), std::move(knobs), std::move(read), config, threads, comm);
+    });
+}
+
+flx_status_t flx_comm_create_from_store(const char *address, int port, int rank, int size, const flx_config_t *config,
+                                        flx_comm_t *comm) {
+    return guarded([&]() -> Status {
+        FLX_TRY(need(comm, "comm"));
+        *comm = nullptr;
+        flx::store::Place place;
+        FLX_TRY(flx::store::find_place(address, port, rank, size, place));
+        flx::name_log(place.rank);
+        // A rank whose knobs are wrong meets the others all the same, and tells them.
+        flx::Config knobs;
+        Status read = flx::Config::from_environment(knobs);
+        if (read.ok()) {
+            place.deadline_s = knobs.real("FLX_DEADLINE");
+            if (config != nullptr && config->deadline_s > 0)
+                place.deadline_s = config->deadline_s;
+        }
+        std::unique_ptr<flx::Bootstrap> bootstrap;
+        FLX_TRY(flx::store::make_store_bootstrap(place, bootstrap));
+        return make_first(std::move(bootstrap), std::move(knobs), std::move(read), config, true, comm);
     });
 }
 

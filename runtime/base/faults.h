@@ -43,6 +43,7 @@ namespace flx {
     FAULT(124, not_a_size, "A text is not a size")                                      \
     FAULT(125, wrong_array, "An array of Fortran cannot be used")                       \
     FAULT(126, wrong_inside, "FLX called itself wrongly")                               \
+    FAULT(127, wrong_place, "A process has no place among the ranks of a store")        \
     /* FLX_ERR_CONFIG: a knob is wrong */                                               \
     FAULT(201, unknown_knob, "A knob is not known")                                     \
     FAULT(202, knob_value, "A value of a knob is not allowed")                          \
@@ -113,7 +114,9 @@ namespace flx {
     FAULT(816, not_written, "A file cannot be written")                                 \
     FAULT(817, not_read, "A file cannot be read")                                       \
     FAULT(818, too_many_made, "Too many types or reductions are kept")                  \
-    FAULT(819, unexpected, "FLX met something unexpected")
+    FAULT(819, unexpected, "FLX met something unexpected")                              \
+    FAULT(820, no_store, "The store in which ranks meet is not found")                  \
+    FAULT(821, mpi_part, "FLX's part for MPI cannot be loaded")
 
 /// A kind of error: what users can do something about.
 enum class Fault : uint16_t {

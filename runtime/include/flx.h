@@ -1,7 +1,8 @@
 /// \file flx.h
 /// FLX: collectives for programs started with `mpirun`, over every link at once.
 ///
-/// C11 and C++17. Link with `-lflx`; `MPI_Init` comes first, `flx_comm_free` before `MPI_Finalize`.
+/// C11 and C++17. Link with `-lflx`; `MPI_Init` comes first, `flx_comm_free` before `MPI_Finalize`. Programs that are
+/// started without MPI meet in flx_comm_create_from_store.
 ///
 /// Design notes (conventions that hold for everything here and for everything that comes later)
 /// - Names: `flx_<collective>` blocks. Prefix `i` is non-blocking (`flx_iallreduce`) and adds a last argument
@@ -160,6 +161,20 @@ typedef struct flx_config {
 /// Makes a communicator with the ranks of `mpi_comm` (an intracommunicator, which FLX duplicates). Finds and probes
 /// the links between them. `config` may be null. FLX_ERR_ARGUMENT, FLX_ERR_CONFIG, FLX_ERR_LINK, FLX_ERR_SYSTEM.
 FLX_API flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *config, flx_comm_t *comm);
+
+/// Makes a communicator of `size` processes that need no MPI. Rank 0 keeps a *store*: it listens at `address` (a name,
+/// or a number of IPv4 or IPv6) and TCP port `port`, the others connect, and there ranks tell each other how they are
+/// reached. Null, 0, -1 and 0 stand for what the environment says, as launchers of PyTorch set it: MASTER_ADDR,
+/// MASTER_PORT, RANK and WORLD_SIZE. Whoever reaches the port while ranks meet can pass for one (docs/security.md).
+///
+/// Collective over all `size` processes. It may be called again: the n-th communicator of each rank at an address is
+/// one. The store is there as long as rank 0 has a communicator of it, or other ranks have and the process of rank 0
+/// runs; to duplicate or split needs it. Any number of threads may call FLX then, as with MPI_THREAD_MULTIPLE.
+/// `config` may be null; its `deadline_s`, or FLX_DEADLINE, is how long ranks wait for those that do not come:
+/// FLX_ERR_PEER, and the sentence names them. FLX_ERR_ARGUMENT also where two processes have the same rank or sizes
+/// differ; FLX_ERR_SYSTEM where no store is found; the others as flx_comm_create.
+FLX_API flx_status_t flx_comm_create_from_store(const char *address, int port, int rank, int size,
+                                                const flx_config_t *config, flx_comm_t *comm);
 
 /// A communicator with the same ranks, links, measurements and configuration, and traffic of its own.
 FLX_API flx_status_t flx_comm_dup(flx_comm_t comm, flx_comm_t *dup);

@@ -159,6 +159,12 @@ class communicator {
     explicit communicator(MPI_Comm mpi_comm) { check(flx_comm_create(mpi_comm, nullptr, &comm_)); }
     /// The same with the knobs of `config`, which begins as FLX_CONFIG_INIT.
     communicator(MPI_Comm mpi_comm, const flx_config_t &config) { check(flx_comm_create(mpi_comm, &config, &comm_)); }
+    /// Makes one of processes that have no MPI: flx_comm_create_from_store of what the environment says. Collective.
+    [[nodiscard]] static communicator from_store(const flx_config_t *config = nullptr) {
+        communicator made;
+        check(flx_comm_create_from_store(nullptr, 0, -1, 0, config, &made.comm_));
+        return made;
+    }
     /// Takes over; `other` is none afterwards.
     communicator(communicator &&other) noexcept : comm_(std::exchange(other.comm_, nullptr)) {}
     /// Frees this one (collective) and takes over; `other` is none afterwards.

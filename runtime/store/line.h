@@ -1,0 +1,66 @@
+/// \file line.h
+/// This process's connection to a store, which all of its groups of ranks there share.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/descriptors.h"
+#include "runtime/base/status.h"
+#include "runtime/store/server.h"
+#include "runtime/store/wire.h"
+
+namespace flx::store {
+
+class Line {
+  public:
+    /// The process's connection as that rank of that store, which is made if there is none; rank 0 makes the store,
+    /// too. Joins it once more: `group` is that of all ranks. Thread-safe.
+    static Status join(const Place &place, std::shared_ptr<Line> &result, uint64_t &group);
+
+    Line(const Place &place, uint64_t process) : place_(place), process_(process) {}
+    Line(const Line &) = delete;
+    Line &operator=(const Line &) = delete;
+
+    [[nodiscard]] const Place &place() const { return place_; }
+    /// For a group that this rank is the first member of: no other group at the store has it.
+    [[nodiscard]] uint64_t new_id();
+
+    /// Thread-safe, as all that follow. A payload of more than the store takes is an error.
+    Status send(Kind kind, uint64_t group, uint32_t index, std::span<const std::byte> payload);
+    /// What the store answers of `group`; `meanwhile`, if there is one, is called again and again until then, and its
+    /// error ends the wait. What cannot come is the store's error.
+    Status receive(uint64_t group, const std::function<Status()> &meanwhile, Frame &answer);
+
+  private:
+    using Clock = std::chrono::steady_clock;
+
+    Status connect(Clock::time_point until);
+    Status join_once(Clock::time_point until, uint64_t &group, bool &again);
+    /// Reads what is there. With the lock.
+    void pump();
+    [[nodiscard]] Status broken() const;
+    [[nodiscard]] bool ended();
+
+    Place place_;
+    uint64_t process_;
+    std::unique_ptr<Server::Hold> server_;  ///< of rank 0
+    std::mutex mutex_;
+    OwnDescriptor socket_;
+    Incoming in_;
+    std::vector<std::byte> out_;
+    std::map<uint64_t, std::deque<Frame>> came_;
+    std::string why_ended_;  ///< empty: it has not
+    bool foreign_ = false;   ///< what it was connected to is no store
+    uint32_t ids_ = 0;
+};
+
+}  // namespace flx::store

@@ -1,0 +1,443 @@
+#include "runtime/store/server.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <ranges>
+#include <system_error>
+#include <utility>
+
+#include "runtime/base/own_thread.h"
+
+namespace flx::store {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kStrangers = 32;                   // connections that have not joined
+constexpr Clock::duration kStrangerStays = 3s;      // at most
+constexpr Clock::duration kStrangerYields = 500ms;  // to others that wait to be let in
+constexpr uint64_t kRootLimit = uint64_t{1} << 32;  // ids of groups of all ranks are smaller
+
+}  // namespace
+
+/// The servers of this process. They end with it, or when its library is unloaded.
+struct Servers {
+    std::mutex mutex;
+    std::map<std::string, std::unique_ptr<Server>> at;
+
+    static Servers &object() {
+        static Servers servers;
+        return servers;
+    }
+    ~Servers() {
+        for (auto &[place, server] : at) {
+            const std::lock_guard guard(mutex);
+            server->stop_ = true;
+        }
+        at.clear();
+    }
+};
+
+Status Server::hold(const Place &place, std::unique_ptr<Hold> &result) {
+    Servers &servers = Servers::object();
+    const std::lock_guard guard(servers.mutex);
+    std::unique_ptr<Server> &server = servers.at[place.text()];
+    if (server && server->over_)
+        server.reset();
+    if (!server) {
+        server = std::make_unique<Server>(place);
+        if (Status status = server->start(); !status.ok()) {
+            servers.at.erase(place.text());
+            return status;
+        }
+    }
+    ++server->holds_;
+    result = std::make_unique<Hold>(place.text());
+    return {};
+}
+
+Server::Hold::~Hold() {
+    Servers &servers = Servers::object();
+    const std::lock_guard guard(servers.mutex);
+    const auto found = servers.at.find(place_);
+    if (found == servers.at.end())
+        return;
+    --found->second->holds_;
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t wrote = write(found->second->wake_.get(), &one, sizeof one);
+}
+
+Status Server::start() {
+    FLX_TRY(listen_at(place_, listener_));
+    wake_.take([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+    if (wake_.get() < 0)
+        return fail(Fault::no_descriptor, "there is no descriptor for the store in which ranks meet: {}",
+                    std::strerror(errno));
+    try {
+        thread_ = own_thread([this] { run(); });
+    } catch (const std::system_error &error) {
+        return fail(Fault::no_thread, "the thread of the store in which ranks meet cannot be started: {}",
+                    error.what());
+    }
+    return {};
+}
+
+Server::~Server() {
+    if (!thread_.joinable())
+        return;
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t wrote = write(wake_.get(), &one, sizeof one);
+    thread_.join();
+}
+
+/// Whether nobody needs it any more. Then nobody else finds it, either.
+bool Server::may_end() {
+    Servers &servers = Servers::object();
+    const std::lock_guard guard(servers.mutex);
+    const bool joined = std::any_of(lines_.begin(), lines_.end(), [](const Line &line) { return line.rank >= 0; });
+    over_ = stop_ || (holds_ == 0 && !joined);
+    return over_;
+}
+
+void Server::run() {
+    std::vector<pollfd> polled;
+    while (!may_end()) {
+        polled.assign({{wake_.get(), POLLIN, 0}});
+        const auto strangers = static_cast<size_t>(
+            std::count_if(lines_.begin(), lines_.end(), [](const Line &line) { return line.rank < 0; }));
+        polled.push_back({strangers < kStrangers ? listener_.get() : -1, POLLIN, 0});
+        for (const Line &line : lines_)
+            polled.push_back({line.socket.get(), static_cast<short>(POLLIN | (line.out.empty() ? 0 : POLLOUT)), 0});
+        poll(polled.data(), polled.size(), patience_ms());
+        uint64_t woken = 0;
+        [[maybe_unused]] const ssize_t drained = read(wake_.get(), &woken, sizeof woken);
+        for (Line &line : lines_)
+            serve(line);
+        // What came before it went was heard; now whoever waits for it is told.
+        for (Line &line : lines_)
+            if (line.ended && line.rank >= 0)
+                end(line);
+        lines_.remove_if([](const Line &line) { return line.ended; });
+        accept_some();
+        look_for_late();
+        for (Line &line : lines_)
+            if (!line.out.empty() && !send_some(line.socket.get(), line.out))
+                line.ended = true;
+    }
+    listener_.close();
+    lines_.clear();
+}
+
+/// Until there is something to do by the clock.
+int Server::patience_ms() const {
+    const auto now = Clock::now();
+    auto next = now + 1h;
+    for (const Line &line : lines_)
+        if (line.rank < 0)
+            next = std::min(next, line.since + (now - line.since < kStrangerYields ? kStrangerYields : kStrangerStays));
+    for (const auto &[id, group] : groups_)
+        for (const Member &member : group.members)
+            if (group.told != 0 && !group.warned && member.told && member.line != nullptr)
+                next = std::min(next, group.since + std::chrono::duration_cast<Clock::duration>(
+                                                        std::chrono::duration<double>(member.line->deadline_s)));
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next - now).count() + 1;
+    return static_cast<int>(std::clamp<int64_t>(left, 1, 3'600'000));
+}
+
+void Server::accept_some() {
+    const auto now = Clock::now();
+    size_t strangers = 0;
+    for (Line &line : lines_)
+        if (line.rank < 0)
+            ++strangers;
+    bool others_wait = false;
+    if (strangers >= kStrangers) {
+        pollfd door{listener_.get(), POLLIN, 0};
+        others_wait = poll(&door, 1, 0) > 0;
+    }
+    lines_.remove_if([&](const Line &line) {
+        const bool goes =
+            line.rank < 0 && (now - line.since > kStrangerStays || (others_wait && now - line.since > kStrangerYields));
+        strangers -= goes ? 1 : 0;
+        return goes;
+    });
+    for (; strangers < kStrangers; ++strangers) {
+        Line &line = lines_.emplace_back();
+        line.socket.take([&] { return accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+        if (line.socket.get() < 0) {
+            lines_.pop_back();
+            return;
+        }
+        tune(line.socket.get());
+        serve(line);
+        if (!line.ended)
+            continue;
+        if (line.rank >= 0)
+            end(line);
+        lines_.pop_back();
+    }
+}
+
+void Server::serve(Line &line) {
+    if (line.ended)
+        return;
+    bool closed = line.in.read(line.socket.get()) == Incoming::Ended::closed;
+    Frame frame;
+    auto ended = Incoming::Ended::no;
+    while (!line.refused && line.in.next(frame, line.rank < 0 ? sizeof(Join) : kMostBytes / place_.size, ended))
+        receive(line, frame);
+    closed = closed || ended == Incoming::Ended::foreign;
+    line.ended = line.ended || closed || (line.refused && line.out.empty());
+}
+
+void Server::receive(Line &line, const Frame &frame) {
+    if (frame.header.kind == Kind::join && frame.payload.size() == sizeof(Join)) {
+        Join wish;
+        std::memcpy(&wish, frame.payload.data(), sizeof wish);
+        join(line, wish);
+    } else if (line.rank < 0) {
+        line.ended = true;
+    } else if (frame.header.kind == Kind::group) {
+        make_group(line, frame);
+    } else if (frame.header.kind == Kind::gather) {
+        gather(line, frame);
+    } else if (frame.header.kind == Kind::leave) {
+        leave(frame.header.group, line.rank);
+    }
+}
+
+void Server::tell(Line &line, const Header &header, const std::string &text) {
+    Header sized = header;
+    sized.bytes = static_cast<uint32_t>(text.size());
+    put(line.out, sized, std::as_bytes(std::span(text)));
+}
+
+void Server::refuse(Line &line, Fault fault, const std::string &words) {
+    last_refused_ = words;
+    Header header;
+    header.kind = Kind::refused;
+    header.index = number_of(fault);
+    tell(line, header, words);
+    line.refused = true;
+}
+
+Server::Line *Server::line_of(int rank) {
+    for (Line &line : lines_)
+        if (line.rank == rank && !line.ended)
+            return &line;
+    return nullptr;
+}
+
+void Server::join(Line &line, const Join &wish) {
+    const auto size = static_cast<uint32_t>(place_.size);
+    if (wish.size != size)
+        return refuse(
+            line, Fault::wrong_place,
+            fmt::format("rank {} says that there are {} ranks, and rank 0 that there are {}; WORLD_SIZE has to "
+                        "be the same for all",
+                        wish.rank, wish.size, size));
+    if (wish.rank >= size || (line.rank >= 0 && line.rank != static_cast<int>(wish.rank)))
+        return refuse(
+            line, Fault::wrong_place,
+            fmt::format("a process says that it is rank {} of {}; ranks are 0 to {}", wish.rank, size, size - 1));
+    const auto rank = static_cast<int>(wish.rank);
+    Line *other = line_of(rank);
+    if (other != nullptr && other != &line && other->process == wish.process) {
+        end(*other);
+        other->ended = true;
+        other = nullptr;
+    }
+    if (other != nullptr && other != &line)
+        return refuse(
+            line, Fault::wrong_place,
+            fmt::format("two processes say that they are rank {}: one at {}, which came first, and one at {}; "
+                        "each needs a RANK of its own",
+                        rank, peer_of(other->socket.get()), peer_of(line.socket.get())));
+    line.rank = rank;
+    line.process = wish.process;
+    line.deadline_s = wish.deadline_s;
+    const uint32_t generation = ++joins_[wish.rank];
+    Group &group = groups_[generation];
+    if (group.members.empty()) {
+        group.generation = generation;
+        group.members.resize(size);
+        for (uint32_t member = 0; member < size; ++member)
+            group.members[member].rank = static_cast<int>(member);
+    }
+    group.members[wish.rank].line = &line;
+    Header header;
+    header.kind = Kind::joined;
+    header.group = generation;
+    tell(line, header, "");
+}
+
+void Server::make_group(Line &line, const Frame &frame) {
+    const size_t size = frame.payload.size() / sizeof(uint32_t);
+    std::vector<uint32_t> ranks(size);
+    std::memcpy(ranks.data(), frame.payload.data(), size * sizeof(uint32_t));
+    const bool right = frame.header.group >= kRootLimit && frame.header.index < size &&
+                       ranks[frame.header.index] == static_cast<uint32_t>(line.rank) &&
+                       std::all_of(ranks.begin(), ranks.end(), [&](uint32_t rank) { return rank < joins_.size(); });
+    Group &group = groups_[frame.header.group];
+    if (right && group.members.empty()) {
+        group.members.resize(size);
+        for (size_t member = 0; member < size; ++member) {
+            group.members[member].rank = static_cast<int>(ranks[member]);
+            // It may have gone before the first member came here.
+            group.members[member].gone = line_of(group.members[member].rank) == nullptr;
+        }
+    }
+    if (!right || group.members.size() != size)
+        return refuse(line, Fault::not_readable, "a rank sent the store a group that cannot be");
+    group.members[frame.header.index].line = &line;
+}
+
+void Server::gather(Line &line, const Frame &frame) {
+    const uint64_t id = frame.header.group;
+    const auto found = groups_.find(id);
+    if (found == groups_.end() || frame.header.index >= found->second.members.size() ||
+        found->second.members[frame.header.index].line != &line ||
+        found->second.members[frame.header.index].told.has_value())
+        return refuse(line, Fault::not_readable, "a rank told the store something of a group that it is not in");
+    Group &group = found->second;
+    if (group.told++ == 0)
+        group.since = Clock::now();
+    group.members[frame.header.index].told = frame.payload;
+    finish(id, group);
+}
+
+/// Tells all members what all have told; or that this will not be, where one of those that are awaited is gone.
+void Server::finish(uint64_t id, Group &group) {
+    const size_t bytes = std::find_if(group.members.begin(), group.members.end(), [](const Member &member) {
+                             return member.told.has_value();
+                         })->told->size();
+    for (const Member &member : group.members) {
+        if (member.gone && !member.told)
+            return fail_all(
+                id, group, Fault::peer_died,
+                fmt::format("rank {} ended, or freed its communicator, while ranks made one; its own output "
+                            "says why",
+                            member.rank));
+        if (member.told && member.told->size() != bytes)
+            return fail_all(id, group, Fault::not_readable, "ranks told the store things of different lengths");
+    }
+    if (group.told < group.members.size())
+        return;
+    std::vector<std::byte> all;
+    all.reserve(bytes * group.members.size());
+    for (const Member &member : group.members)
+        all.insert(all.end(), member.told->begin(), member.told->end());
+    Header header;
+    header.kind = Kind::gathered;
+    header.group = id;
+    header.bytes = static_cast<uint32_t>(all.size());
+    for (Member &member : group.members) {
+        if (member.line != nullptr)
+            put(member.line->out, header, all);
+        member.told.reset();
+    }
+    group.told = 0;
+    group.warned = false;
+}
+
+/// The process of rank 0, in which this runs, may end as soon as it is told, so it is the last.
+void Server::fail_all(uint64_t id, Group &group, Fault fault, const std::string &words) {
+    Header header;
+    header.kind = Kind::failed;
+    header.index = number_of(fault);
+    header.group = id;
+    for (Member &member : std::ranges::reverse_view(group.members)) {
+        if (!member.told)
+            continue;
+        member.told.reset();
+        if (member.line == nullptr)
+            continue;
+        tell(*member.line, header, words);
+        if (!send_some(member.line->socket.get(), member.line->out))
+            member.line->ended = true;
+    }
+    group.told = 0;
+    group.warned = false;
+}
+
+void Server::leave(uint64_t id, int rank) {
+    const auto found = groups_.find(id);
+    if (found == groups_.end())
+        return;
+    Group &group = found->second;
+    bool empty = true;
+    for (Member &member : group.members) {
+        if (member.rank == rank) {
+            member.gone = true;
+            member.line = nullptr;
+        }
+        empty = empty && (member.gone || (member.line == nullptr && group.generation == 0));
+    }
+    if (empty)
+        groups_.erase(found);
+    else if (group.told != 0)
+        finish(id, group);
+}
+
+void Server::end(Line &line) {
+    const int rank = line.rank;
+    line.rank = -1;
+    std::vector<uint64_t> of;
+    for (const auto &[id, group] : groups_)
+        for (const Member &member : group.members)
+            if (member.rank == rank && (member.line == &line || (member.line == nullptr && group.generation == 0)))
+                of.push_back(id);
+    for (const uint64_t id : of)
+        leave(id, rank);
+}
+
+/// Members that never came to the store end the wait for them; others are alive, and their peers are told.
+void Server::look_for_late() {
+    const auto now = Clock::now();
+    for (auto &[id, group] : groups_) {
+        if (group.told == 0 || group.warned)
+            continue;
+        double patience_s = 1e9;
+        for (const Member &member : group.members)
+            if (member.told && member.line != nullptr)
+                patience_s = std::min(patience_s, member.line->deadline_s);
+        if (std::chrono::duration<double>(now - group.since).count() < patience_s)
+            continue;
+        std::vector<int> absent;
+        std::vector<int> late;
+        for (const Member &member : group.members)
+            if (!member.told)
+                (member.line == nullptr && !member.gone ? absent : late).push_back(member.rank);
+        if (!absent.empty() && group.generation != 0) {
+            const std::string refused =
+                last_refused_.empty() ? "" : fmt::format(". The last that was refused: {}", last_refused_);
+            fail_all(
+                id, group, Fault::peer_late,
+                fmt::format("{} did not come to the store at {} within {:g} s (FLX_DEADLINE); {} of {} ranks did{}",
+                            ranks_text(absent), place_.text(), patience_s, group.members.size() - absent.size(),
+                            group.members.size(), refused));
+            continue;
+        }
+        group.warned = true;
+        Header header;
+        header.kind = Kind::late;
+        header.group = id;
+        late.insert(late.end(), absent.begin(), absent.end());
+        for (const Member &member : group.members)
+            if (member.told && member.line != nullptr)
+                tell(*member.line, header,
+                     fmt::format("this rank makes a communicator and has waited {:g} s for {}, which is connected and "
+                                 "has not come to it",
+                                 patience_s, ranks_text(late)));
+    }
+}
+
+}  // namespace flx::store
