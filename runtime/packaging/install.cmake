@@ -29,8 +29,10 @@ function(flx_install of made zsh)
   install(TARGETS ${FLX_LIBRARIES} EXPORT ${of}flx
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${of}library NAMELINK_COMPONENT ${of}development ${all})
   install(TARGETS ${FLX_PROGRAMS} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${of}tools ${all})
-  # For programs that know nothing of FLX. Nothing links with these libraries, so they lie in a folder of their own.
-  install(TARGETS flx_mpi flx_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/flx COMPONENT ${of}library ${all})
+  # Nothing links with these libraries, so they lie in a folder of their own: those for programs that know nothing of
+  # FLX, and what libflx loads itself where MPI is used.
+  install(TARGETS flx_mpi flx_nccl flx_with_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/flx
+    COMPONENT ${of}library ${all})
   file(RELATIVE_PATH to_library ${programs} ${libraries}/flx)
   configure_file(runtime/front/mpi/flx-run.in ${made}/flx-run @ONLY)
   install(PROGRAMS ${made}/flx-run DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${of}tools ${all})

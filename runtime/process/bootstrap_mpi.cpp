@@ -1,16 +1,65 @@
 #include "runtime/process/bootstrap_mpi.h"
 
+#include <dlfcn.h>
 #include <sched.h>
 
 #include <climits>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
+#include <string>
+#include <system_error>
 
 #include "runtime/base/open_pal.h"
+#include "runtime/process/mpi_part.h"
 #include "runtime/process/outside_waits.h"
 
 namespace flx {
 namespace {
+
+constexpr const char *kLibrary = "libflx_with_mpi.so";
+
+/// It is beside libflx in a build, and in the folder `flx` there where they are installed. Programs that have FLX in
+/// them, such as tests, are in a folder beside.
+void *open_library() {
+    Dl_info self{};
+    if (dladdr(reinterpret_cast<const void *>(&make_mpi_bootstrap), &self) != 0) {
+        std::error_code error;
+        const std::filesystem::path own = std::filesystem::canonical(self.dli_fname, error).parent_path();
+        for (const char *folder : {".", "flx", "../lib"}) {
+            const std::filesystem::path file = own / folder / kLibrary;
+            if (!error && std::filesystem::exists(file, error))
+                return dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+        }
+    }
+    return dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+}
+
+struct Loaded {
+    const MpiPart *part = nullptr;
+    std::string why;
+    Loaded() {
+        if (void *library = open_library(); library != nullptr)
+            part = static_cast<const MpiPart *>(dlsym(library, "flx_mpi_part"));
+        if (part == nullptr)
+            why = dlerror();
+    }
+};
+
+/// Not before make_mpi_bootstrap has loaded it.
+const MpiPart *mpi = nullptr;
+
+/// Called once. Fault::mpi_part where it is not found, or its MPI is not.
+Status load() {
+    const Loaded loaded;
+    if (loaded.part == nullptr)
+        return fail(Fault::mpi_part,
+                    "FLX's part for MPI, {}, cannot be loaded: {}; it is installed with libflx and needs the MPI that "
+                    "FLX was built with",
+                    kLibrary, loaded.why);
+    mpi = loaded.part;
+    return {};
+}
 
 /// As long as there is one of these, MPI reports when this process waits in it: Open MPI calls a function that is
 /// registered so at each turn of its waits, in whichever thread. With another MPI it does nothing.
@@ -24,7 +73,7 @@ class TurnsOfMpi {
     ~TurnsOfMpi() {
         const std::lock_guard lock(mutex());
         int finalized = 0;
-        PMPI_Finalized(&finalized);
+        mpi->finalized(&finalized);
         if (--users() == 0 && !finalized)
             call("opal_progress_unregister");
     }
@@ -39,7 +88,7 @@ class TurnsOfMpi {
             progress();
         } else {  // which looks for a message first: that takes longer
             int flag = 0;
-            PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &flag, MPI_STATUS_IGNORE);
+            mpi->iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &flag, MPI_STATUS_IGNORE);
         }
         looks_ = false;
     }
@@ -79,16 +128,16 @@ Status check(int code, const char *call) {
         return {};
     char text[MPI_MAX_ERROR_STRING];
     int length = 0;
-    PMPI_Error_string(code, text, &length);
+    mpi->error_string(code, text, &length);
     return fail(Fault::mpi_refused, "{} failed: {}", call, std::string_view(text, length));
 }
 
 Status meet_on(MPI_Comm comm, const std::function<Status()> &meanwhile) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    FLX_TRY(check(PMPI_Ibarrier(comm, &request), "MPI_Ibarrier"));
+    MPI_Request request = mpi->no_request;
+    FLX_TRY(check(mpi->ibarrier(comm, &request), "MPI_Ibarrier"));
     int met = 0;
     while (true) {
-        FLX_TRY(check(PMPI_Test(&request, &met, MPI_STATUS_IGNORE), "MPI_Test"));
+        FLX_TRY(check(mpi->test(&request, &met, MPI_STATUS_IGNORE), "MPI_Test"));
         if (met)
             return {};
         FLX_TRY(meanwhile());
@@ -98,18 +147,17 @@ Status meet_on(MPI_Comm comm, const std::function<Status()> &meanwhile) {
 
 class MpiBootstrap final : public Bootstrap {
   public:
-    /// Takes `comm` over. MPI is called by its PMPI_ names here, since a library in front of it (runtime/front/mpi) may
-    /// lead the others to FLX.
+    /// Takes `comm` over.
     explicit MpiBootstrap(MPI_Comm comm) : comm_(comm) {
-        PMPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-        PMPI_Comm_rank(comm_, &rank_);
-        PMPI_Comm_size(comm_, &size_);
+        mpi->comm_set_errhandler(comm_, mpi->errors_return);
+        mpi->comm_rank(comm_, &rank_);
+        mpi->comm_size(comm_, &size_);
     }
     ~MpiBootstrap() override {
         int finalized = 0;
-        PMPI_Finalized(&finalized);
+        mpi->finalized(&finalized);
         if (!finalized && !left_)  // the barrier that it left is still under way
-            PMPI_Comm_free(&comm_);
+            mpi->comm_free(&comm_);
     }
 
     [[nodiscard]] int rank() const override { return rank_; }
@@ -121,9 +169,9 @@ class MpiBootstrap final : public Bootstrap {
                         "ranks would exchange {} bytes each while the communicator is made, and MPI takes {}", bytes,
                         INT_MAX);
         const int count = static_cast<int>(bytes);
-        return check(PMPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, comm_), "MPI_Allgather");
+        return check(mpi->allgather(mine, count, mpi->byte, all, count, mpi->byte, comm_), "MPI_Allgather");
     }
-    Status barrier() override { return check(PMPI_Barrier(comm_), "MPI_Barrier"); }
+    Status barrier() override { return check(mpi->barrier(comm_), "MPI_Barrier"); }
     Status meet(const std::function<Status()> &meanwhile) override {
         Status status = meet_on(comm_, meanwhile);
         left_ = left_ || !status.ok();
@@ -138,18 +186,18 @@ class MpiBootstrap final : public Bootstrap {
     }
     [[nodiscard]] int ranks_of_program() const override {
         int ranks = 0;
-        PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
+        mpi->comm_size(mpi->world, &ranks);
         return ranks;
     }
     Status split(int color, int key, std::unique_ptr<Bootstrap> &result) override {
-        MPI_Comm comm = MPI_COMM_NULL;
-        FLX_TRY(check(PMPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split"));
-        result = comm == MPI_COMM_NULL ? nullptr : std::make_unique<MpiBootstrap>(comm);
+        MPI_Comm comm = mpi->no_comm;
+        FLX_TRY(check(mpi->comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split"));
+        result = comm == mpi->no_comm ? nullptr : std::make_unique<MpiBootstrap>(comm);
         return {};
     }
     Status dup(std::unique_ptr<Bootstrap> &result) override {
-        MPI_Comm comm = MPI_COMM_NULL;
-        FLX_TRY(check(PMPI_Comm_dup(comm_, &comm), "MPI_Comm_dup"));
+        MPI_Comm comm = mpi->no_comm;
+        FLX_TRY(check(mpi->comm_dup(comm_, &comm), "MPI_Comm_dup"));
         result = std::make_unique<MpiBootstrap>(comm);
         return {};
     }
@@ -165,30 +213,32 @@ class MpiBootstrap final : public Bootstrap {
 }  // namespace
 
 Status make_mpi_bootstrap(MPI_Comm comm, const std::function<Status()> &meanwhile, std::unique_ptr<Bootstrap> &result) {
+    static const Status loaded = load();
+    FLX_TRY(Status(loaded));
     int initialized = 0;
     int finalized = 0;
-    PMPI_Initialized(&initialized);
-    PMPI_Finalized(&finalized);
+    mpi->initialized(&initialized);
+    mpi->finalized(&finalized);
     if (!initialized || finalized)
         return fail(Fault::mpi_not_running, "MPI is {}; communicators are made between MPI_Init and MPI_Finalize",
                     finalized ? "finalized" : "not initialized");
-    if (comm == MPI_COMM_NULL)
+    if (comm == mpi->no_comm)
         return fail(Fault::wrong_mpi_comm, "mpi_comm is MPI_COMM_NULL; an intracommunicator is needed");
     int inter = 0;
-    FLX_TRY(check(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter"));
+    FLX_TRY(check(mpi->comm_test_inter(comm, &inter), "MPI_Comm_test_inter"));
     if (inter)
         return fail(Fault::wrong_mpi_comm, "mpi_comm is an intercommunicator; an intracommunicator is needed");
     FLX_TRY(meet_on(comm, meanwhile));
-    MPI_Comm dup = MPI_COMM_NULL;
+    MPI_Comm dup = mpi->no_comm;
     // Not MPI_Comm_dup, which would run the program's functions that copy attributes.
-    FLX_TRY(check(PMPI_Comm_split(comm, 0, 0, &dup), "MPI_Comm_split"));
+    FLX_TRY(check(mpi->comm_split(comm, 0, 0, &dup), "MPI_Comm_split"));
     result = std::make_unique<MpiBootstrap>(dup);
     return {};
 }
 
 bool mpi_allows_threads() {
     int level = MPI_THREAD_SINGLE;
-    PMPI_Query_thread(&level);
+    mpi->query_thread(&level);
     return level == MPI_THREAD_MULTIPLE;
 }
 

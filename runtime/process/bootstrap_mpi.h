@@ -1,5 +1,6 @@
 /// \file bootstrap_mpi.h
-/// The default bootstrap, and the only place in the core that calls MPI. runtime/api/comm.cpp makes it.
+/// The default bootstrap, and the only place in the core that calls MPI, through mpi_part.h. runtime/api/comm.cpp makes
+/// it.
 #pragma once
 
 #include <mpi.h>
@@ -16,7 +17,7 @@ namespace flx {
 /// intercommunicator.
 Status make_mpi_bootstrap(MPI_Comm comm, const std::function<Status()> &meanwhile, std::unique_ptr<Bootstrap> &result);
 
-/// Whether the program may call MPI from several threads at once.
+/// Whether the program may call MPI from several threads at once. After make_mpi_bootstrap.
 bool mpi_allows_threads();
 
 }  // namespace flx
