@@ -1,6 +1,6 @@
 # What goes where: for `cmake --install`, and for the packages of packages.cmake.
 set(FLX_PROGRAMS "")
-foreach(program flx_info flx_lab flx_perf flx_report flx_schedule flx_top flx_trace flx_trainer flx_tune)
+foreach(program flx_info flx_lab flx_perf flx_report flx_schedule flx_simulate flx_top flx_trace flx_trainer flx_tune)
   if(TARGET ${program})
     list(APPEND FLX_PROGRAMS ${program})
   endif()

@@ -87,12 +87,12 @@ flx_package(tools flx-tools utils programs
   "This package has flx-run, which starts programs that know nothing of FLX,
 flx_info and flx_top, which show what FLX knows and does, flx_trace and
 flx_report, which show what it has done, flx_perf, flx_lab and flx_tune, which
-measure, flx_schedule, which exports and checks schedules, and flx_trainer, an
-example.")
+measure, flx_schedule, which exports and checks schedules, flx_simulate, which
+says what FLX would choose on other machines, and flx_trainer, an example.")
 set(${flx_of}_PACKAGE_SHLIBDEPS ON)
 set(${flx_of}_PACKAGE_DEPENDS "libflx0 (= ${flx_version})")
 set(${flx_of}_PACKAGE_RECOMMENDS ${flx_mpi_programs})
-set(${flx_of}_PACKAGE_SUGGESTS "dataset-fashion-mnist, flx-doc")
+set(${flx_of}_PACKAGE_SUGGESTS "dataset-fashion-mnist, flx-doc, gnuplot-nox")
 
 flx_package(documents flx-doc doc "documents and examples"
   "This package has a tutorial, a glossary, what FLX's parts are and do, what was

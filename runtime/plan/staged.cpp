@@ -11,8 +11,10 @@ namespace flx {
 using algorithms::Algorithm;
 using algorithms::Collective;
 using algorithms::CostModel;
+using algorithms::Fabric;
 using algorithms::Family;
 using algorithms::Placement;
+using algorithms::StepGraph;
 
 namespace {
 
@@ -161,18 +163,32 @@ double messages_ns(double messages, double bytes, const CostModel &costs) {
            2 * bytes / costs.copy_bytes_per_ns;
 }
 
+/// Costs where everyone sends to everyone over a fabric: of what a group of hosts sends, the part for others shares
+/// what leads out of it.
+CostModel spread(CostModel costs, const Fabric &fabric, int hosts) {
+    double slower = 1;
+    for (const algorithms::Level &level : fabric.levels) {
+        if (level.hosts >= hosts)
+            continue;
+        slower = std::max(slower, level.taper * (hosts - level.hosts) / (hosts - 1));
+        costs.far.latency_ns += level.latency_ns;
+    }
+    costs.far.bytes_per_ns /= slower;
+    return costs;
+}
+
 double between_ns(Collective collective, const Algorithm *algorithm, double bytes, const Placement &placement,
-                  const CostModel &costs) {
+                  const CostModel &costs, const Fabric &fabric) {
     const int hosts = placement.hosts();
     const double most = placement.most();
     if (collective == Collective::barrier)
         collective = Collective::allreduce;  // of one element
     if (collective != Collective::alltoall && algorithm->family == Family::leaders)
-        return algorithms::predict_ns(*algorithm->between_hosts, collective, one_a_host(hosts),
-                                      static_cast<size_t>(bytes), costs);
+        return algorithms::predict_ns(StepGraph(*algorithm->between_hosts, collective, one_a_host(hosts)),
+                                      static_cast<size_t>(bytes), costs, fabric);
     // All lanes at a time, through the same rails, which are busy with a message as well as with its bytes.
     constexpr double kRailsPart = 0.25;
-    CostModel lane = costs;
+    CostModel lane = collective == Collective::alltoall ? spread(costs, fabric, hosts) : costs;
     lane.far.bytes_per_ns /= most;
     lane.far.send_ns *= 1 + (most - 1) * kRailsPart;
     lane.far.receive_ns *= 1 + (most - 1) * kRailsPart;
@@ -189,24 +205,25 @@ double between_ns(Collective collective, const Algorithm *algorithm, double byte
         }
         return ns;
     }
-    return algorithms::predict_ns(*algorithm->between_hosts, collective, one_a_host(hosts),
-                                  static_cast<size_t>(bytes / most), lane);
+    return algorithms::predict_ns(StepGraph(*algorithm->between_hosts, collective, one_a_host(hosts)),
+                                  static_cast<size_t>(bytes / most), lane, fabric);
 }
 
 }  // namespace
 
 double predict_staged_ns(Collective collective, const Algorithm *algorithm, size_t bytes, const Placement &placement,
-                         const CostModel &costs) {
+                         const CostModel &costs, const Fabric &fabric) {
     const auto all = static_cast<double>(bytes);
     const Within near = within(collective, algorithm, all, placement);
     // Nobody who waits within the host looks at rails meanwhile.
     constexpr double kWaitNs = 300;
     constexpr double kRankNs = 150;
     return near.waits * (kWaitNs + placement.most() * kRankNs) + near.copied / costs.near.bytes_per_ns +
-           near.added / costs.add_bytes_per_ns + between_ns(collective, algorithm, all, placement, costs);
+           near.added / costs.add_bytes_per_ns + between_ns(collective, algorithm, all, placement, costs, fabric);
 }
 
-double predict_exchange_ns(size_t bytes, const Placement &placement, const CostModel &costs) {
+double predict_exchange_ns(size_t bytes, const Placement &placement, const CostModel &measured, const Fabric &fabric) {
+    const CostModel costs = spread(measured, fabric, placement.hosts());
     const double most = placement.most();
     const double away = placement.size() - most;
     const double block = static_cast<double>(bytes) / placement.size();

@@ -31,10 +31,12 @@ const std::vector<const algorithms::Algorithm *> &staged(algorithms::Collective 
 bool fits_staged(algorithms::Collective collective, const algorithms::Algorithm *algorithm, size_t bytes,
                  const algorithms::Placement &placement, size_t payload);
 
-/// Expected time, as algorithms::predict_ns.
+/// Expected time, as algorithms::predict_ns. Ranks know no fabric; simulations have one.
 double predict_staged_ns(algorithms::Collective collective, const algorithms::Algorithm *algorithm, size_t bytes,
-                         const algorithms::Placement &placement, const algorithms::CostModel &costs);
+                         const algorithms::Placement &placement, const algorithms::CostModel &costs,
+                         const algorithms::Fabric &fabric = {});
 /// The same of an alltoall of messages between all pairs of ranks.
-double predict_exchange_ns(size_t bytes, const algorithms::Placement &placement, const algorithms::CostModel &costs);
+double predict_exchange_ns(size_t bytes, const algorithms::Placement &placement, const algorithms::CostModel &costs,
+                           const algorithms::Fabric &fabric = {});
 
 }  // namespace flx

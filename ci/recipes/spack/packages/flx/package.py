@@ -30,6 +30,7 @@ class Flx(CMakePackage, CudaPackage):
     depends_on("cli11")
     depends_on("nlohmann-json")
     depends_on("pugixml")
+    depends_on("tomlplusplus")
     depends_on("ncurses")
     depends_on("zlib-api")
 

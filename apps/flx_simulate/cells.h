@@ -1,0 +1,66 @@
+/// \file cells.h
+/// What FLX's planner chooses on a machine, and what each candidate takes there.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "algorithms/cost/walk.h"
+#include "apps/flx_simulate/machine.h"
+#include "runtime/plan/planner.h"
+
+namespace flx::simulate {
+
+/// One way to carry out a call, on the machine's network.
+struct Outcome {
+    std::string name;
+    double ns = 0;
+    bool walked = false;  ///< a schedule: there is a report; else a formula's time
+    algorithms::WalkReport report;
+};
+
+/// A collective of one size.
+struct Cell {
+    algorithms::Collective collective = algorithms::Collective::allreduce;
+    size_t bytes = 0;               ///< of the whole vector
+    std::vector<Outcome> outcomes;  ///< least time first
+    size_t chosen = 0;              ///< index of what the planner chooses
+
+    [[nodiscard]] const Outcome &choice() const { return outcomes[chosen]; }
+    [[nodiscard]] const Outcome &best() const { return outcomes.front(); }
+    [[nodiscard]] double worse() const { return choice().ns / best().ns; }
+};
+
+/// As nccl-tests reckons it: bytes that each rank must send at least, in GB/s.
+double bus_bandwidth(algorithms::Collective collective, size_t bytes, int ranks, double ns);
+
+/// Cells of one collective on one machine. Not thread-safe; several may be used at a time.
+class Experiment {
+  public:
+    /// A planner as communicators of that machine have it after probing: its model is the machine's, without switches.
+    Experiment(const Machine &machine, algorithms::Collective collective);
+
+    [[nodiscard]] Cell cell(size_t bytes);
+
+  private:
+    [[nodiscard]] double ns_of(const Choice &choice, size_t bytes, Outcome &outcome);
+
+    const Machine &machine_;
+    algorithms::Collective collective_;
+    algorithms::Placement placement_;
+    std::unique_ptr<Planner> planner_;
+    std::map<const algorithms::Algorithm *, std::unique_ptr<algorithms::StepGraph>> graphs_;
+};
+
+/// How many cells run_all() makes: a barrier has one.
+size_t cells_of(const std::vector<algorithms::Collective> &collectives, const std::vector<size_t> &sizes);
+/// All cells, collectives after each other and sizes as given, by as many threads as there are processors. `done` is
+/// called by one thread at a time with the number of cells that are ready.
+std::vector<Cell> run_all(const Machine &machine, const std::vector<algorithms::Collective> &collectives,
+                          const std::vector<size_t> &sizes, const std::function<void(size_t)> &done);
+
+}  // namespace flx::simulate

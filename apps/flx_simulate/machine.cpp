@@ -1,0 +1,182 @@
+#include "apps/flx_simulate/machine.h"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <fstream>
+#include <iterator>
+
+namespace flx::simulate {
+namespace {
+
+using algorithms::Level;
+
+/// Reads fields of one table, and keeps the first thing that is wrong.
+class Fields {
+  public:
+    Fields(const toml::table *table, std::string name, std::string &problem)
+        : table_(table), name_(std::move(name)), problem_(problem) {}
+    Fields(const Fields &) = delete;
+    Fields &operator=(const Fields &) = delete;
+    /// Fields that nobody asked for are typing mistakes.
+    ~Fields() {
+        if (table_ == nullptr)
+            return;
+        for (const auto &[key, value] : *table_)
+            if (!value.is_table() && known_.find(fmt::format(" {} ", key.str())) == std::string::npos)
+                wrong(fmt::format("has no field {}; there are{}", key.str(), known_));
+    }
+
+    double number(const char *key, double otherwise, double least, double most) {
+        note(key);
+        if (table_ == nullptr || !table_->contains(key))
+            return otherwise;
+        const auto value = (*table_)[key].value<double>();
+        if (!value || *value < least || *value > most) {
+            wrong(fmt::format("has {} that is no number from {} to {}", key, least, most));
+            return otherwise;
+        }
+        return *value;
+    }
+    int count(const char *key, int otherwise, int least, int most) {
+        note(key);
+        if (table_ == nullptr || !table_->contains(key))
+            return otherwise;
+        const auto value = (*table_)[key].value_exact<int64_t>();
+        if (!value || *value < least || *value > most) {
+            wrong(fmt::format("has {} that is no whole number from {} to {}", key, least, most));
+            return otherwise;
+        }
+        return static_cast<int>(*value);
+    }
+    std::string text(const char *key, const char *otherwise) {
+        note(key);
+        if (table_ == nullptr || !table_->contains(key))
+            return otherwise;
+        const auto value = (*table_)[key].value_exact<std::string>();
+        if (!value)
+            wrong(fmt::format("has {} that is no text", key));
+        return value.value_or(otherwise);
+    }
+    void wrong(const std::string &what) {
+        if (problem_.empty())
+            problem_ = fmt::format("{} {}", name_, what);
+    }
+
+  private:
+    void note(const char *key) { known_ += fmt::format("{}{} ", known_.empty() ? " " : "", key); }
+
+    const toml::table *table_;
+    std::string name_;
+    std::string &problem_;
+    std::string known_;
+};
+
+constexpr double kMostNs = 1e9;
+constexpr double kLeastRate = 1e-3;  // GB/s
+constexpr double kMostRate = 1e5;
+constexpr int kMostHosts = 1 << 16;
+constexpr double kMostTaper = 1000;
+
+void read_near(const toml::table &all, Machine &machine, std::string &problem) {
+    Fields near(all["near"].as_table(), "[near]", problem);
+    algorithms::TierCost &tier = machine.costs.near;
+    tier.latency_ns = near.number("latency_ns", 300, 0, kMostNs);
+    tier.send_ns = near.number("send_ns", 150, 0, kMostNs);
+    tier.receive_ns = near.number("receive_ns", 150, 0, kMostNs);
+    tier.bytes_per_ns = near.number("bandwidth", 8, kLeastRate, kMostRate);
+    machine.costs.copy_bytes_per_ns = near.number("copy", 8, kLeastRate, kMostRate);
+    machine.costs.add_bytes_per_ns = near.number("add", 10, kLeastRate, kMostRate);
+}
+
+void read_far(const toml::table &all, Machine &machine, std::string &problem) {
+    Fields far(all["far"].as_table(), "[far]", problem);
+    constexpr int kMostRails = 1024;
+    machine.rails = far.count("rails", 1, 1, kMostRails);
+    algorithms::TierCost &tier = machine.costs.far;
+    tier.latency_ns = far.number("latency_ns", 2000, 0, kMostNs);
+    tier.send_ns = far.number("send_ns", 1500, 0, kMostNs);
+    tier.receive_ns = far.number("receive_ns", 1500, 0, kMostNs);
+    // A message goes over all rails of its host, each with its share.
+    tier.bytes_per_ns = machine.rails * far.number("bandwidth", 25, kLeastRate, kMostRate);
+}
+
+/// Groups of hosts and what leads out of them, by the kind of network.
+void read_network(const toml::table &all, Machine &machine, std::string &problem) {
+    Fields network(all["network"].as_table(), "[network]", problem);
+    const std::string kind = network.text("kind", "flat");
+    const auto level = [&](const char *hosts, int otherwise) {
+        return Level{.hosts = network.count(hosts, otherwise, 1, kMostHosts),
+                     .taper = network.number("taper", 1, 1, kMostTaper),
+                     .latency_ns = network.number("hop_ns", 500, 0, kMostNs)};
+    };
+    if (kind == "flat") {
+        machine.network = "one switch";
+    } else if (kind == "fat-tree") {
+        const Level leaf = level("leaf", 32);
+        machine.fabric.levels = {leaf};
+        machine.network = fmt::format("fat tree, {} hosts a leaf, {:g}:1", leaf.hosts, leaf.taper);
+        if (const int pod = network.count("pod", 0, 0, kMostHosts); pod > 0) {
+            const double taper = network.number("pod_taper", 1, 1, kMostTaper);
+            machine.fabric.levels.push_back({pod, leaf.taper * taper, leaf.latency_ns});
+            machine.network += fmt::format(", {} a pod, {:g}:1", pod, taper);
+        }
+    } else if (kind == "rail-optimised") {
+        // Each rail has leaves of its own. What leaves by one arrives by the same, so only distance costs.
+        const Level leaf = level("leaf", 256);
+        machine.fabric.levels = {leaf};
+        machine.network = fmt::format("rail-optimised, {} hosts a leaf of each rail, {:g}:1", leaf.hosts, leaf.taper);
+    } else if (kind == "dragonfly") {
+        // Traffic of neighbouring groups takes a detour over a third one, where it loads what leads out of groups
+        // twice.
+        Level group = level("group", 64);
+        group.taper *= network.number("detour", 2, 1, 2);
+        machine.fabric.levels = {group};
+        machine.network = fmt::format("dragonfly, {} hosts a group, {:g}:1 with detours", group.hosts, group.taper);
+    } else {
+        network.wrong(fmt::format("has kind \"{}\"; there are flat, fat-tree, rail-optimised, dragonfly", kind));
+    }
+}
+
+}  // namespace
+
+algorithms::Placement Machine::placement() const {
+    std::vector<int> host_of;
+    for (int host = 0; host < hosts; ++host)
+        host_of.insert(host_of.end(), static_cast<size_t>(ranks), host);
+    return algorithms::Placement::of(host_of);
+}
+
+std::string parse_machine(std::string_view text, const std::string &path, Machine &machine) {
+    toml::table all;
+    try {
+        all = toml::parse(text);
+    } catch (const toml::parse_error &error) {
+        return fmt::format("{}:{}: {}", path, error.source().begin.line, error.description());
+    }
+    std::string problem;
+    {
+        constexpr int kMostRanks = 1024;
+        Fields top(&all, "it", problem);
+        machine.name = top.text("name", "a machine");
+        machine.hosts = top.count("hosts", 2, 2, kMostHosts);
+        machine.ranks = top.count("ranks", 8, 1, kMostRanks);
+    }
+    for (const auto &[key, value] : all)
+        if (value.is_table() && key.str() != "near" && key.str() != "far" && key.str() != "network" && problem.empty())
+            problem = fmt::format("it has no table [{}]; there are [near], [far], [network]", key.str());
+    read_near(all, machine, problem);
+    read_far(all, machine, problem);
+    read_network(all, machine, problem);
+    return problem.empty() ? problem : fmt::format("{}: {}", path, problem);
+}
+
+std::string read_machine(const std::string &path, Machine &machine) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file.is_open())
+        return fmt::format("{}: this file cannot be read", path);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    return parse_machine(text, path, machine);
+}
+
+}  // namespace flx::simulate

@@ -1,0 +1,32 @@
+/// \file machine.h
+/// A machine that need not exist: hosts, their ranks and rails, and the network between them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "algorithms/cost/model.h"
+#include "algorithms/placement.h"
+
+namespace flx::simulate {
+
+struct Machine {
+    std::string name;
+    int hosts = 2;
+    int ranks = 8;  ///< of a host
+    int rails = 1;
+    algorithms::CostModel costs;  ///< of ranks, and of a host's rails together
+    algorithms::Fabric fabric;
+    std::string network;  ///< in words
+
+    [[nodiscard]] int size() const { return hosts * ranks; }
+    /// Ranks of a host follow each other.
+    [[nodiscard]] algorithms::Placement placement() const;
+};
+
+/// Reads a machine of TOML, whose fields docs/simulation.md describes. A sentence: what is wrong; empty: nothing.
+std::string read_machine(const std::string &path, Machine &machine);
+/// The same of a text. `path` is only named.
+std::string parse_machine(std::string_view text, const std::string &path, Machine &machine);
+
+}  // namespace flx::simulate

@@ -1,0 +1,47 @@
+#include "apps/flx_simulate/options.h"
+
+#include <algorithm>
+
+#include "apps/common/command_line.h"
+#include "runtime/base/config.h"
+
+namespace flx::simulate {
+
+bool parse(int argc, const char *const *argv, Options &options, int &code) {
+    constexpr int kMostHosts = 1 << 16;
+    apps::CommandLine line(
+        "flx_simulate",
+        "Says what FLX would choose on a machine that need not exist, how long that would take, and what would be "
+        "best. "
+        "It runs the planner and the schedules of FLX against a model of hosts and of the network between them.");
+    std::vector<std::string> sizes = {"8", "64", "512", "4K", "32K", "256K", "2M", "16M", "128M", "1G"};
+    options.collectives = {"allreduce", "allgather", "reduce_scatter_block", "alltoall", "bcast", "barrier"};
+    line.option("machine", options.machine, "a file of TOML that describes the machine").required();
+    line.option("collectives", options.collectives, "as in FLX_ALGORITHM").shows_default();
+    line.option("--sizes", sizes, "of the whole vector").as_list().shows_default();
+    line.option("--hosts", options.hosts, "so many hosts instead of the machine's").in_range(2, kMostHosts);
+    line.flag("--all", options.all, "print what every candidate would take");
+    line.option("--most-worse", options.most_worse,
+                "end with code 1 where a choice takes more than so many times as long as the best candidate")
+        .in_range(1.0, 1e6);
+    line.option("--json", options.json, "write all that is known to this file; -: standard output");
+    line.option("--plot", options.plot,
+                "have gnuplot draw time against ranks, a line for each candidate, into this file of SVG: of the first "
+                "collective and the least size");
+    bool read = line.parse(argc, argv);
+    for (const std::string &text : sizes) {
+        size_t bytes = 0;
+        const Status status = parse_size(text, bytes);
+        if (read && !status.ok())
+            read = line.refuse("--sizes", status.words());
+        options.sizes.push_back(bytes);
+    }
+    if (!read) {
+        code = line.say();
+        return false;
+    }
+    std::ranges::sort(options.sizes);
+    return true;
+}
+
+}  // namespace flx::simulate

@@ -1,0 +1,25 @@
+/// \file options.h
+/// What flx_simulate was asked for.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace flx::simulate {
+
+struct Options {
+    std::string machine;  ///< a file
+    std::vector<std::string> collectives;
+    std::vector<size_t> sizes;  ///< bytes, ascending
+    int hosts = 0;              ///< instead of the machine's; 0: those
+    bool all = false;           ///< print every candidate
+    double most_worse = 0;      ///< of a choice beside the best candidate, else the program fails; 0: any
+    std::string json;           ///< files to write; `-`: standard output, empty: none
+    std::string plot;
+};
+
+/// False: the program ends with `code`; what is to be said was said.
+bool parse(int argc, const char *const *argv, Options &options, int &code);
+
+}  // namespace flx::simulate

@@ -1,0 +1,27 @@
+/// \file report.h
+/// What a simulation found, as a table, as JSON and as a picture.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/flx_simulate/cells.h"
+
+namespace flx::simulate {
+
+/// The machine in a few lines.
+std::string describe(const Machine &machine);
+/// A line for each cell under a head; with `all`, a line for each candidate below it.
+std::string table(const Machine &machine, const std::vector<Cell> &cells, bool all);
+/// Everything, as docs/simulation.md describes it.
+std::string to_json(const Machine &machine, const std::vector<Cell> &cells);
+
+/// Times of one call on machines of more and more hosts.
+struct Growth {
+    std::vector<int> ranks;
+    std::vector<Cell> cells;  ///< as many
+};
+/// Has gnuplot draw it. A sentence: what is wrong; empty: nothing.
+std::string draw(const Machine &machine, const Growth &growth, const std::string &path);
+
+}  // namespace flx::simulate

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""flx_simulate as a whole: simulate_test.py FLX_SIMULATE SOURCE_DIR
+
+Its table and its JSON agree, machines of the source can be read, a latency grows by rounds, a picture is drawn where
+gnuplot is installed, and what is wrong is refused."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+
+PROGRAM = os.path.abspath(sys.argv[1])
+MACHINES = os.path.join(os.path.abspath(sys.argv[2]), "apps", "flx_simulate", "machines")
+
+
+def run(*arguments, code=0):
+    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == code, f"{arguments} ended with {done.returncode}: {done.stdout}{done.stderr}"
+    return done.stdout if code == 0 else done.stderr
+
+
+def check_machines():
+    for name in sorted(os.listdir(MACHINES)):
+        text = run(os.path.join(MACHINES, name), "barrier", "--hosts", "4", "--sizes", "8")
+        assert "barrier" in text and "FLX chooses" in text, text
+
+
+def check_json():
+    machine = os.path.join(MACHINES, "2048x8.toml")
+    found = json.loads(run(machine, "allreduce", "allgather", "--hosts", "16", "--sizes", "8,1M", "--json", "-"))
+    assert found["machine"]["hosts"] == 16 and found["machine"]["ranks_of_a_host"] == 8
+    assert [(cell["collective"], cell["bytes"]) for cell in found["cells"]] == [
+        ("allreduce", 8), ("allreduce", 1 << 20), ("allgather", 8), ("allgather", 1 << 20)]
+    for cell in found["cells"]:
+        times = [one["us"] for one in cell["candidates"]]
+        assert times == sorted(times)
+        chosen = next(one for one in cell["candidates"] if one["name"] == cell["chosen"])
+        assert abs(chosen["us"] / times[0] - cell["times"]) < 1e-9
+        walked = [one for one in cell["candidates"] if "path_us" in one]
+        assert walked
+        for one in walked:
+            assert abs(sum(one["path_us"].values()) / one["us"] - 1) < 1e-3, one
+    # Nothing that lanes send between hosts is sent twice.
+    ring = next(one for one in found["cells"][1]["candidates"] if one["name"] == "lanes(direct,ring)")
+    assert abs(ring["bytes"]["between_hosts"] / (2 * 15 * (1 << 20)) - 1) < 1e-6
+
+
+def check_growth():
+    """Short allreduces take rounds between hosts: one for each doubling."""
+    machine = os.path.join(MACHINES, "2048x8.toml")
+
+    def best(hosts):
+        text = run(machine, "allreduce", "--hosts", str(hosts), "--sizes", "8", "--json", "-")
+        return json.loads(text)["cells"][0]["candidates"][0]["us"]
+
+    round_us = best(64) - best(32)
+    assert 2 < round_us < 12, round_us
+    assert abs(best(512) - best(64) - 3 * round_us) < round_us
+
+
+def check_picture():
+    if shutil.which("gnuplot") is None:
+        print("no picture is drawn: gnuplot is not installed")
+        return
+    machine = os.path.join(MACHINES, "2048x8.toml")
+    run(machine, "bcast", "--hosts", "16", "--sizes", "4K", "--plot", "picture.svg")
+    assert ElementTree.parse("picture.svg").getroot().tag.endswith("svg")
+
+
+def check_refusals():
+    machine = os.path.join(MACHINES, "2048x8.toml")
+    assert "cannot be read" in run("nowhere.toml", code=1)
+    assert '"allredcue" is none of' in run(machine, "allredcue", code=1)
+    with open("wrong.toml", "w", encoding="utf-8") as file:
+        file.write("hosts = 4\n[far]\nlatency = 3\n")
+    assert "wrong.toml: [far] has no field latency" in run("wrong.toml", code=1)
+    # A choice that is worse than it may be is the program's failure: the order of sums follows from nominal costs.
+    slow = "hosts = 64\nranks = 8\n[far]\nlatency_ns = 500000\nbandwidth = 0.5\n"
+    with open("slow.toml", "w", encoding="utf-8") as file:
+        file.write(slow)
+    text = run("slow.toml", "reduce_scatter_block", "--sizes", "4M", "--most-worse", "1.05", code=1)
+    assert "times as long by" in text, text
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        check_machines()
+        check_json()
+        check_growth()
+        check_picture()
+        check_refusals()
+        os.chdir("/")
+
+
+main()
