@@ -18,9 +18,9 @@ foreach(language C Fortran)
   list(JOIN MPI_${language}_LIBRARIES " " FLX_PC_MPI_${language}_LIBS)
 endforeach()
 
-# flx_install(OF MADE ZSH [EXCLUDE_FROM_ALL]): the folders are those of CMAKE_INSTALL_LIBDIR and its kin. OF begins the
-# names of the components: library, development, tools, documents, and license, which Debian's packages have in another
-# form. What depends on the folders is made in MADE. ZSH: where that shell looks for completions.
+# flx_install(OF MADE ZSH [EXCLUDE_FROM_ALL]): the folders are those of CMAKE_INSTALL_LIBDIR and its kin. OF begins
+# the names of the components: library, development, tools, python, documents, and license, which Debian's packages
+# have in another form. What depends on the folders is made in MADE. ZSH: where that shell looks for completions.
 function(flx_install of made zsh)
   set(all ${ARGN})
   cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE libraries)
@@ -60,6 +60,12 @@ function(flx_install of made zsh)
       COMPONENT ${of}development ${all})
   endforeach()
 
+  if(TARGET flx_python)
+    install(TARGETS flx_python LIBRARY DESTINATION ${FLX_PYTHON_FOLDER}/flx COMPONENT ${of}python ${all})
+    install(DIRECTORY runtime/front/python/flx DESTINATION ${FLX_PYTHON_FOLDER} COMPONENT ${of}python ${all}
+      PATTERN __pycache__ EXCLUDE)
+  endif()
+
   install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT ${of}license ${all})
   install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT ${of}documents ${all})
   install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT ${of}documents ${all})
@@ -79,4 +85,5 @@ function(flx_install of made zsh)
     install(DIRECTORY ${pages}/man3 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT ${of}development ${all})
   endif()
 endfunction()
+set(FLX_PYTHON_FOLDER lib/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/site-packages)
 flx_install("" ${PROJECT_BINARY_DIR} site-functions)

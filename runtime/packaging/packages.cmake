@@ -1,5 +1,6 @@
-# `cpack` makes four Debian packages of a build. Whatever the prefix that it was configured for, they have the folders
-# that Debian has, which `cmake --install` leaves out. What Debian wants besides, debian.cmake adds.
+# `cpack` makes four Debian packages of a build, and a fifth where the Python package was built. Whatever the prefix
+# that it was configured for, they have the folders that Debian has, which `cmake --install` leaves out. What Debian
+# wants besides, debian.cmake adds.
 set(flx_debian ${PROJECT_BINARY_DIR}/debian)
 function(flx_install_for_debian)
   set(CMAKE_INSTALL_PREFIX /usr)
@@ -9,6 +10,7 @@ function(flx_install_for_debian)
   set(CMAKE_INSTALL_DATADIR share)
   set(CMAKE_INSTALL_MANDIR share/man)
   set(CMAKE_INSTALL_DOCDIR share/doc/flx)
+  set(FLX_PYTHON_FOLDER lib/python3/dist-packages)
   flx_install(debian- ${flx_debian} vendor-completions EXCLUDE_FROM_ALL)
 endfunction()
 flx_install_for_debian()
@@ -93,6 +95,19 @@ set(${flx_of}_PACKAGE_SHLIBDEPS ON)
 set(${flx_of}_PACKAGE_DEPENDS "libflx0 (= ${flx_version})")
 set(${flx_of}_PACKAGE_RECOMMENDS ${flx_mpi_programs})
 set(${flx_of}_PACKAGE_SUGGESTS "dataset-fashion-mnist, flx-doc, gnuplot-nox")
+
+if(TARGET flx_python)
+  flx_package(python python3-flx python "Python"
+    "This package has the Python package flx: collectives over arrays of numpy,
+tensors of PyTorch and other memory, blocking and for coroutines, with mpi4py
+or without MPI.")
+  set(${flx_of}_PACKAGE_SHLIBDEPS ON)
+  math(EXPR flx_next_python "${Python_VERSION_MINOR} + 1")
+  set(${flx_of}_PACKAGE_DEPENDS
+    "libflx0 (= ${flx_version}), python3 (>= 3.${Python_VERSION_MINOR}~), python3 (<< 3.${flx_next_python})")
+  set(${flx_of}_PACKAGE_RECOMMENDS "python3-numpy")
+  set(${flx_of}_PACKAGE_SUGGESTS "flx-doc, python3-mpi4py, python3-torch")
+endif()
 
 flx_package(documents flx-doc doc "documents and examples"
   "This package has a tutorial, a glossary, what FLX's parts are and do, what was

@@ -22,7 +22,7 @@ apt install bash-completion cmake gcc libc6-dev make man-db openmpi-bin pkg-conf
 everything >/tmp/before
 
 apt --simulate install /flx/packages/flx-tools_*.deb >/dev/null && fail "flx-tools comes without libflx0"
-apt install /flx/packages/*.deb && ok "all four are installed" ||
+apt install /flx/packages/*.deb && ok "all are installed" ||
     { fail "the packages cannot be installed"; exit 1; }
 ldconfig -p | grep -q libflx.so.0 || fail "the loader does not know libflx.so.0"
 dpkg --verify libflx0 libflx-dev flx-tools flx-doc || fail "what is installed is not what the packages have"
@@ -71,6 +71,15 @@ said=$(FLX_MPI=on mpirun -n 2 flx-run --stats -- ./plain 2>&1)
 quietly mpirun -n 2 flx_perf allreduce --sizes 1K --max-seconds 0.1 && ok "flx_perf" || fail "flx_perf"
 quietly flx_top --once || fail "flx_top"
 
+python=$(dpkg-query -W -f='${Package}' python3-flx 2>/dev/null)  # where the build had pybind11
+if [ -n "$python" ]; then
+    said=$(MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 RANK=0 WORLD_SIZE=1 python3 -c 'import flx
+numbers = bytearray(b"right")
+flx.Communicator.from_store().allreduce(numbers)
+print(numbers.decode())' 2>&1)
+    [ "$said" = right ] && ok "import flx" || fail "import flx: $said"
+fi
+
 # What a person reads and types.
 for name in flx_allreduce flx flx_iallreduce; do
     man -P cat 3 $name 2>/tmp/log | grep -q "$name" || fail "man $name: $(cat /tmp/log)"
@@ -88,7 +97,7 @@ said=$(zsh -fc 'autoload -Uz compinit && compinit -u && echo $_comps[flx_info]')
 [ -e /usr/share/doc/flx/tutorial.md ] || fail "flx-doc has no tutorial"
 
 # And nothing is left of them, nor of what they brought along.
-apt purge libflx0 libflx-dev flx-tools flx-doc || fail "they cannot be removed"
+apt purge libflx0 libflx-dev flx-tools flx-doc $python || fail "they cannot be removed"
 apt autoremove --purge || fail "what they brought cannot be removed"
 everything >/tmp/after
 left=$(comm -13 /tmp/before /tmp/after)
