@@ -45,19 +45,19 @@ Experiment::Experiment(const Machine &machine, Collective collective)
     static_cast<void>(Planner::make(0, agreed, "", planner_).ok());
 }
 
-double Experiment::ns_of(const Choice &choice, size_t bytes, Outcome &outcome) {
+double Experiment::ns_of(const Choice &choice, size_t bytes, const algorithms::CostModel &costs, Outcome &outcome) {
     switch (choice.way) {
         case Way::scheduled: {
             std::unique_ptr<StepGraph> &graph = graphs_[choice.algorithm];
             if (!graph)
                 graph = std::make_unique<StepGraph>(*choice.algorithm, collective_, placement_);
             outcome.walked = true;
-            return algorithms::predict_ns(*graph, bytes, machine_.costs, machine_.fabric, &outcome.report);
+            return algorithms::predict_ns(*graph, bytes, costs, machine_.fabric, &outcome.report);
         }
         case Way::staged:
-            return predict_staged_ns(collective_, choice.algorithm, bytes, placement_, machine_.costs, machine_.fabric);
+            return predict_staged_ns(collective_, choice.algorithm, bytes, placement_, costs, machine_.fabric);
         default:
-            return predict_exchange_ns(bytes, placement_, machine_.costs, machine_.fabric);
+            return predict_exchange_ns(bytes, placement_, costs, machine_.fabric);
     }
 }
 
@@ -67,13 +67,20 @@ Cell Experiment::cell(size_t bytes) {
     for (const Planner::Candidate &one : planner_->all_candidates(collective_, bytes)) {
         Outcome outcome;
         outcome.name = one.choice.name();
-        outcome.ns = ns_of(one.choice, bytes, outcome);
+        outcome.ns = ns_of(one.choice, bytes, machine_.costs, outcome);
         cell.outcomes.push_back(std::move(outcome));
     }
     std::ranges::stable_sort(cell.outcomes, {}, &Outcome::ns);
     const auto found = std::ranges::find(cell.outcomes, std::string(chosen.name()), &Outcome::name);
     cell.chosen = static_cast<size_t>(found - cell.outcomes.begin());
     return cell;
+}
+
+double Experiment::ns_at(size_t bytes, double far_bytes_per_ns) {
+    algorithms::CostModel costs = machine_.costs;
+    costs.far.bytes_per_ns = far_bytes_per_ns;
+    Outcome outcome;
+    return ns_of(planner_->choose(collective_, bytes), bytes, costs, outcome);
 }
 
 size_t cells_of(const std::vector<Collective> &collectives, const std::vector<size_t> &sizes) {

@@ -45,9 +45,13 @@ class Experiment {
     Experiment(const Machine &machine, algorithms::Collective collective);
 
     [[nodiscard]] Cell cell(size_t bytes);
+    /// Nanoseconds of what the planner chooses, if each host's rails delivered so many bytes/ns together. The choice is
+    /// that of the machine's own rate.
+    [[nodiscard]] double ns_at(size_t bytes, double far_bytes_per_ns);
 
   private:
-    [[nodiscard]] double ns_of(const Choice &choice, size_t bytes, Outcome &outcome);
+    [[nodiscard]] double ns_of(const Choice &choice, size_t bytes, const algorithms::CostModel &costs,
+                               Outcome &outcome);
 
     const Machine &machine_;
     algorithms::Collective collective_;

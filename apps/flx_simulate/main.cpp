@@ -1,12 +1,15 @@
 /// Runs FLX's planner and schedules on a machine that need not exist.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdio>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "apps/common/progress.h"
 #include "apps/flx_simulate/cells.h"
+#include "apps/flx_simulate/faults.h"
 #include "apps/flx_simulate/options.h"
 #include "apps/flx_simulate/report.h"
 
@@ -57,6 +60,34 @@ std::string plot(Machine machine, Collective collective, size_t bytes, const std
     return flx::simulate::draw(machine, growth, path);
 }
 
+/// What calls lose by a rail that is slow, or lost, for a while.
+std::string show_fault(const Options &options, const Machine &machine, const Cell &cell) {
+    flx::simulate::Fault fault;
+    if (const std::string problem = parse_fault(options.fault, machine, fault); !problem.empty())
+        return problem;
+    flx::simulate::Experiment experiment(machine, cell.collective);
+    std::map<long, double> known;  // by the logarithm of the rate, in half per cents
+    const auto time_of = [&](double rate) {
+        const double step = std::log(rate) / std::log(1.005);
+        const auto [found, made] = known.try_emplace(std::lround(step), 0);
+        if (made)
+            found->second = experiment.ns_at(cell.bytes, rate);
+        return found->second;
+    };
+    const flx::algorithms::WalkReport &report = cell.choice().report;
+    const double bytes = cell.choice().walked ? report.far_bytes / machine.hosts : static_cast<double>(cell.bytes);
+    const flx::simulate::Losses losses = run_faults(machine, fault, options.calls, bytes, time_of);
+    const auto lost = [&](double ns) { return 100 * (ns / losses.undisturbed - 1); };
+    fmt::print(
+        "{} calls of {}, rail {} of one host at {:g} of its rate in calls {} to {}: time lost {:.2f} % with the "
+        "controller, {:.2f} % without, {:.2f} % with the best shares at once; {}\n",
+        options.calls, flx::algorithms::name_of(cell.collective), fault.rail, fault.part, fault.from, fault.to,
+        lost(losses.with_controller), lost(losses.without), lost(losses.least),
+        losses.recovered < 0 ? "no call came within 5 % of those"
+                             : fmt::format("within 5 % of those after {} calls", losses.recovered));
+    return {};
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -82,6 +113,11 @@ int main(int argc, char **argv) {
         return refuse(fmt::format("{}: this file cannot be written", options.json));
     if (!options.plot.empty())
         if (const std::string problem = plot(machine, collectives[0], options.sizes[0], options.plot); !problem.empty())
+            return refuse(problem);
+    if (!options.fault.empty())
+        if (const std::string problem =
+                show_fault(options, machine, cells[flx::simulate::cells_of({collectives[0]}, options.sizes) - 1]);
+            !problem.empty())
             return refuse(problem);
     if (options.most_worse > 0)
         for (const Cell &cell : cells)

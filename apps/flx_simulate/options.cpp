@@ -28,6 +28,11 @@ bool parse(int argc, const char *const *argv, Options &options, int &code) {
     line.option("--plot", options.plot,
                 "have gnuplot draw time against ranks, a line for each candidate, into this file of SVG: of the first "
                 "collective and the least size");
+    const auto fault = line.option(
+        "--fault", options.fault,
+        "RAIL:PART:FROM:TO: from call FROM on, before call TO, a rail of one host has this part of its rate, "
+        "0: it is lost; says what calls of the first collective and the largest size lose");
+    line.option("--calls", options.calls, "with --fault: calls").in_range(1, 1'000'000).shows_default().needs(fault);
     bool read = line.parse(argc, argv);
     for (const std::string &text : sizes) {
         size_t bytes = 0;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "apps/flx_simulate/cells.h"
+#include "apps/flx_simulate/faults.h"
 #include "apps/flx_simulate/machine.h"
 #include "apps/flx_simulate/report.h"
 
@@ -95,6 +96,37 @@ TEST(Simulation, ReckonsBusBandwidth) {
     EXPECT_NEAR(bus_bandwidth(Collective::allreduce, 1000, 4, 100), 15, 1e-9);
     EXPECT_NEAR(bus_bandwidth(Collective::allgather, 1000, 4, 100), 7.5, 1e-9);
     EXPECT_NEAR(bus_bandwidth(Collective::bcast, 1000, 4, 100), 10, 1e-9);
+}
+
+/// A call takes what its bytes need on the slowest host's rails.
+Losses lose(const Machine &machine, const Fault &fault) {
+    constexpr double kBytes = 1 << 30;
+    return run_faults(machine, fault, 400, kBytes, [](double rate) { return kBytes / rate; });
+}
+
+TEST(SimulatedFaults, CostLessWithTheController) {
+    const Machine machine = read("hosts = 16\n[far]\nrails = 8\nbandwidth = 10\n");
+    for (const double part : {0.25, 0.0}) {
+        const Losses losses = lose(machine, {.rail = 3, .part = part, .from = 100, .to = 300});
+        // Half of the calls have 7.25, or 7, of 8 rails at best.
+        EXPECT_NEAR(losses.least / losses.undisturbed, 0.5 + 0.5 * 8 / (7 + part), 0.001) << part;
+        EXPECT_LT(losses.with_controller, 1.05 * losses.least) << part;
+        EXPECT_GT(losses.without, 1.4 * losses.undisturbed) << part;
+        EXPECT_GE(losses.recovered, 0) << part;
+        EXPECT_LT(losses.recovered, 20) << part;
+    }
+}
+
+TEST(SimulatedFaults, AreRefusedWhereTheyMakeNoSense) {
+    const Machine machine = read("[far]\nrails = 2\n");
+    Fault fault;
+    EXPECT_EQ(parse_fault("1:0.5:10:20", machine, fault), "");
+    EXPECT_EQ(fault.rail, 1);
+    EXPECT_EQ(fault.part, 0.5);
+    EXPECT_EQ(fault.to, 20);
+    for (const char *text : {"", "1:0.5:10", "1:0.5:20:10", "1:2:10:20", "1:0.5:10:20x", "2:0.5:10:20"})
+        EXPECT_NE(parse_fault(text, machine, fault), "") << text;
+    EXPECT_NE(parse_fault("0:0.5:10:20", read("[far]\nrails = 1\n"), fault), "");
 }
 
 }  // namespace

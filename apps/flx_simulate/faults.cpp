@@ -1,0 +1,125 @@
+#include "apps/flx_simulate/faults.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <vector>
+
+#include "runtime/shares/controller.h"
+
+namespace flx::simulate {
+namespace {
+
+/// A host's rails, at their rates of the moment.
+class Rails {
+  public:
+    explicit Rails(const Machine &machine)
+        : latency_ns_(machine.costs.far.latency_ns),
+          rates_(static_cast<size_t>(machine.rails), machine.costs.far.bytes_per_ns / machine.rails) {}
+
+    void set_part(int rail, double part) { parts_[rail] = part; }
+    [[nodiscard]] double rate(int rail) const {
+        const auto found = parts_.find(rail);
+        return rates_[static_cast<size_t>(rail)] * (found == parts_.end() ? 1 : found->second);
+    }
+    [[nodiscard]] int count() const { return static_cast<int>(rates_.size()); }
+    [[nodiscard]] double all() const {
+        double sum = 0;
+        for (int rail = 0; rail < count(); ++rail)
+            sum += rate(rail);
+        return sum;
+    }
+    /// What each rail carries of one part of a vector; that of a lost one goes by the next that works.
+    [[nodiscard]] std::vector<double> carried(const PartitionVector &vector) const {
+        std::vector<double> shares(rates_.size(), 0);
+        for (int rail = 0; rail < count(); ++rail) {
+            int by = rail;
+            for (int tried = 0; rate(by) == 0 && tried < count(); ++tried)
+                by = (by + 1) % count();
+            shares[static_cast<size_t>(by)] += vector.share(rail);
+        }
+        return shares;
+    }
+    /// Bytes/ns of all together when each carries its share: the last one ends it.
+    [[nodiscard]] double together(const PartitionVector &vector) const {
+        const std::vector<double> shares = carried(vector);
+        double last = 0;
+        for (int rail = 0; rail < count(); ++rail)
+            if (shares[static_cast<size_t>(rail)] > 0)
+                last = std::max(last, shares[static_cast<size_t>(rail)] / rate(rail));
+        return 1 / last;
+    }
+    [[nodiscard]] std::vector<LinkSample> samples(const PartitionVector &vector, double bytes) const {
+        const std::vector<double> shares = carried(vector);
+        std::vector<LinkSample> samples(rates_.size());
+        for (int rail = 0; rail < count(); ++rail) {
+            const double own = shares[static_cast<size_t>(rail)] * bytes;
+            if (own >= 1)
+                samples[static_cast<size_t>(rail)] = {static_cast<uint64_t>(own),
+                                                      static_cast<uint64_t>(latency_ns_ + own / rate(rail))};
+        }
+        return samples;
+    }
+    [[nodiscard]] std::vector<LinkEstimate> probed() const {
+        std::vector<LinkEstimate> estimates;
+        for (int rail = 0; rail < count(); ++rail)
+            estimates.push_back(
+                {.latency_ns = latency_ns_, .bytes_per_ns = rate(rail), .together_bytes_per_ns = rate(rail)});
+        return estimates;
+    }
+
+  private:
+    double latency_ns_;
+    std::vector<double> rates_;
+    std::map<int, double> parts_;
+};
+
+}  // namespace
+
+std::string parse_fault(const std::string &text, const Machine &machine, Fault &fault) {
+    char rest = 0;
+    const int read =
+        std::sscanf(text.c_str(), "%d:%lf:%d:%d%c", &fault.rail, &fault.part, &fault.from, &fault.to, &rest);
+    if (read != 4 || fault.part < 0 || fault.part > 1 || fault.from < 0 || fault.to <= fault.from)
+        return fmt::format("\"{}\" is no RAIL:PART:FROM:TO, such as 0:0.25:100:300", text);
+    if (machine.rails < 2 || machine.rails > kMaxLinks)
+        return fmt::format("faults need a machine of 2 to {} rails, and this one has {}", kMaxLinks, machine.rails);
+    if (fault.rail < 0 || fault.rail >= machine.rails)
+        return fmt::format("\"{}\" names a rail that the machine has not; there are 0 to {}", text, machine.rails - 1);
+    return {};
+}
+
+Losses run_faults(const Machine &machine, const Fault &fault, int calls, double bytes,
+                  const std::function<double(double)> &time_of) {
+    Rails rails(machine);
+    ControllerOptions options;
+    options.burst_ns = 40e6;  // as between hosts (runtime/shares/routes_making.cpp)
+    Controller controller(rails.probed(), options);
+    const auto message = static_cast<size_t>(bytes);
+    const PartitionVector first = controller.vector(message, 0);
+    Losses losses;
+    for (int call = 0; call < calls; ++call) {
+        if (call == fault.from || call == fault.to) {
+            const double part = call == fault.from ? fault.part : 1;
+            rails.set_part(fault.rail, part);
+            if (fault.part == 0)
+                controller.set_usable(fault.rail, part != 0);
+        }
+        const PartitionVector now = controller.vector(message, 0);
+        const double with = time_of(rails.together(now));
+        const double least = time_of(rails.all());
+        losses.undisturbed += time_of(machine.costs.far.bytes_per_ns);
+        losses.with_controller += with;
+        losses.without += time_of(rails.together(first));
+        losses.least += least;
+        constexpr double kNear = 1.05;
+        if (call >= fault.from && call < fault.to && losses.recovered < 0 && with <= kNear * least)
+            losses.recovered = call - fault.from;
+        controller.observe(message, 0, rails.samples(now, bytes));
+    }
+    return losses;
+}
+
+}  // namespace flx::simulate
