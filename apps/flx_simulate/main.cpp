@@ -63,7 +63,7 @@ std::string plot(Machine machine, Collective collective, size_t bytes, const std
 /// What calls lose by a rail that is slow, or lost, for a while.
 std::string show_fault(const Options &options, const Machine &machine, const Cell &cell) {
     flx::simulate::Fault fault;
-    if (const std::string problem = parse_fault(options.fault, machine, fault); !problem.empty())
+    if (std::string problem = parse_fault(options.fault, machine, fault); !problem.empty())
         return problem;
     flx::simulate::Experiment experiment(machine, cell.collective);
     std::map<long, double> known;  // by the logarithm of the rate, in half per cents
