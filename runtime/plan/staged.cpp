@@ -222,13 +222,13 @@ double predict_staged_ns(Collective collective, const Algorithm *algorithm, size
            near.added / costs.add_bytes_per_ns + between_ns(collective, algorithm, all, placement, costs, fabric);
 }
 
-double predict_exchange_ns(size_t bytes, const Placement &placement, const CostModel &measured, const Fabric &fabric) {
-    const CostModel costs = spread(measured, fabric, placement.hosts());
+double predict_exchange_ns(size_t bytes, const Placement &placement, const CostModel &costs, const Fabric &fabric) {
+    const CostModel all = spread(costs, fabric, placement.hosts());
     const double most = placement.most();
     const double away = placement.size() - most;
     const double block = static_cast<double>(bytes) / placement.size();
-    const double near_ns = 2 * (most - 1) * (costs.near.send_ns + block / costs.near.bytes_per_ns);
-    return near_ns + messages_ns(away, away * block, costs) + most * away * block / costs.far.bytes_per_ns;
+    const double near_ns = 2 * (most - 1) * (all.near.send_ns + block / all.near.bytes_per_ns);
+    return near_ns + messages_ns(away, away * block, all) + most * away * block / all.far.bytes_per_ns;
 }
 
 }  // namespace flx
