@@ -25,6 +25,7 @@ NAMES = {
     "libspdlog-dev": ("spdlog", "spdlog"),
     "nlohmann-json3-dev": ("nlohmann-json", "nlohmann_json"),
     "libpugixml-dev": ("pugixml", "pugixml"),
+    "libtomlplusplus-dev": ("tomlplusplus", "tomlplusplus"),
     "libncurses-dev": ("ncurses", "ncurses"),
     "zlib1g-dev": ("zlib-api", "zlib"),
 }
