@@ -65,6 +65,9 @@ function(flx_install of made zsh)
     install(DIRECTORY runtime/front/python/flx DESTINATION ${FLX_PYTHON_FOLDER} COMPONENT ${of}python ${all}
       PATTERN __pycache__ EXCLUDE)
   endif()
+  if(TARGET flx_torch)
+    install(TARGETS flx_torch LIBRARY DESTINATION ${FLX_PYTHON_FOLDER}/flx COMPONENT ${of}python ${all})
+  endif()
 
   install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT ${of}license ${all})
   install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT ${of}documents ${all})

@@ -1,0 +1,163 @@
+#include "runtime/front/python/torch/meeting.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace flx::torch {
+namespace {
+
+/// Closes itself.
+class Socket {
+  public:
+    Socket(int family, int type) : fd_(socket(family, type | SOCK_CLOEXEC, 0)) {}
+    ~Socket() { close(fd_); }
+    Socket(const Socket &) = delete;
+    Socket &operator=(const Socket &) = delete;
+    [[nodiscard]] int fd() const { return fd_; }
+
+  private:
+    int fd_;
+};
+
+struct Address {
+    sockaddr_storage bytes{};
+    socklen_t length = 0;
+    [[nodiscard]] sockaddr *get() { return reinterpret_cast<sockaddr *>(&bytes); }
+    [[nodiscard]] std::string text() {
+        std::array<char, NI_MAXHOST> host{};
+        if (getnameinfo(get(), length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+            throw std::runtime_error("an address of this host cannot be written");
+        return host.data();
+    }
+};
+
+bool look_up(const std::string &name, Address &found) {
+    addrinfo *list = nullptr;
+    if (getaddrinfo(name.c_str(), "1", nullptr, &list) != 0)
+        return false;
+    std::copy_n(reinterpret_cast<const char *>(list->ai_addr), list->ai_addrlen,
+                reinterpret_cast<char *>(&found.bytes));
+    found.length = list->ai_addrlen;
+    freeaddrinfo(list);
+    return true;
+}
+
+/// The address from which this host reaches MASTER_ADDR, by which others reach it too. Where that is the loopback
+/// interface, this is the host of MASTER_ADDR, which others know by that name.
+std::string own_address() {
+    const char *set = std::getenv("MASTER_ADDR");
+    std::array<char, 256> host{};
+    gethostname(host.data(), host.size() - 1);
+    const std::string master = set != nullptr ? set : host.data();
+    Address to;
+    if (!look_up(master, to))
+        throw std::runtime_error("the address of " + master + " (MASTER_ADDR, or this host's name) is not known");
+    const Socket probe(to.get()->sa_family, SOCK_DGRAM);
+    Address own;
+    own.length = sizeof own.bytes;
+    if (connect(probe.fd(), to.get(), to.length) != 0 || getsockname(probe.fd(), own.get(), &own.length) != 0)
+        throw std::runtime_error("no network leads to " + master);
+    const std::string text = own.text();
+    return text.rfind("127.", 0) == 0 || text == "::1" ? master : text;
+}
+
+/// A port that is free and, while this lives, nobody else's: FLX, which listens there, may share it, since both allow
+/// that (SO_REUSEADDR).
+class Port {
+  public:
+    explicit Port(const std::string &address) : at_(address), socket_(family(), SOCK_STREAM) {
+        const int on = 1;
+        setsockopt(socket_.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        if (at_.family() == AF_INET)
+            reinterpret_cast<sockaddr_in *>(at_.where.get())->sin_port = 0;
+        else
+            reinterpret_cast<sockaddr_in6 *>(at_.where.get())->sin6_port = 0;
+        if (bind(socket_.fd(), at_.where.get(), at_.where.length) != 0 ||
+            getsockname(socket_.fd(), at_.where.get(), &at_.where.length) != 0)
+            throw std::runtime_error("no port is free at " + address);
+    }
+    [[nodiscard]] int number() {
+        return ntohs(at_.family() == AF_INET ? reinterpret_cast<sockaddr_in *>(at_.where.get())->sin_port
+                                             : reinterpret_cast<sockaddr_in6 *>(at_.where.get())->sin6_port);
+    }
+
+  private:
+    struct At {
+        Address where;
+        explicit At(const std::string &address) {
+            if (!look_up(address, where))
+                throw std::runtime_error("the address of " + address + " is not known");
+        }
+        [[nodiscard]] int family() { return where.get()->sa_family; }
+    };
+    [[nodiscard]] int family() { return at_.family(); }
+    At at_;
+    Socket socket_;
+};
+
+std::vector<uint8_t> bytes_of(const std::string &text) {
+    return {text.begin(), text.end()};
+}
+
+}  // namespace
+
+std::string ranks_text(const std::vector<int> &ranks) {
+    std::string text = ranks.size() == 1 ? "rank" : "ranks";
+    for (size_t i = 0; i < ranks.size(); ++i)
+        text += (i == 0 ? " " : ", ") + std::to_string(ranks[i]);
+    return text;
+}
+
+std::vector<int> missing(c10d::Store &store, const std::string &prefix, int size, std::chrono::milliseconds timeout) {
+    constexpr std::chrono::milliseconds kPause(2);
+    const auto until = std::chrono::steady_clock::now() + timeout;
+    std::vector<int> absent(static_cast<size_t>(size));
+    for (int rank = 0; rank < size; ++rank)
+        absent[static_cast<size_t>(rank)] = rank;
+    for (;;) {
+        const auto gone = std::remove_if(absent.begin(), absent.end(),
+                                         [&](int rank) { return store.check({prefix + std::to_string(rank)}); });
+        absent.erase(gone, absent.end());
+        if (absent.empty() || std::chrono::steady_clock::now() > until)
+            return absent;
+        std::this_thread::sleep_for(kPause);
+    }
+}
+
+flx_comm_t meet(c10d::Store &store, int rank, int size, std::chrono::milliseconds timeout) {
+    store.set("flx/came/" + std::to_string(rank), bytes_of("1"));
+    if (const std::vector<int> absent = missing(store, "flx/came/", size, timeout); !absent.empty())
+        throw std::runtime_error(ranks_text(absent) + " did not come to this process group of " + std::to_string(size) +
+                                 " within " + std::to_string(timeout.count()) + " ms");
+    std::string address;
+    std::unique_ptr<Port> port;
+    int number = 0;
+    if (rank == 0) {
+        address = own_address();
+        port = std::make_unique<Port>(address);
+        number = port->number();
+        store.set("flx/store", bytes_of(std::to_string(number) + " " + address));
+    } else {
+        const std::vector<uint8_t> said = store.get("flx/store");
+        const std::string text(said.begin(), said.end());
+        number = std::atoi(text.c_str());
+        address = text.substr(text.find(' ') + 1);
+    }
+    flx_comm_t comm = nullptr;
+    if (flx_comm_create_from_store(address.c_str(), number, rank, size, nullptr, &comm) != FLX_SUCCESS)
+        throw std::runtime_error(flx_last_error());
+    return comm;
+}
+
+}  // namespace flx::torch

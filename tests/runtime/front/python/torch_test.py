@@ -1,0 +1,236 @@
+"""The backend `flx` of torch.distributed, against what the same calls give by hand.
+
+    python3 torch_test.py [RANKS]        starts its ranks itself
+"""
+
+import datetime
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+try:
+    import torch
+    import torch.distributed as dist
+except ImportError:
+    print("skipped: python3-torch is not installed")
+    sys.exit(77)
+
+TYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
+         torch.float64, torch.complex64)
+
+
+def same(found, expected, what):
+    assert torch.equal(found, expected), (what, found, expected)
+
+
+def values(rank, dtype, shape=(3, 5)):
+    count = torch.Size(shape).numel()
+    return ((torch.arange(count) * (rank + 2) + rank) % 5 + 1).to(dtype).reshape(shape)
+
+
+def check_collectives(group, rank, size, members):
+    """`rank` of `size` in a group whose ranks in the world are `members`."""
+    for dtype in TYPES:
+        parts = [values(other, dtype) for other in range(size)]
+        total = sum(part.to(torch.complex128 if dtype.is_complex else torch.float64) for part in parts).to(dtype)
+        mine = parts[rank].clone()
+        dist.all_reduce(mine, group=group)
+        same(mine, total, ("all_reduce", dtype))
+        mine = parts[rank].clone()
+        dist.reduce(mine, members[-1], group=group)
+        if rank == size - 1:
+            same(mine, total, ("reduce", dtype))
+        mine = parts[rank].clone()
+        dist.broadcast(mine, members[0], group=group)
+        same(mine, parts[0], ("broadcast", dtype))
+        outputs = [torch.zeros_like(mine) for _ in range(size)]
+        dist.all_gather(outputs, parts[rank], group=group)
+        for found, expected in zip(outputs, parts):
+            same(found, expected, ("all_gather", dtype))
+        if not dtype.is_complex:
+            mine = parts[rank].clone()
+            dist.all_reduce(mine, dist.ReduceOp.MAX, group=group)
+            same(mine, torch.stack([part.double() for part in parts]).amax(0).to(dtype), ("max", dtype))
+        outputs = torch.zeros(size * 15, dtype=dtype)
+        dist._all_gather_base(outputs, parts[rank].reshape(-1), group=group)
+        same(outputs, torch.cat([part.reshape(-1) for part in parts]), ("_all_gather_base", dtype))
+        outputs = [torch.zeros_like(mine) for _ in range(size)] if rank == 0 else None
+        dist.gather(parts[rank], outputs, members[0], group=group)
+        if rank == 0:
+            for found, expected in zip(outputs, parts):
+                same(found, expected, ("gather", dtype))
+        mine = torch.zeros_like(mine)
+        dist.scatter(mine, parts if rank == 0 else None, members[0], group=group)
+        same(mine, parts[rank], ("scatter", dtype))
+        blocks = [[values(one * size + other, dtype, (4,)) for other in range(size)] for one in range(size)]
+        mine = torch.zeros(4, dtype=dtype)
+        dist.reduce_scatter(mine, blocks[rank], group=group)
+        sums = sum(blocks[other][rank].to(torch.complex128) for other in range(size))
+        same(mine, (sums if dtype.is_complex else sums.real).to(dtype), ("reduce_scatter", dtype))
+        mine = torch.zeros(4, dtype=dtype)
+        dist._reduce_scatter_base(mine, torch.cat(blocks[rank]), group=group)
+        same(mine, (sums if dtype.is_complex else sums.real).to(dtype), ("_reduce_scatter_base", dtype))
+        outputs = [torch.zeros(4, dtype=dtype) for _ in range(size)]
+        dist.all_to_all(outputs, blocks[rank], group=group)
+        for other in range(size):
+            same(outputs[other], blocks[other][rank], ("all_to_all", dtype))
+    # Rows of each rank's own number.
+    send = torch.cat([torch.full((rank + other, 2), 10.0 * rank + other) for other in range(size)])
+    recv = torch.zeros(sum(rank + other for other in range(size)), 2)
+    splits = [rank + other for other in range(size)]
+    dist.all_to_all_single(recv, send, splits, splits, group=group)
+    same(recv, torch.cat([torch.full((rank + other, 2), 10.0 * other + rank) for other in range(size)]), "rows")
+    truth = torch.tensor([rank == 0, False])
+    dist.all_reduce(truth, group=group)
+    same(truth, torch.tensor([True, False]), "bool")
+    tensors = [torch.full((2, 2), float(rank)), torch.full((5,), rank + 1.0)]
+    dist.all_reduce_coalesced(tensors, group=group)
+    same(tensors[1], torch.full((5,), size * (size + 1) / 2), "coalesced")
+    average = torch.full((3,), float(rank))
+    dist.all_reduce(average, dist.ReduceOp.AVG, group=group)
+    same(average, torch.full((3,), (size - 1) / 2), "average")
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank}, group=group)
+    assert objects == [{"rank": other} for other in range(size)], objects
+    dist.barrier(group=group)
+
+
+def run_all(rank, size):
+    check_collectives(None, rank, size, list(range(size)))
+    evens = dist.new_group(list(range(0, size, 2)))
+    rest = dist.new_group(list(range(1, size)))
+    if rank % 2 == 0:
+        check_collectives(evens, rank // 2, (size + 1) // 2, list(range(0, size, 2)))
+    if rank > 0:
+        check_collectives(rest, rank - 1, size - 1, list(range(1, size)))
+    # Many at once, waited for in the other order; and what follows an operation.
+    tensors = [torch.full((20_000,), float(rank + salt)) for salt in range(20)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    last = works[-1].get_future().then(lambda future: future.value()[0].sum().item())
+    for work in reversed(works):
+        work.wait()
+        assert work.is_completed() and work.is_success()
+    for salt, tensor in enumerate(tensors):
+        same(tensor, torch.full((20_000,), size * (size - 1) / 2 + size * salt), "many")
+    assert last.wait() == tensors[-1].sum().item()
+    # All send to the next before they receive.
+    received = torch.zeros(1000)
+    works = [dist.isend(torch.full((1000,), float(rank)), (rank + 1) % size), dist.irecv(received, (rank - 1) % size)]
+    for work in works:
+        work.wait()
+    same(received, torch.full((1000,), float((rank - 1) % size)), "messages")
+    if rank == 0:
+        dist.send(torch.ones(3), 1)
+    elif rank == 1:
+        received = torch.zeros(3)
+        dist.recv(received, 0)
+        same(received, torch.ones(3), "message")
+    for wrong, pattern in (
+        (lambda: dist.all_reduce(torch.ones(4, 4)[:, 0]), "contiguous"),
+        (lambda: dist._all_gather_base(torch.ones(3 * size + 1), torch.ones(3)), "has to have"),
+        (lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND), "FLX-E106"),
+        (lambda: dist.all_reduce(torch.ones(3).to_sparse()), "dense"),
+    ):
+        try:
+            wrong()
+        except RuntimeError as error:
+            assert pattern in str(error), error
+        else:
+            raise AssertionError(f"no error of {pattern}")
+    same_as_alone(rank, size)
+
+
+def same_as_alone(rank, size):
+    """A model that is trained by all ranks is the one that one process makes of all their inputs."""
+    torch.manual_seed(1)
+    alone = torch.nn.Sequential(torch.nn.Linear(10, 20), torch.nn.Tanh(), torch.nn.Linear(20, 3)).double()
+    torch.manual_seed(1 + rank)  # the parameters of rank 0 count
+    model = torch.nn.Sequential(torch.nn.Linear(10, 20), torch.nn.Tanh(), torch.nn.Linear(20, 3)).double()
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    inputs = torch.arange(size * 40.0, dtype=torch.float64).reshape(size * 4, 10).sin()
+    for trained, part in ((alone, inputs), (model, inputs[rank * 4 : (rank + 1) * 4])):
+        optimizer = torch.optim.SGD(trained.parameters(), 0.1)
+        for _ in range(5):
+            optimizer.zero_grad()
+            trained(part).square().mean().backward()
+            optimizer.step()
+    for one, other in zip(alone.parameters(), model.parameters()):
+        assert torch.allclose(one, other, rtol=1e-12, atol=1e-14), (one, other)
+
+
+def run_death(rank, size):
+    """Rank 1 is killed; all others get an exception that names it."""
+    dist.barrier()
+    if rank == 1:
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        dist.all_reduce(torch.ones(1000))
+    except RuntimeError as error:
+        assert "rank 1" in str(error) and "FLX-E601" in str(error), error
+        assert time.monotonic() - began < 3
+        return
+    raise AssertionError("no error")
+
+
+def run_late(rank, size):
+    """Timeouts, and who is late."""
+    import flx.torch
+
+    flx.torch.monitored_barrier(timeout=datetime.timedelta(seconds=20))
+    if rank == 1:
+        time.sleep(4)
+        os._exit(0)
+    began = time.monotonic()
+    try:
+        flx.torch.monitored_barrier(timeout=datetime.timedelta(seconds=1), wait_all_ranks=True)
+    except RuntimeError as error:
+        assert "rank 1 did not reach" in str(error), error
+    else:
+        raise AssertionError("no error")
+    try:
+        dist.all_reduce(torch.ones(1000), async_op=True).wait(datetime.timedelta(seconds=1))
+    except RuntimeError as error:
+        assert "all_reduce has not completed within 1000 ms" in str(error), error
+    else:
+        raise AssertionError("no error")
+    assert time.monotonic() - began < 3.5
+    os._exit(0)  # as programs end whose peers do not answer
+
+
+def start(size, mode):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks = []
+    for rank in range(size):
+        environment = os.environ | {
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(size),
+            "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
+        }
+        ranks.append(subprocess.Popen([sys.executable, __file__, mode], env=environment))
+    codes = [process.wait(timeout=100) for process in ranks]
+    expected = [0] * size
+    if mode == "death":
+        expected[1] = -signal.SIGKILL
+    if codes != expected:
+        sys.exit(f"{mode} of {size} ranks: exit codes {codes}")
+
+
+if __name__ == "__main__":
+    modes = {"all": run_all, "death": run_death, "late": run_late}
+    if len(sys.argv) == 2 and sys.argv[1] in modes:
+        import flx.torch
+
+        dist.init_process_group("flx")
+        modes[sys.argv[1]](dist.get_rank(), dist.get_world_size())
+        dist.destroy_process_group()
+    else:
+        for size in (2, 3, 4):
+            start(size, "all")
+        start(3, "death")
+        start(3, "late")
