@@ -1,6 +1,7 @@
 #include "runtime/front/python/torch/process_group.h"
 
 #include <ATen/ATen.h>
+#include <pybind11/pybind11.h>
 
 #include <numeric>
 #include <utility>
@@ -180,6 +181,13 @@ ProcessGroupFlx::ProcessGroupFlx(const c10::intrusive_ptr<c10d::Store> &store, i
     : ProcessGroup(rank, size), store_(store), timeout_(timeout) {
     queue_ = std::make_shared<Queue>(meet(*store, rank, size, timeout));
     init();
+}
+
+ProcessGroupFlx::~ProcessGroupFlx() {
+    if (Py_IsInitialized() == 0 || PyGILState_Check() == 0)
+        return;
+    const pybind11::gil_scoped_release released;
+    queue_.reset();
 }
 
 c10::intrusive_ptr<FlxWork> ProcessGroupFlx::make(OpType type, const char *name, const Tensors &inputs, Tensors result,

@@ -23,6 +23,8 @@ class ProcessGroupFlx final : public c10d::ProcessGroup {
   public:
     /// Collective over the group's ranks, which meet in `store`. `timeout`: of waits that say none of their own.
     ProcessGroupFlx(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, Milliseconds timeout);
+    /// Waits for what is under way, without Python's lock, which that may need.
+    ~ProcessGroupFlx() override;
 
     const std::string getBackendName() const override { return "flx"; }
 

@@ -213,7 +213,7 @@ def start(size, mode):
             "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
         }
         ranks.append(subprocess.Popen([sys.executable, __file__, mode], env=environment))
-    codes = [process.wait(timeout=100) for process in ranks]
+    codes = [process.wait(timeout=250) for process in ranks]
     expected = [0] * size
     if mode == "death":
         expected[1] = -signal.SIGKILL
