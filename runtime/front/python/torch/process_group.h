@@ -26,7 +26,9 @@ class ProcessGroupFlx final : public c10d::ProcessGroup {
     /// Waits for what is under way, without Python's lock, which that may need.
     ~ProcessGroupFlx() override;
 
-    const std::string getBackendName() const override { return "flx"; }
+    const std::string getBackendName() const override {  // NOLINT(readability-const-return-type): as the base has it
+        return "flx";
+    }
 
     WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) override;
     WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) override;
