@@ -326,10 +326,12 @@ Status Communicator::prelude(const Call &call, CallKind kind, bool &done, const 
         done = true;
         return {};
     }
-    if (kind != CallKind::blocking)
-        decided = &decisions_.decide_once(call, kind);
-    else
-        decided = &decisions_.decide(call);
+    try {
+        decided = kind == CallKind::blocking ? &decisions_.decide(call) : &decisions_.decide_once(call, kind);
+    } catch (const std::exception &error) {  // No memory, say: the others go on, and must not wait for this rank.
+        return break_off(thrown(error, fmt::format("to choose an algorithm for {} of communicator {}",
+                                                   algorithms::name_of(call.operation.collective), id_)));
+    }
     calls_.note(decided->record);
     // One that does not block must not wait, and one that does compares as a part of the call.
     if (knobs_.check && kind != CallKind::non_blocking && kind != CallKind::blocking)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <mutex>
 #include <set>
 #include <span>
@@ -173,24 +174,38 @@ bool Planner::may_stage(Collective collective, size_t bytes) const {
     });
 }
 
-/// All that could carry it out between hosts of several ranks. `payload`: what a rank may show its host.
-std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_t bytes,
-                                                    const algorithms::CostModel &costs, size_t payload) const {
+/// All that could carry it out between hosts of several ranks, by measured costs. `nominal`: takes the same by nominal
+/// ones, with the room that ranks usually have to show their host something; null: not asked for. What is too large to
+/// be reckoned is left out, on all ranks alike.
+std::vector<Planner::Candidate> Planner::reckon(Collective collective, size_t bytes,
+                                                std::vector<Candidate> *nominal) const {
     std::vector<Candidate> result;
     const algorithms::Placement &placement = agreed_.placement;
     if (placement.size() != agreed_.size || placement.hosts() == 1 || placement.most() == 1)
         return result;
     const size_t middle = middle_of_class(bytes);
-    for (const Algorithm &algorithm : algorithms::all())
-        if (algorithm.serves(collective, agreed_.size))
-            result.push_back(
-                {{Way::scheduled, &algorithm}, predict_ns(algorithm, collective, placement, middle, costs)});
+    const algorithms::CostModel costs = nominal_costs();
+    const auto add = [](std::vector<Candidate> &to, const Choice &choice, double ns) {
+        if (std::isfinite(ns))
+            to.push_back({choice, ns});
+    };
+    for (const Algorithm &algorithm : algorithms::all()) {
+        if (!algorithm.serves(collective, agreed_.size))
+            continue;
+        const algorithms::StepGraph graph(algorithm, collective, placement);
+        add(result, {Way::scheduled, &algorithm}, predict_ns(graph, middle, agreed_.costs));
+        if (nominal != nullptr)
+            add(*nominal, {Way::scheduled, &algorithm}, predict_ns(graph, middle, costs));
+    }
     if (collective == Collective::alltoall)
-        result.push_back({{Way::exchanged, nullptr}, predict_exchange_ns(middle, placement, costs)});
-    for (const Algorithm *algorithm : staged(collective))
-        if (fits_staged(collective, algorithm, top_of_class(bytes), placement, payload))
-            result.push_back(
-                {{Way::staged, algorithm}, predict_staged_ns(collective, algorithm, middle, placement, costs)});
+        add(result, {Way::exchanged, nullptr}, predict_exchange_ns(middle, placement, agreed_.costs));
+    for (const Algorithm *algorithm : staged(collective)) {
+        const Choice choice{Way::staged, algorithm};
+        if (fits_staged(collective, algorithm, top_of_class(bytes), placement, agreed_.staged_bytes))
+            add(result, choice, predict_staged_ns(collective, algorithm, middle, placement, agreed_.costs));
+        if (nominal != nullptr && fits_staged(collective, algorithm, top_of_class(bytes), placement, kStagedBytes))
+            add(*nominal, choice, predict_staged_ns(collective, algorithm, middle, placement, costs));
+    }
     return result;
 }
 
@@ -209,12 +224,17 @@ void Planner::add_loaded(Collective collective, size_t bytes, std::vector<Candid
     }
 }
 
-std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_t bytes) const {
-    std::vector<Candidate> result = candidates(collective, bytes, agreed_.costs, agreed_.staged_bytes);
+std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_t bytes,
+                                                    std::vector<Candidate> *nominal) const {
+    std::vector<Candidate> result = reckon(collective, bytes, nominal);
     if (!result.empty())
         add_loaded(collective, bytes, result);
     std::ranges::stable_sort(result, {}, &Candidate::ns);
     return result;
+}
+
+std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_t bytes) const {
+    return candidates(collective, bytes, nullptr);
 }
 
 std::vector<Planner::Candidate> Planner::all_candidates(Collective collective, size_t bytes) const {
@@ -238,28 +258,29 @@ std::vector<Planner::Candidate> Planner::all_candidates(Collective collective, s
     return result;
 }
 
-/// The algorithm in whose order sums are added: it follows from arguments and placement alone, so from nominal costs.
-const Algorithm *Planner::nominal(Collective collective, size_t bytes) const {
-    const std::vector<Candidate> all = candidates(collective, bytes, nominal_costs(), kStagedBytes);
-    // Equal ones in the order of the registry.
-    const auto least = std::ranges::min_element(all, {}, weighed);
-    return least == all.end() ? nullptr : least->choice.algorithm;
-}
-
 /// Among those that add in one order, and for what only moves data, measured costs decide. Without an algorithm where
-/// no algorithm knows hosts.
+/// no algorithm knows hosts. Kept once it is known: what throws meanwhile leaves nothing behind.
 Choice Planner::predict(Collective collective, size_t bytes, bool steps) const {
     const bool stages = !steps && may_stage(collective, bytes);
-    const auto [kept, made] = predicted_.try_emplace({collective, size_class(bytes), stages});
-    if (!made)
-        return kept->second;
-    const std::vector<Candidate> all = candidates(collective, bytes);
+    const std::tuple key{collective, size_class(bytes), stages};
+    const auto kept = predicted_.find(key);
+    return kept != predicted_.end() ? kept->second
+                                    : predicted_.emplace(key, least_of(collective, bytes, stages)).first->second;
+}
+
+Choice Planner::least_of(Collective collective, size_t bytes, bool stages) const {
+    std::vector<Candidate> nominal;
+    const std::vector<Candidate> all =
+        candidates(collective, bytes, algorithms::reduces(collective) ? &nominal : nullptr);
     const bool knows_hosts = std::ranges::any_of(all, [](const Candidate &one) {
         return one.choice.way == Way::staged || one.choice.algorithm->family != algorithms::Family::flat;
     });
     if (!knows_hosts)
-        return kept->second;
-    const Algorithm *order = algorithms::reduces(collective) ? nominal(collective, bytes) : nullptr;
+        return {};
+    // The algorithm in whose order sums are added follows from arguments and placement alone, so from nominal costs.
+    // Equal ones in the order of the registry.
+    const auto first = std::ranges::min_element(nominal, {}, weighed);
+    const Algorithm *order = first == nominal.end() ? nullptr : first->choice.algorithm;
     const auto same_order = [&](const Algorithm *algorithm) {
         return order == nullptr || algorithm == order ||
                (order->between_hosts != nullptr && algorithm->between_hosts == order->between_hosts);
@@ -269,8 +290,9 @@ Choice Planner::predict(Collective collective, size_t bytes, bool steps) const {
         if ((stages || one.choice.way != Way::staged) && same_order(one.choice.algorithm) &&
             (best == nullptr || weighed(one) < weighed(*best)))
             best = &one;
-    kept->second = best->choice;
-    return kept->second;
+    if (best != nullptr)
+        return best->choice;
+    return {Way::scheduled, adds_alike(*order, collective)};  // what adds in that order is too large to be reckoned
 }
 
 std::string_view Planner::cheapest_flat(Collective collective, size_t bytes) const {
@@ -415,10 +437,11 @@ Choice Planner::choose_exchange(Collective collective, size_t bytes, const Needs
                           fits_staged(collective, forced->algorithm, bytes, agreed_.placement, agreed_.staged_bytes);
         return fits ? *forced : kExchange;
     }
-    const auto [kept, made] = predicted_.try_emplace({collective, size_class(bytes), true});
-    if (made)
-        kept->second = candidates(collective, bytes).front().choice;
-    return kept->second;
+    const std::tuple key{collective, size_class(bytes), true};
+    const auto kept = predicted_.find(key);
+    return kept != predicted_.end()
+               ? kept->second
+               : predicted_.emplace(key, candidates(collective, bytes).front().choice).first->second;
 }
 
 /// One that has a schedule, and the order of sums of one that only goes stage by stage.

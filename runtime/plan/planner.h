@@ -124,9 +124,11 @@ class Planner {
     [[nodiscard]] Choice cheapest(algorithms::Collective collective, size_t bytes, bool steps) const;
     [[nodiscard]] std::string_view cheapest_flat(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] Choice predict(algorithms::Collective collective, size_t bytes, bool steps) const;
-    [[nodiscard]] const algorithms::Algorithm *nominal(algorithms::Collective collective, size_t bytes) const;
+    [[nodiscard]] Choice least_of(algorithms::Collective collective, size_t bytes, bool stages) const;
+    [[nodiscard]] std::vector<Candidate> reckon(algorithms::Collective collective, size_t bytes,
+                                                std::vector<Candidate> *nominal) const;
     [[nodiscard]] std::vector<Candidate> candidates(algorithms::Collective collective, size_t bytes,
-                                                    const algorithms::CostModel &costs, size_t payload) const;
+                                                    std::vector<Candidate> *nominal) const;
     void add_loaded(algorithms::Collective collective, size_t bytes, std::vector<Candidate> &result) const;
     [[nodiscard]] bool may_stage(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] Choice choose_exchange(algorithms::Collective collective, size_t bytes, const Needs &needs) const;
