@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace flx::algorithms {
 namespace {
@@ -42,6 +43,8 @@ double predict_ns(const Algorithm &algorithm, Collective collective, const Place
 
 double predict_ns(const StepGraph &graph, size_t bytes, const CostModel &model, const Fabric &fabric,
                   WalkReport *report) {
+    if (graph.too_large())
+        return std::numeric_limits<double>::infinity();
     const double block = static_cast<double>(bytes) / graph.blocks();
     const double steps = std::max<double>(graph.steps(), 1);
     if (graph.placement().size() <= kAllWalked) {

@@ -13,8 +13,8 @@
 namespace flx::algorithms {
 
 /// Time in nanoseconds from a common start to the end of the last rank; of a scatter, whose root does not wait, the
-/// mean of that and of the busiest rank's work. `bytes`: of the whole vector. Rank 0 is the root. Requires that the
-/// algorithm serves the collective.
+/// mean of that and of the busiest rank's work; infinite where a graph would be too large. `bytes`: of the whole
+/// vector. Rank 0 is the root. Requires that the algorithm serves the collective.
 double predict_ns(const Algorithm &algorithm, Collective collective, const Placement &placement, size_t bytes,
                   const CostModel &model);
 

@@ -7,8 +7,22 @@
 namespace flx::algorithms {
 namespace {
 
-/// More steps than this would take too much memory, some hundred bytes for each.
-constexpr uint64_t kMostSteps = 2'000'000;
+/// More steps than this would take too much time and memory, a microsecond and some hundred bytes for each.
+constexpr uint64_t kMostSteps = 1 << 20;
+
+/// By ratio.
+unsigned nearest_power_of_two(unsigned number) {
+    const unsigned below = std::bit_floor(number);
+    return number * number < 2 * below * below ? below : std::bit_ceil(number);
+}
+
+/// Whether consecutive ranks are on consecutive hosts, all of them in turn.
+bool goes_round(const Placement &placement) {
+    for (int rank = 0; rank < placement.size(); ++rank)
+        if (placement.host[static_cast<size_t>(rank)] != rank % placement.hosts())
+            return false;
+    return true;
+}
 
 /// A message that a walked rank waits for.
 struct Expected {
@@ -56,54 +70,61 @@ class Inbox {
 
 StepGraph::StepGraph(const Algorithm &algorithm, Collective collective, const Placement &placement, Ranks ranks)
     : collective_(collective), placement_(placement) {
-    const bool few = ranks == Ranks::few || (ranks == Ranks::by_size && placement.size() > kAllWalked);
-    const auto build_rank = [&](int rank) {
-        return algorithm.build({collective_, rank, placement_.size(), 0, &placement_});
+    const bool all = ranks == Ranks::all || (ranks == Ranks::by_size && placement.size() <= kAllWalked);
+    if (all || algorithm.written != nullptr) {
+        build(algorithm, false, UINT64_MAX);
+        return;
+    }
+    const auto hosts = static_cast<unsigned>(placement.hosts());
+    const auto size = static_cast<unsigned>(placement.size());
+    const unsigned mean = std::max(1U, (size + hosts / 2) / hosts);
+    const bool around = goes_round(placement);
+    // All candidates of one communicator on the same machine, or they could not be compared.
+    if (placement.size() > kAllWalked && placement.most() * placement.hosts() != placement.size())
+        make_even(hosts, mean, around);
+    const auto try_to = [&](bool few) {
+        const bool served = placement_.size() == placement.size() || algorithm.serves(collective, placement_.size());
+        return served ? build(algorithm, few, kMostSteps) : Built::unlike;
     };
-    const auto build_few = [&] {
-        symmetry_ = placement_.hosts() > 1 ? Symmetry::find(algorithm, collective_, placement_) : std::nullopt;
-        if (!symmetry_)
-            return false;
-        ranks_ = placement_.ranks[0];
-        schedules_.clear();
-        for (const int rank : ranks_)
-            schedules_.push_back(build_rank(rank));
-        return lay_out();
-    };
-    const auto build_all = [&](uint64_t most) {
-        symmetry_.reset();
-        ranks_.clear();
-        schedules_.clear();
-        uint64_t steps = 0;
-        for (int rank = 0; rank < placement_.size() && steps <= most; ++rank) {
-            ranks_.push_back(rank);
-            schedules_.push_back(build_rank(rank));
-            steps += schedules_.back().steps.size();
+    Built built = try_to(true);
+    if (built == Built::unlike && try_to(false) == Built::yes)
+        return;
+    for (const unsigned count : {mean, nearest_power_of_two(mean)})
+        if (built == Built::unlike) {
+            make_even(std::bit_ceil(hosts), count, around);
+            built = try_to(true);
         }
-        return steps <= most && lay_out();
-    };
-    if (!few || algorithm.written != nullptr || placement.hosts() == 1) {
-        build_all(UINT64_MAX);
+    if (built == Built::yes)
         return;
-    }
-    if (build_few() || build_all(kMostSteps))
-        return;
-    for (const bool power_of_two : {false, true}) {
-        make_even(power_of_two);
-        if (build_few())
-            return;
-    }
-    placement_ = placement;
-    build_all(UINT64_MAX);
+    ranks_.clear();
+    schedules_.clear();
 }
 
-void StepGraph::make_even(bool power_of_two) {
-    const auto hosts = static_cast<unsigned>(placement_.hosts());
-    const unsigned count = power_of_two ? std::bit_ceil(hosts) : hosts;
-    std::vector<int> host_of;
-    for (unsigned host = 0; host < count; ++host)
-        host_of.insert(host_of.end(), static_cast<size_t>(placement_.most()), static_cast<int>(host));
+void StepGraph::make_even(unsigned hosts, unsigned ranks, bool around) {
+    std::vector<int> host_of(static_cast<size_t>(hosts) * ranks);
+    for (size_t rank = 0; rank < host_of.size(); ++rank)
+        host_of[rank] = static_cast<int>(around ? rank % hosts : rank / ranks);
     placement_ = Placement::of(host_of);
+}
+
+StepGraph::Built StepGraph::build(const Algorithm &algorithm, bool few, uint64_t most) {
+    symmetry_.reset();
+    ranks_.clear();
+    schedules_.clear();
+    if (few && placement_.hosts() > 1)
+        symmetry_ = Symmetry::find(algorithm, collective_, placement_);
+    if (few && !symmetry_)
+        return Built::unlike;
+    uint64_t steps = 0;
+    const size_t count = few ? placement_.ranks[0].size() : placement_.host.size();
+    for (size_t i = 0; i < count && steps <= most; ++i) {
+        ranks_.push_back(few ? placement_.ranks[0][i] : static_cast<int>(i));
+        schedules_.push_back(algorithm.build({collective_, ranks_.back(), placement_.size(), 0, &placement_}));
+        steps += schedules_.back().steps.size();
+    }
+    if (steps > most)
+        return Built::too_many;
+    return lay_out() ? Built::yes : Built::unlike;
 }
 
 StepGraph::At StepGraph::index_of(int rank) const {

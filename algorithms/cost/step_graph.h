@@ -25,11 +25,19 @@ class StepGraph {
     };
     /// Requires that the algorithm serves the collective. Rank 0 is the root.
     ///
-    /// More ranks than kAllWalked whose hosts do not do alike are all walked if they have no more than some million
-    /// steps together, as trees and chains have. Others are reckoned on hosts that are alike: each with as many ranks
-    /// as the largest, and if that does not help, on the next power of two of them.
+    /// More ranks than kAllWalked are reckoned on hosts that have the same number of ranks, their mean. If hosts do not
+    /// do alike there, all ranks are walked if they have no more than a million steps together, as trees and chains
+    /// have. Others are reckoned on the next power of two of hosts, and if that does not help, with a power of two of
+    /// ranks each. What has too many steps even so is not reckoned at all.
     StepGraph(const Algorithm &algorithm, Collective collective, const Placement &placement,
               Ranks ranks = Ranks::by_size);
+    // Nodes and the symmetry point into the graph.
+    StepGraph(const StepGraph &) = delete;
+    StepGraph &operator=(const StepGraph &) = delete;
+
+    /// It is not reckoned, which follows from the arguments alone: nothing of it may be asked for, and a prediction is
+    /// infinite.
+    [[nodiscard]] bool too_large() const { return schedules_.empty(); }
 
     /// Of a step: a rank's index among those walked, and the step's index in its schedule.
     struct At {
@@ -71,7 +79,13 @@ class StepGraph {
     }
 
   private:
-    void make_even(bool power_of_two);
+    void make_even(unsigned hosts, unsigned ranks, bool around);
+    enum class Built : uint8_t {
+        yes,
+        unlike,   ///< few: hosts do not do alike
+        too_many  ///< steps
+    };
+    Built build(const Algorithm &algorithm, bool few, uint64_t most);
     bool lay_out();
     void count_dependencies(uint32_t rank);
     bool match();

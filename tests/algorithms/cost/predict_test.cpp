@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <string>
 
 namespace flx::algorithms {
@@ -94,8 +95,11 @@ TEST(Cost, TakesMillisecondsForManyRanks) {
         of.push_back(rank / 16);
     const Placement placement = Placement::of(of);
     for (const char *name :
-         {"lanes(direct,ring)", "lanes(direct,direct)", "ring", "leaders(direct,recursive_doubling)"})
+         {"lanes(direct,ring)", "lanes(direct,direct)", "ring", "leaders(direct,recursive_doubling)"}) {
+        const std::clock_t begun = std::clock();
         EXPECT_GT(predicted(name, Collective::allreduce, placement, 1 << 20, model()), 0) << name;
+        EXPECT_LT(static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC, 0.9) << name << ": seconds";
+    }
 }
 
 }  // namespace

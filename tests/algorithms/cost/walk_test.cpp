@@ -184,6 +184,60 @@ TEST(CostWalk, OfManyHostsThatDifferIsThatOfLikeOnes) {
     EXPECT_EQ(one, predict_ns(*find("lanes(direct,ring)"), Collective::allreduce, even(512, 4), 1 << 20, fast()));
 }
 
+/// `hosts` of so many ranks, and one that has more.
+Placement one_larger(int hosts, int ranks, int most) {
+    std::vector<int> host_of;
+    for (int host = 0; host <= hosts; ++host)
+        host_of.insert(host_of.end(), static_cast<size_t>(host == hosts / 2 ? most : ranks), host);
+    return Placement::of(host_of);
+}
+
+/// Each rank of a communicator reckons all candidates, whatever its hosts are: a second each, and not gigabytes.
+TEST(CostWalk, HasAMillionStepsAtMost) {
+    for (const Placement &placement : {even(32, 72), even(100, 48), one_larger(64, 16, 128), one_larger(900, 1, 128)}) {
+        int reckoned = 0;
+        for (const Algorithm &algorithm : all())
+            if (algorithm.serves(Collective::allreduce, placement.size())) {
+                const double begun = processor_seconds();
+                const StepGraph graph(algorithm, Collective::allreduce, placement);
+                EXPECT_LT(processor_seconds() - begun, 8) << text(algorithm, Collective::allreduce, placement, 0);
+                reckoned += graph.too_large() ? 0 : 1;
+                if (!graph.too_large()) {
+                    EXPECT_LE(graph.steps(), 1U << 20) << text(algorithm, Collective::allreduce, placement, 0);
+                }
+            }
+        EXPECT_GT(reckoned, 5) << placement.hosts() << " hosts";
+    }
+}
+
+TEST(CostWalk, OfWhatIsTooLargeIsInfinite) {
+    const Placement placement = even(2048, 72);
+    const StepGraph ring(*find("ring"), Collective::allreduce, placement);
+    EXPECT_TRUE(ring.too_large());
+    EXPECT_TRUE(std::isinf(predict_ns(ring, 8, fast())));
+    EXPECT_TRUE(std::isfinite(predict_ns(*find("binomial_tree"), Collective::bcast, placement, 8, fast())));
+}
+
+/// Halving goes by bits of ranks, which are no bits of hosts where these have 72 ranks.
+TEST(CostWalk, OfHalvingAmongHostsOfOtherThanAPowerOfTwo) {
+    const auto ns = [](const Placement &placement) {
+        return predict_ns(*find("recursive_halving"), Collective::allreduce, placement, 1 << 20, fast());
+    };
+    EXPECT_EQ(ns(even(32, 72)), ns(even(32, 64)));
+    EXPECT_EQ(ns(even(40, 24, Order::around)), ns(even(64, 32, Order::around)));
+}
+
+/// Candidates are compared, so those that could be walked as they are must be reckoned on the same hosts as others.
+TEST(CostWalk, OfHostsThatDifferIsThatOfOneMachineForAllAlgorithms) {
+    const Placement placement = one_larger(64, 16, 128);
+    for (const char *name :
+         {"ring", "double_binary_tree", "lanes(direct,ring)", "leaders(direct,recursive_doubling)"}) {
+        const StepGraph graph(*find(name), Collective::allreduce, placement);
+        EXPECT_EQ(graph.placement().size(), 65 * 18) << name << ": the mean of 64 times 16 and 128";
+        EXPECT_EQ(graph.placement().most(), 18) << name;
+    }
+}
+
 TEST(CostWalk, PathsAddUpToTheEnd) {
     for (const Placement &placement : {even(4, 4), even(3, 2), even(128, 4)})
         for_each_algorithm(placement, [&](const Algorithm &algorithm, Collective collective) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 #include <string>
 
 namespace flx {
@@ -181,6 +182,18 @@ TEST(Planner, KnowsHostsWhereTheyHaveSeveralRanks) {
     EXPECT_TRUE(std::ranges::all_of(flat, [](const auto &one) { return one.ns == 0; }));
     // Rank order is kept where it must be.
     EXPECT_STREQ(planner->choose(Collective::allreduce, 1 << 20, {.in_order = true}).name(), "direct");
+}
+
+/// One host that has far more ranks than others does not make each rank reckon on as many for all.
+TEST(Planner, ChoosesQuicklyWhereHostsDiffer) {
+    std::vector<int> of;
+    for (int host = 0; host < 65; ++host)
+        of.insert(of.end(), host == 7 ? 128 : 16, host);
+    const auto planner = make({.size = 64 * 16 + 128, .hosts = 65, .placement = algorithms::Placement::of(of)});
+    const std::clock_t begun = std::clock();
+    const Choice choice = planner->choose(Collective::allreduce, 8);
+    EXPECT_NE(choice.algorithm, nullptr);
+    EXPECT_LT(static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC, 10);
 }
 
 Agreed staged(int hosts) {
