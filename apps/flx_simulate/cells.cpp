@@ -1,8 +1,13 @@
 #include "apps/flx_simulate/cells.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <exception>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
 #include "algorithms/cost/predict.h"
@@ -68,10 +73,14 @@ Cell Experiment::cell(size_t bytes) {
         Outcome outcome;
         outcome.name = one.choice.name();
         outcome.ns = ns_of(one.choice, bytes, machine_.costs, outcome);
-        cell.outcomes.push_back(std::move(outcome));
+        if (std::isfinite(outcome.ns))
+            cell.outcomes.push_back(std::move(outcome));
     }
     std::ranges::stable_sort(cell.outcomes, {}, &Outcome::ns);
     const auto found = std::ranges::find(cell.outcomes, std::string(chosen.name()), &Outcome::name);
+    if (found == cell.outcomes.end())
+        throw std::runtime_error(fmt::format("{} of {} bytes on {} ranks: {}, which FLX chooses, has too many steps",
+                                             algorithms::name_of(collective_), bytes, machine_.size(), chosen.name()));
     cell.chosen = static_cast<size_t>(found - cell.outcomes.begin());
     return cell;
 }
@@ -83,37 +92,57 @@ double Experiment::ns_at(size_t bytes, double far_bytes_per_ns) {
     return ns_of(planner_->choose(collective_, bytes), bytes, costs, outcome);
 }
 
-size_t cells_of(const std::vector<Collective> &collectives, const std::vector<size_t> &sizes) {
+std::vector<size_t> sizes_of(Collective collective, const std::vector<size_t> &sizes, int ranks) {
+    if (collective == Collective::barrier)
+        return {sizeof(double)};
+    const bool blocks = collective == Collective::allgather || collective == Collective::reduce_scatter_block ||
+                        collective == Collective::alltoall || collective == Collective::gather ||
+                        collective == Collective::scatter;
+    std::vector<size_t> there;
+    std::ranges::copy_if(sizes, std::back_inserter(there),
+                         [&](size_t bytes) { return bytes >= (blocks ? static_cast<size_t>(ranks) : 1); });
+    return there;
+}
+
+size_t cells_of(const Machine &machine, const std::vector<Collective> &collectives, const std::vector<size_t> &sizes) {
     size_t cells = 0;
     for (const Collective collective : collectives)
-        cells += collective == Collective::barrier ? 1 : sizes.size();
+        cells += sizes_of(collective, sizes, machine.size()).size();
     return cells;
 }
 
 std::vector<Cell> run_all(const Machine &machine, const std::vector<Collective> &collectives,
-                          const std::vector<size_t> &sizes, const std::function<void(size_t)> &done) {
+                          const std::vector<size_t> &sizes, const std::function<void(size_t)> &done, size_t threads) {
     std::vector<std::vector<Cell>> rows(collectives.size());
     std::atomic<size_t> next{0};
     std::mutex mutex;
     size_t ready = 0;
+    std::exception_ptr thrown;
     const auto work = [&] {
-        for (size_t at = next++; at < collectives.size(); at = next++) {
-            Experiment experiment(machine, collectives[at]);
-            const bool barrier = collectives[at] == Collective::barrier;
-            for (const size_t bytes : barrier ? std::vector{sizeof(double)} : sizes) {
-                rows[at].push_back(experiment.cell(bytes));
-                const std::lock_guard lock(mutex);
-                done(++ready);
+        try {
+            for (size_t at = next++; at < collectives.size(); at = next++) {
+                Experiment experiment(machine, collectives[at]);
+                for (const size_t bytes : sizes_of(collectives[at], sizes, machine.size())) {
+                    rows[at].push_back(experiment.cell(bytes));
+                    const std::lock_guard lock(mutex);
+                    done(++ready);
+                }
             }
+        } catch (...) {
+            const std::lock_guard lock(mutex);
+            thrown = std::current_exception();
+            next = collectives.size();
         }
     };
     {
-        std::vector<std::jthread> threads;
-        const size_t most = std::max(1U, std::thread::hardware_concurrency());
+        std::vector<std::jthread> others;
+        const size_t most = threads != 0 ? threads : std::max(1U, std::thread::hardware_concurrency());
         for (size_t i = 1; i < std::min(most, collectives.size()); ++i)
-            threads.emplace_back(work);
+            others.emplace_back(work);
         work();
     }
+    if (thrown)
+        std::rethrow_exception(thrown);
     std::vector<Cell> cells;
     for (std::vector<Cell> &row : rows)
         std::ranges::move(row, std::back_inserter(cells));

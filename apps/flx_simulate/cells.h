@@ -44,6 +44,7 @@ class Experiment {
     /// A planner as communicators of that machine have it after probing: its model is the machine's, without switches.
     Experiment(const Machine &machine, algorithms::Collective collective);
 
+    /// Throws where what the planner chooses is too large to be reckoned. Candidates that are too large are left out.
     [[nodiscard]] Cell cell(size_t bytes);
     /// Nanoseconds of what the planner chooses, if each host's rails delivered so many bytes/ns together. The choice is
     /// that of the machine's own rate.
@@ -60,11 +61,16 @@ class Experiment {
     std::map<const algorithms::Algorithm *, std::unique_ptr<algorithms::StepGraph>> graphs_;
 };
 
-/// How many cells run_all() makes: a barrier has one.
-size_t cells_of(const std::vector<algorithms::Collective> &collectives, const std::vector<size_t> &sizes);
-/// All cells, collectives after each other and sizes as given, by as many threads as there are processors. `done` is
-/// called by one thread at a time with the number of cells that are ready.
+/// The sizes of which there can be a call on so many ranks: blocks of ranks have a byte or more. A barrier has one.
+std::vector<size_t> sizes_of(algorithms::Collective collective, const std::vector<size_t> &sizes, int ranks);
+/// How many cells run_all() makes.
+size_t cells_of(const Machine &machine, const std::vector<algorithms::Collective> &collectives,
+                const std::vector<size_t> &sizes);
+/// All cells of which there can be a call, collectives after each other and sizes as given, by `threads` threads; 0: as
+/// many as there are processors. `done` is called by one thread at a time with the number of cells that are ready. What
+/// a thread throws, this throws.
 std::vector<Cell> run_all(const Machine &machine, const std::vector<algorithms::Collective> &collectives,
-                          const std::vector<size_t> &sizes, const std::function<void(size_t)> &done);
+                          const std::vector<size_t> &sizes, const std::function<void(size_t)> &done,
+                          size_t threads = 0);
 
 }  // namespace flx::simulate

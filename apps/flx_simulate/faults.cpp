@@ -78,12 +78,18 @@ class Rails {
 
 }  // namespace
 
-std::string parse_fault(const std::string &text, const Machine &machine, Fault &fault) {
+std::string parse_fault(const std::string &text, const Machine &machine, int calls, Fault &fault) {
+    constexpr double kLeastPart = 1e-3;
     char rest = 0;
     const int read =
         std::sscanf(text.c_str(), "%d:%lf:%d:%d%c", &fault.rail, &fault.part, &fault.from, &fault.to, &rest);
-    if (read != 4 || fault.part < 0 || fault.part > 1 || fault.from < 0 || fault.to <= fault.from)
-        return fmt::format("\"{}\" is no RAIL:PART:FROM:TO, such as 0:0.25:100:300", text);
+    const bool part = fault.part == 0 || (fault.part >= kLeastPart && fault.part <= 1);
+    if (read != 4 || !part || fault.from < 0 || fault.to <= fault.from)
+        return fmt::format("\"{}\" is no RAIL:PART:FROM:TO, such as 0:0.25:100:300; PART is 0, or from {} to 1", text,
+                           kLeastPart);
+    if (fault.from >= calls)
+        return fmt::format("\"{}\" begins after the last call; calls are 0 to {}, and --calls makes them more", text,
+                           calls - 1);
     if (machine.rails < 2 || machine.rails > kMaxLinks)
         return fmt::format("faults need a machine of 2 to {} rails, and this one has {}", kMaxLinks, machine.rails);
     if (fault.rail < 0 || fault.rail >= machine.rails)
@@ -104,8 +110,8 @@ Losses run_faults(const Machine &machine, const Fault &fault, int calls, double 
         if (call == fault.from || call == fault.to) {
             const double part = call == fault.from ? fault.part : 1;
             rails.set_part(fault.rail, part);
-            if (fault.part == 0)
-                controller.set_usable(fault.rail, part != 0);
+            if (call == fault.to && fault.part == 0)
+                controller.set_usable(fault.rail, true);
         }
         const PartitionVector now = controller.vector(message, 0);
         const double with = time_of(rails.together(now));
@@ -118,6 +124,8 @@ Losses run_faults(const Machine &machine, const Fault &fault, int calls, double 
         if (call >= fault.from && call < fault.to && losses.recovered < 0 && with <= kNear * least)
             losses.recovered = call - fault.from;
         controller.observe(message, 0, rails.samples(now, bytes));
+        if (call == fault.from && fault.part == 0)
+            controller.set_usable(fault.rail, false);
     }
     return losses;
 }

@@ -9,7 +9,8 @@
 
 namespace flx::simulate {
 
-/// From call `from` on, before call `to`, the rail has `part` of its rate; 0: it is lost.
+/// From call `from` on, before call `to`, the rail has `part` of its rate; 0: it is lost, which is seen in the first of
+/// these calls.
 struct Fault {
     int rail = 0;
     double part = 1;
@@ -17,8 +18,9 @@ struct Fault {
     int to = 0;
 };
 
-/// Reads `RAIL:PART:FROM:TO`, such as 0:0.25:100:300. A sentence: what is wrong; empty: nothing.
-std::string parse_fault(const std::string &text, const Machine &machine, Fault &fault);
+/// Reads `RAIL:PART:FROM:TO`, such as 0:0.25:100:300, for a program of so many calls. A sentence: what is wrong; empty:
+/// nothing.
+std::string parse_fault(const std::string &text, const Machine &machine, int calls, Fault &fault);
 
 /// What a program's calls take together, in nanoseconds.
 struct Losses {

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <vector>
 
 namespace flx::simulate {
 namespace {
@@ -16,15 +19,24 @@ class Fields {
   public:
     Fields(const toml::table *table, std::string name, std::string &problem)
         : table_(table), name_(std::move(name)), problem_(problem) {}
+    /// Tables in the table, which others read.
+    void has_tables(std::vector<std::string> names) { known_tables_ = std::move(names); }
     Fields(const Fields &) = delete;
     Fields &operator=(const Fields &) = delete;
     /// Fields that nobody asked for are typing mistakes.
     ~Fields() {
         if (table_ == nullptr)
             return;
+        const auto has = [](const std::vector<std::string> &names, std::string_view name) {
+            return std::ranges::find(names, name) != names.end();
+        };
         for (const auto &[key, value] : *table_)
-            if (!value.is_table() && known_.find(fmt::format(" {} ", key.str())) == std::string::npos)
-                wrong(fmt::format("has no field {}; there are{}", key.str(), known_));
+            if (value.is_table() && !has(known_tables_, key.str()) && !known_tables_.empty())
+                wrong(fmt::format("has no table [{}]; there are [{}]", key.str(), fmt::join(known_tables_, "], [")));
+            else if (!value.is_table() && !has(known_, key.str()))
+                wrong(fmt::format("has no field {}; there are {}", key.str(), fmt::join(known_, " ")));
+            else if (value.is_table() && known_tables_.empty())
+                wrong(fmt::format("has a table {}, and there are only fields: {}", key.str(), fmt::join(known_, " ")));
     }
 
     double number(const char *key, double otherwise, double least, double most) {
@@ -32,7 +44,7 @@ class Fields {
         if (table_ == nullptr || !table_->contains(key))
             return otherwise;
         const auto value = (*table_)[key].value<double>();
-        if (!value || *value < least || *value > most) {
+        if (!value || !(*value >= least && *value <= most)) {  // nor NaN
             wrong(fmt::format("has {} that is no number from {} to {}", key, least, most));
             return otherwise;
         }
@@ -56,6 +68,8 @@ class Fields {
         const auto value = (*table_)[key].value_exact<std::string>();
         if (!value)
             wrong(fmt::format("has {} that is no text", key));
+        else if (std::ranges::any_of(*value, [](unsigned char one) { return one < ' ' || one == 0x7F; }))
+            wrong(fmt::format("has {} with a control character; a text is one line of printed characters", key));
         return value.value_or(otherwise);
     }
     void wrong(const std::string &what) {
@@ -64,12 +78,13 @@ class Fields {
     }
 
   private:
-    void note(const char *key) { known_ += fmt::format("{}{} ", known_.empty() ? " " : "", key); }
+    void note(const char *key) { known_.emplace_back(key); }
 
     const toml::table *table_;
     std::string name_;
     std::string &problem_;
-    std::string known_;
+    std::vector<std::string> known_;
+    std::vector<std::string> known_tables_;
 };
 
 constexpr double kMostNs = 1e9;
@@ -118,6 +133,8 @@ void read_network(const toml::table &all, Machine &machine, std::string &problem
         machine.network = fmt::format("fat tree, {} hosts a leaf, {:g}:1", leaf.hosts, leaf.taper);
         if (const int pod = network.count("pod", 0, 0, kMostHosts); pod > 0) {
             const double taper = network.number("pod_taper", 1, 1, kMostTaper);
+            if (pod % leaf.hosts != 0)
+                network.wrong(fmt::format("has pod = {}, which is no multiple of leaf = {}", pod, leaf.hosts));
             machine.fabric.levels.push_back({pod, leaf.taper * taper, leaf.latency_ns});
             machine.network += fmt::format(", {} a pod, {:g}:1", pod, taper);
         }
@@ -158,20 +175,31 @@ std::string parse_machine(std::string_view text, const std::string &path, Machin
     {
         constexpr int kMostRanks = 1024;
         Fields top(&all, "it", problem);
+        top.has_tables({"near", "far", "network"});
         machine.name = top.text("name", "a machine");
         machine.hosts = top.count("hosts", 2, 2, kMostHosts);
         machine.ranks = top.count("ranks", 8, 1, kMostRanks);
     }
-    for (const auto &[key, value] : all)
-        if (value.is_table() && key.str() != "near" && key.str() != "far" && key.str() != "network" && problem.empty())
-            problem = fmt::format("it has no table [{}]; there are [near], [far], [network]", key.str());
     read_near(all, machine, problem);
     read_far(all, machine, problem);
     read_network(all, machine, problem);
+    if (problem.empty())
+        problem = too_many_ranks(machine);
     return problem.empty() ? problem : fmt::format("{}: {}", path, problem);
 }
 
+std::string too_many_ranks(const Machine &machine) {
+    constexpr int kMostRanks = 1 << 18;
+    if (machine.size() <= kMostRanks)
+        return {};
+    return fmt::format("{} hosts of {} ranks are {} ranks, and there may be no more than {}", machine.hosts,
+                       machine.ranks, machine.size(), kMostRanks);
+}
+
 std::string read_machine(const std::string &path, Machine &machine) {
+    std::error_code error;
+    if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
+        return fmt::format("{}: this is no file of TOML, as it is no regular file", path);
     std::ifstream file(path, std::ios::binary);
     if (!file.is_open())
         return fmt::format("{}: this file cannot be read", path);

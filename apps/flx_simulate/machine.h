@@ -28,5 +28,7 @@ struct Machine {
 std::string read_machine(const std::string &path, Machine &machine);
 /// The same of a text. `path` is only named.
 std::string parse_machine(std::string_view text, const std::string &path, Machine &machine);
+/// A sentence where the machine has more ranks than can be reckoned; empty: it has not.
+std::string too_many_ranks(const Machine &machine);
 
 }  // namespace flx::simulate

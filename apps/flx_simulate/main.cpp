@@ -3,7 +3,9 @@
 
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <map>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -48,23 +50,29 @@ bool write(const std::string &path, const std::string &text) {
     return (file == stdout ? std::fflush(file) : std::fclose(file)) == 0 && written;
 }
 
-/// The same call on 2, 4, 8, … hosts, up to the machine's.
+/// The same call on 2, 4, 8, … hosts, and on all of the machine's.
 std::string plot(Machine machine, Collective collective, size_t bytes, const std::string &path) {
     flx::simulate::Growth growth;
     const int most = machine.hosts;
-    for (int hosts = 2; hosts <= most; hosts *= 2) {
+    const auto add = [&](int hosts) {
         machine.hosts = hosts;
+        if (flx::simulate::sizes_of(collective, {bytes}, machine.size()).empty())
+            return;
         growth.ranks.push_back(machine.size());
         growth.cells.push_back(flx::simulate::Experiment(machine, collective).cell(bytes));
-    }
+    };
+    for (int hosts = 2; hosts < most; hosts *= 2)
+        add(hosts);
+    add(most);
+    if (growth.cells.empty())
+        return fmt::format("{} of {} bytes: there is no such call of two hosts' ranks, so there is nothing to draw",
+                           flx::algorithms::name_of(collective), bytes);
     return flx::simulate::draw(machine, growth, path);
 }
 
 /// What calls lose by a rail that is slow, or lost, for a while.
-std::string show_fault(const Options &options, const Machine &machine, const Cell &cell) {
-    flx::simulate::Fault fault;
-    if (std::string problem = parse_fault(options.fault, machine, fault); !problem.empty())
-        return problem;
+void show_fault(const Options &options, const Machine &machine, const Cell &cell, const flx::simulate::Fault &fault,
+                std::FILE *out) {
     flx::simulate::Experiment experiment(machine, cell.collective);
     std::map<long, double> known;  // by the logarithm of the rate, in half per cents
     const auto time_of = [&](double rate) {
@@ -78,23 +86,24 @@ std::string show_fault(const Options &options, const Machine &machine, const Cel
     const double bytes = cell.choice().walked ? report.far_bytes / machine.hosts : static_cast<double>(cell.bytes);
     const flx::simulate::Losses losses = run_faults(machine, fault, options.calls, bytes, time_of);
     const auto lost = [&](double ns) { return 100 * (ns / losses.undisturbed - 1); };
-    fmt::print(
-        "{} calls of {}, rail {} of one host at {:g} of its rate in calls {} to {}: time lost {:.2f} % with the "
-        "controller, {:.2f} % without, {:.2f} % with the best shares at once; {}\n",
-        options.calls, flx::algorithms::name_of(cell.collective), fault.rail, fault.part, fault.from, fault.to,
-        lost(losses.with_controller), lost(losses.without), lost(losses.least),
-        losses.recovered < 0 ? "no call came within 5 % of those"
-                             : fmt::format("within 5 % of those after {} calls", losses.recovered));
-    return {};
+    fmt::print(out,
+               "{} calls of {}, rail {} of one host at {:g} of its rate in calls {} to {}: time lost {:.2f} % with the "
+               "controller, {:.2f} % without, {:.2f} % with the best shares at once; {}\n",
+               options.calls, flx::algorithms::name_of(cell.collective), fault.rail, fault.part, fault.from, fault.to,
+               lost(losses.with_controller), lost(losses.without), lost(losses.least),
+               losses.recovered < 0 ? "no call came within 5 % of those"
+                                    : fmt::format("within 5 % of those after {} calls", losses.recovered));
 }
 
-}  // namespace
+std::string no_call(const std::vector<Collective> &collectives, const Machine &machine) {
+    std::vector<std::string_view> names;
+    for (const Collective one : collectives)
+        names.push_back(flx::algorithms::name_of(one));
+    return fmt::format("{}: of none of the sizes there is a call on {} ranks; a block has a byte or more",
+                       fmt::join(names, ", "), machine.size());
+}
 
-int main(int argc, char **argv) {
-    Options options;
-    int code = 0;
-    if (!flx::simulate::parse(argc, argv, options, code))
-        return code;
+int simulate(const Options &options) {
     Machine machine;
     if (const std::string problem = flx::simulate::read_machine(options.machine, machine); !problem.empty())
         return refuse(problem);
@@ -103,7 +112,19 @@ int main(int argc, char **argv) {
     std::vector<Collective> collectives;
     if (const std::string problem = collectives_of(options, collectives); !problem.empty())
         return refuse(problem);
-    flx::apps::Progress progress("simulating", flx::simulate::cells_of(collectives, options.sizes));
+    if (std::string problem = too_many_ranks(machine); !problem.empty())
+        return refuse(problem);
+    flx::simulate::Fault fault;
+    if (!options.fault.empty()) {
+        if (const std::string problem = parse_fault(options.fault, machine, options.calls, fault); !problem.empty())
+            return refuse(problem);
+        if (flx::simulate::cells_of(machine, {collectives[0]}, options.sizes) == 0)
+            return refuse(no_call({collectives[0]}, machine));
+    }
+    const size_t count = flx::simulate::cells_of(machine, collectives, options.sizes);
+    if (count == 0)
+        return refuse(no_call(collectives, machine));
+    flx::apps::Progress progress("simulating", count);
     const std::vector<Cell> cells =
         run_all(machine, collectives, options.sizes, [&](size_t done) { progress.update(done); });
     progress.finish();
@@ -115,17 +136,30 @@ int main(int argc, char **argv) {
         if (const std::string problem = plot(machine, collectives[0], options.sizes[0], options.plot); !problem.empty())
             return refuse(problem);
     if (!options.fault.empty())
-        if (const std::string problem =
-                show_fault(options, machine, cells[flx::simulate::cells_of({collectives[0]}, options.sizes) - 1]);
-            !problem.empty())
-            return refuse(problem);
-    if (options.most_worse > 0)
+        show_fault(options, machine, cells[flx::simulate::cells_of(machine, {collectives[0]}, options.sizes) - 1],
+                   fault, out);
+    int code = 0;
+    if (options.most_worse != 0)
         for (const Cell &cell : cells)
-            if (cell.worse() > options.most_worse) {
+            if (!(cell.worse() <= options.most_worse)) {
                 fmt::print(stderr, "flx_simulate: {} of {} bytes takes {:.2f} times as long by {} as by {}\n",
                            flx::algorithms::name_of(cell.collective), cell.bytes, cell.worse(), cell.choice().name,
                            cell.best().name);
                 code = 1;
             }
     return code;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    try {
+        Options options;
+        int code = 0;
+        return flx::simulate::parse(argc, argv, options, code) ? simulate(options) : code;
+    } catch (const std::bad_alloc &) {
+        return refuse("there is not enough memory; fewer hosts or ranks need less");
+    } catch (const std::exception &error) {
+        return refuse(error.what());
+    }
 }

@@ -1,6 +1,7 @@
 #include "apps/flx_simulate/options.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "apps/common/command_line.h"
 #include "runtime/base/config.h"
@@ -41,6 +42,10 @@ bool parse(int argc, const char *const *argv, Options &options, int &code) {
             read = line.refuse("--sizes", status.words());
         options.sizes.push_back(bytes);
     }
+    if (read && std::isnan(options.most_worse))
+        read = line.refuse("--most-worse", "it is no number");
+    if (read && std::ranges::any_of(options.plot, [](unsigned char one) { return one < ' ' || one == 0x7F; }))
+        read = line.refuse("--plot", "a control character is in the file's name");
     if (!read) {
         code = line.say();
         return false;

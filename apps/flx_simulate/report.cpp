@@ -41,6 +41,14 @@ std::string path_text(const Outcome &outcome) {
                        100 * parts[1].first / all);
 }
 
+/// As gnuplot reads it: between single quotes nothing has a meaning but those.
+std::string in_quotes(std::string_view text) {
+    std::string result = "'";
+    for (const char one : text)
+        result.append(one == '\'' ? 2 : 1, one);
+    return result + "'";
+}
+
 std::string host_bytes(const Machine &machine, const Outcome &outcome, double algorithms::WalkReport::*bytes) {
     return outcome.walked ? fmt::format("{:.3g}", outcome.report.*bytes / machine.hosts / 1e6) : "-";
 }
@@ -111,10 +119,14 @@ std::string to_json(const Machine &machine, const std::vector<Cell> &cells) {
                        {"ranks_of_a_host", machine.ranks},
                        {"rails", machine.rails},
                        {"network", machine.network},
+                       {"levels", ordered_json::array()},
                        {"near", tier(costs.near)},
                        {"far", tier(costs.far)},
                        {"copy_gb_s", costs.copy_bytes_per_ns},
                        {"add_gb_s", costs.add_bytes_per_ns}};
+    for (const algorithms::Level &level : machine.fabric.levels)
+        json["machine"]["levels"].push_back(
+            {{"hosts", level.hosts}, {"taper", level.taper}, {"hop_ns", level.latency_ns}});
     json["cells"] = ordered_json::array();
     for (const Cell &cell : cells) {
         ordered_json one = {{"collective", algorithms::name_of(cell.collective)},
@@ -135,13 +147,15 @@ std::string draw(const Machine &machine, const Growth &growth, const std::string
     for (const Cell &cell : growth.cells)
         for (const Outcome &one : cell.outcomes)
             names.insert(one.name);
+    const std::string title = fmt::format("{} of {} on {}", algorithms::name_of(growth.cells[0].collective),
+                                          size_text(growth.cells[0].bytes), machine.name);
     std::string script = fmt::format(
-        "set terminal svg size 1000,640 dynamic background 'white'\nset output '{}'\nset title \"{} of {} on {}\"\n"
+        "set terminal svg size 1000,640 dynamic noenhanced background 'white'\nset output {}\nset title {}\n"
         "set logscale xy\nset xlabel 'ranks'\nset ylabel 'microseconds'\nset grid\nset key outside right\nplot ",
-        path, algorithms::name_of(growth.cells[0].collective), size_text(growth.cells[0].bytes), machine.name);
+        in_quotes(path), in_quotes(title));
     std::string data;
     for (const std::string &name : names) {
-        script += fmt::format("{}'-' with linespoints title '{}'", data.empty() ? "" : ", ", name);
+        script += fmt::format("{}'-' with linespoints title {}", data.empty() ? "" : ", ", in_quotes(name));
         for (size_t i = 0; i < growth.cells.size(); ++i)
             for (const Outcome &one : growth.cells[i].outcomes)
                 if (one.name == name)

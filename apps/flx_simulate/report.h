@@ -21,7 +21,8 @@ struct Growth {
     std::vector<int> ranks;
     std::vector<Cell> cells;  ///< as many
 };
-/// Has gnuplot draw it. A sentence: what is wrong; empty: nothing.
+/// Has gnuplot draw it. A sentence: what is wrong; empty: nothing. Requires a cell, and a path without control
+/// characters.
 std::string draw(const Machine &machine, const Growth &growth, const std::string &path);
 
 }  // namespace flx::simulate

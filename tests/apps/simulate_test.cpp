@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <stdexcept>
 #include <string>
 
 #include "apps/flx_simulate/cells.h"
@@ -52,6 +53,17 @@ TEST(SimulatedMachine, SaysWhatIsWrongInAFile) {
     EXPECT_NE(problem_of("[fear]\n").find("no table [fear]"), std::string::npos);
     EXPECT_NE(problem_of("[network]\nkind = \"torus\"\n").find("there are flat, fat-tree"), std::string::npos);
     EXPECT_NE(problem_of("hosts = \n").find("m.toml:1: "), std::string::npos);
+    EXPECT_NE(problem_of("[far]\nlatency_ns = nan\n").find("latency_ns that is no number"), std::string::npos);
+    EXPECT_NE(problem_of("[near.latency]\n").find("[near] has a table latency,"), std::string::npos);
+    EXPECT_NE(problem_of("[network.leaf]\n").find("[network] has a table leaf"), std::string::npos);
+    EXPECT_NE(problem_of("[far]\n\"send_ns receive_ns\" = 2\n").find("no field send_ns receive_ns"), std::string::npos);
+    EXPECT_NE(problem_of("[network]\nkind = \"fat-tree\"\nleaf = 4\npod = 2\n").find("no multiple of leaf = 4"),
+              std::string::npos);
+    EXPECT_NE(problem_of("name = \"a\\nb\"\n").find("control character"), std::string::npos);
+    EXPECT_NE(problem_of("hosts = 4096\nranks = 1024\n").find("no more than 262144"), std::string::npos);
+    EXPECT_EQ(problem_of("hosts = 65536\nranks = 4\n"), "");
+    Machine machine;
+    EXPECT_NE(read_machine("/", machine).find("no regular file"), std::string::npos);
 }
 
 TEST(Simulation, ChoosesAmongItsCandidates) {
@@ -83,13 +95,40 @@ TEST(Simulation, OfATaperedNetworkTakesLonger) {
 TEST(Simulation, GivesTheSameWithAnyNumberOfThreads) {
     const Machine machine = cluster(8, 2);
     const std::vector<Collective> collectives = {Collective::allreduce, Collective::bcast, Collective::allgather};
-    size_t last = 0;
-    const std::vector<Cell> cells = run_all(machine, collectives, {8, 1 << 20}, [&](size_t done) { last = done; });
-    ASSERT_EQ(cells.size(), 6);
-    EXPECT_EQ(last, 6);
-    EXPECT_EQ(cells[3].collective, Collective::bcast);
-    EXPECT_EQ(cells[3].bytes, 1 << 20);
-    EXPECT_EQ(cells[3].best().ns, Experiment(machine, Collective::bcast).cell(1 << 20).best().ns);
+    for (const size_t threads : {1, 2, 3, 8}) {
+        size_t last = 0;
+        const std::vector<Cell> cells = run_all(
+            machine, collectives, {8, 1 << 20}, [&](size_t done) { last = done; }, threads);
+        ASSERT_EQ(cells.size(), 5) << "no allgather of 8 bytes among 16 ranks";
+        EXPECT_EQ(last, 5);
+        for (const Cell &cell : cells) {
+            const Cell alone = Experiment(machine, cell.collective).cell(cell.bytes);
+            ASSERT_EQ(cell.outcomes.size(), alone.outcomes.size());
+            for (size_t i = 0; i < cell.outcomes.size(); ++i)
+                EXPECT_EQ(cell.outcomes[i].ns, alone.outcomes[i].ns) << cell.outcomes[i].name;
+            EXPECT_EQ(cell.chosen, alone.chosen);
+        }
+        EXPECT_EQ(cells[3].collective, Collective::bcast);
+        EXPECT_EQ(cells[3].bytes, 1 << 20);
+    }
+}
+
+TEST(Simulation, PassesOnWhatAThreadThrows) {
+    const auto stop = [](size_t) { throw std::runtime_error("enough"); };
+    for (const size_t threads : {1, 3})
+        EXPECT_THROW(
+            run_all(cluster(4, 2), {Collective::allreduce, Collective::bcast, Collective::scan}, {8}, stop, threads),
+            std::runtime_error);
+}
+
+TEST(Simulation, LeavesOutCallsThatThereCannotBe) {
+    const std::vector<size_t> sizes = {0, 8, 64, 4096};
+    EXPECT_EQ(sizes_of(Collective::allreduce, sizes, 64), (std::vector<size_t>{8, 64, 4096}));
+    for (const Collective collective : {Collective::allgather, Collective::reduce_scatter_block, Collective::alltoall,
+                                        Collective::gather, Collective::scatter})
+        EXPECT_EQ(sizes_of(collective, sizes, 64), (std::vector<size_t>{64, 4096})) << algorithms::name_of(collective);
+    EXPECT_EQ(sizes_of(Collective::barrier, {0}, 64), std::vector<size_t>{8});
+    EXPECT_EQ(cells_of(cluster(8, 8), {Collective::allreduce, Collective::alltoall, Collective::barrier}, sizes), 6);
 }
 
 TEST(Simulation, ReckonsBusBandwidth) {
@@ -117,16 +156,28 @@ TEST(SimulatedFaults, CostLessWithTheController) {
     }
 }
 
+/// A rail that is lost is still in the vector of the call in which that happens.
+TEST(SimulatedFaults, OfALostRailAreSeenInTheCallThatLosesIt) {
+    const Machine machine = read("hosts = 16\n[far]\nrails = 8\nbandwidth = 10\n");
+    const Losses losses = lose(machine, {.rail = 3, .part = 0, .from = 100, .to = 300});
+    EXPECT_GE(losses.recovered, 1);
+    const double call = losses.undisturbed / 400;
+    EXPECT_GT(losses.with_controller - losses.least, 0.5 * call) << "the next rail carries twice as much";
+    EXPECT_LT(losses.with_controller - losses.least, 4 * call);
+}
+
 TEST(SimulatedFaults, AreRefusedWhereTheyMakeNoSense) {
     const Machine machine = read("[far]\nrails = 2\n");
     Fault fault;
-    EXPECT_EQ(parse_fault("1:0.5:10:20", machine, fault), "");
+    EXPECT_EQ(parse_fault("1:0.5:10:20", machine, 100, fault), "");
     EXPECT_EQ(fault.rail, 1);
     EXPECT_EQ(fault.part, 0.5);
     EXPECT_EQ(fault.to, 20);
-    for (const char *text : {"", "1:0.5:10", "1:0.5:20:10", "1:2:10:20", "1:0.5:10:20x", "2:0.5:10:20"})
-        EXPECT_NE(parse_fault(text, machine, fault), "") << text;
-    EXPECT_NE(parse_fault("0:0.5:10:20", read("[far]\nrails = 1\n"), fault), "");
+    EXPECT_EQ(parse_fault("1:0:10:20", machine, 11, fault), "");
+    for (const char *text : {"", "1:0.5:10", "1:0.5:20:10", "1:2:10:20", "1:0.5:10:20x", "2:0.5:10:20", "0:nan:1:3",
+                             "0:1e-320:1:3", "0:-0.5:1:3", "0:0.5:100:300"})
+        EXPECT_NE(parse_fault(text, machine, 100, fault), "") << text;
+    EXPECT_NE(parse_fault("0:0.5:10:20", read("[far]\nrails = 1\n"), 100, fault), "");
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ def check_json():
     found = json.loads(run(machine, "allreduce", "allgather", "--hosts", "16", "--sizes", "8,1M", "--json", "-"))
     assert found["machine"]["hosts"] == 16 and found["machine"]["ranks_of_a_host"] == 8
     assert [(cell["collective"], cell["bytes"]) for cell in found["cells"]] == [
-        ("allreduce", 8), ("allreduce", 1 << 20), ("allgather", 8), ("allgather", 1 << 20)]
+        ("allreduce", 8), ("allreduce", 1 << 20), ("allgather", 1 << 20)], "no allgather of 8 bytes among 128 ranks"
     for cell in found["cells"]:
         times = [one["us"] for one in cell["candidates"]]
         assert times == sorted(times)
@@ -46,6 +46,14 @@ def check_json():
     # Nothing that lanes send between hosts is sent twice.
     ring = next(one for one in found["cells"][1]["candidates"] if one["name"] == "lanes(direct,ring)")
     assert abs(ring["bytes"]["between_hosts"] / (2 * 15 * (1 << 20)) - 1) < 1e-6
+
+
+def check_json_beside_a_fault():
+    """Standard output is JSON alone."""
+    machine = os.path.join(MACHINES, "2048x8.toml")
+    found = json.loads(run(machine, "allreduce", "--hosts", "16", "--sizes", "1M", "--json", "-", "--fault",
+                           "0:0.5:1:3", "--calls", "5"))
+    assert found["machine"]["levels"] == [{"hosts": 32, "taper": 2.0, "hop_ns": 600.0}], found["machine"]
 
 
 def check_growth():
@@ -68,6 +76,14 @@ def check_picture():
     machine = os.path.join(MACHINES, "2048x8.toml")
     run(machine, "bcast", "--hosts", "16", "--sizes", "4K", "--plot", "picture.svg")
     assert ElementTree.parse("picture.svg").getroot().tag.endswith("svg")
+    # Names are only shown: nothing of them is run, and a quote ends nothing. 
+    with open("named.toml", "w", encoding="utf-8") as file:
+        file.write("name = \"`touch run-1` $(touch run-2) it's\"\nhosts = 6\nranks = 2\n")
+    path = "it's `touch run-3`.svg"
+    run("named.toml", "bcast", "--sizes", "4K", "--plot", path)
+    drawn = "".join(ElementTree.parse(path).getroot().itertext())
+    assert "`touch run-1` $(touch run-2) it's" in drawn, drawn
+    assert not [name for name in os.listdir(".") if name.startswith("run-")]
 
 
 def check_refusals():
@@ -77,6 +93,12 @@ def check_refusals():
     with open("wrong.toml", "w", encoding="utf-8") as file:
         file.write("hosts = 4\n[far]\nlatency = 3\n")
     assert "wrong.toml: [far] has no field latency" in run("wrong.toml", code=1)
+    assert "no regular file" in run(".", code=1)
+    assert "no more than 262144" in run(machine, "--hosts", "65536", code=1)
+    assert "no number" in run(machine, "--hosts", "4", "--most-worse", "nan", code=105)
+    assert "after the last call" in run(machine, "allreduce", "--fault", "0:0.5:10:20", "--calls", "10", code=1)
+    assert "control character" in run(machine, "allreduce", "--hosts", "4", "--plot", "a\nb.svg", code=105)
+    assert "there is a call" in run(machine, "alltoall", "--hosts", "4", "--sizes", "8", code=1)
     # A choice that is worse than it may be is the program's failure: the order of sums follows from nominal costs.
     slow = "hosts = 64\nranks = 8\n[far]\nlatency_ns = 500000\nbandwidth = 0.5\n"
     with open("slow.toml", "w", encoding="utf-8") as file:
@@ -90,6 +112,7 @@ def main():
         os.chdir(folder)
         check_machines()
         check_json()
+        check_json_beside_a_fault()
         check_growth()
         check_picture()
         check_refusals()
