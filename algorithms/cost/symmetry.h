@@ -21,6 +21,8 @@ class Symmetry {
     /// some ranks that are far apart are compared with those of host 0.
     static std::optional<Symmetry> find(const Algorithm &algorithm, Collective collective, const Placement &placement);
 
+    /// Whether hosts go around a circle: each moves on by as many as host 0 does.
+    [[nodiscard]] bool turns() const { return kind_ != Kind::bits_of_hosts; }
     /// The rank that `rank` becomes when host 0 moves to `host`.
     [[nodiscard]] int moved(int rank, int host) const;
     /// The other way round: when `host` moves to host 0.

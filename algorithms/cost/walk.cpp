@@ -20,8 +20,13 @@ struct Gates {
     double ns_per_byte = 0;
     std::vector<double> out;  ///< when it is free, by group
     std::vector<double> in;
-    std::vector<double> share;  ///< where one host stands for all: of messages to a host that far, those that leave
-    double bytes = 0;           ///< that went through
+    /// Where one host stands for all: of its message to a host that far and the images of that, those that leave.
+    struct Share {
+        double most = -1;  ///< of one group, the greatest part of what a whole one has; -1: not reckoned yet
+        double all = 0;    ///< of all hosts
+    };
+    std::vector<Share> shares;
+    double bytes = 0;  ///< that went through
 };
 
 class Walk {
@@ -47,6 +52,7 @@ class Walk {
         if (traced) {
             causes_.assign(nodes, {});
             ends_.assign(nodes, 0);
+            ways_.assign(nodes, {});
         }
         for (const Level &level : fabric.levels)
             add_gates(level);
@@ -99,21 +105,34 @@ class Walk {
             gates.out.assign(static_cast<size_t>((hosts + together - 1) / together), 0);
         } else {
             gates.out.assign(1, 0);
-            gates.share.resize(static_cast<size_t>(hosts), 0);
-            for (int host = 1; host < hosts; ++host)
-                gates.share[static_cast<size_t>(host)] = leaving(host, together);
+            gates.shares.resize(static_cast<size_t>(hosts));
         }
         gates.in = gates.out;
         gates_.push_back(std::move(gates));
     }
-    /// Of a group's hosts, the part whose image of a message from host 0 to `host` leaves the group.
-    [[nodiscard]] double leaving(int host, int together) const {
+    /// Which images of a message from host 0 to `host` leave their groups. The last group may be smaller than others.
+    [[nodiscard]] Gates::Share leaving(int host, int together) const {
         const Placement &placement = graph_.placement();
+        const int hosts = placement.hosts();
         const int rank = placement.ranks[static_cast<size_t>(host)][0];
-        int leave = 0;
-        for (int from = 0; from < together; ++from)
-            leave += placement.host[static_cast<size_t>(graph_.symmetry().moved(rank, from))] >= together ? 1 : 0;
-        return static_cast<double>(leave) / together;
+        int most = 0;
+        int all = 0;
+        for (int first = 0; first < hosts; first += together) {
+            const int count = std::min(together, hosts - first);
+            int leave = 0;
+            if (graph_.symmetry().turns()) {
+                leave = count - std::max(0, count - host) - std::max(0, count - (hosts - host));
+            } else {
+                for (int from = first; from < first + count; ++from)
+                    leave += placement.host[static_cast<size_t>(graph_.symmetry().moved(rank, from))] / together !=
+                                     first / together
+                                 ? 1
+                                 : 0;
+            }
+            most = std::max(most, leave);
+            all += leave;
+        }
+        return {static_cast<double>(most) / together, static_cast<double>(all) / hosts};
     }
 
     /// Sums read what came where it lies; all else is copied.
@@ -213,29 +232,45 @@ class Walk {
     /// What a send put on the rails has left its host.
     double arrive(uint32_t number, double time) {
         const Node &node = graph_.node(at(number));
-        double latency = model_.far.latency_ns;
+        Way way{model_.far.latency_ns, parts_.bytes / model_.far.bytes_per_ns};
         for (Gates &gates : gates_) {
             const auto group = [&](int32_t host) {
-                return gates.share.empty() ? static_cast<size_t>(host / gates.hosts) : 0;
+                return gates.shares.empty() ? static_cast<size_t>(host / gates.hosts) : 0;
             };
             const size_t from = group(node.from_host);
             const size_t to = group(node.to_host);
-            const double share =
-                gates.share.empty() ? (from == to ? 0 : 1) : gates.share[static_cast<size_t>(node.peer_host)];
-            if (share == 0)
+            const Gates::Share share = share_of(gates, node, from != to);
+            if (share.most == 0)
                 continue;
-            const double needed = share * parts_.bytes * gates.ns_per_byte;
+            const double needed = share.most * parts_.bytes * gates.ns_per_byte;
             time = gates.out[from] = std::max(gates.out[from] + needed, time);
             time = gates.in[to] = std::max(gates.in[to] + needed, time);
-            latency += share * gates.latency_ns;
-            gates.bytes += share * parts_.bytes;
+            way.latency += share.all * gates.latency_ns;
+            way.wire = std::max(way.wire, needed);
+            gates.bytes += share.all * parts_.bytes;
         }
+        if (traced_)
+            ways_[number] = way;
         double &in = in_[static_cast<size_t>(node.to_host)];
         in = std::max(in + parts_.bytes / model_.far.bytes_per_ns, time);
-        came(this->node(node.receiver, part(number)), in + latency, number);
+        came(this->node(node.receiver, part(number)), in + way.latency, number);
         return in;
     }
+    /// `crosses`: where all ranks are walked, whether the two hosts are of different groups.
+    [[nodiscard]] Gates::Share share_of(Gates &gates, const Node &node, bool crosses) const {
+        if (gates.shares.empty())
+            return crosses ? Gates::Share{1, 1} : Gates::Share{0, 0};
+        Gates::Share &share = gates.shares[static_cast<size_t>(node.peer_host)];
+        if (share.most < 0)
+            share = leaving(node.peer_host, gates.hosts);
+        return share;
+    }
 
+    /// Of a message between hosts: what it takes even if it waits for nothing.
+    struct Way {
+        double latency = 0;
+        double wire = 0;  ///< bytes, where they take longest
+    };
     /// Why a node began when it did.
     struct Cause {
         uint32_t node = kNobody;
@@ -269,6 +304,7 @@ class Walk {
     double far_messages_ = 0;
     std::vector<Cause> causes_;  // if traced
     std::vector<double> ends_;
+    std::vector<Way> ways_;
 };
 
 void Walk::tell(WalkReport &report) const {
@@ -299,12 +335,13 @@ void Walk::tell(WalkReport &report) const {
                                                                                                 : path.copies) += bytes;
         path.messages += work - bytes;
         if (message) {
-            const double latency = sent->is_near ? model_.near.latency_ns : model_.far.latency_ns;
+            const Way way = sent->is_near ? Way{model_.near.latency_ns, 0} : ways_[cause.node];
             const double gap = begun - before;
-            const double wire = sent->is_near ? 0 : std::min(gap - latency, parts_.bytes / model_.far.bytes_per_ns);
-            path.latency += std::min(gap, latency);
+            const double latency = std::min(gap, way.latency);
+            const double wire = std::min(gap - latency, way.wire);
+            path.latency += latency;
             path.wire += wire;
-            path.queue += std::max(0.0, gap - latency - wire);
+            path.queue += gap - latency - wire;
             ++(sent->is_near ? path.near_hops : path.far_hops);
         }
         at_node = cause.node;

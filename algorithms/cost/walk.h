@@ -23,9 +23,9 @@ struct CriticalPath {
     double messages = 0;  ///< work of sending and receiving, apart from bytes
     double copies = 0;
     double sums = 0;
-    double wire = 0;   ///< bytes on rails, or on what leads out of groups
-    double queue = 0;  ///< waiting for rails, or for what leads out of groups
-    double latency = 0;
+    double wire = 0;     ///< bytes on rails, or on what leads out of groups where they take longer there
+    double queue = 0;    ///< waiting for rails, or for what leads out of groups
+    double latency = 0;  ///< that of ways out of groups among it
     int near_hops = 0;
     int far_hops = 0;
 };

@@ -238,6 +238,32 @@ TEST(CostWalk, OfHostsThatDifferIsThatOfOneMachineForAllAlgorithms) {
     }
 }
 
+TEST(CostWalk, PathsTellLatencyOfWaysOutOfGroups) {
+    const StepGraph graph(*find("recursive_doubling"), Collective::allreduce, even(8, 1));
+    const auto path = [&](double hop_ns) {
+        WalkReport report;
+        predict_ns(graph, 8, fast(), {{{.hosts = 4, .taper = 1, .latency_ns = hop_ns}}}, &report);
+        return report.path;
+    };
+    // One of three rounds leaves its group.
+    EXPECT_NEAR(path(0).latency, 3 * fast().far.latency_ns, 1);
+    EXPECT_NEAR(path(5000).latency, 3 * fast().far.latency_ns + 5000, 1);
+    EXPECT_NEAR(path(5000).queue, path(0).queue, 1);
+}
+
+/// Around a ring one rank of two sends to another group, by a way out that takes longer than its own rails.
+TEST(CostWalk, PathsTellWhatWaysOutOfGroupsTake) {
+    CostModel model = fast();
+    model.far.bytes_per_ns = 0.1;
+    const StepGraph graph(*find("ring"), Collective::allreduce, even(8, 1));
+    const auto path = [&](double taper) {
+        WalkReport report;
+        predict_ns(graph, 8 << 16, model, {{{.hosts = 2, .taper = taper, .latency_ns = 0}}}, &report);
+        return report.path;
+    };
+    EXPECT_GT(path(16).wire, 4 * path(1).wire);
+}
+
 TEST(CostWalk, PathsAddUpToTheEnd) {
     for (const Placement &placement : {even(4, 4), even(3, 2), even(128, 4)})
         for_each_algorithm(placement, [&](const Algorithm &algorithm, Collective collective) {
@@ -282,6 +308,28 @@ TEST(CostWalk, OfATaperIsThatOfWhatLeavesGroups) {
         // One of three rounds leaves the group.
         EXPECT_NEAR(slower("lanes(direct,recursive_doubling)", 4), 2, 0.25);
     }
+}
+
+/// Leaves of a size that does not divide the number of hosts: what one group sends out is more than what another does.
+TEST(CostWalk, OfGroupsThatAreNotAlikeIsThatOfAll) {
+    CostModel model = fast();
+    model.far.bytes_per_ns = 1;
+    for (const int leaf : {3, 5, 6})
+        for (const char *name : {"lanes(direct,ring)", "lanes(direct,recursive_doubling)", "lanes(direct,direct)",
+                                 "lanes(direct,recursive_halving)"}) {
+            const Fabric fabric{{{.hosts = leaf, .taper = 4, .latency_ns = 0}}};
+            WalkReport report_of_few;
+            WalkReport report_of_all;
+            const double few =
+                predict_ns(StepGraph(*find(name), Collective::allreduce, even(16, 2), StepGraph::Ranks::few), 8 << 20,
+                           model, fabric, &report_of_few);
+            const double every =
+                predict_ns(StepGraph(*find(name), Collective::allreduce, even(16, 2), StepGraph::Ranks::all), 8 << 20,
+                           model, fabric, &report_of_all);
+            EXPECT_GT(few / every, 0.85) << name << ", " << leaf << " hosts a leaf";
+            EXPECT_LT(few / every, 1.5) << name << ", " << leaf << " hosts a leaf";
+            EXPECT_NEAR(report_of_few.across_bytes[0] / report_of_all.across_bytes[0], 1, 1e-6) << name << " " << leaf;
+        }
 }
 
 }  // namespace
