@@ -26,10 +26,6 @@ void Group::end(std::unique_ptr<Group> group) {
     if (group == nullptr)
         return;
     group->retire();
-    if (group->stays_for_graphs()) {
-        (void)group.release();
-        return;
-    }
     if (group->may_go(false))
         return;
     do_later([rest = std::shared_ptr<Group>(std::move(group))] { return rest->may_go(true); });

@@ -27,6 +27,8 @@ __device__ __forceinline__ uint64_t nanoseconds() {
 /// By the first thread of a block that does nothing more with windows, after a barrier. What a block that gave up has
 /// written comes before: peers do not wait for that.
 __device__ __forceinline__ void count_ended(const Job &job, bool gave_up) {
+    if (!job.counted)
+        return;
     if (gave_up)
         __threadfence_system();
     atomicAdd(reinterpret_cast<uint32_t *>(job.windows[job.rank] + WindowLayout::kEnded), 1U);

@@ -2,8 +2,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
-#include <utility>
 
 #include "runtime/base/clock.h"
 
@@ -12,7 +10,6 @@ namespace {
 
 /// Zero at first, as the segment is.
 constexpr uint32_t kNoMore = 1;
-constexpr uint32_t kAgain = 2;
 using Said = std::atomic<uint32_t>;
 
 Said &said_by(const shm::Segment &segment, int rank) {
@@ -21,16 +18,6 @@ Said &said_by(const shm::Segment &segment, int rank) {
 
 }  // namespace
 
-/// Who may write again says so as long as its process lives.
-Farewell::~Farewell() {
-    if (segment_ == nullptr || said_by(*segment_, rank_).load(std::memory_order_relaxed) != kAgain)
-        return;
-    static std::mutex mutex;
-    static auto *const all = new std::vector<std::unique_ptr<shm::Segment>>;
-    const std::lock_guard lock(mutex);
-    all->push_back(std::move(segment_));
-}
-
 Status Farewell::open(Bootstrap &bootstrap) {
     rank_ = bootstrap.rank();
     ranks_ = bootstrap.size();
@@ -38,11 +25,9 @@ Status Farewell::open(Bootstrap &bootstrap) {
     return shm::Segment::make(bootstrap, static_cast<size_t>(ranks_) * sizeof(Said), segment_);
 }
 
-void Farewell::say(bool again) {
-    if (segment_ == nullptr)
-        return;
-    Said &mine = said_by(*segment_, rank_);
-    mine.store(again || mine.load(std::memory_order_relaxed) == kAgain ? kAgain : kNoMore, std::memory_order_release);
+void Farewell::say() {
+    if (segment_ != nullptr)
+        said_by(*segment_, rank_).store(kNoMore, std::memory_order_release);
 }
 
 /// Looks at all, so that the time of all that are gone begins.
@@ -52,14 +37,6 @@ bool Farewell::all_said() const {
         if (rank != rank_ && said_by(*segment_, rank).load(std::memory_order_acquire) == 0 && !gone(rank))
             all = false;
     return all;
-}
-
-/// Graphs end with their process.
-bool Farewell::some_again() const {
-    for (int rank = 0; segment_ != nullptr && rank < ranks_; ++rank)
-        if (said_by(*segment_, rank).load(std::memory_order_acquire) == kAgain && (rank == rank_ || !gone(rank)))
-            return true;
-    return false;
 }
 
 /// The system ends what a process had on GPUs some time before or after it gives up the lock that says that it lives.

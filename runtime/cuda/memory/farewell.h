@@ -14,21 +14,13 @@ namespace flx::cuda {
 
 class Farewell {
   public:
-    Farewell() = default;
-    ~Farewell();
-    Farewell(const Farewell &) = delete;
-    Farewell &operator=(const Farewell &) = delete;
-
     /// Collective over ranks of one host.
     Status open(Bootstrap &bootstrap);
-    /// Nothing of this rank's is under way any more. `again`: but there are graphs that may be replayed, and write
-    /// then; that holds for ever.
-    void say(bool again = false);
+    /// Nothing of this rank's is under way any more, nor can a graph be replayed that writes.
+    void say();
     /// Whether all others have said so, or their processes have ended. True where it was not opened: nobody knows of
     /// this rank's memory then.
     [[nodiscard]] bool all_said() const;
-    /// After all_said(): whether somebody may write again, so that memory can be used for nothing else.
-    [[nodiscard]] bool some_again() const;
 
   private:
     [[nodiscard]] bool gone(int rank) const;

@@ -222,15 +222,16 @@ DeviceGroup::~DeviceGroup() {
     retire();
     (void)settle().ok();
     watcher_.stop();
-    if (idle())
-        say_farewell();
+    const bool over = idle() && !stays_for_graphs();
+    if (over)
+        farewell_.say();
     host_.close();
     flags_.close();
     regions_.clear();
     shown_.reset();
     windows_.close();
     mailboxes_.close();
-    if (idle() && farewell_.all_said() && !farewell_.some_again()) {
+    if (over && farewell_.all_said()) {
         return_kept(device_, window_bytes(), window_);
         return_kept(device_, mailbox_layout_.bytes(), mailbox_);
         watcher_.free_words();
@@ -253,8 +254,6 @@ void DeviceGroup::retire() {
     abandon();
     watcher_.leave_health();
     count_.end_life();
-    if (stays_for_graphs())
-        say_farewell();  // windows are used for nothing else
 }
 
 bool DeviceGroup::may_go(bool later) {
@@ -265,9 +264,9 @@ bool DeviceGroup::may_go(bool later) {
     by_thread_ = later;
     const CurrentDevice current(device_);
     const OutsideCaptures outside;
-    if (!idle())
+    if (!idle() || stays_for_graphs())
         return false;
-    say_farewell();
+    farewell_.say();
     const bool opened = host_.opened() || flags_.opened() || !regions_.empty() || (shown_ && shown_->opened());
     if (opened && !later && !alone_)
         return false;
@@ -286,9 +285,7 @@ bool DeviceGroup::idle() {
     for (cudaStream_t stream : {stream_, side_})
         works = works || (stream != nullptr && cudaStreamQuery(stream) == cudaErrorNotReady);
     works = works || (ended_ != nullptr && cudaEventQuery(ended_) == cudaErrorNotReady);
-    // Replays count as well, and who waits for them waits for the whole GPU; what is called later is noted by the
-    // event.
-    works = works || (notes_ends_ && !in_graphs_ && !counted_have_ended());
+    works = works || (notes_ends_ && !counted_have_ended());
     cudaGetLastError();
     return !works;
 }
@@ -333,14 +330,10 @@ Status DeviceGroup::settle() {
 }
 
 /// After what was put on a stream.
-Status DeviceGroup::note_end(CUstream_st *stream, bool counts_itself) {
-    if (!notes_ends_ || stream == stream_)
-        return {};
-    if (captures(stream)) {
-        in_graphs_ = true;
-        return {};
-    }
-    if (counts_itself && !in_graphs_)
+Status DeviceGroup::note_end(CUstream_st *stream, bool in_graph, bool counted) {
+    if (in_graph)
+        return graphs_.begin(stream);
+    if (!notes_ends_ || counted || stream == stream_)
         return {};
     return check(cudaEventRecord(ended_, stream), "cudaEventRecord");
 }
@@ -351,7 +344,8 @@ void DeviceGroup::close() {
     closed_ = await_replays().ok();
     (void)settle().ok();
     watcher_.stop();
-    say_farewell();
+    if (!stays_for_graphs())
+        farewell_.say();
     // Closing memory of the program's may wait for the GPU as CUDA does: where there are other groups, a thread does
     // it.
     const uint8_t last = GroupCount::all(device_) <= 1 ? 1 : 0;
@@ -448,7 +442,7 @@ Status DeviceGroup::launch(const void *kernel, uint32_t blocks, uint32_t threads
 
 Status DeviceGroup::launch_counted(const void *kernel, const Plan &plan, const Job &job, CUstream_st *stream) {
     FLX_TRY(launch(kernel, plan.blocks, plan.threads, &job, stream));
-    counted_blocks_ += plan.blocks;
+    counted_blocks_ += job.counted ? plan.blocks : 0;
     return {};
 }
 
@@ -460,16 +454,19 @@ Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream, std::span<con
     std::optional<PeerOutputs> outputs;
     FLX_TRY(outputs_of(call, shown, outputs));
     const Plan plan = this->plan(call, outputs);
-    Status status = put(call, plan, stream, outputs);
+    const bool in_graph = notes_ends_ && captures(stream);
+    const bool can_count = plan.way == Way::packets || plan.way == Way::lines || plan.way == Way::relay;
+    const bool counted = can_count && notes_ends_ && !in_graph;
+    Status status = put(call, plan, stream, outputs, counted);
     // Also of a part, where the rest could not be put there.
-    const bool counts_itself = plan.way == Way::packets || plan.way == Way::lines || plan.way == Way::relay;
-    Status noted = note_end(stream, counts_itself && status.ok());
+    Status noted = note_end(stream, in_graph, counted && status.ok());
     return status.ok() ? std::move(noted) : std::move(status);
 }
 
 Status DeviceGroup::put(const Call &call, const Plan &plan, CUstream_st *stream,
-                        const std::optional<PeerOutputs> &outputs) {
+                        const std::optional<PeerOutputs> &outputs, bool counted) {
     Job job = job_for(call, plan, outputs);
+    job.counted = counted;
     const bool in_kernel = plan.way == Way::packets || plan.way == Way::lines;
     if (call.kind == Kind::bcast && rank_ == call.root && job.in != job.out && !in_kernel) {
         FLX_TRY_CUDA(cudaMemcpyAsync(job.out, job.in, job.bytes, cudaMemcpyDeviceToDevice, stream));

@@ -8,6 +8,7 @@
 
 #include "runtime/cuda/memory/driver.h"
 #include "runtime/cuda/memory/farewell.h"
+#include "runtime/cuda/memory/graph_use.h"
 #include "runtime/cuda/memory/kept_memory.h"
 #include "runtime/cuda/memory/shared_memory.h"
 #include "runtime/cuda/memory/shown_memory.h"
@@ -53,9 +54,8 @@ class DeviceGroup final : public Group {
     void close() override;
     void abandon() override { watcher_.abort(); }
     void caller_sees_ends() override { notes_ends_ = false; }
-    void note_capture() override { in_graphs_ = true; }
+    Status note_capture(CUstream_st *stream) override { return graphs_.begin(stream); }
     void retire() override;
-    [[nodiscard]] bool stays_for_graphs() const override { return in_graphs_ && !closed_; }
     bool may_go(bool later) override;
     /// Returns when nothing of this rank's is under way any more, on whatever stream; or when kernels gave up.
     Status settle();
@@ -84,12 +84,14 @@ class DeviceGroup final : public Group {
     };
     Status allocate(const Config &config);
     bool idle();
-    Status note_end(CUstream_st *stream, bool counts_itself = false);
+    Status note_end(CUstream_st *stream, bool in_graph, bool counted);
+    /// Graphs that were captured may be replayed, and what they use must be there.
+    [[nodiscard]] bool stays_for_graphs() const { return graphs_.lasts() && !closed_; }
     bool counted_have_ended();
     [[nodiscard]] Status await_replays() const;
     Status launch_counted(const void *kernel, const Plan &plan, const Job &job, CUstream_st *stream);
-    Status put(const Call &call, const Plan &plan, CUstream_st *stream, const std::optional<PeerOutputs> &outputs);
-    void say_farewell() { farewell_.say(in_graphs_ && !closed_); }
+    Status put(const Call &call, const Plan &plan, CUstream_st *stream, const std::optional<PeerOutputs> &outputs,
+               bool counted);
     [[nodiscard]] uint64_t window_bytes() const { return (layout_.bytes() + kPage - 1) / kPage * kPage; }
     Status open_mailbox(const Config &config);
     /// The word that Job::dead points to.
@@ -169,7 +171,7 @@ class DeviceGroup final : public Group {
     uint32_t counted_seen_ = 0;    ///< of those, as they said last
     bool counted_asked_ = false;   ///< the count is on its way into the watcher's spare word
     bool notes_ends_ = true;
-    bool in_graphs_ = false;  ///< operations may be replayed, whose end is noted nowhere, also when all known has ended
+    GraphUse graphs_;         ///< nothing else notes the end of what is replayed
     bool closed_ = false;     ///< by all ranks: graphs are replayed no more
     bool alone_ = false;      ///< closed, as the last group of all its ranks' processes
     bool by_thread_ = false;  ///< of FLX's own, it is freed

@@ -36,7 +36,7 @@ Status DeviceGroup::post_as(const void *kernel, std::span<const Message> message
         if (travels(message))
             (void)mail.add(message);
     Status status = launch(kernel, mail.ways * mail.lanes, kThreads, &mail, stream);
-    Status noted = note_end(stream);
+    Status noted = note_end(stream, notes_ends_ && captures(stream), false);
     return status.ok() ? std::move(noted) : std::move(status);
 }
 

@@ -91,8 +91,8 @@ class Group {
     /// Whoever calls this lets the group end only when all that was put on streams is done, so that nothing has to be
     /// noted for it in every call.
     virtual void caller_sees_ends() {}
-    /// And tells, when the next operation becomes part of a graph.
-    virtual void note_capture() {}
+    /// And tells before an operation that becomes part of the graph that `stream` captures.
+    virtual Status note_capture(CUstream_st * /*stream*/) { return {}; }
 
     /// Returns when the operation is on the stream. `shown`: where all ranks' outputs are, open everywhere; may be
     /// empty.
@@ -131,9 +131,6 @@ class Group {
     // For end().
     /// abandon(); then it asks the communicator nothing any more.
     virtual void retire() { abandon(); }
-    /// It is never destroyed: graphs that were captured may be replayed, and what they use must be there. Where all
-    /// ranks have closed it they are not.
-    [[nodiscard]] virtual bool stays_for_graphs() const { return false; }
     /// Whether it can be destroyed without waiting for anything that runs. `later`: called by a thread of FLX's own,
     /// where functions may be called that wait for the GPU as CUDA likes.
     virtual bool may_go(bool /*later*/) { return true; }

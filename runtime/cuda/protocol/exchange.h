@@ -111,9 +111,10 @@ struct Piece {
 /// One operation as one rank's kernel gets it. Pointers to peers' memory are as mapped here.
 struct Job {
     Kind kind = Kind::allreduce;
-    bool direct = false;  ///< results go straight into `outputs`
-    bool flat = false;    ///< a bcast or reduce of which the root gathers all: nobody passes anything on
-    int op = 0;           ///< flx_op_t
+    bool direct = false;   ///< results go straight into `outputs`
+    bool flat = false;     ///< a bcast or reduce of which the root gathers all: nobody passes anything on
+    bool counted = false;  ///< its blocks are, at WindowLayout::kEnded
+    int op = 0;            ///< flx_op_t
     int rank = 0;
     int ranks = 1;
     int root = 0;

@@ -166,7 +166,8 @@ Status Communicator::before(cudaStream_t stream) {
     Engine::Stream found;
     FLX_TRY(engine().look_at(stream, found));
     steps_ = order.next(found.name, found.capture);
-    in_graphs = in_graphs || steps_.external;
+    if (steps_.external)
+        FLX_TRY(engine().note_capture(graphs, stream));
     if (steps_.wait_captured)
         FLX_TRY(engine().wait(captured, stream, false));
     if (steps_.wait_last)
@@ -180,9 +181,8 @@ Status Communicator::before_also(cudaStream_t stream) {
     return engine().wait(within ? captured : last, stream, steps_.external && !within);
 }
 
-void Communicator::note_capture() {
-    if (steps_.external)
-        lane->note_capture();
+Status Communicator::note_capture(cudaStream_t stream) {
+    return steps_.external ? lane->note_capture(stream) : Status();
 }
 
 Status Communicator::after(cudaStream_t stream) {
@@ -219,7 +219,7 @@ ncclResult_t Communicator::serve(const Request &request, cudaStream_t stream, bo
         statistics().count_met();
     const auto put = [&]() -> Status {
         FLX_TRY(before(stream));
-        note_capture();
+        FLX_TRY(note_capture(stream));
         FLX_TRY(
             lane->enqueue(work_of(request, ranks), stream, met ? outputs->shown() : std::span<const cuda::Showing>()));
         return after(stream);
@@ -295,8 +295,8 @@ bool Communicator::try_free() {
     withhold();  // the rendezvous stays: calls of other threads may still look at its boards
     lane.reset();
     bootstrap.reset();
-    if (in_graphs && !closed)  // which may be replayed, and have these events
-        return true;
+    if (graphs.lasts() && !closed)  // which may be replayed, and have these events
+        return false;
     for (Event *event : {&last, &captured, &fork})
         engine().free_event(std::exchange(*event, nullptr));
     for (cudaStream_t &stream : asides)

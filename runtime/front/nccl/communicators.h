@@ -53,7 +53,7 @@ struct Communicator {
     std::array<cudaStream_t, 2> asides{};  ///< FLX's, beside NCCL's part of a group: now; in a capture
     Offer messages;                        ///< so far, per peer
     std::vector<std::pair<ncclWindow_t, std::pair<const char *, size_t>>> windows;  ///< symmetric ones
-    bool in_graphs = false;             ///< some call of it, whoever has it, was captured
+    cuda::GraphUse graphs;              ///< of its events and streams, by calls of it, whoever has them
     bool closed = false;                ///< by all ranks in good order, so that graphs are replayed no more
     Status failure;                     ///< that ended FLX's part
     std::thread preparation;            ///< with the mutex: who frees it may come before it is noted here
@@ -82,7 +82,7 @@ struct Communicator {
     Status before_also(cudaStream_t stream);
     Status after(cudaStream_t stream);
     /// Between the two: FLX's part becomes part of a graph, if the stream is being captured.
-    void note_capture();
+    Status note_capture(cudaStream_t stream);
     /// After before(): FLX's own stream for a part of that operation.
     [[nodiscard]] cudaStream_t aside() const { return asides[steps_.external ? 1 : 0]; }
     /// Whether a buffer of the call lies in a symmetric window.

@@ -11,6 +11,7 @@
 
 #include "runtime/base/config.h"
 #include "runtime/base/status.h"
+#include "runtime/cuda/memory/graph_use.h"
 #include "runtime/cuda/memory/shown_memory.h"
 #include "runtime/cuda/protocol/mailbox.h"
 #include "runtime/front/nccl/routing.h"
@@ -29,8 +30,8 @@ class Lane {
     /// Gives up what runs and what is queued, so that nothing on this GPU waits for a peer any more. From any thread,
     /// at any time: it takes no lock that a call may hold, and waits for nothing.
     virtual void abort() = 0;
-    /// What was put on a stream last is part of a graph, which may be replayed at any time.
-    virtual void note_capture() {}
+    /// What is put on the stream next is part of a graph, which may be replayed until it is gone.
+    virtual Status note_capture(cudaStream_t /*stream*/) { return {}; }
     /// Returns when it is on the stream; waits for no peer. `shown`: where all ranks' outputs are, open everywhere; or
     /// empty.
     virtual Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) = 0;
@@ -80,6 +81,8 @@ class Engine {
         uint64_t capture = 0;  ///< names the capture under way; 0: none
     };
     virtual Status look_at(cudaStream_t stream, Stream &found) = 0;
+    /// The graph that the stream captures has what `use` stands for.
+    virtual Status note_capture(cuda::GraphUse & /*use*/, cudaStream_t /*stream*/) { return {}; }
     /// Whether what is on the stream, which is not being captured, is not all done.
     virtual bool has_work(cudaStream_t stream) = 0;
 

@@ -57,7 +57,7 @@ class CudaLane final : public Lane {
         if (cuda::Group *group = comm_->devices(); group != nullptr)  // else closed
             group->abandon();
     }
-    void note_capture() override { comm_->devices()->note_capture(); }
+    Status note_capture(cudaStream_t stream) override { return comm_->devices()->note_capture(stream); }
     Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) override {
         return comm_->run_on_device(call_of(work), stream, false, shown);
     }
@@ -189,6 +189,8 @@ class CudaEngine final : public Engine {
         found.name = name | kNamed;
         return {};
     }
+
+    Status note_capture(cuda::GraphUse &use, cudaStream_t stream) override { return use.begin(stream); }
 
     bool has_work(cudaStream_t stream) override {
         const OutsideCaptures outside;  // another thread may be at one that forbids such questions to all

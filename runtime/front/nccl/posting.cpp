@@ -90,7 +90,7 @@ Status Posting::begin() {
 Status Posting::end() {
     if (!comm_.serves())
         return fail(Fault::comm_ended, "the communicator was aborted or revoked; another one must be made");
-    comm_.note_capture();
+    FLX_TRY(comm_.note_capture(runner_));
     for (const auto &round : rounds_of(messages_, cuda::ManyMail::kMost))
         FLX_TRY(comm_.lane->post(round, runner_));
     if (others_.empty())

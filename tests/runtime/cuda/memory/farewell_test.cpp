@@ -76,27 +76,6 @@ TEST(Farewell, EachThatIsGoneIsWaitedForByItself) {
     });
 }
 
-/// Graphs may be replayed also when the group is no more.
-TEST(Farewell, WhoMayWriteAgainIsBelievedAsLongAsItsProcessLives) {
-    testing::run_group(2, [](Bootstrap &bootstrap) {
-        auto farewell = std::make_unique<Farewell>();
-        ASSERT_TRUE(farewell->open(bootstrap).ok());
-        ASSERT_TRUE(bootstrap.barrier().ok());
-        farewell->say(bootstrap.rank() == 1);
-        farewell->say();  // what was said before holds
-        if (bootstrap.rank() == 1)
-            farewell.reset();
-        ASSERT_TRUE(bootstrap.barrier().ok());
-        if (bootstrap.rank() == 1)
-            return;
-        EXPECT_TRUE(farewell->all_said());
-        EXPECT_TRUE(farewell->some_again());
-        std::this_thread::sleep_for(milliseconds(700));
-        EXPECT_TRUE(farewell->all_said());
-        EXPECT_TRUE(farewell->some_again());
-    });
-}
-
 TEST(Farewell, WhatWasNotOpenedIsNobodys) {
     EXPECT_TRUE(Farewell().all_said());
 }

@@ -1,0 +1,40 @@
+#include "runtime/cuda/memory/graph_use.h"
+
+#include <utility>
+
+#include "runtime/cuda/memory/driver.h"
+
+namespace flx::cuda {
+namespace {
+
+using Mark = std::shared_ptr<const char>;
+
+/// Called by a thread of CUDA's, which may call nothing of CUDA.
+void let_go(void *mark) {
+    delete static_cast<Mark *>(mark);
+}
+
+}  // namespace
+
+Status GraphUse::begin(CUstream_st *stream) {
+    cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+    unsigned long long capture = 0;
+    cudaGraph_t graph = nullptr;
+    FLX_TRY_CUDA(cudaStreamGetCaptureInfo(stream, &state, &capture, &graph));
+    if (state != cudaStreamCaptureStatusActive)
+        return fail(Fault::gpu_error, "the capture of a graph has become invalid");
+    if (capture == capture_)
+        return {};
+    auto mark = std::make_unique<Mark>(mark_);
+    cudaUserObject_t object = nullptr;
+    FLX_TRY_CUDA(cudaUserObjectCreate(&object, mark.get(), let_go, 1, cudaUserObjectNoDestructorSync));
+    (void)mark.release();  // it is the object's
+    const cudaError_t retained = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
+    if (retained != cudaSuccess)
+        cudaUserObjectRelease(object, 1);
+    FLX_TRY(check(retained, "cudaGraphRetainUserObject"));
+    capture_ = capture;
+    return {};
+}
+
+}  // namespace flx::cuda
