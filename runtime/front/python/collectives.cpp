@@ -1,9 +1,8 @@
 /// The collectives of a communicator. One function a collective makes FLX's arguments of Python's; blocking and
 /// non-blocking forms follow from it.
-#include <pybind11/stl.h>
-
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -63,29 +62,66 @@ const void *sent(const View &view) {
     return view.empty() ? FLX_IN_PLACE : view.data();
 }
 
-/// Counts of all ranks, and where each rank's part begins: one after the other where that is not said.
-Counts places_of(const py::object &places, const Counts &counts) {
-    if (!places.is_none())
-        return places.cast<Counts>();
-    Counts made(counts.size());
-    for (size_t i = 1; i < counts.size(); ++i)
-        made[i] = made[i - 1] + counts[i - 1];
-    return made;
+/// Where no address can be.
+constexpr size_t kTooFar = std::numeric_limits<size_t>::max();
+
+size_t sum(size_t one, size_t other) {
+    return one > kTooFar - other ? kTooFar : one + other;
 }
 
-Counts counts_of(const py::object &object, const char *name, int size) {
-    Counts counts = object.cast<Counts>();
-    if (counts.size() != static_cast<size_t>(size))
+/// A number for each rank.
+Counts counts_of(const py::object &object, const char *name, size_t size) {
+    if (PySequence_Check(object.ptr()) == 0)
+        refuse(std::string(name) + " is of type " + Py_TYPE(object.ptr())->tp_name + " and has to be a sequence of " +
+               std::to_string(size) + " numbers");
+    Counts counts;
+    for (const py::handle item : object) {
+        const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(item.ptr()));
+        counts.push_back(number ? PyLong_AsSize_t(number.ptr()) : 0);
+        if (PyErr_Occurred() != nullptr) {
+            PyErr_Clear();
+            refuse(std::string(name) + " has " + py::repr(item).cast<std::string>() +
+                   " and has to have whole numbers of elements, 0 or more");
+        }
+    }
+    if (counts.size() != size)
         refuse(std::string(name) + " has " + std::to_string(counts.size()) + " numbers, and there are " +
                std::to_string(size) + " ranks");
     return counts;
 }
 
+size_t ranks_of(const Handle &handle) {
+    return static_cast<size_t>(handle.size);
+}
+
+/// Where each rank's part begins: one after the other where that is not said.
+Counts places_of(const py::object &places, const char *name, const Counts &counts) {
+    if (!places.is_none())
+        return counts_of(places, name, counts.size());
+    Counts made(counts.size());
+    for (size_t i = 1; i < counts.size(); ++i)
+        made[i] = sum(made[i - 1], counts[i - 1]);
+    return made;
+}
+
 size_t end_of(const Counts &counts, const Counts &places) {
     size_t end = 0;
     for (size_t i = 0; i < counts.size(); ++i)
-        end = std::max(end, counts[i] == 0 ? 0 : places[i] + counts[i]);
+        end = std::max(end, counts[i] == 0 ? 0 : sum(places[i], counts[i]));
     return end;
+}
+
+/// Truths stay 0 or 1: they are added as `or` and multiplied as `and`.
+flx_op_t op_of(int op, const std::array<View, 2> &views) {
+    if (!views[0].empty() && !views[1].empty() && views[0].truth() != views[1].truth())
+        refuse("send and recv have elements of different types, of which one is bool");
+    if (views[0].truth() || views[1].truth()) {
+        if (op == FLX_AVG)
+            refuse("elements are of type bool, which has no average");
+        if (op == FLX_SUM || op == FLX_PROD)
+            return op == FLX_SUM ? FLX_LOR : FLX_LAND;
+    }
+    return static_cast<flx_op_t>(op);
 }
 
 /// Input and output of one length: `recv` None is in place, in `send`.
@@ -106,7 +142,7 @@ using Alike = Prepared<const void *, void *, size_t, flx_dtype_t, flx_op_t>;
 
 Alike allreduce(const Handle &, const py::object &send, const py::object &recv, int op, int dtype) {
     auto views = alike(send, recv, dtype);
-    std::tuple args{sent(views[0]), views[1].data(), views[1].count(), views[1].dtype(), static_cast<flx_op_t>(op)};
+    std::tuple args{sent(views[0]), views[1].data(), views[1].count(), views[1].dtype(), op_of(op, views)};
     return {std::move(views), args};
 }
 
@@ -124,7 +160,7 @@ Prepared<const void *, void *, size_t, flx_dtype_t, flx_op_t, int> reduce(const 
     if (here)
         exactly(views[0], "send", views[1].count());
     const size_t count = here ? views[1].count() : views[0].count();
-    std::tuple args{sent(views[0]), views[1].data(), count, type_of(views), static_cast<flx_op_t>(op), root};
+    std::tuple args{sent(views[0]), views[1].data(), count, type_of(views), op_of(op, views), root};
     return {std::move(views), args};
 }
 
@@ -199,7 +235,7 @@ Prepared<const void *, void *, size_t, flx_dtype_t, flx_op_t> reduce_scatter_blo
         count = block_of(views[0], "send", handle.size);
         exactly(views[1], "recv", count);
     }
-    std::tuple args{sent(views[0]), views[1].data(), count, views[1].dtype(), static_cast<flx_op_t>(op)};
+    std::tuple args{sent(views[0]), views[1].data(), count, views[1].dtype(), op_of(op, views)};
     return {std::move(views), args};
 }
 
@@ -208,10 +244,10 @@ Prepared<const void *, void *, const size_t *, flx_dtype_t, flx_op_t> reduce_sca
                                                                                      const py::object &recv,
                                                                                      const py::object &recvcounts,
                                                                                      int op, int dtype) {
-    Counts counts = counts_of(recvcounts, "recvcounts", handle.size);
+    Counts counts = counts_of(recvcounts, "recvcounts", ranks_of(handle));
     size_t all = 0;
     for (const size_t count : counts)
-        all += count;
+        all = sum(all, count);
     std::array<View, 2> views;
     if (recv.is_none()) {
         views[1] = View(send, "send", true, dtype);
@@ -223,15 +259,15 @@ Prepared<const void *, void *, const size_t *, flx_dtype_t, flx_op_t> reduce_sca
         exactly(views[1], "recv", counts[static_cast<size_t>(handle.rank)]);
     }
     std::tuple args{sent(views[0]), views[1].data(), static_cast<const size_t *>(counts.data()), views[1].dtype(),
-                    static_cast<flx_op_t>(op)};
+                    op_of(op, views)};
     return {std::move(views), args, {std::move(counts)}};
 }
 
 Prepared<const void *, size_t, void *, const size_t *, const size_t *, flx_dtype_t> allgatherv(
     const Handle &handle, const py::object &send, const py::object &recv, const py::object &recvcounts,
     const py::object &displs, int dtype) {
-    Counts counts = counts_of(recvcounts, "recvcounts", handle.size);
-    Counts places = places_of(displs, counts);
+    Counts counts = counts_of(recvcounts, "recvcounts", ranks_of(handle));
+    Counts places = places_of(displs, "displs", counts);
     std::array views{view_of(send, "send", false, dtype), View(recv, "recv", true, dtype)};
     same_type(views[0], views[1]);
     exactly(views[0], "send", counts[static_cast<size_t>(handle.rank)]);
@@ -253,8 +289,8 @@ Prepared<const void *, size_t, void *, const size_t *, const size_t *, flx_dtype
     Counts counts;
     Counts places;
     if (handle.rank == root) {
-        counts = counts_of(recvcounts, "recvcounts", handle.size);
-        places = places_of(displs, counts);
+        counts = counts_of(recvcounts, "recvcounts", ranks_of(handle));
+        places = places_of(displs, "displs", counts);
         views[1] = View(recv, "recv", true, dtype);
         same_type(views[0], views[1]);
         exactly(views[0], "send", counts[static_cast<size_t>(handle.rank)]);
@@ -278,8 +314,8 @@ Prepared<const void *, const size_t *, const size_t *, void *, size_t, flx_dtype
     Counts counts;
     Counts places;
     if (handle.rank == root) {
-        counts = counts_of(sendcounts, "sendcounts", handle.size);
-        places = places_of(displs, counts);
+        counts = counts_of(sendcounts, "sendcounts", ranks_of(handle));
+        places = places_of(displs, "displs", counts);
         views[0] = View(send, "send", false, dtype);
         same_type(views[0], views[1]);
         at_least(views[0], "send", end_of(counts, places));
@@ -299,10 +335,10 @@ Prepared<const void *, const size_t *, const size_t *, void *, size_t, flx_dtype
 Prepared<const void *, void *, const size_t *, const size_t *, const size_t *, const size_t *, flx_dtype_t> alltoallv(
     const Handle &handle, const py::object &send, const py::object &sendcounts, const py::object &recv,
     const py::object &recvcounts, const py::object &sdispls, const py::object &rdispls, int dtype) {
-    Counts sends = counts_of(sendcounts, "sendcounts", handle.size);
-    Counts recvs = counts_of(recvcounts, "recvcounts", handle.size);
-    Counts from = places_of(sdispls, sends);
-    Counts to = places_of(rdispls, recvs);
+    Counts sends = counts_of(sendcounts, "sendcounts", ranks_of(handle));
+    Counts recvs = counts_of(recvcounts, "recvcounts", ranks_of(handle));
+    Counts from = places_of(sdispls, "sdispls", sends);
+    Counts to = places_of(rdispls, "rdispls", recvs);
     std::array views{View(send, "send", false, dtype), View(recv, "recv", true, dtype)};
     same_type(views[0], views[1]);
     at_least(views[0], "send", end_of(sends, from));

@@ -107,7 +107,8 @@ flx_dtype_t known(int dtype, const char *name, const std::string &type) {
 
 }  // namespace
 
-View::View(const py::handle &object, const char *name, bool written, int dtype) {
+// What is held already is released where it is refused: the other constructor has ended then.
+View::View(const py::handle &object, const char *name, bool written, int dtype) : View() {
     if (PyObject_CheckBuffer(object.ptr()) != 0)
         take_buffer(object, name, written, dtype);
     else if (py::hasattr(object, "__dlpack__"))
@@ -125,8 +126,10 @@ void View::take_buffer(const py::handle &object, const char *name, bool written,
     held_ = true;
     data_ = buffer_.buf;
     const auto item = static_cast<size_t>(buffer_.itemsize);
+    const std::string_view format = buffer_.format == nullptr ? "" : buffer_.format;
+    truth_ = dtype == kUnknown && !format.empty() && format.back() == '?';
     if (dtype == kUnknown)
-        dtype = known(dtype_of_format(buffer_.format, item), name, buffer_.format == nullptr ? "" : buffer_.format);
+        dtype = known(dtype_of_format(buffer_.format, item), name, std::string(format));
     dtype_ = static_cast<flx_dtype_t>(dtype);
     count_bytes(static_cast<size_t>(buffer_.len), name);
 }
@@ -143,6 +146,7 @@ void View::take_tensor(const py::handle &object, const char *name, int dtype) {
     if (!dense(tensor))
         refuse(std::string(name) + " is not dense; contiguous() makes a copy that is");
     data_ = static_cast<std::byte *>(tensor.data) + tensor.byte_offset;
+    truth_ = dtype == kUnknown && tensor.dtype.code == dlpack::kBool;
     if (dtype == kUnknown)
         dtype = known(dtype_of_tensor(tensor.dtype), name,
                       "code " + std::to_string(tensor.dtype.code) + ", " + std::to_string(tensor.dtype.bits) + " bits");

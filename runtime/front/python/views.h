@@ -37,6 +37,7 @@ class View {
     [[nodiscard]] size_t count() const { return count_; }  ///< elements
     [[nodiscard]] flx_dtype_t dtype() const { return dtype_; }
     [[nodiscard]] bool empty() const { return !there_; }  ///< made of no object
+    [[nodiscard]] bool truth() const { return truth_; }   ///< FLX_UINT8 that stands for bool
     /// Lets the object go, without Python's lock being needed any more.
     void drop() { *this = View(); }
 
@@ -45,6 +46,7 @@ class View {
         std::swap(buffer_, other.buffer_);
         std::swap(held_, other.held_);
         std::swap(there_, other.there_);
+        std::swap(truth_, other.truth_);
         std::swap(capsule_, other.capsule_);
         std::swap(data_, other.data_);
         std::swap(count_, other.count_);
@@ -57,6 +59,7 @@ class View {
     Py_buffer buffer_{};
     bool held_ = false;
     bool there_ = false;
+    bool truth_ = false;
     py::object capsule_;  ///< of DLPack
     void *data_ = nullptr;
     size_t count_ = 0;

@@ -187,6 +187,23 @@ class Collectives(unittest.TestCase):
         COMM.allreduce(bfloats, dtype=flx.BF16)
         self.assertEqual((bfloats.astype(np.uint32) << 16).view(np.float32)[0], SIZE)
 
+    def test_truths_stay_truths(self):
+        mine = np.array([True, RANK == 0, False])
+        for op, expected in ((flx.SUM, [1, 1, 0]), (flx.PROD, [1, 0, 0]), (flx.MAX, [1, 1, 0]), (flx.MIN, [1, 0, 0])):
+            recv = np.zeros(3, bool)
+            for form in self.both("allreduce", mine, recv, op):
+                self.assertEqual(recv.view(np.uint8).tolist(), expected, (form, op))
+            for form in self.both("reduce", mine, recv if RANK == 0 else None, op):
+                self.assertEqual(recv.view(np.uint8).tolist(), expected, (form, op))
+            each = np.zeros(3, bool)
+            for form in self.both("reduce_scatter", np.tile(mine, SIZE), each, [3] * SIZE, op):
+                self.assertEqual(each.view(np.uint8).tolist(), expected, (form, op))
+        recv = np.zeros(3, np.uint8)
+        COMM.allreduce(mine, recv, dtype=flx.UINT8)
+        self.assertEqual(recv.tolist(), [SIZE, 1, 0])
+        self.fails("average", flx.Status.ARGUMENT, COMM.allreduce, mine, None, flx.AVG)
+        self.fails("different types", flx.Status.ARGUMENT, COMM.allreduce, mine, recv)
+
     def test_groups(self):
         half = COMM.split(RANK % 2, -RANK)
         members = [rank for rank in reversed(range(SIZE)) if rank % 2 == RANK % 2]
@@ -258,6 +275,21 @@ class Collectives(unittest.TestCase):
         self.fails("neither the buffer protocol", argument, COMM.allreduce, [1, 2, 3])
         self.fails("of type U|of type 3w|elements of type", argument, COMM.bcast, np.array(["abc"]))
         self.fails("recvcounts has 1", argument, COMM.allgatherv, ones, ones, [1])
+        each = [1] * SIZE
+        for short in ([], each[1:], each + [1]):
+            named = f"displs has {len(short)} numbers"
+            self.fails(named, argument, COMM.allgatherv, ones[:1], ones, each, short)
+            self.fails(named, argument, COMM.gatherv, ones[:1], ones, each, short, RANK)
+            self.fails(named, argument, COMM.scatterv, ones, each, ones[:1], short, RANK)
+            self.fails("s" + named, argument, COMM.alltoallv, ones, each, ones, each, short)
+            self.fails("r" + named, argument, COMM.alltoallv, ones, each, ones, each, None, short)
+        for wrong in (-1, 1.5, 2**70, "1"):
+            self.fails("recvcounts has .*0 or more", argument, COMM.allgatherv, ones[:1], ones, [wrong] * SIZE)
+        self.fails("of type NoneType", argument, COMM.gatherv, ones[:1], ones, None, None, RANK)
+        self.fails("has to have", argument, COMM.allgatherv, None, ones, [2**63] * SIZE, [2**63] * SIZE)
+        refused = bytearray(5)
+        self.assertEqual(self.fails("no whole elements", argument, COMM.bcast, refused, dtype=flx.F32).code, "")
+        refused.append(1)  # nobody holds it
         error = self.fails(r"FLX-E107", argument, COMM.bcast, ones, SIZE)
         self.assertEqual(error.code, "FLX-E107")
         self.assertTrue(re.search("root", str(error)))
