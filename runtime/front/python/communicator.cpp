@@ -1,19 +1,36 @@
 #include "runtime/front/python/communicator.h"
 
+#include <cxxabi.h>
 #include <mpi.h>
+#include <unistd.h>
 
 namespace flx::python {
 
+void lock_python(PyThreadState *state) noexcept {
+    try {
+        PyEval_RestoreThread(state);
+    } catch (const abi::__forced_unwind &) {
+        for (;;)
+            pause();
+    }
+}
+
 Request::~Request() {
-    if (request_ == FLX_REQUEST_NULL)
+    if (begun_.request == FLX_REQUEST_NULL || handle_->of_parent())
         return;
-    const Unlocked unlocked;
-    const std::lock_guard guard(handle_->mutex);
-    (void)flx_wait(&request_);
+    {
+        const Unlocked unlocked;
+        const std::unique_lock guard(handle_->mutex, std::try_to_lock);
+        int done = 0;
+        if (guard)
+            (void)flx_test(&begun_.request, &done);
+    }
+    if (begun_.request != FLX_REQUEST_NULL)
+        handle_->orphans.push_back(std::move(begun_));
 }
 
 void Request::finish() {
-    for (View &view : views_)
+    for (View &view : begun_.views)
         view.drop();
 }
 
@@ -22,19 +39,26 @@ void Request::wait() {
         Request &request;
         ~Finish() { request.finish(); }
     } const finish{*this};
-    handle_->run([&](flx_comm_t) { return flx_wait(&request_); });
+    handle_->run([&](flx_comm_t) { return flx_wait(&begun_.request); });
 }
 
 bool Request::test() {
-    int done = 1;
-    try {
-        handle_->run([&](flx_comm_t) { return flx_test(&request_, &done); });
-    } catch (...) {
-        finish();
-        throw;
+    handle_->refuse_child();
+    int done = 0;
+    flx_status_t status = FLX_SUCCESS;
+    std::string sentence;
+    {
+        const Unlocked unlocked;
+        const std::unique_lock guard(handle_->mutex, std::try_to_lock);
+        if (guard)
+            status = flx_test(&begun_.request, &done);
+        if (status != FLX_SUCCESS)
+            sentence = flx_last_error();
     }
-    if (done != 0)
+    if (done != 0 || status != FLX_SUCCESS)
         finish();
+    if (status != FLX_SUCCESS)
+        raise(status, sentence.c_str());
     return done != 0;
 }
 
@@ -46,14 +70,20 @@ Communicator::Communicator(flx_comm_t comm) : handle_(std::make_shared<Handle>()
 
 /// The last reference went: it is freed with all ranks, as flx_comm_free says.
 Communicator::~Communicator() {
-    const Unlocked unlocked;
-    const std::lock_guard guard(handle_->mutex);
-    if (handle_->comm != nullptr)
-        (void)flx_comm_free(&handle_->comm);
+    std::string sentence;
+    if (!handle_->of_parent())
+        (void)handle_->carry_out([this](flx_comm_t) { return free_handle(); }, sentence);
 }
 
 void Communicator::free() {
-    handle_->run([&](flx_comm_t) { return handle_->comm == nullptr ? FLX_SUCCESS : flx_comm_free(&handle_->comm); });
+    if (handle_->of_parent())
+        handle_->comm = nullptr;
+    else
+        handle_->run([this](flx_comm_t) { return free_handle(); });
+}
+
+flx_status_t Communicator::free_handle() {
+    return handle_->comm == nullptr ? FLX_SUCCESS : flx_comm_free(&handle_->comm);
 }
 
 void Communicator::abort(const std::string &reason) {

@@ -7,6 +7,7 @@ import array
 import asyncio
 import re
 import threading
+import time
 import unittest
 
 import numpy as np
@@ -258,6 +259,53 @@ class Collectives(unittest.TestCase):
         del requests
         COMM.iallreduce(np.zeros(1000), np.zeros(1000))  # nobody waits for it
         COMM.barrier()
+        send, recv = bytearray(100_000), bytearray(100_000)
+        COMM.iallreduce(send, recv)
+        COMM.barrier()
+        COMM.barrier()
+        send.append(1)  # the communicator has let go of it
+
+    def late(self, seconds):
+        """Rank 0 sleeps so long while the others go on."""
+        MPI.COMM_WORLD.Barrier()
+        if RANK == 0:
+            time.sleep(seconds)
+
+    def test_a_coroutine_that_is_cancelled_does_not_wait(self):
+        send, recv = np.full(50_000, RANK), np.zeros(50_000, np.int64)
+
+        async def one():
+            await COMM.iallreduce(send, recv)
+
+        async def in_time():
+            await asyncio.wait_for(one(), 0.2)
+
+        self.late(1.5)
+        if RANK == 0:
+            asyncio.run(one())
+        else:
+            began = time.monotonic()
+            with self.assertRaises(asyncio.TimeoutError):
+                asyncio.run(in_time())
+            self.assertLess(time.monotonic() - began, 1.2)
+        COMM.barrier()
+        MPI.COMM_WORLD.Barrier()
+        again = np.zeros(1, np.int64)
+        COMM.allreduce(np.ones(1, np.int64), again)
+        self.assertEqual((again[0], recv[0], recv[-1]), (SIZE,) + (SIZE * (SIZE - 1) // 2,) * 2)
+
+    def test_to_ask_does_not_wait_for_another_thread(self):
+        request = COMM.iallreduce(np.ones(10), np.ones(10))
+        self.late(1.5)
+        other = threading.Thread(target=COMM.barrier)
+        other.start()
+        time.sleep(0.3)
+        began = time.monotonic()
+        request.test()
+        if RANK != 0:
+            self.assertLess(time.monotonic() - began, 0.7)
+        other.join()
+        request.wait()
 
     def fails(self, pattern, status, call, *args, **options):
         with self.assertRaises(flx.Error) as raised:
