@@ -70,7 +70,13 @@ def _enter(self):
     return self
 
 
-def _leave(self, *_):
+def _leave(self, kind, error, _):
+    """Other ranks may wait for this one, which an exception took away: they are told. Whoever ends with code 0 is done."""
+    if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
+        try:
+            self.abort(f"{kind.__name__}: {error}")
+        except Error:
+            pass  # freed, or of the parent of this process
     self.free()
 
 

@@ -25,7 +25,7 @@ class Error(RuntimeError):
 
     status: Status
     code: str
-    """`FLX-E601`; docs/errors.md says more of each."""
+    """`FLX-E601`; docs/errors.md says more of each. Empty where this package itself refuses an argument."""
 
 class Memory:
     """Memory that ranks of one host move faster: flx_malloc. numpy.frombuffer(memory, dtype) makes an array of it."""
@@ -34,14 +34,16 @@ class Memory:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Request:
-    """A collective under way. It keeps the memory that it reads and writes, which is not to be touched meanwhile."""
+    """A collective under way. It keeps the memory that it reads and writes, which is not to be touched meanwhile. When
+    it is dropped before it has completed, its communicator keeps both, and goes on with it in later calls."""
 
     def wait(self) -> None: ...
     def test(self) -> bool: ...
     def __await__(self) -> Generator[Any, None, None]: ...
 
 class Communicator:
-    """A group of ranks. It frees itself, with all ranks, when nobody has it any more, or at the end of a `with`.
+    """A group of ranks. It frees itself, with all ranks, when nobody has it any more, or at the end of a `with`, which
+    aborts it first if an exception leaves it.
 
     `dtype` is one of this module's types of elements, where an object's own is not what is meant."""
 

@@ -351,6 +351,15 @@ class Collectives(unittest.TestCase):
         self.fails("FLX_LINKS|ghost", flx.Status.CONFIG, flx.Communicator.from_mpi, MPI.COMM_WORLD, links="ghost")
         COMM.barrier()
 
+    def test_last_an_exception_is_told(self):
+        comm = COMM.dup()
+        if RANK == 0:
+            with self.assertRaisesRegex(KeyError, "lost"), comm:
+                raise KeyError("lost")
+        else:
+            with comm:
+                self.fails("KeyError: 'lost'", flx.Status.PEER, comm.allreduce, np.ones(1))
+
     def test_last_an_abort_is_told(self):
         comm = COMM.dup()
         if RANK == 0:
