@@ -63,10 +63,11 @@ function(flx_install of made zsh)
   if(TARGET flx_python)
     install(TARGETS flx_python LIBRARY DESTINATION ${FLX_PYTHON_FOLDER}/flx COMPONENT ${of}python ${all})
     install(DIRECTORY runtime/front/python/flx DESTINATION ${FLX_PYTHON_FOLDER} COMPONENT ${of}python ${all}
-      PATTERN __pycache__ EXCLUDE)
+      PATTERN __pycache__ EXCLUDE PATTERN torch.py EXCLUDE)
   endif()
   if(TARGET flx_torch)
-    install(TARGETS flx_torch LIBRARY DESTINATION ${FLX_PYTHON_FOLDER}/flx COMPONENT ${of}python ${all})
+    install(TARGETS flx_torch LIBRARY DESTINATION ${FLX_PYTHON_FOLDER}/flx COMPONENT ${of}torch ${all})
+    install(FILES runtime/front/python/flx/torch.py DESTINATION ${FLX_PYTHON_FOLDER}/flx COMPONENT ${of}torch ${all})
   endif()
 
   install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT ${of}license ${all})

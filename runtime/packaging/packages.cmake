@@ -1,6 +1,6 @@
-# `cpack` makes four Debian packages of a build, and a fifth where the Python package was built. Whatever the prefix
-# that it was configured for, they have the folders that Debian has, which `cmake --install` leaves out. What Debian
-# wants besides, debian.cmake adds.
+# `cpack` makes four Debian packages of a build, a fifth where the Python package was built, and a sixth where its part
+# for PyTorch was. Whatever the prefix that it was configured for, they have the folders that Debian has, which
+# `cmake --install` leaves out. What Debian wants besides, debian.cmake adds.
 set(flx_debian ${PROJECT_BINARY_DIR}/debian)
 function(flx_install_for_debian)
   set(CMAKE_INSTALL_PREFIX /usr)
@@ -107,6 +107,14 @@ or without MPI.")
     "libflx0 (= ${flx_version}), python3 (>= 3.${Python_VERSION_MINOR}~), python3 (<< 3.${flx_next_python})")
   set(${flx_of}_PACKAGE_RECOMMENDS "python3-numpy")
   set(${flx_of}_PACKAGE_SUGGESTS "flx-doc, python3-mpi4py, python3-torch")
+endif()
+if(TARGET flx_torch)  # a package of its own, as it needs the libraries of PyTorch, which are large
+  flx_package(torch python3-flx-torch python "PyTorch"
+    "This package has the backend flx of torch.distributed, for tensors in host
+memory.")
+  set(${flx_of}_PACKAGE_SHLIBDEPS ON)
+  set(${flx_of}_PACKAGE_DEPENDS "python3-flx (= ${flx_version}), python3-torch")
+  set(${flx_of}_PACKAGE_SUGGESTS "flx-doc")
 endif()
 
 flx_package(documents flx-doc doc "documents and examples"

@@ -71,7 +71,7 @@ said=$(FLX_MPI=on mpirun -n 2 flx-run --stats -- ./plain 2>&1)
 quietly mpirun -n 2 flx_perf allreduce --sizes 1K --max-seconds 0.1 && ok "flx_perf" || fail "flx_perf"
 quietly flx_top --once || fail "flx_top"
 
-python=$(dpkg-query -W -f='${Package}' python3-flx 2>/dev/null)  # where the build had pybind11
+python=$(dpkg-query -W -f='${Package} ' python3-flx python3-flx-torch 2>/dev/null)  # where the build had them
 if [ -n "$python" ]; then
     said=$(MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 RANK=0 WORLD_SIZE=1 python3 -c 'import flx
 numbers = bytearray(b"right")
