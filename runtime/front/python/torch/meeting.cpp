@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -110,6 +112,27 @@ std::vector<uint8_t> bytes_of(const std::string &text) {
     return {text.begin(), text.end()};
 }
 
+/// Between looks into a store: short at first.
+class Naps {
+  public:
+    explicit Naps(const Patience &patience)
+        : patience_(patience), until_(std::chrono::steady_clock::now() + patience.timeout) {}
+    /// False: they waited long enough.
+    bool nap() {
+        if (patience_.is_over() || std::chrono::steady_clock::now() > until_)
+            return false;
+        std::this_thread::sleep_for(nap_);
+        nap_ = std::min(nap_ + nap_ / 8, kLongest);
+        return true;
+    }
+
+  private:
+    static constexpr std::chrono::microseconds kLongest{20'000};
+    const Patience &patience_;
+    std::chrono::steady_clock::time_point until_;
+    std::chrono::microseconds nap_{1'000};
+};
+
 }  // namespace
 
 std::string ranks_text(const std::vector<int> &ranks) {
@@ -119,44 +142,91 @@ std::string ranks_text(const std::vector<int> &ranks) {
     return text;
 }
 
-std::vector<int> missing(c10d::Store &store, const std::string &prefix, int size, std::chrono::milliseconds timeout) {
-    constexpr std::chrono::milliseconds kPause(2);
-    const auto until = std::chrono::steady_clock::now() + timeout;
-    std::vector<int> absent(static_cast<size_t>(size));
+std::vector<std::string> keys_of(const std::string &prefix, int size) {
+    std::vector<std::string> keys;
     for (int rank = 0; rank < size; ++rank)
-        absent[static_cast<size_t>(rank)] = rank;
-    for (;;) {
+        keys.push_back(prefix + std::to_string(rank));
+    return keys;
+}
+
+std::vector<int> missing(c10d::Store &store, const std::string &prefix, int size, const Patience &patience) {
+    std::vector<int> absent(static_cast<size_t>(size));
+    std::iota(absent.begin(), absent.end(), 0);
+    Naps naps(patience);
+    do {
         const auto gone = std::remove_if(absent.begin(), absent.end(),
                                          [&](int rank) { return store.check({prefix + std::to_string(rank)}); });
         absent.erase(gone, absent.end());
-        if (absent.empty() || std::chrono::steady_clock::now() > until)
-            return absent;
-        std::this_thread::sleep_for(kPause);
+    } while (!absent.empty() && naps.nap());
+    return absent;
+}
+
+bool told(c10d::Store &store, const std::string &key, const Patience &patience, std::string &text) {
+    Naps naps(patience);
+    while (!store.check({key}))
+        if (!naps.nap())
+            return false;
+    const std::vector<uint8_t> said = store.get(key);
+    text.assign(said.begin(), said.end());
+    return true;
+}
+
+void forget(c10d::Store &store, const std::vector<std::string> &keys) {
+    try {
+        for (const std::string &key : keys)
+            store.deleteKey(key);
+    } catch (const std::exception &) {  // this kind of store keeps what it has
+        return;
     }
 }
 
-flx_comm_t meet(c10d::Store &store, int rank, int size, std::chrono::milliseconds timeout) {
-    store.set("flx/came/" + std::to_string(rank), bytes_of("1"));
-    if (const std::vector<int> absent = missing(store, "flx/came/", size, timeout); !absent.empty())
-        throw std::runtime_error(ranks_text(absent) + " did not come to this process group of " + std::to_string(size) +
-                                 " within " + std::to_string(timeout.count()) + " ms");
+flx_comm_t meet(c10d::Store &store, const std::string &at, int rank, int size, const Patience &patience) {
+    const std::string came = at + "came/";
+    const std::string where = at + "store";
+    const std::string late = " within " + std::to_string(patience.timeout.count()) + " ms";
+    const auto all_come = [&] {
+        if (const std::vector<int> absent = missing(store, came, size, patience);
+            !absent.empty() && !patience.is_over())
+            throw std::runtime_error(ranks_text(absent) + " did not come to this process group of " +
+                                     std::to_string(size) + late);
+    };
+    store.set(came + std::to_string(rank), bytes_of("1"));
     std::string address;
     std::unique_ptr<Port> port;
     int number = 0;
     if (rank == 0) {
-        address = own_address();
-        port = std::make_unique<Port>(address);
-        number = port->number();
-        store.set("flx/store", bytes_of(std::to_string(number) + " " + address));
+        try {
+            all_come();
+            if (patience.is_over())
+                return nullptr;
+            address = own_address();
+            port = std::make_unique<Port>(address);
+            number = port->number();
+        } catch (const std::exception &thrown) {
+            store.set(where, bytes_of(std::string("!rank 0 cannot make this process group: ") + thrown.what()));
+            throw;
+        }
+        store.set(where, bytes_of(std::to_string(number) + " " + address));
     } else {
-        const std::vector<uint8_t> said = store.get("flx/store");
-        const std::string text(said.begin(), said.end());
+        all_come();
+        std::string text;
+        if (!patience.is_over() && !told(store, where, patience, text) && !patience.is_over())
+            throw std::runtime_error("rank 0 did not say where this process group meets" + late);
+        if (patience.is_over())
+            return nullptr;
+        if (text.rfind('!', 0) == 0)
+            throw std::runtime_error(text.substr(1));
         number = std::atoi(text.c_str());
         address = text.substr(text.find(' ') + 1);
     }
     flx_comm_t comm = nullptr;
     if (flx_comm_create_from_store(address.c_str(), number, rank, size, nullptr, &comm) != FLX_SUCCESS)
         throw std::runtime_error(flx_last_error());
+    if (rank == 0) {  // all have come to that one, and so have read these
+        std::vector<std::string> keys = keys_of(came, size);
+        keys.push_back(where);
+        forget(store, keys);
+    }
     return comm;
 }
 

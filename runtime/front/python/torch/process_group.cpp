@@ -50,6 +50,7 @@ flx_op_t op_of(const ReduceOp &op, const Tensor &tensor) {
         case ReduceOp::SUM:
             return truth ? FLX_LOR : FLX_SUM;
         case ReduceOp::AVG:
+            TORCH_CHECK(!truth, "tensors of bool have no average");
             return FLX_AVG;
         case ReduceOp::PRODUCT:
             return truth ? FLX_LAND : FLX_PROD;
@@ -83,6 +84,18 @@ const Tensor &check_contiguous(const Tensor &tensor) {
     return tensor;
 }
 
+/// `tensor`, or a copy in C's order: others may have their axes in other orders.
+Tensor in_order(const Tensor &tensor) {
+    return check(tensor).contiguous();
+}
+
+/// Puts back what in_order() copied.
+std::function<void()> back(const Tensor &ordered, const Tensor &tensor) {
+    if (ordered.is_same(tensor))
+        return {};
+    return [ordered, tensor] { const_cast<Tensor &>(tensor).copy_(ordered); };
+}
+
 void check_alike(const Tensor &tensor, const Tensor &other) {
     TORCH_CHECK(tensor.scalar_type() == other.scalar_type(), "tensors have elements of different types, ",
                 tensor.scalar_type(), " and ", other.scalar_type());
@@ -95,6 +108,19 @@ const Tensor &only(const Tensors &tensors) {
 
 void check_root(int64_t root, int size) {
     TORCH_CHECK(root >= 0 && root < size, "there is no rank ", root, " among ", size);
+}
+
+/// Messages of at most so many bytes do not wait for who receives them.
+constexpr size_t kCopiedBytes = size_t{64} << 10;
+/// How long the end of a group waits for messages that nobody has waited for.
+constexpr Milliseconds kReceiversGrace(1000);
+/// How long messages wait for the other rank to begin its first: as long as it takes, since who waits for them gives up
+/// in time.
+constexpr Milliseconds kWeek = std::chrono::hours(24 * 7);
+
+void check_message(int peer, int rank, int tag) {
+    TORCH_CHECK(tag == 0, "the backend flx has no tags: messages of two ranks meet in their order");
+    TORCH_CHECK(peer != rank, "rank ", rank, " cannot send to itself");
 }
 
 size_t count_of(const Tensor &tensor) {
@@ -153,8 +179,10 @@ Cuts cuts_of(const Tensor &tensor, const std::vector<int64_t> &splits, int size)
     } else {
         TORCH_CHECK(splits.size() == ranks && std::accumulate(splits.begin(), splits.end(), int64_t{0}) == rows,
                     "split sizes have to be ", size, " numbers whose sum is ", rows);
-        for (const int64_t split : splits)
+        for (const int64_t split : splits) {
+            TORCH_CHECK(split >= 0, "split sizes have to be 0 or more, and one is ", split);
             cuts.counts.push_back(static_cast<size_t>(split * row));
+        }
     }
     cuts.places.resize(ranks);
     for (size_t rank = 1; rank < ranks; ++rank)
@@ -179,46 +207,78 @@ Cuts cuts_of(const Tensors &parts, int size) {
 
 ProcessGroupFlx::ProcessGroupFlx(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, Milliseconds timeout)
     : ProcessGroup(rank, size), store_(store), timeout_(timeout) {
-    queue_ = std::make_shared<Queue>(meet(*store, rank, size, timeout));
+    queue_ = std::make_shared<Queue>(meet(*store, "flx/", rank, size, {timeout}), timeout);
     init();
 }
 
 ProcessGroupFlx::~ProcessGroupFlx() {
-    if (Py_IsInitialized() == 0 || PyGILState_Check() == 0)
+    if (queue_ && queue_->of_parent())
+        (void)store_.release();  // whose threads a forked child does not have
+    // To free a communicator takes all its ranks, which may have made these in other orders: all at once.
+    const auto end = [this] {
+        if (queue_)
+            queue_->end();
+        for (const auto &[of, queue] : channels_)
+            queue->end();
+        queue_.reset();
+        channels_.clear();
+    };
+    if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) {
+        end();
         return;
+    }
     const pybind11::gil_scoped_release released;
-    queue_.reset();
+    end();
+}
+
+const std::shared_ptr<Queue> &ProcessGroupFlx::channel(int peer, bool sends) {
+    const std::lock_guard guard(channels_mutex_);
+    std::shared_ptr<Queue> &queue = channels_[{peer, sends}];
+    if (!queue) {
+        const std::string at =
+            "flx/" + std::to_string(sends ? rank_ : peer) + "-" + std::to_string(sends ? peer : rank_) + "/";
+        const auto open = [store = store_, at, sends](const std::atomic<bool> &over) {
+            return meet(*store, at, sends ? 0 : 1, 2, {kWeek, sends ? nullptr : &over});
+        };
+        // What has not been sent by the end of the group does not come any more.
+        queue = std::make_shared<Queue>(open, sends ? timeout_ : kReceiversGrace);
+    }
+    return queue;
 }
 
 c10::intrusive_ptr<FlxWork> ProcessGroupFlx::make(OpType type, const char *name, const Tensors &inputs, Tensors result,
-                                                  Milliseconds timeout) {
+                                                  Milliseconds timeout, const std::shared_ptr<Queue> &queue) {
     ++operations_;
     return c10::make_intrusive<FlxWork>(rank_, type, name, inputs, std::move(result),
-                                        timeout == c10d::kUnsetTimeout ? timeout_ : timeout, queue_);
+                                        timeout == c10d::kUnsetTimeout ? timeout_ : timeout, queue);
 }
 
 WorkPtr ProcessGroupFlx::begin(OpType type, const char *name, const Tensors &inputs, Tensors result,
                                Milliseconds timeout, Queue::Call call, std::function<void()> after) {
-    auto work = make(type, name, inputs, std::move(result), timeout);
+    auto work = make(type, name, inputs, std::move(result), timeout, queue_);
     queue_->add(work, std::move(call), std::move(after));
     return work;
 }
 
 WorkPtr ProcessGroupFlx::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) {
-    const Tensor tensor = check(only(tensors));
+    const Tensor tensor = in_order(only(tensors));
     check_root(options.rootRank, size_);
-    return begin(OpType::BROADCAST, "flx:broadcast", tensors, tensors, options.timeout,
-                 [tensor, type = dtype_of(tensor), root = static_cast<int>(options.rootRank)](flx_comm_t comm) {
-                     return flx_bcast(tensor.data_ptr(), count_of(tensor), type, root, comm);
-                 });
+    return begin(
+        OpType::BROADCAST, "flx:broadcast", tensors, tensors, options.timeout,
+        [tensor, type = dtype_of(tensor), root = static_cast<int>(options.rootRank)](flx_comm_t comm) {
+            return flx_bcast(tensor.data_ptr(), count_of(tensor), type, root, comm);
+        },
+        back(tensor, tensors.front()));
 }
 
 WorkPtr ProcessGroupFlx::allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) {
-    const Tensor tensor = check(only(tensors));
-    return begin(OpType::ALLREDUCE, "flx:all_reduce", tensors, tensors, options.timeout,
-                 [tensor, type = dtype_of(tensor), op = op_of(options.reduceOp, tensor)](flx_comm_t comm) {
-                     return flx_allreduce(FLX_IN_PLACE, tensor.data_ptr(), count_of(tensor), type, op, comm);
-                 });
+    const Tensor tensor = in_order(only(tensors));
+    return begin(
+        OpType::ALLREDUCE, "flx:all_reduce", tensors, tensors, options.timeout,
+        [tensor, type = dtype_of(tensor), op = op_of(options.reduceOp, tensor)](flx_comm_t comm) {
+            return flx_allreduce(FLX_IN_PLACE, tensor.data_ptr(), count_of(tensor), type, op, comm);
+        },
+        back(tensor, tensors.front()));
 }
 
 /// In one operation.
@@ -235,14 +295,17 @@ WorkPtr ProcessGroupFlx::allreduce_coalesced(Tensors &tensors, const c10d::Allre
 }
 
 WorkPtr ProcessGroupFlx::reduce(Tensors &tensors, const c10d::ReduceOptions &options) {
-    const Tensor tensor = check(only(tensors));
+    const Tensor tensor = in_order(only(tensors));
     check_root(options.rootRank, size_);
-    return begin(OpType::REDUCE, "flx:reduce", tensors, tensors, options.timeout,
-                 [tensor, type = dtype_of(tensor), op = op_of(options.reduceOp, tensor),
-                  root = static_cast<int>(options.rootRank), here = rank_ == options.rootRank](flx_comm_t comm) {
-                     return flx_reduce(here ? FLX_IN_PLACE : tensor.data_ptr(), here ? tensor.data_ptr() : nullptr,
-                                       count_of(tensor), type, op, root, comm);
-                 });
+    const bool here = rank_ == options.rootRank;
+    return begin(
+        OpType::REDUCE, "flx:reduce", tensors, tensors, options.timeout,
+        [tensor, type = dtype_of(tensor), op = op_of(options.reduceOp, tensor),
+         root = static_cast<int>(options.rootRank), here](flx_comm_t comm) {
+            return flx_reduce(here ? FLX_IN_PLACE : tensor.data_ptr(), here ? tensor.data_ptr() : nullptr,
+                              count_of(tensor), type, op, root, comm);
+        },
+        here ? back(tensor, tensors.front()) : std::function<void()>());
 }
 
 WorkPtr ProcessGroupFlx::_allgather_base(Tensor &output, Tensor &input, const c10d::AllgatherOptions &options) {
@@ -396,21 +459,27 @@ WorkPtr ProcessGroupFlx::alltoall(Tensors &outputs, Tensors &inputs, const c10d:
 WorkPtr ProcessGroupFlx::send(Tensors &tensors, int to, int tag) {
     const Tensor tensor = check_contiguous(only(tensors));
     check_root(to, size_);
-    TORCH_CHECK(tag == 0, "the backend flx has no tags: messages of two ranks meet in their order");
-    auto work = make(OpType::SEND, "flx:send", tensors, tensors, timeout_);
-    queue_->add_message(work, [tensor, type = dtype_of(tensor), to](flx_comm_t comm) {
-        return flx_send(tensor.data_ptr(), count_of(tensor), type, to, comm);
-    });
+    check_message(to, rank_, tag);
+    const auto &queue = channel(to, true);
+    auto work = make(OpType::SEND, "flx:send", tensors, tensors, timeout_, queue);
+    const bool small = tensor.nbytes() <= kCopiedBytes;
+    queue->add(small ? make(OpType::SEND, "flx:send", {}, {}, timeout_, queue) : work,
+               [tensor = small ? tensor.clone() : tensor, type = dtype_of(tensor)](flx_comm_t comm) {
+                   return flx_send(tensor.data_ptr(), count_of(tensor), type, 1, comm);
+               });
+    if (small)
+        work->complete("");
     return work;
 }
 
 WorkPtr ProcessGroupFlx::recv(Tensors &tensors, int from, int tag) {
     const Tensor tensor = check_contiguous(only(tensors));
     check_root(from, size_);
-    TORCH_CHECK(tag == 0, "the backend flx has no tags: messages of two ranks meet in their order");
-    auto work = make(OpType::RECV, "flx:recv", tensors, tensors, timeout_);
-    queue_->add_message(work, [tensor, type = dtype_of(tensor), from](flx_comm_t comm) {
-        return flx_recv(tensor.data_ptr(), count_of(tensor), type, from, comm);
+    check_message(from, rank_, tag);
+    const auto &queue = channel(from, false);
+    auto work = make(OpType::RECV, "flx:recv", tensors, tensors, timeout_, queue);
+    queue->add(work, [tensor, type = dtype_of(tensor)](flx_comm_t comm) {
+        return flx_recv(tensor.data_ptr(), count_of(tensor), type, 0, comm);
     });
     return work;
 }
@@ -421,13 +490,15 @@ WorkPtr ProcessGroupFlx::barrier(const c10d::BarrierOptions &options) {
 
 void ProcessGroupFlx::monitoredBarrier(const c10d::BarrierOptions &options, bool all) {
     const Milliseconds timeout = options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout;
-    const std::string here = "flx/barrier/" + std::to_string(barriers_++) + "/";
+    const auto place = [](uint64_t number) { return "flx/barrier/" + std::to_string(number) + "/"; };
+    const uint64_t number = barriers_++;
+    const std::string here = place(number);
     store_->set(here + std::to_string(rank_), {1});
     const auto answer = [&](const std::string &text) {
         store_->set(here + "answer", std::vector<uint8_t>(text.begin(), text.end()));
     };
     if (rank_ == 0) {
-        std::vector<int> absent = missing(*store_, here, size_, timeout);
+        std::vector<int> absent = missing(*store_, here, size_, {timeout});
         std::string text;
         if (!absent.empty()) {
             if (!all)
@@ -436,13 +507,19 @@ void ProcessGroupFlx::monitoredBarrier(const c10d::BarrierOptions &options, bool
                    std::to_string(timeout.count()) + " ms";
         }
         answer(text);
+        if (number > 0 && absent.empty()) {  // all have read what was said of the one before
+            std::vector<std::string> keys = keys_of(place(number - 1), size_);
+            keys.push_back(place(number - 1) + "answer");
+            forget(*store_, keys);
+        }
         TORCH_CHECK(text.empty(), text);
         return;
     }
     // Rank 0 may wait as long itself before it answers.
-    store_->wait({here + "answer"}, 2 * timeout);
-    const std::vector<uint8_t> said = store_->get(here + "answer");
-    TORCH_CHECK(said.empty(), std::string(said.begin(), said.end()));
+    std::string said;
+    TORCH_CHECK(told(*store_, here + "answer", {2 * timeout}, said),
+                "rank 0 did not reach the monitored barrier within ", 2 * timeout.count(), " ms");
+    TORCH_CHECK(said.empty(), said);
 }
 
 }  // namespace flx::torch

@@ -2,12 +2,50 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 namespace flx::torch {
+namespace {
+
+using Future = c10::ivalue::Future;
+
+/// Whether this thread completes futures.
+thread_local bool completes_futures = false;
+
+template <typename Run>
+void run_in_thread(const Run &run) {
+    try {
+        std::thread([run] {
+            completes_futures = true;
+            run();
+        }).detach();
+    } catch (const std::system_error &) {  // there are no more threads
+        run();
+    }
+}
+
+/// What waits for peers that have not answered before.
+constexpr Milliseconds kGrace(1000);
+
+void mark(Future &future, const std::vector<at::Tensor> &result, const std::exception_ptr &exception) {
+    try {
+        if (exception)
+            future.setError(exception);
+        else
+            future.markCompleted(at::IValue(result));
+    } catch (const std::exception &thrown) {  // of what follows it, or there is no memory
+        if (!future.completed())
+            future.setErrorIfNeeded(std::make_exception_ptr(std::runtime_error(thrown.what())));
+    }
+}
+
+}  // namespace
 
 FlxWork::FlxWork(int rank, c10d::OpType type, const char *name, const std::vector<at::Tensor> &inputs,
                  std::vector<at::Tensor> result, Milliseconds patience, std::weak_ptr<Queue> queue)
@@ -16,133 +54,206 @@ FlxWork::FlxWork(int rank, c10d::OpType type, const char *name, const std::vecto
       result_(std::move(result)),
       patience_(patience),
       queue_(std::move(queue)),
-      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
+      follows_(completes_futures) {}
+
+bool FlxWork::isCompleted() {
+    const std::lock_guard guard(mutex_);
+    return completed_ && (!future_ || future_->completed());
+}
 
 bool FlxWork::wait(Milliseconds timeout) {
     const Milliseconds patience = timeout == kNoTimeout ? patience_ : timeout;
-    if (isP2POp(retrieveOpType()))
-        if (const std::shared_ptr<Queue> queue = queue_.lock())
-            queue->hurry();
     std::unique_lock lock(mutex_);
-    if (!cv_.wait_for(lock, patience, [this] { return completed_; }))
+    if (!cv_.wait_for(lock, patience, [this] { return completed_; })) {
+        lock.unlock();
+        if (const std::shared_ptr<Queue> queue = queue_.lock())
+            queue->give_up();
         throw std::runtime_error(std::string(name_) + " has not completed within " + std::to_string(patience.count()) +
                                  " ms, the timeout of this process group; FLX warns of the rank that all wait for");
-    if (exception_)
-        std::rethrow_exception(exception_);
+    }
+    const c10::intrusive_ptr<Future> future = future_;
+    const std::exception_ptr exception = exception_;
+    lock.unlock();
+    if (future && !completes_futures)  // which may be the one to do that
+        future->wait();
+    if (exception)
+        std::rethrow_exception(exception);
     return true;
 }
 
-void FlxWork::complete(const std::string &error) {
-    if (error.empty()) {
-        finish();
-        future_->markCompleted(at::IValue(result_));
-    } else {
-        const auto exception = std::make_exception_ptr(std::runtime_error(error));
-        finish(exception);
-        future_->setError(exception);
+c10::intrusive_ptr<Future> FlxWork::getFuture() {
+    const std::lock_guard guard(mutex_);
+    if (!future_) {
+        future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
+        late_future_ = completed_;
+        if (completed_)
+            mark(*future_, result_, exception_);
     }
+    return future_;
 }
 
-Queue::Queue(flx_comm_t comm) : comm_(comm) {
+std::function<void()> FlxWork::complete(const std::string &error) {
+    const std::exception_ptr exception = error.empty() ? nullptr : std::make_exception_ptr(std::runtime_error(error));
+    finish(exception);
+    c10::intrusive_ptr<Future> future;
+    {
+        const std::lock_guard guard(mutex_);
+        if (!late_future_)
+            future = future_;
+    }
+    if (!future)
+        return {};
+    return [future, result = result_, exception] { mark(*future, result, exception); };
+}
+
+Queue::Queue(flx_comm_t comm, Milliseconds patience)
+    : state_(std::make_shared<State>()), patience_(patience), process_(getpid()) {
+    state_->comm = comm;
+    start();
+}
+
+Queue::Queue(Open open, Milliseconds patience)
+    : state_(std::make_shared<State>()), patience_(patience), process_(getpid()) {
+    state_->open = std::move(open);
+    start();
+}
+
+void Queue::start() {
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's handlers do not run in it
-    thread_ = std::thread([this] { run(); });
+    thread_ = std::make_unique<std::thread>([state = state_] { state->run(); });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Queue::~Queue() {
-    {
-        const std::lock_guard guard(mutex_);
-        over_ = true;
+    if (of_parent()) {
+        (void)thread_.release();
+        return;
     }
-    came_.notify_one();
-    thread_.join();
+    end();
+    if (thread_->get_id() == std::this_thread::get_id()) {
+        thread_->detach();
+        return;
+    }
+    std::unique_lock lock(state_->mutex);
+    const Milliseconds patience = state_->given_up ? std::min(kGrace, patience_) : patience_;
+    const bool ended = state_->went.wait_for(lock, patience, [this] { return state_->ended; });
+    lock.unlock();
+    if (ended)
+        thread_->join();
+    else
+        thread_->detach();
 }
 
 void Queue::add(c10::intrusive_ptr<FlxWork> work, Call call, std::function<void()> after) {
-    push({std::move(work), std::move(call), std::move(after)});
-}
-
-void Queue::add_message(c10::intrusive_ptr<FlxWork> work, Call call) {
-    push({std::move(work), std::move(call), {}, true});
-}
-
-void Queue::push(Task task) {
+    TORCH_CHECK(!of_parent(), "this process group is of process ", process_, ", and its forked child ", getpid(),
+                " has to make one of its own");
     {
-        const std::lock_guard guard(mutex_);
-        tasks_.push_back(std::move(task));
+        const std::lock_guard guard(state_->mutex);
+        state_->tasks.push_back({std::move(work), std::move(call), std::move(after)});
     }
-    came_.notify_one();
+    state_->came.notify_one();
 }
 
-void Queue::hurry() {
+void Queue::end() {
+    if (of_parent())
+        return;
     {
-        const std::lock_guard guard(mutex_);
-        hurry_ = true;
+        const std::lock_guard guard(state_->mutex);
+        state_->over = true;
     }
-    came_.notify_one();
+    state_->came.notify_one();
 }
 
-bool Queue::ready() const {
-    return over_ || (!tasks_.empty() && (hurry_ || !tasks_.front().message || !tasks_.back().message));
+bool Queue::of_parent() const {
+    return getpid() != process_;
 }
 
-void Queue::run() {
-    constexpr auto kFurtherMessages = Milliseconds(1);  // of who asks by isCompleted() or a future
-    std::unique_lock lock(mutex_);
+void Queue::give_up() {
+    const std::lock_guard guard(state_->mutex);
+    state_->given_up = true;
+}
+
+void Queue::State::run() {
+    std::unique_lock lock(mutex);
     for (;;) {
-        came_.wait(lock, [this] { return over_ || !tasks_.empty(); });
-        came_.wait_for(lock, kFurtherMessages, [this] { return ready(); });
-        if (tasks_.empty())
+        came.wait(lock, [this] { return over || !tasks.empty(); });
+        if (tasks.empty())
             break;
-        std::vector<Task> begun;
-        do {
-            begun.push_back(std::move(tasks_.front()));
-            tasks_.pop_front();
-        } while (begun.back().message && !tasks_.empty() && tasks_.front().message);
-        if (begun.front().message)
-            hurry_ = false;
-        lock.unlock();
-        if (begun.front().message)
-            carry_out(begun);
-        else
-            carry_out(begun.front());
-        begun.clear();
+        {
+            Task task = std::move(tasks.front());
+            tasks.pop_front();
+            lock.unlock();
+            carry_out(task);
+        }
         lock.lock();
     }
-    flx_comm_free(&comm_);
+    lock.unlock();
+    if (comm != nullptr)
+        flx_comm_free(&comm);
+    lock.lock();
+    ended = true;
+    went.notify_all();
 }
 
-void Queue::carry_out(std::vector<Task> &messages) {
-    flx_status_t status = flx_group_begin(comm_);
-    for (Task &message : messages)
-        if (status == FLX_SUCCESS)
-            status = message.call(comm_);
-    std::string error = status == FLX_SUCCESS ? "" : flx_last_error();
-    if (flx_group_end(comm_) != FLX_SUCCESS && error.empty())
-        error = flx_last_error();
-    for (Task &message : messages) {
-        message.call = {};
-        message.work->complete(error);
+std::string Queue::State::outcome(Task &task) {
+    if (comm == nullptr && broken.empty()) {
+        try {
+            comm = open(over);
+            if (comm == nullptr)
+                broken = "the process group has ended, and its peers did not come";
+        } catch (const std::exception &thrown) {
+            broken = thrown.what();
+        }
     }
-}
-
-void Queue::carry_out(Task &task) {
-    std::string error;
+    if (comm == nullptr)
+        return broken;
     try {
-        if (task.call(comm_) != FLX_SUCCESS)
-            error = flx_last_error();
-        else if (task.after)
+        if (task.call(comm) != FLX_SUCCESS)
+            return flx_last_error();
+        if (task.after)
             task.after();
     } catch (const std::exception &thrown) {
-        error = thrown.what();
+        return thrown.what();
     }
+    return "";
+}
+
+void Queue::State::carry_out(Task &task) {
+    const std::string error = outcome(task);
     // What it kept may be freed before whoever waits goes on.
     task.call = {};
     task.after = {};
-    task.work->complete(error);
+    if (std::function<void()> follower = task.work->complete(error))
+        follow(std::move(follower), task.work->follows());
+}
+
+void Queue::State::follow(std::function<void()> follower, bool at_once) {
+    if (at_once) {
+        run_in_thread(follower);
+        return;
+    }
+    {
+        const std::lock_guard guard(mutex);
+        followers.push_back(std::move(follower));
+        if (following)
+            return;
+        following = true;
+    }
+    run_in_thread([state = shared_from_this()] { state->run_followers(); });
+}
+
+void Queue::State::run_followers() {
+    std::unique_lock lock(mutex);
+    for (; !followers.empty(); lock.lock()) {
+        const std::function<void()> follower = std::move(followers.front());
+        followers.pop_front();
+        lock.unlock();
+        follower();
+    }
+    following = false;
 }
 
 }  // namespace flx::torch

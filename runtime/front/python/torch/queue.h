@@ -1,12 +1,17 @@
 /// \file queue.h
 /// A communicator of FLX and the thread that carries out a process group's operations on it, in the order in which they
-/// were begun. The program computes meanwhile, and whoever waits can give up in time.
+/// were begun. The program computes meanwhile, and whoever waits can give up in time. What a program has follow
+/// their futures runs in another thread, in that order, so that ranks begin further operations there in one order. It
+/// may wait for those, which are completed in threads of their own.
 #pragma once
 
 #include <flx.h>
+#include <sys/types.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -28,30 +33,42 @@ class FlxWork final : public c10d::Work {
     FlxWork(int rank, c10d::OpType type, const char *name, const std::vector<at::Tensor> &inputs,
             std::vector<at::Tensor> result, Milliseconds patience, std::weak_ptr<Queue> queue);
 
-    /// Raises what went wrong; also where it has not completed in time. Then its memory stays in use.
+    bool isCompleted() override;
+    /// Raises what went wrong; also where it has not completed in time. Then its memory stays in use. Afterwards its
+    /// future is done, too.
     bool wait(Milliseconds timeout = kNoTimeout) override;
     std::vector<at::Tensor> result() override { return result_; }
-    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
-    [[nodiscard]] const char *name() const { return name_; }
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
-    /// By the thread that carried it out. Empty: it went well.
-    void complete(const std::string &error);
+    /// By the thread that carried it out. Empty: it went well. What is to be done then, if anything: its future is
+    /// completed, and what the program has follow it runs.
+    std::function<void()> complete(const std::string &error);
+    /// Begun by what follows another operation's future.
+    [[nodiscard]] bool follows() const { return follows_; }
 
   private:
     const char *name_;
     std::vector<at::Tensor> result_;
     Milliseconds patience_;
     std::weak_ptr<Queue> queue_;
-    c10::intrusive_ptr<c10::ivalue::Future> future_;
+    c10::intrusive_ptr<c10::ivalue::Future> future_;  ///< null until somebody asks
+    bool late_future_ = false;                        ///< asked for after completion
+    const bool follows_;
 };
 
 class Queue {
   public:
     using Call = std::function<flx_status_t(flx_comm_t)>;
+    /// Makes a communicator, or gives null where `over` is set before it has come to that. Throws.
+    using Open = std::function<flx_comm_t(const std::atomic<bool> &over)>;
 
-    /// Takes `comm` over.
-    explicit Queue(flx_comm_t comm);
-    /// Waits for what is under way, and frees the communicator.
+    /// Takes `comm` over. `patience`: how long it waits at its end.
+    Queue(flx_comm_t comm, Milliseconds patience);
+    /// The thread makes the communicator when there is something to do.
+    Queue(Open open, Milliseconds patience);
+    /// Waits for what is under way, and frees the communicator. Where that takes too long, or somebody has waited in
+    /// vain before, peers may not answer any more: the thread is left to itself then, with the communicator. A forked
+    /// child has no such thread, and leaves all as it is.
     ~Queue();
     Queue(const Queue &) = delete;
     Queue &operator=(const Queue &) = delete;
@@ -59,33 +76,45 @@ class Queue {
     /// `call` is carried out by the thread, then `after`, if there is one, where it went well. Both keep the tensors
     /// that they need. Thread-safe.
     void add(c10::intrusive_ptr<FlxWork> work, Call call, std::function<void()> after = {});
-    /// The same of a message, which goes together with those that are begun after it and before anybody waits: ranks
-    /// may send to each other and receive then.
-    void add_message(c10::intrusive_ptr<FlxWork> work, Call call);
-    /// Somebody waits for a message. Thread-safe.
-    void hurry();
+    /// Nothing is added any more. Does not wait.
+    void end();
+    /// Somebody has waited in vain. Thread-safe.
+    void give_up();
+    /// This is a forked child of the process that made it.
+    [[nodiscard]] bool of_parent() const;
 
   private:
     struct Task {
         c10::intrusive_ptr<FlxWork> work;
         Call call;
         std::function<void()> after;
-        bool message = false;
     };
-    void push(Task task);
-    void run();
-    /// Whether the first task may begin. With the lock.
-    [[nodiscard]] bool ready() const;
-    void carry_out(Task &task);
-    void carry_out(std::vector<Task> &messages);
+    /// Lives as long as the thread.
+    struct State : std::enable_shared_from_this<State> {
+        flx_comm_t comm = nullptr;
+        Open open;
+        std::string broken;  ///< why there is no communicator
+        std::mutex mutex;
+        std::condition_variable came, went;
+        std::deque<Task> tasks;
+        std::atomic<bool> over{false};
+        bool ended = false;
+        bool given_up = false;
+        std::deque<std::function<void()>> followers;
+        bool following = false;  ///< a thread is at them
 
-    flx_comm_t comm_;
-    std::mutex mutex_;
-    std::condition_variable came_;
-    std::deque<Task> tasks_;
-    bool over_ = false;
-    bool hurry_ = false;  ///< messages
-    std::thread thread_;
+        void run();
+        void carry_out(Task &task);
+        std::string outcome(Task &task);
+        void follow(std::function<void()> follower, bool at_once);
+        void run_followers();
+    };
+    void start();
+
+    std::shared_ptr<State> state_;
+    Milliseconds patience_;
+    pid_t process_;
+    std::unique_ptr<std::thread> thread_;
 };
 
 }  // namespace flx::torch

@@ -140,7 +140,118 @@ def run_all(rank, size):
             assert pattern in str(error), error
         else:
             raise AssertionError(f"no error of {pattern}")
+    for wrong, pattern in (
+        (lambda: dist.all_reduce(torch.tensor([True]), dist.ReduceOp.AVG), "no average"),
+        (lambda: dist.all_to_all_single(torch.ones(2), torch.ones(2), [3, -1], [3, -1]), "0 or more"),
+        (lambda: dist.send(torch.ones(1), rank), "itself"),
+    )[: 3 if size == 2 else 1]:
+        try:
+            wrong()
+        except RuntimeError as error:
+            assert pattern in str(error), error
+        else:
+            raise AssertionError(f"no error of {pattern}")
+    check_messages(rank)
+    check_futures(rank, size)
+    check_layouts(rank, size)
     same_as_alone(rank, size)
+    check_store(rank, size)
+
+
+def check_messages(rank):
+    """Between ranks 0 and 1, while all have collectives."""
+    other = 1 - rank
+    for round in range(100 if rank < 2 else 0):
+        received = torch.zeros(1_000_000)
+        works = [dist.isend(torch.full((1_000_000,), float(round)), other), dist.irecv(received, other)]
+        for work in works:
+            work.wait()
+        assert received[0] == received[-1] == round, (round, received)
+    for count in (1, 300_000):
+        received = torch.zeros(count)
+        if rank == 0:  # begins to receive long before the other sends, and goes on
+            work = dist.irecv(received, 1)
+            time.sleep(0.05)
+            dist.send(torch.ones(count), 1)
+            work.wait()
+            same(received, torch.full((count,), 2.0), "an early receiver")
+        elif rank == 1:
+            dist.recv(received, 0)
+            dist.send(received + 1, 0)
+        work = dist.irecv(received, 1) if rank == 0 else None
+        dist.all_reduce(torch.ones(2))
+        if rank == 1:
+            dist.send(torch.full((count,), 5.0), 0)
+        elif rank == 0:
+            while not work.is_completed():
+                time.sleep(0.001)
+            same(received, torch.full((count,), 5.0), "an early receiver beside a collective")
+    if rank == 0:  # small ones do not wait for who receives them
+        for value in range(3):
+            dist.send(torch.tensor([value]), 1)
+    dist.barrier()
+    if rank == 1:
+        for value in range(3):
+            received = torch.zeros(1, dtype=torch.int64)
+            dist.recv(received, 0)
+            assert received.item() == value
+
+
+def check_futures(rank, size):
+    def twice(future):
+        return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]
+
+    if rank == 1:
+        time.sleep(0.2)
+    futures = [dist.all_reduce(torch.full((1000,), salt + 1.0), async_op=True).get_future() for salt in range(8)]
+    for salt, future in enumerate([future.then(twice) for future in futures]):
+        same(future.wait(), torch.full((1000,), (salt + 1.0) * size * size), "a collective that follows another")
+    for _ in range(300):
+        work = dist.all_reduce(torch.ones(4), async_op=True)
+        future = work.get_future()
+        work.wait()
+        assert future.done()
+
+
+def check_layouts(rank, size):
+    """Axes in other orders in some ranks."""
+
+    def ordered(values):
+        return values.clone() if rank == 0 else values.t().contiguous().t()
+
+    values = torch.arange(6.0).reshape(2, 3)
+    tensor = ordered(values * (rank == 0))
+    dist.broadcast(tensor, 0)
+    same(tensor, values, "broadcast")
+    tensor = ordered(values + rank)
+    dist.all_reduce(tensor)
+    same(tensor, values * size + size * (size - 1) / 2, "all_reduce")
+    tensor = ordered(values + rank)
+    dist.reduce(tensor, 1)
+    if rank == 1:
+        same(tensor, values * size + size * (size - 1) / 2, "reduce")
+
+
+def check_store(rank, size):
+    """Of what ranks tell each other only the last monitored barrier stays."""
+    import flx.torch
+
+    store = dist.PrefixStore("own", dist.distributed_c10d._get_default_store())
+    timeout = datetime.timedelta(seconds=100)
+    group = flx.torch._create(store, rank, size, timeout)
+    for _ in range(2):
+        group.monitored_barrier(timeout, False)
+    if rank == 0:
+        group.send([torch.ones(1)], 1, 0).wait()
+    elif rank == 1:
+        group.recv([torch.ones(1)], 0, 0).wait()
+    dist.barrier()
+    if rank == 0:
+        assert store.delete_key("flx/barrier/1/answer")
+        for key in ("flx/store", "flx/came/0", f"flx/came/{size - 1}", "flx/0-1/store", "flx/0-1/came/1",
+                    "flx/barrier/0/0", "flx/barrier/0/answer"):
+            assert not store.delete_key(key), key
+    dist.barrier()
 
 
 def same_as_alone(rank, size):
@@ -183,7 +294,7 @@ def run_late(rank, size):
 
     flx.torch.monitored_barrier(timeout=datetime.timedelta(seconds=20))
     if rank == 1:
-        time.sleep(4)
+        time.sleep(20)
         os._exit(0)
     began = time.monotonic()
     try:
@@ -199,7 +310,48 @@ def run_late(rank, size):
     else:
         raise AssertionError("no error")
     assert time.monotonic() - began < 3.5
-    os._exit(0)  # as programs end whose peers do not answer
+    sys.exit(0)  # whoever is late does not keep others from their end
+
+
+def run_fork(rank, size):
+    """A child that ends as programs end leaves its parent's process group alone."""
+    dist.all_reduce(torch.ones(10))
+    if rank == 0:
+        child = os.fork()
+        if child == 0:
+            try:
+                dist.all_reduce(torch.ones(10))
+            except RuntimeError as error:
+                assert "forked child" in str(error), error
+            dist.destroy_process_group()
+            sys.exit(7)
+        until = time.monotonic() + 60
+        ended = 0
+        while ended == 0 and time.monotonic() < until:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            time.sleep(0.05)
+        assert ended == child and os.waitstatus_to_exitcode(status) == 7, (ended, status)
+    tensor = torch.ones(10)
+    dist.all_reduce(tensor)
+    same(tensor, torch.full((10,), float(size)), "after the fork")
+
+
+def run_told(rank, size):
+    """Rank 0 cannot say where it is, and others hear of it at once."""
+    import flx.torch
+
+    if rank == 0:
+        os.environ["MASTER_ADDR"] = "no.such.host.invalid"
+    store = dist.distributed_c10d._get_default_store()
+    began = time.monotonic()
+    try:
+        flx.torch._create(dist.PrefixStore("told", store), rank, size, datetime.timedelta(seconds=100))
+    except RuntimeError as error:
+        assert "no.such.host.invalid" in str(error), error
+    else:
+        raise AssertionError("no error")
+    assert time.monotonic() - began < 50
+    dist.barrier()
 
 
 def start(size, mode):
@@ -213,6 +365,11 @@ def start(size, mode):
             "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
         }
         ranks.append(subprocess.Popen([sys.executable, __file__, mode], env=environment))
+    if mode == "late":
+        for rank in (0, 2):
+            ranks[rank].wait(timeout=250)
+        if ranks[1].poll() is not None:
+            sys.exit("ranks whose peer was late ended after it")
     codes = [process.wait(timeout=250) for process in ranks]
     expected = [0] * size
     if mode == "death":
@@ -222,7 +379,7 @@ def start(size, mode):
 
 
 if __name__ == "__main__":
-    modes = {"all": run_all, "death": run_death, "late": run_late}
+    modes = {"all": run_all, "death": run_death, "late": run_late, "fork": run_fork, "told": run_told}
     if len(sys.argv) == 2 and sys.argv[1] in modes:
         import flx.torch
 
@@ -234,3 +391,5 @@ if __name__ == "__main__":
             start(size, "all")
         start(3, "death")
         start(3, "late")
+        start(2, "fork")
+        start(2, "told")
