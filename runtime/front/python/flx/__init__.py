@@ -71,7 +71,7 @@ def _enter(self):
 
 
 def _leave(self, kind, error, _):
-    """Other ranks may wait for this one, which an exception took away: they are told. Whoever ends with code 0 is done."""
+    """Other ranks may wait for this one, which an exception took away: they are told. To exit with code 0 is none."""
     if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
         try:
             self.abort(f"{kind.__name__}: {error}")
