@@ -91,7 +91,8 @@ Status Line::connect(Clock::time_point until) {
         pause = std::min(pause * 2, std::chrono::milliseconds(kLongestPause));
     }
     in_ = {};
-    out_.clear();
+    out_ = {};
+    refused_.reset();
     why_ended_.clear();
     return {};
 }
@@ -110,15 +111,15 @@ Status Line::join_once(Clock::time_point until, uint64_t &group, bool &again) {
     Header header;
     header.kind = Kind::join;
     header.bytes = sizeof wish;
-    put(out_, header, std::as_bytes(std::span(&wish, 1)));
+    out_.put(header, std::as_bytes(std::span(&wish, 1)));
     std::deque<Frame> &answers = came_[kJoining];
-    while (answers.empty()) {
-        if (!send_some(socket_.get(), out_) && why_ended_.empty())
+    while (answers.empty() && !refused_) {
+        if (!out_.send_some(socket_.get()) && why_ended_.empty())
             why_ended_ = "it closed the connection";
         pollfd wait{socket_.get(), static_cast<short>(POLLIN | (out_.empty() ? 0 : POLLOUT)), 0};
         poll(&wait, 1, static_cast<int>(std::clamp(seconds_until(until), 0.0, 0.1) * 1e3) + 1);
         pump();
-        if (!answers.empty())
+        if (!answers.empty() || refused_)
             break;
         if (!why_ended_.empty() && !foreign_ && Clock::now() < until) {
             std::this_thread::sleep_for(50ms);
@@ -133,13 +134,10 @@ Status Line::join_once(Clock::time_point until, uint64_t &group, bool &again) {
                         why_ended_.empty() ? fmt::format("it said nothing for {:g} s (FLX_DEADLINE)", place_.deadline_s)
                                            : why_ended_);
     }
-    const Frame answer = std::move(answers.front());
+    if (answers.empty())
+        return error_of(*refused_);
+    group = answers.front().header.group;
     answers.pop_front();
-    if (answer.header.kind != Kind::joined) {
-        why_ended_ = answer.text();
-        return error_of(answer);
-    }
-    group = answer.header.group;
     return {};
 }
 
@@ -158,22 +156,29 @@ bool Line::ended() {
 void Line::pump() {
     if (!why_ended_.empty())
         return;
-    const bool closed = in_.read(socket_.get()) == Incoming::Ended::closed;
+    constexpr size_t kAtOnce = 16U << 20;
+    const bool closed = in_.read(socket_.get(), in_.size() + kAtOnce) == Incoming::Ended::closed;
     Frame frame;
     auto ended = Incoming::Ended::no;
     while (in_.next(frame, kMostBytes, ended)) {
-        const bool of_none = frame.header.kind == Kind::joined || frame.header.kind == Kind::refused;
-        came_[of_none ? kJoining : frame.header.group].push_back(std::move(frame));
+        if (frame.header.kind == Kind::refused)
+            refused_ = std::move(frame);
+        else
+            came_[frame.header.kind == Kind::joined ? kJoining : frame.header.group].push_back(std::move(frame));
         frame = {};
     }
     foreign_ = ended == Incoming::Ended::foreign;
-    if (foreign_)
+    if (refused_)
+        why_ended_ = refused_->text();
+    else if (foreign_)
         why_ended_ = fmt::format("it said \"{}\"", in_.beginning());
     else if (closed)
         why_ended_ = "it closed the connection";
 }
 
 Status Line::broken() const {
+    if (refused_)
+        return error_of(*refused_);
     return fail(
         Fault::peer_died,
         "the store at {}, in which ranks meet, has ended ({}): rank 0, in whose process it is, ended, or dropped "
@@ -183,19 +188,20 @@ Status Line::broken() const {
 
 Status Line::send(Kind kind, uint64_t group, uint32_t index, std::span<const std::byte> payload) {
     const std::lock_guard guard(mutex_);
-    if (payload.size() > kMostBytes / static_cast<size_t>(place_.size))
+    const size_t most = kind == Kind::gather ? kMostBytes / static_cast<size_t>(place_.size) : most_of_one(place_.size);
+    if (payload.size() > most)
         return fail(Fault::no_store, "a rank would tell the others {} bytes while ranks meet, and their store takes {}",
-                    payload.size(), kMostBytes / static_cast<size_t>(place_.size));
+                    payload.size(), most);
     Header header;
     header.kind = kind;
     header.index = index;
     header.group = group;
     header.bytes = static_cast<uint32_t>(payload.size());
-    put(out_, header, payload);
+    out_.put(header, payload);
     while (!out_.empty()) {
         if (!why_ended_.empty())
             return broken();
-        if (!send_some(socket_.get(), out_)) {
+        if (!out_.send_some(socket_.get())) {
             pump();
             if (why_ended_.empty())
                 why_ended_ = "it closed the connection";

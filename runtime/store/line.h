@@ -9,9 +9,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "runtime/base/descriptors.h"
 #include "runtime/base/status.h"
@@ -56,10 +56,11 @@ class Line {
     std::mutex mutex_;
     OwnDescriptor socket_;
     Incoming in_;
-    std::vector<std::byte> out_;
+    Outgoing out_;
     std::map<uint64_t, std::deque<Frame>> came_;
     std::string why_ended_;  ///< empty: it has not
     bool foreign_ = false;   ///< what it was connected to is no store
+    std::optional<Frame> refused_;
     uint32_t ids_ = 0;
 };
 

@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <ranges>
 #include <system_error>
 #include <utility>
 
+#include "runtime/base/log.h"
 #include "runtime/base/own_thread.h"
 
 namespace flx::store {
@@ -24,6 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kStrangers = 32;                   // connections that have not joined
 constexpr Clock::duration kStrangerStays = 3s;      // at most
 constexpr Clock::duration kStrangerYields = 500ms;  // to others that wait to be let in
+constexpr size_t kHeardAtOnce = 1 << 20;            // bytes that one rank is heard before it is another's turn
 constexpr uint64_t kRootLimit = uint64_t{1} << 32;  // ids of groups of all ranks are smaller
 
 }  // namespace
@@ -32,6 +35,7 @@ constexpr uint64_t kRootLimit = uint64_t{1} << 32;  // ids of groups of all rank
 struct Servers {
     std::mutex mutex;
     std::map<std::string, std::unique_ptr<Server>> at;
+    uint64_t made = 0;
 
     static Servers &object() {
         static Servers servers;
@@ -53,14 +57,14 @@ Status Server::hold(const Place &place, std::unique_ptr<Hold> &result) {
     if (server && server->over_)
         server.reset();
     if (!server) {
-        server = std::make_unique<Server>(place);
+        server = std::make_unique<Server>(place, ++servers.made);
         if (Status status = server->start(); !status.ok()) {
             servers.at.erase(place.text());
             return status;
         }
     }
     ++server->holds_;
-    result = std::make_unique<Hold>(place.text());
+    result = std::make_unique<Hold>(place.text(), server->number_);
     return {};
 }
 
@@ -68,7 +72,7 @@ Server::Hold::~Hold() {
     Servers &servers = Servers::object();
     const std::lock_guard guard(servers.mutex);
     const auto found = servers.at.find(place_);
-    if (found == servers.at.end())
+    if (found == servers.at.end() || found->second->number_ != number_)
         return;
     --found->second->holds_;
     const uint64_t one = 1;
@@ -108,32 +112,71 @@ bool Server::may_end() {
 }
 
 void Server::run() {
-    std::vector<pollfd> polled;
-    while (!may_end()) {
-        polled.assign({{wake_.get(), POLLIN, 0}});
-        const auto strangers = static_cast<size_t>(
-            std::count_if(lines_.begin(), lines_.end(), [](const Line &line) { return line.rank < 0; }));
-        polled.push_back({strangers < kStrangers ? listener_.get() : -1, POLLIN, 0});
-        for (const Line &line : lines_)
-            polled.push_back({line.socket.get(), static_cast<short>(POLLIN | (line.out.empty() ? 0 : POLLOUT)), 0});
-        poll(polled.data(), polled.size(), patience_ms());
-        uint64_t woken = 0;
-        [[maybe_unused]] const ssize_t drained = read(wake_.get(), &woken, sizeof woken);
-        for (Line &line : lines_)
-            serve(line);
-        // What came before it went was heard; now whoever waits for it is told.
-        for (Line &line : lines_)
-            if (line.ended && line.rank >= 0)
-                end(line);
-        lines_.remove_if([](const Line &line) { return line.ended; });
-        accept_some();
-        look_for_late();
-        for (Line &line : lines_)
-            if (!line.out.empty() && !send_some(line.socket.get(), line.out))
-                line.ended = true;
+    try {
+        while (!may_end())
+            turn();
+    } catch (const std::exception &error) {
+        give_up(error.what());
     }
     listener_.close();
     lines_.clear();
+}
+
+void Server::turn() {
+    polled_.assign({{wake_.get(), POLLIN, 0}});
+    const auto strangers = static_cast<size_t>(
+        std::count_if(lines_.begin(), lines_.end(), [](const Line &line) { return line.rank < 0; }));
+    polled_.push_back({strangers < kStrangers ? listener_.get() : -1, POLLIN, 0});
+    for (const Line &line : lines_)
+        polled_.push_back({line.socket.get(), static_cast<short>(POLLIN | (line.out.empty() ? 0 : POLLOUT)), 0});
+    poll(polled_.data(), polled_.size(), patience_ms());
+    uint64_t woken = 0;
+    [[maybe_unused]] const ssize_t drained = read(wake_.get(), &woken, sizeof woken);
+    size_t at = 2;
+    for (Line &line : lines_)
+        if (polled_[at++].revents != 0)
+            serve(line);
+    drop_ended();
+    accept_some();
+    look_for_late();
+    for (Line &line : lines_)
+        if ((!line.out.empty() && !line.out.send_some(line.socket.get())) || (line.refused && line.out.empty()))
+            line.ended = true;
+    drop_ended();
+}
+
+/// What came before a rank went was heard; now whoever waits for it is told. That may end others, too.
+void Server::drop_ended() {
+    for (bool more = true; more;) {
+        more = false;
+        for (Line &line : lines_)
+            if (line.ended && line.rank >= 0) {
+                end(line);
+                more = true;
+            }
+    }
+    lines_.remove_if([](const Line &line) { return line.ended; });
+}
+
+/// Memory is short, say. Ranks are told as far as that goes without waiting.
+void Server::give_up(const char *why) noexcept {
+    {
+        Servers &servers = Servers::object();
+        const std::lock_guard guard(servers.mutex);
+        over_ = true;
+    }
+    try {
+        groups_.clear();
+        const std::string words =
+            fmt::format("the store at {}, in which ranks meet, has ended: {}", place_.text(), why);
+        log().error("{}", words);
+        for (Line &line : lines_) {
+            line.in = {};
+            refuse(line, Fault::no_store, words);
+            [[maybe_unused]] const bool open = line.out.send_some(line.socket.get());
+        }
+    } catch (const std::exception &) {  // then they see that it is gone
+    }
 }
 
 /// Until there is something to do by the clock.
@@ -189,10 +232,14 @@ void Server::accept_some() {
 void Server::serve(Line &line) {
     if (line.ended)
         return;
-    bool closed = line.in.read(line.socket.get()) == Incoming::Ended::closed;
+    // As long as it is a stranger, no more is taken than a rank would send first.
+    const uint32_t most = line.rank < 0 ? sizeof(Join) : most_of_one(place_.size);
+    bool closed =
+        line.in.read(line.socket.get(), line.rank < 0 ? sizeof(Header) + most : line.in.size() + kHeardAtOnce) ==
+        Incoming::Ended::closed;
     Frame frame;
     auto ended = Incoming::Ended::no;
-    while (!line.refused && line.in.next(frame, line.rank < 0 ? sizeof(Join) : kMostBytes / place_.size, ended))
+    while (!line.refused && !line.ended && line.in.next(frame, most, ended))
         receive(line, frame);
     closed = closed || ended == Incoming::Ended::foreign;
     line.ended = line.ended || closed || (line.refused && line.out.empty());
@@ -217,7 +264,7 @@ void Server::receive(Line &line, const Frame &frame) {
 void Server::tell(Line &line, const Header &header, const std::string &text) {
     Header sized = header;
     sized.bytes = static_cast<uint32_t>(text.size());
-    put(line.out, sized, std::as_bytes(std::span(text)));
+    line.out.put(sized, std::as_bytes(std::span(text)));
 }
 
 void Server::refuse(Line &line, Fault fault, const std::string &words) {
@@ -331,17 +378,17 @@ void Server::finish(uint64_t id, Group &group) {
     }
     if (group.told < group.members.size())
         return;
-    std::vector<std::byte> all;
-    all.reserve(bytes * group.members.size());
+    const auto all = std::make_shared<std::vector<std::byte>>();
+    all->reserve(bytes * group.members.size());
     for (const Member &member : group.members)
-        all.insert(all.end(), member.told->begin(), member.told->end());
+        all->insert(all->end(), member.told->begin(), member.told->end());
     Header header;
     header.kind = Kind::gathered;
     header.group = id;
-    header.bytes = static_cast<uint32_t>(all.size());
+    header.bytes = static_cast<uint32_t>(all->size());
     for (Member &member : group.members) {
         if (member.line != nullptr)
-            put(member.line->out, header, all);
+            member.line->out.put(header, all);
         member.told.reset();
     }
     group.told = 0;
@@ -361,7 +408,7 @@ void Server::fail_all(uint64_t id, Group &group, Fault fault, const std::string 
         if (member.line == nullptr)
             continue;
         tell(*member.line, header, words);
-        if (!send_some(member.line->socket.get(), member.line->out))
+        if (!member.line->out.send_some(member.line->socket.get()))
             member.line->ended = true;
     }
     group.told = 0;

@@ -6,6 +6,8 @@
 /// few are kept at a time. A rank that joins has to be one of those that are awaited, once.
 #pragma once
 
+#include <poll.h>
+
 #include <chrono>
 #include <cstdint>
 #include <list>
@@ -28,19 +30,22 @@ class Server {
     /// runs.
     class Hold {
       public:
-        explicit Hold(std::string place) : place_(std::move(place)) {}
+        Hold(std::string place, uint64_t number) : place_(std::move(place)), number_(number) {}
         ~Hold();
         Hold(const Hold &) = delete;
         Hold &operator=(const Hold &) = delete;
 
       private:
         std::string place_;
+        uint64_t number_;
     };
 
     /// The process's server at that place, which is made if there is none. Thread-safe. Fault::no_store.
     static Status hold(const Place &place, std::unique_ptr<Hold> &result);
 
-    explicit Server(const Place &place) : place_(place), joins_(static_cast<size_t>(place.size)) {}
+    /// `number`: no other of the process has it.
+    Server(const Place &place, uint64_t number)
+        : place_(place), number_(number), joins_(static_cast<size_t>(place.size)) {}
     ~Server();
     Server(const Server &) = delete;
     Server &operator=(const Server &) = delete;
@@ -53,7 +58,7 @@ class Server {
         OwnDescriptor socket;
         Clock::time_point since = Clock::now();
         Incoming in;
-        std::vector<std::byte> out;
+        Outgoing out;
         int rank = -1;  ///< -1: it has not joined
         uint64_t process = 0;
         double deadline_s = 0;
@@ -77,6 +82,9 @@ class Server {
 
     Status start();
     void run();
+    void turn();
+    void drop_ended();
+    void give_up(const char *why) noexcept;
     [[nodiscard]] bool may_end();
     [[nodiscard]] int patience_ms() const;
     void accept_some();
@@ -95,13 +103,14 @@ class Server {
     [[nodiscard]] Line *line_of(int rank);
 
     Place place_;
+    uint64_t number_;
     OwnDescriptor listener_;
     OwnDescriptor wake_;
     std::list<Line> lines_;
     std::map<uint64_t, Group> groups_;
     std::vector<uint32_t> joins_;  ///< how many communicators each rank has begun
     std::string last_refused_;
-    bool ever_joined_ = false;
+    std::vector<pollfd> polled_;
     std::thread thread_;
 
     // Of the process's list of servers, with its lock.

@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +15,9 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <ranges>
 #include <string_view>
+#include <utility>
 
 namespace flx::store {
 namespace {
@@ -80,20 +83,22 @@ bool connect_one(const addrinfo &to, double seconds, OwnDescriptor &result, std:
 
 }  // namespace
 
-Incoming::Ended Incoming::read(int fd) {
-    constexpr size_t kPiece = 1 << 16;
+Incoming::Ended Incoming::read(int fd, size_t most) {
+    constexpr size_t kPiece = 1 << 14;
+    std::array<std::byte, kPiece> piece;
     bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<ptrdiff_t>(taken_));
     taken_ = 0;
-    for (;;) {
-        const size_t before = bytes_.size();
-        bytes_.resize(before + kPiece);
-        const ssize_t came = recv(fd, bytes_.data() + before, kPiece, MSG_DONTWAIT);
-        bytes_.resize(before + static_cast<size_t>(std::max<ssize_t>(came, 0)));
+    while (bytes_.size() < most) {
+        const size_t wanted = std::min(kPiece, most - bytes_.size());
+        const ssize_t came = recv(fd, piece.data(), wanted, MSG_DONTWAIT);
         if (came == 0 || (came < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
             return Ended::closed;
-        if (came < static_cast<ssize_t>(kPiece))
-            return Ended::no;
+        if (came > 0)
+            bytes_.insert(bytes_.end(), piece.begin(), piece.begin() + came);
+        if (came < static_cast<ssize_t>(wanted))
+            break;
     }
+    return Ended::no;
 }
 
 bool Incoming::next(Frame &frame, uint32_t most, Ended &ended) {
@@ -130,25 +135,42 @@ std::string Incoming::beginning() const {
     return text;
 }
 
-void put(std::vector<std::byte> &out, const Header &header, std::span<const std::byte> payload) {
+void Outgoing::put(const Header &header, std::span<const std::byte> payload) {
     const auto *begin = reinterpret_cast<const std::byte *>(&header);
-    out.insert(out.end(), begin, begin + sizeof header);
-    out.insert(out.end(), payload.begin(), payload.end());
+    auto frame = std::make_shared<std::vector<std::byte>>();
+    frame->reserve(sizeof header + payload.size());
+    frame->assign(begin, begin + sizeof header);
+    frame->insert(frame->end(), payload.begin(), payload.end());
+    pieces_.push_back(std::move(frame));
 }
 
-bool send_some(int fd, std::vector<std::byte> &out) {
-    size_t sent = 0;
-    bool open = true;
-    while (sent < out.size()) {
-        const ssize_t went = send(fd, out.data() + sent, out.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (went < 0) {
-            open = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-            break;
+void Outgoing::put(const Header &header, std::shared_ptr<const std::vector<std::byte>> payload) {
+    put(header, std::span<const std::byte>());
+    if (!payload->empty())
+        pieces_.push_back(std::move(payload));
+}
+
+bool Outgoing::send_some(int fd) {
+    constexpr size_t kAtOnce = 16;
+    while (!pieces_.empty()) {
+        std::array<iovec, kAtOnce> parts;
+        msghdr message{};
+        message.msg_iov = parts.data();
+        size_t skipped = sent_;
+        for (const auto &bytes : pieces_ | std::views::take(kAtOnce)) {
+            parts[message.msg_iovlen++] = {const_cast<std::byte *>(bytes->data()) + skipped, bytes->size() - skipped};
+            skipped = 0;
         }
-        sent += static_cast<size_t>(went);
+        const ssize_t went = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (went < 0)
+            return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+        sent_ += static_cast<size_t>(went);
+        while (!pieces_.empty() && sent_ >= pieces_.front()->size()) {
+            sent_ -= pieces_.front()->size();
+            pieces_.pop_front();
+        }
     }
-    out.erase(out.begin(), out.begin() + static_cast<ptrdiff_t>(sent));
-    return open;
+    return true;
 }
 
 Status listen_at(const Place &place, OwnDescriptor &socket) {

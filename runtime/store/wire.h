@@ -2,8 +2,11 @@
 /// What ranks and the store in which they meet say to each other over TCP, and the sockets for that.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -70,28 +73,46 @@ struct Frame {
 /// The longest payload of all ranks together: what one says of itself is some kilobytes.
 constexpr uint32_t kMostBytes = 1U << 30;
 
+/// The longest payload that one of `ranks` sends. All of them can be in a group.
+constexpr uint32_t most_of_one(int ranks) {
+    return std::max(kMostBytes / static_cast<uint32_t>(ranks),
+                    static_cast<uint32_t>(ranks) * static_cast<uint32_t>(sizeof(uint32_t)));
+}
+
 /// Bytes that came and are no whole frame yet.
 class Incoming {
   public:
     enum class Ended { no, closed, foreign };
 
-    /// Reads what is there, without waiting.
-    Ended read(int fd);
+    /// Reads of what is there, without waiting, until it has `most` bytes that no frame was made of; the rest stays in
+    /// the socket.
+    Ended read(int fd, size_t most);
     /// Takes a whole frame out. `most`: the longest payload that is allowed. Ended::foreign: this is not FLX's.
     bool next(Frame &frame, uint32_t most, Ended &ended);
     /// The first bytes, printable, for sentences about what is no store.
     [[nodiscard]] std::string beginning() const;
+    /// Bytes that no frame was made of.
+    [[nodiscard]] size_t size() const { return bytes_.size() - taken_; }
 
   private:
     std::vector<std::byte> bytes_;
     size_t taken_ = 0;
 };
 
-/// Appends a frame to `out`.
-void put(std::vector<std::byte> &out, const Header &header, std::span<const std::byte> payload);
+/// Frames that are to be sent.
+class Outgoing {
+  public:
+    void put(const Header &header, std::span<const std::byte> payload);
+    /// A payload that goes to many is there once.
+    void put(const Header &header, std::shared_ptr<const std::vector<std::byte>> payload);
+    /// Sends what goes without waiting. False: the connection has ended.
+    bool send_some(int fd);
+    [[nodiscard]] bool empty() const { return pieces_.empty(); }
 
-/// Sends of `out` what goes without waiting, and takes it away. False: the connection has ended.
-bool send_some(int fd, std::vector<std::byte> &out);
+  private:
+    std::deque<std::shared_ptr<const std::vector<std::byte>>> pieces_;
+    size_t sent_ = 0;  ///< of the first
+};
 
 /// A socket that listens at the place's address and port. A name that stands for the loopback interface, as Debian has
 /// a host's own name, is listened for on all interfaces, since other hosts know it by another address; `localhost` and
