@@ -131,12 +131,14 @@ flx_status_t flx_comm_create_from_store(const char *address, int port, int rank,
         flx::Config knobs;
         Status read = flx::Config::from_environment(knobs);
         if (read.ok()) {
-            place.deadline_s = knobs.real("FLX_DEADLINE");
-            if (config != nullptr && config->deadline_s > 0)
-                place.deadline_s = config->deadline_s;
+            flx::Config own = knobs;
+            auto gpus = flx::Communicator::Gpus::if_in_use;
+            const bool right = override_knobs(config, own, gpus).ok();
+            place.deadline_s = (right ? own : knobs).real("FLX_DEADLINE");
         }
         std::unique_ptr<flx::Bootstrap> bootstrap;
-        FLX_TRY(flx::store::make_store_bootstrap(place, bootstrap));
+        const std::shared_ptr<flx::Process> existing = flx::Process::existing();
+        FLX_TRY(flx::store::make_store_bootstrap(place, bootstrap, existing ? moving(existing.get()) : nullptr));
         return make_first(std::move(bootstrap), std::move(knobs), std::move(read), config, true, comm);
     });
 }

@@ -137,15 +137,16 @@ Status find_place(const char *address, int port, int rank, int size, Place &plac
     return {};
 }
 
-Status make_store_bootstrap(const Place &place, std::unique_ptr<Bootstrap> &result) {
+Status make_store_bootstrap(const Place &place, std::unique_ptr<Bootstrap> &result,
+                            const std::function<Status()> &meanwhile) {
     std::shared_ptr<Line> line;
     uint64_t group = 0;
-    FLX_TRY(Line::join(place, line, group));
+    FLX_TRY(Line::join(place, meanwhile, line, group));
     std::vector<uint32_t> members(static_cast<size_t>(place.size));
     for (uint32_t rank = 0; rank < members.size(); ++rank)
         members[rank] = rank;
     auto made = std::make_unique<StoreBootstrap>(std::move(line), group, std::move(members));
-    FLX_TRY(made->barrier());
+    FLX_TRY(made->meet(meanwhile));
     result = std::move(made);
     return {};
 }

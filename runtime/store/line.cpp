@@ -5,12 +5,14 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <thread>
 #include <utility>
 
 #include "runtime/base/log.h"
+#include "runtime/store/of_this_process.h"
 
 namespace flx::store {
 namespace {
@@ -36,119 +38,158 @@ struct Lines {
     };
     std::map<std::string, Known> at;
 
-    static Lines &object() {
-        static Lines lines;
-        return lines;
-    }
+    static Lines &object() { return of_this_process<Lines>(); }
 };
 
 }  // namespace
 
-Status Line::join(const Place &place, std::shared_ptr<Line> &result, uint64_t &group) {
-    Lines &lines = Lines::object();
-    const std::string key = fmt::format("{} as rank {}", place.text(), place.rank);
-    std::shared_ptr<Line> line;
-    {
-        const std::lock_guard guard(lines.mutex);
-        Lines::Known &known = lines.at[key];
-        line = known.line.lock();
-        if (line && (line->ended() || line->place_.size != place.size))
-            line.reset();
-        if (!line) {
-            if (known.process == 0 &&
-                getrandom(&known.process, sizeof known.process, 0) != static_cast<ssize_t>(sizeof known.process))
-                return fail(Fault::no_secret, "the system gave no random numbers: getrandom: {}", std::strerror(errno));
-            line = std::make_shared<Line>(place, known.process);
-            if (place.rank == 0)
-                FLX_TRY(Server::hold(place, line->server_));
-            known.line = line;
-        }
-    }
+Status Line::join(const Place &place, const Meanwhile &meanwhile, std::shared_ptr<Line> &result, uint64_t &group) {
     const auto until =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(place.deadline_s));
     bool again = true;
-    while (again)
-        FLX_TRY(line->join_once(until, group, again));
+    std::shared_ptr<Line> line;
+    while (again) {
+        FLX_TRY(find(place, line));
+        FLX_TRY(line->join_once(place.deadline_s, until, meanwhile, group, again));
+    }
+    Lines &lines = Lines::object();
+    const std::lock_guard guard(lines.mutex);
+    lines.at[key_of(place)].line = line;
     result = std::move(line);
     return {};
 }
 
-/// Connects, if need be. Who finds nobody comes again: ranks start in any order.
-Status Line::connect(Clock::time_point until) {
-    constexpr auto kFirstPause = 10ms;
-    constexpr auto kLongestPause = 250ms;
+std::string Line::key_of(const Place &place) {
+    return fmt::format("{} as rank {}", place.text(), place.rank);
+}
+
+/// One of another size is not another's to use, and does not take the place of one that lives before it has joined.
+Status Line::find(const Place &place, std::shared_ptr<Line> &line) {
+    Lines &lines = Lines::object();
+    const std::lock_guard guard(lines.mutex);
+    Lines::Known &known = lines.at[key_of(place)];
+    const std::shared_ptr<Line> living = known.line.lock();
+    const bool lives = living && !living->ended();
+    line = lives && living->place_.size == place.size ? living : nullptr;
+    if (line)
+        return {};
+    if (known.process == 0 &&
+        getrandom(&known.process, sizeof known.process, 0) != static_cast<ssize_t>(sizeof known.process))
+        return fail(Fault::no_secret, "the system gave no random numbers: getrandom: {}", std::strerror(errno));
+    line = std::make_shared<Line>(place, known.process);
+    if (place.rank == 0)
+        FLX_TRY(Server::hold(place, line->server_));
+    if (!lives)
+        known.line = line;
+    return {};
+}
+
+/// Once for each line. Who finds nobody comes again: ranks start in any order.
+Status Line::connect(double deadline_s, Clock::time_point until, const Meanwhile &meanwhile) {
+    constexpr Clock::duration kFirstPause = 10ms;
+    constexpr Clock::duration kLongestPause = 250ms;
     constexpr double kOneTryS = 3;
-    std::chrono::milliseconds pause = kFirstPause;
+    std::unique_lock connecting(connecting_, std::try_to_lock);
+    while (!connecting) {  // another thread does, which may come to an end without
+        FLX_TRY(nap(Clock::now() + 1ms, meanwhile));
+        connecting.try_lock();
+    }
+    if (connected_)
+        return {};
+    Clock::duration pause = kFirstPause;
     std::string why;
-    while (!connect_to(place_, std::clamp(seconds_until(until), 0.05, kOneTryS), socket_, why)) {
+    while (!connect_to(place_, std::clamp(seconds_until(until), 0.05, kOneTryS), meanwhile, socket_, why)) {
         if (Clock::now() > until)
             return fail(
                 Fault::no_store,
                 "rank {} found no store at {} within {:g} s (FLX_DEADLINE): {}; rank 0 keeps it there, with the "
                 "same MASTER_ADDR and MASTER_PORT",
-                place_.rank, place_.text(), place_.deadline_s, why);
-        std::this_thread::sleep_for(pause);
-        pause = std::min(pause * 2, std::chrono::milliseconds(kLongestPause));
+                place_.rank, place_.text(), deadline_s, why);
+        FLX_TRY(nap(Clock::now() + pause, meanwhile));
+        pause = std::min(pause * 2, kLongestPause);
     }
-    in_ = {};
-    out_ = {};
-    refused_.reset();
-    why_ended_.clear();
+    connected_ = true;
+    return {};
+}
+
+Status Line::nap(Clock::time_point until, const Meanwhile &meanwhile) {
+    if (!meanwhile)
+        std::this_thread::sleep_until(until);
+    while (meanwhile && Clock::now() < until) {
+        FLX_TRY(meanwhile());
+        sched_yield();
+    }
     return {};
 }
 
 /// `again`: the store went before it answered, as one does that is about to end, or that has too many others to hear.
-Status Line::join_once(Clock::time_point until, uint64_t &group, bool &again) {
+/// Then another line has to come, since others may still wait for what this one brought.
+Status Line::join_once(double deadline_s, Clock::time_point until, const Meanwhile &meanwhile, uint64_t &group,
+                       bool &again) {
     again = false;
-    const std::lock_guard guard(mutex_);
-    if (socket_.get() < 0 || !why_ended_.empty())
-        FLX_TRY(connect(until));
+    FLX_TRY(connect(deadline_s, until, meanwhile));
     Join wish;
     wish.size = static_cast<uint32_t>(place_.size);
     wish.rank = static_cast<uint32_t>(place_.rank);
     wish.process = process_;
-    wish.deadline_s = place_.deadline_s;
+    wish.deadline_s = deadline_s;
     Header header;
     header.kind = Kind::join;
     header.bytes = sizeof wish;
+    std::unique_lock lock(mutex_);
     out_.put(header, std::as_bytes(std::span(&wish, 1)));
-    std::deque<Frame> &answers = came_[kJoining];
-    while (answers.empty() && !refused_) {
-        if (!out_.send_some(socket_.get()) && why_ended_.empty())
-            why_ended_ = "it closed the connection";
-        pollfd wait{socket_.get(), static_cast<short>(POLLIN | (out_.empty() ? 0 : POLLOUT)), 0};
-        poll(&wait, 1, static_cast<int>(std::clamp(seconds_until(until), 0.0, 0.1) * 1e3) + 1);
+    for (;;) {
+        if (why_ended_.empty() && !out_.send_some(socket_.get())) {
+            pump();
+            if (why_ended_.empty())
+                why_ended_ = "it closed the connection";
+        }
         pump();
-        if (!answers.empty() || refused_)
-            break;
-        if (!why_ended_.empty() && !foreign_ && Clock::now() < until) {
-            std::this_thread::sleep_for(50ms);
-            again = true;
+        if (std::deque<Frame> &answers = came_[kJoining]; !answers.empty()) {
+            group = answers.front().header.group;
+            answers.pop_front();
             return {};
         }
-        if (!why_ended_.empty() || Clock::now() > until)
+        if (refused_)
+            return error_of(*refused_);
+        const bool ended = !why_ended_.empty();
+        const bool late = Clock::now() > until;
+        again = ended && !foreign_ && !late;
+        if ((ended && !again) || late)
             return fail(Fault::no_store,
                         "what listens at {} is no store of FLX: {}; rank 0 keeps that at its MASTER_ADDR and "
                         "MASTER_PORT, which no other program uses",
                         place_.text(),
-                        why_ended_.empty() ? fmt::format("it said nothing for {:g} s (FLX_DEADLINE)", place_.deadline_s)
-                                           : why_ended_);
+                        ended ? why_ended_ : fmt::format("it said nothing for {:g} s (FLX_DEADLINE)", deadline_s));
+        const short events = static_cast<short>(POLLIN | (out_.empty() ? 0 : POLLOUT));
+        lock.unlock();
+        if (again)
+            return nap(Clock::now() + 50ms, meanwhile);
+        if (meanwhile) {
+            FLX_TRY(meanwhile());
+            sched_yield();
+        } else {
+            pollfd wait{socket_.get(), events, 0};
+            poll(&wait, 1, 5);  // another thread may have read what this one waits for
+        }
+        lock.lock();
     }
-    if (answers.empty())
-        return error_of(*refused_);
-    group = answers.front().header.group;
-    answers.pop_front();
-    return {};
 }
 
-uint64_t Line::new_id() {
-    const std::lock_guard guard(mutex_);
-    return (static_cast<uint64_t>(place_.rank) + 1) << 32 | ++ids_;
+/// Of the process's random number, since groups may live on at the store when their first member has gone and come
+/// again.
+uint64_t Line::new_id() const {
+    static std::atomic<uint64_t> made = 0;
+    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+    uint64_t id = 0;
+    while (id < kRootLimit)
+        id = process_ + kOdd * ++made;
+    return id;
 }
 
 bool Line::ended() {
     const std::lock_guard guard(mutex_);
-    if (socket_.get() >= 0)
+    if (connected_)
         pump();
     return !why_ended_.empty();
 }
@@ -215,7 +256,7 @@ Status Line::send(Kind kind, uint64_t group, uint32_t index, std::span<const std
     return {};
 }
 
-Status Line::receive(uint64_t group, const std::function<Status()> &meanwhile, Frame &answer) {
+Status Line::receive(uint64_t group, const Meanwhile &meanwhile, Frame &answer) {
     constexpr int kNapMs = 5;  // another thread may have read what this one waits for
     const auto began = Clock::now();
     bool warned = false;

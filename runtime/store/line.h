@@ -2,10 +2,10 @@
 /// This process's connection to a store, which all of its groups of ranks there share.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,7 +24,8 @@ class Line {
   public:
     /// The process's connection as that rank of that store, which is made if there is none; rank 0 makes the store,
     /// too. Joins it once more: `group` is that of all ranks. Thread-safe.
-    static Status join(const Place &place, std::shared_ptr<Line> &result, uint64_t &group);
+    /// `meanwhile`, if there is one, is called again and again until then, and its error ends the wait.
+    static Status join(const Place &place, const Meanwhile &meanwhile, std::shared_ptr<Line> &result, uint64_t &group);
 
     Line(const Place &place, uint64_t process) : place_(place), process_(process) {}
     Line(const Line &) = delete;
@@ -32,19 +33,22 @@ class Line {
 
     [[nodiscard]] const Place &place() const { return place_; }
     /// For a group that this rank is the first member of: no other group at the store has it.
-    [[nodiscard]] uint64_t new_id();
+    [[nodiscard]] uint64_t new_id() const;
 
     /// Thread-safe, as all that follow. A payload of more than the store takes is an error.
     Status send(Kind kind, uint64_t group, uint32_t index, std::span<const std::byte> payload);
-    /// What the store answers of `group`; `meanwhile`, if there is one, is called again and again until then, and its
-    /// error ends the wait. What cannot come is the store's error.
-    Status receive(uint64_t group, const std::function<Status()> &meanwhile, Frame &answer);
+    /// What the store answers of `group`; `meanwhile` as in join(). What cannot come is the store's error.
+    Status receive(uint64_t group, const Meanwhile &meanwhile, Frame &answer);
 
   private:
     using Clock = std::chrono::steady_clock;
 
-    Status connect(Clock::time_point until);
-    Status join_once(Clock::time_point until, uint64_t &group, bool &again);
+    static std::string key_of(const Place &place);
+    static Status find(const Place &place, std::shared_ptr<Line> &line);
+    static Status nap(Clock::time_point until, const Meanwhile &meanwhile);
+    Status connect(double deadline_s, Clock::time_point until, const Meanwhile &meanwhile);
+    Status join_once(double deadline_s, Clock::time_point until, const Meanwhile &meanwhile, uint64_t &group,
+                     bool &again);
     /// Reads what is there. With the lock.
     void pump();
     [[nodiscard]] Status broken() const;
@@ -53,6 +57,8 @@ class Line {
     Place place_;
     uint64_t process_;
     std::unique_ptr<Server::Hold> server_;  ///< of rank 0
+    std::mutex connecting_;
+    std::atomic<bool> connected_ = false;  ///< once
     std::mutex mutex_;
     OwnDescriptor socket_;
     Incoming in_;
@@ -61,7 +67,6 @@ class Line {
     std::string why_ended_;  ///< empty: it has not
     bool foreign_ = false;   ///< what it was connected to is no store
     std::optional<Frame> refused_;
-    uint32_t ids_ = 0;
 };
 
 }  // namespace flx::store

@@ -16,6 +16,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/own_thread.h"
+#include "runtime/store/of_this_process.h"
 
 namespace flx::store {
 namespace {
@@ -27,7 +28,6 @@ constexpr size_t kStrangers = 32;                   // connections that have not
 constexpr Clock::duration kStrangerStays = 3s;      // at most
 constexpr Clock::duration kStrangerYields = 500ms;  // to others that wait to be let in
 constexpr size_t kHeardAtOnce = 1 << 20;            // bytes that one rank is heard before it is another's turn
-constexpr uint64_t kRootLimit = uint64_t{1} << 32;  // ids of groups of all ranks are smaller
 
 }  // namespace
 
@@ -37,10 +37,7 @@ struct Servers {
     std::map<std::string, std::unique_ptr<Server>> at;
     uint64_t made = 0;
 
-    static Servers &object() {
-        static Servers servers;
-        return servers;
-    }
+    static Servers &object() { return of_this_process<Servers>(); }
     ~Servers() {
         for (auto &[place, server] : at) {
             const std::lock_guard guard(mutex);

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <ranges>
@@ -52,31 +54,90 @@ bool is_number(const std::string &address) {
     return inet_pton(AF_INET, address.c_str(), &parsed) == 1 || inet_pton(AF_INET6, address.c_str(), &parsed) == 1;
 }
 
-/// All interfaces, of the same family.
-void widen(sockaddr *address) {
-    if (address->sa_family == AF_INET)
-        reinterpret_cast<sockaddr_in *>(address)->sin_addr.s_addr = htonl(INADDR_ANY);
+/// All interfaces, of IPv4 and IPv6 where `family` is that of the latter.
+sockaddr_storage everywhere(int family, int port) {
+    sockaddr_storage any{};
+    any.ss_family = static_cast<sa_family_t>(family);
+    if (family == AF_INET)
+        reinterpret_cast<sockaddr_in *>(&any)->sin_port = htons(static_cast<uint16_t>(port));
     else
-        reinterpret_cast<sockaddr_in6 *>(address)->sin6_addr = in6addr_any;
+        reinterpret_cast<sockaddr_in6 *>(&any)->sin6_port = htons(static_cast<uint16_t>(port));
+    return any;
 }
 
-bool connect_one(const addrinfo &to, double seconds, OwnDescriptor &result, std::string &why) {
-    result.take([&] { return socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
-    if (result.get() >= 0) {
-        if (connect(result.get(), to.ai_addr, to.ai_addrlen) == 0)
+/// 0, or what the system says.
+int listen_one(const sockaddr *at, socklen_t length, OwnDescriptor &socket) {
+    socket.take([&] { return ::socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+    const int on = 1;
+    const int off = 0;
+    setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (at->sa_family == AF_INET6)
+        setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (socket.get() >= 0 && bind(socket.get(), at, length) == 0 && listen(socket.get(), kBacklog) == 0)
+        return 0;
+    const int error = errno;
+    socket.close();
+    return error;
+}
+
+/// Whether any of the addresses of a name is one of this host.
+bool is_of_this_host(const addrinfo *of) {
+    for (; of != nullptr; of = of->ai_next) {
+        sockaddr_storage at{};
+        std::memcpy(&at, of->ai_addr, of->ai_addrlen);
+        // The port does not matter, and another may have it.
+        (at.ss_family == AF_INET ? reinterpret_cast<sockaddr_in *>(&at)->sin_port
+                                 : reinterpret_cast<sockaddr_in6 *>(&at)->sin6_port) = 0;
+        OwnDescriptor socket;
+        socket.take([&] { return ::socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0); });
+        if (bind(socket.get(), reinterpret_cast<sockaddr *>(&at), of->ai_addrlen) == 0)
             return true;
-        if (errno == EINPROGRESS) {
-            pollfd wait{result.get(), POLLOUT, 0};
-            int error = ETIMEDOUT;
-            socklen_t length = sizeof error;
-            if (poll(&wait, 1, static_cast<int>(seconds * 1e3)) > 0)
-                getsockopt(result.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-            if (error == 0)
-                return true;
-            errno = error;
-        }
     }
-    why = std::strerror(errno);
+    return false;
+}
+
+/// A socket whose own port is the one that it connects to meets itself where nobody listens.
+bool is_to_itself(int fd) {
+    sockaddr_storage own{};
+    sockaddr_storage other{};
+    socklen_t own_length = sizeof own;
+    socklen_t other_length = sizeof other;
+    return getsockname(fd, reinterpret_cast<sockaddr *>(&own), &own_length) == 0 &&
+           getpeername(fd, reinterpret_cast<sockaddr *>(&other), &other_length) == 0 && own_length == other_length &&
+           std::memcmp(&own, &other, own_length) == 0;
+}
+
+/// 0, or what the system says of a connection that is being made.
+int made_within(int fd, double seconds, const Meanwhile &meanwhile) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    pollfd wait{fd, POLLOUT, 0};
+    for (;;) {
+        const double left = std::chrono::duration<double>(until - std::chrono::steady_clock::now()).count();
+        if (poll(&wait, 1, meanwhile ? 0 : static_cast<int>(std::max(left, 0.0) * 1e3)) > 0)
+            break;
+        if (left <= 0)
+            return ETIMEDOUT;
+        if (meanwhile && !meanwhile().ok())
+            return ECANCELED;
+        sched_yield();
+    }
+    int error = 0;
+    socklen_t length = sizeof error;
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+    return error;
+}
+
+bool connect_one(const addrinfo &to, double seconds, const Meanwhile &meanwhile, OwnDescriptor &result,
+                 std::string &why) {
+    result.take([&] { return socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+    int error = result.get() < 0 || connect(result.get(), to.ai_addr, to.ai_addrlen) != 0 ? errno : 0;
+    if (error == EINPROGRESS)
+        error = made_within(result.get(), seconds, meanwhile);
+    if (error == 0 && is_to_itself(result.get()))
+        error = ECONNREFUSED;
+    if (error == 0)
+        return true;
+    why = std::strerror(error);
     result.close();
     return false;
 }
@@ -177,29 +238,36 @@ Status listen_at(const Place &place, OwnDescriptor &socket) {
     std::string why;
     const Addresses found = look_up(place, why);
     const bool name = place.address != "localhost" && !is_number(place.address);
-    for (addrinfo *at = found.get(); at != nullptr; at = at->ai_next) {
-        if (name && is_loopback(at->ai_addr))
-            widen(at->ai_addr);
-        socket.take([&] { return ::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
-        const int on = 1;
-        setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        if (bind(socket.get(), at->ai_addr, at->ai_addrlen) == 0 && listen(socket.get(), kBacklog) == 0)
-            return {};
-        const bool taken = errno == EADDRINUSE;
-        const bool elsewhere = errno == EADDRNOTAVAIL;
-        why = fmt::format("{}{}", std::strerror(errno),
-                          taken       ? "; another program, or another process whose rank is 0, has the port"
-                          : elsewhere ? "; rank 0 has to run on the host of this address"
-                                      : "");
-        socket.close();
+    const bool wide = name && found && (found->ai_next != nullptr || is_loopback(found->ai_addr));
+    int error = 0;
+    if (wide && is_of_this_host(found.get())) {
+        for (const int family : {AF_INET6, AF_INET}) {
+            const sockaddr_storage any = everywhere(family, place.port);
+            error = listen_one(reinterpret_cast<const sockaddr *>(&any),
+                               family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6), socket);
+            if (error == 0)
+                return {};
+        }
+    } else {
+        for (const addrinfo *at = found.get(); at != nullptr; at = at->ai_next) {
+            error = listen_one(at->ai_addr, at->ai_addrlen, socket);
+            if (error == 0)
+                return {};
+        }
     }
+    if (error != 0)
+        why = fmt::format("{}{}", std::strerror(error),
+                          error == EADDRINUSE ? "; another program, or another process whose rank is 0, has the port"
+                          : error == EADDRNOTAVAIL ? "; rank 0 has to run on the host of this address"
+                                                   : "");
     return fail(Fault::no_store, "rank 0 cannot listen at {} for the store in which ranks meet: {}", place.text(), why);
 }
 
-bool connect_to(const Place &place, double seconds, OwnDescriptor &socket, std::string &why) {
+bool connect_to(const Place &place, double seconds, const Meanwhile &meanwhile, OwnDescriptor &socket,
+                std::string &why) {
     const Addresses found = look_up(place, why);
     for (const addrinfo *to = found.get(); to != nullptr; to = to->ai_next)
-        if (connect_one(*to, seconds, socket, why)) {
+        if (connect_one(*to, seconds, meanwhile, socket, why)) {
             tune(socket.get());
             return true;
         }
@@ -214,6 +282,8 @@ void tune(int fd) {
     set(IPPROTO_TCP, TCP_KEEPIDLE, kIdleS);
     set(IPPROTO_TCP, TCP_KEEPINTVL, kBetweenS);
     set(IPPROTO_TCP, TCP_KEEPCNT, kTries);
+    // Nothing is asked while something that was sent is unanswered.
+    set(IPPROTO_TCP, TCP_USER_TIMEOUT, (kIdleS + kTries * kBetweenS) * 1000);
 }
 
 std::string peer_of(int fd) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -70,6 +71,9 @@ struct Frame {
     [[nodiscard]] std::string text() const { return {reinterpret_cast<const char *>(payload.data()), payload.size()}; }
 };
 
+/// Ids of groups of all ranks are smaller than those of others.
+constexpr uint64_t kRootLimit = uint64_t{1} << 32;
+
 /// The longest payload of all ranks together: what one says of itself is some kilobytes.
 constexpr uint32_t kMostBytes = 1U << 30;
 
@@ -114,13 +118,17 @@ class Outgoing {
     size_t sent_ = 0;  ///< of the first
 };
 
-/// A socket that listens at the place's address and port. A name that stands for the loopback interface, as Debian has
-/// a host's own name, is listened for on all interfaces, since other hosts know it by another address; `localhost` and
-/// numbers are not.
+/// A socket that listens at the place's address and port. A name of this host that stands for several addresses, or for
+/// the loopback interface, as Debian has a host's own name, is listened for on all interfaces, since other hosts may
+/// know it by another address; `localhost` and numbers are not.
 Status listen_at(const Place &place, OwnDescriptor &socket);
 
-/// A connection to the place, if there is one within `seconds`. `why`: what the system said otherwise.
-bool connect_to(const Place &place, double seconds, OwnDescriptor &socket, std::string &why);
+/// What a rank does while it waits for others, if anything, again and again.
+using Meanwhile = std::function<Status()>;
+
+/// A connection to the place, if there is one within `seconds`. `why`: what the system said otherwise, or `meanwhile`.
+bool connect_to(const Place &place, double seconds, const Meanwhile &meanwhile, OwnDescriptor &socket,
+                std::string &why);
 
 /// Small messages go at once, and a host that is gone is noticed.
 void tune(int fd);

@@ -1,4 +1,4 @@
-/* A rank that is started by itself, without MPI: `store_ranks [--hosts=0,0,1,1] [die|twice]`, with MASTER_ADDR,
+/* A rank that is started by itself, without MPI: `store_ranks [--hosts=0,0,1,1] [die|twice|moves]`, with MASTER_ADDR,
  * MASTER_PORT, RANK and WORLD_SIZE in the environment. It is not even linked with MPI, and shows that none was loaded.
  * Exit codes: 0, 1 for a wrong result, 3 where no communicator was made (the sentence is printed). */
 #include <flx.h>
@@ -93,6 +93,20 @@ int main(int argc, char **argv) {
         const flx_status_t status = flx_allreduce(&in, &out, 1, FLX_INT64, FLX_SUM, world);
         printf("%d %s\n", status, flx_last_error());
         return status == FLX_ERR_PEER ? 0 : 1;
+    }
+    if (strcmp(mode, "moves") == 0) {
+        /* One rank makes a communicator while others still wait for what it has begun. */
+        static long long in[20 * kCount];
+        static long long out[20 * kCount];
+        flx_request_t request;
+        flx_comm_t second;
+        CHECK(flx_iallreduce(in, out, 20L * kCount, FLX_INT64, FLX_SUM, world, &request));
+        if (rank != 0)
+            CHECK(flx_wait(&request));
+        CHECK(flx_comm_create_from_store(NULL, 0, -1, 0, NULL, &second));
+        if (rank == 0)
+            CHECK(flx_wait(&request));
+        CHECK(flx_comm_free(&second));
     }
     int members[256];
     for (int i = 0; i < size; ++i)
