@@ -24,10 +24,11 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kStrangers = 32;                   // connections that have not joined
-constexpr Clock::duration kStrangerStays = 3s;      // at most
-constexpr Clock::duration kStrangerYields = 500ms;  // to others that wait to be let in
-constexpr size_t kHeardAtOnce = 1 << 20;            // bytes that one rank is heard before it is another's turn
+constexpr size_t kStrangers = 256;              // connections that have not joined
+constexpr Clock::duration kStrangerStays = 3s;  // at most
+constexpr size_t kAccepted = 64;                // in one turn
+constexpr Clock::duration kDoorShut = 100ms;    // where there is no descriptor for another connection
+constexpr size_t kHeardAtOnce = 1 << 20;        // bytes that one rank is heard before it is another's turn
 
 }  // namespace
 
@@ -50,9 +51,8 @@ struct Servers {
 Status Server::hold(const Place &place, std::unique_ptr<Hold> &result) {
     Servers &servers = Servers::object();
     const std::lock_guard guard(servers.mutex);
+    std::erase_if(servers.at, [](const auto &entry) { return entry.second->over_; });
     std::unique_ptr<Server> &server = servers.at[place.text()];
-    if (server && server->over_)
-        server.reset();
     if (!server) {
         server = std::make_unique<Server>(place, ++servers.made);
         if (Status status = server->start(); !status.ok()) {
@@ -77,6 +77,7 @@ Server::Hold::~Hold() {
 }
 
 Status Server::start() {
+    (void)descriptors(static_cast<size_t>(place_.size) + kStrangers);
     FLX_TRY(listen_at(place_, listener_));
     wake_.take([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     if (wake_.get() < 0)
@@ -121,9 +122,7 @@ void Server::run() {
 
 void Server::turn() {
     polled_.assign({{wake_.get(), POLLIN, 0}});
-    const auto strangers = static_cast<size_t>(
-        std::count_if(lines_.begin(), lines_.end(), [](const Line &line) { return line.rank < 0; }));
-    polled_.push_back({strangers < kStrangers ? listener_.get() : -1, POLLIN, 0});
+    polled_.push_back({Clock::now() < shut_until_ ? -1 : listener_.get(), POLLIN, 0});
     for (const Line &line : lines_)
         polled_.push_back({line.socket.get(), static_cast<short>(POLLIN | (line.out.empty() ? 0 : POLLOUT)), 0});
     poll(polled_.data(), polled_.size(), patience_ms());
@@ -180,9 +179,11 @@ void Server::give_up(const char *why) noexcept {
 int Server::patience_ms() const {
     const auto now = Clock::now();
     auto next = now + 1h;
+    if (now < shut_until_)
+        next = shut_until_;
     for (const Line &line : lines_)
         if (line.rank < 0)
-            next = std::min(next, line.since + (now - line.since < kStrangerYields ? kStrangerYields : kStrangerStays));
+            next = std::min(next, line.since + kStrangerStays);
     for (const auto &[id, group] : groups_)
         for (const Member &member : group.members)
             if (group.told != 0 && !group.warned && member.told && member.line != nullptr)
@@ -192,37 +193,36 @@ int Server::patience_ms() const {
     return static_cast<int>(std::clamp<int64_t>(left, 1, 3'600'000));
 }
 
+/// Ranks speak at once, so of strangers those go that have been silent for longest.
 void Server::accept_some() {
     const auto now = Clock::now();
-    size_t strangers = 0;
-    for (Line &line : lines_)
-        if (line.rank < 0)
-            ++strangers;
-    bool others_wait = false;
-    if (strangers >= kStrangers) {
-        pollfd door{listener_.get(), POLLIN, 0};
-        others_wait = poll(&door, 1, 0) > 0;
-    }
-    lines_.remove_if([&](const Line &line) {
-        const bool goes =
-            line.rank < 0 && (now - line.since > kStrangerStays || (others_wait && now - line.since > kStrangerYields));
-        strangers -= goes ? 1 : 0;
-        return goes;
-    });
-    for (; strangers < kStrangers; ++strangers) {
+    lines_.remove_if([&](const Line &line) { return line.rank < 0 && now - line.since > kStrangerStays; });
+    auto strangers = static_cast<size_t>(
+        std::count_if(lines_.begin(), lines_.end(), [](const Line &line) { return line.rank < 0; }));
+    for (size_t accepted = 0; accepted < kAccepted && now >= shut_until_; ++accepted) {
         Line &line = lines_.emplace_back();
         line.socket.take([&] { return accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
         if (line.socket.get() < 0) {
+            const int error = errno;
             lines_.pop_back();
+            if (error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ECONNABORTED)
+                return;
+            if (!std::exchange(said_shut_, true))
+                log().warn("the store at {}, in which ranks meet, cannot take another connection for now: {}",
+                           place_.text(), std::strerror(error));
+            shut_until_ = now + kDoorShut;
             return;
         }
         tune(line.socket.get());
         serve(line);
-        if (!line.ended)
-            continue;
-        if (line.rank >= 0)
-            end(line);
-        lines_.pop_back();
+        if (line.ended) {
+            if (line.rank >= 0)
+                end(line);
+            lines_.pop_back();
+        } else if (line.rank < 0 && ++strangers > kStrangers) {
+            lines_.erase(std::find_if(lines_.begin(), lines_.end(), [](const Line &each) { return each.rank < 0; }));
+            --strangers;
+        }
     }
 }
 
@@ -307,7 +307,9 @@ void Server::join(Line &line, const Join &wish) {
                         rank, peer_of(other->socket.get()), peer_of(line.socket.get())));
     line.rank = rank;
     line.process = wish.process;
-    line.deadline_s = wish.deadline_s;
+    constexpr double kShortest = 0.1;
+    constexpr double kLongest = 86'400;
+    line.deadline_s = wish.deadline_s > kShortest ? std::min(wish.deadline_s, kLongest) : kShortest;
     const uint32_t generation = ++joins_[wish.rank];
     Group &group = groups_[generation];
     if (group.members.empty()) {
@@ -323,6 +325,14 @@ void Server::join(Line &line, const Join &wish) {
     tell(line, header, "");
 }
 
+std::vector<bool> Server::connected() const {
+    std::vector<bool> ranks(static_cast<size_t>(place_.size));
+    for (const Line &line : lines_)
+        if (line.rank >= 0 && !line.ended)
+            ranks[static_cast<size_t>(line.rank)] = true;
+    return ranks;
+}
+
 void Server::make_group(Line &line, const Frame &frame) {
     const size_t size = frame.payload.size() / sizeof(uint32_t);
     std::vector<uint32_t> ranks(size);
@@ -330,16 +340,19 @@ void Server::make_group(Line &line, const Frame &frame) {
     const bool right = frame.header.group >= kRootLimit && frame.header.index < size &&
                        ranks[frame.header.index] == static_cast<uint32_t>(line.rank) &&
                        std::all_of(ranks.begin(), ranks.end(), [&](uint32_t rank) { return rank < joins_.size(); });
+    if (!right)
+        return refuse(line, Fault::not_readable, "a rank sent the store a group that cannot be");
     Group &group = groups_[frame.header.group];
-    if (right && group.members.empty()) {
+    if (group.members.empty()) {
+        const std::vector<bool> there = connected();
         group.members.resize(size);
         for (size_t member = 0; member < size; ++member) {
             group.members[member].rank = static_cast<int>(ranks[member]);
             // It may have gone before the first member came here.
-            group.members[member].gone = line_of(group.members[member].rank) == nullptr;
+            group.members[member].gone = !there[ranks[member]];
         }
     }
-    if (!right || group.members.size() != size)
+    if (group.members.size() != size || group.members[frame.header.index].rank != line.rank)
         return refuse(line, Fault::not_readable, "a rank sent the store a group that cannot be");
     group.members[frame.header.index].line = &line;
 }
@@ -441,6 +454,12 @@ void Server::end(Line &line) {
                 of.push_back(id);
     for (const uint64_t id : of)
         leave(id, rank);
+    // It may come again: for a communicator that it has not come to the others wait anew.
+    for (auto &[id, group] : groups_)
+        if (group.generation > joins_[static_cast<size_t>(rank)] && group.told != 0) {
+            group.since = Clock::now();
+            group.warned = false;
+        }
 }
 
 /// Members that never came to the store end the wait for them; others are alive, and their peers are told.
@@ -455,11 +474,12 @@ void Server::look_for_late() {
                 patience_s = std::min(patience_s, member.line->deadline_s);
         if (std::chrono::duration<double>(now - group.since).count() < patience_s)
             continue;
+        const std::vector<bool> there = connected();
         std::vector<int> absent;
         std::vector<int> late;
         for (const Member &member : group.members)
             if (!member.told)
-                (member.line == nullptr && !member.gone ? absent : late).push_back(member.rank);
+                (!there[static_cast<size_t>(member.rank)] && !member.gone ? absent : late).push_back(member.rank);
         if (!absent.empty() && group.generation != 0) {
             const std::string refused =
                 last_refused_.empty() ? "" : fmt::format(". The last that was refused: {}", last_refused_);

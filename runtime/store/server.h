@@ -101,6 +101,7 @@ class Server {
     static void tell(Line &line, const Header &header, const std::string &text);
     void fail_all(uint64_t id, Group &group, Fault fault, const std::string &words);
     [[nodiscard]] Line *line_of(int rank);
+    [[nodiscard]] std::vector<bool> connected() const;
 
     Place place_;
     uint64_t number_;
@@ -111,6 +112,8 @@ class Server {
     std::vector<uint32_t> joins_;  ///< how many communicators each rank has begun
     std::string last_refused_;
     std::vector<pollfd> polled_;
+    Clock::time_point shut_until_;  ///< nobody is let in
+    bool said_shut_ = false;
     std::thread thread_;
 
     // Of the process's list of servers, with its lock.

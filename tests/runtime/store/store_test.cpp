@@ -2,20 +2,48 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "runtime/store/bootstrap_store.h"
+#include "runtime/store/line.h"
 #include "tests/runtime/link/ranks.h"
+
+namespace {
+std::atomic<size_t> largest_piece = 0;
+std::atomic<size_t> most_of_a_piece = SIZE_MAX;
+}  // namespace
+
+/// Pieces of memory are counted, and can be short.
+void *operator new(size_t bytes) {
+    size_t largest = largest_piece;
+    while (bytes > largest && !largest_piece.compare_exchange_weak(largest, bytes)) {
+    }
+    void *const memory = bytes > most_of_a_piece ? nullptr : std::malloc(bytes);
+    if (memory == nullptr)
+        throw std::bad_alloc();
+    return memory;
+}
+void operator delete(void *memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void *memory, size_t /*bytes*/) noexcept {
+    std::free(memory);
+}
 
 namespace flx::store {
 namespace {
@@ -317,6 +345,354 @@ TEST(Store, StrangersLeaveNothing) {
         EXPECT_LT(descriptors_of_process(), 40U);
         ASSERT_TRUE(bootstrap->barrier().ok());
     });
+}
+
+TEST(Store, StrangersThatSendWithoutEndFillNothing) {
+    const int port = free_port();
+    std::atomic<bool> over = false;
+    largest_piece = 0;
+    std::thread stranger([&] {
+        static const std::vector<char> noise(1 << 18, 'F');
+        largest_piece = 0;
+        Header header;
+        header.kind = Kind::join;
+        header.bytes = sizeof(Join);
+        while (!over) {
+            const int fd = connected(port);
+            if (fd < 0)
+                continue;
+            ssize_t went = send(fd, &header, sizeof header, MSG_NOSIGNAL);
+            while (!over && went > 0)
+                went = send(fd, noise.data(), noise.size(), MSG_NOSIGNAL);
+            close(fd);
+        }
+    });
+    testing::run_ranks(2, [&](int rank) {
+        if (rank == 1)
+            std::this_thread::sleep_for(Seconds(0.5));
+        std::unique_ptr<Bootstrap> bootstrap;
+        const Status status = make_store_bootstrap(place_of(port, rank, 2), bootstrap);
+        over = over || rank == 1;
+        ASSERT_TRUE(status.ok()) << status.sentence();
+    });
+    over = true;
+    stranger.join();
+    EXPECT_LT(largest_piece, size_t{1} << 17);
+}
+
+TEST(Store, SilentStrangersKeepNobodyWaiting) {
+    const int port = free_port();
+    testing::run_ranks(2, [&](int rank) {
+        std::vector<int> strangers;
+        while (rank == 1 && strangers.size() < 300)
+            if (const int fd = connected(port); fd >= 0)
+                strangers.push_back(fd);
+        const auto began = Clock::now();
+        std::unique_ptr<Bootstrap> bootstrap;
+        const Status status = make_store_bootstrap(place_of(port, rank, 2), bootstrap);
+        ASSERT_TRUE(status.ok()) << status.sentence();
+        if (rank == 1)
+            EXPECT_LT(Seconds(Clock::now() - began).count(), 2.5);
+        for (const int fd : strangers)
+            close(fd);
+    });
+}
+
+/// As rank 1 of 2, by hand.
+int joined_by_hand(int port) {
+    int fd = -1;
+    while (fd < 0)
+        fd = connected(port);
+    struct {
+        Header header;
+        Join wish;
+    } hello;
+    hello.header.kind = Kind::join;
+    hello.header.bytes = sizeof hello.wish;
+    hello.wish = {2, 1, 77, 20};
+    EXPECT_EQ(send(fd, &hello, sizeof hello, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof hello));
+    Header answer;
+    EXPECT_EQ(recv(fd, &answer, sizeof answer, MSG_WAITALL), static_cast<ssize_t>(sizeof answer));
+    EXPECT_EQ(answer.kind, Kind::joined);
+    return fd;
+}
+
+TEST(Store, EndsWithASentenceWhereMemoryIsShort) {
+    const int port = free_port();
+    Status status;
+    std::thread rank_0([&] {
+        std::unique_ptr<Bootstrap> bootstrap;
+        status = make_store_bootstrap(place_of(port, 0, 2), bootstrap);
+    });
+    const int fd = joined_by_hand(port);
+    Header header;
+    header.kind = Kind::gather;
+    header.index = 1;
+    header.group = 1;
+    header.bytes = 64U << 20;
+    const std::vector<char> much(1 << 16);
+    most_of_a_piece = 8U << 20;
+    ssize_t went = send(fd, &header, sizeof header, MSG_NOSIGNAL);
+    for (size_t sent = 0; went > 0 && sent < header.bytes; sent += much.size())
+        went = send(fd, much.data(), much.size(), MSG_NOSIGNAL);
+    rank_0.join();
+    most_of_a_piece = SIZE_MAX;
+    close(fd);
+    EXPECT_TRUE(has(status, Fault::no_store, {"the store at 127.0.0.1", "has ended", "bad_alloc"}));
+    // The place is free again.
+    std::unique_ptr<Bootstrap> bootstrap;
+    status = make_store_bootstrap(place_of(port, 0, 1), bootstrap);
+    EXPECT_TRUE(status.ok()) << status.sentence();
+}
+
+TEST(Store, WhatAllToldIsThereOnceForAll) {
+    int fds[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    const auto payload = std::make_shared<const std::vector<std::byte>>(1000, std::byte{7});
+    Header header;
+    header.bytes = 1000;
+    Outgoing one;
+    Outgoing other;
+    for (int i = 0; i < 20; ++i)
+        one.put(header, payload);
+    other.put(header, payload);
+    EXPECT_EQ(payload.use_count(), 22);
+    EXPECT_TRUE(one.send_some(fds[0]));
+    EXPECT_TRUE(one.empty());
+    Incoming in;
+    Frame frame;
+    Incoming::Ended ended{};
+    for (int i = 0; i < 20; ++i) {
+        // No more than it may, and the rest afterwards.
+        ASSERT_EQ(in.read(fds[1], 100), Incoming::Ended::no);
+        EXPECT_EQ(in.size(), 100U);
+        EXPECT_FALSE(in.next(frame, 1000, ended));
+        ASSERT_EQ(in.read(fds[1], sizeof header + 1000), Incoming::Ended::no);
+        ASSERT_TRUE(in.next(frame, 1000, ended));
+        EXPECT_EQ(frame.payload, *payload);
+    }
+    close(fds[0]);
+    EXPECT_FALSE(other.send_some(fds[0]));
+    EXPECT_EQ(in.read(fds[1], 1), Incoming::Ended::closed);
+    close(fds[1]);
+}
+
+TEST(Store, ARankThatHasJoinedHearsWhyItIsRefused) {
+    std::shared_ptr<Line> line;
+    uint64_t group = 0;
+    ASSERT_TRUE(Line::join(place_of(free_port(), 0, 1), {}, line, group).ok());
+    ASSERT_TRUE(line->send(Kind::gather, 4242, 0, {}).ok());
+    Frame answer;
+    EXPECT_TRUE(has(line->receive(4242, {}, answer), Fault::not_readable, {"a group that it is not in"}));
+}
+
+/// What is under way elsewhere may be what the others wait for before they come.
+TEST(Store, MovesOtherThingsWhileItWaits) {
+    const int port = free_port();
+    std::atomic<int> stage = 0;
+    testing::run_ranks(3, [&](int rank) {
+        while (stage < 2 - rank)  // the last is first, which finds no store
+            std::this_thread::yield();
+        std::unique_ptr<Bootstrap> bootstrap;
+        bool called = false;
+        const Status status = make_store_bootstrap(place_of(port, rank, 3), bootstrap, [&] {
+            stage += called || rank == 0 ? 0 : 1;
+            called = true;
+            return Status();
+        });
+        EXPECT_TRUE(status.ok()) << status.sentence();
+    });
+    std::unique_ptr<Bootstrap> bootstrap;
+    const Status status = make_store_bootstrap(place_of(port, 1, 3), bootstrap,
+                                               [] { return fail(Fault::peer_died, "something else went wrong"); });
+    EXPECT_TRUE(has(status, Fault::peer_died, {"something else"}));
+}
+
+/// The group lives on at the store with its other members.
+TEST(Store, GroupsOfARankThatCameAgainAreOthers) {
+    const int port = free_port();
+    testing::run_ranks(3, [&](int rank) {
+        std::unique_ptr<Bootstrap> kept[2][2];
+        for (auto &[world, group] : kept) {
+            Status status = make_store_bootstrap(place_of(port, rank, 3), world);
+            ASSERT_TRUE(status.ok()) << status.sentence();
+            status = world->split(0, rank == 1 ? -1 : rank, group);  // its first member is rank 1
+            ASSERT_TRUE(status.ok()) << status.sentence();
+            std::vector<int> members(3);
+            status = group->allgather(&rank, sizeof rank, members.data());
+            ASSERT_TRUE(status.ok()) << status.sentence();
+            EXPECT_EQ(members, (std::vector<int>{1, 0, 2}));
+            if (rank == 1) {
+                group.reset();
+                world.reset();
+            }
+        }
+    });
+}
+
+TEST(Store, ARankThatIsConnectedMayBeLate) {
+    const int port = free_port();
+    testing::run_ranks(2, [&](int rank) {
+        std::unique_ptr<Bootstrap> first, second;
+        ASSERT_TRUE(make_store_bootstrap(place_of(port, rank, 2, 5), first).ok());
+        if (rank == 1)
+            std::this_thread::sleep_for(Seconds(1.5));
+        const Status status = make_store_bootstrap(place_of(port, rank, 2, 0.5), second);
+        EXPECT_TRUE(status.ok()) << status.sentence();
+    });
+}
+
+TEST(Store, NamesARankThatGoesInsteadOfComingAgain) {
+    const int port = free_port();
+    testing::run_ranks(2, [&](int rank) {
+        std::unique_ptr<Bootstrap> first, second;
+        ASSERT_TRUE(make_store_bootstrap(place_of(port, rank, 2, 5), first).ok());
+        if (rank == 1)
+            return std::this_thread::sleep_for(Seconds(1.2));
+        const auto began = Clock::now();
+        const Status status = make_store_bootstrap(place_of(port, rank, 2, 0.5), second);
+        EXPECT_TRUE(has(status, Fault::peer_late, {"rank 1 did not come"}));
+        EXPECT_GT(Seconds(Clock::now() - began).count(), 1);
+        EXPECT_LT(Seconds(Clock::now() - began).count(), 4);
+    });
+}
+
+TEST(Store, AnotherSizeLeavesTheConnectionAsItIs) {
+    const int port = free_port();
+    testing::run_ranks(2, [&](int rank) {
+        std::unique_ptr<Bootstrap> first, second, third;
+        ASSERT_TRUE(make_store_bootstrap(place_of(port, rank, 2), first).ok());
+        EXPECT_TRUE(has(make_store_bootstrap(place_of(port, rank, 3), second), Fault::wrong_place, {"3 ranks"}));
+        ASSERT_TRUE(first->barrier().ok());
+        ASSERT_TRUE(make_store_bootstrap(place_of(port, rank, 2), third).ok());
+        ASSERT_TRUE(first->barrier().ok());
+        ASSERT_TRUE(third->barrier().ok());
+    });
+}
+
+TEST(Store, AForkedChildIsAnotherProcess) {
+    const int port = free_port();
+    std::atomic<bool> over = false;
+    testing::run_ranks(2, [&](int rank) {
+        std::unique_ptr<Bootstrap> bootstrap;
+        ASSERT_TRUE(make_store_bootstrap(place_of(port, rank, 2), bootstrap).ok());
+        if (rank == 1) {
+            const pid_t child = fork();
+            if (child == 0) {
+                std::unique_ptr<Bootstrap> other;
+                const Status status = make_store_bootstrap(place_of(port, 1, 2, 5), other);
+                _exit(has(status, Fault::wrong_place, {"two processes say that they are rank 1"}) ? 0 : 1);
+            }
+            int code = -1;
+            EXPECT_EQ(waitpid(child, &code, 0), child);
+            EXPECT_EQ(code, 0);
+        }
+        const Status status = bootstrap->barrier();
+        EXPECT_TRUE(status.ok()) << status.sentence();
+    });
+}
+
+TEST(Store, StoresThatEndLeaveNothing) {
+    const size_t before = descriptors_of_process();
+    for (int round = 0; round < 20; ++round) {
+        std::unique_ptr<Bootstrap> bootstrap;
+        ASSERT_TRUE(make_store_bootstrap(place_of(free_port(), 0, 1), bootstrap).ok());
+        bootstrap.reset();
+        std::this_thread::sleep_for(Seconds(0.05));
+    }
+    EXPECT_LE(descriptors_of_process(), before + 8);
+}
+
+/// The limit of this process while it lives.
+class SoftLimit {
+  public:
+    SoftLimit() {
+        getrlimit(RLIMIT_NOFILE, &before_);
+        limit_ = before_;
+    }
+    ~SoftLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+    SoftLimit(const SoftLimit &) = delete;
+    SoftLimit &operator=(const SoftLimit &) = delete;
+    void set(rlim_t most) {
+        limit_.rlim_cur = most;
+        EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit_), 0);
+    }
+
+  private:
+    rlimit before_{};
+    rlimit limit_{};
+};
+
+double cpu_s() {
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
+}
+
+TEST(Store, WaitsQuietlyWhereDescriptorsAreShort) {
+    SoftLimit limit;
+    limit.set(128);
+    const int port = free_port();
+    std::unique_ptr<Bootstrap> bootstrap;
+    ASSERT_TRUE(make_store_bootstrap(place_of(port, 0, 1), bootstrap).ok());
+    rlimit raised{};
+    getrlimit(RLIMIT_NOFILE, &raised);
+    EXPECT_GT(raised.rlim_cur, 128U);
+
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    at.sin_port = htons(static_cast<uint16_t>(port));
+    ::testing::internal::CaptureStderr();
+    const int next = dup(0);
+    close(next);
+    limit.set(static_cast<rlim_t>(next));
+    ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr *>(&at), sizeof at), 0);
+    const double before = cpu_s();
+    std::this_thread::sleep_for(Seconds(1));
+    EXPECT_LT(cpu_s() - before, 0.2);
+    limit.set(1024);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("cannot take another connection for now"), std::string::npos) << said;
+    EXPECT_EQ(said.find("cannot take"), said.rfind("cannot take")) << said;
+    // It is heard now, and is no rank.
+    EXPECT_EQ(send(fd, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 18);
+    const timeval most{10, 0};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+    char byte;
+    errno = 0;
+    EXPECT_LE(recv(fd, &byte, 1, 0), 0);
+    EXPECT_NE(errno, EAGAIN);
+    close(fd);
+}
+
+/// The system may choose the port that is connected to for the connection's own end.
+TEST(Store, NobodyMeetsItself) {
+    const auto began = Clock::now();
+    const Place place = place_of(free_port() & ~1, 1, 2);
+    for (int attempt = 0; attempt < 60'000 && Clock::now() - began < Seconds(10); ++attempt) {
+        OwnDescriptor socket;
+        std::string why;
+        ASSERT_FALSE(connect_to(place, 1, {}, socket, why));
+    }
+}
+
+TEST(Store, AHostThatIsGoneIsNoticed) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    tune(fd);
+    int unanswered_ms = 0;
+    socklen_t length = sizeof unanswered_ms;
+    ASSERT_EQ(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, &length), 0);
+    EXPECT_GE(unanswered_ms, 20'000);
+    EXPECT_LE(unanswered_ms, 30'000);
+    close(fd);
+}
+
+TEST(Store, AllRanksFitIntoAGroup) {
+    for (const int ranks : {2, 16'384, 1 << 20})
+        EXPECT_GE(most_of_one(ranks), static_cast<uint32_t>(ranks) * 4);
 }
 
 TEST(Store, PlacesComeFromArgumentsAndTheEnvironment) {
