@@ -19,18 +19,31 @@ namespace {
 
 constexpr const char *kLibrary = "libflx_with_mpi.so";
 
+/// The folder that libflx is in, empty where that is not known. Found when it is loaded: its name may be relative to
+/// the folder that the program was started in.
+const std::filesystem::path &own_folder() {
+    static const std::filesystem::path folder = [] {
+        Dl_info self{};
+        std::error_code error;
+        if (dladdr(reinterpret_cast<const void *>(&make_mpi_bootstrap), &self) == 0)
+            return std::filesystem::path();
+        return std::filesystem::canonical(self.dli_fname, error).parent_path();
+    }();
+    return folder;
+}
+
+[[gnu::constructor]] void find_own_folder() {
+    (void)own_folder();
+}
+
 /// It is beside libflx in a build, and in the folder `flx` there where they are installed. Programs that have FLX in
 /// them, such as tests, are in a folder beside.
 void *open_library() {
-    Dl_info self{};
-    if (dladdr(reinterpret_cast<const void *>(&make_mpi_bootstrap), &self) != 0) {
+    for (const char *folder : {".", "flx", "../lib"}) {
         std::error_code error;
-        const std::filesystem::path own = std::filesystem::canonical(self.dli_fname, error).parent_path();
-        for (const char *folder : {".", "flx", "../lib"}) {
-            const std::filesystem::path file = own / folder / kLibrary;
-            if (!error && std::filesystem::exists(file, error))
-                return dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-        }
+        const std::filesystem::path file = own_folder() / folder / kLibrary;
+        if (!own_folder().empty() && std::filesystem::exists(file, error))
+            return dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     }
     return dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
 }
@@ -57,6 +70,11 @@ Status load() {
                     "FLX's part for MPI, {}, cannot be loaded: {}; it is installed with libflx and needs the MPI that "
                     "FLX was built with",
                     kLibrary, loaded.why);
+    if (loaded.part->version != MpiPart::kVersion || loaded.part->size != sizeof(MpiPart))
+        return fail(Fault::mpi_part,
+                    "FLX's part for MPI, {}, belongs to another build of FLX than the libflx that is loaded, which is "
+                    "version {}.{}.{}; install both together",
+                    kLibrary, FLX_VERSION_MAJOR, FLX_VERSION_MINOR, FLX_VERSION_PATCH);
     mpi = loaded.part;
     return {};
 }

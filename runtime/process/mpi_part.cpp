@@ -2,6 +2,8 @@
 #include "runtime/process/mpi_part.h"
 
 extern "C" FLX_API const flx::MpiPart flx_mpi_part = {
+    flx::MpiPart::kVersion,
+    sizeof(flx::MpiPart),
     PMPI_Initialized,
     PMPI_Finalized,
     PMPI_Query_thread,

@@ -5,6 +5,8 @@
 
 #include <mpi.h>
 
+#include <cstdint>
+
 #include "runtime/include/flx.h"
 
 namespace flx {
@@ -12,6 +14,8 @@ namespace flx {
 /// MPI's functions by their PMPI_ names, since a library in front of it (runtime/front/mpi) may lead the others to FLX;
 /// and those of its constants that are addresses in some MPI.
 struct MpiPart {
+    uint64_t version;  ///< kVersion of the FLX that it belongs to; a table of another has other members after it
+    uint64_t size;     ///< of the table
     decltype(&PMPI_Initialized) initialized;
     decltype(&PMPI_Finalized) finalized;
     decltype(&PMPI_Query_thread) query_thread;
@@ -33,6 +37,9 @@ struct MpiPart {
     MPI_Request no_request;
     MPI_Datatype byte;
     MPI_Errhandler errors_return;
+
+    static constexpr uint64_t kVersion =
+        (uint64_t{FLX_VERSION_MAJOR} * 1000 + FLX_VERSION_MINOR) * 1000 + FLX_VERSION_PATCH;
 };
 
 }  // namespace flx

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Ranks that are started without MPI, by the environment alone.
 
-    store_ranks_test.py PROGRAM CASE [LIBFLX | RAILS | LAUNCHER…]
+    store_ranks_test.py PROGRAM CASE [LIBFLX OTHER | RAILS | LAUNCHER…]
 
 PROGRAM is store_ranks. Cases: host (processes of one host, once as if of two), errors (what is said where ranks are
-missing, double or differ, where the store is not, and where LIBFLX has no part for MPI), rails (two emulated hosts, by ci/rails), mpirun (started by it)."""
+missing, double or differ, where the store is not, and where LIBFLX has no part for MPI, or OTHER instead of it), rails
+(two emulated hosts, by ci/rails), mpirun (started by it)."""
 
 import os
 import re
@@ -59,7 +60,7 @@ def all_well(ended, what):
 
 
 def run_host(program):
-    for size, options in ((1, []), (2, []), (4, ["twice"]), (5, ["--hosts=0,0,1,1,0", "twice"])):
+    for size, options in ((1, []), (2, []), (4, ["twice"]), (3, ["moves"]), (5, ["--hosts=0,0,1,1,0", "twice"])):
         port = free_port()
         all_well(finish([start(program, rank, size, port, *options) for rank in range(size)]), f"{size} {options}")
     # By name, and started late and in the other order.
@@ -78,22 +79,36 @@ def failed(ended, *patterns):
             expect(f"rank {rank} does not say {pattern!r}: {output}", re.search(pattern, output))
 
 
-def check_without_mpi_part(library):
-    """A libflx that was copied without its part for MPI."""
+def create_of_mpi(library, folder="."):
+    """What flx_comm_create says in a process that loads `library` by that name and leaves `folder` then."""
+    script = (
+        "import ctypes, os, sys; flx = ctypes.CDLL(sys.argv[1]); flx.flx_last_error.restype = ctypes.c_char_p; "
+        "os.chdir('/'); made = ctypes.c_void_p(); print(flx.flx_comm_create(None, None, ctypes.byref(made)), "
+        "flx.flx_last_error().decode())"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", script, library], cwd=folder, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def check_mpi_part(library, other):
+    """A libflx that was copied without its part for MPI, or with another's, and one that was loaded by a relative
+    name."""
     with tempfile.TemporaryDirectory() as folder:
         copied = shutil.copy(library, folder)
-        script = (
-            "import ctypes, sys; flx = ctypes.CDLL(sys.argv[1]); flx.flx_last_error.restype = ctypes.c_char_p; "
-            "made = ctypes.c_void_p(); print(flx.flx_comm_create(None, None, ctypes.byref(made)), "
-            "flx.flx_last_error().decode())"
-        )
-        said = subprocess.run([sys.executable, "-c", script, copied], capture_output=True, text=True, check=True).stdout
+        said = create_of_mpi(copied)
         expect(f"no part for MPI: {said}", re.search(r"^8 .*libflx_with_mpi.so, cannot be loaded.*FLX-E821", said))
+        shutil.copy(other, f"{folder}/libflx_with_mpi.so")
+        said = create_of_mpi(copied)
+        expect(f"another part for MPI: {said}", re.search(r"^8 .*belongs to another build of FLX.*FLX-E821", said))
+    folder, name = os.path.split(library)
+    said = create_of_mpi(f"./{name}", folder)
+    expect(f"a relative name: {said}", "MPI is not initialized" in said)
 
 
-def run_errors(program, library=""):
+def run_errors(program, library="", other=""):
     if library:
-        check_without_mpi_part(library)
+        check_mpi_part(library, other)
     began = time.monotonic()
     port = free_port()
     ended = finish([start(program, rank, 4, port, FLX_DEADLINE="1") for rank in (0, 2)])
