@@ -155,6 +155,14 @@ def run_rails(program, rails):
             for rank in range(4)
         ]
         all_well(finish(ranks), "two hosts")
+        # The host of rank 0 knows its name by two addresses, and the other by either.
+        script = 'printf "$0" >/tmp/hosts.$$ && mount --bind /tmp/hosts.$$ /etc/hosts && exec "$@"'
+        for known in ("10.77.1.1 head", "10.77.2.1 head"):
+            ranks = []
+            for rank, hosts in enumerate(("10.77.1.1 head\n10.77.2.1 head\n", known + "\n")):
+                inside = (rails, "--bed", bed, "exec", str(1 + rank), "unshare", "--mount", "sh", "-c", script, hosts)
+                ranks.append(start(program, rank, 2, 29501, address="head", before=inside, FLX_DEADLINE="10"))
+            all_well(finish(ranks), f"a name of two addresses, of which one host knows {known}")
     finally:
         subprocess.run([rails, "--bed", bed, "destroy"], check=False)
 
