@@ -171,8 +171,9 @@ FLX_API flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *conf
 /// one. The store is there as long as rank 0 has a communicator of it, or other ranks have and the process of rank 0
 /// runs; to duplicate or split needs it. Any number of threads may call FLX then, as with MPI_THREAD_MULTIPLE.
 /// `config` may be null; its `deadline_s`, or FLX_DEADLINE, is how long ranks wait for those that do not come:
-/// FLX_ERR_PEER, and the sentence names them. FLX_ERR_ARGUMENT also where two processes have the same rank or sizes
-/// differ; FLX_ERR_SYSTEM where no store is found; the others as flx_comm_create.
+/// FLX_ERR_PEER, and the sentence names them. FLX_ERR_ARGUMENT also where two processes have the same rank, other than
+/// 0, or sizes differ; FLX_ERR_SYSTEM where no store is found, or rank 0 cannot keep one, as where another process has
+/// the port, such as a second rank 0; the others as flx_comm_create.
 FLX_API flx_status_t flx_comm_create_from_store(const char *address, int port, int rank, int size,
                                                 const flx_config_t *config, flx_comm_t *comm);
 
