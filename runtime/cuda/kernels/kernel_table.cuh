@@ -2,6 +2,7 @@
 /// From a type and a reduction at run time to kernels.
 #pragma once
 
+#include "runtime/cuda/kernels/anywhere.cuh"
 #include "runtime/cuda/kernels/bulk.cuh"
 #include "runtime/cuda/kernels/lines.cuh"
 #include "runtime/cuda/kernels/packets.cuh"
@@ -12,8 +13,10 @@ namespace flx::cuda {
 template <typename T, typename Op>
 Kernels kernels_for() {
     return {reinterpret_cast<const void *>(&exchange_kernel<T, Op>),
+            reinterpret_cast<const void *>(&exchange_anywhere_kernel<T, Op>),
             reinterpret_cast<const void *>(&packets_kernel<T, Op>),
-            reinterpret_cast<const void *>(&lines_kernel<T, Op>), reinterpret_cast<const void *>(&local_kernel<T, Op>),
+            reinterpret_cast<const void *>(&lines_kernel<T, Op>),
+            reinterpret_cast<const void *>(&local_kernel<T, Op>),
             reinterpret_cast<const void *>(&bulk_kernel<T, Op>)};
 }
 

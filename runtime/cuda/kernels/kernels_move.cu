@@ -1,3 +1,4 @@
+#include "runtime/cuda/kernels/anywhere.cuh"
 #include "runtime/cuda/kernels/bulk.cuh"
 #include "runtime/cuda/kernels/lines.cuh"
 #include "runtime/cuda/kernels/packets.cuh"
@@ -60,8 +61,10 @@ __global__ void __launch_bounds__(kThreads, 2) chain(const __grid_constant__ Job
 
 Kernels move_kernels() {
     return {reinterpret_cast<const void *>(&exchange_kernel<uint8_t, Keep>),
+            reinterpret_cast<const void *>(&exchange_anywhere_kernel<uint8_t, Keep>),
             reinterpret_cast<const void *>(&packets_kernel<uint8_t, Keep>),
-            reinterpret_cast<const void *>(&lines_kernel<uint8_t, Keep>), reinterpret_cast<const void *>(&local_copy),
+            reinterpret_cast<const void *>(&lines_kernel<uint8_t, Keep>),
+            reinterpret_cast<const void *>(&local_copy),
             nullptr};
 }
 

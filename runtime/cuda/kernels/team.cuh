@@ -221,7 +221,7 @@ class Team {
         }
     }
 
-  private:
+  protected:
     template <typename Raw>
     struct PackOf {
         static constexpr int kElements = sizeof(Raw) / sizeof(T);

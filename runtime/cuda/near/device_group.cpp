@@ -158,6 +158,7 @@ Status DeviceGroup::load_kernels() {
                 all.push_back(kernels_of(dtype, static_cast<flx_op_t>(op)));
     for (const Kernels &kernels : all) {
         FLX_TRY(load(kernels.exchange));
+        FLX_TRY(load(kernels.exchange_anywhere));
         FLX_TRY(load(kernels.packets));
         FLX_TRY(load(kernels.lines));
         FLX_TRY(load(kernels.local));
@@ -491,7 +492,8 @@ Status DeviceGroup::carry_out(const Call &call, const Plan &plan, const Job &job
         case Way::relay:
             return launch_counted(relay_kernel(), plan, job, stream);
         case Way::tiles:
-            return launch(kernels.exchange, plan.blocks, plan.threads, &job, stream);
+            return launch(job.on_lines() ? kernels.exchange : kernels.exchange_anywhere, plan.blocks, plan.threads,
+                          &job, stream);
         case Way::bulk:
             return launch(kernels.bulk, plan.blocks, bulk_launch().threads, &job, stream, bulk_launch().shared_bytes);
         case Way::chain:

@@ -135,6 +135,13 @@ struct Job {
     /// operations look at it.
     volatile uint32_t *dead = nullptr;
 
+    /// Whether all that this rank moves begins on lines of kGrain bytes. Ranks may differ.
+    bool on_lines() const {
+        uint64_t all = reinterpret_cast<uint64_t>(in) | reinterpret_cast<uint64_t>(out) | part_bytes;
+        for (int peer = 0; direct && peer < ranks; ++peer)
+            all |= reinterpret_cast<uint64_t>(outputs[peer]);
+        return all % kGrain == 0;
+    }
     FLX_HD int owners() const { return flat ? 1 : kind == Kind::bcast || kind == Kind::reduce ? ranks - 1 : ranks; }
     /// A root that sends everything, or gets everything, owns nothing unless it is flat: its link is full anyway.
     FLX_HD int owner(int part) const {

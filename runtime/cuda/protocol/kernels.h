@@ -12,9 +12,10 @@ namespace flx::cuda {
 
 /// Addresses of kernels as the CUDA runtime wants them. Files named *.cuh are in runtime/cuda/kernels.
 struct Kernels {
-    const void *exchange = nullptr;  ///< tiles between teams of blocks (exchange.h); takes a Job
-    const void *packets = nullptr;   ///< packets that are half flags (packets.cuh); takes a Job
-    const void *lines = nullptr;     ///< lines that carry their own flags (lines.cuh); takes a Job
+    const void *exchange = nullptr;           ///< tiles between teams of blocks (exchange.h); takes a Job
+    const void *exchange_anywhere = nullptr;  ///< the same, faster where Job::on_lines() is false (anywhere.cuh)
+    const void *packets = nullptr;            ///< packets that are half flags (packets.cuh); takes a Job
+    const void *lines = nullptr;              ///< lines that carry their own flags (lines.cuh); takes a Job
     const void *local =
         nullptr;  ///< what goes beside copy engines: reduces what they brought, or copies `own`; takes a LocalReduce
     const void *bulk = nullptr;  ///< tiles between two ranks by bulk copies (bulk.cuh); takes a Job

@@ -1,0 +1,253 @@
+/// The kernels of two ranks in one process on one GPU, which needs no other process's memory: wherever inputs and
+/// outputs begin, the bytes are those of where they lie on lines of 16 bytes, and nothing beside them is written. Skips
+/// without a GPU. `time`: also how long they take, 4 bytes beside a line and on it.
+#include "runtime/cuda/protocol/kernels.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "runtime/cuda/protocol/plan.h"
+#include "runtime/elements/dtype.h"
+#include "tests/mpi/random.h"
+
+namespace flx::cuda {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr int kSkipped = 77;
+constexpr uint64_t kMost = uint64_t{64} << 20;
+constexpr uint64_t kBeside = 256;  ///< bytes before and behind a buffer, that must stay
+constexpr char kUntouched = 0x5a;
+constexpr uint64_t kStaging = uint64_t{224} << 20;
+
+void must(cudaError_t error, const char *what) {
+    if (error == cudaSuccess)
+        return;
+    fmt::print("wrong: {}: {}\n", what, cudaGetErrorString(error));
+    std::exit(1);
+}
+
+struct Case {
+    Kind kind;
+    flx_dtype_t type;
+    bool direct;
+    uint64_t bytes;                     ///< of the whole vector
+    std::array<uint64_t, kRanks> in{};  ///< bytes beside a line
+    uint64_t out = 0;
+};
+
+class Ranks {
+  public:
+    explicit Ranks(uint32_t blocks) : layout_(window_for(kStaging, kRanks)) {
+        limits_.blocks = blocks;
+        limits_.line_bytes = 0;
+        limits_.engine_bytes = UINT64_MAX;
+        void *words = nullptr;
+        must(cudaHostAlloc(&words, 64, cudaHostAllocMapped), "pinned memory");
+        std::memset(words, 0, 64);
+        words_ = static_cast<uint32_t *>(words);
+        for (Rank &rank : all_) {
+            for (char **memory : {&rank.window, &rank.in, &rank.out}) {
+                void *made = nullptr;
+                must(cudaMalloc(&made, memory == &rank.window ? layout_.bytes() : kMost + 2 * kBeside), "memory");
+                *memory = static_cast<char *>(made);
+            }
+            must(cudaMemset(rank.window, 0, layout_.slots()), "clearing");
+            must(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking), "a stream");
+            must(cudaEventCreate(&rank.began), "an event");
+            must(cudaEventCreate(&rank.ended), "an event");
+        }
+        std::vector<uint16_t> values(kMost / 2);
+        flx::test::Random random(7);
+        // Small numbers in any type, so that sums are finite: bytes of e4m3, halves and bfloat16 alike.
+        for (uint16_t &value : values)
+            value = static_cast<uint16_t>(0x3030 + random.below(0x0808));
+        values_.resize(kMost);
+        std::memcpy(values_.data(), values.data(), kMost);
+    }
+
+    /// What comes out on all ranks, between what lies beside it.
+    std::vector<char> run(const Case &what) {
+        const uint64_t out_bytes = output(what) + 2 * kBeside;
+        for (size_t r = 0; r < kRanks; ++r) {
+            must(cudaMemcpy(all_[r].in + kBeside + what.in[r], values_.data() + 64 * r, what.bytes,
+                            cudaMemcpyHostToDevice),
+                 "inputs");
+            must(cudaMemset(all_[r].out, kUntouched, out_bytes + what.out), "outputs");
+        }
+        must(cudaDeviceSynchronize(), "what was copied");
+        launch(what);
+        std::vector<char> all;
+        for (size_t r = 0; r < kRanks; ++r) {
+            must(cudaStreamSynchronize(all_[r].stream), "a kernel");
+            if (what.kind == Kind::reduce && r != 0)
+                continue;
+            std::vector<char> its(out_bytes);
+            must(cudaMemcpy(its.data(), all_[r].out + what.out, out_bytes, cudaMemcpyDeviceToHost), "what came out");
+            all.insert(all.end(), its.begin(), its.end());
+        }
+        return all;
+    }
+
+    /// Microseconds of one of many.
+    double time(const Case &what) {
+        constexpr int kTurns = 4;
+        constexpr int kCalls = 20;
+        double best = 1e30;
+        for (int turn = 0; turn < kTurns; ++turn) {
+            for (Rank &rank : all_)
+                must(cudaEventRecord(rank.began, rank.stream), "an event");
+            for (int call = 0; call < kCalls; ++call)
+                launch(what);
+            for (Rank &rank : all_)
+                must(cudaEventRecord(rank.ended, rank.stream), "an event");
+            double slowest = 0;
+            for (Rank &rank : all_) {
+                float ms = 0;
+                must(cudaEventSynchronize(rank.ended), "an end");
+                must(cudaEventElapsedTime(&ms, rank.began, rank.ended), "a time");
+                slowest = std::max(slowest, 1e3 * static_cast<double>(ms) / kCalls);
+            }
+            best = std::min(best, slowest);
+        }
+        return best;
+    }
+
+  private:
+    struct Rank {
+        char *window = nullptr;
+        char *in = nullptr;
+        char *out = nullptr;
+        cudaStream_t stream = nullptr;
+        cudaEvent_t began = nullptr;
+        cudaEvent_t ended = nullptr;
+    };
+
+    static uint64_t output(const Case &what) {
+        return what.kind == Kind::reduce_scatter_block ? what.bytes / kRanks : what.bytes;
+    }
+
+    void launch(const Case &what) {
+        const Plan plan = plan_of(what.kind, what.bytes, kRanks, Outputs{what.direct, false, true}, layout_, limits_);
+        const Kernels kernels = reduces(what.kind) ? kernels_of(what.type, FLX_SUM) : move_kernels();
+        for (int r = 0; r < kRanks; ++r) {
+            Rank &mine = all_[static_cast<size_t>(r)];
+            Job job;
+            job.kind = what.kind;
+            job.rank = r;
+            job.ranks = kRanks;
+            job.direct = what.direct;
+            job.flat = plan.flat;
+            job.op = FLX_SUM;
+            job.in = mine.in + kBeside + what.in[static_cast<size_t>(r)];
+            if (what.kind == Kind::allgather)
+                job.in += static_cast<uint64_t>(r) * plan.part_bytes;
+            job.out = mine.out + kBeside + what.out;
+            job.bytes = what.bytes;
+            job.part_bytes = plan.part_bytes;
+            job.tile_bytes = plan.tile_bytes;
+            job.blocks = plan.blocks;
+            job.layout = layout_;
+            for (int peer = 0; peer < kRanks; ++peer) {
+                job.windows[peer] = all_[static_cast<size_t>(peer)].window;
+                job.outputs[peer] = all_[static_cast<size_t>(peer)].out + kBeside + what.out;
+            }
+            job.abort = words_;
+            job.stuck = words_ + 1;
+            job.dead = reinterpret_cast<uint32_t *>(mine.window + WindowLayout::kDead);
+            void *arguments[] = {&job};
+            const void *kernel = job.on_lines() ? kernels.exchange : kernels.exchange_anywhere;
+            must(cudaLaunchKernel(kernel, dim3(plan.blocks), dim3(plan.threads), arguments, 0, mine.stream),
+                 "a launch");
+        }
+    }
+
+    WindowLayout layout_;
+    Limits limits_;
+    std::array<Rank, kRanks> all_;
+    uint32_t *words_ = nullptr;
+    std::vector<char> values_;
+};
+
+constexpr std::array kTypes = {FLX_F32, FLX_BF16, FLX_F8E4M3, FLX_F64};
+
+int compare(Ranks &ranks) {
+    constexpr std::array kKinds = {Kind::allreduce, Kind::reduce_scatter_block, Kind::reduce, Kind::allgather};
+    constexpr int kCases = 400;
+    flx::test::Random random(11);
+    int wrong = 0;
+    for (int number = 0; number < kCases; ++number) {
+        Case what{kKinds[random.below(kKinds.size())], kTypes[random.below(kTypes.size())], false, 0, {}, 0};
+        what.direct = what.kind == Kind::allreduce && random.below(2) == 0;
+        const uint64_t whole = kRanks * size_of(what.type);
+        what.bytes = (1 + random.below(number % 4 == 0 ? uint64_t{4} << 20 : uint64_t{64} << 10)) / whole * whole;
+        if (what.bytes == 0)
+            continue;
+        const std::vector<char> right = ranks.run(what);
+        // The first is where elements lie on their own lines, others anywhere.
+        const uint64_t step = number % 2 == 0 ? size_of(what.type) : 1;
+        for (uint64_t &in : what.in)
+            in = random.below(16) / step * step;
+        what.out = random.below(16) / step * step;
+        if (const std::vector<char> came = ranks.run(what); came != right) {
+            const auto first = std::mismatch(came.begin(), came.end(), right.begin()).first - came.begin();
+            fmt::print(
+                "wrong: {} of {} B, type {}, {}, inputs {} and {} bytes beside a line, output {}: byte {} of what came "
+                "out\n",
+                name_of(what.kind), what.bytes, static_cast<int>(what.type), what.direct ? "direct" : "by slots",
+                what.in[0], what.in[1], what.out, first - static_cast<std::ptrdiff_t>(kBeside));
+            ++wrong;
+        }
+    }
+    fmt::print("{}: {} cases beside lines as on lines, {} others\n", wrong == 0 ? "right" : "wrong", kCases, wrong);
+    return wrong;
+}
+
+void show_times(uint32_t blocks) {
+    Ranks ranks(blocks);
+    fmt::print("{} blocks a rank: us on a line of 16 bytes, 4 bytes beside one, and their ratio\n", blocks);
+    for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block, Kind::reduce}) {
+        for (const flx_dtype_t type : kTypes) {
+            fmt::print("{:<22} {:<7}", name_of(kind), flx::name_of(type));
+            for (const uint64_t mib : {1, 4, 16, 64}) {
+                Case what{kind, type, kind == Kind::allreduce, mib << 20, {}, 0};
+                const double on_line = ranks.time(what);
+                what.in = {4, 4};
+                what.out = 4;
+                const double beside = ranks.time(what);
+                fmt::print("  {:>2} MiB {:>7.1f} {:>7.1f} {:.2f}", mib, on_line, beside, on_line / beside);
+            }
+            fmt::print("\n");
+            std::fflush(stdout);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace flx::cuda
+
+int main(int argc, char **argv) {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        fmt::print("skipped: there is no GPU\n");
+        return flx::cuda::kSkipped;
+    }
+    constexpr uint32_t kFew = 32;
+    constexpr uint32_t kMany = 64;
+    int wrong = 0;
+    {
+        flx::cuda::Ranks ranks(kFew);
+        wrong = flx::cuda::compare(ranks);
+    }
+    if (argc > 1 && std::string_view(argv[1]) == "time")
+        for (const uint32_t blocks : {kFew, kMany})
+            flx::cuda::show_times(blocks);
+    return wrong == 0 ? 0 : 1;
+}
