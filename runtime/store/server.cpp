@@ -10,7 +10,6 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
-#include <ranges>
 #include <system_error>
 #include <utility>
 
@@ -411,7 +410,8 @@ void Server::fail_all(uint64_t id, Group &group, Fault fault, const std::string 
     header.kind = Kind::failed;
     header.index = number_of(fault);
     header.group = id;
-    for (Member &member : std::ranges::reverse_view(group.members)) {
+    for (size_t left = group.members.size(); left > 0; --left) {
+        Member &member = group.members[left - 1];
         if (!member.told)
             continue;
         member.told.reset();

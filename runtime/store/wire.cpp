@@ -17,7 +17,6 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <ranges>
 #include <string_view>
 #include <utility>
 
@@ -218,8 +217,9 @@ bool Outgoing::send_some(int fd) {
         msghdr message{};
         message.msg_iov = parts.data();
         size_t skipped = sent_;
-        for (const auto &bytes : pieces_ | std::views::take(kAtOnce)) {
-            parts[message.msg_iovlen++] = {const_cast<std::byte *>(bytes->data()) + skipped, bytes->size() - skipped};
+        for (; message.msg_iovlen < std::min(kAtOnce, pieces_.size()); ++message.msg_iovlen) {
+            const std::vector<std::byte> &bytes = *pieces_[message.msg_iovlen];
+            parts[message.msg_iovlen] = {const_cast<std::byte *>(bytes.data()) + skipped, bytes.size() - skipped};
             skipped = 0;
         }
         const ssize_t went = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
