@@ -166,7 +166,7 @@ bool Incoming::next(Frame &frame, uint32_t most, Ended &ended) {
     const size_t there = bytes_.size() - taken_;
     // What is no store or no rank is known by its first bytes.
     const uint32_t magic = Header::kMagic;
-    if (std::memcmp(bytes_.data() + taken_, &magic, std::min(there, sizeof magic)) != 0) {
+    if (there > 0 && std::memcmp(bytes_.data() + taken_, &magic, std::min(there, sizeof magic)) != 0) {
         ended = Ended::foreign;
         return false;
     }

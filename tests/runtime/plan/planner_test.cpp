@@ -186,6 +186,11 @@ TEST(Planner, KnowsHostsWhereTheyHaveSeveralRanks) {
 
 /// One host that has far more ranks than others does not make each rank reckon on as many for all.
 TEST(Planner, ChoosesQuicklyWhereHostsDiffer) {
+#ifdef __SANITIZE_ADDRESS__  // whose code takes several times as long
+    constexpr double kMostSeconds = 60;
+#else
+    constexpr double kMostSeconds = 10;
+#endif
     std::vector<int> of;
     for (int host = 0; host < 65; ++host)
         of.insert(of.end(), host == 7 ? 128 : 16, host);
@@ -193,7 +198,7 @@ TEST(Planner, ChoosesQuicklyWhereHostsDiffer) {
     const std::clock_t begun = std::clock();
     const Choice choice = planner->choose(Collective::allreduce, 8);
     EXPECT_NE(choice.algorithm, nullptr);
-    EXPECT_LT(static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC, 10);
+    EXPECT_LT(static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC, kMostSeconds);
 }
 
 Agreed staged(int hosts) {
