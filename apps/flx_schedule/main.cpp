@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "algorithms/written.h"
+#include "apps/common/text_file.h"
 #include "apps/flx_schedule/drawing.h"
 #include "apps/flx_schedule/goal.h"
 #include "apps/flx_schedule/messages.h"
@@ -37,14 +38,6 @@ bool read(const std::string &path, std::string &text) {
         return false;
     text.assign(std::istreambuf_iterator<char>(file), {});
     return true;
-}
-
-bool write(const std::string &path, const std::string &text) {
-    std::FILE *file = path == "-" ? stdout : std::fopen(path.c_str(), "wb");
-    if (file == nullptr)
-        return false;
-    const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    return (file == stdout ? std::fflush(file) : std::fclose(file)) == 0 && written;
 }
 
 /// Where it is to be one of the names, which are listed.
@@ -117,7 +110,7 @@ std::string export_all(const Options &options, const Written &written, const std
     const auto cannot = [](const std::string &path) {
         return fmt::format("{}: this file cannot be written: {}", path, std::strerror(errno));
     };
-    if (!options.json.empty() && !write(options.json, flx::schedules::to_json(written)))
+    if (!options.json.empty() && !flx::apps::write_text(options.json, flx::schedules::to_json(written)))
         return cannot(options.json);
     if (!options.goal.empty()) {
         std::string problem;
@@ -129,10 +122,10 @@ std::string export_all(const Options &options, const Written &written, const std
                                                         problem);
         if (!problem.empty())
             return problem;
-        if (!write(options.goal, text))
+        if (!flx::apps::write_text(options.goal, text))
             return cannot(options.goal);
     }
-    if (!options.svg.empty() && !write(options.svg, flx::schedule::to_svg(written, messages)))
+    if (!options.svg.empty() && !flx::apps::write_text(options.svg, flx::schedule::to_svg(written, messages)))
         return cannot(options.svg);
     return {};
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/common/progress.h"
+#include "apps/common/text_file.h"
 #include "apps/flx_simulate/cells.h"
 #include "apps/flx_simulate/faults.h"
 #include "apps/flx_simulate/options.h"
@@ -40,14 +41,6 @@ std::string collectives_of(const Options &options, std::vector<Collective> &coll
         collectives.push_back(*collective);
     }
     return {};
-}
-
-bool write(const std::string &path, const std::string &text) {
-    std::FILE *file = path == "-" ? stdout : std::fopen(path.c_str(), "wb");
-    if (file == nullptr)
-        return false;
-    const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    return (file == stdout ? std::fflush(file) : std::fclose(file)) == 0 && written;
 }
 
 /// The same call on 2, 4, 8, … hosts, and on all of the machine's.
@@ -130,7 +123,7 @@ int simulate(const Options &options) {
     progress.finish();
     std::FILE *out = options.json == "-" ? stderr : stdout;
     fmt::print(out, "{}{}", describe(machine), table(machine, cells, options.all));
-    if (!options.json.empty() && !write(options.json, to_json(machine, cells)))
+    if (!options.json.empty() && !flx::apps::write_text(options.json, to_json(machine, cells)))
         return refuse(fmt::format("{}: this file cannot be written", options.json));
     if (!options.plot.empty())
         if (const std::string problem = plot(machine, collectives[0], options.sizes[0], options.plot); !problem.empty())

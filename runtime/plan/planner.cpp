@@ -259,13 +259,17 @@ std::vector<Planner::Candidate> Planner::all_candidates(Collective collective, s
 }
 
 /// Among those that add in one order, and for what only moves data, measured costs decide. Without an algorithm where
-/// no algorithm knows hosts. Kept once it is known: what throws meanwhile leaves nothing behind.
+/// no algorithm knows hosts.
 Choice Planner::predict(Collective collective, size_t bytes, bool steps) const {
     const bool stages = !steps && may_stage(collective, bytes);
+    return once(collective, bytes, stages, [&] { return least_of(collective, bytes, stages); });
+}
+
+template <typename Make>
+Choice Planner::once(Collective collective, size_t bytes, bool stages, const Make &make) const {
     const std::tuple key{collective, size_class(bytes), stages};
     const auto kept = predicted_.find(key);
-    return kept != predicted_.end() ? kept->second
-                                    : predicted_.emplace(key, least_of(collective, bytes, stages)).first->second;
+    return kept != predicted_.end() ? kept->second : predicted_.emplace(key, make()).first->second;
 }
 
 Choice Planner::least_of(Collective collective, size_t bytes, bool stages) const {
@@ -292,6 +296,8 @@ Choice Planner::least_of(Collective collective, size_t bytes, bool stages) const
             best = &one;
     if (best != nullptr)
         return best->choice;
+    if (order == nullptr)
+        return {};
     return {Way::scheduled, adds_alike(*order, collective)};  // what adds in that order is too large to be reckoned
 }
 
@@ -437,11 +443,7 @@ Choice Planner::choose_exchange(Collective collective, size_t bytes, const Needs
                           fits_staged(collective, forced->algorithm, bytes, agreed_.placement, agreed_.staged_bytes);
         return fits ? *forced : kExchange;
     }
-    const std::tuple key{collective, size_class(bytes), true};
-    const auto kept = predicted_.find(key);
-    return kept != predicted_.end()
-               ? kept->second
-               : predicted_.emplace(key, candidates(collective, bytes).front().choice).first->second;
+    return once(collective, bytes, true, [&] { return candidates(collective, bytes).front().choice; });
 }
 
 /// One that has a schedule, and the order of sums of one that only goes stage by stage.

@@ -124,6 +124,9 @@ class Planner {
     [[nodiscard]] Choice cheapest(algorithms::Collective collective, size_t bytes, bool steps) const;
     [[nodiscard]] std::string_view cheapest_flat(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] Choice predict(algorithms::Collective collective, size_t bytes, bool steps) const;
+    /// What is made is kept for the class of sizes; what throws leaves nothing behind.
+    template <typename Make>
+    Choice once(algorithms::Collective collective, size_t bytes, bool stages, const Make &make) const;
     [[nodiscard]] Choice least_of(algorithms::Collective collective, size_t bytes, bool stages) const;
     [[nodiscard]] std::vector<Candidate> reckon(algorithms::Collective collective, size_t bytes,
                                                 std::vector<Candidate> *nominal) const;

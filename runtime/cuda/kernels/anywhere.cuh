@@ -142,23 +142,6 @@ class TeamAnywhere : public Team<T, Op> {
         }
     }
 
-    template <typename Put>
-    __device__ __forceinline__ void to_each(const Targets &to, const Put &put) const {
-        const Job &job = this->job_;
-        if (to.local != nullptr)
-            put(to.local);
-        for (int k = 1; k < job.ranks; ++k) {
-            int peer = job.rank + k;
-            peer = peer >= job.ranks ? peer - job.ranks : peer;
-            if ((to.peers >> peer & 1) != 0)
-                put(to.bases[peer] + to.offset);
-        }
-    }
-    template <typename Element>
-    __device__ __forceinline__ void store_element(const Targets &to, uint64_t at, Element value) const {
-        to_each(to, [&](char *base) { store_bytes(base + at, value); });
-    }
-
     /// Calls body(std::bool_constant, at) with the units at, at + 32, … of each thread: true, where all are less than
     /// `units`. A warp has units that lie side by side, and all its threads are in a call, or none.
     template <int kUnroll, typename Body>
@@ -181,7 +164,7 @@ class TeamAnywhere : public Team<T, Op> {
         const auto there = [&](int u) { return kAll || at + u * kWarp < end; };
         uint4 line[kUnroll];
         uint32_t made = 0;  // `line` is for what begins so far beyond one; most targets lie alike
-        to_each(to, [&](char *base) {
+        this->to_each(to, [&](char *base) {
             const uint32_t beyond = beyond_unit(base);
             auto *data = reinterpret_cast<uint4 *>(base - beyond) + at;
             if (beyond == 0) {

@@ -212,12 +212,7 @@ class Team {
                 const WideOf<T> value = widen(load_bytes<T>(source(from, rank) + at));
                 sum = rank == 0 ? value : op_.apply(sum, value);
             }
-            const T result = narrow<T>(sum, divisor);
-            if (to.local != nullptr)
-                store_bytes(to.local + at, result);
-            for (int peer = 0; peer < job_.ranks; ++peer)
-                if ((to.peers >> peer & 1) != 0)
-                    store_bytes(to.bases[peer] + to.offset + at, result);
+            store_element(to, at, narrow<T>(sum, divisor));
         }
     }
 
@@ -235,16 +230,25 @@ class Team {
         return reinterpret_cast<uint32_t *>(window + WindowLayout::flag(stage, block, source));
     }
 
-    template <typename Raw>
-    __device__ __forceinline__ void store(const Targets &to, uint64_t at, Raw value) {
+    /// Calls put(address) for each place of a piece, other ranks' in turn from this one's on.
+    template <typename Put>
+    __device__ __forceinline__ void to_each(const Targets &to, const Put &put) const {
         if (to.local != nullptr)
-            reinterpret_cast<Raw *>(to.local)[at] = value;
+            put(to.local);
         for (int k = 1; k < job_.ranks; ++k) {
             int peer = job_.rank + k;
             peer = peer >= job_.ranks ? peer - job_.ranks : peer;
             if ((to.peers >> peer & 1) != 0)
-                reinterpret_cast<Raw *>(to.bases[peer] + to.offset)[at] = value;
+                put(to.bases[peer] + to.offset);
         }
+    }
+    template <typename Element>
+    __device__ __forceinline__ void store_element(const Targets &to, uint64_t at, Element value) const {
+        to_each(to, [&](char *base) { store_bytes(base + at, value); });
+    }
+    template <typename Raw>
+    __device__ __forceinline__ void store(const Targets &to, uint64_t at, Raw value) const {
+        to_each(to, [&](char *base) { reinterpret_cast<Raw *>(base)[at] = value; });
     }
 
     template <typename Raw>
@@ -282,19 +286,11 @@ class Team {
 
     template <typename Raw, int kUnroll>
     __device__ __forceinline__ void store_all(const Targets &to, uint64_t at, const Raw *value) {
-        const auto put = [&](char *base) {
+        to_each(to, [&](char *base) {
 #pragma unroll
             for (int u = 0; u < kUnroll; ++u)
                 reinterpret_cast<Raw *>(base)[at + u * kThreads] = value[u];
-        };
-        if (to.local != nullptr)
-            put(to.local);
-        for (int k = 1; k < job_.ranks; ++k) {
-            int peer = job_.rank + k;
-            peer = peer >= job_.ranks ? peer - job_.ranks : peer;
-            if ((to.peers >> peer & 1) != 0)
-                put(to.bases[peer] + to.offset);
-        }
+        });
     }
 
     template <typename Pack, int kUnroll, typename From>

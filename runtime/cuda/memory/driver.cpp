@@ -85,6 +85,21 @@ void stay_on(int device) {
     cudaGetLastError();
 }
 
+Status capture_of(cudaStream_t stream, Capture &capture) {
+    cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+#if CUDART_VERSION >= 13000
+    const cudaGraphEdgeData *edges = nullptr;
+    FLX_TRY_CUDA(cudaStreamGetCaptureInfo(stream, &state, &capture.number, &capture.graph, &capture.after, &edges,
+                                          &capture.count));
+#else
+    FLX_TRY_CUDA(
+        cudaStreamGetCaptureInfo(stream, &state, &capture.number, &capture.graph, &capture.after, &capture.count));
+#endif
+    if (state != cudaStreamCaptureStatusActive)
+        return fail(Fault::gpu_error, "the capture of a graph has become invalid");
+    return {};
+}
+
 bool is_open(int device) {
     unsigned flags = 0;
     int active = 0;

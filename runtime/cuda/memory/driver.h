@@ -84,6 +84,16 @@ bool is_open(int device);
 /// Identifies an allocation for ever, also among those that had its address before; 0: none.
 unsigned long long allocation_of(const void *memory);
 
+/// What a stream is captured into.
+struct Capture {
+    unsigned long long number = 0;  ///< no other capture has it
+    cudaGraph_t graph = nullptr;
+    const cudaGraphNode_t *after = nullptr;  ///< nodes that the stream's next one comes after
+    size_t count = 0;                        ///< of those
+};
+/// Of a stream that is being captured.
+Status capture_of(cudaStream_t stream, Capture &capture);
+
 }  // namespace flx::cuda
 
 #define FLX_TRY_CUDA(call) FLX_TRY(::flx::cuda::check((call), #call))

@@ -17,23 +17,19 @@ void let_go(void *mark) {
 }  // namespace
 
 Status GraphUse::begin(CUstream_st *stream) {
-    cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
-    unsigned long long capture = 0;
-    cudaGraph_t graph = nullptr;
-    FLX_TRY_CUDA(cudaStreamGetCaptureInfo(stream, &state, &capture, &graph));
-    if (state != cudaStreamCaptureStatusActive)
-        return fail(Fault::gpu_error, "the capture of a graph has become invalid");
-    if (capture == capture_)
+    Capture capture;
+    FLX_TRY(capture_of(stream, capture));
+    if (capture.number == capture_)
         return {};
     auto mark = std::make_unique<Mark>(mark_);
     cudaUserObject_t object = nullptr;
     FLX_TRY_CUDA(cudaUserObjectCreate(&object, mark.get(), let_go, 1, cudaUserObjectNoDestructorSync));
     (void)mark.release();  // it is the object's
-    const cudaError_t retained = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
+    const cudaError_t retained = cudaGraphRetainUserObject(capture.graph, object, 1, cudaGraphUserObjectMove);
     if (retained != cudaSuccess)
         cudaUserObjectRelease(object, 1);
     FLX_TRY(check(retained, "cudaGraphRetainUserObject"));
-    capture_ = capture;
+    capture_ = capture.number;
     return {};
 }
 

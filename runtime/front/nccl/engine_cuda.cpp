@@ -270,21 +270,10 @@ class CudaEngine final : public Engine {
 
     /// A node on no path to what the program captures next: on the path, each one took 30 us of every replay (H200).
     static Status record_in_graph(const CudaEvent &event, cudaStream_t stream) {
-        cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
-        unsigned long long capture = 0;
-        cudaGraph_t graph = nullptr;
-        const cudaGraphNode_t *after = nullptr;
-        size_t count = 0;
-#if CUDART_VERSION >= 13000
-        const cudaGraphEdgeData *edges = nullptr;
-        FLX_TRY_CUDA(cudaStreamGetCaptureInfo(stream, &state, &capture, &graph, &after, &edges, &count));
-#else
-        FLX_TRY_CUDA(cudaStreamGetCaptureInfo(stream, &state, &capture, &graph, &after, &count));
-#endif
-        if (state != cudaStreamCaptureStatusActive)
-            return fail(Fault::gpu_error, "the capture of a graph has become invalid");
+        cuda::Capture capture;
+        FLX_TRY(cuda::capture_of(stream, capture));
         cudaGraphNode_t node = nullptr;
-        FLX_TRY_CUDA(cudaGraphAddEventRecordNode(&node, graph, after, count, event.event));
+        FLX_TRY_CUDA(cudaGraphAddEventRecordNode(&node, capture.graph, capture.after, capture.count, event.event));
         return {};
     }
 
