@@ -348,7 +348,8 @@ void Server::make_group(Line &line, const Frame &frame) {
         for (size_t member = 0; member < size; ++member) {
             group.members[member].rank = static_cast<int>(ranks[member]);
             // It may have gone before the first member came here.
-            group.members[member].gone = !there[ranks[member]];
+            if (!there[ranks[member]])
+                group.members[member].gone = ++group.gone;
         }
     }
     if (group.members.size() != size || group.members[frame.header.index].rank != line.rank)
@@ -370,21 +371,24 @@ void Server::gather(Line &line, const Frame &frame) {
     finish(id, group);
 }
 
-/// Tells all members what all have told; or that this will not be, where one of those that are awaited is gone.
+/// Tells all members what all have told; or that this will not be, where one of those that are awaited is gone: of
+/// several the one that went first, as others may have gone because of it.
 void Server::finish(uint64_t id, Group &group) {
     const size_t bytes = std::find_if(group.members.begin(), group.members.end(), [](const Member &member) {
                              return member.told.has_value();
                          })->told->size();
+    const Member *first = nullptr;
     for (const Member &member : group.members) {
-        if (member.gone && !member.told)
-            return fail_all(
-                id, group, Fault::peer_died,
-                fmt::format("rank {} ended, or freed its communicator, while ranks made one; its own output "
-                            "says why",
-                            member.rank));
+        if (member.gone != 0 && !member.told && (first == nullptr || member.gone < first->gone))
+            first = &member;
         if (member.told && member.told->size() != bytes)
             return fail_all(id, group, Fault::not_readable, "ranks told the store things of different lengths");
     }
+    if (first != nullptr)
+        return fail_all(id, group, Fault::peer_died,
+                        fmt::format("rank {} ended, or freed its communicator, while ranks made one; its own output "
+                                    "says why",
+                                    first->rank));
     if (group.told < group.members.size())
         return;
     const auto all = std::make_shared<std::vector<std::byte>>();
@@ -433,10 +437,11 @@ void Server::leave(uint64_t id, int rank) {
     bool empty = true;
     for (Member &member : group.members) {
         if (member.rank == rank) {
-            member.gone = true;
+            if (member.gone == 0)
+                member.gone = ++group.gone;
             member.line = nullptr;
         }
-        empty = empty && (member.gone || (member.line == nullptr && group.generation == 0));
+        empty = empty && (member.gone != 0 || (member.line == nullptr && group.generation == 0));
     }
     if (empty)
         groups_.erase(found);
@@ -479,7 +484,7 @@ void Server::look_for_late() {
         std::vector<int> late;
         for (const Member &member : group.members)
             if (!member.told)
-                (!there[static_cast<size_t>(member.rank)] && !member.gone ? absent : late).push_back(member.rank);
+                (!there[static_cast<size_t>(member.rank)] && member.gone == 0 ? absent : late).push_back(member.rank);
         if (!absent.empty() && group.generation != 0) {
             const std::string refused =
                 last_refused_.empty() ? "" : fmt::format(". The last that was refused: {}", last_refused_);

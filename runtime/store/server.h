@@ -69,7 +69,7 @@ class Server {
     struct Member {
         int rank = 0;
         Line *line = nullptr;  ///< null: it has not come, or has gone
-        bool gone = false;
+        uint64_t gone = 0;     ///< its place among those that went, from 1; 0: it is there
         std::optional<std::vector<std::byte>> told;
     };
     struct Group {
@@ -77,6 +77,7 @@ class Server {
         uint32_t generation = 0;  ///< of a group of all ranks, from 1
         Clock::time_point since;  ///< the first member told something
         size_t told = 0;
+        uint64_t gone = 0;  ///< how many members are
         bool warned = false;
     };
 

@@ -258,6 +258,29 @@ TEST(Store, NamesARankThatEnds) {
     });
 }
 
+/// Not another that went because of it.
+TEST(Store, NamesTheRankThatEndedFirst) {
+    const int port = free_port();
+    std::atomic<int> left{0};
+    testing::run_ranks(3, [&](int rank) {
+        std::unique_ptr<Bootstrap> bootstrap;
+        ASSERT_TRUE(make_store_bootstrap(place_of(port, rank, 3), bootstrap).ok());
+        int mine = 0;
+        std::vector<int> all(3);
+        if (rank == 2) {
+            while (left != 2 && !::testing::Test::HasFailure())
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the store has heard of it
+        }
+        if (rank != 1) {
+            const Status status = bootstrap->allgather(&mine, sizeof mine, all.data());
+            EXPECT_TRUE(has(status, Fault::peer_died, {"rank 1 ended"}));
+        }
+        bootstrap.reset();
+        ++left;
+    });
+}
+
 TEST(Store, WhatListensIsNoStore) {
     const int listener = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in at{};
