@@ -89,13 +89,13 @@ class LendSetting {
     std::optional<std::string> before_;
 };
 
-struct Side {
+struct Played {
     flx_comm_t comm = nullptr;
     ArrivalsWay *way = nullptr;
 };
 
 /// One rank's part of one round, which begins at `start` by this rank's clock. `number`: of the first message.
-flx_status_t play(const std::vector<Arrived> &round, uint64_t number, Side side, int rank, double start,
+flx_status_t play(const std::vector<Arrived> &round, uint64_t number, Played side, int rank, double start,
                   std::vector<std::byte> &buffer) {
     for (size_t i = 0; i < round.size(); ++i, ++number) {
         const Arrived &message = round[i];
@@ -136,8 +136,8 @@ flx_status_t replay(const Options &options, MPI_Comm comm, ArrivalsResult &resul
     result.bound.seconds.assign(result.trace.size(), 0);
     result.lent.seconds.assign(result.trace.size(), 0);
     std::vector<std::byte> buffer(*std::max_element(options.sizes.begin(), options.sizes.end()) + sizeof(uint64_t));
-    Side sides[] = {{nullptr, &result.bound}, {nullptr, &result.lent}};
-    for (Side &side : sides) {
+    Played sides[] = {{nullptr, &result.bound}, {nullptr, &result.lent}};
+    for (Played &side : sides) {
         const LendSetting setting(side.way->lend);
         if (const flx_status_t status = flx_comm_create(comm, nullptr, &side.comm); status != FLX_SUCCESS) {
             return status;
@@ -160,7 +160,7 @@ flx_status_t replay(const Options &options, MPI_Comm comm, ArrivalsResult &resul
         number += part.size();
     }
     meet(comm);
-    for (Side &side : sides) {
+    for (Played &side : sides) {
         gather(*side.way, comm);
         if (const flx_status_t status = flx_comm_free(&side.comm); status != FLX_SUCCESS) {
             return status;

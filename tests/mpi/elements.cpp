@@ -29,7 +29,7 @@ struct Two {
 
 /// Calls `body` with a null pointer to the C type.
 template <typename Body>
-void with_type(flx_dtype_t dtype, Body &&body) {
+void on_type(flx_dtype_t dtype, Body &&body) {
     switch (dtype) {
         case FLX_INT8:
             return body(static_cast<int8_t *>(nullptr));
@@ -184,7 +184,7 @@ void store(flx_dtype_t dtype, Element element, std::byte *to) {
         return;
     }
     if (dtype <= FLX_F64)
-        return with_type(dtype, [&](auto *type) {
+        return on_type(dtype, [&](auto *type) {
             using T = std::remove_pointer_t<decltype(type)>;
             put(static_cast<T>(element.a), to);
         });
@@ -212,7 +212,7 @@ Element load(flx_dtype_t dtype, const std::byte *from) {
         return element;
     }
     if (dtype <= FLX_F64) {
-        with_type(dtype, [&](auto *type) {
+        on_type(dtype, [&](auto *type) {
             using T = std::remove_pointer_t<decltype(type)>;
             element.a = static_cast<int64_t>(get<T>(from));
         });

@@ -16,8 +16,8 @@ namespace {
 constexpr const char *kName = "libnccl.so.2";
 constexpr const char *kKnob = "FLX_NCCL_LIBRARY";
 
-std::mutex mutex;
-std::string tried;  ///< under the mutex
+std::mutex trying;
+std::string tried;  ///< under `trying`
 
 std::string file_of(const void *address) {
     Dl_info info{};
@@ -67,7 +67,7 @@ const Real &real() {
     static std::atomic<bool> done{false};
     if (done.load(std::memory_order_acquire))
         return found;
-    const std::lock_guard guard(mutex);
+    const std::lock_guard guard(trying);
     if (done.load(std::memory_order_relaxed))
         return found;
     void *handle = open_library();
@@ -97,7 +97,7 @@ ncclResult_t missing(const char *name) {
     }
     static std::atomic<bool> said{false};
     {
-        const std::lock_guard guard(mutex);
+        const std::lock_guard guard(trying);
         last_words() = fmt::format("FLX stands in front of NCCL and found none behind it: {}", tried);
     }
     if (!said.exchange(true))

@@ -15,7 +15,7 @@
 namespace flx::nccl {
 namespace {
 
-std::mutex mutex;  // of sentences
+std::mutex sentences;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ void Statistics::count_communicator(int rank, Reason why, const std::string &sen
     communicators_[static_cast<size_t>(why)].fetch_add(1, std::memory_order_relaxed);
     if (rank == 0)
         first_.store(true, std::memory_order_relaxed);
-    const std::lock_guard guard(mutex);
+    const std::lock_guard guard(sentences);
     if (sentences_[static_cast<size_t>(why)].empty())
         sentences_[static_cast<size_t>(why)] = sentence;
 }
@@ -65,7 +65,7 @@ std::string Statistics::text() const {
     }
     if (met_ != 0)
         text += fmt::format("  {} of the served ones wrote straight into their peers' outputs\n", met_.load());
-    const std::lock_guard guard(mutex);
+    const std::lock_guard guard(sentences);
     for (size_t reason = 0; reason < kReasons; ++reason)
         if (communicators_[reason] != 0)
             text +=
