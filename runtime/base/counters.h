@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <vector>
 
 #include "runtime/base/tally.h"
 
@@ -23,6 +24,14 @@ struct Telemetry {
 inline Telemetry &telemetry() {
     static Telemetry instance;
     return instance;
+}
+
+/// Counts where the vector grows.
+template <typename T>
+void append_counted(std::vector<T> &vector, const T &value) {
+    if (vector.size() == vector.capacity())
+        Telemetry::count(telemetry().allocations);
+    vector.push_back(value);
 }
 
 /// Takes a mutex on the path of an operation, and counts that.

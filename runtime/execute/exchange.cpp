@@ -9,17 +9,6 @@ namespace flx {
 using algorithms::Step;
 using algorithms::StepKind;
 
-namespace {
-
-template <typename T>
-void append(std::vector<T> &vector, const T &value) {
-    if (vector.size() == vector.capacity())
-        Telemetry::count(telemetry().allocations);
-    vector.push_back(value);
-}
-
-}  // namespace
-
 Exchange::Exchange(int rank, int size, MessageCounts &counts) : rank_(rank), counts_(counts), sides_(size) {
     peers_.reserve(size);
 }
@@ -28,8 +17,8 @@ uint32_t Exchange::add(StepKind kind, int peer, const Message &message) {
     Step step;
     step.kind = kind;
     step.peer = peer;
-    append(steps_, step);
-    append(messages_, message);
+    append_counted(steps_, step);
+    append_counted(messages_, message);
     if (peer >= 0 && !sides_[peer].is_peer) {
         sides_[peer].is_peer = true;
         peers_.push_back(peer);
@@ -40,22 +29,22 @@ uint32_t Exchange::add(StepKind kind, int peer, const Message &message) {
 uint32_t Exchange::send(int peer, const void *from, size_t bytes, uint64_t sequence) {
     const Message message{static_cast<const std::byte *>(from), nullptr, bytes, sequence, signature_of(bytes), false};
     if (peer == rank_) {
-        append(to_self_, message);
+        append_counted(to_self_, message);
         return kNone;
     }
     Side &side = sides_[peer];
     side.longest = std::max(side.longest, bytes);
-    append(side.sends, add(StepKind::send, peer, message));
+    append_counted(side.sends, add(StepKind::send, peer, message));
     return side.sends.back();
 }
 
 uint32_t Exchange::receive(int peer, void *to, size_t bytes, uint64_t sequence) {
     const Message message{nullptr, static_cast<std::byte *>(to), bytes, sequence, signature_of(bytes), false};
     if (peer == rank_) {
-        append(from_self_, message);
+        append_counted(from_self_, message);
         return kNone;
     }
-    append(sides_[peer].receives, add(StepKind::recv, peer, message));
+    append_counted(sides_[peer].receives, add(StepKind::recv, peer, message));
     return sides_[peer].receives.back();
 }
 

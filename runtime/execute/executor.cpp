@@ -45,13 +45,6 @@ void grow(std::vector<T> &vector, size_t size) {
     vector.resize(size);
 }
 
-template <typename T>
-void append(std::vector<T> &vector, const T &value) {
-    if (vector.size() == vector.capacity())
-        Telemetry::count(telemetry().allocations);
-    vector.push_back(value);
-}
-
 }  // namespace
 
 Executor::Executor(int rank, int size, uint32_t comm, std::vector<Link *> links, Router &router, Inbox &inbox)
@@ -137,7 +130,7 @@ void Executor::open_step(uint32_t index, size_t cell_bytes, uint64_t *words, siz
     open_bytes_ += state.count * element_bytes_;
     if (step.kind == StepKind::recv || step.kind == StepKind::recv_reduce)
         return;
-    append(active_, index);
+    append_counted(active_, index);
     if (step.kind != StepKind::send)
         return;
     const PartitionVector &vector = router_.vector(step.peer, vector_bytes, step.phase);
@@ -617,7 +610,7 @@ Status Executor::take(const Arrival &arrival, int link, std::byte *aside) {
     Held held{arrival, link, index, header.cells, aside};
     if ((*steps_)[index].kind != StepKind::gather_reduce && consume(held))
         return {};
-    append(held_[arrival.peer], held);
+    append_counted(held_[arrival.peer], held);
     ++held_count_;
     return {};
 }
