@@ -23,7 +23,7 @@ constexpr int64_t kAbsentNs = 300 * kMs;
 constexpr int64_t kSuspectNs = 60 * kMs;
 constexpr int64_t kLeastAskGapNs = 25 * kMs;
 constexpr int64_t kMostAskGapNs = 200 * kMs;
-/// A process that gets a core again answers what it was asked on all lines, one after the other, within this time.
+/// By so much the answers of two lines may overtake each other on their way.
 constexpr int64_t kAnswersComeNs = 60 * kMs;
 /// Shapers drop datagrams when their queue is full: so many in a row are no accident.
 constexpr uint32_t kLeastUnanswered = 5;
@@ -242,13 +242,19 @@ void Failover::tick(int64_t now) {
         pump();
 }
 
-/// Well into the silence of a path: on a host that has no core for its answers all lines fall silent, one after the
-/// other.
-bool Failover::answers_elsewhere(const Target &target, const PathReport &report, int64_t now) const {
-    if (report.silent_ns < timeout_ns_ / 2)
-        return false;
-    const int64_t heard = std::max(paths_->process_answered_ns(target.uid), relay_.heard_by_others_ns(target.process));
-    return heard >= now - report.silent_ns + timeout_ns_ / 2;
+/// Whether the process has answered what it was asked well into the silence of a path, and again what it was asked when
+/// the path's own answer would have been here. Where a host has no core for its answers, or this one for reading them,
+/// all lines fall silent, one after the other and for as long as that lasts. So no time says anything by itself: what
+/// counts is which question was answered, as the process answers first what came to it over paths before.
+bool Failover::answers_elsewhere(Target &target, const PathReport &report, int64_t now) const {
+    if (report.answers != target.path_answers) {
+        target.path_answers = report.answers;
+        target.elsewhere_since_ns = 0;
+    }
+    const int64_t asked = std::max(paths_->process_answered_ns(target.uid), relay_.heard_by_others_ns(target.process));
+    if (target.elsewhere_since_ns == 0 && asked >= now - report.silent_ns + timeout_ns_ / 3)
+        target.elsewhere_since_ns = now;
+    return target.elsewhere_since_ns != 0 && asked >= target.elsewhere_since_ns + kAnswersComeNs;
 }
 
 void Failover::watch(Target &target, int64_t now) {
@@ -272,11 +278,7 @@ void Failover::watch(Target &target, int64_t now) {
     }
     if (target.path >= 0) {
         const PathReport report = paths_->path_report(target.path);
-        if (report.unanswered == 0)
-            target.elsewhere_since_ns = 0;
-        else if (target.elsewhere_since_ns == 0 && answers_elsewhere(target, report, now))
-            target.elsewhere_since_ns = now;
-        const bool alone = target.elsewhere_since_ns != 0 && now - target.elsewhere_since_ns >= kAnswersComeNs;
+        const bool alone = answers_elsewhere(target, report, now);
         if (report.silent_ns >= timeout_ns_ && report.unanswered >= kLeastUnanswered && alone) {
             lose(target, fmt::format("no answer for {:.1f} s", report.silent_ns / 1e9), now);
             return;

@@ -127,7 +127,7 @@ class Failover {
     [[nodiscard]] bool due() const;
     void look();
     void tick(int64_t now);
-    [[nodiscard]] bool answers_elsewhere(const Target &target, const PathReport &report, int64_t now) const;
+    [[nodiscard]] bool answers_elsewhere(Target &target, const PathReport &report, int64_t now) const;
     void watch(Target &target, int64_t now);
     void lose(Target &target, std::string why, int64_t now);
     void report_loss(Target &target);

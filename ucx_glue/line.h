@@ -42,7 +42,8 @@ struct Target {
     uint64_t heard = 0;
     int64_t quiet_since_ns = 0;
     int64_t asked_ns = 0;
-    int64_t elsewhere_since_ns = 0;  ///< the process was heard to answer, well into the silence of this path; 0: not
+    int64_t elsewhere_since_ns = 0;  ///< it has answered what it was asked well into the silence of this path; 0: not
+    uint64_t path_answers = 0;       ///< before that silence
     uint32_t far_received = 0;       ///< chunks of ours that it had received when it last said so
     uint32_t far_answers = 0;        ///< since the line went quiet
     int64_t far_changed_ns = 0;

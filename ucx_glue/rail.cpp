@@ -309,13 +309,17 @@ void Rail::break_held_up(const Peer &peer) {
     constexpr int64_t kWaiting = 2 * kMs;
     constexpr int64_t kFull = 20 * kMs;
     constexpr int64_t kBroken = 50 * kMs;
+    constexpr int kLeastTurns = 8;  // also where this process had no core for as long
     const int64_t begin = now_ns();
-    for (int64_t patience = kWaiting; patience > 0;) {
+    int64_t patience = kWaiting;
+    bool found_any = true;
+    for (int turns = 0; patience > 0 || (found_any && turns < kLeastTurns); ++turns) {
         ucp_worker_progress(context_.worker);
         const int64_t took = now_ns() - begin;
         const HeldUp found =
             ucx::break_held_up(context_.events, peer.target->host, took < kFull ? Break::still : Break::full);
         patience = (found.broken + found.full != 0 ? kBroken : found.waiting != 0 ? kWaiting : 0) - took;
+        found_any = found.broken + found.full + found.waiting != 0;
     }
 }
 

@@ -52,6 +52,10 @@ void Failover::mend(Target &target, int64_t now) {
     if (target.to_report && now - target.lost_ns >= kReportAfterNs)
         report_loss(target);
     if (target.standing == Standing::probation) {
+        if (target.peer->heard != target.heard) {  // it goes on, however slowly
+            target.heard = target.peer->heard;
+            target.since_ns = now;
+        }
         // Who follows waits longer, for the leader's word.
         if (now - target.since_ns > (leads(target) ? 1 : 2) * kProbationNs)
             target.peer->rail->fail_peer(*target.peer, UCS_ERR_TIMED_OUT);
@@ -115,7 +119,7 @@ void Failover::heed(uint64_t uid, const std::string &text) {
         if (word.address_bytes != sizeof about)
             return;
         std::memcpy(&about, text.data() + sizeof word, sizeof about);
-        relay_.heed(uid, word.kind, word.from_line, word.value, about, word.epoch);
+        relay_.heed(uid, word, about);
         return;
     }
     for (const Partner &partner : partners_) {

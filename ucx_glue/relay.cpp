@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
@@ -376,21 +377,22 @@ void Relay::act() {
 
 // Who reaches whom.
 
-void Relay::tell(int process, uint32_t kind, uint32_t comm, uint32_t value, uint64_t about, uint32_t age_ms) const {
-    const ucx::Word word{kind, comm, 0, age_ms, value, sizeof about};
+void Relay::tell(int process, ucx::Word word, uint64_t about) const {
+    word.address_bytes = sizeof about;
     std::string text(reinterpret_cast<const char *>(&word), sizeof word);
     text.append(reinterpret_cast<const char *>(&about), sizeof about);
     failover_.paths_->tell(failover_.partner(process).targets.front()->uid, -1, text.data(), text.size());
 }
 
-void Relay::heed(uint64_t uid, uint32_t kind, uint32_t comm, uint32_t value, uint64_t about, uint32_t age_ms) {
+void Relay::heed(uint64_t uid, const ucx::Word &word, uint64_t about) {
+    const uint32_t comm = word.from_line;
     const int asker = process_of(uid);
     const int process = process_of(about);
     const int64_t now = now_ns();
     if (asker < 0 || process < 0)
         return;
     Paths &paths = *failover_.paths_;
-    if (kind == kAskReachWord) {
+    if (word.kind == kAskReachWord) {
         ask_lines(process);
         ask_lines(asker);
         const bool carries = live(comm, process, now) != nullptr;
@@ -400,27 +402,29 @@ void Relay::heed(uint64_t uid, uint32_t kind, uint32_t comm, uint32_t value, uin
             said = 1 + static_cast<uint32_t>(std::min<size_t>(grant_to(uid, about, comm, now), UINT32_MAX - 1));
             active_ = true;
             active_until_ns_ = now + kValidNs;
-            tell(process, kRelayedWord, comm, 0, uid);
+            tell(process, {kRelayedWord, comm, 0, 0, 0, 0}, uid);
         }
-        tell(asker, kReachWord, comm, said, about, static_cast<uint32_t>((now - answered) / kMs));
-    } else if (kind == kReachWord && value != 0) {
+        tell(asker, {kReachWord, comm, word.to_line, static_cast<uint32_t>((now - answered) / kMs), said, 0}, about);
+    } else if (word.kind == kReachWord && word.value != 0) {
         Way &to = way(process);
-        // It must have been heard there after it fell silent here: one that was stopped is silent everywhere.
+        // It must have been heard there after it fell silent here: one that was stopped is silent everywhere. The word
+        // was under way for as long as may have passed since it was asked for.
         constexpr int64_t kMarginNs = 50 * kMs;
-        if (paths.process_silent_ns(about) > age_ms * kMs + kMarginNs) {
-            to.heard_ns = std::max(to.heard_ns, now - age_ms * kMs);
+        const int64_t heard = time_of(word.to_line, now) - word.epoch * kMs;
+        if (paths.process_silent_ns(about) > now - heard + kMarginNs) {
+            to.heard_ns = std::max(to.heard_ns, heard);
             paths.vouch(about);
         }
         const auto detour = to.detours.find(comm);
         if (detour == to.detours.end())
             return;
         std::vector<Word> &words = detour->second.words;
-        auto word = std::find_if(words.begin(), words.end(), [&](const Word &other) { return other.process == asker; });
-        if (word == words.end())
-            word = words.insert(words.end(), Word{asker, 0, 0, 0});
-        word->said_ns = now;
-        word->grant = value - 1;
-    } else if (kind == kRelayedWord) {
+        auto said = std::find_if(words.begin(), words.end(), [&](const Word &other) { return other.process == asker; });
+        if (said == words.end())
+            said = words.insert(words.end(), Word{asker, 0, 0, 0});
+        said->said_ns = now;
+        said->grant = word.value - 1;
+    } else if (word.kind == kRelayedWord) {
         // What comes may come on a line that nobody looks at otherwise; acknowledgements go back by it.
         ask_lines(asker);
         active_ = true;
@@ -435,7 +439,7 @@ void Relay::ask(uint32_t comm, int process, int64_t &asked_ns, int64_t now) {
     const uint64_t about = failover_.partner(process).targets.front()->uid;
     const auto ask_one = [&](int other) {
         ask_lines(other);
-        tell(other, kAskReachWord, comm, 0, about);
+        tell(other, {kAskReachWord, comm, stamp_of(now), 0, 0, 0}, about);
     };
     const int used = via(comm, process);
     if (used >= 0)
@@ -452,17 +456,17 @@ void Relay::ask(uint32_t comm, int process, int64_t &asked_ns, int64_t now) {
     }
 }
 
-/// Stays with a relay while it does.
+/// Stays with a relay while it does, and where no other one might do better.
 void Relay::choose(uint32_t comm, Detour &detour, int64_t now) const {
-    const auto good = [&](const Word &word) {
-        return word.grant != 0 && now - word.said_ns < kValidNs && now >= word.avoid_until_ns &&
-               live(comm, word.process, now) != nullptr;
+    const auto worse = [&](const Word &word) {
+        return std::pair(now < word.avoid_until_ns, word.process != detour.via);
     };
-    const auto current = [&](const Word &word) { return word.process == detour.via && good(word); };
-    if (std::any_of(detour.words.begin(), detour.words.end(), current))
-        return;
-    const auto best = std::find_if(detour.words.begin(), detour.words.end(), good);
-    detour.via = best == detour.words.end() ? -1 : best->process;
+    const Word *best = nullptr;
+    for (const Word &word : detour.words)
+        if (word.grant != 0 && now - word.said_ns < kValidNs && (best == nullptr || worse(word) < worse(*best)) &&
+            live(comm, word.process, now) != nullptr)
+            best = &word;
+    detour.via = best == nullptr ? -1 : best->process;
 }
 
 void Relay::tick(int64_t now) {
@@ -525,7 +529,7 @@ void Relay::tick(uint32_t comm, int process, Detour &detour, int64_t now) {
             detour.patience_ns = std::min(2 * detour.patience_ns, kMostPatienceNs);
             for (Word &word : detour.words)
                 if (word.process == detour.via)
-                    word.avoid_until_ns = detour.words.size() > 1 ? now + kAvoidNs : 0;
+                    word.avoid_until_ns = now + kAvoidNs;
         }
         for (const auto &[number, resend] : way(process).under_way)
             if (resend.header.comm == comm)

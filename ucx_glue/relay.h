@@ -78,8 +78,8 @@ class Relay {
             act();
     }
     void tick(int64_t now);
-    /// Takes a word of another process. `comm`: the communicator that it is about; 0: none.
-    void heed(uint64_t uid, uint32_t kind, uint32_t comm, uint32_t value, uint64_t about, uint32_t age_ms);
+    /// Takes a word of another process, about the process `about`.
+    void heed(uint64_t uid, const ucx::Word &word, uint64_t about);
     /// Something has to be moved although nobody calls; and soon.
     [[nodiscard]] bool restless() const { return active_; }
     [[nodiscard]] bool hurried() const;
@@ -147,7 +147,7 @@ class Relay {
     void choose(uint32_t comm, Detour &detour, int64_t now) const;
     void ask(uint32_t comm, int process, int64_t &asked_ns, int64_t now);
     void give_back(uint32_t comm, int process, Detour &detour);
-    void tell(int process, uint32_t kind, uint32_t comm, uint32_t value, uint64_t about, uint32_t age_ms = 0) const;
+    void tell(int process, ucx::Word word, uint64_t about) const;
 
     Failover &failover_;
     const uint64_t uid_;

@@ -79,7 +79,8 @@ enum WordKind : uint32_t {
     kAskCountWord = 4,
     kCountWord = 5,  ///< the answer: `value` chunks of yours came on the connection of this epoch
     kByeWord = 6,    ///< "my rails close"
-    // Followed by the uid of a process; `from_line`: for this communicator, or 0 (relay.h).
+    // Followed by the uid of a process; `from_line`: for this communicator, or 0 (relay.h). `to_line`: when it was
+    // asked, by the asker's clock (stamp_of); the answer repeats it.
     kAskReachWord = 7,  ///< "do you reach it?"
     kReachWord = 8,  ///< `epoch` ms ago it answered; `value` 0: no; 1: it answers me; 1 + n: and I carry to it, n bytes
                      ///< at a time

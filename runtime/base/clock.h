@@ -17,4 +17,13 @@ inline int64_t now_ns() {
     return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
 }
 
+/// The millisecond of a time, to be sent to another process and back.
+inline uint32_t stamp_of(int64_t ns) {
+    return static_cast<uint32_t>(ns / kMs);
+}
+/// The beginning of the millisecond that has this stamp, the last one before `now`.
+inline int64_t time_of(uint32_t stamp, int64_t now) {
+    return (now / kMs - static_cast<uint32_t>(stamp_of(now) - stamp)) * kMs;
+}
+
 }  // namespace flx

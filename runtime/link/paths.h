@@ -46,8 +46,10 @@ class Paths {
 
     /// Asks the process at all its addresses.
     virtual void ask_process(uint64_t uid) = 0;
-    /// CLOCK_MONOTONIC of the last datagram that answered, over any path or address; 0: none. What comes otherwise says
-    /// nothing of paths: where datagrams do not come through, none is silent for being lost.
+    /// CLOCK_MONOTONIC when the latest question was asked that the process has answered by datagram, over any address;
+    /// 0: none. Before it answered, it answered what had come to it over paths, and this process has read what had come
+    /// here before. What comes otherwise says nothing of paths: where datagrams do not come through, none is silent for
+    /// being lost.
     [[nodiscard]] virtual int64_t process_answered_ns(uint64_t uid) const = 0;
     /// Another process that reaches it heard it lately: it is not silent.
     virtual void vouch(uint64_t uid) = 0;

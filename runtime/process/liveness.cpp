@@ -55,8 +55,8 @@ constexpr size_t kMostUnproven = 32;
 constexpr size_t kMostStreams = 192;
 /// Addresses: enough for any host, and descriptors for what else there is.
 constexpr size_t kMostDoors = 32;
-/// Datagrams and messages that are taken before another socket has its turn.
-constexpr int kTurn = 64;
+/// Datagrams that are taken before another socket has its turn, as many as a socket holds; and connections.
+constexpr int kTurn = 256;
 
 class Responder final : public Liveness {
   public:
@@ -343,6 +343,7 @@ class Responder final : public Liveness {
         question.kind = Kind::kQuestion;
         question.comm = comm;
         question.number = number;
+        question.stamp = stamp_of(now_ns());
         return question;
     }
 
@@ -505,6 +506,7 @@ class Responder final : public Liveness {
             }
             for (Stream *stream : streams)
                 move(*stream, events[next++].revents);
+            take_kept();
             const std::lock_guard lock(mutex_);
             begin_streams();
             end_streams();
@@ -534,7 +536,7 @@ class Responder final : public Liveness {
             if (!stream->proven && !full)
                 patience_ms = kUnprovenPatienceMs;
         }
-        return patience_ms;
+        return kept_.empty() ? patience_ms : 0;
     }
 
     void read_datagrams(const Door &door) {
@@ -566,24 +568,37 @@ class Responder final : public Liveness {
             return false;
         if (origin.stream != nullptr)
             prove(*origin.stream, uid->second, peer);
-        switch (datagram->kind) {
-            case Kind::kQuestion:
-                answer(*datagram, peer, origin);
-                break;
-            case Kind::kPathQuestion:
-                answer_path(*datagram, peer, origin);
-                break;
-            case Kind::kPathAnswer:
-                take_path_answer(*datagram, uid->second, peer);
-                break;
-            case Kind::kWord:
-                keep_word(*datagram, uid->second);
-                break;
-            default:
-                take_word(*datagram, uid->second, peer, origin);
-                break;
-        }
+        if (datagram->kind == Kind::kPathQuestion)
+            answer_path(*datagram, peer, origin);
+        else if (datagram->kind == Kind::kPathAnswer)
+            take_path_answer(*datagram, uid->second);
+        else if (origin.stream == nullptr)
+            came_.push_back({*datagram, uid->second, origin});
+        else
+            heed(*datagram, uid->second, origin);
         return true;
+    }
+
+    /// What a process asks and says by datagrams is heeded once all sockets were read again, after what came over
+    /// paths before. This thread may wait for a core at any point. So a path that is silent while the process answers
+    /// what it was asked later (Paths::process_answered_ns) is not one whose question or answer lies in a socket.
+    void take_kept() {
+        for (const Message &message : kept_) {
+            const std::lock_guard lock(mutex_);
+            heed(message.datagram, message.uid, message.origin);
+        }
+        kept_.clear();
+        kept_.swap(came_);
+    }
+
+    void heed(const Datagram &datagram, uint64_t uid, const Origin &origin) {
+        Peer &peer = peers_.at(uid);
+        if (datagram.kind == Kind::kQuestion)
+            answer(datagram, peer, origin);
+        else if (datagram.kind == Kind::kWord)
+            keep_word(datagram, uid);
+        else
+            take_word(datagram, uid, peer, origin);
     }
 
     /// Back the way that it came. By IPv4, what came from this host itself was seen on the loopback device, whoever
@@ -598,16 +613,14 @@ class Responder final : public Liveness {
         send_by(answer, peer, *origin.door, origin.came.from, own ? 0 : origin.came.device);
     }
 
-    void take_path_answer(const Datagram &answer, uint64_t uid, Peer &peer) {
-        const int64_t now = now_ns();
+    void take_path_answer(const Datagram &answer, uint64_t uid) {
         if (answer.path >= routes_.size() || routes_[answer.path].uid != uid)
             return;
         Route &route = routes_[answer.path];
         ++route.report.answers;
         route.report.unanswered = 0;
-        route.report.answered_ns = now;
+        route.report.answered_ns = now_ns();
         route.silence_ns = 0;
-        peer.answered_ns = now;
     }
 
     void keep_word(const Datagram &word, uint64_t uid) {
@@ -624,6 +637,7 @@ class Responder final : public Liveness {
         Datagram answer;
         answer.kind = Kind::kAnswer;
         answer.path = question.path;
+        answer.stamp = question.stamp;
         if (question.comm != 0) {
             put_broken(question.comm, answer);
             if (answer.comm == 0)
@@ -650,7 +664,7 @@ class Responder final : public Liveness {
         ++peer.answers;
         ++(origin.stream != nullptr ? peer.by_stream : peer.by_datagram);
         if (origin.stream == nullptr) {
-            peer.answered_ns = now_ns();
+            peer.answered_ns = std::max(peer.answered_ns, time_of(answer.stamp, now_ns()));
             proven_.emplace(peer.host, peer.paths[answer.path].address.host, false);
         }
         peer.waits = false;
@@ -786,6 +800,13 @@ class Responder final : public Liveness {
     std::function<void()> on_nudge_;
     std::atomic<bool> ending_{false};
     int64_t full_since_ns_ = 0;  ///< there was no descriptor for a connection; the thread's alone
+    struct Message {
+        Datagram datagram;
+        uint64_t uid = 0;
+        Origin origin;
+    };
+    std::vector<Message> came_;  ///< since the sockets were read last; the thread's alone
+    std::vector<Message> kept_;  ///< before that
 
     mutable std::mutex mutex_;  // of what follows
     Place place_;

@@ -43,7 +43,7 @@ struct Peer {
     uint64_t by_datagram = 0;  // answers
     uint64_t by_stream = 0;
     uint64_t answers = 0;
-    int64_t answered_ns = 0;  // the last by datagram, path answers included
+    int64_t answered_ns = 0;  // when the latest question was asked that was answered by datagram
     bool waits = false;       // a question was sent since the last answer
     int64_t asked_ns = 0;     // when the last question was sent; 0: never
     int64_t silence_ns = 0;   // of the questions before the last one

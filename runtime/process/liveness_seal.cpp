@@ -8,7 +8,7 @@
 namespace flx::liveness {
 namespace {
 
-constexpr uint64_t kMagic = 0x464C584C49564532;  // "FLXLIVE2"
+constexpr uint64_t kMagic = 0x464C584C49564533;  // "FLXLIVE3"
 
 /// The head of a sealed message: in clear, and authenticated with it.
 struct Head {

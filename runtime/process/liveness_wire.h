@@ -39,8 +39,8 @@ struct Datagram {
                              ///< said of it; notice: one that is broken
     uint32_t fault = 0;      ///< Fault that broke it; 0: `why` is what is said of it
     uint32_t why_bytes = 0;  ///< of the sentence, of what is said, or of the word
-    uint32_t reserved = 0;
-    uint64_t number = 0;  ///< question: of the call that is asked about
+    uint32_t stamp = 0;      ///< question: when it was asked, by the asker's clock (stamp_of); the answer repeats it
+    uint64_t number = 0;     ///< question: of the call that is asked about
     std::array<char, kTextBytes> why{};
 };
 inline constexpr size_t kHeaderBytes = offsetof(Datagram, why);

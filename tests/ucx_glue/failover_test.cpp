@@ -30,7 +30,8 @@ constexpr uint64_t kB = 2;
 struct Network {
     std::recursive_mutex mutex;
     std::set<int> silent;
-    bool starves = false;    ///< the process answers for a moment after its first line fell silent, and no longer
+    bool starves = false;  ///< the process answers for a moment after its first line fell silent, and no longer
+    int64_t moment_ns = 40'000'000;
     int64_t starves_ns = 0;  ///< since when
     std::map<uint64_t, std::deque<std::pair<uint64_t, std::string>>> boxes;
     std::map<uint64_t, std::function<void()>> wake;
@@ -48,15 +49,25 @@ class TestPaths final : public Paths {
         PathReport &report = reports_[path];
         if (network_.silent.count(path) == 0) {
             ++report.answers;
-            report.answered_ns = answered_ = now_ns();
+            report.answered_ns = now_ns();
             report.unanswered = 0;
             return;
         }
         if (report.unanswered++ == 0)
             since_[path] = now_ns();
         if (network_.starves && network_.starves_ns == 0)
-            network_.starves_ns = since_[path] + 40'000'000;
+            network_.starves_ns = since_[path] + network_.moment_ns;
     }
+    /// All questions but the last have been answered.
+    void answer_late(int path) {
+        const std::lock_guard lock(network_.mutex);
+        PathReport &report = reports_[path];
+        ++report.answers;
+        report.unanswered = 1;
+        report.answered_ns = since_[path] = now_ns();
+    }
+    /// Whether a line has been silent so long.
+    [[nodiscard]] bool silent_for(int path, int64_t ns) const { return path_report(path).silent_ns >= ns; }
     [[nodiscard]] PathReport path_report(int path) const override {
         const std::lock_guard lock(network_.mutex);
         PathReport report = reports_[path];
@@ -128,12 +139,12 @@ class Failing : public ::testing::Test {
             limit);
     }
 
-    void start(int lines = 2, double deadline_s = 30) {
+    void start(int lines = 2, double deadline_s = 30, double timeout_s = 0.1) {
         std::vector<RailSpec> specs;
         for (int i = 0; i < lines; ++i)
             specs.push_back({"line" + std::to_string(i), "lo", "tcp", false});
         RailOptions options;
-        options.timeout_s = 0.1;
+        options.timeout_s = timeout_s;
         options.paths = &paths_a_;
         a_ = Rails::open(specs, kA, options);
         options.paths = &paths_b_;
@@ -364,6 +375,51 @@ TEST_F(Failing, AProcessThatHasNoCoreForItsAnswersHasLostNoLine) {
     }));
     EXPECT_EQ(seen_.size(), 5U);
     EXPECT_EQ(a_->failover_counters().losses, 1U);
+}
+
+TEST_F(Failing, ALineIsNotLostWhereItsProcessAnsweredElsewhereOnce) {
+    start();
+    b_->drop_arrivals(0, true);
+    {
+        // It has a core when most of the timeout is over, answers on one line, and has to wait again.
+        const std::lock_guard lock(network_.mutex);
+        network_.silent = {0, 1};
+        network_.starves = true;
+        network_.moment_ns = 70'000'000;
+    }
+    for (uint32_t block = 0; block < 5; ++block)
+        ASSERT_TRUE(send(0, block, 60000));
+    EXPECT_FALSE(loses_while_held(1000ms));
+    {
+        const std::lock_guard lock(network_.mutex);
+        EXPECT_GT(network_.starves_ns, 0);
+        network_.starves = false;
+        network_.starves_ns = 0;
+    }
+    EXPECT_TRUE(loses_while_held(20s)) << "now it does answer, and not over this line";
+}
+
+TEST_F(Failing, WhatWasHeardInASilenceSaysNothingOfTheNext) {
+    constexpr double kTimeout = 1;
+    start(2, 30, kTimeout);
+    b_->drop_arrivals(0, true);
+    {
+        const std::lock_guard lock(network_.mutex);
+        network_.silent = {0, 1};
+    }
+    ASSERT_TRUE(send(0, 0, 60000));
+    ASSERT_TRUE(wait_for([&] {
+        step(false);
+        return paths_a_.silent_for(0, static_cast<int64_t>(kTimeout * 0.8e9));
+    }));
+    {
+        const std::lock_guard lock(network_.mutex);
+        paths_a_.answer_late(0);
+        network_.starves = true;
+        network_.starves_ns = now_ns();
+    }
+    ASSERT_EQ(links_a_[0]->state(1), LinkState::up);
+    EXPECT_FALSE(loses_while_held(2500ms));
 }
 
 TEST_F(Failing, AConnectionThatStandsStillThoughItsPathAnswersIsLost) {

@@ -25,8 +25,10 @@ using namespace std::chrono_literals;
 constexpr int kA = 0;
 constexpr int kB = 1;
 constexpr int kC = 2;
+constexpr int kD = 3;  ///< only where a test says so
+constexpr int kMost = 4;
 constexpr size_t kBytes = 60000;
-constexpr int kExtra = 3;  // a line that pairs do not have
+constexpr int kExtra = 6;  // a line that pairs do not have
 
 /// Of process `index`.
 uint64_t uid_of(int index) {
@@ -34,7 +36,8 @@ uint64_t uid_of(int index) {
 }
 /// The line between two.
 int line_of(int a, int b) {
-    return a + b - 1;
+    const int more = a > b ? a : b;
+    return more * (more - 1) / 2 + a + b - more;
 }
 
 struct Network {
@@ -142,28 +145,29 @@ class PairPaths final : public Paths {
 
 class Relaying : public ::testing::Test {
   protected:
-    /// One communicator with everything, ranks in order.
-    void start(double deadline_s = 30, size_t relay_bytes = 16 << 20) {
+    /// One communicator of the first `processes` with everything, ranks in order.
+    void start(double deadline_s = 30, size_t relay_bytes = 16 << 20, int processes = 3) {
+        processes_ = processes;
         std::vector<RailSpec> specs;
-        for (int i = 0; i < 4; ++i)
+        for (int i = 0; i <= kExtra; ++i)
             specs.push_back({"line" + std::to_string(i), "lo", "tcp", false});
         RailOptions options;
         options.timeout_s = 0.1;
         options.relay_bytes = relay_bytes;
-        for (int self = 0; self < 3; ++self) {
+        for (int self = 0; self < processes; ++self) {
             options.paths = &paths_[self];
             rails_[self] = Rails::open(specs, uid_of(self), options);
         }
-        for (int self = 0; self < 3; ++self) {
-            for (int other = 0; other < 3; ++other) {
+        for (int self = 0; self < processes; ++self) {
+            for (int other = 0; other < processes; ++other) {
                 if (other == self)
                     continue;
                 const int line = line_of(self, other);
                 ASSERT_TRUE(rails_[self]->connect(line, other, uid_of(other), rails_[other]->address(line)).ok());
                 rails_[self]->name(other, std::string(1, static_cast<char>('a' + other)));
-                std::vector<int> processes(3, -1);
-                processes[other] = other;
-                links_[self][line] = rails_[self]->link(line, 1, processes, deadline_s);
+                std::vector<int> reached(kMost, -1);
+                reached[other] = other;
+                links_[self][line] = rails_[self]->link(line, 1, reached, deadline_s);
             }
         }
     }
@@ -175,8 +179,8 @@ class Relaying : public ::testing::Test {
     }
 
     void swallow(int line, bool on) {
-        for (auto &rails : rails_)
-            rails->drop_arrivals(line, on);
+        for (int self = 0; self < processes_; ++self)
+            rails_[self]->drop_arrivals(line, on);
         const std::lock_guard lock(network_.mutex);
         if (on)
             network_.silent.insert(line);
@@ -213,7 +217,7 @@ class Relaying : public ::testing::Test {
             Completion completion;
             while (link->completed(completion))
                 EXPECT_EQ(sources_.erase({self, completion.header.block}), 1U) << "completed twice, or never sent";
-            for (int from = 0; from < 3; ++from) {
+            for (int from = 0; from < processes_; ++from) {
                 Arrival arrival;
                 while (receives && link->reaches(from) && link->receive(from, arrival)) {
                     bool right = true;
@@ -227,7 +231,7 @@ class Relaying : public ::testing::Test {
         }
     }
     void step() {
-        for (int self = 0; self < 3; ++self)
+        for (int self = 0; self < processes_; ++self)
             step(self);
     }
     bool until(const std::function<bool()> &done, const std::function<void()> &turn,
@@ -247,9 +251,11 @@ class Relaying : public ::testing::Test {
     }
 
     Network network_;
-    std::array<PairPaths, 3> paths_{PairPaths(network_, kA), PairPaths(network_, kB), PairPaths(network_, kC)};
-    std::array<std::unique_ptr<Rails>, 3> rails_;
-    std::array<std::array<std::unique_ptr<Link>, 3>, 3> links_;
+    int processes_ = 3;
+    std::array<PairPaths, kMost> paths_{PairPaths(network_, kA), PairPaths(network_, kB), PairPaths(network_, kC),
+                                        PairPaths(network_, kD)};
+    std::array<std::unique_ptr<Rails>, kMost> rails_;
+    std::array<std::array<std::unique_ptr<Link>, kExtra>, kMost> links_;
     std::map<std::pair<int, uint32_t>, std::vector<std::byte>> sources_;
     std::map<std::pair<int, uint32_t>, int> seen_;
 };
@@ -309,8 +315,8 @@ TEST_F(Relaying, TheGuardRelaysWhileTheProgramComputes) {
 }
 
 TEST_F(Relaying, ARelayKeepsNoMoreThanItMay) {
-    constexpr size_t kMost = 5 * kBytes;
-    start(30, kMost);
+    constexpr size_t kMostKept = 5 * kBytes;
+    start(30, kMostKept);
     swallow(line_of(kA, kB), true);
     // C is slow, so that what both send meets there.
     int turn = 0;
@@ -328,7 +334,7 @@ TEST_F(Relaying, ARelayKeepsNoMoreThanItMay) {
     const FailoverCounters counters = rails_[kC]->failover_counters();
     EXPECT_GE(counters.relayed, 80U);
     EXPECT_GE(counters.relayed_most_bytes, kBytes);
-    EXPECT_LE(counters.relayed_most_bytes, kMost);
+    EXPECT_LE(counters.relayed_most_bytes, kMostKept);
     for (uint32_t block = 0; block < 40; ++block) {
         EXPECT_EQ((seen_[{kA, block}]), 1);
         EXPECT_EQ((seen_[{kB, block}]), 1);
@@ -350,6 +356,25 @@ TEST_F(Relaying, AReceiverThatIsLateGetsNothingTwice) {
                        3500ms));
     EXPECT_TRUE(until([&] { return sources_.empty(); }));
     for (uint32_t block = 0; block < 5; ++block)
+        EXPECT_EQ((seen_[{kA, block}]), 1);
+}
+
+TEST_F(Relaying, NoRelayIsGivenUpWhereNoOtherDoesBetter) {
+    start(30, 16 << 20, kMost);
+    swallow(line_of(kA, kB), true);
+    const auto turn = [&] {
+        for (const int self : {kA, kC, kD})
+            step(self);
+        step(kB, false);
+    };
+    for (uint32_t block = 0; block < 3; ++block)
+        ASSERT_TRUE(send(kA, kB, block));
+    ASSERT_TRUE(until([&] { return link(kA, kB).state(kB) == LinkState::lost; }, turn));
+    ASSERT_TRUE(until([&] { return link(kA, kB).state(kB) == LinkState::up; }, turn));
+    // Whichever of the two it was, nothing is acknowledged while the receiver takes nothing.
+    EXPECT_FALSE(until([&] { return link(kA, kB).state(kB) == LinkState::lost; }, turn, 5000ms));
+    EXPECT_TRUE(until([&] { return sources_.empty(); }));
+    for (uint32_t block = 0; block < 3; ++block)
         EXPECT_EQ((seen_[{kA, block}]), 1);
 }
 
@@ -406,8 +431,8 @@ TEST_F(Relaying, AProcessThatGivesNoMemoryRelaysNothing) {
 
 TEST_F(Relaying, AlsoWhereALinkOfTheCommunicatorWentBefore) {
     start();
-    for (auto &rails : rails_)
-        rails->link(kExtra, 1, std::vector<int>(3, -1), 30).reset();
+    for (const int self : {kA, kB, kC})
+        rails_[self]->link(kExtra, 1, std::vector<int>(3, -1), 30).reset();
     swallow(line_of(kA, kB), true);
     for (uint32_t block = 0; block < 6; ++block)
         ASSERT_TRUE(send(kA, kB, block));

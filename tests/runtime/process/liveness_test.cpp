@@ -29,6 +29,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/process/liveness_wire.h"
 
 namespace flx {
@@ -44,8 +45,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-constexpr int64_t kMs = 1'000'000;
 
 std::unique_ptr<Liveness> start(uint64_t uid) {
     std::unique_ptr<Liveness> result;
@@ -624,6 +623,57 @@ TEST(Liveness, ForkedChildrenDoNotSpeakForTheirParent) {
     EXPECT_TRUE(ask_until(*a, 2, 0, [](const PeerReport &report) { return report.refused; }));
     close(ends[1]);
     waitpid(lasting, nullptr, 0);
+}
+
+/// A responder may have to wait for a core whatever it has just done; here it waits where it is asked for a word.
+TEST(Liveness, AnAnswerSaysWhenItsQuestionWasAsked) {
+    const auto a = start(1);
+    const auto b = start(2);
+    introduce(*a, 1, *b, 2);
+    b->say_of(7, [](uint64_t, std::span<std::byte>) {
+        std::this_thread::sleep_for(milliseconds(200));
+        return size_t{0};
+    });
+    const int64_t before = now_ns();
+    a->ask(2, 7);
+    const int64_t asked = now_ns();
+    while (a->process_answered_ns(2) == 0 && now_ns() - asked < 20'000 * kMs)
+        sched_yield();
+    EXPECT_GE(now_ns() - asked, 190 * kMs);
+    EXPECT_LE(a->process_answered_ns(2), asked);
+    EXPECT_GT(a->process_answered_ns(2), before - kMs);
+    b->say_of(7, nullptr);
+}
+
+TEST(Liveness, WhatCameOverAPathIsAnsweredBeforeWhatAProcessWasAsked) {
+    const auto a = start(1);
+    const auto b = start(2);
+    introduce(*a, 1, *b, 2);
+    const int path = a->add_path(2, "lo", place_of(*a).addresses.front().host, place_of(*b).addresses.front().host);
+    ASSERT_GE(path, 0);
+    b->say_of(7, [](uint64_t, std::span<std::byte>) {
+        std::this_thread::sleep_for(milliseconds(500));
+        return size_t{0};
+    });
+    std::atomic<int> said{0};
+    std::atomic<bool> first{false};
+    b->say_of(8, [&](uint64_t, std::span<std::byte>) {
+        const auto end = steady_clock::now() + milliseconds(2000);
+        while (a->path_report(path).answers == 0 && steady_clock::now() < end)
+            sched_yield();
+        first = a->path_report(path).answers != 0;
+        ++said;
+        return size_t{0};
+    });
+    a->ask(2, 7);
+    std::this_thread::sleep_for(milliseconds(100));
+    a->ask(2, 8);  // it is still busy
+    a->ask_path(path);
+    while (said == 0)
+        sched_yield();
+    EXPECT_TRUE(first);
+    b->say_of(7, nullptr);
+    b->say_of(8, nullptr);
 }
 
 TEST(Liveness, ConnectsWhereDatagramsDoNotComeThrough) {
