@@ -66,6 +66,7 @@ flx_request *acquire(flx_comm &comm) {
         reap(comm);
     if (comm.idle_requests.empty()) {
         flx::Telemetry::count(flx::telemetry().allocations);
+        comm.idle_requests.reserve(comm.requests.size() + 1);  // for all that exist: release() needs no memory
         comm.idle_requests.push_back(std::make_unique<flx_request>());
         comm.requests.reserve(comm.requests.capacity() + 1);
     }
@@ -77,14 +78,12 @@ flx_request *acquire(flx_comm &comm) {
 }
 
 Status start(flx_request &request) {
-    request.active = true;
     Status status = request.comm->impl->issue(request.call, request.pending);
-    if (!status.ok())
-        request.active = false;
+    request.active = status.ok();
     return status;
 }
 
-/// Arguments that were checked become a request, which `then` takes.
+/// Arguments that were checked become a request, unless `then` fails with it.
 template <typename Make, typename Then>
 Status make_request(flx_comm_t comm, flx_request_t *request, Make &&make, Then &&then) {
     FLX_TRY(need(request, "request"));
@@ -93,39 +92,28 @@ Status make_request(flx_comm_t comm, flx_request_t *request, Make &&make, Then &
     FLX_TRY(make(call));
     const void *memory = call.operation.out != nullptr ? call.operation.out : call.operation.in;
     FLX_TRY(check_on_host(memory, "a buffer"));
-    flx_request *made = acquire(*comm);
+    std::unique_ptr<flx_request, void (*)(flx_request *)> made(acquire(*comm), release);
     made->call = call;
     made->keep_arrays(comm->impl->size());
     if (call.operation.collective == flx::algorithms::Collective::barrier)
         made->call.operation.out = &made->unread;
-    return then(made);
+    FLX_TRY(then(*made));
+    *request = made.release();
+    return {};
 }
 
 template <typename Make>
 flx_status_t issue(flx_comm_t comm, flx_request_t *request, Make &&make) {
-    return guarded([&]() -> Status {
-        return make_request(comm, request, make, [&](flx_request *made) -> Status {
-            if (Status status = start(*made); !status.ok()) {
-                release(made);
-                return status;
-            }
-            *request = made;
-            return {};
-        });
-    });
+    return guarded(
+        [&]() -> Status { return make_request(comm, request, make, [](flx_request &made) { return start(made); }); });
 }
 
 template <typename Make>
 flx_status_t initialise(flx_comm_t comm, flx_request_t *request, Make &&make) {
     return guarded([&]() -> Status {
-        return make_request(comm, request, make, [&](flx_request *made) -> Status {
-            if (Status status = comm->impl->usable(); !status.ok()) {
-                release(made);
-                return status;
-            }
-            made->persistent = true;
-            *request = made;
-            return {};
+        return make_request(comm, request, make, [](flx_request &made) {
+            made.persistent = true;
+            return made.comm->impl->usable();
         });
     });
 }

@@ -199,13 +199,16 @@ void Communicator::close() {
     if (!broken_.ok() || layout_.size == 1)
         return;
     note_call(CallKind::freed);
-    {
-        // No rank takes its links away while a peer may still need something from it.
+    // No rank takes its links away while a peer may still need something from it.
+    const Status passed = whole(Collective::barrier, [&]() -> Status {
         const CallRecord freed{.kind = CallKind::freed};
         Recording recording(*this, freed, calls_.count(), Way::scheduled);
-        if (!drain().ok() || !compare_clocks().ok() || !recording.end(pass_barrier()).ok())
-            return;
-    }
+        FLX_TRY(drain());
+        FLX_TRY(compare_clocks());
+        return recording.end(pass_barrier());
+    });
+    if (!passed.ok())
+        return;
     close_devices();
     constexpr int64_t kPatienceNs = 1'000'000'000;
     const int64_t began = now_ns();

@@ -304,6 +304,7 @@ class Communicator final : public Movable, private Watch {
     [[nodiscard]] Status check_outside() const;
     Status add_to_group(const Call &call);
     Status prelude(const Call &call, CallKind kind, bool &done, const Decided *&decided);
+    Status begin(const Call &given, Pending *&result);
     Status run_now(const Call &call, const Decided &decided);
     Status run_compared(const Call &call, bool done);
     Status prepare(Pending &pending, const Call &call, const Decided &decided);
@@ -316,6 +317,16 @@ class Communicator final : public Movable, private Watch {
             return thrown(error, describe_operation());
         }
     }
+    /// A call that ends half-way breaks the communicator: the others go on, and must not wait for this rank.
+    template <typename Body>
+    Status whole(algorithms::Collective what, Body &&body) {
+        try {
+            return body();
+        } catch (const std::exception &error) {
+            return ended_half_way(what, error);
+        }
+    }
+    [[gnu::cold]] Status ended_half_way(algorithms::Collective what, const std::exception &error);
     Status break_off(Status status);
 
     /// Whether the current operation goes over links, by the executor.

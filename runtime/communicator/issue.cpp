@@ -114,22 +114,24 @@ Call Communicator::scaled(const Call &call, Pending &memory) {
 
 Status Communicator::run(const Call &call) {
     const auto lock = guard();
-    if (group_.messages == nullptr && scales(call.operation.op) && broken_.ok()) {
-        Pending &memory = queue_.acquire();
-        Status status = run(scaled(call, memory));
-        recycle(memory);
-        return status;
-    }
-    if (group_.messages != nullptr)
-        return add_to_group(call);
-    bool done = false;
-    const Decided *decided = nullptr;
-    FLX_TRY(prelude(call, CallKind::blocking, done, decided));
-    const bool compares = knobs_.check && layout_.size > 1;
-    if (done && !compares)
-        return {};
-    Recording recording(*this, decided->record, calls_.count(), decided->choice.way);
-    return recording.end(compares ? run_compared(call, done) : run_now(call, *decided));
+    return whole(call.operation.collective, [&]() -> Status {
+        if (group_.messages == nullptr && scales(call.operation.op) && broken_.ok()) {
+            Pending &memory = queue_.acquire();
+            Status status = run(scaled(call, memory));
+            recycle(memory);
+            return status;
+        }
+        if (group_.messages != nullptr)
+            return add_to_group(call);
+        bool done = false;
+        const Decided *decided = nullptr;
+        FLX_TRY(prelude(call, CallKind::blocking, done, decided));
+        const bool compares = knobs_.check && layout_.size > 1;
+        if (done && !compares)
+            return {};
+        Recording recording(*this, decided->record, calls_.count(), decided->choice.way);
+        return recording.end(compares ? run_compared(call, done) : run_now(call, *decided));
+    });
 }
 
 /// With FLX_CHECK ranks wait for each other in the comparison, which is a part of the call. `done`: all of it.
@@ -203,6 +205,14 @@ Status Communicator::issue(const Call &given, Pending *&result) {
     const WakeThread wake{*this, given.operation.count * size_of(given.operation.dtype)};
     const auto lock = guard();
     result = nullptr;
+    Status status = whole(given.operation.collective, [&] { return begin(given, result); });
+    if (!status.ok())
+        result = nullptr;
+    return status;
+}
+
+/// As issue(), but for the lock.
+Status Communicator::begin(const Call &given, Pending *&result) {
     bool done = false;
     Pending &pending = queue_.acquire();
     const Call call = scaled(given, pending);
@@ -225,12 +235,9 @@ Status Communicator::issue(const Call &given, Pending *&result) {
         return {};
     }
     bool moved = false;
-    if (status = poke(&pending, moved); !status.ok()) {
+    if (status = poke(&pending, moved); !status.ok())
         recycle(pending);
-        result = nullptr;
-        return status;
-    }
-    return {};
+    return status;
 }
 
 Status Communicator::add_to_group(const Call &call) {
@@ -326,12 +333,7 @@ Status Communicator::prelude(const Call &call, CallKind kind, bool &done, const 
         done = true;
         return {};
     }
-    try {
-        decided = kind == CallKind::blocking ? &decisions_.decide(call) : &decisions_.decide_once(call, kind);
-    } catch (const std::exception &error) {  // No memory, say: the others go on, and must not wait for this rank.
-        return break_off(thrown(error, fmt::format("to choose an algorithm for {} of communicator {}",
-                                                   algorithms::name_of(call.operation.collective), id_)));
-    }
+    decided = kind == CallKind::blocking ? &decisions_.decide(call) : &decisions_.decide_once(call, kind);
     calls_.note(decided->record);
     // One that does not block must not wait, and one that does compares as a part of the call.
     if (knobs_.check && kind != CallKind::non_blocking && kind != CallKind::blocking)
@@ -632,6 +634,12 @@ Status Communicator::abort(const std::string &reason) {
     if (devices_.group != nullptr)
         devices_.group->abandon();
     return {};
+}
+
+/// No memory, say.
+Status Communicator::ended_half_way(Collective what, const std::exception &error) {
+    Status status = thrown(error, fmt::format("{} of communicator {}", algorithms::name_of(what), id_));
+    return broken_.ok() ? break_off(std::move(status)) : status;
 }
 
 /// The communicator is broken: all that was under way has ended, with this error.

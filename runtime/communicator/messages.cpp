@@ -51,25 +51,26 @@ Status Communicator::end_group() {
     queue_.hold(nullptr);
     // What has begun is awaited whatever becomes of the rest: its memory is the program's again afterwards.
     Status first;
-    const auto keep = [&first](Status status) {
+    const auto keep = [&](Collective what, const auto &part) {
+        Status status = whole(what, part);
         if (first.ok())
             first = std::move(status);
         return first.ok();
     };
-    const bool mailed = keep(begin_mail(group_.mail));
+    const bool mailed = keep(Collective::send_recv, [&] { return begin_mail(group_.mail); });
     bool done = true;
     if (mailed)
-        keep(begin_messages(group.messages, group_.sums.empty(), done));
+        keep(Collective::send_recv, [&] { return begin_messages(group.messages, group_.sums.empty(), done); });
     if (first.ok())
-        keep(begin_sums(group.sums));
+        keep(Collective::allreduce, [&] { return begin_sums(group.sums); });
     for (Pending *sum : group.sums)
-        keep(wait(*sum));
+        keep(Collective::allreduce, [&] { return wait(*sum); });
     if (first.ok())
         put_back_sums(group.sums);
     if (!done)
-        keep(wait(group.messages));
+        keep(Collective::send_recv, [&] { return wait(group.messages); });
     if (mailed)
-        keep(end_mail(group_.mail));
+        keep(Collective::send_recv, [&] { return end_mail(group_.mail); });
     return recording.end(std::move(first));
 }
 
@@ -272,9 +273,11 @@ Status Communicator::send(const void *data, size_t bytes, int peer) {
         return fail(Fault::message_to_itself,
                     "rank {} sends to itself; only in a group, or by flx_sendrecv, can it receive at the same time",
                     layout_.rank);
-    Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
-    pending.exchange.send(peer, data, bytes, 0);
-    return group_.messages != nullptr ? Status() : carry_messages(pending, bytes, peer);
+    return whole(Collective::send_recv, [&] {
+        Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
+        pending.exchange.send(peer, data, bytes, 0);
+        return group_.messages != nullptr ? Status() : carry_messages(pending, bytes, peer);
+    });
 }
 
 Status Communicator::receive(void *data, size_t bytes, int peer) {
@@ -284,44 +287,48 @@ Status Communicator::receive(void *data, size_t bytes, int peer) {
         return fail(Fault::message_to_itself,
                     "rank {} receives from itself; only in a group, or by flx_sendrecv, can it send at the same time",
                     layout_.rank);
-    Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
-    pending.exchange.receive(peer, data, bytes, 0);
-    return group_.messages != nullptr ? Status() : carry_messages(pending, bytes, peer);
+    return whole(Collective::send_recv, [&] {
+        Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
+        pending.exchange.receive(peer, data, bytes, 0);
+        return group_.messages != nullptr ? Status() : carry_messages(pending, bytes, peer);
+    });
 }
 
 Status Communicator::send_receive(const void *out, size_t out_bytes, int dest, void *in, size_t in_bytes, int source) {
     const auto lock = guard();
     FLX_TRY(usable());
-    Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
-    pending.exchange.send(dest, out, out_bytes, 0);
-    pending.exchange.receive(source, in, in_bytes, 0);
-    return group_.messages != nullptr ? Status() : carry_messages(pending, out_bytes + in_bytes, source);
+    return whole(Collective::send_recv, [&] {
+        Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
+        pending.exchange.send(dest, out, out_bytes, 0);
+        pending.exchange.receive(source, in, in_bytes, 0);
+        return group_.messages != nullptr ? Status() : carry_messages(pending, out_bytes + in_bytes, source);
+    });
 }
 
 Status Communicator::issue_message(bool sends, void *memory, size_t bytes, int peer, Pending *&result) {
     const auto lock = guard();
     result = nullptr;
     FLX_TRY(usable());
-    Pending &pending = queue_.acquire();
-    if (sends)
-        pending.exchange.send(peer, memory, bytes, 0);
-    else
-        pending.exchange.receive(peer, memory, bytes, 0);
-    bool done = false;
-    pending.recorded = recorded_.recorder->enter(
-        recorded_.place, Recording::messages(CallKind::non_blocking, bytes, peer), 0, Way::exchanged);
-    Status status = begin_messages(pending, false, done);
-    if (status.ok() && !done) {
-        result = &pending;
-        // Numbered, it begins: what comes for it before another one is numbered would be taken for a duplicate.
+    return whole(Collective::send_recv, [&] {
+        Pending &pending = queue_.acquire();
+        if (sends)
+            pending.exchange.send(peer, memory, bytes, 0);
+        else
+            pending.exchange.receive(peer, memory, bytes, 0);
+        bool done = false;
+        pending.recorded = recorded_.recorder->enter(
+            recorded_.place, Recording::messages(CallKind::non_blocking, bytes, peer), 0, Way::exchanged);
+        Status status = begin_messages(pending, false, done);
         bool moved = false;
-        status = poke(&pending, moved);
-    }
-    if (!status.ok() || done) {
-        recycle(pending);
-        result = nullptr;
-    }
-    return status;
+        // Numbered, it begins: what comes for it before another one is numbered would be taken for a duplicate.
+        if (status.ok() && !done)
+            status = poke(&pending, moved);
+        if (!status.ok() || done)
+            recycle(pending);
+        else
+            result = &pending;
+        return status;
+    });
 }
 
 /// How often a call looks for what peers send before it leaves that to an executor.

@@ -1,10 +1,15 @@
 /// Bad input: each is a status and a sentence that says what is wrong, on all ranks that can know, and nobody hangs.
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -507,6 +512,93 @@ TEST(Abort, EndsTheCallsOfAllRanks) {
     }
     EXPECT_TRUE(refused(flx_comm_abort(nullptr, ""), FLX_ERR_ARGUMENT, {"comm"}));
 }
+
+#ifndef __SANITIZE_ADDRESS__
+/// Takes from this process, while it lives, all memory but `spare` bytes that it has not asked for yet.
+class Starved {
+  public:
+    explicit Starved(size_t spare) {
+        getrlimit(RLIMIT_AS, &before_);
+        size_t pages = 0;
+        std::ifstream("/proc/self/statm") >> pages;
+        rlimit limit = before_;
+        limit.rlim_cur = pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + spare;
+        setrlimit(RLIMIT_AS, &limit);
+    }
+    ~Starved() { setrlimit(RLIMIT_AS, &before_); }
+    Starved(const Starved &) = delete;
+    Starved &operator=(const Starved &) = delete;
+
+  private:
+    rlimit before_{};
+};
+
+/// What a rank had no memory for is an error on all ranks: they are in that call, and none waits for it there.
+template <typename Call>
+void expect_no_memory(Call &&call) {
+    constexpr size_t kSpare = 16 << 20;
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    ASSERT_TRUE(succeeded(flx_barrier(comm)));
+    const auto began = std::chrono::steady_clock::now();
+    std::optional<Starved> starved;
+    if (comm.rank() == comm.size() - 1)
+        starved.emplace(kSpare);
+    const flx_status_t status = call(comm);
+    starved.reset();
+    EXPECT_TRUE(refused(status, FLX_ERR_SYSTEM, {"no memory"}));
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+    EXPECT_TRUE(refused(flx_barrier(comm), FLX_ERR_COMM, {"no memory"}));
+}
+
+TEST(NoMemory, IsHeardByAllRanks) {
+    if (world_size() != 2)
+        GTEST_SKIP() << "skipped: for two ranks, as more need much memory";
+    constexpr size_t kBytes = size_t{192} << 20;  // half of it is more than the C library reserves for a thread
+    const size_t size = static_cast<size_t>(world_size());
+    const size_t part = kBytes / size;
+    const auto data = std::make_unique_for_overwrite<uint8_t[]>(kBytes);
+    const auto sums = std::make_unique_for_overwrite<uint8_t[]>(kBytes);
+    std::vector<size_t> counts(size, part), places(size);
+    for (size_t peer = 0; peer < size; ++peer)
+        places[peer] = peer * part;
+    const auto make = [&](auto &&made, auto *...last) {
+        return made(FLX_IN_PLACE, data.get(), nullptr, nullptr, counts.data(), places.data(), FLX_UINT8, last...);
+    };
+    expect_no_memory([&](flx_comm_t comm) { return make(flx_alltoallv, comm); });
+    expect_no_memory([&](flx_comm_t comm) {
+        flx_request_t request = nullptr;
+        const flx_status_t status = make(flx_ialltoallv, comm, &request);
+        return status != FLX_SUCCESS ? status : flx_wait(&request);
+    });
+    // One that failed to start is not active.
+    expect_no_memory([&](flx_comm_t comm) {
+        flx_request_t request = nullptr;
+        EXPECT_TRUE(succeeded(make(flx_alltoallv_init, comm, &request)));
+        flx_status_t status = flx_start(&request);
+        if (status == FLX_SUCCESS)
+            return flx_wait(&request);
+        EXPECT_TRUE(refused(flx_start(&request), FLX_ERR_COMM, {"broken"}));
+        EXPECT_TRUE(succeeded(flx_request_free(&request)));
+        return make(flx_alltoallv, comm) == FLX_ERR_COMM ? status : FLX_SUCCESS;
+    });
+    // Messages are under way when the sum finds no memory for what it scales.
+    const float factor = 2;
+    flx_op_t scaled = FLX_SUM;
+    ASSERT_TRUE(succeeded(flx_op_create_scaled_sum(&factor, FLX_F32, &scaled)));
+    expect_no_memory([&](flx_comm_t comm) {
+        const int rank = world_rank();
+        const size_t half = part / 2;
+        EXPECT_TRUE(succeeded(flx_group_begin(comm)));
+        EXPECT_TRUE(succeeded(flx_send(data.get(), half, FLX_UINT8, (rank + 1) % world_size(), comm)));
+        EXPECT_TRUE(succeeded(flx_recv(sums.get(), half, FLX_UINT8, (rank + world_size() - 1) % world_size(), comm)));
+        EXPECT_TRUE(succeeded(flx_allreduce(data.get() + kBytes / 2, sums.get() + kBytes / 2,
+                                            kBytes / 2 / sizeof(float), FLX_F32, scaled, comm)));
+        return flx_group_end(comm);
+    });
+    EXPECT_TRUE(succeeded(flx_op_free(&scaled)));
+}
+#endif
 
 TEST(Texts, NameEveryStatus) {
     for (int status = FLX_SUCCESS; status <= FLX_ERR_SYSTEM; ++status)
