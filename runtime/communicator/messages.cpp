@@ -79,16 +79,18 @@ namespace {
 /// More gain nothing from going together: their bytes take longer than their hops.
 constexpr size_t kMostFused = 256U << 10;
 
-/// How many of the calls from `first` on are one sum: those of one type and reduction. Alike on all ranks.
+/// How many of the calls from `first` on are one sum: those of one type and reduction. Alike on all ranks, so none of
+/// the program's own, whose handles are each process's affair.
 size_t fusible(const std::vector<Call> &calls, size_t first) {
     const Operation &head = calls[first].operation;
+    const bool own = is_custom(head.dtype) || is_custom(head.op);
     size_t elements = 0;
     size_t last = first;
     for (; last < calls.size(); ++last) {
         const Operation &operation = calls[last].operation;
         elements += operation.count;
-        const bool alike = operation.dtype == head.dtype && operation.op == head.op;
-        if (!alike || (last != first && elements * size_of(head.dtype) > kMostFused))
+        const bool alike = operation.dtype == head.dtype && operation.op == head.op && !own;
+        if (last != first && (!alike || elements * size_of(head.dtype) > kMostFused))
             break;
     }
     return last - first;

@@ -441,6 +441,29 @@ TEST(Exchanges, GroupsMatchInOrder) {
     }
 }
 
+/// Whether a rank has one handle for two reductions or one for each is its own affair.
+TEST(Exchanges, SumsOfAGroupHaveHandlesOfTheirOwn) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const std::array<float, 2> factors = {2, comm.rank() == 0 ? 2.0F : 3.0F};
+    std::array<flx_op_t, 2> ops{};
+    ASSERT_TRUE(succeeded(flx_op_create_scaled_sum(&factors[0], FLX_F32, &ops[0])));
+    ops[1] = ops[0];
+    if (comm.rank() != 0) {
+        ASSERT_TRUE(succeeded(flx_op_create_scaled_sum(&factors[1], FLX_F32, &ops[1])));
+    }
+    const std::array<float, 4> in = {1, 1, 1, 1};
+    std::array<std::array<float, 4>, 2> out{};
+    ASSERT_TRUE(succeeded(flx_group_begin(comm)));
+    for (size_t i = 0; i < 2; ++i)
+        ASSERT_TRUE(succeeded(flx_allreduce(in.data(), out[i].data(), in.size(), FLX_F32, ops[i], comm)));
+    ASSERT_TRUE(succeeded(flx_group_end(comm)));
+    EXPECT_EQ(out[0].back(), 2.0F * static_cast<float>(comm.size()));
+    EXPECT_EQ(out[1].back(), 3.0F * static_cast<float>(comm.size()) - 1);
+    for (size_t i = 0; i < (comm.rank() == 0 ? 1 : 2); ++i)
+        EXPECT_TRUE(succeeded(flx_op_free(&ops[i])));
+}
+
 /// A message may be sent in a group and received alone, and early: before the receiver has come to it.
 TEST(Exchanges, MessagesWaitForTheirReceive) {
     const Comm comm = Comm::world();
