@@ -430,6 +430,7 @@ void Rail::take_relayed(const RelayWire &wire, const void *data, size_t bytes) {
     chunk->data = buffers_.take(chunk->buffer_class);
     if (chunk->data == nullptr) {
         free_inbound(chunk);
+        relay.leave(wire);
         fail_peer(peer_by_uid(wire.hop), UCS_ERR_NO_MEMORY);
         return;
     }

@@ -324,6 +324,11 @@ bool Relay::take(const RelayWire &wire) {
     return fresh;
 }
 
+void Relay::leave(const RelayWire &wire) {
+    if (const int process = process_of(wire.from); process >= 0)
+        way(process).taken.erase(wire.number);
+}
+
 void Relay::owe(uint64_t uid, uint32_t comm, uint32_t number) {
     const int process = process_of(uid);
     if (process < 0)

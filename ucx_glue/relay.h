@@ -64,6 +64,8 @@ class Relay {
     void acknowledged(const RelayWire &wire, const void *numbers, size_t bytes);
     /// Whether a chunk is to be taken: not so if it was.
     bool take(const RelayWire &wire);
+    /// There was no memory for it: it is to be taken when it comes again.
+    void leave(const RelayWire &wire);
     [[nodiscard]] int process_of(uint64_t uid) const;
     /// Owes the origin an acknowledgement: the executor has released the chunk.
     void owe(uint64_t uid, uint32_t comm, uint32_t number);
