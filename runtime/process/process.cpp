@@ -13,6 +13,7 @@
 #include "runtime/base/boot_id.h"
 #include "runtime/base/log.h"
 #include "runtime/base/text.h"
+#include "runtime/link/of_this_process.h"
 #include "runtime/shm/memory/segment.h"
 
 namespace flx {
@@ -30,11 +31,10 @@ std::string network_identity() {
     return fmt::format("{}:{}", boot_id(), space.st_ino);
 }
 
+/// A child that is forked begins without: its parent's has threads and sockets that it lacks, and a key that is not its
+/// own.
 struct Only {
-    static Only &object() {
-        static Only only;
-        return only;
-    }
+    static Only &object() { return of_this_process<Only>(); }
     std::mutex mutex;
     std::weak_ptr<Process> process;
 };

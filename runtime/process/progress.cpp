@@ -8,17 +8,21 @@
 
 #include "runtime/base/counters.h"
 #include "runtime/base/own_thread.h"
+#include "runtime/link/of_this_process.h"
 
 namespace flx {
 
 std::shared_ptr<ProgressThread> ProgressThread::shared() {
-    static std::mutex mutex;
-    static std::weak_ptr<ProgressThread> only;
-    const std::lock_guard guard(mutex);
-    std::shared_ptr<ProgressThread> thread = only.lock();
+    struct Only {
+        std::mutex mutex;
+        std::weak_ptr<ProgressThread> thread;
+    };
+    auto &only = of_this_process<Only>();
+    const std::lock_guard guard(only.mutex);
+    std::shared_ptr<ProgressThread> thread = only.thread.lock();
     if (!thread) {
         thread = std::make_shared<ProgressThread>();
-        only = thread;
+        only.thread = thread;
     }
     return thread;
 }

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "runtime/base/log.h"
-#include "runtime/store/of_this_process.h"
+#include "runtime/link/of_this_process.h"
 
 namespace flx::store {
 namespace {

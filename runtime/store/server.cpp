@@ -15,7 +15,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/own_thread.h"
-#include "runtime/store/of_this_process.h"
+#include "runtime/link/of_this_process.h"
 
 namespace flx::store {
 namespace {

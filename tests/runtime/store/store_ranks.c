@@ -1,11 +1,12 @@
-/* A rank that is started by itself, without MPI: `store_ranks [--hosts=0,0,1,1] [die|twice|moves]`, with MASTER_ADDR,
- * MASTER_PORT, RANK and WORLD_SIZE in the environment. It is not even linked with MPI, and shows that none was loaded.
- * Exit codes: 0, 1 for a wrong result, 3 where no communicator was made (the sentence is printed). */
+/* A rank that is started by itself, without MPI: `store_ranks [--hosts=0,0,1,1] [die|twice|moves|forks]`, with
+ * MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE in the environment. It is not even linked with MPI, and shows that none
+ * was loaded. Exit codes: 0, 1 for a wrong result, 3 where no communicator was made (the sentence is printed). */
 #include <flx.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { kCount = 100000 };
@@ -57,6 +58,24 @@ static void check_no_mpi(void) {
     if (maps == NULL)
         DIE("there are no maps to look at");
     fclose(maps);
+}
+
+/* Each rank's child is a rank, too, of a communicator of children. One is late for longer than FLX_DEADLINE. */
+static void check_children(const int *members) {
+    const pid_t child = fork();
+    if (child == 0) {
+        flx_comm_t children;
+        setenv("MASTER_PORT", getenv("CHILDREN_PORT"), 1);
+        CHECK(flx_comm_create_from_store(NULL, 0, -1, 0, NULL, &children));
+        if (rank == 1)
+            sleep(4);
+        check_sum(children, members, size);
+        CHECK(flx_comm_free(&children));
+        _exit(0);
+    }
+    int status = -1;
+    if (waitpid(child, &status, 0) != child || status != 0)
+        DIE("its child ended with %d", status);
 }
 
 /* A comma apart: which host each rank is on. */
@@ -111,6 +130,8 @@ int main(int argc, char **argv) {
     int members[256];
     for (int i = 0; i < size; ++i)
         members[i] = i;
+    if (strcmp(mode, "forks") == 0)
+        check_children(members);
     check_sum(world, members, size);
 
     /* Groups without rank 0 as well. */

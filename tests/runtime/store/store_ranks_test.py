@@ -63,6 +63,9 @@ def run_host(program):
     for size, options in ((1, []), (2, []), (4, ["twice"]), (3, ["moves"]), (5, ["--hosts=0,0,1,1,0", "twice"])):
         port = free_port()
         all_well(finish([start(program, rank, size, port, *options) for rank in range(size)]), f"{size} {options}")
+    # Children of ranks are processes of their own, and live while they compute. UCX serves none whose parent uses it.
+    port, knobs = free_port(), {"CHILDREN_PORT": str(free_port()), "FLX_DEADLINE": "2", "FLX_RAILS": "none"}
+    all_well(finish([start(program, rank, 2, port, "forks", **knobs) for rank in range(2)]), "children")
     # By name, and started late and in the other order.
     port = free_port()
     ranks = []

@@ -7,7 +7,7 @@
 
 #include <atomic>
 
-namespace flx::store {
+namespace flx {
 
 /// Made when it is first asked for. It ends with the process, or when its library is unloaded; a child leaves its
 /// parent's as it is.
@@ -36,4 +36,4 @@ Object &of_this_process() {
     return there->object;
 }
 
-}  // namespace flx::store
+}  // namespace flx
