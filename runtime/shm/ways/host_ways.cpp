@@ -31,7 +31,7 @@ std::vector<Area> HostWays::areas(int ranks, size_t payload, size_t budget) {
     return areas;
 }
 
-HostWays::HostWays(const Layout &layout, const Board *board, std::byte *memory, size_t payload, size_t budget,
+HostWays::HostWays(const Layout &layout, Board *board, std::byte *memory, size_t payload, size_t budget,
                    size_t cache_share)
     : layout_(layout),
       board_(board),
@@ -75,8 +75,8 @@ Status HostWays::choose(Bootstrap &bootstrap, const Config &config, const HostWa
         return {};
     streams_ = false;
     size_t tried = 0;
-    Status status =
-        try_ways(bootstrap, fused_, stream_, fetches() ? peers_.get() : nullptr, waiter, budget_ns, ways_, tried);
+    Status status = try_ways(bootstrap, *board_, fused_, stream_, fetches() ? peers_.get() : nullptr, waiter, budget_ns,
+                             ways_, tried);
     if (layout_.rank == 0)
         log().info("ways through shared memory were tried up to {} bytes", tried);
     return status;

@@ -38,8 +38,7 @@ class HostWays {
 
     /// `memory`: that of the segment, zeroed. `board`: of its ranks; longer-lived, as are the layout and `memory`.
     /// `cache_share`: of this rank (runtime/shm/memory/cache_share.h).
-    HostWays(const Layout &layout, const Board *board, std::byte *memory, size_t payload, size_t budget,
-             size_t cache_share);
+    HostWays(const Layout &layout, Board *board, std::byte *memory, size_t payload, size_t budget, size_t cache_share);
 
     /// Collective: finds out how ranks reach each other's memory, and which way is best for what, by trying, or from
     /// `parent`, of the same ranks, where there is one. `channel`: between all ranks; may be null. `crowded`: any
@@ -92,7 +91,7 @@ class HostWays {
     [[nodiscard]] bool may_be_mapped(const Operation &operation);
 
     const Layout &layout_;
-    const Board *board_;
+    Board *board_;
     const size_t cache_share_;
     Bells bells_;
     Fused fused_;

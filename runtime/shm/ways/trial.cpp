@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <exception>
 #include <limits>
 #include <vector>
 
@@ -247,14 +248,27 @@ TwoSteps best_steps(const std::vector<StepTimes> &all) {
     return {least(0), least(1), pays(2, 0), least(3)};
 }
 
-Status try_steps(Bootstrap &bootstrap, Fused &fused, Trial &trial, int64_t end_ns, Ways &ways) {
+/// Where `part` fails, others may wait for this rank in it: they look at the board, and come to agree, too.
+template <typename Part>
+Status told(Board &board, Part &&part) {
+    Status status;
+    try {
+        status = part();
+    } catch (const std::exception &error) {
+        status = thrown(error, "trying ways through shared memory");
+    }
+    if (!status.ok())
+        board.write(status);
+    return status;
+}
+
+Status try_steps(Bootstrap &bootstrap, Board &board, Fused &fused, Trial &trial, int64_t end_ns, Ways &ways) {
     constexpr double kNever = std::numeric_limits<double>::infinity();
     StepTimes mine;
     for (auto &of_collective : mine)
         for (auto &of_size : of_collective)
             of_size.fill(kNever);
-    const Status status = trial.run_small(end_ns, mine);
-    FLX_TRY(agree(bootstrap, status));
+    FLX_TRY(agree(bootstrap, told(board, [&] { return trial.run_small(end_ns, mine); })));
     std::vector<StepTimes> all(bootstrap.size());
     FLX_TRY(bootstrap.allgather(&mine, sizeof mine, all.data()));
     ways.two_steps = best_steps(all);
@@ -264,7 +278,7 @@ Status try_steps(Bootstrap &bootstrap, Fused &fused, Trial &trial, int64_t end_n
 
 }  // namespace
 
-Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *peers, Waiter &waiter,
+Status try_ways(Bootstrap &bootstrap, Board &board, Fused &fused, Stream &stream, PeerMemory *peers, Waiter &waiter,
                 int64_t budget_ns, Ways &ways, size_t &tried) {
     tried = 0;
     constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -276,9 +290,8 @@ Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *
     Trial trial(bootstrap.rank(), bootstrap.size(), fused, stream, peers, waiter);
     // Steps of microseconds take milliseconds where ranks share cores.
     if (bootstrap.size() >= TwoSteps::kLeastRanks)
-        FLX_TRY(try_steps(bootstrap, fused, trial, end_ns - budget_ns / 2, ways));
-    const Status status = trial.run(end_ns, mine);
-    FLX_TRY(agree(bootstrap, status));
+        FLX_TRY(try_steps(bootstrap, board, fused, trial, end_ns - budget_ns / 2, ways));
+    FLX_TRY(agree(bootstrap, told(board, [&] { return trial.run(end_ns, mine); })));
     std::vector<Times> all(bootstrap.size());
     FLX_TRY(bootstrap.allgather(&mine, sizeof mine, all.data()));
     for (const Collective collective : kTried) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "runtime/link/board.h"
 #include "runtime/link/bootstrap.h"
 #include "runtime/plan/ways.h"
 #include "runtime/shm/ways/fused.h"
@@ -16,8 +17,9 @@ namespace flx::shm {
 /// Changes `ways` where another way than the rule's is clearly faster on the slowest rank, and with many ranks sets in
 /// how many steps fused collectives go, there and in `fused`. Collective over `bootstrap`, whose ranks share the memory
 /// of `fused` and `stream`; `peers` may be null, on all ranks alike. Smallest sizes first; takes at most about
-/// `budget_ns`. `tried`: the largest size that there was time for, 0: none.
-Status try_ways(Bootstrap &bootstrap, Fused &fused, Stream &stream, PeerMemory *peers, Waiter &waiter,
+/// `budget_ns`. `tried`: the largest size that there was time for, 0: none. An error of one rank is on `board`, for
+/// those that wait for it.
+Status try_ways(Bootstrap &bootstrap, Board &board, Fused &fused, Stream &stream, PeerMemory *peers, Waiter &waiter,
                 int64_t budget_ns, Ways &ways, size_t &tried);
 
 }  // namespace flx::shm

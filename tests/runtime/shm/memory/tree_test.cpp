@@ -267,6 +267,7 @@ TEST(FusedByTree, TrialsAgree) {
     constexpr size_t kPayload = 4096;
     const std::vector<Place> places = places_on(kMachine, kUnits);
     std::vector<Ways> chosen(kRanks);
+    Board board;
     std::atomic<int> failed{0};
     run_group(kRanks, [&](Bootstrap &bootstrap) {
         const int rank = bootstrap.rank();
@@ -279,7 +280,7 @@ TEST(FusedByTree, TrialsAgree) {
         TestWatch watch(failed);
         Waiter waiter(kYield, watch);
         size_t tried = 0;
-        ASSERT_TRUE(try_ways(bootstrap, fused, stream, nullptr, waiter, 20'000'000, chosen[rank], tried).ok());
+        ASSERT_TRUE(try_ways(bootstrap, board, fused, stream, nullptr, waiter, 20'000'000, chosen[rank], tried).ok());
         std::vector<int> value(20, rank == 3 ? 5 : 0);
         ASSERT_TRUE(fused.bcast(value.data(), value.size() * sizeof(int), 3, 1, waiter).ok());
         EXPECT_EQ(value, std::vector<int>(20, 5));

@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <new>
 
 #include "runtime/base/clock.h"
 #include "runtime/shm/memory/segment.h"
@@ -220,6 +221,7 @@ TEST_P(Peers, TrialsAgree) {
     constexpr size_t kPayload = 32768;
     for (const bool with_peers : {false, true}) {
         std::vector<Ways> chosen(ranks);
+        Board board;
         std::atomic<int> failed{0};
         run_group(ranks, [&](Bootstrap &bootstrap) {
             const int rank = bootstrap.rank();
@@ -234,7 +236,8 @@ TEST_P(Peers, TrialsAgree) {
             Ways &ways = chosen[rank];
             ways = Ways(with_peers);
             size_t tried = 0;
-            const Status status = try_ways(bootstrap, fused, stream, peers.get(), waiter, 20'000'000, ways, tried);
+            const Status status =
+                try_ways(bootstrap, board, fused, stream, peers.get(), waiter, 20'000'000, ways, tried);
             ASSERT_TRUE(status.ok()) << status.sentence();
             EXPECT_LT(tried, Ways::kSizes[Ways::kTried - 1]);  // that is for many ranks
         });
@@ -258,6 +261,7 @@ TEST(Trial, ManyRanksAgreeOnTwoSteps) {
     const bool full = std::getenv("FLX_TEST_FULL") != nullptr;
     const int64_t budget_ns = full ? 60'000'000'000 : 50'000'000;
     std::vector<Ways> chosen(kRanks);
+    Board board;
     std::atomic<int> failed{0};
     run_group(kRanks, [&](Bootstrap &bootstrap) {
         const int rank = bootstrap.rank();
@@ -270,7 +274,8 @@ TEST(Trial, ManyRanksAgreeOnTwoSteps) {
         Waiter waiter(kYield, watch);
         size_t tried = 0;
         const auto peers = peers_of(bootstrap);
-        const Status status = try_ways(bootstrap, fused, stream, peers.get(), waiter, budget_ns, chosen[rank], tried);
+        const Status status =
+            try_ways(bootstrap, board, fused, stream, peers.get(), waiter, budget_ns, chosen[rank], tried);
         ASSERT_TRUE(status.ok()) << status.sentence();
         EXPECT_TRUE(!full || tried == Ways::kSizes[Ways::kTried - 1]) << tried;
         std::vector<int> sum(100, rank);
@@ -282,6 +287,43 @@ TEST(Trial, ManyRanksAgreeOnTwoSteps) {
         EXPECT_EQ(ways.two_steps.allgather, chosen[0].two_steps.allgather);
         EXPECT_EQ(ways.two_steps.barrier, chosen[0].two_steps.barrier);
     }
+}
+
+/// Ends waits when something stands on a board. One that fails has no memory while it waits.
+class BoardWatch final : public Watch {
+  public:
+    BoardWatch(const Board &board, bool fails) : board_(board), fails_(fails) {}
+    void progress() override {
+        if (fails_)
+            throw std::bad_alloc();
+    }
+    Status check(int64_t waited_ns) override {
+        return waited_ns > 10'000'000'000 ? fail(Fault::peer_died, "waited for 10 s") : Board::look(&board_);
+    }
+
+  private:
+    const Board &board_;
+    const bool fails_;
+};
+
+TEST(Trial, WhoFailsLeavesNobodyWaiting) {
+    constexpr int kRanks = 3;
+    constexpr size_t kPayload = 4096;
+    Board board;
+    run_group(kRanks, [&](Bootstrap &bootstrap) {
+        const int rank = bootstrap.rank();
+        std::unique_ptr<Segment> segment;
+        const size_t fused_bytes = Fused::bytes(kRanks, kPayload);
+        ASSERT_TRUE(Segment::make(bootstrap, fused_bytes + Stream::bytes(kRanks, 1), segment).ok());
+        Fused fused(segment->base(), rank, kRanks, kPayload);
+        Stream stream(segment->base() + fused_bytes, rank, kRanks, 1);
+        BoardWatch watch(board, rank == 1);
+        Waiter waiter(kYield, watch);
+        Ways ways(false);
+        size_t tried = 0;
+        const Status status = try_ways(bootstrap, board, fused, stream, nullptr, waiter, 1'000'000'000, ways, tried);
+        EXPECT_EQ(status.fault(), Fault::no_memory) << status.sentence();
+    });
 }
 
 TEST(WaysTest, TakeTheNearestSize) {
