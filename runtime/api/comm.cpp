@@ -97,6 +97,11 @@ Status make_first(std::unique_ptr<flx::Bootstrap> bootstrap, flx::Config knobs, 
             return fail(Fault::progress_thread_late,
                         "FLX_PROGRESS_THREAD is on, but was not when the process made its first communicator; it "
                         "must be set before that, or after all communicators were freed");
+        if (threads && !process->threads())
+            return fail(Fault::threads_late,
+                        "the process made a communicator of MPI first, which runs with less than MPI_THREAD_MULTIPLE, "
+                        "so calls take no locks; with a store any number of threads may call, so its communicator "
+                        "must be the first, or MPI be initialized with MPI_THREAD_MULTIPLE");
         return {};
     }));
     return make_comm(std::move(process), std::move(bootstrap), std::move(knobs), nullptr, gpus, comm);

@@ -72,6 +72,7 @@ namespace flx {
     FAULT(310, pinned_too_small, "There is too little pinned memory for GPUs")          \
     FAULT(311, several_hosts, "The library in front of NCCL serves one host")           \
     FAULT(312, no_such_way, "A collective cannot go this way")                          \
+    FAULT(313, threads_late, "A communicator of a store came after one of MPI")         \
     /* FLX_ERR_MISMATCH: ranks called with arguments that differ */                     \
     FAULT(401, calls_differ, "Ranks made different calls")                              \
     FAULT(402, bytes_differ, "A rank sends more or less than another one receives")     \

@@ -169,7 +169,9 @@ FLX_API flx_status_t flx_comm_create(MPI_Comm mpi_comm, const flx_config_t *conf
 ///
 /// Collective over all `size` processes. It may be called again: the n-th communicator of each rank at an address is
 /// one. The store is there as long as rank 0 has a communicator of it, or other ranks have and the process of rank 0
-/// runs; to duplicate or split needs it. Any number of threads may call FLX then, as with MPI_THREAD_MULTIPLE.
+/// runs; to duplicate or split needs it. Any number of threads may call FLX then, as with MPI_THREAD_MULTIPLE:
+/// FLX_ERR_UNSUPPORTED where the process has a communicator of an MPI that was initialized with less, and had no other
+/// before.
 /// `config` may be null; its `deadline_s`, or FLX_DEADLINE, is how long ranks wait for those that do not come:
 /// FLX_ERR_PEER, and the sentence names them. FLX_ERR_ARGUMENT also where two processes have the same rank, other than
 /// 0, or sizes differ; FLX_ERR_SYSTEM where no store is found, or rank 0 cannot keep one, as where another process has

@@ -66,8 +66,11 @@ Status Process::shared(bool threads, bool alone, std::shared_ptr<Process> &resul
     Only &only = Only::object();
     const std::lock_guard guard(only.mutex);
     result = only.process.lock();
-    if (result)
+    if (result) {
+        if (!alone)
+            result->alone_.store(false, std::memory_order_relaxed);
         return {};
+    }
     FLX_TRY(make(threads, result));
     result->alone_ = alone;
     only.process = result;

@@ -73,7 +73,7 @@ class Process {
     /// Whether another thread may move a communicator while its own is not in it.
     [[nodiscard]] bool threads() const { return threads_; }
     /// Whether no thread of the program makes a call while another is in one.
-    [[nodiscard]] bool alone() const { return alone_; }
+    [[nodiscard]] bool alone() const { return alone_.load(std::memory_order_relaxed); }
     /// The communicator with this id, where it is found at once; null: it is not, or somebody moves them. It is what
     /// add() was given.
     Movable *find(uint32_t comm);
@@ -112,7 +112,7 @@ class Process {
     Config config_;
     uint64_t uid_ = 0;
     bool threads_ = false;
-    bool alone_ = true;
+    std::atomic<bool> alone_{true};
     BlockedCall blocked_call_;
     record::Recorder *recorder_ = nullptr;
     std::string memory_host_;

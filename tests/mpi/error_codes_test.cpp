@@ -134,6 +134,14 @@ TEST(ErrorCodesOfKnobs, AreTheSameOnAllRanks) {
     EXPECT_TRUE(making_says("FLX_PROGRESS_THREAD", "on", true, 212, {"FLX_PROGRESS_THREAD", "before"}));
 }
 
+TEST_F(ErrorCodes, CommunicatorsOfAStoreThatComeTooLate) {
+    constexpr int kPorts = 20000;
+    flx_comm_t late = nullptr;
+    EXPECT_TRUE(says(flx_comm_create_from_store("127.0.0.1", kPorts + getpid() % kPorts, 0, 1, nullptr, &late), 313,
+                     {"MPI_THREAD_MULTIPLE", "must be the first"}));
+    EXPECT_EQ(late, nullptr);
+}
+
 /// A bcast in which rank 0 sends everyone the vector. `last`: what the last rank does.
 std::string schedule_text(const std::string &name, const std::string &last) {
     std::string text = R"({"format": "flx-schedule", "version": 1, "name": ")" + name +
