@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <ctime>
@@ -31,8 +32,15 @@ std::string file_of(uid_t user, pid_t process) {
     return fmt::format("{}/{}{}", kFolder, prefix_of(user), process);
 }
 
-bool is_named_for(const std::string &file, uid_t user) {
-    return file.substr(0, file.rfind('.') + 1) == fmt::format("{}/{}", kFolder, prefix_of(user));
+int open_record(const std::string &file, struct stat &info) {
+    const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const bool is_owners = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+                           file.substr(0, file.rfind('.') + 1) == fmt::format("{}/{}", kFolder, prefix_of(info.st_uid));
+    if (fd < 0 || is_owners)
+        return fd;
+    close(fd);
+    errno = EINVAL;
+    return -1;
 }
 
 bool has_room() {
@@ -108,17 +116,18 @@ void remove_old_files() {
     constexpr time_t kDay = 24 * 3600;
     std::vector<std::pair<time_t, std::string>> left;
     for (const std::string &file : files_of(getuid())) {
-        struct stat info {};
         pid_t process = 0;
         const char *const end = file.data() + file.size();
         std::from_chars(file.data() + file.rfind('.') + 1, end, process);
-        if (stat(file.c_str(), &info) != 0 || usage_of(process).started != 0)
-            continue;
-        // Its time is when it was made, until it is found here for the first time after its process ended.
-        const bool is_known = (info.st_mode & S_IXUSR) != 0;
-        if (!is_known && utimensat(AT_FDCWD, file.c_str(), nullptr, 0) == 0)
-            chmod(file.c_str(), S_IRUSR | S_IXUSR);
-        left.emplace_back(is_known ? info.st_mtime : time(nullptr), file);
+        struct stat info {};
+        if (const int fd = usage_of(process).started == 0 ? open_record(file, info) : -1; fd >= 0) {
+            // Its time is when it was made, until it is found here for the first time after its process ended.
+            const bool is_known = (info.st_mode & S_IXUSR) != 0;
+            if (!is_known && futimens(fd, nullptr) == 0)
+                fchmod(fd, S_IRUSR | S_IXUSR);
+            left.emplace_back(is_known ? info.st_mtime : time(nullptr), file);
+            close(fd);
+        }
     }
     std::sort(left.rbegin(), left.rend());
     for (size_t i = 0; i < left.size(); ++i)

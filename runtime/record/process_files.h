@@ -2,6 +2,7 @@
 /// Where the files of format.h lie, which processes they are of, and those that nobody needs any more.
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -11,8 +12,9 @@
 namespace flx::record {
 
 std::string file_of(uid_t user, pid_t process);
-/// Whether it has the name of one of that user's.
-bool is_named_for(const std::string &file, uid_t user);
+/// Opens one for reading. -1 and EINVAL: it is no regular file of the user whose name it has, as anybody may put a
+/// file, a link or a pipe there.
+int open_record(const std::string &file, struct stat &info);
 /// Whether there is so much room in all that files of this kind are made.
 bool has_room();
 /// Of all processes of the user that left or keep one on this host.

@@ -1,6 +1,5 @@
 #include "runtime/record/reader.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -227,15 +226,14 @@ void Reader::Unmap::operator()(const File *file) const {
 }
 
 Status Reader::map(const std::string &file, Mapped &mapped) {
-    const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return fail(Fault::not_read, "{} cannot be read: {}", file, std::strerror(errno));
     struct stat info {};
-    // Anybody may put a file of this name there.
-    const bool own = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && is_named_for(file, info.st_uid);
-    const bool whole = own && info.st_size >= static_cast<off_t>(sizeof(File));
+    const int fd = open_record(file, info);
+    if (fd < 0 && errno != EINVAL)
+        return fail(Fault::not_read, "{} cannot be read: {}", file, std::strerror(errno));
+    const bool whole = fd >= 0 && info.st_size >= static_cast<off_t>(sizeof(File));
     void *memory = whole ? mmap(nullptr, sizeof(File), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
-    close(fd);
+    if (fd >= 0)
+        close(fd);
     if (memory == MAP_FAILED)
         return fail(Fault::not_read, "{} is no record of calls of this version", file);
     mapped.inode = info.st_ino;

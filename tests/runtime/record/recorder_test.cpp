@@ -212,6 +212,31 @@ TEST(Recorder, IsReadableForItsUserAlone) {
     EXPECT_EQ(info.st_uid, getuid());
 }
 
+/// Anybody may put links there, to files of this user's.
+TEST(RecordFile, OldOnesAreMarkedAndWhatIsBehindALinkIsNotTouched) {
+    constexpr pid_t kNone = 2'000'000'000;
+    const std::string old = file_of(getuid(), kNone), link = file_of(getuid(), kNone + 1);
+    const std::string other = testing::TempDir() + "flx-behind-a-link";
+    const auto mode_of = [](const std::string &file) {
+        struct stat info {};
+        return stat(file.c_str(), &info) == 0 ? info.st_mode & 0777U : 0;
+    };
+    for (const std::string &file : {old, other}) {
+        std::ofstream(file) << "x";
+        ASSERT_EQ(chmod(file.c_str(), 0600), 0);
+    }
+    ASSERT_EQ(symlink(other.c_str(), link.c_str()), 0);
+    remove_old_files();
+    EXPECT_EQ(mode_of(old), 0500U);
+    EXPECT_EQ(mode_of(other), 0600U);
+    unlink(link.c_str());
+    ASSERT_EQ(mkfifo(link.c_str(), 0600), 0);
+    ProcessSeen process;
+    EXPECT_EQ(Reader::read(link, process).fault(), Fault::not_read) << "and nobody waits for who would write to it";
+    for (const std::string &file : {old, link, other})
+        unlink(file.c_str());
+}
+
 // What a child of the test is told to do.
 constexpr const char *kIsKilled = "call-and-be-killed";
 constexpr const char *kEnds = "call-and-end";
