@@ -396,6 +396,9 @@ TEST(ReportBench, WhatIsWrongHasFileAndLine) {
     std::istringstream broken("{\n\"results\": [\n}\n");
     EXPECT_FALSE(read_bench(broken, "b.json", problem));
     EXPECT_EQ(problem, "b.json:3: this is no JSON");
+    std::istringstream large(R"({"results":[{"flx_us":1e999}]})");
+    EXPECT_FALSE(read_bench(large, "b.json", problem));
+    EXPECT_EQ(problem, "b.json: a number in it is too large");
     for (const char *text : {"[]", "{}", "{\"results\":[]}", "{\"results\":[{\"flx_us\":\"x\"}]}", "{\"results\":3}"}) {
         std::istringstream other(text);
         EXPECT_FALSE(read_bench(other, "b.json", problem));

@@ -68,6 +68,9 @@ std::optional<Bench> read_bench(std::istream &stream, const std::string &name, s
         const auto end = all.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, all.size()));
         problem = fmt::format("{}:{}: this is no JSON", name, 1 + std::count(all.begin(), end, '\n'));
         return std::nullopt;
+    } catch (const json::exception &) {
+        problem = fmt::format("{}: a number in it is too large", name);
+        return std::nullopt;
     }
     Bench bench;
     const auto rows = file.is_object() ? file.find("results") : file.end();
