@@ -38,8 +38,7 @@ Row row_of(const ProcessSeen &process, const ProcessSeen *before) {
         row.call = to_string(latest.call->what);
         row.way = way_of(*latest.call);
         row.carrier = latest.call->carrier;
-        row.for_s =
-            static_cast<double>(process.seen_ns - (inside ? latest.call->entered_ns : latest.call->left_ns)) / 1e9;
+        row.for_s = record::seconds(process.seen_ns - latest.since_ns());
         if (inside && latest.comm->waits_for)
             row.waits = *latest.comm->waits_for < 0 ? "others" : fmt::format("rank {}", *latest.comm->waits_for);
     }
@@ -125,9 +124,8 @@ size_t width_of_hosts(const Job &job) {
 /// Whether one of these processes was in a call, or left one, a short while ago.
 bool recent(const std::vector<const ProcessSeen *> &processes) {
     return std::ranges::any_of(processes, [](const ProcessSeen *process) {
-        const record::CallSeen *const last = record::latest_of(*process).call;
-        return last != nullptr &&
-               record::seconds(process->seen_ns - std::max(last->entered_ns, last->left_ns)) < kRecentS;
+        const record::Latest last = record::latest_of(*process);
+        return last.call != nullptr && record::seconds(process->seen_ns - last.since_ns()) < kRecentS;
     });
 }
 

@@ -77,13 +77,6 @@ int rank_of(const ProcessSeen &process) {
     return process.world_rank >= 0 || latest.comm == nullptr ? process.world_rank : latest.comm->rank;
 }
 
-int64_t since_ns(const ProcessSeen &process) {
-    const Latest latest = latest_of(process);
-    if (latest.call == nullptr)
-        return 0;
-    return latest.inside() ? latest.call->entered_ns : latest.call->left_ns;
-}
-
 /// `0, 2-5`
 std::string ranges_of(const std::vector<int> &ranks) {
     std::string text;
@@ -136,7 +129,7 @@ std::vector<std::string> hang_report(const std::string &why, const std::vector<P
     for (const ProcessSeen &process : now) {
         const std::string state = state_of(process);
         Group &group = groups[state];
-        const int64_t since = since_ns(process);
+        const int64_t since = latest_of(process).since_ns();
         if (group.ranks.empty()) {
             order.push_back(state);
             const Latest latest = latest_of(process);

@@ -93,6 +93,10 @@ struct Latest {
         return call != nullptr && call->left_ns == 0 &&
                (call->what.kind != CallKind::non_blocking || comm->waits_for.has_value());
     }
+    /// When the call ended, or began where it has not ended; 0: it has made none.
+    [[nodiscard]] int64_t since_ns() const {
+        return call == nullptr ? 0 : call->left_ns != 0 ? call->left_ns : call->entered_ns;
+    }
 };
 Latest latest_of(const ProcessSeen &process);
 

@@ -70,10 +70,20 @@ TEST(TopView, HasRatesOfWhatChanged) {
     EXPECT_EQ(job.rows[0].calls_per_s, 500);
     EXPECT_EQ(job.rows[0].call, "barrier");
     EXPECT_NEAR(job.rows[0].for_s, 1, 1e-3);
+    EXPECT_NEAR(job.rows[1].for_s, 1, 1e-3);
     ASSERT_EQ(job.links.size(), 2U) << "a link that carries nothing is not shown";
     EXPECT_EQ(job.links[0].name, "eth0");
     EXPECT_EQ(job.links[0].bytes_per_s, 3'000'000);
     EXPECT_EQ(job.links[0].share, 0.75);
+}
+
+/// The program computes meanwhile.
+TEST(TopView, WhatIsUnderWayIsSoSinceItBegan) {
+    Looks looks;
+    looks.now[1].communicators[0].last.back().what.kind = CallKind::non_blocking;
+    const Row row = view_of(looks.now, looks.before, 0.5).jobs.at(0).rows.at(0);
+    EXPECT_EQ(row.state, "outside");
+    EXPECT_NEAR(row.for_s, 1, 1e-3);
 }
 
 TEST(TopView, WhatDiedIsShownWhereNothingLives) {

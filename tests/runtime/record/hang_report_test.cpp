@@ -36,6 +36,16 @@ TEST(HangReport, RanksInTheSameShareALine) {
     EXPECT_EQ(lines[3].rfind("late: ", 0), 0U) << lines[3];
 }
 
+TEST(HangReport, WhatIsUnderWayIsSoSinceItBegan) {
+    Job job(1);
+    job.comm(0).last.back().what.kind = CallKind::non_blocking;
+    const std::string text = text_of(hang_report("asked", job.processes, {}));
+    EXPECT_NE(text.find("rank 0 (pid 100): outside of FLX, after call 10 of communicator 1, non-blocking allreduce of "
+                        "8 B (f32, sum), since 2.0 s"),
+              std::string::npos)
+        << text;
+}
+
 TEST(HangReport, SaysWhatIsMissingAndWhatLinksCarried) {
     Job job(2, 2);
     job.processes.pop_back();
