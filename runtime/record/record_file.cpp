@@ -36,6 +36,22 @@ int32_t number_of(const char *text) {
     return error == std::errc() && *end == '\0' ? number : -1;
 }
 
+struct Place {
+    int32_t rank = -1;
+    int32_t size = -1;
+};
+
+/// Launchers of PyTorch, and people, say it to programs without MPI by RANK and WORLD_SIZE. Such processes may all be
+/// in one task of Slurm's.
+Place place_in_program() {
+    const char *const by_mpi = first_set({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"});
+    const Place told{number_of(first_set({"RANK"})), number_of(first_set({"WORLD_SIZE"}))};
+    if (*by_mpi == '\0' && told.rank >= 0 && told.rank < told.size)
+        return told;
+    return {number_of(*by_mpi != '\0' ? by_mpi : first_set({"SLURM_PROCID"})),
+            number_of(first_set({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}))};
+}
+
 /// A job of Slurm's runs several programs, which are its steps.
 std::string job_of_launcher() {
     const std::string job = first_set({"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"});
@@ -91,7 +107,7 @@ Status RecordFile::make(const Wanted &wanted) {
     Status status;
     if (wanted.record) {
         // Once a host and job, where the launcher says which rank is the first.
-        if (number_of(first_set({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})) <= 0)
+        if (number_of(first_set({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK", "SLURM_LOCALID"})) <= 0)
             remove_old_files();
         status = make_shown();
     }
@@ -147,8 +163,9 @@ void RecordFile::describe(const Wanted &wanted) {
     file.made_ticks = made.ticks;
     file.made_ns = made.ns;
     file.made_since_ns = since_1970_ns();
-    file.world_rank = number_of(first_set({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}));
-    file.world_size = number_of(first_set({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}));
+    const Place place = place_in_program();
+    file.world_rank = place.rank;
+    file.world_size = place.size;
     copy_text(file.hostname, wanted.hostname);
     const std::string job = job_of_launcher();
     copy_text(file.job, job.empty() ? wanted.job : job);

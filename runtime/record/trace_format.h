@@ -46,8 +46,8 @@ struct TraceHead {
     std::atomic<uint64_t> magic;  ///< written last
     uint32_t version;
     int32_t pid;
-    uint64_t started;  ///< as /proc/PID/stat has it
-    int32_t world_rank;
+    uint64_t started;    ///< as /proc/PID/stat has it
+    int32_t world_rank;  ///< as the launcher says, or in the first communicator; -1: not known
     int32_t world_size;
     uint32_t ticks_are_tsc;
     std::atomic<uint32_t> ended;      ///< 1: the process wrote all that it wanted to

@@ -1,6 +1,7 @@
 #include "runtime/record/trace_writer.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/statfs.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "runtime/base/boot_id.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "runtime/record/record_file.h"
 #include "runtime/record/ticks.h"
 #include "runtime/record/trace_files.h"
 
@@ -214,6 +216,12 @@ void TraceWriter::write(EntryKind kind, int64_t begin, int64_t end, const Where 
 void TraceWriter::communicator(uint32_t place, uint32_t id, int rank, int size, int hosts, uint64_t first_uid) {
     Where where;
     where.place = static_cast<uint8_t>(place);
+    // A program that was told its place by nobody has it in its first communicator.
+    if (head_->world_rank < 0) {
+        head_->world_rank = rank;
+        head_->world_size = size;
+        copy_text(head_->job, fmt::format("of communicator {:x}", first_uid));
+    }
     write(EntryKind::communicator, now_ns(), 0, where,
           {pair_of(id, static_cast<uint32_t>(rank)), pair_of(static_cast<uint32_t>(size), static_cast<uint32_t>(hosts)),
            first_uid, 0});

@@ -222,6 +222,24 @@ TEST(Trace, IsMadeByTheRankThatEndsLast) {
     EXPECT_EQ(read(folder.file())["otherData"]["ranks"], 2);
 }
 
+TEST(Trace, RanksOfWhichNoLauncherSpeaksAreThoseOfTheirFirstCommunicator) {
+    const Folder folder;
+    {
+        const auto parent = process(-1, -1, "here", "", getppid());
+        parent->started = usage_of(getppid()).started;
+        const auto second = open(folder.file(), *parent);
+        const auto first = open(folder.file(), *process(-1, -1, "here", ""));
+        second->communicator(3, 1, 1, 2, 1, 7);
+        first->communicator(3, 1, 0, 2, 1, 7);
+        second->communicator(4, 2, 0, 1, 1, 8);
+        call(*second, 1, 1);
+    }
+    const nlohmann::json trace = read(folder.file());
+    EXPECT_EQ(trace["otherData"]["ranks"], 2);
+    EXPECT_TRUE(events(trace, "call", 0).empty());
+    EXPECT_EQ(events(trace, "call", 1).size(), 1U);
+}
+
 TEST(Trace, OfAnEarlierProgramIsNotMixedIn) {
     const Folder folder;
     {

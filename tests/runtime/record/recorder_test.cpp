@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/clock.h"
@@ -65,6 +66,23 @@ TEST(RecordFile, OfAnotherCopyOfFlxLeavesTheFirstOne) {
     second.remove();
     EXPECT_EQ(look().hostname, "first") << "its file is not the second one's to take away";
     first.remove();
+}
+
+TEST(RecordFile, HasThePlaceThatALauncherOfPyTorchSaysWithinATaskOfSlurms) {
+    const std::vector<std::pair<const char *, const char *>> said = {
+        {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"RANK", "3"}, {"WORLD_SIZE", "4"}};
+    for (const auto &[name, value] : said)
+        setenv(name, value, 1);
+    const auto place = [] {
+        RecordFile file;
+        EXPECT_TRUE(file.make({true, false, "here", ""}).ok());
+        return std::pair(look().world_rank, look().world_size);
+    };
+    EXPECT_EQ(place(), std::pair(3, 4));
+    setenv("RANK", "4", 1);  // somebody's own variable
+    EXPECT_EQ(place(), std::pair(0, 1));
+    for (const auto &[name, value] : said)
+        unsetenv(name);
 }
 
 TEST(Recorder, SaysWhatWasCalledAndWhatIsUnderWay) {
