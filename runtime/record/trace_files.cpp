@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -53,6 +54,20 @@ Status make_own_folder(const std::string &folder) {
 /// Whether it is known that its process writes nothing more.
 bool is_over(const TracePart &part) {
     return part.ended() || (part.boot() == boot_id() && usage_of(part.head().pid).started != part.head().started);
+}
+
+void remove_ended_programs(const std::string &folder) {
+    std::vector<TracePart> parts;
+    std::set<std::string> running;
+    for (const std::string &path : files_with(folder, kPartPrefix))
+        if (TracePart part; TracePart::open(path, part).ok()) {
+            if (!is_over(part))
+                running.insert(part.job());
+            parts.push_back(std::move(part));
+        }
+    for (const TracePart &part : parts)
+        if (running.count(part.job()) == 0)
+            unlink(part.path().c_str());
 }
 
 /// Held while parts are looked at and the trace is made, by one process of all hosts. The kernel lets go of it however
@@ -169,6 +184,11 @@ Status make_part(const std::string &file, int rank, std::string_view host, int p
     return fd >= 0 ? Status() : fail(Fault::not_written, "{} cannot be made: {}", path, std::strerror(errno));
 }
 
+void drop_part(const std::string &file, const std::string &path) {
+    unlink(path.c_str());
+    rmdir(folder_of(file).c_str());
+}
+
 Status make_trace(const std::string &file, TraceMade &made) {
     const std::string folder = folder_of(file);
     Status status;
@@ -201,6 +221,9 @@ Status finish_trace(const std::string &file, const std::string &job, int size) {
             return {};
         TraceMade made;
         status = make_of(file, parts, made);
+        // What an earlier program left that was ended, of ranks that this one does not have.
+        if (status.ok())
+            remove_ended_programs(folder);
     }
     rmdir(folder.c_str());
     return status;

@@ -56,11 +56,14 @@ Status TraceWriter::open(const std::string &file, const File &process, std::uniq
     writer->tsc_ = process.ticks_are_tsc != 0;
     FLX_TRY(
         make_part(writer->file_, process.world_rank, process.hostname.data(), process.pid, writer->path_, writer->fd_));
-    if (const int full = reserve(writer->fd_, 0, kTraceHeadBytes); full != 0)
-        return fail(Fault::not_written, "{} cannot be written: {}", writer->path_, std::strerror(full));
-    void *memory = mmap(nullptr, kTraceHeadBytes, PROT_READ | PROT_WRITE, MAP_SHARED, writer->fd_, 0);
-    if (memory == MAP_FAILED)
-        return fail(Fault::not_written, "{} cannot be mapped: {}", writer->path_, std::strerror(errno));
+    int problem = reserve(writer->fd_, 0, kTraceHeadBytes);
+    void *memory =
+        problem == 0 ? mmap(nullptr, kTraceHeadBytes, PROT_READ | PROT_WRITE, MAP_SHARED, writer->fd_, 0) : MAP_FAILED;
+    if (memory == MAP_FAILED) {
+        problem = problem == 0 ? errno : problem;
+        drop_part(writer->file_, writer->path_);
+        return fail(Fault::not_written, "{} cannot be written: {}", writer->path_, std::strerror(problem));
+    }
     TraceHead &head = *(writer->head_ = static_cast<TraceHead *>(memory));
     head.version = kTraceVersion;
     head.pid = process.pid;
@@ -217,7 +220,7 @@ void TraceWriter::communicator(uint32_t place, uint32_t id, int rank, int size, 
     Where where;
     where.place = static_cast<uint8_t>(place);
     // A program that was told its place by nobody has it in its first communicator.
-    if (head_->world_rank < 0) {
+    if (head_->world_rank < 0 && size > 0) {
         head_->world_rank = rank;
         head_->world_size = size;
         copy_text(head_->job, fmt::format("of communicator {:x}", first_uid));

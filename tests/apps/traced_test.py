@@ -51,6 +51,9 @@ def one_with_a_page(folder):
         html = text.read()
     assert html.startswith("<!doctype html>") and "allreduce" in html and "flx_perf" in html, html[:500]
     assert read(page[:-5] + ".json")["otherData"]["ranks"] == 2
+    run = subprocess.run([RUN, "--report", page, "--", "true"], capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 1 and len(run.stderr.splitlines()) == 1 and "no parts of a trace" in run.stderr, run
+    assert not os.path.exists(page), "that was of another run"
 
 
 def one_that_is_killed(folder):

@@ -245,13 +245,21 @@ TEST(Trace, OfAnEarlierProgramIsNotMixedIn) {
     {
         const auto killed = open(folder.file(), *process(0, 2, "here", "earlier", 999999));
         killed->communicator(3, 7, 0, 2, 1, 1);
+        open(folder.file(), *process(2, 3, "here", "with another rank", 999998)).reset();
+        open(folder.file(), *process(3, 5, "here", "still there", 999997)).reset();
     }
+    auto there = open(folder.file(), *process(4, 5, "here", "still there"));
     auto second = open(folder.file(), *process(1, 2, "here", "later", 1));
     open(folder.file(), *process(0, 2, "here", "later", 2)).reset();
     second.reset();
     const nlohmann::json trace = read(folder.file());
     EXPECT_EQ(trace["otherData"]["job"], "later");
     EXPECT_EQ(trace["otherData"]["ranks"], 2);
+    size_t left = 0;
+    for ([[maybe_unused]] const auto &part : std::filesystem::directory_iterator(folder.file() + ".parts"))
+        ++left;
+    EXPECT_EQ(left, 2U) << "of the one that is still there; nobody asks for the others any more";
+    there.reset();
 }
 
 TEST(Trace, OfAProcessThatWasKilledIsMadeOfItsPart) {
