@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
-#include "runtime/elements/dtype.h"
 #include "runtime/record/format.h"
 
 namespace flx::record {
@@ -29,11 +28,7 @@ void from_json(const json &from, CallSeen &call) {
     call.what = std::bit_cast<CallRecord>(from.at(6).get<Words>());
     call.on_gpus = from.at(7);
     call.carrier = from.at(8);
-    // Names are looked up by these.
-    const bool known = call.what.collective <= algorithms::Collective::last && call.what.kind <= CallKind::split &&
-                       (call.what.dtype < kAllDtypes || call.what.dtype >= CallRecord::kUntold) &&
-                       (call.what.op < kAllOps || call.what.op >= CallRecord::kUntold);
-    if (!known)
+    if (!is_known(call))
         throw json::other_error::create(501, "a call of a kind that is not known", &from);
 }
 
@@ -71,8 +66,8 @@ void from_json(const json &from, CommunicatorSeen &comm) {
     comm.missing = from.at("missing");
     comm.unacknowledged = from.at("unacknowledged");
     comm.progress = std::bit_cast<Progress>(from.at("progress").get<uint64_t>());
-    if (comm.progress.part > Part::between_hosts)
-        throw json::other_error::create(501, "a part that is not known", &from);
+    if (!is_known(comm))
+        throw json::other_error::create(501, "a communicator of a kind that is not known", &from);
     comm.links = from.at("links").get<std::vector<LinkSeen>>();
     if (from.contains("waits_for"))
         comm.waits_for = from.at("waits_for").get<int>();

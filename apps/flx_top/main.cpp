@@ -38,6 +38,7 @@ class Looking {
     [[nodiscard]] std::vector<std::string> silent() const {
         return hosts_ != nullptr ? hosts_->silent() : std::vector<std::string>();
     }
+    [[nodiscard]] std::string left_out() const { return reader_.left_out(); }
     [[nodiscard]] bool is_here() const { return hosts_ == nullptr; }
 
   private:
@@ -57,7 +58,8 @@ int print_once(const flx::top::Options &options) {
     for (const std::string &sentence : looking.silent())
         fmt::print(stderr, "flx_top: {}\n", sentence);
     const int code = looking.silent().empty() ? 0 : 1;
-    const View view = flx::top::view_of(now, before, options.patience_s, options.explain);
+    View view = flx::top::view_of(now, before, options.patience_s, options.explain);
+    view.left_out = looking.left_out();
     std::string text;
     if (options.form == Form::json)
         text = json_of(view, now);
@@ -91,6 +93,7 @@ int main(int argc, char **argv) {
     const auto look = [&](size_t calls, bool explain) {
         std::vector<ProcessSeen> now = looking.look(calls);
         View view = flx::top::view_of(now, before, options.patience_s, explain);
+        view.left_out = looking.left_out();
         return std::pair(std::move(now), std::move(view));
     };
     const auto lines = [&](size_t width, bool explain) {

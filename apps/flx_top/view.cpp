@@ -177,8 +177,9 @@ View view_of(const std::vector<ProcessSeen> &now, const std::vector<ProcessSeen>
 std::vector<std::string> lines_of(const View &view, size_t width, bool explain) {
     std::vector<std::string> lines;
     if (view.jobs.empty())
-        lines.push_back(record::has_room()
-                            ? "No program of this user's uses FLX on this host."
+        lines.push_back(!view.left_out.empty() ? view.left_out + "."
+                        : record::has_room()
+                            ? "No program of this user's is recorded on this host."
                             : fmt::format("Programs of FLX record nothing on this host: {} has less than {} MiB.",
                                           record::kFolder, record::kLeastFolder >> 20U));
     if (view.long_dead != 0)

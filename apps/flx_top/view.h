@@ -43,6 +43,7 @@ struct View {
     std::vector<Job> jobs;
     std::vector<record::Finding> findings;
     size_t long_dead = 0;  ///< jobs that are not shown
+    std::string left_out;  ///< why records could not be read; empty: all could
 };
 
 /// Of jobs that ended without taking away what they recorded, those whose last call is older are shown on request only.

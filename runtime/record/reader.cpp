@@ -1,5 +1,6 @@
 #include "runtime/record/reader.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -11,11 +12,13 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string_view>
 
 #include "runtime/base/clock.h"
+#include "runtime/elements/dtype.h"
 #include "runtime/record/format.h"
 #include "runtime/record/process_files.h"
 #include "runtime/record/ticks.h"
@@ -74,6 +77,8 @@ std::optional<std::pair<CallSeen, size_t>> call_of(const Call &call, const Ticks
     seen.carrier = where.carrier;
     seen.way = where.way;
     seen.error = where.error;
+    if (!is_known(seen))
+        return std::nullopt;
     return std::pair(seen, static_cast<size_t>(where.place));
 }
 
@@ -131,6 +136,21 @@ CommunicatorSeen communicator_of(const Communicator &comm, State state, std::vec
 }
 
 }  // namespace
+
+bool is_known(const CallSeen &call) {
+    const CallRecord &what = call.what;
+    return what.collective <= algorithms::Collective::last && what.kind <= CallKind::split &&
+           (what.dtype < kAllDtypes || what.dtype >= CallRecord::kUntold) &&
+           (what.op < kAllOps || what.op >= CallRecord::kUntold) && call.way <= Way::staged &&
+           call.carrier <= Carrier::gpu;
+}
+
+/// Of some of MPI's the size is not known, and 0.
+bool is_known(const CommunicatorSeen &comm) {
+    constexpr int kMostRanks = 1 << 20;
+    return comm.rank >= 0 && comm.size >= 0 && comm.size <= kMostRanks && (comm.size == 0 || comm.rank < comm.size) &&
+           comm.progress.part <= Part::between_hosts;
+}
 
 std::string name_of_communicator(uint32_t id) {
     if (!is_of_mpi(id))
@@ -214,8 +234,11 @@ void note(const File &from, size_t calls, ProcessSeen &process) {
     for (size_t place = 0; place < kCommunicators; ++place) {
         const Communicator &comm = from.communicators[place];
         const auto state = static_cast<State>(comm.state.load(std::memory_order_acquire));
-        if (state == State::open || state == State::broken)
-            process.communicators.push_back(communicator_of(comm, state, std::move(last[place])));
+        if (state != State::open && state != State::broken)
+            continue;
+        process.communicators.push_back(communicator_of(comm, state, std::move(last[place])));
+        if (!is_known(process.communicators.back()))
+            process.communicators.pop_back();
     }
 }
 
@@ -225,13 +248,35 @@ void Reader::Unmap::operator()(const File *file) const {
     munmap(const_cast<File *>(file), sizeof(File));
 }
 
+/// Its owner, another user, may cut the file short, which would end whoever has it mapped by a signal. Calls that are
+/// written meanwhile have no stamp in the copy.
+bool Reader::copy(int fd, void *to) {
+    std::vector<std::byte> again(sizeof(File));
+    if (pread(fd, to, sizeof(File), 0) != sizeof(File) || pread(fd, again.data(), sizeof(File), 0) != sizeof(File))
+        return false;
+    for (Call &call : static_cast<File *>(to)->calls) {
+        const auto at = reinterpret_cast<std::byte *>(&call) - static_cast<std::byte *>(to);
+        if (std::memcmp(static_cast<std::byte *>(to) + at, again.data() + at, sizeof(Call)) != 0)
+            call.stamp.store(0, std::memory_order_relaxed);
+    }
+    return true;
+}
+
 Status Reader::map(const std::string &file, Mapped &mapped) {
     struct stat info {};
     const int fd = open_record(file, info);
     if (fd < 0 && errno != EINVAL)
         return fail(Fault::not_read, "{} cannot be read: {}", file, std::strerror(errno));
     const bool whole = fd >= 0 && info.st_size >= static_cast<off_t>(sizeof(File));
-    void *memory = whole ? mmap(nullptr, sizeof(File), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    mapped.is_copy = whole && info.st_uid != geteuid();
+    void *memory = !whole ? MAP_FAILED
+                   : mapped.is_copy
+                       ? mmap(nullptr, sizeof(File), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                       : mmap(nullptr, sizeof(File), PROT_READ, MAP_SHARED, fd, 0);
+    if (memory != MAP_FAILED && mapped.is_copy && !copy(fd, memory)) {
+        munmap(memory, sizeof(File));
+        memory = MAP_FAILED;
+    }
     if (fd >= 0)
         close(fd);
     if (memory == MAP_FAILED)
@@ -255,6 +300,7 @@ Status Reader::read(const std::string &file, ProcessSeen &process) {
 std::vector<ProcessSeen> Reader::look(uid_t user, size_t calls) {
     std::vector<ProcessSeen> all;
     std::map<std::string, Mapped> kept;
+    left_out_ = 0;
     for (const std::string &file : files_of(user)) {
         struct stat info {};
         Mapped mapped;
@@ -262,13 +308,24 @@ std::vector<ProcessSeen> Reader::look(uid_t user, size_t calls) {
         if (const auto known = files_.find(file);
             known != files_.end() && stat(file.c_str(), &info) == 0 && info.st_ino == known->second.inode)
             mapped = std::move(known->second);
-        else if (!map(file, mapped).ok())
+        else if (const Status status = map(file, mapped); !status.ok()) {
+            const bool is_there = faccessat(AT_FDCWD, file.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+            if (is_there && left_out_++ == 0)
+                why_ = status;
             continue;
+        }
         note(*mapped.file, calls, all.emplace_back());
-        kept[file] = std::move(mapped);
+        if (!mapped.is_copy)
+            kept[file] = std::move(mapped);
     }
     files_ = std::move(kept);
     return all;
+}
+
+std::string Reader::left_out() const {
+    return left_out_ == 0   ? std::string()
+           : left_out_ == 1 ? why_.sentence()
+                            : fmt::format("{} records cannot be read; {}", left_out_, why_.sentence());
 }
 
 std::vector<ProcessSeen> read_all(uid_t user) {

@@ -83,6 +83,11 @@ inline bool is_same(const ProcessSeen &a, const ProcessSeen &b) {
     return a.pid == b.pid && a.hostname == b.hostname;
 }
 
+/// Whether FLX could have written it: names are looked up by it, and all ranks gone through. Another user's file, and
+/// what another host says, may have anything.
+bool is_known(const CallSeen &call);
+bool is_known(const CommunicatorSeen &comm);
+
 /// The call that a process is in, or was in last, and its communicator; null: it has made none.
 struct Latest {
     const CallSeen *call = nullptr;
@@ -120,6 +125,8 @@ class Reader {
     /// All that the user's processes on this host keep, or left; what cannot be read is left out. `calls`: how many of
     /// each process's last ones are looked at.
     std::vector<ProcessSeen> look(uid_t user, size_t calls = kCalls);
+    /// `2 records cannot be read; …`: of those that the last look left out, and why the first one; empty: none.
+    [[nodiscard]] std::string left_out() const;
     /// One file, once. FLX_ERR_SYSTEM: it cannot be read, or is no such file of this version.
     static Status read(const std::string &file, ProcessSeen &process);
 
@@ -129,10 +136,14 @@ class Reader {
     };
     struct Mapped {
         uint64_t inode = 0;
+        bool is_copy = false;
         std::unique_ptr<const File, Unmap> file;
     };
     static Status map(const std::string &file, Mapped &mapped);
+    static bool copy(int fd, void *to);
     std::map<std::string, Mapped> files_;
+    size_t left_out_ = 0;
+    Status why_;  ///< the first of them is
 };
 /// Once.
 std::vector<ProcessSeen> read_all(uid_t user);

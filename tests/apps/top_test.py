@@ -92,6 +92,17 @@ def refuse():
     assert run.returncode == 1 and "no terminal" in run.stderr, run
     run = subprocess.run([TOP, "--once", "--user", "4294967294"], capture_output=True, text=True, timeout=20, check=False)
     assert run.returncode == 0 and "No program" in run.stdout, run
+    # A record that cannot be read, as one of another version, is no sign that there is none.
+    if os.getuid() != 0:
+        return
+    files = [f"/dev/shm/calls-of-flx.4294967293.{number}" for number in (1, 2)]
+    for file in files:
+        with open(file, "w", encoding="utf-8"):
+            os.chown(file, 4294967293, 0)
+    run = subprocess.run([TOP, "--once", "--user", "4294967293"], capture_output=True, text=True, timeout=20, check=False)
+    for file in files:
+        os.unlink(file)
+    assert f"2 records cannot be read; {files[0]} is no record" in run.stdout, run
 
 
 refuse()

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <bit>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -289,6 +291,40 @@ TEST(Recorder, OutlivesAProcessThatIsKilled) {
     else
         waitpid(forked, nullptr, 0);
     EXPECT_EQ(access(own_file().c_str(), F_OK), 0);
+}
+
+/// Whoever runs as root looks at files of others, too.
+TEST(Reader, TakesNothingFromAnotherUsersFileThatFlxWouldNotWrite) {
+    constexpr uid_t kOther = 65534;
+    if (geteuid() != 0)
+        GTEST_SKIP() << "skipped: only root has files of another user";
+    const std::string file = file_of(kOther, 2'000'000'000);
+    const uint32_t place = recorder().open({30, 0, 2, 1, 1, {}});
+    recorder().leave(recorder().enter(place, allreduce(8), 1, Way::fused), {});
+    std::string text(sizeof(File), '\0');
+    std::ifstream(own_file(), std::ios::binary).read(text.data(), static_cast<std::streamsize>(text.size()));
+    auto *const made_up = reinterpret_cast<File *>(text.data());
+    const auto seen = [&](size_t bytes = sizeof(File)) {
+        std::ofstream(file, std::ios::binary | std::ios::trunc).write(text.data(), static_cast<std::streamsize>(bytes));
+        EXPECT_EQ(chown(file.c_str(), kOther, kOther), 0);
+        const std::vector<ProcessSeen> all = read_all(kOther);
+        return all.empty() || find(all[0], 30) == nullptr ? -1 : static_cast<int>(find(all[0], 30)->last.size());
+    };
+    EXPECT_EQ(seen(), 1);
+    EXPECT_EQ(seen(sizeof(File) / 2), -1);
+    for (Call &call : made_up->calls) {
+        CallRecord what = allreduce(8);
+        what.collective = static_cast<algorithms::Collective>(250);
+        const auto words = std::bit_cast<CallWords>(what);
+        for (size_t i = 0; i < words.size(); ++i)
+            call.what[i].store(words[i]);
+    }
+    EXPECT_EQ(seen(), 0);
+    for (Communicator &comm : made_up->communicators)
+        comm.size = INT32_MAX;
+    EXPECT_EQ(seen(), -1);
+    unlink(file.c_str());
+    recorder().close(place);
 }
 
 TEST(Reader, RefusesWhatIsNoRecord) {
