@@ -37,10 +37,12 @@ bool open(const std::string &name, std::ifstream &stream) {
     return stream.is_open();
 }
 
-/// Written beside it and put in its place, so that an earlier page stays until there is a whole new one.
+/// Written beside it and put in its place, so that an earlier page stays until there is a whole new one. In /tmp others
+/// may have put a link there, which is not followed.
 bool write(const std::string &name, const std::string &text) {
     const std::string beside = name + ".new";
-    std::FILE *file = std::fopen(beside.c_str(), "wb");
+    std::remove(beside.c_str());
+    std::FILE *file = std::fopen(beside.c_str(), "wbx");
     if (file == nullptr)
         return false;
     const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();

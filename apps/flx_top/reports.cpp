@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -108,10 +107,11 @@ std::string prometheus_of(const View &view, const std::vector<record::ProcessSee
 
 Status replace(const std::string &file, const std::string &text) {
     const std::string other = fmt::format("{}.{}", file, getpid());
-    std::ofstream out(other, std::ios::binary);
-    out << text;
-    out.close();
-    if (!out || std::rename(other.c_str(), file.c_str()) != 0) {
+    std::remove(other.c_str());
+    std::FILE *const out = std::fopen(other.c_str(), "wbx");  // through no link that others put there
+    const bool written = out != nullptr && std::fwrite(text.data(), 1, text.size(), out) == text.size();
+    const bool closed = out != nullptr && std::fclose(out) == 0;
+    if (!written || !closed || std::rename(other.c_str(), file.c_str()) != 0) {
         Status status = fail(Fault::not_written, "{} cannot be written: {}", file, std::strerror(errno));
         std::remove(other.c_str());
         return status;

@@ -14,6 +14,7 @@
 #include <map>
 #include <set>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -103,14 +104,17 @@ class Lock {
 
 /// Ticks of one host become times by the line of that process whose moments are farthest apart.
 void share_scales(std::vector<TracePart> &parts) {
-    std::map<std::pair<std::string, uint32_t>, TracePart::Scale> best;
+    const auto host = [](const TracePart &part) {  // two may have one name
+        return std::tuple(part.hostname(), part.boot(), part.head().ticks_are_tsc);
+    };
+    std::map<std::tuple<std::string, std::string, uint32_t>, TracePart::Scale> best;
     for (const TracePart &part : parts) {
-        TracePart::Scale &scale = best[{part.hostname(), part.head().ticks_are_tsc}];
+        TracePart::Scale &scale = best[host(part)];
         if (part.scale().apart_ns >= scale.apart_ns)
             scale = part.scale();
     }
     for (TracePart &part : parts)
-        part.set_scale(best.at({part.hostname(), part.head().ticks_are_tsc}));
+        part.set_scale(best.at(host(part)));
 }
 
 /// Of one program, by rank: those of `job`, or of the one that began last. A job may have run programs of several
