@@ -126,7 +126,11 @@ bool CommandLine::ended(const Error &error) {
     std::ostringstream text;
     exit_code_ = app_->exit(error, text, text);
     text_ = text.str();
-    problem_ = exit_code_ == 0 ? "" : error.what();
+    problem_.clear();
+    if (exit_code_ != 0) {
+        problem_ = error.what();
+        text_ = app_->get_name() + ": " + problem_ + "\n" + app_->get_name() + " --help lists the options.\n";
+    }
     return false;
 }
 

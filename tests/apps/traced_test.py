@@ -78,6 +78,8 @@ def one_that_is_killed(folder):
 def refuse(folder):
     run = subprocess.run([TRACE, os.path.join(folder, "none")], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1 and "no parts of a trace" in run.stderr, run
+    run = subprocess.run([TRACE], capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode != 0 and run.stderr == "flx_trace: FILE is required\nflx_trace --help lists the options.\n", run
     # A trace that cannot be made is a warning, and the program runs.
     run = subprocess.run(
         [LAUNCHER, "-n", "2", PERF, "barrier", "--max-seconds", "0.05"], stdin=subprocess.DEVNULL, capture_output=True,
