@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/common/text_file.h"
 #include "apps/flx_report/data/bench.h"
 #include "apps/flx_report/data/collector.h"
 #include "apps/flx_report/options.h"
@@ -37,24 +38,6 @@ bool open(const std::string &name, std::ifstream &stream) {
     return stream.is_open();
 }
 
-/// Written beside it and put in its place, so that an earlier page stays until there is a whole new one. In /tmp others
-/// may have put a link there, which is not followed.
-bool write(const std::string &name, const std::string &text) {
-    const std::string beside = name + ".new";
-    std::remove(beside.c_str());
-    std::FILE *file = std::fopen(beside.c_str(), "wbx");
-    if (file == nullptr)
-        return false;
-    const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    const bool closed = std::fclose(file) == 0;
-    if (written && closed && std::rename(beside.c_str(), name.c_str()) == 0)
-        return true;
-    const int why = errno;
-    std::remove(beside.c_str());
-    errno = why;
-    return false;
-}
-
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -77,7 +60,7 @@ int main(int argc, char **argv) {
         std::string origin = "made of";
         for (const flx::report::Bench &bench : benches)
             origin += " " + bench.name;
-        if (!write(options.out, flx::report::page_of_results(benches, origin)))
+        if (!flx::apps::replace_text(options.out, flx::report::page_of_results(benches, origin)))
             return fail(cannot("write", options.out));
         fmt::print("{}\n", options.out);
         return 0;
@@ -89,7 +72,7 @@ int main(int argc, char **argv) {
     if (!summary)
         return fail(problem);
     const std::string name = std::filesystem::path(options.trace).filename().string();
-    if (!write(options.out, flx::report::page_of(*summary, benches, name)))
+    if (!flx::apps::replace_text(options.out, flx::report::page_of(*summary, benches, name)))
         return fail(cannot("write", options.out));
     fmt::print("{}\n", options.out);
     return 0;

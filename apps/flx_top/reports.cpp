@@ -1,13 +1,13 @@
 #include "apps/flx_top/reports.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+
+#include "apps/common/text_file.h"
 
 namespace flx::top {
 
@@ -106,16 +106,8 @@ std::string prometheus_of(const View &view, const std::vector<record::ProcessSee
 }
 
 Status replace(const std::string &file, const std::string &text) {
-    const std::string other = fmt::format("{}.{}", file, getpid());
-    std::remove(other.c_str());
-    std::FILE *const out = std::fopen(other.c_str(), "wbx");  // through no link that others put there
-    const bool written = out != nullptr && std::fwrite(text.data(), 1, text.size(), out) == text.size();
-    const bool closed = out != nullptr && std::fclose(out) == 0;
-    if (!written || !closed || std::rename(other.c_str(), file.c_str()) != 0) {
-        Status status = fail(Fault::not_written, "{} cannot be written: {}", file, std::strerror(errno));
-        std::remove(other.c_str());
-        return status;
-    }
+    if (!apps::replace_text(file, text))
+        return fail(Fault::not_written, "{} cannot be written: {}", file, std::strerror(errno));
     return {};
 }
 

@@ -289,6 +289,8 @@ class Communicator final : public Movable, private Watch {
     // Groups and messages (messages.cpp).
     void add_messages(Pending &pending, const Call &call, uint64_t sequence);
     Status carry_messages(Pending &pending, size_t bytes, int peer);
+    template <typename Give>
+    Status give_messages(size_t bytes, int peer, const Give &give);
     Status begin_messages(Pending &pending, bool waits, bool &done);
     [[nodiscard]] int turns_at_once() const;
     void pause_at_once() const;

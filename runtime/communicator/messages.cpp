@@ -268,6 +268,16 @@ void Communicator::add_messages(Pending &pending, const Call &call, uint64_t seq
     }
 }
 
+/// To the group, or to be carried now.
+template <typename Give>
+Status Communicator::give_messages(size_t bytes, int peer, const Give &give) {
+    return whole(Collective::send_recv, [&] {
+        Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
+        give(pending.exchange);
+        return group_.messages != nullptr ? Status() : carry_messages(pending, bytes, peer);
+    });
+}
+
 Status Communicator::send(const void *data, size_t bytes, int peer) {
     const auto lock = guard();
     FLX_TRY(usable());
@@ -275,11 +285,7 @@ Status Communicator::send(const void *data, size_t bytes, int peer) {
         return fail(Fault::message_to_itself,
                     "rank {} sends to itself; only in a group, or by flx_sendrecv, can it receive at the same time",
                     layout_.rank);
-    return whole(Collective::send_recv, [&] {
-        Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
-        pending.exchange.send(peer, data, bytes, 0);
-        return group_.messages != nullptr ? Status() : carry_messages(pending, bytes, peer);
-    });
+    return give_messages(bytes, peer, [&](Exchange &exchange) { exchange.send(peer, data, bytes, 0); });
 }
 
 Status Communicator::receive(void *data, size_t bytes, int peer) {
@@ -289,21 +295,15 @@ Status Communicator::receive(void *data, size_t bytes, int peer) {
         return fail(Fault::message_to_itself,
                     "rank {} receives from itself; only in a group, or by flx_sendrecv, can it send at the same time",
                     layout_.rank);
-    return whole(Collective::send_recv, [&] {
-        Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
-        pending.exchange.receive(peer, data, bytes, 0);
-        return group_.messages != nullptr ? Status() : carry_messages(pending, bytes, peer);
-    });
+    return give_messages(bytes, peer, [&](Exchange &exchange) { exchange.receive(peer, data, bytes, 0); });
 }
 
 Status Communicator::send_receive(const void *out, size_t out_bytes, int dest, void *in, size_t in_bytes, int source) {
     const auto lock = guard();
     FLX_TRY(usable());
-    return whole(Collective::send_recv, [&] {
-        Pending &pending = group_.messages != nullptr ? *group_.messages : queue_.acquire();
-        pending.exchange.send(dest, out, out_bytes, 0);
-        pending.exchange.receive(source, in, in_bytes, 0);
-        return group_.messages != nullptr ? Status() : carry_messages(pending, out_bytes + in_bytes, source);
+    return give_messages(out_bytes + in_bytes, source, [&](Exchange &exchange) {
+        exchange.send(dest, out, out_bytes, 0);
+        exchange.receive(source, in, in_bytes, 0);
     });
 }
 
