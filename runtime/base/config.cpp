@@ -55,7 +55,7 @@ constexpr std::array kKnobs = {
          "most that a GPU sends to all others in packets and lines that carry their own flags", KnobTier::expert,
          KnobScope::gpus},
     Knob{"FLX_CUDA_STAGING", KnobType::size, "256M", 8 * kMiB, 64 * kGiB, "", "",
-         "memory of each GPU that peers write into", KnobTier::user, KnobScope::gpus},
+         "the most memory of each GPU that peers write into", KnobTier::user, KnobScope::gpus},
     Knob{"FLX_CUDA_TIERS", KnobType::choice, "auto", 0, 0, "auto|on|off", "",
          "GPU memory between hosts: on: by NVLink within each host, and only what is left between them; off: all of it "
          "through host memory; auto: whichever is quicker for the size",

@@ -9,6 +9,8 @@ namespace {
 
 constexpr uint32_t kMostThreads = 512;
 constexpr uint64_t kMiB = uint64_t{1} << 20;
+/// The largest tile that is worth a slot.
+constexpr uint64_t kMostTile = 64 << 10;
 
 constexpr uint64_t round_up(uint64_t number, uint64_t multiple) {
     return (number + multiple - 1) / multiple * multiple;
@@ -202,7 +204,7 @@ WindowLayout window_for(uint64_t budget, int ranks) {
     const uint64_t rest = (budget - std::min(budget, WindowLayout::kHead)) / layout.places();
     layout.packet_bytes = std::min(kMostPackets, rest / 16 / kLine * kLine);
     layout.line_bytes = std::min(kMostLines, rest / 4 / kLine * kLine);
-    layout.slot_bytes = (rest - layout.packet_bytes - layout.line_bytes) / kStages / kLine * kLine;
+    layout.slot_bytes = std::min(kMostTile, (rest - layout.packet_bytes - layout.line_bytes) / kStages / kLine * kLine);
     return layout;
 }
 
@@ -212,7 +214,6 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
     constexpr uint64_t kMostFlat = 256 << 10;
     constexpr uint64_t kLeastRelay = 96 << 10;
     constexpr uint64_t kFewBytes = 32 << 10;
-    constexpr uint64_t kManyBytes = 64 << 10;
     Plan plan;
     const int owners = kind == Kind::bcast || kind == Kind::reduce ? ranks - 1 : ranks;
     plan.part_bytes = has_blocks(kind) ? bytes / ranks : round_up(divide_up(bytes, owners), kLine);
@@ -256,8 +257,8 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
     const bool copies = kind == Kind::allgather || kind == Kind::alltoall || (kind == Kind::bcast && plan.flat);
     const bool straight = outputs.direct && copies;
     // Two tiles were a quarter slower than one or three (H200, 4 GPUs).
-    const bool at_once = reduces(kind) && ranks > 2 && share <= kManyBytes;
-    const uint64_t target = std::min(at_once ? share : std::clamp(share / 4, kFewBytes, kManyBytes), layout.slot_bytes);
+    const bool at_once = reduces(kind) && ranks > 2 && share <= kMostTile;
+    const uint64_t target = std::min(at_once ? share : std::clamp(share / 4, kFewBytes, kMostTile), layout.slot_bytes);
     plan.tile_bytes =
         straight ? share : std::min(round_up(divide_up(share, divide_up(share, target)), kLine), layout.slot_bytes);
     plan.blocks = static_cast<uint32_t>(std::min(blocks, divide_up(plan.part_bytes, plan.tile_bytes)));

@@ -58,7 +58,7 @@ struct Plan {
     bool in_place = false;  ///< as Outputs
 };
 
-/// The greatest window that fits into `budget` bytes.
+/// The greatest window that is of use and fits into `budget` bytes.
 WindowLayout window_for(uint64_t budget, int ranks);
 
 /// `bytes` of the whole vector, more than 0.

@@ -426,6 +426,22 @@ TEST(CudaPlan, TilesCoverEveryPartOnce) {
     }
 }
 
+TEST(CudaPlan, WindowsTakeWhatIsOfUse) {
+    constexpr uint64_t kMiB = 1 << 20;
+    const Limits limits{1 << 20, UINT64_MAX, 128};
+    for (const int ranks : {2, 4}) {
+        const WindowLayout layout = window_for(256 * kMiB, ranks);
+        EXPECT_LE(layout.bytes(), ranks * 42 * kMiB + kMiB);
+        // More room would change no plan.
+        const WindowLayout larger = window_for(1024 * kMiB, ranks);
+        for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block, Kind::reduce})
+            for (uint64_t bytes = kMiB; bytes <= 1024 * kMiB; bytes *= 2)
+                EXPECT_EQ(plan_of(kind, bytes, ranks, {}, layout, limits).tile_bytes,
+                          plan_of(kind, bytes, ranks, {}, larger, limits).tile_bytes);
+    }
+    EXPECT_LE(window_for(32 * kMiB, 8).bytes(), 32 * kMiB) << "what there is may be less";
+}
+
 TEST(CudaPlan, WaysFollowSizeAndRegistration) {
     const WindowLayout layout = window_for(256 << 20, 4);
     const Limits limits{1 << 20, 0, 128};
