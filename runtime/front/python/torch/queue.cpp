@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <stdexcept>
 #include <system_error>
@@ -196,6 +197,7 @@ void Queue::State::run() {
     lock.lock();
     ended = true;
     went.notify_all();
+    follower_came.notify_all();
 }
 
 std::string Queue::State::outcome(Task &task) {
@@ -238,20 +240,26 @@ void Queue::State::follow(std::function<void()> follower, bool at_once) {
     {
         const std::lock_guard guard(mutex);
         followers.push_back(std::move(follower));
-        if (following)
+        if (following) {
+            follower_came.notify_one();
             return;
+        }
         following = true;
     }
     run_in_thread([state = shared_from_this()] { state->run_followers(); });
 }
 
 void Queue::State::run_followers() {
+    constexpr std::chrono::seconds kIdle(5);  // to start a thread takes ten times as long as to wake one
     std::unique_lock lock(mutex);
-    for (; !followers.empty(); lock.lock()) {
-        const std::function<void()> follower = std::move(followers.front());
-        followers.pop_front();
-        lock.unlock();
-        follower();
+    while (follower_came.wait_for(lock, kIdle, [this] { return !followers.empty() || ended; }) && !followers.empty()) {
+        {
+            const std::function<void()> follower = std::move(followers.front());
+            followers.pop_front();
+            lock.unlock();
+            follower();
+        }
+        lock.lock();
     }
     following = false;
 }

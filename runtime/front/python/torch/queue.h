@@ -101,7 +101,8 @@ class Queue {
         bool ended = false;
         bool given_up = false;
         std::deque<std::function<void()>> followers;
-        bool following = false;  ///< a thread is at them
+        bool following = false;  ///< a thread is at them, or waits for more
+        std::condition_variable follower_came;
 
         void run();
         void carry_out(Task &task);
