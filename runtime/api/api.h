@@ -24,8 +24,11 @@ struct flx_comm {
 
 namespace flx::api {
 
-/// Keeps the sentence for flx_last_error.
-flx_status_t finish(const Status &status);
+/// Keeps the sentence of an error for flx_last_error.
+[[gnu::cold]] flx_status_t failed(const Status &status);
+inline flx_status_t finish(const Status &status) {
+    return status.ok() ? FLX_SUCCESS : failed(status);
+}
 
 const char *last_sentence();
 
@@ -39,68 +42,61 @@ flx_status_t guarded(Body &&body) {
     }
 }
 
-// Every call makes the following checks, so they are short, and inline.
+// What those of the checks say that every call makes. The checks themselves are short, and inline.
+namespace wrong {
+
+[[gnu::cold]] Status null(const char *name);
+[[gnu::cold]] Status comm();
+[[gnu::cold]] Status dtype(flx_dtype_t dtype);
+[[gnu::cold]] Status op(flx_op_t op);
+[[gnu::cold]] Status root(int root, int size);
+[[gnu::cold]] Status count(size_t count, int blocks);
+[[gnu::cold]] Status part(size_t value, const char *what, int rank);
+[[gnu::cold]] Status buffer(const void *buffer, const char *name, size_t count);
+[[gnu::cold]] Status overlap(size_t bytes);
+
+}  // namespace wrong
 
 inline Status need(const void *pointer, const char *name) {
-    if (pointer == nullptr)
-        return fail(Fault::null_pointer, "{} is null; the call needs an address there", name);
-    return {};
+    return pointer != nullptr ? Status() : wrong::null(name);
 }
 
 inline Status check_comm(flx_comm_t comm) {
-    if (comm == nullptr)
-        return fail(Fault::null_pointer, "comm is null; flx_comm_create makes one");
-    return {};
+    return comm != nullptr ? Status() : wrong::comm();
 }
 
 inline Status check_dtype(flx_dtype_t dtype) {
-    if (!valid(dtype))
-        return fail(Fault::unknown_dtype,
-                    "dtype {} is not known; FLX_INT8 (0) to FLX_F8E5M2 ({}) are, and what flx_dtype_create "
-                    "made",
-                    static_cast<int>(dtype), kAllDtypes - 1);
-    return {};
+    return valid(dtype) ? Status() : wrong::dtype(dtype);
 }
 
 inline Status check_op(flx_op_t op) {
-    if (!valid(op))
-        return fail(Fault::unknown_op,
-                    "op {} is not known; FLX_SUM (0) to FLX_MAXLOC ({}) are, and what flx_op_create made",
-                    static_cast<int>(op), kAllOps - 1);
-    return {};
+    return valid(op) ? Status() : wrong::op(op);
 }
 
 inline Status check_root(int root, const Communicator &comm) {
-    if (root < 0 || root >= comm.size())
-        return fail(Fault::no_such_rank, "root {} is not a rank of the communicator; 0 to {} are", root,
-                    comm.size() - 1);
-    return {};
+    return root >= 0 && root < comm.size() ? Status() : wrong::root(root, comm.size());
 }
 
 /// The whole vector must have an address range.
 inline Status check_count(size_t count, flx_dtype_t dtype, int blocks) {
     size_t bytes = 0;  // divisions would take longer than a small call's other checks together
     if (__builtin_mul_overflow(count, size_of(dtype), &bytes) ||
-        __builtin_mul_overflow(bytes, static_cast<size_t>(blocks), &bytes) || bytes > SIZE_MAX / 2)
-        return fail(Fault::count_too_large, "count {}{} is larger than memory; all its elements must have addresses",
-                    count, blocks == 1 ? "" : fmt::format(" of {} ranks", blocks));
+        __builtin_mul_overflow(bytes, static_cast<size_t>(blocks), &bytes) || bytes > SIZE_MAX / 2) [[unlikely]]
+        return wrong::count(count, blocks);
     return {};
 }
 
 /// The same of the `what` of one rank (its count, or where its block begins), two of which can be added then.
 inline Status check_part(size_t value, flx_dtype_t dtype, const char *what, int rank) {
     size_t bytes = 0;
-    if (__builtin_mul_overflow(value, size_of(dtype), &bytes) || bytes > SIZE_MAX / 4)
-        return fail(Fault::count_too_large, "{} {} of rank {} is larger than memory; all elements must have addresses",
-                    what, value, rank);
+    if (__builtin_mul_overflow(value, size_of(dtype), &bytes) || bytes > SIZE_MAX / 4) [[unlikely]]
+        return wrong::part(value, what, rank);
     return {};
 }
 
 inline Status check_buffer(const void *buffer, const char *name, size_t count) {
-    if (count == 0 || (buffer != nullptr && buffer != FLX_IN_PLACE))
-        return {};
-    return fail(Fault::no_buffer, "{} is {}; a buffer of {} elements is needed", name,
-                buffer == nullptr ? "null" : "FLX_IN_PLACE", count);
+    const bool given = buffer != nullptr && buffer != FLX_IN_PLACE;
+    return given || count == 0 ? Status() : wrong::buffer(buffer, name, count);
 }
 
 inline Status check_overlap(const void *in, size_t in_bytes, const void *out, size_t out_bytes) {
@@ -108,9 +104,7 @@ inline Status check_overlap(const void *in, size_t in_bytes, const void *out, si
     const auto *b = static_cast<const std::byte *>(out);
     if (in_bytes == 0 || out_bytes == 0 || a + in_bytes <= b || b + out_bytes <= a)
         return {};
-    return fail(Fault::buffers_overlap,
-                "sendbuf and recvbuf overlap by {} bytes; they must be apart, or the call in place (FLX_IN_PLACE)",
-                std::min(a + in_bytes, b + out_bytes) - std::max(a, b));
+    return wrong::overlap(static_cast<size_t>(std::min(a + in_bytes, b + out_bytes) - std::max(a, b)));
 }
 
 /// FLX_ERR_UNSUPPORTED if `buffer` is GPU memory, in calls that do not serve it.

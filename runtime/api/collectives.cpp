@@ -9,9 +9,7 @@ using algorithms::Collective;
 
 namespace {
 
-Status check_fits(flx_op_t op, flx_dtype_t dtype) {
-    if (fits(op, dtype))
-        return {};
+[[gnu::cold]] Status unfit(flx_op_t op, flx_dtype_t dtype) {
     if (is_float8(dtype))
         return fail(Fault::op_not_for_dtype,
                     "op {} does not go with dtype {}; sum, avg, min and max go with 8-bit floats", name_of(op),
@@ -21,6 +19,10 @@ Status check_fits(flx_op_t op, flx_dtype_t dtype) {
                 "and max with integers and floats, logical and bitwise ones with integers, minloc and maxloc with "
                 "pairs, a scaled sum with the type that it was made for",
                 name_of(op), name_of(dtype));
+}
+
+Status check_fits(flx_op_t op, flx_dtype_t dtype) {
+    return fits(op, dtype) ? Status() : unfit(op, dtype);
 }
 
 /// The checks of collectives that only move data, which may be of any type.

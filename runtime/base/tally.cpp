@@ -35,4 +35,8 @@ bool Tally::claim(size_t place, uintptr_t self) {
     return true;
 }
 
+void Tally::add_first(size_t place, uintptr_t self, uint64_t number) {
+    counts_[claim(place, self) ? place : kShared].count.fetch_add(number, std::memory_order_relaxed);
+}
+
 }  // namespace flx

@@ -19,12 +19,10 @@ class Tally {
     void add(uint64_t number) {
         const uintptr_t self = this_thread();
         const size_t place = place_of(self);
-        if (owners_[place].load(std::memory_order_relaxed) == self || claim(place, self)) {
-            std::atomic<uint64_t> &count = counts_[place].count;
-            count.store(count.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
-        } else {
-            counts_[kShared].count.fetch_add(number, std::memory_order_relaxed);
-        }
+        if (owners_[place].load(std::memory_order_relaxed) != self) [[unlikely]]
+            return add_first(place, self, number);
+        std::atomic<uint64_t> &count = counts_[place].count;
+        count.store(count.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
     }
     /// The sum over all threads, also those that have ended. Modulo 2^64.
     [[nodiscard]] uint64_t sum() const {
@@ -55,6 +53,8 @@ class Tally {
     static size_t place_of(uintptr_t thread) {
         return (thread >> 12 ^ thread >> 23) % kOwn;
     }
+    /// Of a thread that does not have the place, and may get it now.
+    [[gnu::cold]] void add_first(size_t place, uintptr_t self, uint64_t number);
     /// Makes the place this thread's until it ends. False: it is another one's.
     static bool claim(size_t place, uintptr_t self);
 

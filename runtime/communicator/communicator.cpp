@@ -44,7 +44,8 @@ Status Communicator::why_broken() const {
 }
 
 /// By shared memory as a whole. `served`: not so, where a rank's buffer cannot be reached by others, on all ranks.
-Status Communicator::carry_out(Call &call, const Decided &decided, const shm::Review::Look *look, bool &served) {
+Status Communicator::carry_out(const Call &given, const Decided &decided, const shm::Review::Look *look, bool &served) {
+    Call call = given;
     Operation &operation = call.operation;
     operation.signature = decided.signature ^ calls_.before();
     memory_.shown += decided.shown;

@@ -303,12 +303,18 @@ class Communicator final : public Movable, private Watch {
     class Inside;
     struct WakeThread;
     [[nodiscard]] Call scaled(const Call &call, Pending &memory);
-    [[nodiscard]] Status check_outside() const;
+    /// The program's own traffic, which FLX lets move while it waits, may call FLX again.
+    [[nodiscard]] Status check_outside() const { return entry_.inside ? in_wait() : Status(); }
+    [[gnu::cold]] static Status in_wait();
+    [[gnu::cold]] static Status in_group(algorithms::Collective collective);
     Status add_to_group(const Call &call);
     Status prelude(const Call &call, CallKind kind, bool &done, const Decided *&decided);
     Status begin(const Call &given, Pending *&result);
     Status run_now(const Call &call, const Decided &decided);
     Status run_compared(const Call &call, bool done);
+    Status run_by_table(const Call &call, const Decided &decided, bool &served);
+    Status run_in_memory(const Call &call, const Decided &decided, const shm::Review::Look *look, bool &served);
+    Status run_by_links(const Call &call, const Decided &decided);
     Status prepare(Pending &pending, const Call &call, const Decided &decided);
     Status drain();
     template <typename Body>
@@ -333,7 +339,7 @@ class Communicator final : public Movable, private Watch {
 
     /// Whether the current operation goes over links, by the executor.
     [[nodiscard]] bool by_links() const { return wait_.way == Way::scheduled || wait_.way == Way::exchanged; }
-    Status carry_out(Call &call, const Decided &decided, const shm::Review::Look *look, bool &served);
+    Status carry_out(const Call &given, const Decided &decided, const shm::Review::Look *look, bool &served);
     void take_ways(const Operation &operation);
     class OverRails;
     Status run_staged(const Call &call, const Decided &decided);

@@ -154,42 +154,50 @@ struct Communicator::WakeThread {
 Status Communicator::run_now(const Call &call, const Decided &decided) {
     if (decided.choice.way == Way::staged)
         return run_staged(call, decided);
-    std::optional<Decided> instead;
-    if (by_shared_memory(decided.choice)) {
-        FLX_TRY(drain());
-        Call given = call;
-        Operation &operation = given.operation;
-        std::optional<shm::Review::Look> look;
-        if (decided.choice.by_table)
-            look = on_host_.ways->look(operation);
-        if (look) {
-            Choice choice = decided.choice;
-            choice.way = way_of(look->way);
-            instead = decisions_.decide(call, choice);
-        }
-        const Decided &now = instead ? *instead : decided;
-        bool served = true;
-        if (now.choice.way == Way::fetched && operation.collective == Collective::alltoall &&
-            operation.in == operation.out) {
-            const size_t bytes = operation.count * size_of(operation.dtype);
-            Pending &memory = queue_.acquire();
-            operation.in = std::memcpy(memory.aside(bytes), operation.in, bytes);
-            Status status = carry_out(given, now, look ? &*look : nullptr, served);
-            recycle(memory);
-            return status;
-        }
-        Status status = carry_out(given, now, look ? &*look : nullptr, served);
-        if (!status.ok() || served)
-            return status;
-        instead = decisions_.decide(call, decisions_.choose(call, true));
-    }
+    if (!by_shared_memory(decided.choice))
+        return run_by_links(call, decided);
+    FLX_TRY(drain());
+    bool served = true;
+    FLX_TRY(decided.choice.by_table ? run_by_table(call, decided, served)
+                                    : run_in_memory(call, decided, nullptr, served));
+    return served ? Status() : run_by_links(call, decisions_.decide(call, decisions_.choose(call, true)));
+}
+
+/// It goes the way that the table of shared memory names, or one that is to be looked at again.
+Status Communicator::run_by_table(const Call &call, const Decided &decided, bool &served) {
+    const std::optional<shm::Review::Look> look = on_host_.ways->look(call.operation);
+    if (!look)
+        return run_in_memory(call, decided, nullptr, served);
+    Choice choice = decided.choice;
+    choice.way = way_of(look->way);
+    return run_in_memory(call, decisions_.decide(call, choice), &*look, served);
+}
+
+/// `served`: it is done, which not every way can promise.
+Status Communicator::run_in_memory(const Call &call, const Decided &decided, const shm::Review::Look *look,
+                                   bool &served) {
+    const Operation &operation = call.operation;
+    if (decided.choice.way != Way::fetched || operation.collective != Collective::alltoall ||
+        operation.in != operation.out)
+        return carry_out(call, decided, look, served);
+    Call apart = call;
+    const size_t bytes = operation.count * size_of(operation.dtype);
+    Pending &memory = queue_.acquire();
+    apart.operation.in = std::memcpy(memory.aside(bytes), operation.in, bytes);
+    Status status = carry_out(apart, decided, look, served);
+    recycle(memory);
+    return status;
+}
+
+/// Step by step, and returns when it is done.
+Status Communicator::run_by_links(const Call &call, const Decided &decided) {
     uint32_t carried = 0;
     const bool rooted =
         call.operation.collective == Collective::gatherv || call.operation.collective == Collective::scatterv;
     if (rooted && carry_rooted(call, carried))
         return {};
     Pending &pending = queue_.acquire();
-    Status status = prepare(pending, call, instead ? *instead : decided);
+    Status status = prepare(pending, call, decided);
     for (uint32_t step = 0; step < carried && status.ok(); ++step)
         pending.exchange.mark_done(step);
     if (status.ok() && !carry_at_once(pending, true)) {
@@ -325,8 +333,7 @@ Status Communicator::prelude(const Call &call, CallKind kind, bool &done, const 
     FLX_TRY(usable());
     FLX_TRY(check_outside());
     if (group_.messages != nullptr)
-        return fail(Fault::wrong_in_group, "a non-blocking {} in a group: groups have only blocking calls in them",
-                    algorithms::name_of(call.operation.collective));
+        return in_group(call.operation.collective);
     Telemetry::count(telemetry().operations);
     if (layout_.size == 1) {
         run_alone(call);
@@ -387,14 +394,16 @@ Status Communicator::prepare(Pending &pending, const Call &call, const Decided &
     return {};
 }
 
-/// The program's own traffic, which FLX lets move while it waits, may call FLX again.
-Status Communicator::check_outside() const {
-    if (entry_.inside)
-        return fail(
-            Fault::call_in_wait,
-            "a call was made from within a wait of the same communicator, by a function that ran meanwhile; after the "
-            "wait, or on another communicator, it is allowed");
-    return {};
+Status Communicator::in_group(Collective collective) {
+    return fail(Fault::wrong_in_group, "a non-blocking {} in a group: groups have only blocking calls in them",
+                algorithms::name_of(collective));
+}
+
+Status Communicator::in_wait() {
+    return fail(
+        Fault::call_in_wait,
+        "a call was made from within a wait of the same communicator, by a function that ran meanwhile; after the "
+        "wait, or on another communicator, it is allowed");
 }
 
 /// Moves what is under way, once. For a call that waits for `waited` if that is not null.

@@ -109,12 +109,8 @@ Decided Decisions::decide(const Call &call, const Choice &choice, CallKind kind)
     return decided;
 }
 
-const Decided &Decisions::decide(const Call &call) {
+const Decided &Decisions::decide_anew(const Call &call, Decided &last) {
     const Operation &operation = call.operation;
-    Decided &last = last_[algorithms::index_of(operation.collective)];
-    if (last.count == operation.count && last.dtype == operation.dtype && last.op == operation.op &&
-        last.root == operation.root)
-        return last;
     last = decide(call, choose(call, false));
     // What arrays and the program's own types and reductions hold may be something else in the next call.
     if (call.blocks.counts != nullptr || is_custom(operation.dtype) || is_custom(operation.op))

@@ -38,7 +38,13 @@ class Decisions {
     Status make(int rank, const Agreed &agreed, const std::string &overrides);
 
     /// The decision for a blocking call. It holds until the next call of this function.
-    const Decided &decide(const Call &call);
+    const Decided &decide(const Call &call) {
+        const Operation &operation = call.operation;
+        Decided &last = last_[algorithms::index_of(operation.collective)];
+        const bool known = last.count == operation.count && last.dtype == operation.dtype && last.op == operation.op &&
+                           last.root == operation.root;
+        return known ? last : decide_anew(call, last);
+    }
     /// The decision for a call that is carried out as `choice` says.
     [[nodiscard]] Decided decide(const Call &call, const Choice &choice, CallKind kind = CallKind::blocking) const;
     /// The same, kept until the next call of this.
@@ -72,6 +78,7 @@ class Decisions {
     }
 
   private:
+    const Decided &decide_anew(const Call &call, Decided &last);
     [[nodiscard]] uint32_t signature_of(const Call &call, const Choice &choice, CallKind kind) const;
 
     int rank_ = 0;

@@ -405,10 +405,11 @@ Choice Planner::by_shared_way(Collective collective, size_t bytes) const {
     if (forced != nullptr)
         return {forced->way == Way::fetched ? unfused : forced->way, nullptr};
     const shm::Way way = agreed_.ways.at(collective, bytes);
+    const bool by_table = shm::Ways::size_index(bytes).has_value();
     const bool fits = input_bytes(collective, bytes, agreed_.size) <= agreed_.fused_bytes;
     if (way == shm::Way::fused && fits)
-        return {Way::fused, nullptr, true};
-    return {way == shm::Way::streamed ? Way::streamed : unfused, nullptr, true};
+        return {Way::fused, nullptr, by_table};
+    return {way == shm::Way::streamed ? Way::streamed : unfused, nullptr, by_table};
 }
 
 Choice Planner::choose(Collective collective, size_t bytes, const Needs &needs) const {

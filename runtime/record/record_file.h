@@ -94,6 +94,7 @@ inline void begin_call(File &file, uint64_t stamp, int64_t now, const Where &whe
     call.entered.store(now, std::memory_order_release);
     call.left.store(0, std::memory_order_release);
     call.where.store(std::bit_cast<uint64_t>(where), std::memory_order_release);
+#pragma GCC unroll 4
     for (size_t i = 0; i < words.size(); ++i)
         call.what[i].store(words[i], std::memory_order_release);
     call.stamp.store(stamp, std::memory_order_release);
