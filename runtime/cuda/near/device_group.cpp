@@ -108,7 +108,8 @@ Status DeviceGroup::allocate(const Config &config) {
     if (limits_.spare)
         limits_.blocks = kSpareBlocks;
     const uint64_t budget = config.size("FLX_CUDA_STAGING");
-    layout_ = window_for(budget - std::min(budget, mailbox_for(budget, limits_.blocks, ranks_).bytes()), ranks_);
+    const uint64_t mailbox = mailbox_for(budget, limits_.blocks, ranks_).bytes();
+    layout_ = window_for(budget - std::min(budget, mailbox), ranks_, limits_.spare);
     FLX_TRY(open_staged(config));
     // Whole pages: copy engines are a quarter slower in other allocations.
     FLX_TRY(take_kept(window_bytes(), window_));

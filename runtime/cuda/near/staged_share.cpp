@@ -120,7 +120,8 @@ Status DeviceGroup::measure_staged() {
     return {};
 }
 
-/// A call between windows that is as large as fits into the last `room` bytes of them.
+/// A call between windows that is as large as fits into the last `room` bytes of them. An alltoall may overwrite what
+/// it sends: only its time counts.
 Job DeviceGroup::job_between_windows(Kind kind, uint64_t room) {
     const uint64_t base = layout_.bytes() - room;
     Job job;
@@ -139,10 +140,10 @@ Job DeviceGroup::job_between_windows(Kind kind, uint64_t room) {
         job.part_bytes = job.bytes;
         job.flat = true;
     } else {
-        const bool apart = kind == Kind::alltoall;
-        job.part_bytes = room / (apart ? 2 : 1) / ranks_ / kMiB * kMiB;
+        const uint64_t apart = kind == Kind::alltoall ? kMiB : 0;
+        job.part_bytes = (room - apart) / ranks_ / kMiB * kMiB;
         job.bytes = job.part_bytes * ranks_;
-        job.in += apart ? job.bytes : job.part_offset(rank_);
+        job.in += kind == Kind::alltoall ? apart : job.part_offset(rank_);
     }
     for (int rank = 0; rank < ranks_; ++rank) {
         job.windows[rank] = windows_.of(rank);

@@ -195,7 +195,7 @@ std::string_view name_of(Kind kind) {
     return "";
 }
 
-WindowLayout window_for(uint64_t budget, int ranks) {
+WindowLayout window_for(uint64_t budget, int ranks, bool spare) {
     constexpr uint64_t kMostPackets = 8 << 10;
     constexpr uint64_t kMostLines = 32 << 10;
     constexpr uint64_t kLine = 128;
@@ -204,7 +204,8 @@ WindowLayout window_for(uint64_t budget, int ranks) {
     const uint64_t rest = (budget - std::min(budget, WindowLayout::kHead)) / layout.places();
     layout.packet_bytes = std::min(kMostPackets, rest / 16 / kLine * kLine);
     layout.line_bytes = std::min(kMostLines, rest / 4 / kLine * kLine);
-    layout.slot_bytes = std::min(kMostTile, (rest - layout.packet_bytes - layout.line_bytes) / kStages / kLine * kLine);
+    const uint64_t slot = (rest - layout.packet_bytes - layout.line_bytes) / kStages / kLine * kLine;
+    layout.slot_bytes = spare ? slot : std::min(kMostTile, slot);
     return layout;
 }
 

@@ -58,8 +58,9 @@ struct Plan {
     bool in_place = false;  ///< as Outputs
 };
 
-/// The greatest window that is of use and fits into `budget` bytes.
-WindowLayout window_for(uint64_t budget, int ranks);
+/// The greatest window that is of use and fits into `budget` bytes. `spare`: as Limits; rounds of copy engines go
+/// through it then that are as long as there is room for.
+WindowLayout window_for(uint64_t budget, int ranks, bool spare = false);
 
 /// `bytes` of the whole vector, more than 0.
 Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const WindowLayout &layout, const Limits &limits);

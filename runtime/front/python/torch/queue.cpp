@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <stdexcept>
 #include <system_error>
@@ -19,15 +18,17 @@ using Future = c10::ivalue::Future;
 /// Whether this thread completes futures.
 thread_local bool completes_futures = false;
 
+/// False: there are no more threads.
 template <typename Run>
-void run_in_thread(const Run &run) {
+bool run_in_thread(const Run &run) {
     try {
         std::thread([run] {
             completes_futures = true;
             run();
         }).detach();
-    } catch (const std::system_error &) {  // there are no more threads
-        run();
+        return true;
+    } catch (const std::system_error &) {
+        return false;
     }
 }
 
@@ -194,6 +195,7 @@ void Queue::State::run() {
     lock.unlock();
     if (comm != nullptr)
         flx_comm_free(&comm);
+    open = nullptr;  // a thread of followers may be the last that holds this, and is to hold no store
     lock.lock();
     ended = true;
     went.notify_all();
@@ -234,7 +236,8 @@ void Queue::State::carry_out(Task &task) {
 
 void Queue::State::follow(std::function<void()> follower, bool at_once) {
     if (at_once) {
-        run_in_thread(follower);
+        if (!run_in_thread(follower))
+            follower();
         return;
     }
     {
@@ -246,13 +249,15 @@ void Queue::State::follow(std::function<void()> follower, bool at_once) {
         }
         following = true;
     }
-    run_in_thread([state = shared_from_this()] { state->run_followers(); });
+    constexpr std::chrono::seconds kPatience(5);  // to start a thread takes ten times as long as to wake one
+    if (!run_in_thread([state = shared_from_this()] { state->run_followers(kPatience); }))
+        run_followers(std::chrono::seconds(0));
 }
 
-void Queue::State::run_followers() {
-    constexpr std::chrono::seconds kIdle(5);  // to start a thread takes ten times as long as to wake one
+void Queue::State::run_followers(std::chrono::seconds patience) {
     std::unique_lock lock(mutex);
-    while (follower_came.wait_for(lock, kIdle, [this] { return !followers.empty() || ended; }) && !followers.empty()) {
+    const auto is_due = [this] { return !followers.empty() || ended; };
+    while (follower_came.wait_for(lock, patience, is_due) && !followers.empty()) {
         {
             const std::function<void()> follower = std::move(followers.front());
             followers.pop_front();

@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -108,7 +109,8 @@ class Queue {
         void carry_out(Task &task);
         std::string outcome(Task &task);
         void follow(std::function<void()> follower, bool at_once);
-        void run_followers();
+        /// Until none has come for so long, or none can come any more.
+        void run_followers(std::chrono::seconds patience);
     };
     void start();
 

@@ -433,12 +433,15 @@ TEST(CudaPlan, WindowsTakeWhatIsOfUse) {
         const WindowLayout layout = window_for(256 * kMiB, ranks);
         EXPECT_LE(layout.bytes(), ranks * 42 * kMiB + kMiB);
         // More room would change no plan.
-        const WindowLayout larger = window_for(1024 * kMiB, ranks);
+        WindowLayout larger = layout;
+        larger.slot_bytes *= 16;
         for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block, Kind::reduce})
             for (uint64_t bytes = kMiB; bytes <= 1024 * kMiB; bytes *= 2)
                 EXPECT_EQ(plan_of(kind, bytes, ranks, {}, layout, limits).tile_bytes,
                           plan_of(kind, bytes, ranks, {}, larger, limits).tile_bytes);
     }
+    EXPECT_EQ(bulk_slots(window_for(256 * kMiB, 2)), kMostBulkSlots);
+    EXPECT_GT(window_for(224 * kMiB, 2, true).bytes(), 223 * kMiB) << "rounds of copy engines";
     EXPECT_LE(window_for(32 * kMiB, 8).bytes(), 32 * kMiB) << "what there is may be less";
 }
 
