@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -293,7 +295,9 @@ TEST(Trial, ManyRanksAgreeOnTwoSteps) {
 class BoardWatch final : public Watch {
   public:
     BoardWatch(const Board &board, bool fails) : board_(board), fails_(fails) {}
-    void progress() override {
+    void progress() override {}
+    /// The first turn of a wait, so that the shortest one fails, too.
+    void outlasted() override {
         if (fails_)
             throw std::bad_alloc();
     }
@@ -321,7 +325,9 @@ TEST(Trial, WhoFailsLeavesNobodyWaiting) {
         Waiter waiter(kYield, watch);
         Ways ways(false);
         size_t tried = 0;
-        const Status status = try_ways(bootstrap, board, fused, stream, nullptr, waiter, 1'000'000'000, ways, tried);
+        // Far more time than a rank needs to wait for once.
+        const Status status = try_ways(bootstrap, board, fused, stream, nullptr, waiter, 60'000'000'000, ways, tried);
+        ASSERT_FALSE(status.ok()) << "rank 1 never waited";
         EXPECT_EQ(status.fault(), Fault::no_memory) << status.sentence();
     });
 }
@@ -387,7 +393,9 @@ TEST(PeerMemory, SaysWhyTheKernelRefuses) {
 /// A Watch that sleeps on bells, as a communicator does.
 class SleepyWatch final : public Watch {
   public:
-    SleepyWatch(Bells &bells, const std::atomic<int> &failed) : bells_(bells), failed_(failed) {}
+    /// `slept`: the last round in which its rank did.
+    SleepyWatch(Bells &bells, const std::atomic<int> &failed, std::atomic<int> &slept)
+        : bells_(bells), failed_(failed), slept_(slept) {}
     void progress() override {}
     Status check(int64_t waited_ns) override { return TestWatch(failed_).check(waited_ns); }
     bool arm() override {
@@ -396,14 +404,15 @@ class SleepyWatch final : public Watch {
     }
     void disarm() override { bells_.disarm(); }
     void sleep(int64_t ns) override {
-        ++slept;
+        slept_ = round;
         bells_.sleep(ns);
     }
-    int slept = 0;
+    int round = 0;
 
   private:
     Bells &bells_;
     const std::atomic<int> &failed_;
+    std::atomic<int> &slept_;
 };
 
 int64_t thread_cpu_ns() {
@@ -421,24 +430,30 @@ TEST(Bells, WakeThoseWhoWait) {
     constexpr WaitPolicy kLongSleeps{
         .spins = 0, .sleep_after_ns = 1'000'000, .sleep_ns = 900'000'000, .most_sleep_ns = 2'000'000'000};
     std::atomic<int> failed{0};
+    std::array<std::atomic<int>, kRanks> slept{};
+    // A rank yields before it sleeps, and may not get its core back for long.
+    const auto others_sleep = [&](int rank, int round) {
+        return std::count(slept.begin(), slept.end(), round) == kRanks - 1 && slept[rank] != round;
+    };
     std::vector<std::byte> owner(Bells::bytes(kRanks) + Fused::bytes(kRanks, 64) + Stream::bytes(kRanks, 1) + 128);
     auto *memory = owner.data() + (64 - reinterpret_cast<uintptr_t>(owner.data()) % 64) % 64;
     const int64_t began = now_ns();
     testing::run_ranks(kRanks, [&](int rank) {
         Bells bells(memory, rank, kRanks);
         Fused fused(memory + Bells::bytes(kRanks), rank, kRanks, 64, &bells);
-        SleepyWatch watch(bells, failed);
+        SleepyWatch watch(bells, failed, slept[rank]);
         const int64_t cpu_began = thread_cpu_ns();
-        for (int round = 0; round < kRounds; ++round) {
-            if (rank == round % kRanks)
-                std::this_thread::sleep_for(std::chrono::nanoseconds(kLateNs));
+        for (int round = 1; round <= kRounds; ++round) {
+            watch.round = round;
+            const int64_t late_until = now_ns() + kLateNs;
+            while (rank == round % kRanks && failed == 0 && (now_ns() < late_until || !others_sleep(rank, round)))
+                std::this_thread::sleep_for(std::chrono::milliseconds(5));
             Waiter waiter(kLongSleeps, watch);
             const Status status = fused.barrier(1, waiter);
             if (!status.ok())
                 ++failed;
             ASSERT_TRUE(status.ok()) << status.sentence();
         }
-        EXPECT_GT(watch.slept, 0);
         EXPECT_LT(thread_cpu_ns() - cpu_began, kRounds * kLateNs / 4) << "waiting takes no core";
     });
     EXPECT_LT(now_ns() - began, 4'000'000'000) << "nobody slept until its time was over";
