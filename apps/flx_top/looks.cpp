@@ -73,7 +73,8 @@ void from_json(const json &from, CommunicatorSeen &comm) {
         comm.waits_for = from.at("waits_for").get<int>();
 }
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProcessSeen, pid, life, cpu_ns, seen_ns, world_rank, world_size, hostname, job,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProcessId, pid, pid_namespace)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProcessSeen, id, pid, life, cpu_ns, seen_ns, world_rank, world_size, hostname, job,
                                    command, signalled_ns, answered_ns, reports_ns, begun, by_mpi, on_gpus,
                                    communicators)
 // NOLINTEND(misc-use-internal-linkage)

@@ -14,14 +14,14 @@ namespace flx::top {
 using nlohmann::ordered_json;
 
 std::string json_of(const View &view, const std::vector<record::ProcessSeen> &now) {
-    std::map<std::pair<std::string, pid_t>, const record::ProcessSeen *> processes;
+    std::map<std::pair<std::string, record::ProcessId>, const record::ProcessSeen *> processes;
     for (const record::ProcessSeen &process : now)
-        processes[{process.hostname, process.pid}] = &process;
+        processes[{process.hostname, process.id}] = &process;
     ordered_json all = {{"jobs", ordered_json::array()}, {"findings", ordered_json::array()}};
     for (const Job &job : view.jobs) {
         ordered_json rows = ordered_json::array();
         for (const Row &row : job.rows) {
-            const record::ProcessSeen &process = *processes.at({row.host, row.pid});
+            const record::ProcessSeen &process = *processes.at({row.host, row.id});
             rows.push_back({{"rank", row.rank},
                             {"pid", row.pid},
                             {"host", row.host},
@@ -74,18 +74,19 @@ std::string escaped(const std::string &text) {
 
 std::string prometheus_of(const View &view, const std::vector<record::ProcessSeen> &now) {
     std::string calls, passed, waits, sent;
-    std::map<pid_t, const Row *> rows;
+    std::map<std::pair<std::string, record::ProcessId>, const Row *> rows;
     for (const Job &job : view.jobs)
         for (const Row &row : job.rows)
-            rows[row.pid] = &row;
+            rows[{row.host, row.id}] = &row;
     for (const record::ProcessSeen &process : now) {
-        if (rows.count(process.pid) == 0 || process.life == record::Life::dead)
+        const auto found = rows.find({process.hostname, process.id});
+        if (found == rows.end() || process.life == record::Life::dead)
             continue;
         const std::string labels =
             fmt::format("job=\"{}\",rank=\"{}\",pid=\"{}\"", escaped(process.job), process.world_rank, process.pid);
         calls += fmt::format("flx_calls_total{{{}}} {}\n", labels, process.begun - process.by_mpi);
         passed += fmt::format("flx_passed_calls_total{{{}}} {}\n", labels, process.by_mpi);
-        const Row &row = *rows.at(process.pid);
+        const Row &row = *found->second;
         waits += fmt::format("flx_waits_seconds{{{}}} {}\n", labels, row.waits.empty() ? 0 : row.for_s);
         std::map<std::string, uint64_t> links;
         for (const record::CommunicatorSeen &comm : process.communicators)

@@ -21,6 +21,7 @@ namespace {
 Row row_of(const ProcessSeen &process, const ProcessSeen *before) {
     Row row;
     row.rank = process.world_rank;
+    row.id = process.id;
     row.pid = process.pid;
     row.host = process.hostname;
     const record::Latest latest = record::latest_of(process);
@@ -153,7 +154,7 @@ View view_of(const std::vector<ProcessSeen> &now, const std::vector<ProcessSeen>
             continue;
         }
         std::sort(processes.begin(), processes.end(), [](const ProcessSeen *a, const ProcessSeen *b) {
-            return std::pair(a->world_rank, a->pid) < std::pair(b->world_rank, b->pid);
+            return std::pair(a->world_rank, a->id) < std::pair(b->world_rank, b->id);
         });
         Job job;
         job.name = processes.front()->job;

@@ -12,7 +12,8 @@ namespace flx::top {
 
 struct Row {
     int rank = -1;  ///< of the program; -1: the launcher did not say
-    pid_t pid = 0;
+    record::ProcessId id;
+    pid_t pid = 0;  ///< where it was looked at from
     std::string host;
     std::string state;  ///< in FLX, in MPI, outside, stopped, dead
     double calls_per_s = 0;

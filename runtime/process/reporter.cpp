@@ -60,7 +60,7 @@ void print(const std::string &why, const std::vector<record::ProcessSeen> &now,
 }
 
 std::vector<record::ProcessSeen> own_job() {
-    return record::job_of(getpid(), record::read_all(getuid()));
+    return record::job_of(record::this_process(), record::read_all(getuid()));
 }
 
 }  // namespace
@@ -132,7 +132,7 @@ void Reporter::answer() {
     const std::vector<record::ProcessSeen> now = own_job();
     const record::ProcessSeen *speaker = record::speaker(now, asked - kTogetherNs);
     // Nobody but this process can tell that its own record is gone.
-    if (!now.empty() && (speaker == nullptr || speaker->pid != pid_))
+    if (!now.empty() && (speaker == nullptr || speaker->id != record::this_process()))
         return;
     print("asked by SIGUSR1", now, before);
     // That served all that were asked until now.
@@ -148,7 +148,7 @@ void Reporter::report(const std::string &why) {
     if (!recorder_.reports(record::Recorder::Report::by_itself, now))
         return;
     const std::vector<record::ProcessSeen> job = own_job();
-    if (record::another_reports(job, pid_, now - kGapNs)) {
+    if (record::another_reports(job, record::this_process(), now - kGapNs)) {
         recorder_.reports(record::Recorder::Report::by_itself, reported_ns_);
         return;
     }

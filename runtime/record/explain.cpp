@@ -122,7 +122,8 @@ class Explaining {
         if (found == circle.ranks.end())
             return fmt::format("rank {}", rank);
         const ProcessSeen &process = *now_[found->second.process];
-        return fmt::format("rank {} (pid {} on {})", rank, process.pid, process.hostname);
+        const char *const in = process.life == Life::hidden ? " in its container" : "";
+        return fmt::format("rank {} (pid {}{} on {})", rank, process.pid, in, process.hostname);
     }
 
     [[nodiscard]] std::string describe(const Circle &circle, const CallSeen &call) const {
@@ -151,6 +152,8 @@ class Explaining {
         const std::string since =
             left_ns == 0 ? "has made no call so far"
                          : fmt::format("left its last call {:.1f} s ago", seconds(process.seen_ns - left_ns));
+        if (process.life == Life::hidden)
+            return since + " and lives, in a container into which nobody sees from here";
         return fmt::format("{} and {}", since,
                            computes(process) ? "uses its core: it computes, or waits in MPI" : "sleeps");
     }
@@ -280,7 +283,8 @@ class Explaining {
         else if (waiting_.count(found->second.process) == 0)
             add(Trouble::late, circle, rank, waiting,
                 fmt::format("{}, for {}, which {}", who, name, doing(found->second.process)),
-                fmt::format("Look at what it does: gdb -p {0} -batch -ex bt, or py-spy dump --pid {0}.", process.pid));
+                fmt::format("Look at what it does{1}: gdb -p {0} -batch -ex bt, or py-spy dump --pid {0}.", process.pid,
+                            process.life == Life::hidden ? ", in its container" : ""));
     }
 
     /// Ranks that are, or were, in calls of one number that are not one call: the fewer ones are named.

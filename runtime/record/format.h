@@ -17,7 +17,7 @@
 namespace flx::record {
 
 inline constexpr auto kMagic = std::bit_cast<uint64_t>(std::array<char, 8>{'F', 'L', 'X', 'C', 'A', 'L', 'L', 'S'});
-inline constexpr uint32_t kVersion = 6;
+inline constexpr uint32_t kVersion = 7;
 inline constexpr size_t kCalls = 1024;  ///< so many of the last ones are kept
 inline constexpr size_t kCommunicators = 64;
 inline constexpr size_t kLinks = 16;
@@ -97,11 +97,12 @@ struct File {
     uint32_t bytes;  ///< of the whole file
     int32_t pid;
     uint32_t ticks_are_tsc;
-    uint64_t started;       ///< as /proc/PID/stat has it, so that no later process with its pid is taken for it
-    int64_t made_ticks;     ///< at the same time as
-    int64_t made_ns;        ///< CLOCK_MONOTONIC and
-    int64_t made_since_ns;  ///< CLOCK_REALTIME
-    int32_t world_rank;     ///< as the launcher says; -1: not known
+    uint64_t pid_namespace;  ///< in which `pid` is its number; 0: not known
+    uint64_t started;        ///< as /proc/PID/stat has it, so that no later process with its pid is taken for it
+    int64_t made_ticks;      ///< at the same time as
+    int64_t made_ns;         ///< CLOCK_MONOTONIC and
+    int64_t made_since_ns;   ///< CLOCK_REALTIME
+    int32_t world_rank;      ///< as the launcher says; -1: not known
     int32_t world_size;
     std::array<char, 64> hostname;
     std::array<char, 96> job;  ///< the launcher's name of it; empty: not known
@@ -115,8 +116,9 @@ struct File {
     std::array<Call, kCalls> calls;
 };
 
-/// Names of these files: kPrefix, the user's id, a point, the process's id. What begins with `flx-` is a segment, and
-/// taken away by the next one when its ranks are gone.
+/// Names of these files: kPrefix, the user's id, a point, the process's id (number_text(ProcessId)). What begins with
+/// `flx-` is a segment, and taken away by the next one when its ranks are gone. As long as a process lives, it holds a
+/// lock on its file (F_OFD_SETLK in fcntl(2)), by which those know it who are in another container.
 inline constexpr const char *kFolder = "/dev/shm";
 inline constexpr uint64_t kLeastFolder = 100 << 20;  ///< containers often have 64 MiB, of which segments need all
 inline constexpr const char *kPrefix = "calls-of-flx.";

@@ -20,7 +20,7 @@ bool share_a_communicator(const ProcessSeen &a, const ProcessSeen &b) {
 }
 
 bool is_of_one_job(const ProcessSeen &a, const ProcessSeen &b) {
-    return a.pid == b.pid || (!a.job.empty() && a.job == b.job) || share_a_communicator(a, b);
+    return is_same(a, b) || (!a.job.empty() && a.job == b.job) || share_a_communicator(a, b);
 }
 
 std::string links_of(const CommunicatorSeen &comm) {
@@ -101,14 +101,14 @@ struct Group {
 
 }  // namespace
 
-std::vector<ProcessSeen> job_of(pid_t pid, const std::vector<ProcessSeen> &all) {
-    const auto own = std::find_if(all.begin(), all.end(), [&](const ProcessSeen &each) { return each.pid == pid; });
+std::vector<ProcessSeen> job_of(const ProcessId &own, const std::vector<ProcessSeen> &all) {
+    const auto mine = std::find_if(all.begin(), all.end(), [&](const ProcessSeen &each) { return each.id == own; });
     std::vector<ProcessSeen> job;
     for (const ProcessSeen &process : all)
-        if (own != all.end() && is_of_one_job(*own, process))
+        if (mine != all.end() && is_of_one_job(*mine, process))
             job.push_back(process);
     std::sort(job.begin(), job.end(), [](const ProcessSeen &a, const ProcessSeen &b) {
-        return std::pair(a.world_rank, a.pid) < std::pair(b.world_rank, b.pid);
+        return std::pair(a.world_rank, a.id) < std::pair(b.world_rank, b.id);
     });
     return job;
 }
@@ -169,12 +169,12 @@ const ProcessSeen *speaker(const std::vector<ProcessSeen> &job, int64_t since_ns
     return found == job.end() ? nullptr : &*found;
 }
 
-bool another_reports(const std::vector<ProcessSeen> &job, pid_t pid, int64_t since_ns) {
-    const auto own =
-        std::find_if(job.begin(), job.end(), [&](const ProcessSeen &process) { return process.pid == pid; });
+bool another_reports(const std::vector<ProcessSeen> &job, const ProcessId &own, int64_t since_ns) {
+    const auto mine =
+        std::find_if(job.begin(), job.end(), [&](const ProcessSeen &process) { return process.id == own; });
     return std::any_of(job.begin(), job.end(), [&](const ProcessSeen &process) {
-        return process.pid != pid && process.reports_ns >= since_ns &&
-               (own == job.end() || std::pair(process.reports_ns, process.pid) < std::pair(own->reports_ns, own->pid));
+        return process.id != own && process.reports_ns >= since_ns &&
+               (mine == job.end() || std::pair(process.reports_ns, process.id) < std::pair(mine->reports_ns, own));
     });
 }
 

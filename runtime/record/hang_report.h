@@ -12,9 +12,9 @@
 
 namespace flx::record {
 
-/// Those of `all` that are of one program with the process `pid`: its launcher says so, or they share a communicator
-/// with it. Sorted by rank. Empty: `pid` is not among them.
-std::vector<ProcessSeen> job_of(pid_t pid, const std::vector<ProcessSeen> &all);
+/// Those of `all` that are of one program with `own`: its launcher says so, or they share a communicator
+/// with it. Sorted by rank. Empty: `own` is not among them.
+std::vector<ProcessSeen> job_of(const ProcessId &own, const std::vector<ProcessSeen> &all);
 
 /// `now` is one job, sorted by rank; `before` of the same processes some milliseconds before, or empty. The first line
 /// begins with `why` there is a report. Ranks that are in the same share a line.
@@ -24,8 +24,8 @@ std::vector<std::string> hang_report(const std::string &why, const std::vector<P
 /// The process of `job` that answers a signal, of those that got it since `since_ns` and since the last answer: the
 /// first that runs. Null: none.
 const ProcessSeen *speaker(const std::vector<ProcessSeen> &job, int64_t since_ns);
-/// Whether another process of `job` than `pid` has reported by itself since `since_ns`, or is to rather than `pid`: the
+/// Whether another process of `job` than `own` has reported by itself since `since_ns`, or is to rather than `own`: the
 /// one that began first.
-bool another_reports(const std::vector<ProcessSeen> &job, pid_t pid, int64_t since_ns);
+bool another_reports(const std::vector<ProcessSeen> &job, const ProcessId &own, int64_t since_ns);
 
 }  // namespace flx::record

@@ -39,8 +39,8 @@ struct Handover {
 };
 /// The function `Handover *(*)()` of the library in front; libflx looks for it when its recorder is made. Its name goes
 /// with kVersion, as one of another build may have a Handover of another shape.
-inline constexpr const char *kHandover = "flx_mpi_record_6";
-static_assert(kVersion == 6);
+inline constexpr const char *kHandover = "flx_mpi_record_7";
+static_assert(kVersion == 7);
 
 class PassedCalls {
   public:

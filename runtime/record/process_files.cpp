@@ -13,8 +13,10 @@
 #include <charconv>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "runtime/record/format.h"
@@ -22,14 +24,52 @@
 namespace flx::record {
 namespace {
 
+constexpr uint64_t kInitialNamespace = 0xEFFFFFFC;  // the kernel's number of it (proc_ns.h)
+constexpr uint64_t kNoNamespace = UINT64_MAX;
+
 std::string prefix_of(uid_t user) {
     return fmt::format("{}{}.", kPrefix, user);
 }
 
+/// Of a file_of().
+ProcessId process_of(const std::string &file) {
+    ProcessId process{0, kInitialNamespace};
+    const char *const end = file.data() + file.size();
+    const char *const dash = std::from_chars(file.data() + file.rfind('.') + 1, end, process.pid).ptr;
+    if (dash != end)
+        std::from_chars(dash + 1, end, process.pid_namespace);
+    return process;
+}
+
+uint64_t namespace_of(const std::string &process) {
+    struct stat info {};
+    return stat(fmt::format("/proc/{}/ns/pid", process).c_str(), &info) == 0 ? info.st_ino : 0;
+}
+
 }  // namespace
 
-std::string file_of(uid_t user, pid_t process) {
-    return fmt::format("{}/{}{}", kFolder, prefix_of(user), process);
+ProcessId this_process() {
+    return {getpid(), namespace_of("self")};
+}
+
+std::string number_text(const ProcessId &process) {
+    const bool is_initial = process.pid_namespace == 0 || process.pid_namespace == kInitialNamespace;
+    return is_initial ? std::to_string(process.pid) : fmt::format("{}-{}", process.pid, process.pid_namespace);
+}
+
+/// Where /proc is a container's host's, as some have it, this process too has another number there.
+bool has_own_number_here(const ProcessId &process) {
+    static const uint64_t of_proc = [] {
+        std::error_code error;
+        const ProcessId own = this_process();
+        const std::string number = std::filesystem::read_symlink("/proc/self", error).string();
+        return error || number == std::to_string(own.pid) ? own.pid_namespace : kNoNamespace;
+    }();
+    return of_proc == process.pid_namespace || of_proc == 0 || process.pid_namespace == 0;
+}
+
+std::string file_of(uid_t user, const ProcessId &process) {
+    return fmt::format("{}/{}{}", kFolder, prefix_of(user), number_text(process));
 }
 
 int open_record(const std::string &file, struct stat &info) {
@@ -41,6 +81,33 @@ int open_record(const std::string &file, struct stat &info) {
     close(fd);
     errno = EINVAL;
     return -1;
+}
+
+namespace {
+
+/// Of the whole file, of an open description (fcntl(2)).
+struct flock whole(short kind) {
+    struct flock lock {};
+    lock.l_type = kind;
+    lock.l_whence = SEEK_SET;
+    return lock;
+}
+
+}  // namespace
+
+bool hold(int fd) {
+    struct flock lock = whole(F_WRLCK);
+    return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+bool is_held(const std::string &file) {
+    struct stat info {};
+    struct flock lock = whole(F_RDLCK);
+    const int fd = open_record(file, info);
+    const bool asked = fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0;
+    if (fd >= 0)
+        close(fd);
+    return asked && lock.l_type != F_UNLCK;
 }
 
 bool has_room() {
@@ -72,13 +139,11 @@ std::string text_of_file(const std::string &file) {
     return {text.data(), static_cast<size_t>(std::max<ssize_t>(bytes, 0))};
 }
 
-}  // namespace
-
 /// The name of the program, in parentheses, may have anything in it: fields are counted from its end, the third one
 /// being the first there.
-Usage usage_of(pid_t process) {
+Usage usage_in(const std::string &stat_file) {
     constexpr size_t kState = 0, kUserTicks = 11, kSystemTicks = 12, kStarted = 19;
-    const std::string text = text_of_file(fmt::format("/proc/{}/stat", process));
+    const std::string text = text_of_file(stat_file);
     const size_t end_of_name = text.rfind(')');
     if (end_of_name == std::string::npos)
         return {};
@@ -111,16 +176,50 @@ Usage usage_of(pid_t process) {
     return usage;
 }
 
+}  // namespace
+
+Usage usage_of(pid_t process) {
+    return usage_in(fmt::format("/proc/{}/stat", process));
+}
+
+Usage usage_of_this_process() {
+    return usage_in("/proc/self/stat");
+}
+
+std::map<ProcessId, pid_t> numbers_here() {
+    std::map<ProcessId, pid_t> numbers;
+    const std::unique_ptr<DIR, int (*)(DIR *)> folder(opendir("/proc"), &closedir);
+    while (const dirent *entry = folder != nullptr ? readdir(folder.get()) : nullptr) {
+        const std::string_view name(entry->d_name);
+        ProcessId process;
+        pid_t number = 0;
+        if (std::from_chars(name.begin(), name.end(), number).ec != std::errc())
+            continue;
+        process.pid_namespace = namespace_of(std::string(name));
+        if (process.pid_namespace == 0 || has_own_number_here(process))
+            continue;
+        // From this namespace's to its own one.
+        constexpr std::string_view kNumbers = "\nNSpid:";
+        const std::string text = text_of_file(fmt::format("/proc/{}/status", name));
+        const size_t begin = text.find(kNumbers);
+        const size_t end = begin == std::string::npos ? begin : text.find('\n', begin + 1);
+        if (end == std::string::npos)
+            continue;
+        std::from_chars(text.data() + text.find_last_of(" \t", end) + 1, text.data() + end, process.pid);
+        numbers[process] = number;
+    }
+    return numbers;
+}
+
 void remove_old_files() {
     constexpr size_t kMost = 256;
     constexpr time_t kDay = 24 * 3600;
     std::vector<std::pair<time_t, std::string>> left;
     for (const std::string &file : files_of(getuid())) {
-        pid_t process = 0;
-        const char *const end = file.data() + file.size();
-        std::from_chars(file.data() + file.rfind('.') + 1, end, process);
+        const ProcessId process = process_of(file);
+        const bool lives = has_own_number_here(process) ? usage_of(process.pid).started != 0 : is_held(file);
         struct stat info {};
-        if (const int fd = usage_of(process).started == 0 ? open_record(file, info) : -1; fd >= 0) {
+        if (const int fd = lives ? -1 : open_record(file, info); fd >= 0) {
             // Its time is when it was made, until it is found here for the first time after its process ended.
             const bool is_known = (info.st_mode & S_IXUSR) != 0;
             if (!is_known && futimens(fd, nullptr) == 0)

@@ -210,6 +210,7 @@ std::array<std::vector<CallSeen>, kCommunicators> last_calls(const File &from, u
 }
 
 void note(const File &from, size_t calls, ProcessSeen &process) {
+    process.id = {from.pid, from.pid_namespace};
     process.pid = from.pid;
     process.world_rank = from.world_rank;
     process.world_size = from.world_size;
@@ -227,9 +228,6 @@ void note(const File &from, size_t calls, ProcessSeen &process) {
     // After those that are a part of it, which are counted later.
     process.begun = from.begun.load(std::memory_order_relaxed);
     process.seen_ns = now_ns();
-    const Usage usage = usage_of(from.pid);
-    process.cpu_ns = usage.cpu_ns;
-    process.life = usage.started != from.started || usage.started == 0 ? Life::dead : usage.life;
     auto last = last_calls(from, process.begun, calls);
     for (size_t place = 0; place < kCommunicators; ++place) {
         const Communicator &comm = from.communicators[place];
@@ -289,11 +287,38 @@ Status Reader::map(const std::string &file, Mapped &mapped) {
     return {};
 }
 
+/// /proc knows a process by another number where it is in a container, and not at all where this process is in one that
+/// it is not in.
+void Reader::look_for_life(const std::string &file, uint64_t started, ProcessSeen &process) {
+    Life none = Life::dead;
+    if (!has_own_number_here(process.id)) {
+        process.life = Life::dead;
+        if (!is_held(file))
+            return;
+        if (numbers_.count(process.id) == 0 && !looked_for_numbers_) {
+            looked_for_numbers_ = true;
+            numbers_ = numbers_here();
+        }
+        none = Life::hidden;
+        const auto found = numbers_.find(process.id);
+        process.pid = found == numbers_.end() ? 0 : found->second;
+    }
+    const Usage usage = process.pid == 0 ? Usage{} : usage_of(process.pid);
+    const bool is_it = usage.started == started && started != 0;
+    process.cpu_ns = is_it ? usage.cpu_ns : 0;
+    process.life = is_it ? usage.life : none;
+    if (process.life == Life::hidden) {
+        process.pid = process.id.pid;
+        numbers_.erase(process.id);
+    }
+}
+
 Status Reader::read(const std::string &file, ProcessSeen &process) {
     Mapped mapped;
     FLX_TRY(map(file, mapped));
     process = {};
     note(*mapped.file, kCalls, process);
+    Reader().look_for_life(file, mapped.file->started, process);
     return {};
 }
 
@@ -301,6 +326,7 @@ std::vector<ProcessSeen> Reader::look(uid_t user, size_t calls) {
     std::vector<ProcessSeen> all;
     std::map<std::string, Mapped> kept;
     left_out_ = 0;
+    looked_for_numbers_ = false;
     for (const std::string &file : files_of(user)) {
         struct stat info {};
         Mapped mapped;
@@ -315,6 +341,7 @@ std::vector<ProcessSeen> Reader::look(uid_t user, size_t calls) {
             continue;
         }
         note(*mapped.file, calls, all.emplace_back());
+        look_for_life(file, mapped.file->started, all.back());
         if (!mapped.is_copy)
             kept[file] = std::move(mapped);
     }

@@ -60,7 +60,8 @@ struct CommunicatorSeen {
 };
 
 struct ProcessSeen {
-    pid_t pid = 0;
+    ProcessId id;
+    pid_t pid = 0;  ///< its number where it was looked at from; that of its own namespace where it is hidden there
     Life life = Life::dead;
     int64_t cpu_ns = 0;   ///< of processors that it has used, of its threads together
     int64_t seen_ns = 0;  ///< when this was read, CLOCK_MONOTONIC
@@ -80,7 +81,7 @@ struct ProcessSeen {
 
 /// Of two looks: processes of several hosts may have one number.
 inline bool is_same(const ProcessSeen &a, const ProcessSeen &b) {
-    return a.pid == b.pid && a.hostname == b.hostname;
+    return a.id == b.id && a.hostname == b.hostname;
 }
 
 /// Whether FLX could have written it: names are looked up by it, and all ranks gone through. Another user's file, and
@@ -141,7 +142,10 @@ class Reader {
     };
     static Status map(const std::string &file, Mapped &mapped);
     static bool copy(int fd, void *to);
+    void look_for_life(const std::string &file, uint64_t started, ProcessSeen &process);
     std::map<std::string, Mapped> files_;
+    std::map<ProcessId, pid_t> numbers_;  ///< of processes in containers, when they were last looked for
+    bool looked_for_numbers_ = false;     ///< in this look
     size_t left_out_ = 0;
     Status why_;  ///< the first of them is
 };

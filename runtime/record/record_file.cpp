@@ -97,8 +97,10 @@ int64_t since_1970_ns() {
 }  // namespace
 
 void RecordFile::remove() {
-    if (seen() && getpid() == pid_)
+    if (seen() && getpid() == pid_) {
         unlink(path_.c_str());
+        held_.close();
+    }
     path_.clear();
 }
 
@@ -123,29 +125,31 @@ Status RecordFile::make(const Wanted &wanted) {
 Status RecordFile::make_shown() {
     if (!has_room())
         return fail(Fault::shm_too_small, "{} has less than {} bytes in all", kFolder, kLeastFolder);
-    const std::string path = file_of(getuid(), pid_);
+    const std::string path = file_of(getuid(), this_process());
     if (is_mapped_here(path))
         return fail(Fault::not_written, "{} is kept by another copy of FLX in this process, which is the one seen",
                     path);
     unlink(path.c_str());  // of an earlier process with this id
     // Nobody writes to it through its name, the user's other processes included.
-    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR);
+    held_.take([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR); });
+    const int fd = held_.get();
     if (fd < 0)
         return fail(Fault::not_written, "{} cannot be made: {}", path, std::strerror(errno));
     // Reserved, as a full /dev/shm would be a signal later.
     if (const int error = posix_fallocate(fd, 0, sizeof(File)); error != 0) {
-        ::close(fd);
+        held_.close();
         unlink(path.c_str());
         return fail(Fault::shm_too_small, "{} of {} bytes cannot be made: {}", path, sizeof(File),
                     std::strerror(error));
     }
     void *memory = mmap(nullptr, sizeof(File), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    const int error = errno;
-    ::close(fd);
     if (memory == MAP_FAILED) {
+        const int error = errno;
+        held_.close();
         unlink(path.c_str());
         return fail(Fault::not_written, "{} cannot be mapped: {}", path, std::strerror(error));
     }
+    hold(fd);  // where it cannot, other containers take this process for dead
     file_ = static_cast<File *>(memory);
     path_ = path;
     return {};
@@ -158,7 +162,8 @@ void RecordFile::describe(const Wanted &wanted) {
     file.bytes = sizeof(File);
     file.pid = pid_;
     file.ticks_are_tsc = tsc ? 1 : 0;
-    file.started = usage_of(pid_).started;
+    file.pid_namespace = this_process().pid_namespace;
+    file.started = usage_of_this_process().started;
     const Moment made = moment(tsc);
     file.made_ticks = made.ticks;
     file.made_ns = made.ns;

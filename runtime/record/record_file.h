@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/descriptors.h"
 #include "runtime/base/status.h"
 #include "runtime/record/format.h"
 
@@ -62,7 +63,8 @@ class RecordFile {
 
     File *file_ = nullptr;
     int pid_ = 0;
-    std::string path_;  ///< empty: others do not see it
+    std::string path_;    ///< empty: others do not see it
+    OwnDescriptor held_;  ///< of the file: its lock says in other containers that this process lives
 };
 
 /// A place for a communicator, without its links; state `taken` until its owner sets `open`. kNowhere: none is free.

@@ -54,7 +54,9 @@ Status make_own_folder(const std::string &folder) {
 
 /// Whether it is known that its process writes nothing more.
 bool is_over(const TracePart &part) {
-    return part.ended() || (part.boot() == boot_id() && usage_of(part.head().pid).started != part.head().started);
+    const TraceHead &head = part.head();
+    const bool is_seen = part.boot() == boot_id() && has_own_number_here({head.pid, head.pid_namespace});
+    return part.ended() || (is_seen && usage_of(head.pid).started != head.started);
 }
 
 void remove_ended_programs(const std::string &folder) {
@@ -169,11 +171,12 @@ Status make_of(const std::string &file, const std::vector<TracePart> &parts, Tra
 
 }  // namespace
 
-Status make_part(const std::string &file, int rank, std::string_view host, int pid, std::string &path, int &fd) {
+Status make_part(const std::string &file, int rank, std::string_view host, const ProcessId &process, std::string &path,
+                 int &fd) {
     const std::string folder = folder_of(file);
     std::string prefix = fmt::format("{}{:05}.{}.", kPartPrefix, rank, host);
     std::replace(prefix.begin(), prefix.end(), '/', '_');
-    path = fmt::format("{}/{}{}", folder, prefix, pid);
+    path = fmt::format("{}/{}{}", folder, prefix, number_text(process));
     // The last process of an earlier program may take the folder away meanwhile.
     constexpr int kTries = 10;
     for (int i = 0; i < kTries; ++i) {

@@ -6,13 +6,15 @@
 #include <string_view>
 
 #include "runtime/base/status.h"
+#include "runtime/record/process_files.h"
 #include "runtime/record/trace_json.h"
 
 namespace flx::record {
 
 /// Makes the part of a process, and the folder for it, which must be the user's own: `fd` is open for reading and
 /// writing, and the caller's. The part that an earlier process of that rank and host left goes. FLX_ERR_SYSTEM.
-Status make_part(const std::string &file, int rank, std::string_view host, int pid, std::string &path, int &fd);
+Status make_part(const std::string &file, int rank, std::string_view host, const ProcessId &process, std::string &path,
+                 int &fd);
 
 /// It could not be written to: it goes, and the folder if nothing else is there.
 void drop_part(const std::string &file, const std::string &path);

@@ -17,7 +17,7 @@ namespace flx::record {
 
 inline constexpr auto kTraceMagic =
     std::bit_cast<uint64_t>(std::array<char, 8>{'F', 'L', 'X', 'T', 'R', 'A', 'C', 'E'});
-inline constexpr uint32_t kTraceVersion = 2;
+inline constexpr uint32_t kTraceVersion = 3;
 inline constexpr size_t kTraceHeadBytes = 64 << 10;  ///< pages of some processors are as large
 
 enum class EntryKind : uint64_t {
@@ -46,8 +46,9 @@ struct TraceHead {
     std::atomic<uint64_t> magic;  ///< written last
     uint32_t version;
     int32_t pid;
-    uint64_t started;    ///< as /proc/PID/stat has it
-    int32_t world_rank;  ///< as the launcher says, or in the first communicator; -1: not known
+    uint64_t pid_namespace;  ///< in which `pid` is its number; 0: not known
+    uint64_t started;        ///< as /proc/PID/stat has it
+    int32_t world_rank;      ///< as the launcher says, or in the first communicator; -1: not known
     int32_t world_size;
     uint32_t ticks_are_tsc;
     std::atomic<uint32_t> ended;      ///< 1: the process wrote all that it wanted to

@@ -66,21 +66,27 @@ std::string link_name_of(const Entry &entry) {
     return {text.data(), strnlen(text.data(), text.size())};
 }
 
+/// Its name, which two hosts may have in common as containers do, and its boot id.
+using Host = std::pair<std::string, std::string>;
+Host host_of(const TracePart &part) {
+    return {part.hostname(), part.boot()};
+}
+
 /// The clocks of all hosts. The common one is that of the first rank's host; others are known by communicators whose
 /// rank 0 was there.
-std::map<std::string, HostClock> clocks_of(const std::vector<TracePart> &parts) {
-    const std::string common = parts.front().hostname();
+std::map<Host, HostClock> clocks_of(const std::vector<TracePart> &parts) {
+    const Host common = host_of(parts.front());
     std::set<std::pair<uint32_t, uint64_t>> led_there;
     for (const TracePart &part : parts)
         for (const Entry &entry : part.entries())
-            if (kind_of(entry) == EntryKind::communicator && part.hostname() == common)
+            if (kind_of(entry) == EntryKind::communicator && host_of(part) == common)
                 if (const CommunicatorEntry comm = communicator_of(entry); comm.rank == 0)
                     led_there.insert({comm.id, comm.first_uid});
-    std::map<std::string, std::vector<ClockSample>> samples;
-    std::map<std::string, int64_t> by_date;
+    std::map<Host, std::vector<ClockSample>> samples;
+    std::map<Host, int64_t> by_date;
     const auto ahead = [](const TracePart &part) { return part.head().made_ns - part.head().made_since_ns; };
     for (const TracePart &part : parts) {
-        by_date.emplace(part.hostname(), ahead(part) - ahead(parts.front()));
+        by_date.emplace(host_of(part), ahead(part) - ahead(parts.front()));
         std::array<bool, 256> usable{};  // by place
         for (const Entry &entry : part.entries()) {
             const Where where = where_of(entry);
@@ -89,14 +95,14 @@ std::map<std::string, HostClock> clocks_of(const std::vector<TracePart> &parts) 
                 usable[where.place] = led_there.count({comm.id, comm.first_uid}) != 0;
             } else if (kind_of(entry) == EntryKind::clock && usable[where.place]) {
                 const std::array<uint64_t, 4> data = data_of(entry);
-                samples[part.hostname()].push_back({entry.begin.load(std::memory_order_relaxed),
-                                                    static_cast<int64_t>(data[0]), static_cast<int64_t>(data[1])});
+                samples[host_of(part)].push_back({entry.begin.load(std::memory_order_relaxed),
+                                                  static_cast<int64_t>(data[0]), static_cast<int64_t>(data[1])});
             }
         }
     }
-    std::map<std::string, HostClock> clocks;
+    std::map<Host, HostClock> clocks;
     for (const auto &[host, date] : by_date)
-        clocks[host] = host == common ? HostClock(host) : HostClock(host, samples[host], date);
+        clocks[host] = host == common ? HostClock(host.first) : HostClock(host.first, samples[host], date);
     return clocks;
 }
 
@@ -378,7 +384,7 @@ std::vector<int> ranks_of(const std::vector<TracePart> &parts) {
 }
 
 void write_head(const std::vector<TracePart> &parts, const std::vector<int> &ranks,
-                const std::map<std::string, HostClock> &clocks, const TraceMade &made, Output &output) {
+                const std::map<Host, HostClock> &clocks, const TraceMade &made, Output &output) {
     const TraceHead &first = parts.front().head();
     nlohmann::ordered_json head = {
         {"flx", fmt::format("{}.{}.{}", FLX_VERSION_MAJOR, FLX_VERSION_MINOR, FLX_VERSION_PATCH)},
@@ -396,7 +402,7 @@ void write_head(const std::vector<TracePart> &parts, const std::vector<int> &ran
         nlohmann::ordered_json error = clock.error_ns() / 1e3;
         if (clock.error_ns() < 0)
             error = nullptr;
-        head["clocks"].push_back({{"host", host},
+        head["clocks"].push_back({{"host", host.first},
                                   {"offset_us", clock.offset_ns() / 1e3},
                                   {"drift_ppm", clock.drift() * 1e6},
                                   {"error_us", error}});
@@ -425,12 +431,12 @@ Status write_trace(const std::string &file, const std::vector<TracePart> &parts,
     std::unique_ptr<std::FILE, int (*)(std::FILE *)> out(std::fopen(file.c_str(), "wxe"), &std::fclose);
     if (out == nullptr)
         return fail(Fault::not_written, "{} cannot be written: {}", file, std::strerror(errno));
-    const std::map<std::string, HostClock> clocks = clocks_of(parts);
+    const std::map<Host, HostClock> clocks = clocks_of(parts);
     const std::vector<int> ranks = ranks_of(parts);
     int64_t began_ns = INT64_MAX;
     size_t killed = 0;
     for (const TracePart &part : parts) {
-        began_ns = std::min(began_ns, clocks.at(part.hostname()).common(part.head().made_ns));
+        began_ns = std::min(began_ns, clocks.at(host_of(part)).common(part.head().made_ns));
         made.lost += part.head().lost.load(std::memory_order_relaxed);
         killed += part.ended() ? 0 : 1;
         for (const Entry &entry : part.entries())
@@ -446,11 +452,11 @@ Status write_trace(const std::string &file, const std::vector<TracePart> &parts,
         made.notes.push_back(fmt::format("{} calls are not in it, as there was no room for them", made.lost));
     for (const auto &[host, clock] : clocks)
         if (clock.error_ns() < 0)
-            made.notes.push_back(fmt::format("the clock of {} is set by its date alone", host));
+            made.notes.push_back(fmt::format("the clock of {} is set by its date alone", host.first));
     Output output(out.get());
     write_head(parts, ranks, clocks, made, output);
     for (size_t p = 0; p < parts.size(); ++p)
-        PartWriter(parts[p], ranks[p], clocks.at(parts[p].hostname()), began_ns, output).write();
+        PartWriter(parts[p], ranks[p], clocks.at(host_of(parts[p])), began_ns, output).write();
     output.line("{{\"ph\":\"M\",\"name\":\"end\",\"pid\":{}}}\n]}}\n", ranks.front());
     output.flush();
     // Some file systems say only now that there was no room.

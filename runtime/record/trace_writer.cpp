@@ -54,8 +54,8 @@ Status TraceWriter::open(const std::string &file, const File &process, std::uniq
         return fail(Fault::not_written, "where {} is cannot be told: {}", file, error.message());
     writer->pid_ = getpid();
     writer->tsc_ = process.ticks_are_tsc != 0;
-    FLX_TRY(
-        make_part(writer->file_, process.world_rank, process.hostname.data(), process.pid, writer->path_, writer->fd_));
+    FLX_TRY(make_part(writer->file_, process.world_rank, process.hostname.data(), {process.pid, process.pid_namespace},
+                      writer->path_, writer->fd_));
     int problem = reserve(writer->fd_, 0, kTraceHeadBytes);
     void *memory =
         problem == 0 ? mmap(nullptr, kTraceHeadBytes, PROT_READ | PROT_WRITE, MAP_SHARED, writer->fd_, 0) : MAP_FAILED;
@@ -67,6 +67,7 @@ Status TraceWriter::open(const std::string &file, const File &process, std::uniq
     TraceHead &head = *(writer->head_ = static_cast<TraceHead *>(memory));
     head.version = kTraceVersion;
     head.pid = process.pid;
+    head.pid_namespace = process.pid_namespace;
     head.started = process.started;
     head.world_rank = process.world_rank;
     head.world_size = process.world_size;

@@ -20,6 +20,7 @@ constexpr int64_t kSecond = 1'000'000'000;
 
 ProcessSeen process(int rank, const std::string &job) {
     ProcessSeen process;
+    process.id = {100 + rank, 1};
     process.pid = 100 + rank;
     process.life = Life::running;
     process.seen_ns = 100 * kSecond;
@@ -89,7 +90,7 @@ TEST(TopView, WhatIsUnderWayIsSoSinceItBegan) {
 TEST(TopView, WhatDiedIsShownWhereNothingLives) {
     Looks looks;
     ProcessSeen dead = process(0, "6");
-    dead.pid = 50;
+    dead.id.pid = dead.pid = 50;
     dead.life = Life::dead;
     looks.now.push_back(dead);
     EXPECT_EQ(view_of(looks.now, looks.before, 0.5).jobs.size(), 1U);
@@ -190,7 +191,7 @@ TEST(TopView, KnowsProcessesOfTwoHostsThatHaveOneNumber) {
     Looks looks;
     for (std::vector<ProcessSeen> *look : {&looks.before, &looks.now})
         for (ProcessSeen &each : *look) {
-            each.pid = 7;
+            each.id.pid = each.pid = 7;
             each.hostname = each.world_rank == 0 ? "a" : "long";
         }
     looks.now[0].begun += 1000;

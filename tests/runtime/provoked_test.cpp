@@ -54,7 +54,7 @@ TEST(Provoked, ByAnAddressOfAnotherHost) {
 TEST(Provoked, ByAFolderThatCannotBeMade) {
     std::string path;
     int fd = -1;
-    EXPECT_TRUE(is(record::make_part("/proc/flx/train.json", 0, "h", 1, path, fd), Fault::not_written,
+    EXPECT_TRUE(is(record::make_part("/proc/flx/train.json", 0, "h", {1, 0}, path, fd), Fault::not_written,
                    {"/proc/flx/train.json", "cannot be made"}));
     record::TraceMade made;
     EXPECT_NE(record::make_trace("/proc/flx/train.json", made).number(), 0);

@@ -1,7 +1,6 @@
 #include "runtime/front/mpi/seen.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstdlib>
@@ -15,7 +14,7 @@
 #include "runtime/front/mpi/communicators.h"
 #include "runtime/front/mpi/flx_library.h"
 
-extern "C" __attribute__((visibility("default"))) flx::record::Handover *flx_mpi_record_6() {
+extern "C" __attribute__((visibility("default"))) flx::record::Handover *flx_mpi_record_7() {
     return &flx::preload::passed_calls().handover();
 }
 
@@ -105,9 +104,10 @@ void open_seen(SeenComm &seen, MPI_Comm comm, int rank, int size, const std::vec
         return;
     Hash hash;
     hash.add(file->job.data(), std::string_view(file->job.data()).size());
-    const pid_t own = getpid();
-    if (members.empty())
-        hash.add(&own, sizeof own);
+    if (members.empty()) {
+        hash.add(&file->pid, sizeof file->pid);
+        hash.add(&file->pid_namespace, sizeof file->pid_namespace);
+    }
     hash.add(members.data(), members.size() * sizeof(int));
     // Where it is not known in which order MPI made them, it is that of first calls, mostly one on all ranks.
     constexpr uint32_t kCalled = 1U << 31;

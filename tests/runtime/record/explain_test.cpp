@@ -52,6 +52,16 @@ TEST(Explain, AStoppedOneADeadOneAndOneThatIsGone) {
     expect_one(job.explain(), Trouble::dead, 1, "has ended");
 }
 
+TEST(Explain, ALateOneInAContainerIsNotSaidToBeDeadOrAsleep) {
+    Job job(3);
+    job.leave(1);
+    job.processes[1].life = Life::hidden;
+    expect_one(job.explain(), Trouble::late, 1,
+               "rank 1 (pid 101 in its container on here), which left its last call 3.0 s");
+    EXPECT_NE(job.explain()[0].sentence.find("and lives"), std::string::npos);
+    EXPECT_NE(job.explain()[0].advice.find(", in its container: gdb -p 101"), std::string::npos);
+}
+
 TEST(Explain, WhatOtherHostsDoIsNotKnownHere) {
     Job job(4, 2);
     job.processes.erase(job.processes.begin() + 3);

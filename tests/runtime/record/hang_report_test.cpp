@@ -100,20 +100,20 @@ TEST(HangReport, AJobIsWhatOneLauncherStartedOrSharesACommunicator) {
     Job job(3);
     Job other(2);
     for (ProcessSeen &process : other.processes) {
-        process.pid += 100;
+        process.id.pid += 100;
         for (CommunicatorSeen &comm : process.communicators)
             comm.first_uid = 8;
     }
     std::vector<ProcessSeen> all = other.processes;
     all.insert(all.end(), job.processes.rbegin(), job.processes.rend());
-    std::vector<ProcessSeen> found = job_of(101, all);
+    std::vector<ProcessSeen> found = job_of({101, 1}, all);
     ASSERT_EQ(found.size(), 3U);
     EXPECT_EQ(found[0].pid, 100);
     EXPECT_EQ(found[2].pid, 102);
-    EXPECT_TRUE(job_of(7, all).empty());
+    EXPECT_TRUE(job_of({7, 1}, all).empty());
     for (ProcessSeen &process : all)
         process.job = "one";
-    EXPECT_EQ(job_of(101, all).size(), 5U);
+    EXPECT_EQ(job_of({101, 1}, all).size(), 5U);
 }
 
 TEST(HangReport, TheFirstThatWasAskedAndRunsSpeaks) {
@@ -134,14 +134,14 @@ TEST(HangReport, TheFirstThatWasAskedAndRunsSpeaks) {
 
 TEST(HangReport, OfThoseThatReportByThemselvesTheFirstDoes) {
     Job job(3);
-    EXPECT_FALSE(another_reports(job.processes, 101, kNow - kSecond));
+    EXPECT_FALSE(another_reports(job.processes, {101, 1}, kNow - kSecond));
     for (const int rank : {1, 2})
         job.processes[rank].reports_ns = kNow;
-    EXPECT_FALSE(another_reports(job.processes, 101, kNow - kSecond));
-    EXPECT_TRUE(another_reports(job.processes, 102, kNow - kSecond));
+    EXPECT_FALSE(another_reports(job.processes, {101, 1}, kNow - kSecond));
+    EXPECT_TRUE(another_reports(job.processes, {102, 1}, kNow - kSecond));
     job.processes[2].reports_ns = kNow - 1;
-    EXPECT_TRUE(another_reports(job.processes, 101, kNow - kSecond));
-    EXPECT_FALSE(another_reports(job.processes, 101, kNow));  // that was before
+    EXPECT_TRUE(another_reports(job.processes, {101, 1}, kNow - kSecond));
+    EXPECT_FALSE(another_reports(job.processes, {101, 1}, kNow));  // that was before
 }
 
 }  // namespace

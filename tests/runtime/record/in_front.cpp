@@ -1,6 +1,6 @@
 #include "tests/runtime/record/in_front.h"
 
-extern "C" __attribute__((visibility("default"))) flx::record::Handover *flx_mpi_record_6() {
+extern "C" __attribute__((visibility("default"))) flx::record::Handover *flx_mpi_record_7() {
     return &flx::record::passed().handover();
 }
 

@@ -28,6 +28,7 @@ struct Job {
     explicit Job(int size, int hosts = 1) {
         for (int rank = 0; rank < size; ++rank) {
             ProcessSeen process;
+            process.id = {100 + rank, 1};
             process.pid = 100 + rank;
             process.life = Life::sleeping;
             process.seen_ns = kNow;

@@ -31,7 +31,7 @@ class Passed : public testing::Test {
     }
     static ProcessSeen look() {
         ProcessSeen process;
-        const Status status = Reader::read(file_of(getuid(), getpid()), process);
+        const Status status = Reader::read(file_of(getuid(), this_process()), process);
         EXPECT_TRUE(status.ok()) << status.sentence();
         return process;
     }

@@ -40,7 +40,7 @@ Recorder &recorder() {
 }
 
 std::string own_file() {
-    return file_of(getuid(), getpid());
+    return file_of(getuid(), this_process());
 }
 
 ProcessSeen look() {
@@ -226,6 +226,7 @@ TEST(Recorder, IsReadWhileItIsWritten) {
 
 TEST(Recorder, IsReadableForItsUserAlone) {
     (void)recorder();
+    EXPECT_TRUE(is_held(own_file()));
     struct stat info {};
     ASSERT_EQ(stat(own_file().c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777U, 0400U);
@@ -235,7 +236,7 @@ TEST(Recorder, IsReadableForItsUserAlone) {
 /// Anybody may put links there, to files of this user's.
 TEST(RecordFile, OldOnesAreMarkedAndWhatIsBehindALinkIsNotTouched) {
     constexpr pid_t kNone = 2'000'000'000;
-    const std::string old = file_of(getuid(), kNone), link = file_of(getuid(), kNone + 1);
+    const std::string old = file_of(getuid(), {kNone, 0}), link = file_of(getuid(), {kNone + 1, 0});
     const std::string other = testing::TempDir() + "flx-behind-a-link";
     const auto mode_of = [](const std::string &file) {
         struct stat info {};
@@ -255,6 +256,51 @@ TEST(RecordFile, OldOnesAreMarkedAndWhatIsBehindALinkIsNotTouched) {
     EXPECT_EQ(Reader::read(link, process).fault(), Fault::not_read) << "and nobody waits for who would write to it";
     for (const std::string &file : {old, link, other})
         unlink(file.c_str());
+}
+
+/// Nobody here knows processes of other containers by their numbers.
+TEST(RecordFile, OfAnotherContainerIsOldWhenNobodyHoldsIt) {
+    const std::string file = file_of(getuid(), {1, 4242});
+    EXPECT_TRUE(file.ends_with(".1-4242")) << file;
+    const auto mode = [&] {
+        struct stat info {};
+        return stat(file.c_str(), &info) == 0 ? info.st_mode & 0777U : 0;
+    };
+    const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0400);
+    ASSERT_GE(fd, 0);
+    ASSERT_TRUE(hold(fd));
+    EXPECT_TRUE(is_held(file));
+    remove_old_files();
+    EXPECT_EQ(mode(), 0400U);
+    close(fd);
+    EXPECT_FALSE(is_held(file));
+    remove_old_files();
+    EXPECT_EQ(mode(), 0500U);
+    unlink(file.c_str());
+    EXPECT_FALSE(is_held(file));
+}
+
+/// A copy of this process's record says that it is of a process of a namespace that is nowhere here.
+TEST(Reader, SaysOfAProcessThatItCannotSeeOnlyThatItLives) {
+    const uint32_t place = recorder().open({31, 0, 2, 1, 1, {}});
+    recorder().leave(recorder().enter(place, allreduce(8), 1, Way::fused), {});
+    std::string text(sizeof(File), '\0');
+    std::ifstream(own_file(), std::ios::binary).read(text.data(), static_cast<std::streamsize>(text.size()));
+    reinterpret_cast<File *>(text.data())->pid_namespace = 4242;
+    const std::string file = file_of(getuid(), {getpid(), 4242});
+    std::ofstream(file, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
+    ProcessSeen process;
+    EXPECT_TRUE(Reader::read(file, process).ok());
+    EXPECT_EQ(process.life, Life::dead);
+    const int fd = open(file.c_str(), O_RDWR | O_CLOEXEC);
+    ASSERT_TRUE(hold(fd));
+    EXPECT_TRUE(Reader::read(file, process).ok());
+    EXPECT_EQ(process.life, Life::hidden);
+    EXPECT_EQ(process.pid, getpid());
+    EXPECT_EQ(process.id, (ProcessId{getpid(), 4242}));
+    EXPECT_FALSE(is_same(process, look()));
+    close(fd);
+    unlink(file.c_str());
 }
 
 // What a child of the test is told to do.
@@ -277,14 +323,15 @@ TEST(Recorder, OutlivesAProcessThatIsKilled) {
         int status = 0;
         ASSERT_EQ(waitpid(child, &status, 0), child);
         ProcessSeen process;
-        const Status found = Reader::read(file_of(getuid(), child), process);
+        const Status found = Reader::read(file_of(getuid(), {child, this_process().pid_namespace}), process);
         EXPECT_EQ(found.ok(), is_killed) << found.sentence();
         if (!found.ok())
             continue;
         EXPECT_EQ(process.life, Life::dead);
+        EXPECT_FALSE(is_held(file_of(getuid(), {child, this_process().pid_namespace})));
         ASSERT_EQ(process.communicators.size(), 1U);
         EXPECT_EQ(process.communicators[0].last.back().number, 41U);
-        unlink(file_of(getuid(), child).c_str());
+        unlink(file_of(getuid(), {child, this_process().pid_namespace}).c_str());
     }
     if (const pid_t forked = fork(); forked == 0)
         exit(0);
@@ -298,7 +345,7 @@ TEST(Reader, TakesNothingFromAnotherUsersFileThatFlxWouldNotWrite) {
     constexpr uid_t kOther = 65534;
     if (geteuid() != 0)
         GTEST_SKIP() << "skipped: only root has files of another user";
-    const std::string file = file_of(kOther, 2'000'000'000);
+    const std::string file = file_of(kOther, {2'000'000'000, 0});
     const uint32_t place = recorder().open({30, 0, 2, 1, 1, {}});
     recorder().leave(recorder().enter(place, allreduce(8), 1, Way::fused), {});
     std::string text(sizeof(File), '\0');
