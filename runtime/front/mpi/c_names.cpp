@@ -1,7 +1,7 @@
 /// The names that C programs call. They take the place of MPI's, which stay reachable as PMPI_.
+#include "runtime/front/mpi/arguments/user_reductions.h"
 #include "runtime/front/mpi/calls.h"
-#include "runtime/front/mpi/other_mpi.h"
-#include "runtime/front/mpi/user_reductions.h"
+#include "runtime/front/mpi/libraries/other_mpi.h"
 
 namespace {
 

@@ -20,11 +20,11 @@
 #include <type_traits>
 #include <vector>
 
+#include "runtime/front/mpi/arguments/numbers.h"
+#include "runtime/front/mpi/arguments/staging.h"
 #include "runtime/front/mpi/communicators.h"
-#include "runtime/front/mpi/flx_library.h"
-#include "runtime/front/mpi/numbers.h"
+#include "runtime/front/mpi/libraries/flx_library.h"
 #include "runtime/front/mpi/requests.h"
-#include "runtime/front/mpi/staging.h"
 
 #if __has_include(<mpi-ext.h>)
 #include <mpi-ext.h>

@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
-#include "runtime/front/mpi/collectives.h"
-#include "runtime/front/mpi/habits.h"
-#include "runtime/front/mpi/routes.h"
+#include "runtime/front/mpi/routing/collectives.h"
+#include "runtime/front/mpi/routing/habits.h"
+#include "runtime/front/mpi/routing/routes.h"
+#include "runtime/front/mpi/routing/tuning_cache.h"
 #include "runtime/front/mpi/seen.h"
-#include "runtime/front/mpi/tuning_cache.h"
 #include "runtime/include/flx.h"
 
 namespace flx::preload {

@@ -11,7 +11,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/front/mpi/communicators.h"
-#include "runtime/front/mpi/flx_library.h"
+#include "runtime/front/mpi/libraries/flx_library.h"
 
 namespace flx::preload {
 

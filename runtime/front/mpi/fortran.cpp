@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/front/mpi/calls.h"
-#include "runtime/front/mpi/other_mpi.h"
+#include "runtime/front/mpi/libraries/other_mpi.h"
 
 static_assert(sizeof(MPI_Fint) == sizeof(int), "arrays of counts are passed on as they are");
 

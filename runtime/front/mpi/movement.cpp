@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/front/mpi/arguments/staging.h"
+#include "runtime/front/mpi/arguments/types.h"
 #include "runtime/front/mpi/calls.h"
-#include "runtime/front/mpi/staging.h"
-#include "runtime/front/mpi/types.h"
 
 namespace flx::preload {
 namespace {

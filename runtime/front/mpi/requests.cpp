@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "runtime/base/open_pal.h"
-#include "runtime/front/mpi/flx_library.h"
+#include "runtime/front/mpi/libraries/flx_library.h"
 
 namespace flx::preload {
 namespace {

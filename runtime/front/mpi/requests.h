@@ -16,8 +16,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/front/mpi/arguments/staging.h"
 #include "runtime/front/mpi/communicators.h"
-#include "runtime/front/mpi/staging.h"
 #include "runtime/include/flx.h"
 
 namespace flx::preload {

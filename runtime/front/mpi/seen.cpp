@@ -12,7 +12,7 @@
 
 #include "runtime/base/text.h"
 #include "runtime/front/mpi/communicators.h"
-#include "runtime/front/mpi/flx_library.h"
+#include "runtime/front/mpi/libraries/flx_library.h"
 
 extern "C" __attribute__((visibility("default"))) flx::record::Handover *flx_mpi_record_7() {
     return &flx::preload::passed_calls().handover();

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/base/config.h"
-#include "runtime/front/mpi/collectives.h"
+#include "runtime/front/mpi/routing/collectives.h"
 #include "runtime/record/passed_calls.h"
 
 namespace flx::preload {

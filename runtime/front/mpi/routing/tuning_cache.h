@@ -9,7 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "runtime/front/mpi/routes.h"
+#include "runtime/front/mpi/routing/routes.h"
 #include "runtime/kept/kept_file.h"
 
 namespace flx::preload {

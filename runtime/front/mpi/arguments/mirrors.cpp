@@ -1,4 +1,4 @@
-#include "runtime/front/mpi/mirrors.h"
+#include "runtime/front/mpi/arguments/mirrors.h"
 
 #include <algorithm>
 #include <climits>

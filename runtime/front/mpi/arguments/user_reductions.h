@@ -15,7 +15,7 @@
 #include <mutex>
 #include <utility>
 
-#include "runtime/front/mpi/types.h"
+#include "runtime/front/mpi/arguments/types.h"
 #include "runtime/include/flx.h"
 
 namespace flx::preload {

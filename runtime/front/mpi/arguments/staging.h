@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/front/mpi/mirrors.h"
-#include "runtime/front/mpi/types.h"
+#include "runtime/front/mpi/arguments/mirrors.h"
+#include "runtime/front/mpi/arguments/types.h"
 
 namespace flx::preload {
 

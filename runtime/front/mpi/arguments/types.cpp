@@ -1,4 +1,4 @@
-#include "runtime/front/mpi/types.h"
+#include "runtime/front/mpi/arguments/types.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/front/mpi/user_reductions.h"
+#include "runtime/front/mpi/arguments/user_reductions.h"
 
 namespace flx::preload {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/front/mpi/collectives.h"
+#include "runtime/front/mpi/routing/collectives.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/base/text.h"
-#include "runtime/front/mpi/routes.h"
+#include "runtime/front/mpi/routing/routes.h"
 
 namespace flx::preload {
 namespace {

@@ -1,10 +1,10 @@
-#include "runtime/front/mpi/user_reductions.h"
+#include "runtime/front/mpi/arguments/user_reductions.h"
 
 #include <algorithm>
 #include <new>
 #include <vector>
 
-#include "runtime/front/mpi/flx_library.h"
+#include "runtime/front/mpi/libraries/flx_library.h"
 
 namespace flx::preload {
 namespace {

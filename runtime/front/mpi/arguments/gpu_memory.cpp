@@ -1,4 +1,4 @@
-#include "runtime/front/mpi/gpu_memory.h"
+#include "runtime/front/mpi/arguments/gpu_memory.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

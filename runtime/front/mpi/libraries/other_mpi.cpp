@@ -1,4 +1,4 @@
-#include "runtime/front/mpi/other_mpi.h"
+#include "runtime/front/mpi/libraries/other_mpi.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "runtime/front/mpi/routes.h"
+#include "runtime/front/mpi/routing/routes.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 /// Whether data are on GPUs, as ranks agree on it: several ranks in one process, whose agreements are the greatest of
 /// what each says.
-#include "runtime/front/mpi/habits.h"
+#include "runtime/front/mpi/routing/habits.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/front/mpi/flx_library.h"
+#include "runtime/front/mpi/libraries/flx_library.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

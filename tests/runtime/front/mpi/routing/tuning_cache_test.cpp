@@ -1,4 +1,4 @@
-#include "runtime/front/mpi/tuning_cache.h"
+#include "runtime/front/mpi/routing/tuning_cache.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

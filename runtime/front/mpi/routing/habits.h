@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/front/mpi/mirrors.h"
-#include "runtime/front/mpi/routes.h"
+#include "runtime/front/mpi/arguments/mirrors.h"
+#include "runtime/front/mpi/routing/routes.h"
 
 namespace flx::preload {
 

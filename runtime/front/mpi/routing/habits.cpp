@@ -1,4 +1,4 @@
-#include "runtime/front/mpi/habits.h"
+#include "runtime/front/mpi/routing/habits.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "runtime/front/mpi/staging.h"
+#include "runtime/front/mpi/arguments/staging.h"
 
 #include <fmt/format.h>
 

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/front/mpi/gpu_memory.h"
-#include "runtime/front/mpi/numbers.h"
-#include "runtime/front/mpi/types.h"
+#include "runtime/front/mpi/arguments/gpu_memory.h"
+#include "runtime/front/mpi/arguments/numbers.h"
+#include "runtime/front/mpi/arguments/types.h"
 
 namespace flx::preload {
 

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/front/mpi/collectives.h"
+#include "runtime/front/mpi/routing/collectives.h"
 
 namespace flx::preload {
 
