@@ -15,7 +15,7 @@ using algorithms::Collective;
 /// Collective where all ranks are to trace, also where one of them cannot. No rank leaves a barrier before all have
 /// entered it: each one is a bound on both sides, of which the narrowest count.
 Status Communicator::compare_clocks() {
-    if (config_.text("FLX_TRACE").empty() || layout_.hosts == 1)
+    if (knobs_.all.text("FLX_TRACE").empty() || layout_.hosts == 1)
         return {};
     constexpr size_t kRounds = 48;
     struct Round {

@@ -54,7 +54,7 @@ class Communicator final : public Movable, private Watch {
     [[nodiscard]] Bootstrap &bootstrap() { return *bootstrap_; }
     [[nodiscard]] const std::shared_ptr<Process> &process() const { return process_; }
     /// The knobs in force, flx_config_t included.
-    [[nodiscard]] const Config &config() const { return config_; }
+    [[nodiscard]] const Config &config() const { return knobs_.all; }
 
     /// Carries out a collective whose arguments were checked (issue.cpp).
     Status run(const Call &call);
@@ -197,6 +197,7 @@ class Communicator final : public Movable, private Watch {
                         std::span<LinkMeasured, kMaxLinks> found);
     static LinkMeasured mean_of(const std::vector<LinksMeasured> &all, size_t place);
     static LinkMeasured among(const std::vector<LinksMeasured> &all, size_t place, const LinkMeasured &own);
+    void note_measured(const std::vector<LinksMeasured> &all, const std::vector<LinksMeasured> &answers);
     void find_sharing(const std::vector<LinksMeasured> &all);
     [[nodiscard]] algorithms::CostModel costs_of(const std::vector<LinksMeasured> &all) const;
     static double small_ns(const std::vector<LinksMeasured> &all, size_t place);
@@ -372,8 +373,9 @@ class Communicator final : public Movable, private Watch {
         algorithms::CostModel costs = nominal_costs();
         size_t staged_bytes = 0;  ///< as Agreed has it
     };
-    /// Of the knobs, what calls look at.
+    /// All of them, and those that calls look at.
     struct Knobs {
+        Config all;
         bool check = false;
         double deadline_s = 0;
         double late_warning_s = 0;
@@ -455,7 +457,6 @@ class Communicator final : public Movable, private Watch {
 
     std::shared_ptr<Process> process_;
     std::unique_ptr<Bootstrap> bootstrap_;
-    Config config_;
     Knobs knobs_;
     Layout layout_;
     SharedMemory memory_;

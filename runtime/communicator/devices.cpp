@@ -137,9 +137,9 @@ Status Communicator::look_at_ranks(int awaited, bool said) {
 
 /// Empty: `tiers` are what they are. Equal on all ranks.
 std::string Communicator::why_no_tiers(cuda::Tiers &tiers) const {
-    if (config_.text("FLX_CUDA_TIERS") == "off")
+    if (knobs_.all.text("FLX_CUDA_TIERS") == "off")
         return "FLX_CUDA_TIERS is off";
-    if (config_.integer("FLX_STRICT") != 0)
+    if (knobs_.all.integer("FLX_STRICT") != 0)
         return "FLX_STRICT is 1: sums are added in rank order";
     std::vector<int> hosts;
     for (const Member &member : layout_.members)
@@ -160,17 +160,17 @@ Status Communicator::open_devices() {
         const std::string why_flat = why_no_tiers(tiers);
         std::unique_ptr<cuda::FarHost> host;
         FLX_TRY(FarCommunicator::make(*this, *devices_.health, tiers, host));
-        return cuda::Group::make_far(*bootstrap_, config_, system_process(), tiers, why_flat, std::move(host),
+        return cuda::Group::make_far(*bootstrap_, knobs_.all, system_process(), tiers, why_flat, std::move(host),
                                      *devices_.health, devices_.group);
     }
-    return cuda::Group::make(*bootstrap_, config_, system_process(), *devices_.health, devices_.group);
+    return cuda::Group::make(*bootstrap_, knobs_.all, system_process(), *devices_.health, devices_.group);
 }
 
 /// Collective, when a communicator is made: not later, if it can be now, since a first call may be in a capture.
 Status Communicator::open_devices_in_use() {
     if (layout_.size == 1 || (layout_.hosts == 1 && layout_.size > cuda::kMaxRanks))
         return {};
-    const bool pins = layout_.hosts == 1 || config_.size("FLX_CUDA_PINNED") != 0;
+    const bool pins = layout_.hosts == 1 || knobs_.all.size("FLX_CUDA_PINNED") != 0;
     const uint8_t mine = devices_.opens == Gpus::if_in_use && cuda::in_use() && pins ? 1 : 0;
     std::vector<uint8_t> all(layout_.size);
     FLX_TRY(bootstrap_->allgather(&mine, sizeof mine, all.data()));
@@ -185,7 +185,7 @@ Status Communicator::open_devices_in_use() {
 /// FLX_PARTITION without the links between GPUs, which are no business of host memory.
 std::string Communicator::forced_shares() const {
     const std::array<std::string, 2> gpu_links{cuda::kNvlink, cuda::kPcie};
-    return split_partition(config_.text("FLX_PARTITION"), gpu_links).rest;
+    return split_partition(knobs_.all.text("FLX_PARTITION"), gpu_links).rest;
 }
 
 void Communicator::close_devices() {

@@ -43,10 +43,10 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     comm->process_ = std::move(process);
     comm->recorded_.recorder = &comm->process_->recorder();  // waits ask for it, also while this is made
     comm->bootstrap_ = std::move(bootstrap);
-    comm->config_ = std::move(config);
-    comm->knobs_.check = comm->config_.integer("FLX_CHECK") != 0;
-    comm->knobs_.deadline_s = comm->config_.real("FLX_DEADLINE");
-    comm->knobs_.late_warning_s = comm->config_.real("FLX_LATE_WARNING");
+    comm->knobs_.all = std::move(config);
+    comm->knobs_.check = comm->knobs_.all.integer("FLX_CHECK") != 0;
+    comm->knobs_.deadline_s = comm->knobs_.all.real("FLX_DEADLINE");
+    comm->knobs_.late_warning_s = comm->knobs_.all.real("FLX_LATE_WARNING");
     comm->layout_.rank = comm->bootstrap_->rank();
     comm->layout_.size = comm->bootstrap_->size();
     // Each stage is agreed: a rank that fails tells the others, so that none waits for it. Within a stage nothing that
@@ -60,7 +60,7 @@ Status Communicator::make(std::shared_ptr<Process> process, std::unique_ptr<Boot
     FLX_TRY(stage([&] { return comm->measure(parent); }));
     comm->drop_failed_links();
     FLX_TRY(stage([&] { return comm->exchange_links(); }));
-    FLX_TRY(stage([&] { return comm->routes_.choose_own_rail(comm->config_, comm->lendable()); }));
+    FLX_TRY(stage([&] { return comm->routes_.choose_own_rail(comm->knobs_.all, comm->lendable()); }));
     FLX_TRY(comm->routes_.exchange_owners(*comm->bootstrap_));
     FLX_TRY(stage([&] { return comm->make_routes(); }));
     if (comm->layout_.size > 1)
@@ -104,17 +104,17 @@ Status Communicator::meet() {
         probe::to_text(devices),
         process_->liveness().address(),
         probe::affinity_mask(),
-        fmt::format("{} {}", config_.values_of(KnobScope::communicator), config_.values_of(KnobScope::program))};
+        fmt::format("{} {}", knobs_.all.values_of(KnobScope::communicator), knobs_.all.values_of(KnobScope::program))};
     std::vector<std::string> all;
     FLX_TRY(bootstrap_->allgather_text(to_text(mine), all));
     std::vector<std::string> responders(layout_.size);
     FLX_TRY(agree(*bootstrap_, note_members(all, mine, responders)));
     FLX_TRY(meet_responders(responders));
     FLX_TRY(take_id());
-    set_log_level(config_.text("FLX_LOG"));
+    set_log_level(knobs_.all.text("FLX_LOG"));
     name_log(layout_.rank);
 
-    policies_.set(config_.integer("FLX_SPIN_US"), config_.integer("FLX_SLEEP_US"), crowded());
+    policies_.set(knobs_.all.integer("FLX_SPIN_US"), knobs_.all.integer("FLX_SLEEP_US"), crowded());
     return bootstrap_->split(layout_.host, layout_.rank, made_.local);
 }
 
@@ -253,7 +253,7 @@ Status Communicator::allow_links() {
     if (layout_.size == 1)
         return {};  // a part of a communicator whose knobs name links that one rank alone does not have
     const std::vector<std::string> names = names_of(links_);
-    if (const std::string &links = config_.text("FLX_LINKS"); !links.empty() && links != "auto") {
+    if (const std::string &links = knobs_.all.text("FLX_LINKS"); !links.empty() && links != "auto") {
         const std::vector<std::string> allowed = split_names(links);
         for (const std::string &name : allowed)
             if (std::find(names.begin(), names.end(), name) == names.end())
@@ -326,7 +326,7 @@ Status Communicator::make_routes() {
             leave_shared_memory();  // The caller wants to see its bytes on these links.
     }
     routes_.share_records(memory_.records, memory_.loads);
-    FLX_TRY(routes_.make(config_, forced));
+    FLX_TRY(routes_.make(knobs_.all, forced));
     // What waits in the network must outlast the moments in which processes have no core; the buffers of switches and
     // shapers often hold some 20 ms of their rate.
     constexpr double kWindowNs = 8e6;
@@ -345,7 +345,7 @@ Status Communicator::make_routes() {
         return write_answer(calls_, process_->blocked_call().get(), number, said);
     });
     entry_.locks = process_->threads();
-    if (config_.text("FLX_PROGRESS_THREAD") == "on") {
+    if (knobs_.all.text("FLX_PROGRESS_THREAD") == "on") {
         entry_.locks = true;
         entry_.thread = ProgressThread::shared();
         entry_.thread->add(*this);
@@ -364,16 +364,16 @@ Status Communicator::make_planner(const Communicator *parent) {
         host_of.push_back(member.host);
     agreed.placement = algorithms::Placement::of(host_of);
     agreed.costs = made_.costs;
-    agreed.fused_bytes = layout_.hosts == 1 ? config_.size("FLX_FUSED_BYTES") : 0;
+    agreed.fused_bytes = layout_.hosts == 1 ? knobs_.all.size("FLX_FUSED_BYTES") : 0;
     agreed.staged_bytes = made_.staged_bytes;
-    agreed.strict = config_.integer("FLX_STRICT") != 0;
-    agreed.part = layout_.size < bootstrap_->ranks_of_program() && config_.origin("FLX_ALGORITHM") != kOwnConfig;
+    agreed.strict = knobs_.all.integer("FLX_STRICT") != 0;
+    agreed.part = layout_.size < bootstrap_->ranks_of_program() && knobs_.all.origin("FLX_ALGORITHM") != kOwnConfig;
     if (on_host_.ways != nullptr) {
         agreed.shared_memory = true;
         agreed.peer_memory = on_host_.ways->fetches();
         agreed.ways = on_host_.ways->ways();
     }
-    return decisions_.make(layout_.rank, agreed, config_.text("FLX_ALGORITHM"));
+    return decisions_.make(layout_.rank, agreed, knobs_.all.text("FLX_ALGORITHM"));
 }
 
 }  // namespace flx

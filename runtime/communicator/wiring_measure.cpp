@@ -37,7 +37,7 @@ void keep_better(LinkMeasured &best, const LinkMeasured &found) {
 Status Communicator::measure(const Communicator *parent) {
     if (layout_.size == 1 || take_measurements(parent))
         return {};
-    const int64_t budget_ms = config_.integer("FLX_PROBE_MS");
+    const int64_t budget_ms = knobs_.all.integer("FLX_PROBE_MS");
     if (budget_ms == 0) {
         // Nothing is known: shared memory within a host, all rails alike between hosts.
         for (LinkSlot &slot : links_) {
@@ -47,7 +47,7 @@ Status Communicator::measure(const Communicator *parent) {
         return {};
     }
     const int64_t began = now_ns();
-    KeptLinks kept(layout_.rank == 0 ? cache_folder(config_.text("FLX_CACHE")) : std::string(), time(nullptr));
+    KeptLinks kept(layout_.rank == 0 ? cache_folder(knobs_.all.text("FLX_CACHE")) : std::string(), time(nullptr));
     std::vector<LinksMeasured> all;
     bool known = false;
     FLX_TRY(recall_measurements(kept, all, known));
@@ -75,6 +75,16 @@ Status Communicator::measure(const Communicator *parent) {
     if (!known && layout_.rank == 0)
         kept.keep(description_of_links(), all);
     made_.measured = kept.state();
+    note_measured(all, answers);
+    made_.costs = costs_of(all);
+    made_.probe_ns = now_ns() - began;
+    log().info("probed {} links in {:.0f} ms; {}", links_.size(), made_.probe_ns / 1e6, made_.measured);
+    find_sharing(all);
+    return {};
+}
+
+/// `answers`: of this start, whatever is known of rates from an earlier one.
+void Communicator::note_measured(const std::vector<LinksMeasured> &all, const std::vector<LinksMeasured> &answers) {
     const LinksMeasured &mine = all[layout_.rank];
     for (size_t l = 0; l < links_.size(); ++l) {
         links_[l].near = mean_of(all, l);
@@ -89,11 +99,6 @@ Status Communicator::measure(const Communicator *parent) {
                     std::max(links_[l].far.burst_bytes_per_ns, answers[rank][kMaxLinks + l].burst_bytes_per_ns);
             }
     }
-    made_.costs = costs_of(all);
-    made_.probe_ns = now_ns() - began;
-    log().info("probed {} links in {:.0f} ms; {}", links_.size(), made_.probe_ns / 1e6, made_.measured);
-    find_sharing(all);
-    return {};
 }
 
 /// What measurements depend on: which rank is on which host, the links, and the knobs.
@@ -106,8 +111,8 @@ std::string Communicator::description_of_links() const {
                                                            member.cpus.size() * sizeof member.cpus[0])));
     for (const LinkSlot &slot : links_)
         text += fmt::format("; {} {}", slot.name, slot.identity);
-    return fmt::format("{}; {} {} {}", text, config_.values_of(KnobScope::communicator), config_.text("FLX_RAILS"),
-                       config_.size("FLX_RAIL_WINDOW"));
+    return fmt::format("{}; {} {} {}", text, knobs_.all.values_of(KnobScope::communicator),
+                       knobs_.all.text("FLX_RAILS"), knobs_.all.size("FLX_RAIL_WINDOW"));
 }
 
 /// Rank 0's file counts, and all ranks get what is in it.

@@ -101,7 +101,7 @@ Status Communicator::plan_rails(RailMaking &making) {
         std::vector<probe::HostDevices> hosts;
         probe::group_hosts(by_rank, hosts, making.host_of_rank);
         const int own = making.host_of_rank[layout_.rank];
-        const std::string &selection = config_.text("FLX_RAILS");
+        const std::string &selection = knobs_.all.text("FLX_RAILS");
         if (selection == "none")
             return {};
         loose = probe::loose_ends(hosts, own, selection == "auto" ? "" : selection);
@@ -151,7 +151,8 @@ Status Communicator::exchange_rails(RailMaking &making) {
 /// What this rank says of its rails, and how many more connections to its peers they take than the process has.
 void Communicator::offer_rails(RailMaking &making) const {
     // Within a host rails carry nothing then, and are connected to two neighbours at most, to be measured.
-    const bool by_memory = links_[0].link != nullptr && forced_shares().empty() && config_.text("FLX_LINKS") == "auto";
+    const bool by_memory =
+        links_[0].link != nullptr && forced_shares().empty() && knobs_.all.text("FLX_LINKS") == "auto";
     for (int rail = 0; rails_ != nullptr && rail < rails_->count(); ++rail) {
         const std::vector<probe::RailCandidate> &planned = making.plan.rails;
         const auto candidate = std::find_if(planned.begin(), planned.end(), [&](const probe::RailCandidate &c) {

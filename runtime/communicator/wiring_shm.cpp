@@ -81,8 +81,8 @@ Status Communicator::make_shared_memory(const Communicator *parent) {
     if (static_cast<size_t>(layout_.here) > Board::kRanks)
         return fail(Fault::too_many_ranks, "{} ranks of a communicator are on {}; at most {} can be on one host",
                     layout_.here, layout_.members[layout_.rank].hostname, Board::kRanks);
-    const size_t wanted = config_.size("FLX_SHM_BYTES");
-    SegmentPlan plan{layout_.hosts, layout_.here, config_.size("FLX_FUSED_BYTES"), wanted / 2};
+    const size_t wanted = knobs_.all.size("FLX_SHM_BYTES");
+    SegmentPlan plan{layout_.hosts, layout_.here, knobs_.all.size("FLX_FUSED_BYTES"), wanted / 2};
     plan.fit_into(shm::Segment::room());
     struct Agreed {
         size_t budget;
@@ -198,19 +198,19 @@ Status Communicator::choose_ways(const Communicator *parent) {
     wait_.way = Way::fused;  // so that a look during the trial asks whom shared memory waits for
     Waiter waiter(policies_.first(), *this);
     Status status = on_host_.ways->choose(
-        *bootstrap_, config_, parent != nullptr ? parent->on_host_.ways.get() : nullptr, channel(), crowds, waiter);
+        *bootstrap_, knobs_.all, parent != nullptr ? parent->on_host_.ways.get() : nullptr, channel(), crowds, waiter);
     wait_.way = Way::scheduled;
     FLX_TRY(std::move(status));
-    const bool frozen = config_.integer("FLX_FROZEN") != 0;
-    if (config_.text("FLX_HUGE_PAGES") == "on")
+    const bool frozen = knobs_.all.integer("FLX_FROZEN") != 0;
+    if (knobs_.all.text("FLX_HUGE_PAGES") == "on")
         on_host_.ways->use_huge_pages();
-    const std::string &engine = config_.text("FLX_COPY_ENGINE");
+    const std::string &engine = knobs_.all.text("FLX_COPY_ENGINE");
     if (engine != "off" && !frozen)
         on_host_.ways->use_engine([this, opens = engine == "on"](std::string &why) {
             return cuda::host_copies(layout_.own().local, opens, why);
         });
     if (!frozen)
-        on_host_.ways->start_review(config_.size("FLX_FUSED_BYTES"));
+        on_host_.ways->start_review(knobs_.all.size("FLX_FUSED_BYTES"));
     return {};
 }
 

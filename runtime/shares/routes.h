@@ -141,6 +141,7 @@ class Routes final : public Router {
     Status make_route(int host, const Config &config, const PartitionVector &forced);
     [[nodiscard]] Status no_common_link(int host) const;
     Status force(Route &route, const Config &config, const PartitionVector &forced, uint32_t usable);
+    void take_verdicts(int host, uint32_t usable);
     void estimate(int host, uint32_t usable, uint32_t left_to_memory, bool frozen);
     void start_bursts();
     void lend(const Config &config);

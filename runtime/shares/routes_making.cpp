@@ -265,17 +265,26 @@ void Routes::estimate(int host, uint32_t usable, uint32_t left_to_memory, bool f
         estimates[0].usable = true;  // also where only the rails could be measured
         route.controller = std::make_unique<Controller>(estimates, options);
     }
-    const std::vector<std::string> names = names_of(links_);
-    for (size_t l = 0; l < links_.size(); ++l) {
-        const LinkVerdict verdict = route.controller->verdict(static_cast<int>(l), names);
-        const bool carries = may(l) && (verdict.on || !near);
-        route.links |= carries ? 1U << l : 0;
-        if (may(l) && !verdict.on && links_[l].why_off.empty())
-            links_[l].why_off = verdict.why;
+    take_verdicts(host, usable);
+    for (size_t l = 0; l < links_.size(); ++l)
         if (layout_.hosts == 1 && (left_to_memory >> l & 1) != 0 && links_[l].why_off.empty())
             links_[l].why_off = fmt::format(
                 "within one host TCP goes through the memory that ranks share ({:.2f} GB/s alone, {} {:.2f})",
                 links_[l].near.bytes_per_ns, links_[0].name, links_[0].near.bytes_per_ns);
+}
+
+/// Which of the links that may carry to a host do, and why the others do not.
+void Routes::take_verdicts(int host, uint32_t usable) {
+    Route &route = routes_[host];
+    const std::vector<std::string> names = names_of(links_);
+    for (size_t l = 0; l < links_.size(); ++l) {
+        if ((usable >> l & 1) == 0)
+            continue;
+        const LinkVerdict verdict = route.controller->verdict(static_cast<int>(l), names);
+        if (verdict.on || host != layout_.host)
+            route.links |= 1U << l;
+        if (!verdict.on && links_[l].why_off.empty())
+            links_[l].why_off = verdict.why;
     }
 }
 
