@@ -13,6 +13,15 @@ namespace flx::top {
 
 using nlohmann::ordered_json;
 
+namespace {
+
+/// Null: it has no number here.
+ordered_json pid_of(pid_t pid) {
+    return pid != 0 ? ordered_json(pid) : ordered_json(nullptr);
+}
+
+}  // namespace
+
 std::string json_of(const View &view, const std::vector<record::ProcessSeen> &now) {
     std::map<std::pair<std::string, record::ProcessId>, const record::ProcessSeen *> processes;
     for (const record::ProcessSeen &process : now)
@@ -23,7 +32,8 @@ std::string json_of(const View &view, const std::vector<record::ProcessSeen> &no
         for (const Row &row : job.rows) {
             const record::ProcessSeen &process = *processes.at({row.host, row.id});
             rows.push_back({{"rank", row.rank},
-                            {"pid", row.pid},
+                            {"pid", pid_of(row.pid)},
+                            {"pid_in_container", row.id.pid},
                             {"host", row.host},
                             {"state", row.state},
                             {"calls", process.begun},
@@ -47,7 +57,7 @@ std::string json_of(const View &view, const std::vector<record::ProcessSeen> &no
     }
     for (const record::Finding &finding : view.findings)
         all["findings"].push_back({{"trouble", name_of(finding.trouble)},
-                                   {"pid", finding.pid},
+                                   {"pid", pid_of(finding.pid)},
                                    {"host", finding.host},
                                    {"rank", finding.rank},
                                    {"communicator", finding.comm},
@@ -82,8 +92,10 @@ std::string prometheus_of(const View &view, const std::vector<record::ProcessSee
         const auto found = rows.find({process.hostname, process.id});
         if (found == rows.end() || process.life == record::Life::dead)
             continue;
-        const std::string labels =
-            fmt::format("job=\"{}\",rank=\"{}\",pid=\"{}\"", escaped(process.job), process.world_rank, process.pid);
+        std::string labels = fmt::format("job=\"{}\",rank=\"{}\",pid=\"{}\"", escaped(process.job), process.world_rank,
+                                         process.pid != 0 ? process.pid : process.id.pid);
+        if (process.pid == 0)
+            labels += fmt::format(",pid_namespace=\"{}\"", process.id.pid_namespace);
         calls += fmt::format("flx_calls_total{{{}}} {}\n", labels, process.begun - process.by_mpi);
         passed += fmt::format("flx_passed_calls_total{{{}}} {}\n", labels, process.by_mpi);
         const Row &row = *found->second;

@@ -10,7 +10,7 @@
 namespace flx::top {
 
 /// Members are those of View, with its names; `findings` have `trouble`, `rank`, `pid`, `communicator`, `waiting`,
-/// `sentence` and `advice`.
+/// `sentence` and `advice`. `pid` is null where a process of a container has no number here that is known.
 std::string json_of(const View &view, const std::vector<record::ProcessSeen> &now);
 /// Prometheus' text format: flx_calls_total, flx_waits_seconds, flx_link_sent_bytes.
 std::string prometheus_of(const View &view, const std::vector<record::ProcessSeen> &now);

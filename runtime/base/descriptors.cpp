@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +27,13 @@ size_t count_open() {
 
 size_t count_of(rlim_t limit) {
     return limit == RLIM_INFINITY ? std::numeric_limits<size_t>::max() : static_cast<size_t>(limit);
+}
+
+/// What it is open for; 0: nothing.
+uint64_t file_of(int fd) {
+    constexpr unsigned kInodeBits = 44;
+    struct stat info {};
+    return fd >= 0 && fstat(fd, &info) == 0 ? (uint64_t{info.st_dev} << kInodeBits) ^ info.st_ino : 0;
 }
 
 }  // namespace
@@ -53,16 +61,19 @@ struct OwnDescriptors {
         std::call_once(once, [] {
             pthread_atfork([] { mutex_.lock(); }, [] { mutex_.unlock(); },
                            [] {
-                               for (OwnDescriptor *each = first_; each != nullptr; each = each->next_) {
-                                   if (each->fd_ >= 0)
-                                       ::close(each->fd_);
-                                   each->fd_ = -1;
-                               }
+                               for (OwnDescriptor *each = first_; each != nullptr; each = each->next_)
+                                   each->close_now();
                                mutex_.unlock();
                            });
         });
     }
 };
+
+void OwnDescriptor::close_now() {
+    if (fd_ >= 0 && file_of(fd_) == file_)
+        ::close(fd_);
+    fd_ = -1;
+}
 
 OwnDescriptor::OwnDescriptor() {
     OwnDescriptors::watch_forks();
@@ -78,18 +89,17 @@ OwnDescriptor::~OwnDescriptor() {
     (previous_ != nullptr ? previous_->next_ : OwnDescriptors::first_) = next_;
     if (next_ != nullptr)
         next_->previous_ = previous_;
-    if (fd_ >= 0)
-        ::close(fd_);
+    close_now();
 }
 
 void OwnDescriptor::take(const std::function<int()> &open) {
     const std::lock_guard lock(OwnDescriptors::mutex_);
     const int taken = open();
     const int error = errno;  // of open()
-    if (fd_ >= 0)
-        ::close(fd_);
-    errno = error;
+    close_now();
     fd_ = taken;
+    file_ = file_of(taken);
+    errno = error;
 }
 
 }  // namespace flx

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 
 namespace flx {
@@ -43,7 +44,9 @@ class OwnDescriptor {
 
   private:
     friend struct OwnDescriptors;
+    void close_now();
     int fd_ = -1;
+    uint64_t file_ = 0;  ///< what it is open for: a program that closes all that is open may use the number itself
     OwnDescriptor *next_ = nullptr;
     OwnDescriptor *previous_ = nullptr;
 };

@@ -122,8 +122,7 @@ class Explaining {
         if (found == circle.ranks.end())
             return fmt::format("rank {}", rank);
         const ProcessSeen &process = *now_[found->second.process];
-        const char *const in = process.life == Life::hidden ? " in its container" : "";
-        return fmt::format("rank {} (pid {}{} on {})", rank, process.pid, in, process.hostname);
+        return fmt::format("rank {} (pid {} on {})", rank, number_of(process), process.hostname);
     }
 
     [[nodiscard]] std::string describe(const Circle &circle, const CallSeen &call) const {
@@ -283,8 +282,12 @@ class Explaining {
         else if (waiting_.count(found->second.process) == 0)
             add(Trouble::late, circle, rank, waiting,
                 fmt::format("{}, for {}, which {}", who, name, doing(found->second.process)),
-                fmt::format("Look at what it does{1}: gdb -p {0} -batch -ex bt, or py-spy dump --pid {0}.", process.pid,
-                            process.life == Life::hidden ? ", in its container" : ""));
+                process.pid != 0
+                    ? fmt::format("Look at what it does: gdb -p {0} -batch -ex bt, or py-spy dump --pid {0}.",
+                                  process.pid)
+                    : fmt::format(
+                          "Look at what it does, in its container: gdb -p {0} -batch -ex bt, or py-spy dump --pid {0}.",
+                          process.id.pid));
     }
 
     /// Ranks that are, or were, in calls of one number that are not one call: the fewer ones are named.

@@ -23,7 +23,7 @@ enum class Trouble : uint8_t {
 struct Finding {
     Trouble trouble = Trouble::late;
     size_t process = 0;    ///< of those given: the one to look at; one that waits, where nothing is known of that
-    pid_t pid = 0;         ///< its
+    pid_t pid = 0;         ///< its; 0: it has none that is known here
     std::string host;      ///< its
     uint32_t comm = 0;     ///< the communicator's id
     int rank = -1;         ///< on it, of the one to look at

@@ -93,7 +93,7 @@ std::string ranges_of(const std::vector<int> &ranks) {
 
 struct Group {
     std::vector<int> ranks;
-    std::vector<pid_t> pids;
+    std::vector<std::string> pids;
     int64_t since_ns = 0;  ///< the first one
     int64_t seen_ns = 0;
     std::string links;  ///< the first one's
@@ -139,7 +139,7 @@ std::vector<std::string> hang_report(const std::string &why, const std::vector<P
         group.since_ns = group.since_ns == 0 ? since : std::min(since, group.since_ns);
         group.seen_ns = process.seen_ns;
         group.ranks.push_back(rank_of(process));
-        group.pids.push_back(process.pid);
+        group.pids.push_back(number_of(process));
     }
     for (const std::string &state : order) {
         const Group &group = groups[state];

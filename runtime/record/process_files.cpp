@@ -13,10 +13,9 @@
 #include <charconv>
 #include <cstdlib>
 #include <ctime>
-#include <filesystem>
 #include <memory>
+#include <sstream>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "runtime/record/format.h"
@@ -41,6 +40,32 @@ ProcessId process_of(const std::string &file) {
     return process;
 }
 
+/// Empty: it cannot be read.
+std::string text_of_file(const std::string &file) {
+    std::string text;
+    const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    std::array<char, 4096> part{};
+    for (ssize_t bytes = 0; fd >= 0 && (bytes = ::read(fd, part.data(), part.size())) > 0;)
+        text.append(part.data(), static_cast<size_t>(bytes));
+    if (fd >= 0)
+        close(fd);
+    return text;
+}
+
+/// A process's numbers from the namespace of /proc to its own one (proc(5)). Empty: they are not known.
+std::vector<pid_t> numbers_in_status(const std::string &process) {
+    constexpr std::string_view kName = "\nNSpid:";
+    const std::string text = text_of_file(fmt::format("/proc/{}/status", process));
+    std::vector<pid_t> numbers;
+    const size_t begin = text.find(kName);
+    if (begin == std::string::npos)
+        return numbers;
+    std::istringstream line(text.substr(begin + kName.size(), text.find('\n', begin + 1) - begin - kName.size()));
+    for (pid_t number = 0; line >> number;)
+        numbers.push_back(number);
+    return numbers;
+}
+
 uint64_t namespace_of(const std::string &process) {
     struct stat info {};
     return stat(fmt::format("/proc/{}/ns/pid", process).c_str(), &info) == 0 ? info.st_ino : 0;
@@ -52,19 +77,18 @@ ProcessId this_process() {
     return {getpid(), namespace_of("self")};
 }
 
+bool is_of_initial_namespace(const ProcessId &process) {
+    return process.pid_namespace == 0 || process.pid_namespace == kInitialNamespace;
+}
+
 std::string number_text(const ProcessId &process) {
-    const bool is_initial = process.pid_namespace == 0 || process.pid_namespace == kInitialNamespace;
-    return is_initial ? std::to_string(process.pid) : fmt::format("{}-{}", process.pid, process.pid_namespace);
+    return is_of_initial_namespace(process) ? std::to_string(process.pid)
+                                            : fmt::format("{}-{}", process.pid, process.pid_namespace);
 }
 
 /// Where /proc is a container's host's, as some have it, this process too has another number there.
 bool has_own_number_here(const ProcessId &process) {
-    static const uint64_t of_proc = [] {
-        std::error_code error;
-        const ProcessId own = this_process();
-        const std::string number = std::filesystem::read_symlink("/proc/self", error).string();
-        return error || number == std::to_string(own.pid) ? own.pid_namespace : kNoNamespace;
-    }();
+    static const uint64_t of_proc = numbers_in_status("self").size() <= 1 ? this_process().pid_namespace : kNoNamespace;
     return of_proc == process.pid_namespace || of_proc == 0 || process.pid_namespace == 0;
 }
 
@@ -101,9 +125,8 @@ bool hold(int fd) {
 }
 
 bool is_held(const std::string &file) {
-    struct stat info {};
     struct flock lock = whole(F_RDLCK);
-    const int fd = open_record(file, info);
+    const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     const bool asked = fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0;
     if (fd >= 0)
         close(fd);
@@ -127,17 +150,6 @@ std::vector<std::string> files_of(uid_t user) {
 }
 
 namespace {
-
-/// What one read gives. Empty: it cannot be read.
-std::string text_of_file(const std::string &file) {
-    const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return {};
-    std::array<char, 4096> text{};
-    const ssize_t bytes = ::read(fd, text.data(), text.size());
-    close(fd);
-    return {text.data(), static_cast<size_t>(std::max<ssize_t>(bytes, 0))};
-}
 
 /// The name of the program, in parentheses, may have anything in it: fields are counted from its end, the third one
 /// being the first there.
@@ -186,27 +198,18 @@ Usage usage_of_this_process() {
     return usage_in("/proc/self/stat");
 }
 
-std::map<ProcessId, pid_t> numbers_here() {
-    std::map<ProcessId, pid_t> numbers;
+std::vector<NumberHere> numbers_here() {
+    std::vector<NumberHere> numbers;
     const std::unique_ptr<DIR, int (*)(DIR *)> folder(opendir("/proc"), &closedir);
     while (const dirent *entry = folder != nullptr ? readdir(folder.get()) : nullptr) {
-        const std::string_view name(entry->d_name);
-        ProcessId process;
-        pid_t number = 0;
-        if (std::from_chars(name.begin(), name.end(), number).ec != std::errc())
+        const std::string name = entry->d_name;
+        if (name.find_first_not_of("0123456789") != std::string::npos)
             continue;
-        process.pid_namespace = namespace_of(std::string(name));
-        if (process.pid_namespace == 0 || has_own_number_here(process))
+        const uint64_t own_namespace = namespace_of(name);
+        if (own_namespace != 0 && has_own_number_here({0, own_namespace}))
             continue;
-        // From this namespace's to its own one.
-        constexpr std::string_view kNumbers = "\nNSpid:";
-        const std::string text = text_of_file(fmt::format("/proc/{}/status", name));
-        const size_t begin = text.find(kNumbers);
-        const size_t end = begin == std::string::npos ? begin : text.find('\n', begin + 1);
-        if (end == std::string::npos)
-            continue;
-        std::from_chars(text.data() + text.find_last_of(" \t", end) + 1, text.data() + end, process.pid);
-        numbers[process] = number;
+        if (const std::vector<pid_t> all = numbers_in_status(name); all.size() > 1)
+            numbers.push_back({all.front(), {all.back(), own_namespace}});
     }
     return numbers;
 }
@@ -217,16 +220,20 @@ void remove_old_files() {
     std::vector<std::pair<time_t, std::string>> left;
     for (const std::string &file : files_of(getuid())) {
         const ProcessId process = process_of(file);
-        const bool lives = has_own_number_here(process) ? usage_of(process.pid).started != 0 : is_held(file);
+        const bool lives = (has_own_number_here(process) && usage_of(process.pid).started != 0) || is_held(file);
         struct stat info {};
-        if (const int fd = lives ? -1 : open_record(file, info); fd >= 0) {
-            // Its time is when it was made, until it is found here for the first time after its process ended.
-            const bool is_known = (info.st_mode & S_IXUSR) != 0;
-            if (!is_known && futimens(fd, nullptr) == 0)
-                fchmod(fd, S_IRUSR | S_IXUSR);
+        const int fd = open_record(file, info);
+        if (fd < 0)
+            continue;
+        // Its time is when it was made, until it is found here for the first time after its process ended.
+        const bool is_known = (info.st_mode & S_IXUSR) != 0;
+        if (lives && is_known)
+            fchmod(fd, S_IRUSR);
+        else if (!lives && !is_known && futimens(fd, nullptr) == 0)
+            fchmod(fd, S_IRUSR | S_IXUSR);
+        if (!lives)
             left.emplace_back(is_known ? info.st_mtime : time(nullptr), file);
-            close(fd);
-        }
+        close(fd);
     }
     std::sort(left.rbegin(), left.rend());
     for (size_t i = 0; i < left.size(); ++i)

@@ -7,7 +7,6 @@
 
 #include <compare>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -23,10 +22,20 @@ struct ProcessId {
 ProcessId this_process();
 /// Of the initial namespace `4711`, of others `12-4026532281`.
 std::string number_text(const ProcessId &process);
+bool is_of_initial_namespace(const ProcessId &process);
 /// Whether /proc has that process under its own number: it is in no other container than this process.
 bool has_own_number_here(const ProcessId &process);
-/// The numbers that /proc has for this user's processes that have others in their own namespaces.
-std::map<ProcessId, pid_t> numbers_here();
+/// A process that has another number in its own namespace than in /proc here.
+struct NumberHere {
+    pid_t here = 0;
+    ProcessId own;  ///< its namespace may not be known, which takes rights that its other facts do not take
+
+    [[nodiscard]] bool may_be(const ProcessId &process) const {
+        return own.pid == process.pid && (own.pid_namespace == process.pid_namespace || own.pid_namespace == 0);
+    }
+};
+/// All that this process may look at.
+std::vector<NumberHere> numbers_here();
 
 std::string file_of(uid_t user, const ProcessId &process);
 /// Opens one for reading. -1 and EINVAL: it is no regular file of the user whose name it has, as anybody may put a

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "runtime/base/clock.h"
 #include "runtime/elements/dtype.h"
@@ -180,6 +181,10 @@ std::string describe(uint32_t comm, const CallSeen &call) {
     return fmt::format("call {} of {}, {}", call.number, where, to_string(call.what));
 }
 
+std::string number_of(const ProcessSeen &process) {
+    return process.pid != 0 ? std::to_string(process.pid) : fmt::format("{} in its container", process.id.pid);
+}
+
 Latest latest_of(const ProcessSeen &process) {
     Latest latest;
     // What it waits for may be older than what is under way.
@@ -211,7 +216,6 @@ std::array<std::vector<CallSeen>, kCommunicators> last_calls(const File &from, u
 
 void note(const File &from, size_t calls, ProcessSeen &process) {
     process.id = {from.pid, from.pid_namespace};
-    process.pid = from.pid;
     process.world_rank = from.world_rank;
     process.world_size = from.world_size;
     process.hostname = text_of(from.hostname);
@@ -288,28 +292,35 @@ Status Reader::map(const std::string &file, Mapped &mapped) {
 }
 
 /// /proc knows a process by another number where it is in a container, and not at all where this process is in one that
-/// it is not in.
+/// it is not in, or where there is no /proc.
 void Reader::look_for_life(const std::string &file, uint64_t started, ProcessSeen &process) {
-    Life none = Life::dead;
-    if (!has_own_number_here(process.id)) {
-        process.life = Life::dead;
-        if (!is_held(file))
-            return;
-        if (numbers_.count(process.id) == 0 && !looked_for_numbers_) {
-            looked_for_numbers_ = true;
-            numbers_ = numbers_here();
-        }
-        none = Life::hidden;
-        const auto found = numbers_.find(process.id);
-        process.pid = found == numbers_.end() ? 0 : found->second;
-    }
-    const Usage usage = process.pid == 0 ? Usage{} : usage_of(process.pid);
-    const bool is_it = usage.started == started && started != 0;
-    process.cpu_ns = is_it ? usage.cpu_ns : 0;
-    process.life = is_it ? usage.life : none;
-    if (process.life == Life::hidden) {
+    const auto look_at = [&](pid_t number) {
+        const Usage usage = usage_of(number);
+        if (usage.started != started || started == 0)
+            return false;
+        process.pid = number;
+        process.life = usage.life;
+        process.cpu_ns = usage.cpu_ns;
+        return true;
+    };
+    process.life = Life::dead;
+    if (has_own_number_here(process.id)) {
         process.pid = process.id.pid;
-        numbers_.erase(process.id);
+        if (look_at(process.id.pid) || usage_of_this_process().started != 0)
+            return;
+    } else {
+        process.pid = 0;
+    }
+    if (!is_held(file))
+        return;
+    process.life = Life::hidden;
+    for (int round = 0; round < 2; ++round) {
+        for (const NumberHere &number : numbers_)
+            if (number.may_be(process.id) && look_at(number.here))
+                return;
+        if (std::exchange(looked_for_numbers_, true))
+            return;
+        numbers_ = numbers_here();
     }
 }
 

@@ -61,7 +61,7 @@ struct CommunicatorSeen {
 
 struct ProcessSeen {
     ProcessId id;
-    pid_t pid = 0;  ///< its number where it was looked at from; that of its own namespace where it is hidden there
+    pid_t pid = 0;  ///< its number where it was looked at from; 0: it has none that is known there
     Life life = Life::dead;
     int64_t cpu_ns = 0;   ///< of processors that it has used, of its threads together
     int64_t seen_ns = 0;  ///< when this was read, CLOCK_MONOTONIC
@@ -78,6 +78,9 @@ struct ProcessSeen {
     uint64_t on_gpus = 0;      ///< so many were on GPU memory
     std::vector<CommunicatorSeen> communicators;
 };
+
+/// `4711`; `12 in its container` where the number is not for use here.
+std::string number_of(const ProcessSeen &process);
 
 /// Of two looks: processes of several hosts may have one number.
 inline bool is_same(const ProcessSeen &a, const ProcessSeen &b) {
@@ -144,8 +147,8 @@ class Reader {
     static bool copy(int fd, void *to);
     void look_for_life(const std::string &file, uint64_t started, ProcessSeen &process);
     std::map<std::string, Mapped> files_;
-    std::map<ProcessId, pid_t> numbers_;  ///< of processes in containers, when they were last looked for
-    bool looked_for_numbers_ = false;     ///< in this look
+    std::vector<NumberHere> numbers_;  ///< of processes in containers, when they were last looked for
+    bool looked_for_numbers_ = false;  ///< in this look
     size_t left_out_ = 0;
     Status why_;  ///< the first of them is
 };

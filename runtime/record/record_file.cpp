@@ -129,9 +129,19 @@ Status RecordFile::make_shown() {
     if (is_mapped_here(path))
         return fail(Fault::not_written, "{} is kept by another copy of FLX in this process, which is the one seen",
                     path);
+    // Without /proc nobody knows its namespace.
+    if (is_held(path))
+        return fail(Fault::not_written, "{} is kept by a process of another container", path);
     unlink(path.c_str());  // of an earlier process with this id
     // Nobody writes to it through its name, the user's other processes included.
-    held_.take([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR); });
+    held_.take([&] {
+        const int made = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR);
+        const int error = errno;
+        if (made >= 0)
+            hold(made);  // where it cannot, other containers take this process for dead
+        errno = error;
+        return made;
+    });
     const int fd = held_.get();
     if (fd < 0)
         return fail(Fault::not_written, "{} cannot be made: {}", path, std::strerror(errno));
@@ -149,7 +159,6 @@ Status RecordFile::make_shown() {
         unlink(path.c_str());
         return fail(Fault::not_written, "{} cannot be mapped: {}", path, std::strerror(error));
     }
-    hold(fd);  // where it cannot, other containers take this process for dead
     file_ = static_cast<File *>(memory);
     path_ = path;
     return {};

@@ -55,8 +55,10 @@ Status make_own_folder(const std::string &folder) {
 /// Whether it is known that its process writes nothing more.
 bool is_over(const TracePart &part) {
     const TraceHead &head = part.head();
-    const bool is_seen = part.boot() == boot_id() && has_own_number_here({head.pid, head.pid_namespace});
-    return part.ended() || (is_seen && usage_of(head.pid).started != head.started);
+    if (part.ended() || part.boot() != boot_id())
+        return part.ended();
+    return has_own_number_here({head.pid, head.pid_namespace}) ? usage_of(head.pid).started != head.started
+                                                               : head.held != 0 && !is_held(part.path());
 }
 
 void remove_ended_programs(const std::string &folder) {
@@ -182,7 +184,8 @@ Status make_part(const std::string &file, int rank, std::string_view host, const
     for (int i = 0; i < kTries; ++i) {
         FLX_TRY(make_own_folder(folder));
         for (const std::string &earlier : files_with(folder, prefix))
-            if (TracePart part; TracePart::open(earlier, part).ok() && is_over(part))
+            if (TracePart part;
+                TracePart::open(earlier, part).ok() && (is_over(part) || (earlier == path && part.boot() == boot_id())))
                 unlink(earlier.c_str());
         fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
         if (fd >= 0 || errno != ENOENT)

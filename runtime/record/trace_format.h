@@ -51,6 +51,7 @@ struct TraceHead {
     int32_t world_rank;      ///< as the launcher says, or in the first communicator; -1: not known
     int32_t world_size;
     uint32_t ticks_are_tsc;
+    uint32_t held;                    ///< 1: the process holds a lock on its part as long as it lives
     std::atomic<uint32_t> ended;      ///< 1: the process wrote all that it wanted to
     int64_t made_ticks;               ///< at the same time as
     int64_t made_ns;                  ///< CLOCK_MONOTONIC and

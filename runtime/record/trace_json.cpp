@@ -101,8 +101,14 @@ std::map<Host, HostClock> clocks_of(const std::vector<TracePart> &parts) {
         }
     }
     std::map<Host, HostClock> clocks;
-    for (const auto &[host, date] : by_date)
-        clocks[host] = host == common ? HostClock(host.first) : HostClock(host.first, samples[host], date);
+    for (const auto &[host, date] : by_date) {
+        constexpr size_t kShort = 8;
+        const auto is_named = [&name = host.first](const auto &other) { return other.first.first == name; };
+        const std::string shown = std::count_if(by_date.begin(), by_date.end(), is_named) == 1
+                                      ? host.first
+                                      : fmt::format("{} {}", host.first, host.second.substr(0, kShort));
+        clocks[host] = host == common ? HostClock(shown) : HostClock(shown, samples[host], date);
+    }
     return clocks;
 }
 
@@ -141,8 +147,7 @@ class PartWriter {
           last_ns_(part.head().made_ns) {}
 
     uint64_t write() {
-        name("process_name", 0,
-             json_text(fmt::format("rank {} ({}, pid {})", rank_, part_.hostname(), part_.head().pid)));
+        name("process_name", 0, json_text(fmt::format("rank {} ({}, pid {})", rank_, clock_.host(), part_.head().pid)));
         output_.line(R"({{"ph":"M","name":"process_sort_index","pid":{0},"args":{{"sort_index":{0}}}}},)"
                      "\n",
                      rank_);
@@ -402,7 +407,7 @@ void write_head(const std::vector<TracePart> &parts, const std::vector<int> &ran
         nlohmann::ordered_json error = clock.error_ns() / 1e3;
         if (clock.error_ns() < 0)
             error = nullptr;
-        head["clocks"].push_back({{"host", host.first},
+        head["clocks"].push_back({{"host", clock.host()},
                                   {"offset_us", clock.offset_ns() / 1e3},
                                   {"drift_ppm", clock.drift() * 1e6},
                                   {"error_us", error}});
@@ -415,7 +420,7 @@ void write_head(const std::vector<TracePart> &parts, const std::vector<int> &ran
             const auto rate = std::bit_cast<double>(entry.begin.load(std::memory_order_relaxed));
             const auto latency = std::bit_cast<double>(entry.end.load(std::memory_order_relaxed));
             head["links"].push_back({{"rank", ranks[p]},
-                                     {"host", parts[p].hostname()},
+                                     {"host", clocks.at(host_of(parts[p])).host()},
                                      {"name", link_name_of(entry)},
                                      {"rate_MBps", rate / 1e6},
                                      {"latency_us", latency * 1e6}});
@@ -452,7 +457,7 @@ Status write_trace(const std::string &file, const std::vector<TracePart> &parts,
         made.notes.push_back(fmt::format("{} calls are not in it, as there was no room for them", made.lost));
     for (const auto &[host, clock] : clocks)
         if (clock.error_ns() < 0)
-            made.notes.push_back(fmt::format("the clock of {} is set by its date alone", host.first));
+            made.notes.push_back(fmt::format("the clock of {} is set by its date alone", clock.host()));
     Output output(out.get());
     write_head(parts, ranks, clocks, made, output);
     for (size_t p = 0; p < parts.size(); ++p)

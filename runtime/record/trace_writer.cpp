@@ -68,6 +68,8 @@ Status TraceWriter::open(const std::string &file, const File &process, std::uniq
     head.version = kTraceVersion;
     head.pid = process.pid;
     head.pid_namespace = process.pid_namespace;
+    // File systems of several hosts may have no such locks. Only other containers ask.
+    head.held = is_of_initial_namespace({process.pid, process.pid_namespace}) || !hold(writer->fd_) ? 0 : 1;
     head.started = process.started;
     head.world_rank = process.world_rank;
     head.world_size = process.world_size;

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -24,6 +23,12 @@ def look(*options):
 def jobs_of(name):
     found = json.loads(look("--json"))
     return [job for job in found["jobs"] if name in job["command"]], found["findings"]
+
+
+def records_of(pid):
+    """Of a process of this namespace, whose number is in the name where it is not the initial one."""
+    name = f"/dev/shm/calls-of-flx.{os.getuid()}.{pid}"
+    return [path for path in (name, f"{name}-{os.stat('/proc/self/ns/pid').st_ino}") if os.path.exists(path)]
 
 
 def until(condition, what):
@@ -73,10 +78,10 @@ class Hang:
         jobs, _ = jobs_of(self.name)
         if jobs:
             assert all(row["state"] == "dead" for row in jobs[0]["ranks"]), jobs
-        for name in os.listdir("/dev/shm"):
-            if re.fullmatch(r"calls-of-flx\.\d+\.\d+", name) and not os.path.exists("/proc/" + name.rsplit(".", 1)[1]):
-                with contextlib.suppress(FileNotFoundError):  # another test was faster
-                    os.unlink("/dev/shm/" + name)
+        for pid in self.pids:
+            for record in records_of(pid):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(record)
         shutil.rmtree(self.folder)
 
     def pid_of(self, rank):

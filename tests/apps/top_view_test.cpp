@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -185,6 +186,30 @@ TEST(TopLooks, AreTheSameOnAnotherHost) {
     EXPECT_EQ(read_line(line_of(looks.now), read).fault(), Fault::not_read) << "no such type of elements";
     for (const char *wrong : {"", "{}", "[1]", "Permission denied", R"({"version":0,"processes":[]})"})
         EXPECT_EQ(read_line(wrong, read).fault(), Fault::not_read) << wrong;
+}
+
+TEST(TopView, ShowsNumbersOfContainersAsSuch) {
+    Looks looks;
+    for (ProcessSeen &each : looks.now)
+        if (each.world_rank == 1) {
+            each.pid = 0;
+            each.life = Life::hidden;
+        }
+    const View view = view_of(looks.now, looks.before, 0.5);
+    const std::vector<std::string> lines = lines_of(view, 120, false);
+    const auto has = [&](const char *part) {
+        return std::ranges::any_of(lines,
+                                   [&](const std::string &line) { return line.find(part) != std::string::npos; });
+    };
+    EXPECT_TRUE(has(" 100 "));
+    EXPECT_TRUE(has(" (101) "));
+    EXPECT_TRUE(has("(numbers of processes in their own containers)"));
+    const auto json = nlohmann::json::parse(json_of(view, looks.now));
+    EXPECT_TRUE(json["jobs"][0]["ranks"][1]["pid"].is_null());
+    EXPECT_EQ(json["jobs"][0]["ranks"][1]["pid_in_container"], 101);
+    const std::string text = prometheus_of(view, looks.now);
+    EXPECT_NE(text.find("pid=\"101\",pid_namespace=\"1\"} "), std::string::npos) << text;
+    EXPECT_NE(text.find("rank=\"0\",pid=\"100\"} "), std::string::npos) << text;
 }
 
 TEST(TopView, KnowsProcessesOfTwoHostsThatHaveOneNumber) {

@@ -56,6 +56,24 @@ TEST(OwnDescriptor, MayGoInAnyOrder) {
     EXPECT_NE(fcntl(left, F_GETFD), -1);
 }
 
+/// Programs that close all that is open, as daemons do, get its number for a file of their own.
+TEST(OwnDescriptor, DoesNotCloseWhatTheProgramOpenedInItsPlace) {
+    const auto null = [] { return open("/dev/null", O_RDONLY | O_CLOEXEC); };
+    auto own = std::make_unique<OwnDescriptor>();
+    own->take(null);
+    const int number = own->get();
+    close(number);
+    const int other = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    if (other != number) {
+        close(other);
+        GTEST_SKIP() << "skipped: another thread got the number";
+    }
+    EXPECT_EQ(in_child([&] { return fcntl(number, F_GETFD) != -1 ? 0 : 1; }), 0);
+    own.reset();
+    EXPECT_NE(fcntl(number, F_GETFD), -1);
+    close(number);
+}
+
 TEST(OwnDescriptor, KeepsTheErrorOfOpening) {
     OwnDescriptor none;
     none.take([] { return open("/dev/null", O_RDONLY | O_CLOEXEC); });

@@ -56,6 +56,7 @@ TEST(Explain, ALateOneInAContainerIsNotSaidToBeDeadOrAsleep) {
     Job job(3);
     job.leave(1);
     job.processes[1].life = Life::hidden;
+    job.processes[1].pid = 0;
     expect_one(job.explain(), Trouble::late, 1,
                "rank 1 (pid 101 in its container on here), which left its last call 3.0 s");
     EXPECT_NE(job.explain()[0].sentence.find("and lives"), std::string::npos);

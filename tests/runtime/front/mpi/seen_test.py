@@ -13,7 +13,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../apps"))
 
-from hanging import HANG, LAUNCHER, RANKS, Hang, jobs_of, look, until  # noqa: E402
+from hanging import HANG, LAUNCHER, RANKS, Hang, jobs_of, look, records_of, until  # noqa: E402
 
 RUN = sys.argv[4]
 WORLD = 500000000
@@ -83,14 +83,15 @@ def files_of_ranks(record):
                 "both ranks are there",
             )
             time.sleep(2)  # until they are in MPI
-            return sum(os.path.exists(f"/dev/shm/calls-of-flx.{os.getuid()}.{pid}") for pid in ranks)
+            return sum(len(records_of(pid)) for pid in ranks)
         finally:
             run.terminate()
             for pid in ranks:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(f"/dev/shm/calls-of-flx.{os.getuid()}.{pid}")
+                for record in records_of(pid):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(record)
             run.wait(timeout=60)
 
 
