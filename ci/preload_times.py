@@ -83,11 +83,13 @@ def prepare_cp2k(name):
 
 def prepare_scalapack(folder, ranks):
     side = 2 if ranks % 2 == 0 else 1
+    # As large as the program's memory allows (TOTMEM), and as often as it takes.
+    sizes = " ".join(["600"] * 20)
     (folder / "LU.dat").write_text(
-        "'LU'\n'MPI machine'\n'LU.out' output file name (if any)\n6 device out\n1 number of problem sizes\n"
-        "2000 values of M\n2000 values of N\n1 number of NB's\n32 values of NB\n1 number of NRHS's\n1 values of NRHS\n"
-        "1 number of NBRHS's\n1 values of NBRHS\n1 number of process grids\n"
-        f"{side} values of P\n{ranks // side} values of Q\n3.0 threshold\nT (T or F) Test Cond. Est.\n",
+        "'LU'\n'MPI machine'\n'LU.out' output file name (if any)\n6 device out\n20 number of problem sizes\n"
+        f"{sizes} values of M\n{sizes} values of N\n1 number of NB's\n32 values of NB\n1 number of NRHS's\n"
+        "1 values of NRHS\n1 number of NBRHS's\n1 values of NBRHS\n1 number of process grids\n"
+        f"{side} values of P\n{ranks // side} values of Q\n3.0 threshold\nF (T or F) Test Cond. Est.\n",
         encoding="utf-8",
     )
     (test,) = pathlib.Path("/usr/lib").glob("*/scalapack/openmpi-tests/xdlu")

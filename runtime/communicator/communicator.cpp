@@ -243,6 +243,9 @@ std::vector<Decision> Communicator::explain() const {
     if (on_host_.ways != nullptr)
         for (Decision &decision : on_host_.ways->explain())
             decisions.push_back(std::move(decision));
+    if (devices_.group != nullptr)
+        for (Decision &decision : devices_.group->explain())
+            decisions.push_back(std::move(decision));
     return decisions;
 }
 

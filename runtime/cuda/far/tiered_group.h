@@ -46,6 +46,9 @@ class TieredGroup final : public Group {
     void close() override;
     void abandon() override;
     [[nodiscard]] std::vector<GpuLink> links() const override;
+    [[nodiscard]] std::vector<Decision> explain() const override {
+        return near_ != nullptr ? near_->explain() : std::vector<Decision>();
+    }
     [[nodiscard]] std::vector<std::string> report() const override;
 
   private:

@@ -60,6 +60,9 @@ class DeviceGroup final : public Group {
     /// Returns when nothing of this rank's is under way any more, on whatever stream; or when kernels gave up.
     Status settle();
     [[nodiscard]] std::vector<GpuLink> links() const override;
+    [[nodiscard]] std::vector<Decision> explain() const override {
+        return control_ ? control_->explain() : std::vector<Decision>();
+    }
     [[nodiscard]] std::vector<std::string> report() const override;
 
   private:

@@ -11,6 +11,7 @@
 
 #include "algorithms/schedule.h"
 #include "runtime/base/config.h"
+#include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/cuda/memory/gpu.h"
 #include "runtime/cuda/memory/health.h"
@@ -135,6 +136,8 @@ class Group {
     /// where functions may be called that wait for the GPU as CUDA likes.
     virtual bool may_go(bool /*later*/) { return true; }
     [[nodiscard]] virtual std::vector<GpuLink> links() const = 0;
+    /// What it has learnt.
+    [[nodiscard]] virtual std::vector<Decision> explain() const { return {}; }
     /// Lines for flx_info.
     [[nodiscard]] virtual std::vector<std::string> report() const = 0;
 };

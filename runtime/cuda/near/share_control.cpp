@@ -1,5 +1,9 @@
 #include "runtime/cuda/near/share_control.h"
 
+#include <fmt/format.h>
+
+#include "runtime/cuda/protocol/plan.h"
+
 namespace flx::cuda {
 namespace {
 
@@ -56,6 +60,7 @@ ShareControl::Turn ShareControl::next(Kind kind, uint64_t message, bool in_place
     turn.number = calls_[turn.row][size]++;
     const uint32_t first = first_[turn.row]->vector(message, 0).weight[kPcie];
     turn.share = static_cast<double>(board.share_of(rank_, turn.number, first)) / ShareBoard::kWhole;
+    last_[turn.row][size] = turn.share;
     turn.sampled = !frozen_ && turn.number % ShareBoard::kEvery == 0;
     return turn;
 }
@@ -89,12 +94,34 @@ bool ShareControl::learn_from(const Awaited &awaited) {
         LinkSample{scaled(awaited.pcie_bytes), awaited.pcie_bytes == 0 ? 0 : scaled(times.pcie_ns)}};
     Controller &controller = *learnt_[row];
     controller.observe(awaited.message, 0, samples);
+    ++learnt_from_[row][size];
     const uint32_t share = controller.vector(awaited.message, 0).weight[kPcie];
     uint32_t &proposed = proposed_[row][size];
     const uint32_t before = proposed != 0 ? proposed - 1 : first_[row]->vector(awaited.message, 0).weight[kPcie];
     if (share != before && board.propose(ranks_, share))
         proposed = share + 1;
     return true;
+}
+
+std::vector<Decision> ShareControl::explain() const {
+    std::vector<Decision> decisions;
+    for (int row = 0; row < kShareRows; ++row) {
+        const Kind kind = row == kGpuKinds ? Kind::allreduce : static_cast<Kind>(row);
+        for (int size = 0; size < kSizeClasses; ++size) {
+            if (calls_[row][size] == 0)
+                continue;
+            const uint64_t message = uint64_t{1} << size;
+            const double first = first_[row]->vector(message, 0).share(kPcie);
+            const double last = last_[row][size];
+            std::string from =
+                fmt::format("{:.3f} and {:.3f} by what was measured when memory was registered", 1 - first, first);
+            if (rank_ == 0)
+                from += fmt::format("; {} of {} calls were timed", learnt_from_[row][size], calls_[row][size]);
+            decisions.push_back({fmt::format("{} on GPUs{}", name_of(kind), row == kGpuKinds ? " in place" : ""),
+                                 message, fmt::format("nvlink {:.3f}, pcie {:.3f}", 1 - last, last), from});
+        }
+    }
+    return decisions;
 }
 
 }  // namespace flx::cuda

@@ -5,7 +5,9 @@
 
 #include <array>
 #include <memory>
+#include <vector>
 
+#include "runtime/base/log.h"
 #include "runtime/cuda/protocol/shares.h"
 #include "runtime/shares/controller.h"
 
@@ -43,8 +45,10 @@ class ShareControl {
     /// Notes the times of a call of which `turn.sampled`: `pcie_bytes` of `message` went that way.
     void tell(uint64_t message, const Turn &turn, uint64_t pcie_bytes, ShareBoard::Times times);
 
-    /// The share that the next call would get: for reports.
+    /// The share that the first call gets: for reports.
     [[nodiscard]] double first_share(Kind kind, uint64_t message) const;
+    /// For each kind and size that was called, how the last one was divided. What calls took is known to rank 0 alone.
+    [[nodiscard]] std::vector<Decision> explain() const;
 
   private:
     struct Awaited {
@@ -67,8 +71,10 @@ class ShareControl {
     std::array<std::unique_ptr<Controller>, kShareRows> first_;   ///< these never learn: equal on all ranks
     std::array<std::unique_ptr<Controller>, kShareRows> learnt_;  ///< rank 0
     std::array<std::array<uint64_t, kSizeClasses>, kShareRows> calls_{};
-    std::array<std::array<uint32_t, kSizeClasses>, kShareRows> proposed_{};  ///< plus 1; 0: none
-    std::array<Awaited, 16> awaited_;                                        ///< a ring
+    std::array<std::array<double, kSizeClasses>, kShareRows> last_{};           ///< shares over pcie
+    std::array<std::array<uint64_t, kSizeClasses>, kShareRows> learnt_from_{};  ///< calls
+    std::array<std::array<uint32_t, kSizeClasses>, kShareRows> proposed_{};     ///< plus 1; 0: none
+    std::array<Awaited, 16> awaited_;                                           ///< a ring
     uint64_t awaited_begun_ = 0;
     uint64_t awaited_done_ = 0;
 };

@@ -52,11 +52,15 @@ struct Buffers {
 
 /// What FLX gets for MPI's buffers, of `in_count` and `out_count` elements: data with holes are packed, input that
 /// overlaps output without being it is copied. `partly`: not all of the output need be written.
-Buffers take(Call &call, const Reduction &reduction, const void *sendbuf, size_t in_count, void *recvbuf,
-             size_t out_count, bool partly = false) {
+Buffers take(Call &call, Reduction &reduction, const void *sendbuf, size_t in_count, void *recvbuf, size_t out_count,
+             bool partly = false) {
     Buffers buffers;
     Staging &staging = call.staging();
     staging.reduction = reduction.user;
+    if (!reduction.make_known()) {
+        buffers.code = call.refuse(MPI_ERR_NO_MEM);
+        return buffers;
+    }
     // Without output `recvbuf` means nothing, and MPI_BOTTOM is null too.
     const bool in_place = sendbuf == MPI_IN_PLACE || (sendbuf == recvbuf && out_count != 0);
     buffers.code = staging.out.take(recvbuf, in_place ? std::max(in_count, out_count) : out_count, reduction.layout,
@@ -73,7 +77,7 @@ Buffers take(Call &call, const Reduction &reduction, const void *sendbuf, size_t
 }
 
 /// take(), and to a GPU where FLX's collective is there.
-Buffers take_and_lift(Call &call, const Reduction &reduction, const void *sendbuf, size_t in_count, void *recvbuf,
+Buffers take_and_lift(Call &call, Reduction &reduction, const void *sendbuf, size_t in_count, void *recvbuf,
                       size_t out_count) {
     Buffers buffers = take(call, reduction, sendbuf, in_count, recvbuf, out_count);
     const size_t element = reduction.size;
@@ -147,7 +151,7 @@ int reduce(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, 
 
 int reduce_scatter_block(const How &how, const void *sendbuf, void *recvbuf, MPI_Count recvcount, MPI_Datatype type,
                          MPI_Op op, MPI_Comm comm) {
-    const auto [reduction, block, objection] = judge(recvbuf, recvcount, type, op);
+    auto [reduction, block, objection] = judge(recvbuf, recvcount, type, op);
     const int ranks = size_of(comm);
     const size_t bytes = block * static_cast<size_t>(ranks);
     const auto describe = [&, &reduction = reduction](Whereabouts &where) {
@@ -180,7 +184,7 @@ int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, Numbers r
         total += recvcounts[rank];
     }
     Arguments arguments = judge(recvbuf, total == 0 ? 0 : 1, type, op);
-    const Reduction &reduction = arguments.reduction;
+    Reduction &reduction = arguments.reduction;
     const size_t bytes = static_cast<size_t>(total) * reduction.size;
     if (!valid && arguments.objection.why != Reason::invalid)
         arguments.objection = wrong(MPI_ERR_COUNT);
@@ -214,7 +218,7 @@ int reduce_scatter(const How &how, const void *sendbuf, void *recvbuf, Numbers r
 
 int scan(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type, MPI_Op op,
          MPI_Comm comm) {
-    const auto [reduction, bytes, objection] = judge(recvbuf, count, type, op);
+    auto [reduction, bytes, objection] = judge(recvbuf, count, type, op);
     const auto describe = [&](Whereabouts &where) {
         where.sends(sendbuf, count, type);
         where.receives(recvbuf, count, type, 1, sendbuf != MPI_IN_PLACE && sendbuf != recvbuf);
@@ -235,7 +239,7 @@ int exscan(const How &how, const void *sendbuf, void *recvbuf, MPI_Count count, 
     if (comm != MPI_COMM_NULL && sendbuf != MPI_IN_PLACE && PMPI_Comm_rank(comm, &rank) != MPI_SUCCESS)
         return MPI_ERR_COMM;  // the error handler knows
     const bool writes = sendbuf == MPI_IN_PLACE || rank != 0;
-    const auto [reduction, bytes, objection] = judge(recvbuf, count, type, op);
+    auto [reduction, bytes, objection] = judge(recvbuf, count, type, op);
     const auto describe = [&](Whereabouts &where) {
         where.sends(sendbuf, count, type);
         if (writes)

@@ -346,6 +346,10 @@ bool is_named(MPI_Datatype type) {
     return is_predefined_by(combiner) || combiner == MPI_UNDEFINED;
 }
 
+bool Reduction::make_known() {
+    return user == nullptr || UserReductions::instance().make_known(*user, dtype, op);
+}
+
 Reduction reduction_of(MPI_Datatype type, MPI_Op op) {
     Reduction reduction;
     if (type == MPI_DATATYPE_NULL || op == MPI_OP_NULL)
@@ -354,8 +358,6 @@ Reduction reduction_of(MPI_Datatype type, MPI_Op op) {
         reduction.user = UserReductions::instance().find(op, type);
         if (reduction.user == nullptr)
             return reduction;
-        reduction.dtype = reduction.user->flx_type;
-        reduction.op = reduction.user->flx_op;
         reduction.layout = reduction.user->layout;
         reduction.size = reduction.layout.size;
     } else {

@@ -36,7 +36,10 @@ struct Reduction {
     flx_op_t op = FLX_SUM;
     size_t size = 0;                            ///< bytes of an element, as FLX takes them
     Layout layout;                              ///< of an element
-    std::shared_ptr<const UserReduction> user;  ///< to be held while `op` may be called
+    std::shared_ptr<const UserReduction> user;  ///< to be held while `op` may be called; `dtype` and `op` are not set
+
+    /// Sets `dtype` and `op`, where FLX serves a call with it. False: FLX has too many of the program's.
+    bool make_known();
 };
 Reduction reduction_of(MPI_Datatype type, MPI_Op op);
 

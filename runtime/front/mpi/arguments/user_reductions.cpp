@@ -112,20 +112,33 @@ std::shared_ptr<UserReduction> UserReductions::make(MPI_Op op, MPI_Datatype type
     made->layout = layout;
     if (PMPI_Type_get_true_extent(type, &made->lowest, &made->span) != MPI_SUCCESS)
         return nullptr;
-    const auto [known, is_new] = flx_types_.try_emplace(layout.size, FLX_INT8);
-    if (is_new && flx_dtype_create(layout.size, &known->second) != FLX_SUCCESS) {
-        flx_types_.erase(known);
-        return nullptr;
-    }
-    made->flx_type = known->second;
+    constexpr size_t kMostBytes = 16384;  // flx_dtype_create
     int commutes = 0;
-    if (PMPI_Op_commutative(op, &commutes) != MPI_SUCCESS ||
-        flx_op_create(reduce, made.get(), commutes, &made->flx_op) != FLX_SUCCESS)
+    if (layout.size == 0 || layout.size > kMostBytes || PMPI_Op_commutative(op, &commutes) != MPI_SUCCESS)
         return nullptr;
-    made->made = true;
+    made->commutes = commutes != 0;
     made->op = keep(ops_, op);
     made->type = keep(types_, type);
     return made;
+}
+
+bool UserReductions::make_known(const UserReduction &reduction, flx_dtype_t &dtype, flx_op_t &op) {
+    const std::lock_guard guard(mutex_);
+    if (!reduction.made) {
+        const auto [known, is_new] = flx_types_.try_emplace(reduction.layout.size, FLX_INT8);
+        if (is_new && flx_dtype_create(reduction.layout.size, &known->second) != FLX_SUCCESS) {
+            flx_types_.erase(known);
+            return false;
+        }
+        reduction.flx_type = known->second;
+        if (flx_op_create(reduce, const_cast<UserReduction *>(&reduction), reduction.commutes ? 1 : 0,
+                          &reduction.flx_op) != FLX_SUCCESS)
+            return false;
+        reduction.made = true;
+    }
+    dtype = reduction.flx_type;
+    op = reduction.flx_op;
+    return true;
 }
 
 template <typename Handle, typename Kept>

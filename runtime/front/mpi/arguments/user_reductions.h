@@ -48,9 +48,11 @@ struct UserReduction {
     Layout layout;
     MPI_Aint lowest = 0;  ///< of an element's data, from its address
     MPI_Aint span = 0;    ///< from there to where they end
-    flx_dtype_t flx_type = FLX_INT8;
-    flx_op_t flx_op = FLX_SUM;
-    bool made = false;  ///< `flx_op` is to be freed
+    bool commutes = false;
+    // Made when FLX is to call it, not before: most programs are over sooner, and libflx takes 20 ms to load.
+    mutable bool made = false;
+    mutable flx_dtype_t flx_type = FLX_INT8;
+    mutable flx_op_t flx_op = FLX_SUM;
 };
 
 class UserReductions {
@@ -59,6 +61,8 @@ class UserReductions {
 
     /// Null where FLX cannot: elements of no bytes or of too many. `op` is none of MPI's own.
     std::shared_ptr<const UserReduction> find(MPI_Op op, MPI_Datatype type);
+    /// As FLX knows it. False: FLX has too many.
+    bool make_known(const UserReduction &reduction, flx_dtype_t &dtype, flx_op_t &op);
 
     /// MPI_Op_free and MPI_Type_free: true if a reduction here needed it; then it ends with the last that does.
     bool give_up_op(MPI_Op op) { return give_up(op, ops_, &UserReduction::op); }

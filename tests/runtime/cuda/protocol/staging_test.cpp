@@ -1,5 +1,6 @@
 /// The share of GPU collectives that goes through host memory: slots and flags run by host threads, one for each team
 /// of each rank's lanes, and how ranks agree on shares without waiting for each other.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -309,6 +310,14 @@ TEST(CudaShares, AllreducesInPlaceLearnApart) {
     EXPECT_GT(first, 0.04);
     EXPECT_LT(in_place, 0.6 * first);
     EXPECT_NEAR(apart, first, 0.02);
+    const std::vector<Decision> told = ranks[0]->explain();
+    ASSERT_EQ(told.size(), 2U);
+    EXPECT_EQ(told[0].about, "allreduce on GPUs");
+    EXPECT_EQ(told[1].about, "allreduce on GPUs in place");
+    EXPECT_EQ(told[1].decided, fmt::format("nvlink {:.3f}, pcie {:.3f}", 1 - in_place, in_place));
+    EXPECT_NE(told[1].from.find(fmt::format("{:.3f} by what was measured", first)), std::string::npos) << told[1].from;
+    EXPECT_NE(told[1].from.find(" of 80 calls were timed"), std::string::npos) << told[1].from;
+    EXPECT_EQ(ranks[1]->explain()[1].from.find("timed"), std::string::npos);
 }
 
 TEST(CudaShares, LinksBetweenGpusAreToldFromOthersInAPartition) {

@@ -1,8 +1,8 @@
 #!/bin/bash
 # What users get wrong with flx-run and FLX_MPI, and what they choose:
-#   launcher_test.sh LAUNCHER FLX_RUN COLLECTIVES INITIATION WRONG
+#   launcher_test.sh LAUNCHER FLX_RUN COLLECTIVES INITIATION WRONG SHORT
 set -u
-launcher=$1 flx_run=$2 program=$3 initiation=$4 wrong=$5
+launcher=$1 flx_run=$2 program=$3 initiation=$4 wrong=$5 short=$6
 failures=0
 export FLX_MPI=on FLX_CACHE=none
 try() { # NAME CODE PATTERN COMMAND…: the exit code (nonzero: any) and a pattern in what is said
@@ -40,6 +40,15 @@ try "and as ever on several" 0 '^for  ms$' env OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_
     sh -c 'echo "for $FLX_PROBE_MS ms"'
 # What most people will run first: nothing is made that would not pay.
 try "a short program is MPI's" 0 '[0-9] before FLX would pay' env FLX_MPI=auto "${mpi[@]}" "$flx_run" --stats "$program" 1 20
+# libflx and what it needs take each rank 20 ms to load.
+loads() { # MODE YES-OR-NO
+    try "libflx in a short program with FLX_MPI=$1: $2" 0 "^right, loaded: $2\$" env FLX_MPI="$1" "${mpi[@]}" "$flx_run" -- sh -c '
+        said=$(LD_DEBUG=files "$0" 2>&1) || exit 1
+        case $said in *"calling init: "*/libflx.so*) loaded=yes ;; *) loaded=no ;; esac
+        case $said in *right*) echo "right, loaded: $loaded" ;; esac' "$short"
+}
+loads auto no
+loads on yes
 try "everything off" 0 '[0-9] not in FLX_MPI' env FLX_MPI=off "${mpi[@]}" "$flx_run" --stats "$program" 1 20
 try "a folder that cannot be written" 0 'what is kept: /proc/none/.* is not written: ' \
     env FLX_MPI=auto FLX_CACHE=/proc/none "${mpi[@]}" "$flx_run" --stats "$program" 1 20
