@@ -448,7 +448,8 @@ void check_seen(flx_comm_t comm, const Buffers &buffers) {
     must(flx_allreduce_on_stream(FLX_IN_PLACE, buffers.recv, 100, FLX_F32, FLX_SUM, comm, buffers.stream), "seen");
     await(buffers, "seen");
     flx::record::ProcessSeen process;
-    if (ranks_ == 1 || !flx::record::Reader::read(flx::record::file_of(getuid(), flx::record::this_process()), process).ok())
+    if (ranks_ == 1 ||
+        !flx::record::Reader::read(flx::record::file_of(getuid(), flx::record::this_process()), process).ok())
         return;  // /dev/shm is small
     ++checks;
     const flx::record::Latest latest = flx::record::latest_of(process);
