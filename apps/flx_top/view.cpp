@@ -23,7 +23,6 @@ Row row_of(const ProcessSeen &process, const ProcessSeen *before) {
     row.rank = process.world_rank;
     row.id = process.id;
     row.pid = process.pid;
-    row.number = process.pid != 0 ? std::to_string(process.pid) : fmt::format("({})", process.id.pid);
     row.host = process.hostname;
     const record::Latest latest = record::latest_of(process);
     const bool inside = latest.inside();
@@ -197,8 +196,9 @@ std::vector<std::string> lines_of(const View &view, size_t width, bool explain) 
         for (const Row &row : job.rows) {
             lines.push_back(fmt::format("{:>5} {:<{}}{:>8} {:<8} {:>9.0f} {:>8}  {:<9} {}",
                                         row.rank < 0 ? "?" : std::to_string(row.rank), host > 0 ? row.host : "", host,
-                                        row.number, row.state, row.calls_per_s,
-                                        row.call.empty() ? "" : short_time(row.for_s), row.waits, shown_call(row)));
+                                        row.pid != 0 ? std::to_string(row.pid) : fmt::format("({})", row.id.pid),
+                                        row.state, row.calls_per_s, row.call.empty() ? "" : short_time(row.for_s),
+                                        row.waits, shown_call(row)));
             if (!row.broken.empty())
                 lines.push_back("      broken: " + row.broken);
         }

@@ -13,8 +13,7 @@ namespace flx::top {
 struct Row {
     int rank = -1;  ///< of the program; -1: the launcher did not say
     record::ProcessId id;
-    pid_t pid = 0;       ///< where it was looked at from; 0: it has none that is known there
-    std::string number;  ///< as it is shown: `(12)` is one of its container's
+    pid_t pid = 0;  ///< where it was looked at from; 0: it has none that is known there
     std::string host;
     std::string state;  ///< in FLX, in MPI, outside, stopped, dead
     double calls_per_s = 0;

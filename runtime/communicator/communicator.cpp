@@ -2,6 +2,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
@@ -240,12 +241,11 @@ Communicator::~Communicator() {
 
 std::vector<Decision> Communicator::explain() const {
     std::vector<Decision> decisions = routes_.explain();
+    const auto add = [&](std::vector<Decision> more) { std::ranges::move(more, std::back_inserter(decisions)); };
     if (on_host_.ways != nullptr)
-        for (Decision &decision : on_host_.ways->explain())
-            decisions.push_back(std::move(decision));
+        add(on_host_.ways->explain());
     if (devices_.group != nullptr)
-        for (Decision &decision : devices_.group->explain())
-            decisions.push_back(std::move(decision));
+        add(devices_.group->explain());
     return decisions;
 }
 

@@ -282,12 +282,9 @@ class Explaining {
         else if (waiting_.count(found->second.process) == 0)
             add(Trouble::late, circle, rank, waiting,
                 fmt::format("{}, for {}, which {}", who, name, doing(found->second.process)),
-                process.pid != 0
-                    ? fmt::format("Look at what it does: gdb -p {0} -batch -ex bt, or py-spy dump --pid {0}.",
-                                  process.pid)
-                    : fmt::format(
-                          "Look at what it does, in its container: gdb -p {0} -batch -ex bt, or py-spy dump --pid {0}.",
-                          process.id.pid));
+                fmt::format("Look at what it does{1}: gdb -p {0} -batch -ex bt, or py-spy dump --pid {0}.",
+                            process.pid != 0 ? process.pid : process.id.pid,
+                            process.pid != 0 ? "" : ", in its container"));
     }
 
     /// Ranks that are, or were, in calls of one number that are not one call: the fewer ones are named.

@@ -16,7 +16,6 @@
 #include <iterator>
 #include <sstream>
 
-#include "runtime/record/process_files.h"
 #include "runtime/record/ticks.h"
 
 namespace flx::record {
@@ -97,7 +96,7 @@ int64_t since_1970_ns() {
 }  // namespace
 
 void RecordFile::remove() {
-    if (seen() && getpid() == pid_) {
+    if (seen() && getpid() == process_.pid) {
         unlink(path_.c_str());
         held_.close();
     }
@@ -105,7 +104,7 @@ void RecordFile::remove() {
 }
 
 Status RecordFile::make(const Wanted &wanted) {
-    pid_ = getpid();
+    process_ = this_process();
     Status status;
     if (wanted.record) {
         // Once a host and job, where the launcher says which rank is the first.
@@ -125,7 +124,7 @@ Status RecordFile::make(const Wanted &wanted) {
 Status RecordFile::make_shown() {
     if (!has_room())
         return fail(Fault::shm_too_small, "{} has less than {} bytes in all", kFolder, kLeastFolder);
-    const std::string path = file_of(getuid(), this_process());
+    const std::string path = file_of(getuid(), process_);
     if (is_mapped_here(path))
         return fail(Fault::not_written, "{} is kept by another copy of FLX in this process, which is the one seen",
                     path);
@@ -169,9 +168,9 @@ void RecordFile::describe(const Wanted &wanted) {
     const bool tsc = wanted.exact && ticks_are_tsc();
     file.version = kVersion;
     file.bytes = sizeof(File);
-    file.pid = pid_;
+    file.pid = process_.pid;
     file.ticks_are_tsc = tsc ? 1 : 0;
-    file.pid_namespace = this_process().pid_namespace;
+    file.pid_namespace = process_.pid_namespace;
     file.started = usage_of_this_process().started;
     const Moment made = moment(tsc);
     file.made_ticks = made.ticks;

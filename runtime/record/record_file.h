@@ -14,6 +14,7 @@
 #include "runtime/base/descriptors.h"
 #include "runtime/base/status.h"
 #include "runtime/record/format.h"
+#include "runtime/record/process_files.h"
 
 namespace flx::record {
 
@@ -62,7 +63,7 @@ class RecordFile {
     void describe(const Wanted &wanted);
 
     File *file_ = nullptr;
-    int pid_ = 0;
+    ProcessId process_;
     std::string path_;    ///< empty: others do not see it
     OwnDescriptor held_;  ///< of the file: its lock says in other containers that this process lives
 };

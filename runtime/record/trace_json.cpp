@@ -77,16 +77,20 @@ Host host_of(const TracePart &part) {
 std::map<Host, HostClock> clocks_of(const std::vector<TracePart> &parts) {
     const Host common = host_of(parts.front());
     std::set<std::pair<uint32_t, uint64_t>> led_there;
-    for (const TracePart &part : parts)
+    for (const TracePart &part : parts) {
+        if (host_of(part) != common)
+            continue;
         for (const Entry &entry : part.entries())
-            if (kind_of(entry) == EntryKind::communicator && host_of(part) == common)
+            if (kind_of(entry) == EntryKind::communicator)
                 if (const CommunicatorEntry comm = communicator_of(entry); comm.rank == 0)
                     led_there.insert({comm.id, comm.first_uid});
+    }
     std::map<Host, std::vector<ClockSample>> samples;
     std::map<Host, int64_t> by_date;
     const auto ahead = [](const TracePart &part) { return part.head().made_ns - part.head().made_since_ns; };
     for (const TracePart &part : parts) {
-        by_date.emplace(host_of(part), ahead(part) - ahead(parts.front()));
+        const Host host = host_of(part);
+        by_date.emplace(host, ahead(part) - ahead(parts.front()));
         std::array<bool, 256> usable{};  // by place
         for (const Entry &entry : part.entries()) {
             const Where where = where_of(entry);
@@ -95,8 +99,8 @@ std::map<Host, HostClock> clocks_of(const std::vector<TracePart> &parts) {
                 usable[where.place] = led_there.count({comm.id, comm.first_uid}) != 0;
             } else if (kind_of(entry) == EntryKind::clock && usable[where.place]) {
                 const std::array<uint64_t, 4> data = data_of(entry);
-                samples[host_of(part)].push_back({entry.begin.load(std::memory_order_relaxed),
-                                                  static_cast<int64_t>(data[0]), static_cast<int64_t>(data[1])});
+                samples[host].push_back({entry.begin.load(std::memory_order_relaxed), static_cast<int64_t>(data[0]),
+                                         static_cast<int64_t>(data[1])});
             }
         }
     }

@@ -54,8 +54,8 @@ Status TraceWriter::open(const std::string &file, const File &process, std::uniq
         return fail(Fault::not_written, "where {} is cannot be told: {}", file, error.message());
     writer->pid_ = getpid();
     writer->tsc_ = process.ticks_are_tsc != 0;
-    FLX_TRY(make_part(writer->file_, process.world_rank, process.hostname.data(), {process.pid, process.pid_namespace},
-                      writer->path_, writer->fd_));
+    const ProcessId id{process.pid, process.pid_namespace};
+    FLX_TRY(make_part(writer->file_, process.world_rank, process.hostname.data(), id, writer->path_, writer->fd_));
     int problem = reserve(writer->fd_, 0, kTraceHeadBytes);
     void *memory =
         problem == 0 ? mmap(nullptr, kTraceHeadBytes, PROT_READ | PROT_WRITE, MAP_SHARED, writer->fd_, 0) : MAP_FAILED;
@@ -69,7 +69,7 @@ Status TraceWriter::open(const std::string &file, const File &process, std::uniq
     head.pid = process.pid;
     head.pid_namespace = process.pid_namespace;
     // File systems of several hosts may have no such locks. Only other containers ask.
-    head.held = is_of_initial_namespace({process.pid, process.pid_namespace}) || !hold(writer->fd_) ? 0 : 1;
+    head.held = is_of_initial_namespace(id) || !hold(writer->fd_) ? 0 : 1;
     head.started = process.started;
     head.world_rank = process.world_rank;
     head.world_size = process.world_size;

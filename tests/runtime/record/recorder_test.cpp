@@ -43,6 +43,12 @@ std::string own_file() {
     return file_of(getuid(), this_process());
 }
 
+std::string copy_of_own_file() {
+    std::string text(sizeof(File), '\0');
+    std::ifstream(own_file(), std::ios::binary).read(text.data(), static_cast<std::streamsize>(text.size()));
+    return text;
+}
+
 ProcessSeen look() {
     ProcessSeen process;
     const Status status = Reader::read(own_file(), process);
@@ -287,8 +293,7 @@ TEST(RecordFile, OfAnotherContainerIsOldWhenNobodyHoldsIt) {
 TEST(Reader, SaysOfAProcessThatItCannotSeeOnlyThatItLives) {
     const uint32_t place = recorder().open({31, 0, 2, 1, 1, {}});
     recorder().leave(recorder().enter(place, allreduce(8), 1, Way::fused), {});
-    std::string text(sizeof(File), '\0');
-    std::ifstream(own_file(), std::ios::binary).read(text.data(), static_cast<std::streamsize>(text.size()));
+    std::string text = copy_of_own_file();
     reinterpret_cast<File *>(text.data())->pid_namespace = 4242;
     const std::string file = file_of(getuid(), {getpid(), 4242});
     std::ofstream(file, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
@@ -352,8 +357,7 @@ TEST(Reader, TakesNothingFromAnotherUsersFileThatFlxWouldNotWrite) {
     const std::string file = file_of(kOther, {2'000'000'000, 0});
     const uint32_t place = recorder().open({30, 0, 2, 1, 1, {}});
     recorder().leave(recorder().enter(place, allreduce(8), 1, Way::fused), {});
-    std::string text(sizeof(File), '\0');
-    std::ifstream(own_file(), std::ios::binary).read(text.data(), static_cast<std::streamsize>(text.size()));
+    std::string text = copy_of_own_file();
     auto *const made_up = reinterpret_cast<File *>(text.data());
     const auto seen = [&](size_t bytes = sizeof(File)) {
         std::ofstream(file, std::ios::binary | std::ios::trunc).write(text.data(), static_cast<std::streamsize>(bytes));
