@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "apps/bench/sizes.h"
 #include "apps/bench/timing.h"

@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "apps/common/ranks.h"
 #include "apps/common/result_file.h"

@@ -44,7 +44,7 @@ class Files {
         log_.flush();
     }
     void write_results(const Results &results) {
-        json_.write(json_of(results).dump(2) + "\n");
+        json_.write(json_of(results));
         csv_.write(csv_of(results));
         if (!results.options.page_file.empty()) {
             std::string page;

@@ -9,7 +9,7 @@
 namespace flx::bench::perf {
 
 Status page_of(const Results &results, std::string &page) {
-    std::istringstream json(json_of(results).dump());
+    std::istringstream json(json_of(results));
     std::string problem;
     const std::optional<report::Bench> bench =
         report::read_bench(json, std::string(name_of(results.options.collective)), problem);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "apps/bench/sizes.h"
 
@@ -233,7 +234,7 @@ std::string footer_text(const Results &results) {
     return text;
 }
 
-nlohmann::ordered_json json_of(const Results &results) {
+std::string json_of(const Results &results) {
     const Options &options = results.options;
     nlohmann::ordered_json json = head_of(results.machine, options.seconds > 0 ? "back to back" : "in turn");
     json["in_place"] = options.in_place;
@@ -292,7 +293,7 @@ nlohmann::ordered_json json_of(const Results &results) {
         }
         json["results"].push_back(row);
     }
-    return json;
+    return json.dump(2) + "\n";
 }
 
 std::string csv_of(const Results &results) {

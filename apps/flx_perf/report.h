@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -73,7 +72,8 @@ struct Results {
 /// The lines below the table: how the partition vector moved, the ratios together, wrong elements.
 [[nodiscard]] std::string footer_text(const Results &results);
 
-[[nodiscard]] nlohmann::ordered_json json_of(const Results &results);
+/// Both end in a newline.
+[[nodiscard]] std::string json_of(const Results &results);
 [[nodiscard]] std::string csv_of(const Results &results);
 
 /// The title line of the log of iterations and one of its lines, both with a newline.

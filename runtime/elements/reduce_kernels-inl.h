@@ -607,12 +607,12 @@ void pair_kernel(void *dst, const void *a, const void *b, size_t count) {
     }
 }
 
-/// reduce_many over the bytes from `begin` to `end`. Each tile of four units is loaded from all sources before it is
-/// stored, so that `to` may be one of them. `kStream`: `to + begin` is a multiple of 64. `kept`: null, or where the
-/// result goes as well.
+/// The whole tiles of reduce_many from byte `begin` on; returns where the first begins that does not end before `end`.
+/// Each tile of four units is loaded from all sources before it is stored, so that `to` may be one of them. `kStream`:
+/// `to + begin` is a multiple of 64. `kept`: null, or where the result goes as well.
 template <class Lanes, class Op, bool kStream>
-HWY_INLINE void many_range(uint8_t *to, uint8_t *kept, const uint8_t *const *sources, int n, size_t begin, size_t end,
-                           const typename Lanes::Finish &finish) {
+HWY_INLINE size_t many_tiles(uint8_t *to, uint8_t *kept, const uint8_t *const *sources, int n, size_t begin, size_t end,
+                             const typename Lanes::Finish &finish) {
     using R = typename Lanes::R;
     constexpr size_t kUnit = R::kBytes;
     size_t i = begin;
@@ -651,6 +651,15 @@ HWY_INLINE void many_range(uint8_t *to, uint8_t *kept, const uint8_t *const *sou
             R::store(w3, kept + i + 3 * kUnit);
         }
     }
+    return i;
+}
+
+/// What is less than a tile, from byte i to `end`.
+template <class Lanes, class Op>
+HWY_INLINE void many_units(uint8_t *to, uint8_t *kept, const uint8_t *const *sources, int n, size_t i, size_t end,
+                           const typename Lanes::Finish &finish) {
+    using R = typename Lanes::R;
+    constexpr size_t kUnit = R::kBytes;
     for (; i + kUnit <= end; i += kUnit) {
         auto v = Lanes::unpack(R::load(sources[0] + i));
         for (int s = 1; s < n; ++s)
@@ -693,14 +702,22 @@ void many_kernel(void *dst, const void *const *sources, int n, size_t count, int
     auto *copy = static_cast<uint8_t *>(kept);
     const auto *from = reinterpret_cast<const uint8_t *const *>(sources);
     const typename Lanes::Finish finish(divisor);
-    const size_t head = -reinterpret_cast<uintptr_t>(to) % 64;
-    if (!stream || head % kElement != 0 || head >= bytes) {
-        many_range<Lanes, Op, false>(to, copy, from, n, 0, bytes, finish);
-        return;
+    const size_t head = -reinterpret_cast<uintptr_t>(to) % 64;  // less than a tile but for scalars
+    const bool streams = stream && head % kElement == 0 && head < bytes;
+    // In a loop for the code's sake: it makes up most of the library and of the time to compile it.
+    size_t i = 0;
+    for (size_t end = streams ? head : bytes;; end = bytes) {
+        if (streams && i == head)
+            i = many_tiles<Lanes, Op, true>(to, copy, from, n, i, end, finish);
+        else
+            i = many_tiles<Lanes, Op, false>(to, copy, from, n, i, end, finish);
+        many_units<Lanes, Op>(to, copy, from, n, i, end, finish);
+        if (end == bytes)
+            break;
+        i = end;
     }
-    many_range<Lanes, Op, false>(to, copy, from, n, 0, head, finish);
-    many_range<Lanes, Op, true>(to, copy, from, n, head, bytes, finish);
-    hwy::FlushStream();
+    if (streams)
+        hwy::FlushStream();
 }
 
 template <class Lanes, class Op>

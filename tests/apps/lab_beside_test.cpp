@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/flx_lab/beside.h"
 
 namespace flx::bench::lab {
