@@ -2,7 +2,6 @@
 # functions, from the comments of flx.h. Programs of builds with sanitizers and for other machines are not asked.
 set(FLX_HAS_PROGRAM_PAGES OFF)
 set(FLX_HAS_FUNCTION_PAGES OFF)
-find_package(Python3 COMPONENTS Interpreter)
 find_program(FLX_DOXYGEN doxygen)
 set(flx_pages ${PROJECT_BINARY_DIR}/pages)
 set(flx_pages_scripts ${PROJECT_SOURCE_DIR}/runtime/packaging)
