@@ -670,7 +670,7 @@ uint32_t Executor::links_to_poll() {
 /// makes only such calls still looks now and then: acknowledgements make room, and a line on which nobody looks is
 /// taken for lost.
 bool Executor::needs_nothing() {
-    constexpr uint32_t kCallsPerLook = 8;
+    constexpr uint32_t kCallsPerLook = 32;  // as acknowledgements come
     constexpr uint64_t kBytesPerLook = 32 << 10;
     if (!brief_ || open_steps_ != 0)
         return false;
