@@ -107,9 +107,6 @@ inline Status check_overlap(const void *in, size_t in_bytes, const void *out, si
     return wrong::overlap(static_cast<size_t>(std::min(a + in_bytes, b + out_bytes) - std::max(a, b)));
 }
 
-/// FLX_ERR_UNSUPPORTED if `buffer` is GPU memory, in calls that do not serve it.
-Status check_on_host(const void *buffer, const char *name);
-
 /// One end of a message, but for where its memory is. `name`: of the buffer; `role`: of the peer.
 Status check_message(flx_comm_t comm, const void *buffer, const char *name, size_t count, flx_dtype_t dtype, int peer,
                      const char *role);
@@ -117,6 +114,10 @@ cuda::Message message_to(int peer, const void *buffer, size_t bytes);
 cuda::Message message_from(int peer, void *buffer, size_t bytes);
 /// The messages of an alltoallv that is not in place.
 std::vector<cuda::Message> messages_of(const Call &call, int size);
+
+/// For calls that GPUs take only while no non-blocking collective on them is under way: those that the program has
+/// freed and that have ended are not.
+Communicator &settled(flx_comm_t comm);
 
 /// FLX_ERR_UNSUPPORTED unless GPUs have the reduction and type of the call (runtime/elements/dtype.h: has_kernel).
 Status check_for_device(const Operation &operation);

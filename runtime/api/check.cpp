@@ -71,16 +71,6 @@ Status overlap(size_t bytes) {
 
 }  // namespace wrong
 
-Status check_on_host(const void *buffer, const char *name) {
-    if (cuda::on_device(buffer))
-        return fail(Fault::call_not_on_gpu,
-                    "{} is GPU memory, which this call does not take; the blocking allreduce, reduce, "
-                    "reduce_scatter_block, allgather, bcast, alltoall, alltoallv (not in place), send, recv and "
-                    "sendrecv do",
-                    name);
-    return {};
-}
-
 Status check_for_device(const Operation &operation) {
     if (has_kernel(operation.dtype, operation.op))
         return {};

@@ -379,28 +379,23 @@ Status make_scan(bool exclusive, const void *sendbuf, void *recvbuf, size_t coun
 }  // namespace flx::api
 
 using flx::Call;
-using flx::Operation;
+using flx::Communicator;
 using flx::Status;
 using namespace flx::api;
 
 namespace {
 
-/// Hands the call to the GPUs, where its buffers are there and the collective serves that, else to the communicator.
+/// Hands the call to those who carry it out.
 Status submit(flx_comm_t comm, const Call &call) {
-    const Operation &operation = call.operation;
-    const void *memory = operation.out != nullptr ? operation.out : operation.in;
-    // A call without elements may come with any address on any rank, and all ranks must go the same way.
-    const bool empty = operation.count == 0 && operation.collective != Collective::alltoallv;
-    if (empty || !flx::cuda::on_device(memory))
-        return comm->impl->run(call);
-    if (operation.collective == Collective::alltoallv && !call.in_place)
-        return comm->impl->post_on_device(messages_of(call, comm->impl->size()), nullptr, true, true);
-    if (!flx::cuda::serves(operation.collective))
-        return check_on_host(memory, "a buffer");
-    FLX_TRY(check_for_device(operation));
-    return comm->impl->run_on_device({flx::cuda::kind_of(operation.collective), operation.in, operation.out,
-                                      operation.count, operation.dtype, operation.op, operation.root},
-                                     nullptr, true);
+    Communicator &impl = *comm->impl;
+    const Communicator::Place place = impl.place_of(call);
+    if (place == Communicator::Place::host)
+        return impl.run(call);
+    if (place == Communicator::Place::gpus)
+        return impl.run_on_device(Communicator::on_gpus(call), nullptr, true);
+    if (place == Communicator::Place::mail)
+        return settled(comm).post_on_device(messages_of(call, impl.size()), nullptr, true, true);
+    return impl.run_mirrored(call);
 }
 
 template <typename Make>

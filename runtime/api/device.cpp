@@ -2,9 +2,9 @@
 #include "runtime/api/api.h"
 
 using flx::Call;
+using flx::Communicator;
 using flx::fail;
 using flx::Fault;
-using flx::Operation;
 using flx::Status;
 using namespace flx::api;
 
@@ -15,11 +15,9 @@ flx_status_t enqueue(Make &&make, flx_comm_t comm, CUstream_st *stream) {
     return guarded([&]() -> Status {
         Call call;
         FLX_TRY(make(call));
-        const Operation &operation = call.operation;
-        FLX_TRY(check_for_device(operation));
-        return comm->impl->run_on_device({flx::cuda::kind_of(operation.collective), operation.in, operation.out,
-                                          operation.count, operation.dtype, operation.op, operation.root},
-                                         stream, false);
+        if (reduces(call.operation.collective))
+            FLX_TRY(check_for_device(call.operation));
+        return settled(comm).run_on_device(Communicator::on_gpus(call), stream, false);
     });
 }
 
@@ -69,7 +67,7 @@ flx_status_t flx_alltoallv_on_stream(const void *sendbuf, void *recvbuf, const s
         if (call.in_place)
             return fail(Fault::call_not_on_gpu,
                         "an alltoallv on GPUs was called in place; with a buffer to send from it is served");
-        return comm->impl->post_on_device(messages_of(call, comm->impl->size()), stream, false, true);
+        return settled(comm).post_on_device(messages_of(call, comm->impl->size()), stream, false, true);
     });
 }
 
@@ -77,7 +75,7 @@ flx_status_t flx_send_on_stream(const void *sendbuf, size_t count, flx_dtype_t d
                                 CUstream_st *stream) {
     return guarded([&]() -> Status {
         FLX_TRY(check_message(comm, sendbuf, "sendbuf", count, dtype, dest, "dest"));
-        return comm->impl->post_on_device({{message_to(dest, sendbuf, count * flx::size_of(dtype))}}, stream, false);
+        return settled(comm).post_on_device({{message_to(dest, sendbuf, count * flx::size_of(dtype))}}, stream, false);
     });
 }
 
@@ -85,8 +83,8 @@ flx_status_t flx_recv_on_stream(void *recvbuf, size_t count, flx_dtype_t dtype, 
                                 CUstream_st *stream) {
     return guarded([&]() -> Status {
         FLX_TRY(check_message(comm, recvbuf, "recvbuf", count, dtype, source, "source"));
-        return comm->impl->post_on_device({{message_from(source, recvbuf, count * flx::size_of(dtype))}}, stream,
-                                          false);
+        return settled(comm).post_on_device({{message_from(source, recvbuf, count * flx::size_of(dtype))}}, stream,
+                                            false);
     });
 }
 
@@ -97,7 +95,7 @@ flx_status_t flx_sendrecv_on_stream(const void *sendbuf, void *recvbuf, size_t s
         FLX_TRY(check_message(comm, recvbuf, "recvbuf", recvcount, dtype, source, "source"));
         const size_t element = flx::size_of(dtype);
         FLX_TRY(check_overlap(sendbuf, sendcount * element, recvbuf, recvcount * element));
-        return comm->impl->post_on_device(
+        return settled(comm).post_on_device(
             {{message_to(dest, sendbuf, sendcount * element), message_from(source, recvbuf, recvcount * element)}},
             stream, false);
     });

@@ -46,7 +46,7 @@ flx_status_t flx_send(const void *sendbuf, size_t count, flx_dtype_t dtype, int 
         FLX_TRY(check_message(comm, sendbuf, "sendbuf", count, dtype, dest, "dest"));
         const size_t bytes = count * flx::size_of(dtype);
         if (flx::cuda::on_device(sendbuf))
-            return comm->impl->post_on_device({{message_to(dest, sendbuf, bytes)}}, nullptr, true);
+            return settled(comm).post_on_device({{message_to(dest, sendbuf, bytes)}}, nullptr, true);
         return comm->impl->send(sendbuf, bytes, dest);
     });
 }
@@ -56,7 +56,7 @@ flx_status_t flx_recv(void *recvbuf, size_t count, flx_dtype_t dtype, int source
         FLX_TRY(check_message(comm, recvbuf, "recvbuf", count, dtype, source, "source"));
         const size_t bytes = count * flx::size_of(dtype);
         if (flx::cuda::on_device(recvbuf))
-            return comm->impl->post_on_device({{message_from(source, recvbuf, bytes)}}, nullptr, true);
+            return settled(comm).post_on_device({{message_from(source, recvbuf, bytes)}}, nullptr, true);
         return comm->impl->receive(recvbuf, bytes, source);
     });
 }
@@ -74,7 +74,7 @@ flx_status_t flx_sendrecv(const void *sendbuf, void *recvbuf, size_t sendcount, 
                         "{} is GPU memory and the other buffer is not; a group of flx_send and flx_recv takes both",
                         on_device ? "recvbuf" : "sendbuf");
         if (on_device || flx::cuda::on_device(sendbuf))
-            return comm->impl->post_on_device(
+            return settled(comm).post_on_device(
                 {{message_to(dest, sendbuf, sendcount * element), message_from(source, recvbuf, recvcount * element)}},
                 nullptr, true);
         return comm->impl->send_receive(sendbuf, sendcount * element, dest, recvbuf, recvcount * element, source);

@@ -99,6 +99,11 @@ void report_shared_memory(const Communicator &comm, std::vector<std::string> &li
 
 void report_devices(const Communicator &comm, std::vector<std::string> &lines) {
     lines.emplace_back("[gpus]");
+    if (cuda::why_none().empty())
+        lines.emplace_back(
+            "  by way of host memory: what is neither allreduce, reduce, reduce_scatter_block, "
+            "allgather, bcast nor alltoall on GPU memory (of alltoallv what is in place or does not "
+            "block), and reductions and types that GPUs do not have");
     if (comm.devices() == nullptr) {
         const std::string &why = cuda::why_none();
         lines.push_back(fmt::format("  not used: {}", why.empty() ? "no collective on GPU memory was called" : why));

@@ -4,8 +4,11 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
+#include "runtime/communicator/mirror.h"
+#include "runtime/cuda/memory/mark.h"
 #include "runtime/execute/pending.h"
 #include "runtime/plan/operation.h"
 
@@ -14,11 +17,13 @@ struct flx_request {
     flx::Call call;
     std::vector<size_t> numbers;  ///< the call's arrays
     flx::Pending *pending = nullptr;
-    unsigned char unread = 0;  ///< a barrier's output
+    std::unique_ptr<flx::Mirror> mirror;   ///< of a call on GPU memory by way of host memory
+    std::unique_ptr<flx::cuda::Mark> end;  ///< of one that GPUs carry out
+    unsigned char unread = 0;              ///< a barrier's output
     bool persistent = false;
     bool active = false;    ///< issued, and not seen to be complete
     bool detached = false;  ///< the program has freed it, and it is still active
-    flx::Status status;     ///< of one that completed while its communicator was freed
+    flx::Status status;     ///< of one that has none in `pending`
 
     /// Copies the arrays of `call`, each of `size` numbers.
     void keep_arrays(int size);

@@ -1,12 +1,14 @@
 /// The public functions that do not block: requests, their completion, and persistent ones.
 #include <algorithm>
 #include <deque>
+#include <utility>
 
 #include "runtime/api/api.h"
 #include "runtime/api/request.h"
 #include "runtime/base/counters.h"
 
 using flx::Call;
+using flx::Communicator;
 using flx::fail;
 using flx::Fault;
 using flx::Pending;
@@ -42,20 +44,45 @@ void release(flx_request *request) {
     std::erase(comm.requests, request);
     comm.detached -= request->detached ? 1 : 0;
     request->pending = nullptr;
+    request->mirror = nullptr;
+    request->end = nullptr;
     request->persistent = request->active = request->detached = false;
     request->call = Call();
     comm.idle_requests.emplace_back(request);
 }
 
+/// Whether an active request is done; of what GPUs do not carry out nothing is moved.
+bool is_done(flx_request &request, bool &moved) {
+    if (request.end != nullptr)
+        return request.comm->impl->ended_on_device(*request.end, request.status, moved);
+    return request.pending == nullptr || request.pending->done;
+}
+
+/// The status of one that is done, and no longer active then; what it wrote is where it belongs. Of one that was not
+/// active nothing is.
+Status settle(flx_request &request) {
+    Status status = std::exchange(request.status, Status());
+    const bool was_active = std::exchange(request.active, false);
+    if (was_active && request.end != nullptr)
+        request.comm->impl->forget_on_device();
+    if (request.pending != nullptr) {
+        status = request.pending->status;
+        request.comm->impl->recycle(*request.pending);
+        request.pending = nullptr;
+    }
+    return status.ok() && was_active && request.mirror != nullptr ? request.mirror->store() : status;
+}
+
 /// Requests that were freed and have ended since.
 void reap(flx_comm &comm) {
+    bool moved = false;
     for (size_t i = 0; i < comm.requests.size();) {
         flx_request *request = comm.requests[i];
-        if (!request->detached || !request->pending->done) {
+        if (!request->detached || !is_done(*request, moved)) {
             ++i;
             continue;
         }
-        comm.impl->recycle(*request->pending);
+        (void)settle(*request);
         release(request);
     }
 }
@@ -78,25 +105,38 @@ flx_request *acquire(flx_comm &comm) {
 }
 
 Status start(flx_request &request) {
-    Status status = request.comm->impl->issue(request.call, request.pending);
+    Communicator &comm = *request.comm->impl;
+    Status status = request.end != nullptr ? comm.begin_on_device(Communicator::on_gpus(request.call), *request.end)
+                    : request.mirror != nullptr ? comm.begin_mirrored(request.call, *request.mirror, request.pending)
+                                                : comm.issue(request.call, request.pending);
     request.active = status.ok();
     return status;
 }
 
-/// Arguments that were checked become a request, unless `then` fails with it.
+/// Arguments that were checked become a request, unless `then` fails with it, which begins the operation if it is
+/// `begun`.
 template <typename Make, typename Then>
-Status make_request(flx_comm_t comm, flx_request_t *request, Make &&make, Then &&then) {
+Status make_request(flx_comm_t comm, flx_request_t *request, bool begun, Make &&make, Then &&then) {
     FLX_TRY(need(request, "request"));
     *request = FLX_REQUEST_NULL;
     Call call;
     FLX_TRY(make(call));
-    const void *memory = call.operation.out != nullptr ? call.operation.out : call.operation.in;
-    FLX_TRY(check_on_host(memory, "a buffer"));
     std::unique_ptr<flx_request, void (*)(flx_request *)> made(acquire(*comm), release);
     made->call = call;
     made->keep_arrays(comm->impl->size());
     if (call.operation.collective == flx::algorithms::Collective::barrier)
         made->call.operation.out = &made->unread;
+    switch (comm->impl->place_of(call)) {
+        case Communicator::Place::host:
+            break;
+        case Communicator::Place::gpus:
+            made->end = std::make_unique<flx::cuda::Mark>();
+            break;
+        case Communicator::Place::mail:
+        case Communicator::Place::mirrored:
+            FLX_TRY(comm->impl->make_mirror(made->call, begun, made->mirror));
+            break;
+    }
     FLX_TRY(then(*made));
     *request = made.release();
     return {};
@@ -104,14 +144,15 @@ Status make_request(flx_comm_t comm, flx_request_t *request, Make &&make, Then &
 
 template <typename Make>
 flx_status_t issue(flx_comm_t comm, flx_request_t *request, Make &&make) {
-    return guarded(
-        [&]() -> Status { return make_request(comm, request, make, [](flx_request &made) { return start(made); }); });
+    return guarded([&]() -> Status {
+        return make_request(comm, request, true, make, [](flx_request &made) { return start(made); });
+    });
 }
 
 template <typename Make>
 flx_status_t initialise(flx_comm_t comm, flx_request_t *request, Make &&make) {
     return guarded([&]() -> Status {
-        return make_request(comm, request, make, [](flx_request &made) {
+        return make_request(comm, request, false, make, [](flx_request &made) {
             made.persistent = true;
             return made.comm->impl->usable();
         });
@@ -124,7 +165,8 @@ bool is_active(flx_request_t request) {
 
 /// Whether an active request is done, after moving what can be moved.
 bool looks_done(flx_request &request, bool &moved) {
-    return request.pending == nullptr || request.comm->impl->completed(*request.pending, moved);
+    return request.pending != nullptr ? request.comm->impl->completed(*request.pending, moved)
+                                      : is_done(request, moved);
 }
 bool looks_done(flx_request &request) {
     bool moved = false;
@@ -133,14 +175,7 @@ bool looks_done(flx_request &request) {
 
 /// Takes the status of a request that is done. The handle becomes null, or inactive if it is persistent.
 Status take(flx_request_t &request) {
-    Status status = request->status;
-    request->status = Status();
-    if (request->pending != nullptr) {
-        status = request->pending->status;
-        request->comm->impl->recycle(*request->pending);
-        request->pending = nullptr;
-    }
-    request->active = false;
+    Status status = settle(*request);
     if (!request->persistent) {
         release(request);
         request = FLX_REQUEST_NULL;
@@ -205,14 +240,27 @@ Status check_list(size_t count, const flx_request_t *requests) {
 
 }  // namespace
 
+flx::Communicator &flx::api::settled(flx_comm_t comm) {
+    if (comm->detached != 0)
+        reap(*comm);
+    return *comm->impl;
+}
+
 void flx::api::release_requests(flx_comm &comm) {
     for (size_t i = 0; i < comm.requests.size();) {
         flx_request &request = *comm.requests[i];
-        if (request.pending != nullptr) {
-            request.status = comm.impl->wait(*request.pending);
-            comm.impl->recycle(*request.pending);
-            request.pending = nullptr;
+        if (request.active) {
+            Status waited = request.pending != nullptr ? comm.impl->wait(*request.pending) : Status();
+            for (bool moved = false; request.end != nullptr && !is_done(request, moved);) {
+            }
+            if (!waited.ok())
+                request.mirror = nullptr;  // there may be no result
+            Status settled = settle(request);
+            request.status = waited.ok() ? std::move(settled) : std::move(waited);
+            request.active = true;  // until the program asks for its status
         }
+        request.mirror = nullptr;
+        request.end = nullptr;
         request.comm = nullptr;
         if (request.detached)
             delete &request;
@@ -246,6 +294,8 @@ flx_status_t flx_wait(flx_request_t *request) {
             // An error that ended it is its status; another one is the call's.
             if (Status status = waited.comm->impl->wait(*waited.pending); !status.ok() && !waited.pending->done)
                 return status;
+        } else if (waited.end != nullptr) {
+            (void)wait_for_one(1, request);
         }
         return take(*request);
     });
@@ -334,7 +384,8 @@ flx_status_t flx_wait_all(size_t count, flx_request_t *requests) {
 flx_status_t flx_start(flx_request_t *request) {
     return guarded([&]() -> Status {
         FLX_TRY(need(request, "request"));
-        FLX_TRY(need(*request, "the request"));
+        if (*request == FLX_REQUEST_NULL)
+            return wrong::null("the request");
         flx_request &started = **request;
         if (!started.persistent)
             return fail(Fault::request_not_ready, "the request is not persistent; the _init functions make such");
@@ -361,7 +412,7 @@ flx_status_t flx_request_free(flx_request_t *request) {
         flx_request *freed = *request;
         *request = FLX_REQUEST_NULL;
         freed->persistent = false;
-        if (freed->active && freed->pending != nullptr && !looks_done(*freed)) {
+        if (freed->active && !looks_done(*freed)) {
             freed->detached = true;  // it ends with later calls
             ++freed->comm->detached;
             return {};

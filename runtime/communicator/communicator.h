@@ -17,6 +17,8 @@
 #include "runtime/base/wait.h"
 #include "runtime/base/wait_policies.h"
 #include "runtime/communicator/late_wait.h"
+#include "runtime/communicator/mirror.h"
+#include "runtime/cuda/memory/mark.h"
 #include "runtime/cuda/near/group.h"
 #include "runtime/execute/queue.h"
 #include "runtime/kept/kept_links.h"
@@ -101,6 +103,28 @@ class Communicator final : public Movable, private Watch {
     /// when it is done on a stream of its own. `shown`: as cuda::Group::enqueue; only if not blocking.
     Status run_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,
                          std::span<const cuda::Showing> shown = {});
+    /// Who carries a call out, by where its buffers are and what it is. The same on all ranks.
+    enum class Place : uint8_t {
+        host,
+        gpus,
+        mail,     ///< GPUs, as messages, where it blocks; else `mirrored`
+        mirrored  ///< its buffers are in GPU memory, but GPUs do not have it: by way of host memory
+    };
+    [[nodiscard]] Place place_of(const Call &call) const;
+    /// Of one whose place is `gpus`.
+    static cuda::Call on_gpus(const Call &call);
+    /// Carries out one whose place is `mirrored`.
+    Status run_mirrored(Call call);
+    /// For one that does not block: its buffers are in the mirror from then on, which ends before this communicator. If
+    /// it is `begun` at once, other ranks wait for this one, which breaks the communicator when it finds no memory.
+    Status make_mirror(Call &call, bool begun, std::unique_ptr<Mirror> &mirror);
+    Status begin_mirrored(const Call &call, const Mirror &mirror, Pending *&result);
+    /// run_on_device(), but returns at once; `end` tells when it is done, which ended_on_device() looks at, and how it
+    /// went. Moves what else is under way. Then forget_on_device(), before which GPUs take no other calls that do not
+    /// block the program.
+    Status begin_on_device(const cuda::Call &call, cuda::Mark &end);
+    bool ended_on_device(const cuda::Mark &end, Status &status, bool &moved);
+    void forget_on_device() { --devices_.under_way; }
     /// Messages between GPUs, likewise; in a group they are noted until its end. `all_call`: every rank does, so GPUs
     /// may be opened.
     Status post_on_device(std::span<const cuda::Message> messages, CUstream_st *stream, bool blocking,
@@ -219,6 +243,11 @@ class Communicator final : public Movable, private Watch {
         CUstream_st *stream = nullptr;
         bool blocking = false;
     };
+    /// `queued`: on a stream of the program's, or as messages.
+    [[nodiscard]] Status can_run_on_device(std::string_view what, bool queued) const;
+    [[nodiscard]] Status check_none_under_way(std::string_view what) const;
+    Status put_recorded(const cuda::Call &call, CUstream_st *stream, bool blocking,
+                        std::span<const cuda::Showing> shown);
     Status put_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,
                          std::span<const cuda::Showing> shown);
     /// As what it is recorded.
@@ -434,6 +463,8 @@ class Communicator final : public Movable, private Watch {
         std::unique_ptr<cuda::Group> group;  ///< null until GPUs are in use
         Gpus opens = Gpus::if_in_use;
         LateWait late;  ///< the watcher's
+        MirrorMemory mirrors;
+        size_t under_way = 0;  ///< that begin_on_device() began
     };
     /// The current wait, and what the last ones saw of peers.
     struct CurrentWait {

@@ -1,4 +1,5 @@
 /// The part of a communicator that has to do with GPUs: when they are opened, and whether its ranks are there.
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,6 +58,10 @@ Kind kind_of(algorithms::Collective collective) {
 }  // namespace cuda
 
 namespace {
+
+bool has_kernel(const Operation &operation) {
+    return flx::has_kernel(operation.dtype, operation.op);
+}
 
 /// Equal for ranks that are threads of one process, whose GPUs reach each other without handles, and for no others. The
 /// communicator's process does not tell: such ranks have one each.
@@ -194,14 +199,136 @@ void Communicator::close_devices() {
     cuda::Group::end(std::move(devices_.group));
 }
 
-Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,
-                                   std::span<const cuda::Showing> shown) {
+Communicator::Place Communicator::place_of(const Call &call) const {
+    using algorithms::Collective;
+    const Operation &operation = call.operation;
+    // A call without elements may come with any address on any rank, and all ranks must go the same way.
+    if (operation.count == 0 && call.blocks.counts == nullptr && call.own == 0)
+        return Place::host;
+    // On the first rank of an exscan the output may be anything.
+    const bool has_output =
+        operation.out != nullptr && operation.out != FLX_IN_PLACE && operation.collective != Collective::exscan;
+    const bool served = cuda::serves(operation.collective) && (!reduces(operation.collective) || has_kernel(operation));
+    const bool on_gpu = cuda::on_device(has_output ? operation.out : operation.in);
+    if (!on_gpu && (served || !has_output || !cuda::on_device(operation.in)))
+        return Place::host;
+    if (layout_.hosts == 1 && layout_.size > cuda::kMaxRanks)
+        return Place::mirrored;
+    if (operation.collective == Collective::alltoallv && !call.in_place && on_gpu)
+        return Place::mail;
+    return served ? Place::gpus : Place::mirrored;
+}
+
+/// Elements that are only moved may be of types that GPUs do not know.
+cuda::Call Communicator::on_gpus(const Call &call) {
+    const Operation &operation = call.operation;
+    cuda::Call result{cuda::kind_of(operation.collective),
+                      operation.in,
+                      operation.out,
+                      operation.count,
+                      operation.dtype,
+                      operation.op,
+                      operation.root};
+    if (!has_kernel(operation)) {
+        result.dtype = FLX_UINT8;
+        result.count = operation.bytes();
+    }
+    return result;
+}
+
+Status Communicator::run_mirrored(Call call) {
+    const auto lock = guard();
+    return whole(call.operation.collective, [&]() -> Status {
+        FLX_TRY(can_run_on_device(algorithms::name_of(call.operation.collective), false));
+        const Mirror mirror(call, layout_.size, layout_.rank, devices_.mirrors);
+        FLX_TRY(settle_device(mirror.load()));
+        FLX_TRY(run(call));
+        return mirror.store();
+    });
+}
+
+Status Communicator::make_mirror(Call &call, bool begun, std::unique_ptr<Mirror> &mirror) {
+    const auto lock = guard();
+    const auto make = [&]() -> Status {
+        mirror = std::make_unique<Mirror>(call, layout_.size, layout_.rank, devices_.mirrors);
+        return {};
+    };
+    return begun ? whole(call.operation.collective, make) : make();
+}
+
+Status Communicator::begin_mirrored(const Call &call, const Mirror &mirror, Pending *&result) {
+    FLX_TRY(can_run_on_device(algorithms::name_of(call.operation.collective), false));
+    FLX_TRY(settle_device(mirror.load()));
+    return issue(call, result);
+}
+
+Status Communicator::can_run_on_device(std::string_view what, bool queued) const {
     FLX_TRY(usable());
     if (!cuda::why_none().empty())
         return fail(Fault::no_gpu, "no GPU can be used: {}", cuda::why_none());
     if (group_.messages != nullptr)
         return fail(Fault::gpu_group, "{} was called on GPU memory in a group; on GPUs only messages can be in one",
-                    cuda::name_of(call.kind));
+                    what);
+    return queued ? check_none_under_way(what) : Status();
+}
+
+/// They are on a stream of FLX's own, behind which a message would wait, and beside which a stream of the program's
+/// goes.
+Status Communicator::check_none_under_way(std::string_view what) const {
+    if (devices_.under_way == 0)
+        return {};
+    return fail(
+        Fault::call_not_on_gpu,
+        "{} on GPU memory while non-blocking collectives on GPU memory are under way ({}); messages and calls on "
+        "streams can be made when flx_wait or flx_test has completed these",
+        what, devices_.under_way);
+}
+
+Status Communicator::begin_on_device(const cuda::Call &call, cuda::Mark &end) {
+    end.take_off();
+    FLX_TRY(can_run_on_device(cuda::name_of(call.kind), false));
+    if (layout_.size == 1 || call.count == 0) {
+        FLX_TRY(run_on_device(call, nullptr, true));
+    } else {
+        if (devices_.group == nullptr)
+            FLX_TRY(open_devices());
+        FLX_TRY(put_recorded(call, devices_.group->stream(), false, {}));
+        if (Status status = end.put(devices_.group->stream(), devices_.group->device()); !status.ok()) {
+            (void)devices_.group->finish();  // the caller's buffers are the caller's again
+            return settle_device(std::move(status));
+        }
+    }
+    ++devices_.under_way;
+    return {};
+}
+
+bool Communicator::ended_on_device(const cuda::Mark &end, Status &status, bool &moved) {
+    constexpr uint32_t kLooksPerProgress = 16;
+    bool passed = true;
+    status = end.look(passed);
+    if (!passed) {
+        const auto lock = guard();
+        (void)poke(nullptr, moved);  // an error is the status of what is under way
+        if (!moved && ++entry_.looks % kLooksPerProgress == 0) {
+            progress();
+            sched_yield();
+        }
+        return false;
+    }
+    if (status.ok() && devices_.group != nullptr && devices_.group->failed())
+        status = devices_.group->finish();
+    status = settle_device(std::move(status));
+    return true;
+}
+
+Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,
+                                   std::span<const cuda::Showing> shown) {
+    FLX_TRY(can_run_on_device(cuda::name_of(call.kind), !blocking));
+    return put_recorded(call, stream, blocking, shown);
+}
+
+Status Communicator::put_recorded(const cuda::Call &call, CUstream_st *stream, bool blocking,
+                                  std::span<const cuda::Showing> shown) {
     if (call.count == 0 && layout_.size > 1)  // it asks whether the GPUs still work, perhaps again and again
         return put_on_device(call, stream, blocking, shown);
     Telemetry::count(telemetry().operations);
@@ -261,6 +388,7 @@ Status Communicator::post_on_device(std::span<const cuda::Message> messages, CUs
     FLX_TRY(usable());
     if (!cuda::why_none().empty())
         return fail(Fault::no_gpu, "no GPU can be used: {}", cuda::why_none());
+    FLX_TRY(check_none_under_way("a message"));
     if (layout_.size > 1 && devices_.group == nullptr && all_call)
         FLX_TRY(open_devices());
     if (layout_.size > 1 && devices_.group == nullptr)
@@ -284,19 +412,20 @@ Status Communicator::post_on_device(std::span<const cuda::Message> messages, CUs
 
 Status Communicator::device_way(const std::string &collective, size_t bytes, const void *recvbuf,
                                 const char *&name) const {
+    const std::optional<algorithms::Collective> which = algorithms::parse_collective(collective);
+    if (!which || *which == algorithms::Collective::send_recv)
+        return fail(Fault::unknown_collective,
+                    "collective \"{}\" is not known on GPU memory; docs/concepts.md names those that are", collective);
+    const bool messages = *which == algorithms::Collective::alltoallv;
+    name = messages ? "messages" : "host memory";
+    if (messages || !cuda::serves(*which))
+        return {};
     if (layout_.size > 1 && devices_.group == nullptr)
         return fail(Fault::gpus_not_open,
                     "no collective on GPU memory was called yet, which opens the GPUs of a communicator");
-    for (int kind = 0; kind < cuda::kKinds; ++kind) {
-        cuda::Call call{
-            static_cast<cuda::Kind>(kind), nullptr, const_cast<void *>(recvbuf), bytes, FLX_UINT8, FLX_SUM, 0};
-        if (name_of(call.kind) == collective) {
-            name = layout_.size == 1 ? "copy" : devices_.group->way(call);
-            return {};
-        }
-    }
-    return fail(Fault::unknown_collective,
-                "collective \"{}\" is not known on GPU memory; docs/concepts.md names those that are", collective);
+    const cuda::Call call{cuda::kind_of(*which), nullptr, const_cast<void *>(recvbuf), bytes, FLX_UINT8, FLX_SUM, 0};
+    name = layout_.size == 1 ? "copy" : devices_.group->way(call);
+    return {};
 }
 
 Status Communicator::register_memory(void *memory, size_t bytes) {

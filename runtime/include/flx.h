@@ -306,7 +306,8 @@ FLX_API flx_status_t flx_free(void *memory);
 
 /// \name Types and reductions of one's own
 /// Handles are of this process; they stay valid for operations under way when they are freed. Calls name the same
-/// thing on all ranks: functions that do the same, sizes that are equal. Host memory only.
+/// thing on all ranks: functions that do the same, sizes that are equal. Functions get host memory, whatever memory the
+/// call names.
 /// \{
 
 /// inout[i] = in[i] op inout[i], i < count, where `in` comes from lower ranks. Associative. Called from whatever thread
@@ -330,10 +331,11 @@ FLX_API flx_status_t flx_dtype_size(flx_dtype_t dtype, size_t *bytes);
 /// \}
 
 /// \name Non-blocking collectives
-/// They do what the blocking forms do, on host memory only, and return at once. The arguments, shapes, in-place rules
-/// and errors are those of the blocking forms. `*request` becomes a handle that flx_test or flx_wait completes; after
-/// an error it is FLX_REQUEST_NULL, and nothing is under way. GPU memory is FLX_ERR_UNSUPPORTED, a call in a group of
-/// `comm` is FLX_ERR_ARGUMENT.
+/// They do what the blocking forms do, on host and GPU memory, and return at once (of GPU memory that goes by way of
+/// host memory, when the input is there). The arguments, shapes, in-place rules and errors are those of the blocking
+/// forms.
+/// `*request` becomes a handle that flx_test or flx_wait completes; after an error it is FLX_REQUEST_NULL, and nothing
+/// is under way. A call in a group of `comm` is FLX_ERR_ARGUMENT, on GPU memory FLX_ERR_UNSUPPORTED.
 ///
 /// Until the request has completed, buffers are FLX's; arrays of counts and displacements are copied and may go when
 /// the call returns. All ranks call the collectives of a communicator, blocking and not, in the same order; a blocking
@@ -427,9 +429,8 @@ FLX_API flx_status_t flx_wait_all(size_t count, flx_request_t *requests);
 /// requests in the same order as its other collectives. Free with flx_request_free.
 ///
 /// The `_init` calls are local. The arguments, shapes and in-place rules are those of the blocking forms; `*request`
-/// becomes an inactive handle, or FLX_REQUEST_NULL after an error. FLX_ERR_ARGUMENT, FLX_ERR_COMM, and
-/// FLX_ERR_UNSUPPORTED for GPU memory. Arrays of counts and displacements are copied; buffers are kept by address and
-/// stay allocated as long as the request is used.
+/// becomes an inactive handle, or FLX_REQUEST_NULL after an error. FLX_ERR_ARGUMENT and FLX_ERR_COMM. Arrays of counts
+/// and displacements are copied; buffers are kept by address and stay allocated as long as the request is used.
 /// \{
 
 /// A request for flx_barrier.
@@ -531,6 +532,17 @@ FLX_API flx_status_t flx_group_end(flx_comm_t comm);
 /// \}
 
 /// \name Collectives on GPU memory
+/// All collectives above take GPU memory, of all buffers of a call or, of those that go by way of host memory, of some.
+/// GPUs carry out flx_allreduce, flx_reduce_scatter_block, flx_allgather, flx_bcast, flx_reduce, flx_alltoall, and
+/// flx_alltoallv that blocks and is not in place (on all ranks or none): what they add is FLX_INT8 to FLX_F64 or 8-bit
+/// floats, by FLX_SUM to FLX_AVG. All else goes by way of host memory: FLX copies what the call reads to memory of its
+/// own, carries it out there, and copies what it wrote back before it returns or completes. flx_comm_device_algorithm
+/// and `[gpus]` in flx_info say so.
+///
+/// Non-blocking ones that GPUs carry out are on a stream of FLX's own, in the order of the calls. What the program's
+/// own streams have of the communicator must be done before; messages on GPU memory and `_on_stream` calls are
+/// FLX_ERR_UNSUPPORTED until such requests have completed. The first one may open the GPUs, which waits for all ranks.
+///
 /// Where FLX was built with CUDA, else FLX_ERR_UNSUPPORTED: among 2 to 8 ranks of one host, or any number on several
 /// hosts (see below). A rank's GPU is the calling thread's current device when the communicator is made, if a
 /// context is active on all ranks by then; otherwise when the first collective on GPU memory is called, which must not
@@ -543,8 +555,8 @@ FLX_API flx_status_t flx_group_end(flx_comm_t comm);
 /// f32 with one rounding: the bits do not depend on size, registration or run. A rank that dies leaves no kernel
 /// waiting: the next call on the communicator says who it was.
 ///
-/// Messages and flx_alltoallv move any type. The other collectives take FLX_INT8 to FLX_F64 and the 8-bit floats, with
-/// FLX_SUM to FLX_AVG. Other types and reductions, and these collectives in a group, are FLX_ERR_UNSUPPORTED.
+/// Messages and collectives that only move data take any type. On a stream, other sums than those named above are
+/// FLX_ERR_UNSUPPORTED; so are collectives on GPU memory in a group.
 ///
 /// Between hosts all goes through pinned host memory and the links of host memory (FLX_CUDA_PINNED), carried out by a
 /// thread: the same calls return as soon, in the same order with what else is on their streams, and bits are those of
@@ -647,6 +659,7 @@ FLX_API flx_status_t flx_comm_algorithms(flx_comm_t comm, const char *collective
                                          void (*each)(const char *name, double predicted_us, void *arg), void *arg);
 
 /// The same as flx_comm_algorithm for GPU memory; `recvbuf` says whether the output is registered (it is not read).
+/// `host memory`: GPUs do not have the collective, and it goes by way of that.
 FLX_API flx_status_t flx_comm_device_algorithm(flx_comm_t comm, const char *collective, size_t bytes,
                                                const void *recvbuf, const char **name);
 

@@ -254,9 +254,20 @@ void Job::lay_out() {
     }
 }
 
+std::pmr::memory_resource &job_memory(std::pmr::memory_resource *other) {
+    static std::pmr::memory_resource *memory = std::pmr::new_delete_resource();
+    if (other != nullptr)
+        memory = other;
+    return *memory;
+}
+
 void Job::refill() {
     std::memcpy(in_.memory.data(), in_before_.data(), in_before_.size());
     std::memcpy(out_.memory.data(), out_before_.data(), out_before_.size());
+}
+
+bool Job::as_before() const {
+    return in_.memory == in_before_ && out_.memory == out_before_;
 }
 
 flx_status_t Job::call(Manner manner, flx_comm_t comm, flx_request_t *request) {
@@ -318,7 +329,7 @@ Element Job::expected(const Range &range, size_t i) const {
 }
 
 std::string Job::verdict() const {
-    std::vector<std::byte> rest = out_.memory;
+    std::pmr::vector<std::byte> rest = out_.memory;
     for (const Range &range : ranges_) {
         for (size_t i = 0; i < range.count; ++i) {
             const size_t at = (range.at + i) * element_;
@@ -358,7 +369,7 @@ bool Job::mpi_can() const {
 }
 
 std::string Job::compare_with_mpi(MPI_Comm comm) {
-    const std::vector<std::byte> ours = out_.memory;
+    const std::pmr::vector<std::byte> ours = out_.memory;
     refill();
     const void *in = in_place_ ? MPI_IN_PLACE : static_cast<const void *>(in_.data);
     void *out = out_.data;

@@ -6,6 +6,7 @@
 #include <mpi.h>
 
 #include <cstddef>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,9 @@ struct JobCase {
 };
 std::string to_string(const JobCase &c);
 
+/// Where jobs have their buffers, from now on in `other` if that is given. The process's own memory at first.
+std::pmr::memory_resource &job_memory(std::pmr::memory_resource *other = nullptr);
+
 /// One rank's part. Not moved while it runs.
 class Job {
   public:
@@ -61,6 +65,8 @@ class Job {
     flx_status_t call(Manner manner, flx_comm_t comm, flx_request_t *request);
     /// The buffers as they were before the call: for persistent requests.
     void refill();
+    /// Whether they are so.
+    [[nodiscard]] bool as_before() const;
     /// Empty, or what is wrong with the result or with memory beside it.
     [[nodiscard]] std::string verdict() const;
 
@@ -81,7 +87,7 @@ class Job {
         size_t first;  // index in that input
     };
     struct Side {
-        std::vector<std::byte> memory;
+        std::pmr::vector<std::byte> memory{&job_memory()};
         std::byte *data = nullptr;
         size_t elements = 0;
     };
@@ -99,8 +105,8 @@ class Job {
     bool reduces_ = false;
     Side in_;
     Side out_;
-    std::vector<std::byte> in_before_;
-    std::vector<std::byte> out_before_;
+    std::pmr::vector<std::byte> in_before_;
+    std::pmr::vector<std::byte> out_before_;
     std::vector<Range> ranges_;
     std::vector<size_t> counts_, displs_, sendcounts_, sdispls_;
     flx_op_t op_ = FLX_SUM;

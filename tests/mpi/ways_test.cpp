@@ -107,8 +107,13 @@ testing::AssertionResult run(Job &job, Manner manner, flx_comm_t comm, uint64_t 
         if (auto result = holds(job.verdict()); !result)
             return result << " in round " << round;
     }
-    if (manner == Manner::persistent)
-        return succeeded(flx_request_free(&request));
+    if (manner == Manner::persistent) {  // which writes nothing any more
+        job.refill();
+        if (auto result = succeeded(flx_request_free(&request)); !result)
+            return result;
+        return job.as_before() ? testing::AssertionSuccess()
+                               : testing::AssertionFailure() << "freeing a request wrote: " << to_string(job.what());
+    }
     if (manner == Manner::non_blocking)
         if (auto result = complete(); !result)
             return result << to_string(job.what());

@@ -1,6 +1,8 @@
 // FLX without CUDA: device memory does not exist.
 #include "runtime/cuda/far/far_lanes.h"
 #include "runtime/cuda/memory/host_copies.h"
+#include "runtime/cuda/memory/mark.h"
+#include "runtime/cuda/memory/transfer.h"
 #include "runtime/cuda/near/group.h"
 
 namespace flx::cuda {
@@ -21,6 +23,25 @@ std::unique_ptr<shm::CopyEngine> host_copies(int /*nth*/, bool /*opens*/, std::s
 
 bool on_device(const void * /*memory*/) {
     return false;
+}
+
+Mark::~Mark() = default;
+
+Status Mark::put(CUstream_st * /*stream*/, int /*device*/) {
+    return fail(Fault::no_gpu, "no GPU can be used: {}", why_none());
+}
+
+Status Mark::look(bool &passed) const {
+    passed = true;
+    return {};
+}
+
+Status copy_down(std::span<const Transfer> /*transfers*/) {
+    return fail(Fault::no_gpu, "no GPU can be used: {}", why_none());
+}
+
+Status copy_up(std::span<const Transfer> /*transfers*/) {
+    return fail(Fault::no_gpu, "no GPU can be used: {}", why_none());
 }
 
 Status copy_alone(const Call & /*call*/, CUstream_st * /*stream*/, bool /*blocking*/) {

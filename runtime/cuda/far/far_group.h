@@ -29,6 +29,7 @@ class FarGroup {
     Status enqueue(const Call &call, CUstream_st *stream);
     Status post(std::span<const Message> messages, CUstream_st *stream);
     [[nodiscard]] CUstream_st *stream() const { return stream_; }
+    [[nodiscard]] int device() const { return device_; }
     Status finish();
     Status add_memory(void *memory, size_t bytes);
     Status remove_memory(void *memory);

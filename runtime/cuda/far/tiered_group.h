@@ -32,6 +32,7 @@ class TieredGroup final : public Group {
     Status run(const Call &call) override;
     Status post(std::span<const Message> messages, CUstream_st *stream) override;
     [[nodiscard]] CUstream_st *stream() const override { return far_.stream(); }
+    [[nodiscard]] int device() const override { return far_.device(); }
     Status finish() override;
     [[nodiscard]] bool failed() const override;
     [[nodiscard]] const char *way(const Call &call) const override;

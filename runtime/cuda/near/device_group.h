@@ -41,6 +41,7 @@ class DeviceGroup final : public Group {
     Status run(const Call &call) override;
     Status post(std::span<const Message> messages, CUstream_st *stream) override;
     [[nodiscard]] CUstream_st *stream() const override { return stream_; }
+    [[nodiscard]] int device() const override { return device_; }
     Status finish() override;
     [[nodiscard]] bool failed() const override { return !watcher_.failure().ok(); }
     [[nodiscard]] const char *way(const Call &call) const override;

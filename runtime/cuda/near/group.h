@@ -105,6 +105,8 @@ class Group {
     virtual Status post(std::span<const Message> messages, CUstream_st *stream) = 0;
     /// A stream of the group's own, on which blocking calls run.
     [[nodiscard]] virtual CUstream_st *stream() const = 0;
+    /// CUDA's number of this rank's GPU.
+    [[nodiscard]] virtual int device() const = 0;
     /// Returns when all that is on it is done.
     virtual Status finish() = 0;
     /// Whether kernels gave up: the group is then of no more use.
