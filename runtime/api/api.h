@@ -115,8 +115,8 @@ cuda::Message message_from(int peer, void *buffer, size_t bytes);
 /// The messages of an alltoallv that is not in place.
 std::vector<cuda::Message> messages_of(const Call &call, int size);
 
-/// For calls that GPUs take only while no non-blocking collective on them is under way: those that the program has
-/// freed and that have ended are not.
+/// For calls that GPUs take only while no non-blocking collective on them is under way: waits for those that the
+/// program has freed, which it cannot wait for.
 Communicator &settled(flx_comm_t comm);
 
 /// FLX_ERR_UNSUPPORTED unless GPUs have the reduction and type of the call (runtime/elements/dtype.h: has_kernel).

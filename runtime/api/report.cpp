@@ -99,7 +99,12 @@ void report_shared_memory(const Communicator &comm, std::vector<std::string> &li
 
 void report_devices(const Communicator &comm, std::vector<std::string> &lines) {
     lines.emplace_back("[gpus]");
-    if (cuda::why_none().empty())
+    if (cuda::why_none().empty() && comm.too_many_for_gpus())
+        lines.push_back(
+            fmt::format("  by way of host memory: all on GPU memory, as GPUs of a host carry out calls of {} "
+                        "ranks at most",
+                        cuda::kMaxRanks));
+    else if (cuda::why_none().empty())
         lines.emplace_back(
             "  by way of host memory: what is neither allreduce, reduce, reduce_scatter_block, "
             "allgather, bcast nor alltoall on GPU memory (of alltoallv what is in place or does not "

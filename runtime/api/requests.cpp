@@ -241,6 +241,12 @@ Status check_list(size_t count, const flx_request_t *requests) {
 }  // namespace
 
 flx::Communicator &flx::api::settled(flx_comm_t comm) {
+    bool moved = false;
+    for (size_t i = 0; comm->detached != 0 && i < comm->requests.size(); ++i) {
+        flx_request &request = *comm->requests[i];
+        while (request.detached && request.end != nullptr && !is_done(request, moved)) {
+        }
+    }
     if (comm->detached != 0)
         reap(*comm);
     return *comm->impl;
@@ -295,6 +301,7 @@ flx_status_t flx_wait(flx_request_t *request) {
             if (Status status = waited.comm->impl->wait(*waited.pending); !status.ok() && !waited.pending->done)
                 return status;
         } else if (waited.end != nullptr) {
+            FLX_TRY(waited.comm->impl->check_outside());
             (void)wait_for_one(1, request);
         }
         return take(*request);

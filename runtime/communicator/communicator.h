@@ -111,6 +111,10 @@ class Communicator final : public Movable, private Watch {
         mirrored  ///< its buffers are in GPU memory, but GPUs do not have it: by way of host memory
     };
     [[nodiscard]] Place place_of(const Call &call) const;
+    /// Of one host: nothing on GPU memory is carried out by GPUs.
+    [[nodiscard]] bool too_many_for_gpus() const { return layout_.hosts == 1 && layout_.size > cuda::kMaxRanks; }
+    /// The program's own traffic, which FLX lets move while it waits, may call FLX again, and may not wait.
+    [[nodiscard]] Status check_outside() const { return entry_.inside ? in_wait() : Status(); }
     /// Of one whose place is `gpus`.
     static cuda::Call on_gpus(const Call &call);
     /// Carries out one whose place is `mirrored`.
@@ -245,6 +249,7 @@ class Communicator final : public Movable, private Watch {
     };
     /// `queued`: on a stream of the program's, or as messages.
     [[nodiscard]] Status can_run_on_device(std::string_view what, bool queued) const;
+    [[nodiscard]] bool writes_output(const Call &call) const;
     [[nodiscard]] Status check_none_under_way(std::string_view what) const;
     Status put_recorded(const cuda::Call &call, CUstream_st *stream, bool blocking,
                         std::span<const cuda::Showing> shown);
@@ -333,8 +338,6 @@ class Communicator final : public Movable, private Watch {
     class Inside;
     struct WakeThread;
     [[nodiscard]] Call scaled(const Call &call, Pending &memory);
-    /// The program's own traffic, which FLX lets move while it waits, may call FLX again.
-    [[nodiscard]] Status check_outside() const { return entry_.inside ? in_wait() : Status(); }
     [[gnu::cold]] static Status in_wait();
     [[gnu::cold]] static Status in_group(algorithms::Collective collective);
     Status add_to_group(const Call &call);

@@ -199,22 +199,30 @@ void Communicator::close_devices() {
     cuda::Group::end(std::move(devices_.group));
 }
 
+/// Where not, any address may be given as output.
+bool Communicator::writes_output(const Call &call) const {
+    using algorithms::Collective;
+    if (call.operation.collective == Collective::alltoallv)
+        return std::any_of(call.blocks.counts, call.blocks.counts + layout_.size,
+                           [](size_t each) { return each != 0; });
+    return call.operation.collective != Collective::exscan || layout_.rank != 0;
+}
+
 Communicator::Place Communicator::place_of(const Call &call) const {
     using algorithms::Collective;
     const Operation &operation = call.operation;
     // A call without elements may come with any address on any rank, and all ranks must go the same way.
     if (operation.count == 0 && call.blocks.counts == nullptr && call.own == 0)
         return Place::host;
-    // On the first rank of an exscan the output may be anything.
-    const bool has_output =
-        operation.out != nullptr && operation.out != FLX_IN_PLACE && operation.collective != Collective::exscan;
+    const bool messages = operation.collective == Collective::alltoallv && !call.in_place;
+    const bool has_output = operation.out != nullptr && operation.out != FLX_IN_PLACE && writes_output(call);
     const bool served = cuda::serves(operation.collective) && (!reduces(operation.collective) || has_kernel(operation));
     const bool on_gpu = cuda::on_device(has_output ? operation.out : operation.in);
-    if (!on_gpu && (served || !has_output || !cuda::on_device(operation.in)))
+    if (!on_gpu && (served || messages || !has_output || !cuda::on_device(operation.in)))
         return Place::host;
-    if (layout_.hosts == 1 && layout_.size > cuda::kMaxRanks)
+    if (too_many_for_gpus())
         return Place::mirrored;
-    if (operation.collective == Collective::alltoallv && !call.in_place && on_gpu)
+    if (messages)
         return Place::mail;
     return served ? Place::gpus : Place::mirrored;
 }
@@ -309,7 +317,7 @@ bool Communicator::ended_on_device(const cuda::Mark &end, Status &status, bool &
     if (!passed) {
         const auto lock = guard();
         (void)poke(nullptr, moved);  // an error is the status of what is under way
-        if (!moved && ++entry_.looks % kLooksPerProgress == 0) {
+        if (!moved && !entry_.inside && ++entry_.looks % kLooksPerProgress == 0) {
             progress();
             sched_yield();
         }
@@ -388,7 +396,9 @@ Status Communicator::post_on_device(std::span<const cuda::Message> messages, CUs
     FLX_TRY(usable());
     if (!cuda::why_none().empty())
         return fail(Fault::no_gpu, "no GPU can be used: {}", cuda::why_none());
-    FLX_TRY(check_none_under_way("a message"));
+    // An alltoallv that blocks has its place in the order of the collectives, and is on the same stream.
+    if (!all_call || !blocking || group_.messages != nullptr)
+        FLX_TRY(check_none_under_way("a message"));
     if (layout_.size > 1 && devices_.group == nullptr && all_call)
         FLX_TRY(open_devices());
     if (layout_.size > 1 && devices_.group == nullptr)
@@ -416,9 +426,9 @@ Status Communicator::device_way(const std::string &collective, size_t bytes, con
     if (!which || *which == algorithms::Collective::send_recv)
         return fail(Fault::unknown_collective,
                     "collective \"{}\" is not known on GPU memory; docs/concepts.md names those that are", collective);
-    const bool messages = *which == algorithms::Collective::alltoallv;
+    const bool messages = *which == algorithms::Collective::alltoallv && !too_many_for_gpus();
     name = messages ? "messages" : "host memory";
-    if (messages || !cuda::serves(*which))
+    if (messages || too_many_for_gpus() || !cuda::serves(*which))
         return {};
     if (layout_.size > 1 && devices_.group == nullptr)
         return fail(Fault::gpus_not_open,

@@ -534,19 +534,20 @@ FLX_API flx_status_t flx_group_end(flx_comm_t comm);
 /// \name Collectives on GPU memory
 /// All collectives above take GPU memory, of all buffers of a call or, of those that go by way of host memory, of some.
 /// GPUs carry out flx_allreduce, flx_reduce_scatter_block, flx_allgather, flx_bcast, flx_reduce, flx_alltoall, and
-/// flx_alltoallv that blocks and is not in place (on all ranks or none): what they add is FLX_INT8 to FLX_F64 or 8-bit
-/// floats, by FLX_SUM to FLX_AVG. All else goes by way of host memory: FLX copies what the call reads to memory of its
-/// own, carries it out there, and copies what it wrote back before it returns or completes. flx_comm_device_algorithm
-/// and `[gpus]` in flx_info say so.
+/// flx_alltoallv that blocks and is not in place (on all ranks or none; who has nothing to send or receive passes GPU
+/// memory, too): what they add is FLX_INT8 to FLX_F64 or 8-bit floats, by FLX_SUM to FLX_AVG. All else goes by way of
+/// host memory: FLX copies what the call reads to memory of its own, carries it out there, and copies what it wrote
+/// back before it returns or completes. flx_comm_device_algorithm and `[gpus]` in flx_info say so.
 ///
 /// Non-blocking ones that GPUs carry out are on a stream of FLX's own, in the order of the calls. What the program's
-/// own streams have of the communicator must be done before; messages on GPU memory and `_on_stream` calls are
-/// FLX_ERR_UNSUPPORTED until such requests have completed. The first one may open the GPUs, which waits for all ranks.
+/// own streams have of the communicator must be done before. Messages on GPU memory and `_on_stream` calls are
+/// FLX_ERR_UNSUPPORTED until such requests have completed; of those that the program has freed they wait for the end.
+/// The first one may open the GPUs, which waits for all ranks, and must find none of another communicator under way.
 ///
-/// Where FLX was built with CUDA, else FLX_ERR_UNSUPPORTED: among 2 to 8 ranks of one host, or any number on several
-/// hosts (see below). A rank's GPU is the calling thread's current device when the communicator is made, if a
-/// context is active on all ranks by then; otherwise when the first collective on GPU memory is called, which must not
-/// be during a capture, since it allocates.
+/// Where FLX was built with CUDA, else FLX_ERR_UNSUPPORTED: among 2 to 8 ranks of one host (of more all goes by way of
+/// host memory), or any number on several hosts (see below). A rank's GPU is the calling thread's current device when
+/// the communicator is made, if a context is active on all ranks by then; otherwise when the first collective on GPU
+/// memory is called, which must not be during a capture, since it allocates.
 ///
 /// The `_on_stream` forms return when the operation is on the stream. They may be captured into CUDA graphs, and graphs
 /// replayed, mixed with other calls, in the same order on all ranks. Operations of one communicator on different
