@@ -247,7 +247,8 @@ class Communicator final : public Movable, private Watch {
         CUstream_st *stream = nullptr;
         bool blocking = false;
     };
-    /// `queued`: on a stream of the program's, or as messages.
+    [[nodiscard]] Status can_use_devices() const;
+    /// `queued`: on a stream of the program's.
     [[nodiscard]] Status can_run_on_device(std::string_view what, bool queued) const;
     [[nodiscard]] bool writes_output(const Call &call) const;
     [[nodiscard]] Status check_none_under_way(std::string_view what) const;

@@ -270,10 +270,15 @@ Status Communicator::begin_mirrored(const Call &call, const Mirror &mirror, Pend
     return issue(call, result);
 }
 
-Status Communicator::can_run_on_device(std::string_view what, bool queued) const {
+Status Communicator::can_use_devices() const {
     FLX_TRY(usable());
     if (!cuda::why_none().empty())
         return fail(Fault::no_gpu, "no GPU can be used: {}", cuda::why_none());
+    return {};
+}
+
+Status Communicator::can_run_on_device(std::string_view what, bool queued) const {
+    FLX_TRY(can_use_devices());
     if (group_.messages != nullptr)
         return fail(Fault::gpu_group, "{} was called on GPU memory in a group; on GPUs only messages can be in one",
                     what);
@@ -393,9 +398,7 @@ Status Communicator::settle_device(Status status) {
 
 Status Communicator::post_on_device(std::span<const cuda::Message> messages, CUstream_st *stream, bool blocking,
                                     bool all_call) {
-    FLX_TRY(usable());
-    if (!cuda::why_none().empty())
-        return fail(Fault::no_gpu, "no GPU can be used: {}", cuda::why_none());
+    FLX_TRY(can_use_devices());
     // An alltoallv that blocks has its place in the order of the collectives, and is on the same stream.
     if (!all_call || !blocking || group_.messages != nullptr)
         FLX_TRY(check_none_under_way("a message"));

@@ -33,7 +33,7 @@ class Arena {
     void open(bool opened) const { mprotect(begin_, kArena, opened ? PROT_READ | PROT_WRITE : PROT_NONE); }
 
     static const Mirror::Gpu &gpu() {
-        static constexpr Mirror::Gpu kGpu{owns, down, up};
+        static constexpr Mirror::Gpu kGpu{owns, copy<true>, copy<false>};
         return kGpu;
     }
 
@@ -42,17 +42,11 @@ class Arena {
         const auto *at = static_cast<const std::byte *>(memory);
         return at >= the_arena->begin_ && at < the_arena->begin_ + kArena;
     }
-    static Status down(std::span<const cuda::Transfer> transfers) {
+    template <bool down>
+    static Status copy(std::span<const cuda::Transfer> transfers) {
         the_arena->open(true);
         for (const cuda::Transfer &each : transfers)
-            std::memcpy(each.host, each.device, each.bytes);
-        the_arena->open(false);
-        return {};
-    }
-    static Status up(std::span<const cuda::Transfer> transfers) {
-        the_arena->open(true);
-        for (const cuda::Transfer &each : transfers)
-            std::memcpy(each.device, each.host, each.bytes);
+            std::memcpy(down ? each.host : each.device, down ? each.device : each.host, each.bytes);
         the_arena->open(false);
         return {};
     }
