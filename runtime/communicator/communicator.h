@@ -101,7 +101,7 @@ class Communicator final : public Movable, private Watch {
     Status end_group();
     /// The same for device memory (devices.cpp): returns when it is on `stream`, or, if `blocking`,
     /// when it is done on a stream of its own. `shown`: as cuda::Group::enqueue; only if not blocking.
-    Status run_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,
+    Status run_on_device(const Operation &call, CUstream_st *stream, bool blocking,
                          std::span<const cuda::Showing> shown = {});
     /// Who carries a call out, by where its buffers are and what it is. The same on all ranks.
     enum class Place : uint8_t {
@@ -116,7 +116,7 @@ class Communicator final : public Movable, private Watch {
     /// The program's own traffic, which FLX lets move while it waits, may call FLX again, and may not wait.
     [[nodiscard]] Status check_outside() const { return entry_.inside ? in_wait() : Status(); }
     /// Of one whose place is `gpus`.
-    static cuda::Call on_gpus(const Call &call);
+    static Operation on_gpus(const Call &call);
     /// Carries out one whose place is `mirrored`.
     Status run_mirrored(Call call);
     /// For one that does not block: its buffers are in the mirror from then on, which ends before this communicator. If
@@ -126,7 +126,7 @@ class Communicator final : public Movable, private Watch {
     /// run_on_device(), but returns at once; `end` tells when it is done, which ended_on_device() looks at, and how it
     /// went. Moves what else is under way. Then forget_on_device(), before which GPUs take no other calls that do not
     /// block the program.
-    Status begin_on_device(const cuda::Call &call, cuda::Mark &end);
+    Status begin_on_device(const Operation &call, cuda::Mark &end);
     bool ended_on_device(const cuda::Mark &end, Status &status, bool &moved);
     void forget_on_device() { --devices_.under_way; }
     /// Messages between GPUs, likewise; in a group they are noted until its end. `all_call`: every rank does, so GPUs
@@ -252,9 +252,9 @@ class Communicator final : public Movable, private Watch {
     [[nodiscard]] Status can_run_on_device(std::string_view what, bool queued) const;
     [[nodiscard]] bool writes_output(const Call &call) const;
     [[nodiscard]] Status check_none_under_way(std::string_view what) const;
-    Status put_recorded(const cuda::Call &call, CUstream_st *stream, bool blocking,
+    Status put_recorded(const Operation &call, CUstream_st *stream, bool blocking,
                         std::span<const cuda::Showing> shown);
-    Status put_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,
+    Status put_on_device(const Operation &call, CUstream_st *stream, bool blocking,
                          std::span<const cuda::Showing> shown);
     /// As what it is recorded.
     static record::Carrier carrier_of(bool blocking);

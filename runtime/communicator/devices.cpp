@@ -32,29 +32,6 @@ void Group::end(std::unique_ptr<Group> group) {
     do_later([rest = std::shared_ptr<Group>(std::move(group))] { return rest->may_go(true); });
 }
 
-bool serves(algorithms::Collective collective) {
-    using enum algorithms::Collective;
-    return collective == allreduce || collective == reduce_scatter_block || collective == allgather ||
-           collective == reduce || collective == alltoall || collective == bcast;
-}
-
-Kind kind_of(algorithms::Collective collective) {
-    switch (collective) {
-        case algorithms::Collective::allreduce:
-            return Kind::allreduce;
-        case algorithms::Collective::reduce_scatter_block:
-            return Kind::reduce_scatter_block;
-        case algorithms::Collective::allgather:
-            return Kind::allgather;
-        case algorithms::Collective::reduce:
-            return Kind::reduce;
-        case algorithms::Collective::alltoall:
-            return Kind::alltoall;
-        default:
-            return Kind::bcast;
-    }
-}
-
 }  // namespace cuda
 
 namespace {
@@ -73,14 +50,9 @@ uint64_t system_process() {
     return random ^ static_cast<uint64_t>(getpid());  // a forked one is another
 }
 
-CallRecord as_recorded(const cuda::Call &call) {
-    constexpr std::array kCollectives = {
-        algorithms::Collective::allreduce, algorithms::Collective::reduce_scatter_block,
-        algorithms::Collective::allgather, algorithms::Collective::bcast,
-        algorithms::Collective::reduce,    algorithms::Collective::alltoall};  // by cuda::Kind
-    static_assert(kCollectives.size() == cuda::kKinds);
+CallRecord as_recorded(const Operation &call) {
     CallRecord record;
-    record.collective = kCollectives[static_cast<size_t>(call.kind)];
+    record.collective = call.collective;
     record.bytes = call.count * size_of(call.dtype);
     record.dtype = static_cast<uint16_t>(call.dtype);
     record.op = static_cast<uint16_t>(call.op);
@@ -228,18 +200,11 @@ Communicator::Place Communicator::place_of(const Call &call) const {
 }
 
 /// Elements that are only moved may be of types that GPUs do not know.
-cuda::Call Communicator::on_gpus(const Call &call) {
-    const Operation &operation = call.operation;
-    cuda::Call result{cuda::kind_of(operation.collective),
-                      operation.in,
-                      operation.out,
-                      operation.count,
-                      operation.dtype,
-                      operation.op,
-                      operation.root};
-    if (!has_kernel(operation)) {
+Operation Communicator::on_gpus(const Call &call) {
+    Operation result = call.operation;
+    if (!has_kernel(result)) {
+        result.count = result.bytes();
         result.dtype = FLX_UINT8;
-        result.count = operation.bytes();
     }
     return result;
 }
@@ -297,9 +262,9 @@ Status Communicator::check_none_under_way(std::string_view what) const {
         what, devices_.under_way);
 }
 
-Status Communicator::begin_on_device(const cuda::Call &call, cuda::Mark &end) {
+Status Communicator::begin_on_device(const Operation &call, cuda::Mark &end) {
     end.take_off();
-    FLX_TRY(can_run_on_device(cuda::name_of(call.kind), false));
+    FLX_TRY(can_run_on_device(name_of(call.collective), false));
     if (layout_.size == 1 || call.count == 0) {
         FLX_TRY(run_on_device(call, nullptr, true));
     } else {
@@ -334,13 +299,13 @@ bool Communicator::ended_on_device(const cuda::Mark &end, Status &status, bool &
     return true;
 }
 
-Status Communicator::run_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,
+Status Communicator::run_on_device(const Operation &call, CUstream_st *stream, bool blocking,
                                    std::span<const cuda::Showing> shown) {
-    FLX_TRY(can_run_on_device(cuda::name_of(call.kind), !blocking));
+    FLX_TRY(can_run_on_device(name_of(call.collective), !blocking));
     return put_recorded(call, stream, blocking, shown);
 }
 
-Status Communicator::put_recorded(const cuda::Call &call, CUstream_st *stream, bool blocking,
+Status Communicator::put_recorded(const Operation &call, CUstream_st *stream, bool blocking,
                                   std::span<const cuda::Showing> shown) {
     if (call.count == 0 && layout_.size > 1)  // it asks whether the GPUs still work, perhaps again and again
         return put_on_device(call, stream, blocking, shown);
@@ -348,12 +313,12 @@ Status Communicator::put_recorded(const cuda::Call &call, CUstream_st *stream, b
     if (layout_.size == 1)
         return cuda::copy_alone(call, stream, blocking);
     const CallRecord record = as_recorded(call);
-    const GpuRange range(cuda::name_of(call.kind), record.bytes);
+    const GpuRange range(name_of(call.collective), record.bytes);
     Recording recording(*this, record, ++recorded_.gpu_calls, Way::exchanged, carrier_of(blocking));
     return recording.end(put_on_device(call, stream, blocking, shown));
 }
 
-Status Communicator::put_on_device(const cuda::Call &call, CUstream_st *stream, bool blocking,
+Status Communicator::put_on_device(const Operation &call, CUstream_st *stream, bool blocking,
                                    std::span<const cuda::Showing> shown) {
     if (devices_.group == nullptr && !blocking && layout_.hosts != 1 && cuda::captures(stream))
         return fail(Fault::not_captured,
@@ -436,7 +401,7 @@ Status Communicator::device_way(const std::string &collective, size_t bytes, con
     if (layout_.size > 1 && devices_.group == nullptr)
         return fail(Fault::gpus_not_open,
                     "no collective on GPU memory was called yet, which opens the GPUs of a communicator");
-    const cuda::Call call{cuda::kind_of(*which), nullptr, const_cast<void *>(recvbuf), bytes, FLX_UINT8, FLX_SUM, 0};
+    const Operation call{.collective = *which, .out = const_cast<void *>(recvbuf), .count = bytes, .dtype = FLX_UINT8};
     name = layout_.size == 1 ? "copy" : devices_.group->way(call);
     return {};
 }

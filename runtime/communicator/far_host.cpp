@@ -6,30 +6,6 @@
 
 namespace flx {
 
-using algorithms::Collective;
-
-namespace {
-
-Collective collective_of(cuda::Kind kind) {
-    switch (kind) {
-        case cuda::Kind::allreduce:
-            return Collective::allreduce;
-        case cuda::Kind::reduce_scatter_block:
-            return Collective::reduce_scatter_block;
-        case cuda::Kind::allgather:
-            return Collective::allgather;
-        case cuda::Kind::reduce:
-            return Collective::reduce;
-        case cuda::Kind::alltoall:
-            return Collective::alltoall;
-        case cuda::Kind::bcast:
-            break;
-    }
-    return Collective::bcast;
-}
-
-}  // namespace
-
 /// MPI may be for the program's own thread alone: while another one waits, its traffic is left to it.
 class FarCommunicator::QuietBootstrap final : public Bootstrap {
   public:
@@ -105,17 +81,9 @@ FarCommunicator::~FarCommunicator() {
     across_.waiter.reset();
 }
 
-Status FarCommunicator::begin(Circle &circle, const cuda::Call &given, void *&ticket) {
+Status FarCommunicator::begin(Circle &circle, const Operation &given, void *&ticket) {
     Call call;
-    Operation &operation = call.operation;
-    operation.collective = collective_of(given.kind);
-    operation.in = given.in;
-    operation.out = given.out;
-    operation.count = given.count;
-    operation.dtype = given.dtype;
-    operation.op = given.op;
-    operation.root = given.root;
-    operation.divisor = given.divisor;
+    call.operation = given;
     Pending *pending = nullptr;
     FLX_TRY(circle.comm->issue(call, pending));
     ticket = pending;
@@ -124,11 +92,11 @@ Status FarCommunicator::begin(Circle &circle, const cuda::Call &given, void *&ti
     return {};
 }
 
-Status FarCommunicator::begin(const cuda::Call &call, void *&ticket) {
+Status FarCommunicator::begin(const Operation &call, void *&ticket) {
     return begin(all_, call, ticket);
 }
 
-Status FarCommunicator::begin_across(const cuda::Call &call, void *&ticket) {
+Status FarCommunicator::begin_across(const Operation &call, void *&ticket) {
     return begin(across_, call, ticket);
 }
 

@@ -19,8 +19,8 @@ class FarCommunicator final : public cuda::FarHost {
                        std::unique_ptr<cuda::FarHost> &result);
     ~FarCommunicator() override;
 
-    Status begin(const cuda::Call &call, void *&ticket) override;
-    Status begin_across(const cuda::Call &call, void *&ticket) override;
+    Status begin(const Operation &call, void *&ticket) override;
+    Status begin_across(const Operation &call, void *&ticket) override;
     Status begin(const cuda::Message &message, void *&ticket) override;
     Status look(void *ticket, bool &done) override;
     void moved() override;
@@ -43,7 +43,7 @@ class FarCommunicator final : public cuda::FarHost {
         std::vector<const Pending *> under_way;
     };
     static Status make(Communicator &parent, std::unique_ptr<Bootstrap> inner, bool same_ranks, Circle &circle);
-    static Status begin(Circle &circle, const cuda::Call &given, void *&ticket);
+    static Status begin(Circle &circle, const Operation &given, void *&ticket);
     /// Of a ticket.
     Circle &circle_of(const Pending *pending);
 

@@ -22,7 +22,7 @@
 
 namespace {
 
-using flx::cuda::Call;
+using flx::Operation;
 using flx::cuda::FarLanes;
 using flx::cuda::FarLayout;
 using flx::cuda::Message;
@@ -115,8 +115,7 @@ void check_collectives(flx_comm_t comm, uint64_t budget) {
         made.push_back(call);
         const auto &data = buffers.emplace_back(std::make_unique<TestBuffers>(call, rank_));
         const void *in = call.collective == Collective::bcast ? data->out() : data->in();
-        const Call given{
-            flx::cuda::kind_of(call.collective), in, data->out(), call.count, call.dtype, call.op, call.root};
+        const Operation given{call.collective, in, data->out(), call.count, call.dtype, call.op, call.root};
         const flx::Status status = gpu.lanes->enqueue(given, streams[same() % 2]);
         must(status.ok(), status.sentence());
         int32_t sum = rank_ + i;  // of the program's own, meanwhile
@@ -146,16 +145,16 @@ void check_across(flx_comm_t comm) {
     for (int turn = 0; turn < 4; ++turn) {
         for (size_t i = 0; i < kCount; ++i)
             sum[i] = mean[i] = value(rank_, turn, i);
-        const Call add{flx::cuda::Kind::allreduce, sum.data(), sum.data(), kCount, FLX_INT32, FLX_SUM, 0};
-        Call average{flx::cuda::Kind::allreduce, mean.data(), mean.data(), kCount, FLX_INT32, FLX_AVG, 0};
+        const Operation add{Collective::allreduce, sum.data(), sum.data(), kCount, FLX_INT32, FLX_SUM, 0};
+        Operation average{Collective::allreduce, mean.data(), mean.data(), kCount, FLX_INT32, FLX_AVG, 0};
         average.divisor = 7;
-        const Call gather{flx::cuda::Kind::allgather,
-                          sum.data(),
-                          gathered.data() + tiers.place * kCount,
-                          tiers.hosts * kCount,
-                          FLX_INT32,
-                          FLX_SUM,
-                          0};
+        const Operation gather{Collective::allgather,
+                               sum.data(),
+                               gathered.data() + tiers.place * kCount,
+                               tiers.hosts * kCount,
+                               FLX_INT32,
+                               FLX_SUM,
+                               0};
         for (const flx::Status &status :
              {gpu.lanes->compare(static_cast<uint64_t>(turn)), gpu.lanes->enqueue_across(average, 0, stream),
               gpu.lanes->enqueue_across(gather, 2 * kCount, stream), gpu.lanes->enqueue(add, stream)})
@@ -239,11 +238,11 @@ int check_failure(flx_comm_t comm, const std::string &mode) {
         if (kills && rank_ == ranks_ - 1 && turn == 3)
             std::raise(SIGKILL);
         const size_t count = !kills && rank_ == ranks_ - 1 && turn == 3 ? 499'999 : data.size();
-        const Call call{flx::cuda::Kind::allreduce, data.data(), data.data(), count, FLX_F32, FLX_SUM, 0};
+        const Operation call{Collective::allreduce, data.data(), data.data(), count, FLX_F32, FLX_SUM, 0};
         // In tiers ranks of another place meet neither the one that is gone nor, but in comparing, one that differs.
         if (!in_tiers)
             (void)gpu.lanes->enqueue(call, stream).ok();
-        else if ((kills || gpu.lanes->compare(signature_of(call)).ok()) && count == data.size())
+        else if ((kills || gpu.lanes->compare(flx::cuda::signature_of(call)).ok()) && count == data.size())
             (void)gpu.lanes->enqueue_across(call, 0, stream).ok();
         stream.synchronize();
     }

@@ -44,7 +44,7 @@ Status copy_up(std::span<const Transfer> /*transfers*/) {
     return fail(Fault::no_gpu, "no GPU can be used: {}", why_none());
 }
 
-Status copy_alone(const Call & /*call*/, CUstream_st * /*stream*/, bool /*blocking*/) {
+Status copy_alone(const Operation & /*call*/, CUstream_st * /*stream*/, bool /*blocking*/) {
     return fail(Fault::no_gpu, "no GPU can be used: {}", why_none());
 }
 

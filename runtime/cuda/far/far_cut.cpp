@@ -19,8 +19,8 @@ uint64_t aligned(uint64_t bytes) {
 }
 
 /// Room for the vector, and where its result cannot lie in the same place for that too.
-uint64_t vectors(Kind kind) {
-    return kind == Kind::alltoall ? 2 : 1;
+uint64_t vectors(Collective collective) {
+    return collective == Collective::alltoall ? 2 : 1;
 }
 
 }  // namespace
@@ -30,13 +30,13 @@ uint64_t least_far_slot(int ranks) {
     return 2 * aligned(kWidest * static_cast<uint64_t>(ranks));
 }
 
-FarCut cut_far(const Call &call, int ranks, uint64_t slot_bytes, uint64_t apart) {
+FarCut cut_far(const Operation &call, int ranks, uint64_t slot_bytes, uint64_t apart) {
     FarCut cut;
     cut.element = size_of(call.dtype);
-    cut.blocks = has_blocks(call.kind) ? static_cast<uint32_t>(ranks) : 1;
+    cut.blocks = has_blocks(call.collective) ? static_cast<uint32_t>(ranks) : 1;
     cut.part = call.count / cut.blocks;
     cut.apart = apart == 0 ? cut.part : apart;
-    const uint64_t room = slot_bytes / vectors(call.kind) / kRow * kRow;
+    const uint64_t room = slot_bytes / vectors(call.collective) / kRow * kRow;
     const uint64_t wanted = std::max(call.count * cut.element / kPieces, kLeastPiece);
     const uint64_t row = cut.element * cut.blocks;
     cut.step = std::max<uint64_t>(std::min(wanted, room) / row, 1);
@@ -46,19 +46,19 @@ FarCut cut_far(const Call &call, int ranks, uint64_t slot_bytes, uint64_t apart)
     return cut;
 }
 
-bool far_receives(const Call &call, int rank) {
-    switch (call.kind) {
-        case Kind::reduce:
+bool far_receives(const Operation &call, int rank) {
+    switch (call.collective) {
+        case Collective::reduce:
             return rank == call.root;
-        case Kind::bcast:
+        case Collective::bcast:
             return rank != call.root || call.in != call.out;
         default:
             return true;
     }
 }
 
-void far_copies(const Call &call, const FarCut &cut, int rank, int ranks, uint32_t piece, std::vector<FarCopy> &out,
-                std::vector<FarCopy> &in) {
+void far_copies(const Operation &call, const FarCut &cut, int rank, int ranks, uint32_t piece,
+                std::vector<FarCopy> &out, std::vector<FarCopy> &in) {
     out.clear();
     in.clear();
     const uint64_t length = cut.length(piece) * cut.element;
@@ -70,48 +70,48 @@ void far_copies(const Call &call, const FarCut &cut, int rank, int ranks, uint32
         for (int block = 0; block < ranks; ++block)
             copies.push_back({device + block * apart, at + block * length, length});
     };
-    switch (call.kind) {
-        case Kind::allreduce:
+    switch (call.collective) {
+        case Collective::allreduce:
             out.push_back({from, 0, length});
             in.push_back({to, 0, length});
             break;
-        case Kind::reduce:
+        case Collective::reduce:
             out.push_back({from, 0, length});
             if (rank == call.root)
                 in.push_back({to, 0, length});
             break;
-        case Kind::bcast:
+        case Collective::bcast:
             if (rank == call.root)
                 out.push_back({from, 0, length});
             if (far_receives(call, rank))
                 in.push_back({to, 0, length});
             break;
-        case Kind::allgather:
+        case Collective::allgather:
             out.push_back({from, rank * length, length});
             rows(to, in, 0);
             if (call.in == static_cast<char *>(call.out) + rank * apart)
                 in.erase(in.begin() + rank);
             break;
-        case Kind::reduce_scatter_block:
+        case Collective::reduce_scatter_block:
             rows(from, out, 0);
             in.push_back({to, 0, length});
             break;
-        case Kind::alltoall:
+        default:  // alltoall
             rows(from, out, 0);
             rows(to, in, aligned(ranks * length));
             break;
     }
 }
 
-Call far_call(const Call &call, const FarCut &cut, int rank, int ranks, uint32_t piece, char *slot) {
-    Call result = call;
+Operation far_call(const Operation &call, const FarCut &cut, int rank, int ranks, uint32_t piece, char *slot) {
+    Operation result = call;
     const uint64_t length = cut.length(piece);
     result.count = length * cut.blocks;
     result.in = slot;
     result.out = slot;
-    if (call.kind == Kind::allgather)
+    if (call.collective == Collective::allgather)
         result.in = slot + rank * length * cut.element;
-    else if (call.kind == Kind::alltoall)
+    else if (call.collective == Collective::alltoall)
         result.out = slot + aligned(ranks * length * cut.element);
     return result;
 }

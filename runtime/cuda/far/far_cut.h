@@ -30,7 +30,7 @@ struct FarCut {
 /// The least size of a slot, with which a piece of every collective has at least one element of any type.
 uint64_t least_far_slot(int ranks);
 /// `slot_bytes`: of a slot, at least least_far_slot(). `apart`: as FarCut; 0: blocks lie side by side.
-FarCut cut_far(const Call &call, int ranks, uint64_t slot_bytes, uint64_t apart = 0);
+FarCut cut_far(const Operation &call, int ranks, uint64_t slot_bytes, uint64_t apart = 0);
 
 /// Bytes that go from a GPU's memory to a slot, or back.
 struct FarCopy {
@@ -39,12 +39,12 @@ struct FarCopy {
     uint64_t bytes = 0;
 };
 /// What of `piece` this rank puts into its slot, and takes from it in the end; either may be nothing.
-void far_copies(const Call &call, const FarCut &cut, int rank, int ranks, uint32_t piece, std::vector<FarCopy> &out,
-                std::vector<FarCopy> &in);
+void far_copies(const Operation &call, const FarCut &cut, int rank, int ranks, uint32_t piece,
+                std::vector<FarCopy> &out, std::vector<FarCopy> &in);
 /// Whether pieces bring this rank something.
-bool far_receives(const Call &call, int rank);
+bool far_receives(const Operation &call, int rank);
 /// The piece as a collective on host memory whose slot begins at `slot`.
-Call far_call(const Call &call, const FarCut &cut, int rank, int ranks, uint32_t piece, char *slot);
+Operation far_call(const Operation &call, const FarCut &cut, int rank, int ranks, uint32_t piece, char *slot);
 
 /// A message's pieces, of `step` bytes. The first of several ends with the message's length, so that a receiver that
 /// expects another one finds out, however both are cut.

@@ -166,7 +166,7 @@ Status FarGroup::ready(CUstream_st *stream) const {
     return check_not_captured(stream);
 }
 
-Status FarGroup::enqueue(const Call &call, CUstream_st *stream) {
+Status FarGroup::enqueue(const Operation &call, CUstream_st *stream) {
     if (call.count == 0)
         return lanes_->failure();
     FLX_TRY(ready(stream));
@@ -175,7 +175,7 @@ Status FarGroup::enqueue(const Call &call, CUstream_st *stream) {
     return lanes_->enqueue(call, lane);
 }
 
-Status FarGroup::enqueue_across(const Call &call, uint64_t apart, CUstream_st *stream) {
+Status FarGroup::enqueue_across(const Operation &call, uint64_t apart, CUstream_st *stream) {
     const CurrentDevice current(device_);
     CudaStream lane(stream);
     return lanes_->enqueue_across(call, apart, lane);

@@ -26,7 +26,7 @@ class FarGroup {
     Status make(const Config &config);
 
     // These are what Group says of them.
-    Status enqueue(const Call &call, CUstream_st *stream);
+    Status enqueue(const Operation &call, CUstream_st *stream);
     Status post(std::span<const Message> messages, CUstream_st *stream);
     [[nodiscard]] CUstream_st *stream() const { return stream_; }
     [[nodiscard]] int device() const { return device_; }
@@ -39,7 +39,7 @@ class FarGroup {
     /// Whether a call can be put on the stream.
     Status ready(CUstream_st *stream) const;
     /// These are what FarLanes says of them.
-    Status enqueue_across(const Call &call, uint64_t apart, CUstream_st *stream);
+    Status enqueue_across(const Operation &call, uint64_t apart, CUstream_st *stream);
     Status compare(uint64_t signature) { return lanes_->compare(signature); }
     [[nodiscard]] bool busy() const { return lanes_ != nullptr && lanes_->busy(); }
     /// Why nothing comes any more, if so, here or elsewhere. Any thread.

@@ -164,13 +164,13 @@ Status FarLanes::put(Lane &lane, Job job, FarStream &stream, Out &&out, In &&in)
     return stream.end();
 }
 
-Status FarLanes::enqueue(const Call &call, FarStream &stream) {
+Status FarLanes::enqueue(const Operation &call, FarStream &stream) {
     Job job;
     job.call = call;
     return put_call(job, stream);
 }
 
-Status FarLanes::enqueue_across(const Call &call, uint64_t apart, FarStream &stream) {
+Status FarLanes::enqueue_across(const Operation &call, uint64_t apart, FarStream &stream) {
     Job job;
     job.call = call;
     job.is_across = true;
@@ -189,7 +189,7 @@ Status FarLanes::compare(uint64_t signature) {
 }
 
 Status FarLanes::put_call(Job job, FarStream &stream) {
-    const Call call = job.call;
+    const Operation call = job.call;
     const FarCut cut = this->cut(job);
     const int rank = rank_in(job);
     const int ranks = ranks_in(job);
@@ -242,7 +242,7 @@ Status FarLanes::begin(Lane &lane, const Job &job, uint32_t piece, Begun &begun)
     begun.receives = job.receives;
     char *slot = lane.slots + begun.number % kSlots * lane.slot_bytes;
     if (!job.is_message) {
-        const Call call = far_call(job.call, cut(job), rank_in(job), ranks_in(job), piece, slot);
+        const Operation call = far_call(job.call, cut(job), rank_in(job), ranks_in(job), piece, slot);
         return job.is_across ? host_.begin_across(call, begun.ticket) : host_.begin(call, begun.ticket);
     }
     const FarMessageCut cut = message_cut(job);
@@ -258,8 +258,9 @@ Status FarLanes::begin_comparing(Lane &lane, const Job &job, Begun &begun) {
     begun.compares = true;
     auto &words = lane.compared[lane.started % kAhead];
     words = {job.signature, ~job.signature};
-    return host_.begin(Call{Kind::allreduce, words.data(), words.data(), words.size(), FLX_UINT64, FLX_MAX, 0},
-                       begun.ticket);
+    return host_.begin(
+        Operation{Collective::allreduce, words.data(), words.data(), words.size(), FLX_UINT64, FLX_MAX, 0},
+        begun.ticket);
 }
 
 Status FarLanes::finish(Lane &lane, const Begun &begun) {

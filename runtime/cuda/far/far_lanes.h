@@ -43,9 +43,9 @@ class FarHost {
 
     /// Begins a collective's piece. The ticket stands for it until it is done; null: it is done already. Collectives
     /// are carried out in the order of these calls, and so are the messages of a pair.
-    virtual Status begin(const Call &call, void *&ticket) = 0;
+    virtual Status begin(const Operation &call, void *&ticket) = 0;
     /// The same among the ranks of this rank's place (tiers.h), where there are tiers.
-    virtual Status begin_across(const Call &call, void *&ticket) = 0;
+    virtual Status begin_across(const Operation &call, void *&ticket) = 0;
     virtual Status begin(const Message &message, void *&ticket) = 0;
     /// Whether a piece is done. The ticket is used up then, and after an error.
     virtual Status look(void *ticket, bool &done) = 0;
@@ -103,9 +103,9 @@ class FarLanes {
     FarLanes &operator=(const FarLanes &) = delete;
 
     /// Puts a collective on a stream. One thread at a time, as with all that follows.
-    Status enqueue(const Call &call, FarStream &stream);
+    Status enqueue(const Operation &call, FarStream &stream);
     /// The same among the ranks of this rank's place; `apart`: as FarCut.
-    Status enqueue_across(const Call &call, uint64_t apart, FarStream &stream);
+    Status enqueue_across(const Operation &call, uint64_t apart, FarStream &stream);
     /// Has the thread compare `signature` among all ranks, as soon as it comes to it: a rank that calls something else
     /// would keep the others waiting where nobody looks for that.
     Status compare(uint64_t signature);
@@ -135,7 +135,7 @@ class FarLanes {
         alignas(64) uint32_t done = 0;
     };
     struct Job {
-        Call call;
+        Operation call;
         Message message;  ///< if `is_message`
         bool is_message = false;
         bool is_across = false;

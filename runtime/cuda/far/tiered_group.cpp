@@ -148,8 +148,8 @@ bool TieredGroup::failed() const {
     return !failure().ok();
 }
 
-bool TieredGroup::in_tiers(const Call &call) const {
-    return near_ != nullptr && call.count != 0 && call.kind != Kind::alltoall &&
+bool TieredGroup::in_tiers(const Operation &call) const {
+    return near_ != nullptr && call.count != 0 && call.collective != Collective::alltoall &&
            call.count * size_of(call.dtype) >= least_bytes_;
 }
 
@@ -168,7 +168,7 @@ Status TieredGroup::put(const TierStep &step, CUstream_st *stream) {
                  "a copy of blocks");
 }
 
-Status TieredGroup::enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> /*shown*/) {
+Status TieredGroup::enqueue(const Operation &call, CUstream_st *stream, std::span<const Showing> /*shown*/) {
     FLX_TRY(failure());
     if (!in_tiers(call))
         return far_.enqueue(call, stream);
@@ -180,7 +180,7 @@ Status TieredGroup::enqueue(const Call &call, CUstream_st *stream, std::span<con
     return {};
 }
 
-Status TieredGroup::run(const Call &call) {
+Status TieredGroup::run(const Operation &call) {
     FLX_TRY(enqueue(call, far_.stream(), {}));
     return finish();
 }
@@ -195,7 +195,7 @@ Status TieredGroup::finish() {
     return failure();
 }
 
-const char *TieredGroup::way(const Call &call) const {
+const char *TieredGroup::way(const Operation &call) const {
     return call.count == 0 ? "nothing" : in_tiers(call) ? "tiers" : "rails";
 }
 

@@ -28,19 +28,19 @@ class TieredGroup final : public Group {
     /// Collective. `why_flat`: as Group::make_far.
     Status make(const Config &config, const std::string &why_flat);
 
-    Status enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> shown) override;
-    Status run(const Call &call) override;
+    Status enqueue(const Operation &call, CUstream_st *stream, std::span<const Showing> shown) override;
+    Status run(const Operation &call) override;
     Status post(std::span<const Message> messages, CUstream_st *stream) override;
     [[nodiscard]] CUstream_st *stream() const override { return far_.stream(); }
     [[nodiscard]] int device() const override { return far_.device(); }
     Status finish() override;
     [[nodiscard]] bool failed() const override;
-    [[nodiscard]] const char *way(const Call &call) const override;
+    [[nodiscard]] const char *way(const Operation &call) const override;
     Status add_memory(void *memory, size_t bytes) override;
     Status remove_memory(void *memory) override;
     // NCCL's programs keep what goes between hosts.
     Status expect_shown() override { return {}; }
-    void show(const Call & /*call*/, bool /*frozen*/, Showing &mine) override { mine = {}; }
+    void show(const Operation & /*call*/, bool /*frozen*/, Showing &mine) override { mine = {}; }
     Status open_shown(std::span<const Showing> /*all*/) override { return {}; }
     void settle_shown(std::span<const Showing> /*all*/, bool /*opened*/) override {}
     void close_shown() override {}
@@ -67,7 +67,7 @@ class TieredGroup final : public Group {
     Status make_near(const Config &config);
     void free_near();
     Status find_shared_gpus();
-    [[nodiscard]] bool in_tiers(const Call &call) const;
+    [[nodiscard]] bool in_tiers(const Operation &call) const;
     [[nodiscard]] Status failure() const;
     Status put(const TierStep &step, CUstream_st *stream);
 

@@ -24,7 +24,8 @@ char *at(void *base, uint64_t bytes) {
 /// The steps of one call.
 class Steps {
   public:
-    Steps(const Call &call, const Tiers &tiers, char *staging, uint64_t staging_bytes, std::vector<TierStep> &steps)
+    Steps(const Operation &call, const Tiers &tiers, char *staging, uint64_t staging_bytes,
+          std::vector<TierStep> &steps)
         : call_(call),
           tiers_(tiers),
           staging_(staging),
@@ -44,11 +45,11 @@ class Steps {
             const char *in = at(call_.in, begin * element_);
             char *out = at(call_.out, begin * element_);
             char *rest = staging_ + parts.part * element_;
-            near(Kind::reduce_scatter_block, in, staging_, near_ * parts.part);
-            near(Kind::reduce, in + parts.rest_at * element_, rest, parts.rest, tiers_.near - 1);
-            across(Kind::allreduce, staging_, staging_, own(parts));
-            near(Kind::allgather, staging_, out, near_ * parts.part);
-            near(Kind::bcast, is_last() ? rest : out + parts.rest_at * element_, out + parts.rest_at * element_,
+            near(Collective::reduce_scatter_block, in, staging_, near_ * parts.part);
+            near(Collective::reduce, in + parts.rest_at * element_, rest, parts.rest, tiers_.near - 1);
+            across(Collective::allreduce, staging_, staging_, own(parts));
+            near(Collective::allgather, staging_, out, near_ * parts.part);
+            near(Collective::bcast, is_last() ? rest : out + parts.rest_at * element_, out + parts.rest_at * element_,
                  parts.rest, tiers_.near - 1);
             begin += length;
         }
@@ -59,9 +60,9 @@ class Steps {
         const uint64_t apart = lines(block);
         if (hosts_ * apart <= room_) {
             for (uint64_t host = 0; host < hosts_; ++host)
-                near(Kind::reduce_scatter_block, at(call_.in, host * near_ * block * element_),
+                near(Collective::reduce_scatter_block, at(call_.in, host * near_ * block * element_),
                      staging_ + host * apart * element_, near_ * block);
-            across(Kind::reduce_scatter_block, staging_, call_.out, hosts_ * block, 0, apart);
+            across(Collective::reduce_scatter_block, staging_, call_.out, hosts_ * block, 0, apart);
             return;
         }
         const uint64_t step = room_ / (hosts_ + near_ * hosts_) / grain_ * grain_;
@@ -70,18 +71,20 @@ class Steps {
             const uint64_t length = std::min(step, block - begin);
             pack(at(call_.in, begin * element_), packed, length, block, near_ * hosts_);
             for (uint64_t host = 0; host < hosts_; ++host)
-                near(Kind::reduce_scatter_block, packed + host * near_ * length * element_,
+                near(Collective::reduce_scatter_block, packed + host * near_ * length * element_,
                      staging_ + host * step * element_, near_ * length);
-            across(Kind::reduce_scatter_block, staging_, at(call_.out, begin * element_), hosts_ * length, 0, step);
+            across(Collective::reduce_scatter_block, staging_, at(call_.out, begin * element_), hosts_ * length, 0,
+                   step);
         }
     }
 
     void allgather() {
         const uint64_t block = call_.count / (near_ * hosts_);
-        across(Kind::allgather, call_.in, at(call_.out, place() * block * element_), hosts_ * block, 0, near_ * block);
+        across(Collective::allgather, call_.in, at(call_.out, place() * block * element_), hosts_ * block, 0,
+               near_ * block);
         for (uint64_t host = 0; host < hosts_; ++host) {
             char *out = at(call_.out, host * near_ * block * element_);
-            near(Kind::allgather, out + place() * block * element_, out, near_ * block);
+            near(Collective::allgather, out + place() * block * element_, out, near_ * block);
         }
     }
 
@@ -89,14 +92,14 @@ class Steps {
         const int host = call_.root / tiers_.near;
         const Parts parts = cut(call_.count);
         if (tiers_.host == host)
-            near(Kind::bcast, call_.in, call_.out, call_.count, call_.root % tiers_.near);
+            near(Collective::bcast, call_.in, call_.out, call_.count, call_.root % tiers_.near);
         char *part = at(call_.out, place() * parts.part * element_);
-        across(Kind::bcast, part, part, own(parts), host);
+        across(Collective::bcast, part, part, own(parts), host);
         if (tiers_.host == host)
             return;
-        near(Kind::allgather, part, call_.out, near_ * parts.part);
+        near(Collective::allgather, part, call_.out, near_ * parts.part);
         char *rest = at(call_.out, parts.rest_at * element_);
-        near(Kind::bcast, rest, rest, parts.rest, tiers_.near - 1);
+        near(Collective::bcast, rest, rest, parts.rest, tiers_.near - 1);
     }
 
     void reduce() {
@@ -105,9 +108,10 @@ class Steps {
         const bool receives = tiers_.host == host && tiers_.place == to;
         for (uint64_t begin = 0; begin < call_.count; begin += room_) {
             const uint64_t length = std::min(room_, call_.count - begin);
-            near(Kind::reduce, at(call_.in, begin * element_), staging_, length, to);
+            near(Collective::reduce, at(call_.in, begin * element_), staging_, length, to);
             if (tiers_.place == to)
-                across(Kind::reduce, staging_, receives ? at(call_.out, begin * element_) : staging_, length, host);
+                across(Collective::reduce, staging_, receives ? at(call_.out, begin * element_) : staging_, length,
+                       host);
         }
     }
 
@@ -126,23 +130,23 @@ class Steps {
     [[nodiscard]] uint64_t own(const Parts &parts) const { return parts.part + (is_last() ? parts.rest : 0); }
     [[nodiscard]] uint64_t lines(uint64_t elements) const { return (elements + grain_ - 1) / grain_ * grain_; }
 
-    TierStep &add(Where where, Kind kind, const void *in, void *out, uint64_t count, int root) {
+    TierStep &add(Where where, Collective collective, const void *in, void *out, uint64_t count, int root) {
         TierStep &step = steps_.emplace_back();
         step.where = where;
-        step.call = {kind, in, out, count, call_.dtype, call_.op, root};
+        step.call = {collective, in, out, count, call_.dtype, call_.op, root};
         return step;
     }
-    void near(Kind kind, const void *in, void *out, uint64_t count, int root = 0) {
+    void near(Collective collective, const void *in, void *out, uint64_t count, int root = 0) {
         if (count == 0)
             return;
-        TierStep &step = add(Where::near, kind, in, out, count, root);
+        TierStep &step = add(Where::near, collective, in, out, count, root);
         if (step.call.op == FLX_AVG)
             step.call.op = FLX_SUM;
     }
-    void across(Kind kind, const void *in, void *out, uint64_t count, int root = 0, uint64_t apart = 0) {
+    void across(Collective collective, const void *in, void *out, uint64_t count, int root = 0, uint64_t apart = 0) {
         if (count == 0)
             return;
-        TierStep &step = add(Where::across, kind, in, out, count, root);
+        TierStep &step = add(Where::across, collective, in, out, count, root);
         step.call.divisor = tiers_.ranks();
         step.apart = apart;
     }
@@ -156,7 +160,7 @@ class Steps {
         step.rows = rows;
     }
 
-    const Call &call_;
+    const Operation &call_;
     const Tiers &tiers_;
     char *staging_;
     const uint64_t element_;
@@ -195,22 +199,22 @@ uint64_t least_tier_staging(const Tiers &tiers) {
     return 2 * kPartGrain * static_cast<uint64_t>(tiers.ranks() + tiers.hosts);
 }
 
-void tier_steps(const Call &call, const Tiers &tiers, char *staging, uint64_t staging_bytes,
+void tier_steps(const Operation &call, const Tiers &tiers, char *staging, uint64_t staging_bytes,
                 std::vector<TierStep> &steps) {
     steps.clear();
     Steps of_call(call, tiers, staging, staging_bytes, steps);
-    switch (call.kind) {
-        case Kind::allreduce:
+    switch (call.collective) {
+        case Collective::allreduce:
             return of_call.allreduce();
-        case Kind::reduce_scatter_block:
+        case Collective::reduce_scatter_block:
             return of_call.reduce_scatter_block();
-        case Kind::allgather:
+        case Collective::allgather:
             return of_call.allgather();
-        case Kind::bcast:
+        case Collective::bcast:
             return of_call.bcast();
-        case Kind::reduce:
+        case Collective::reduce:
             return of_call.reduce();
-        case Kind::alltoall:
+        default:
             break;
     }
 }
@@ -221,10 +225,10 @@ uint64_t least_for_tiers(bool shared) {
     return uint64_t{shared ? 16U : 1U} << 20;
 }
 
-uint64_t signature_of(const Call &call) {
+uint64_t signature_of(const Operation &call) {
     uint64_t hash = 0xcbf29ce484222325;
     for (const uint64_t part :
-         {static_cast<uint64_t>(call.kind), static_cast<uint64_t>(call.count), static_cast<uint64_t>(call.dtype),
+         {static_cast<uint64_t>(call.collective), static_cast<uint64_t>(call.count), static_cast<uint64_t>(call.dtype),
           static_cast<uint64_t>(call.op), static_cast<uint64_t>(call.root)}) {
         hash = (hash ^ part) * 0x9e3779b97f4a7c15;
         hash ^= hash >> 29;

@@ -44,7 +44,7 @@ struct TierStep {
         pack     ///< `rows` of `bytes` each, `pitch` bytes apart, are put side by side
     };
     Where where = Where::near;
-    Call call;
+    Operation call;
     uint64_t apart = 0;  ///< across: elements from block to block in this GPU's memory; 0: they lie side by side
     const char *from = nullptr;
     char *to = nullptr;
@@ -58,13 +58,13 @@ uint64_t least_tier_staging(const Tiers &tiers);
 /// `staging`: `staging_bytes` of this GPU's memory, aligned to 128 bytes, used by one call after the other. Not for
 /// alltoall, nor for a count of 0. Ranks of a host have the same near steps in the same order, those of a place the
 /// same across.
-void tier_steps(const Call &call, const Tiers &tiers, char *staging, uint64_t staging_bytes,
+void tier_steps(const Operation &call, const Tiers &tiers, char *staging, uint64_t staging_bytes,
                 std::vector<TierStep> &steps);
 
 /// Bytes of the least vector that two tiers carry, unless all are to go so. `shared`: several ranks have one GPU, where
 /// their kernels take turns of some ms.
 uint64_t least_for_tiers(bool shared);
 /// Differs, as good as always, for calls that do not belong together.
-uint64_t signature_of(const Call &call);
+uint64_t signature_of(const Operation &call);
 
 }  // namespace flx::cuda

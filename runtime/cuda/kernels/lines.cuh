@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
             }
         }
         if constexpr (!std::is_same_v<Op, Keep>)
-            if (job.kind != Kind::reduce || job.rank == job.root)
+            if (job.collective != Collective::reduce || job.rank == job.root)
                 store(job.out, at, Words{low.finish(job.divisor), high.finish(job.divisor)});
     }
     const bool listens = is_peer && !messages.sends(peer, job.rank);

@@ -58,18 +58,21 @@ struct Eight {
 struct Messages {
     const Job &job;
 
-    __device__ uint64_t length() const { return has_blocks(job.kind) ? job.part_bytes : job.bytes; }
+    __device__ uint64_t length() const { return has_blocks(job.collective) ? job.part_bytes : job.bytes; }
     __device__ bool sends(int from, int to) const {
-        return job.kind == Kind::bcast ? from == job.root : job.kind != Kind::reduce || to == job.root;
+        return job.collective == Collective::bcast ? from == job.root
+                                                   : job.collective != Collective::reduce || to == job.root;
     }
     /// Whether this rank's own input goes into its output: of a bcast, that of a root with two buffers.
-    __device__ bool keeps() const { return job.kind != Kind::bcast || (job.rank == job.root && job.in != job.out); }
+    __device__ bool keeps() const {
+        return job.collective != Collective::bcast || (job.rank == job.root && job.in != job.out);
+    }
     __device__ const char *input(int to) const {
-        const bool apart = job.kind == Kind::reduce_scatter_block || job.kind == Kind::alltoall;
+        const bool apart = job.collective == Collective::reduce_scatter_block || job.collective == Collective::alltoall;
         return job.in + (apart ? job.part_offset(to) : 0);
     }
     __device__ char *output(int from) const {
-        const bool apart = job.kind == Kind::allgather || job.kind == Kind::alltoall;
+        const bool apart = job.collective == Collective::allgather || job.collective == Collective::alltoall;
         return job.out + (apart ? job.part_offset(from) : 0);
     }
 };

@@ -93,12 +93,12 @@ __global__ void __launch_bounds__(kThreads) packets_kernel(const __grid_constant
                 await(packets[rank], slot(rank), rank);
                 data = packets[rank].low | static_cast<uint64_t>(packets[rank].high) << 32;
             }
-            if (reduces(job.kind))
+            if (adds(job.collective))
                 sum.add(op, data, rank == 0);
             else
                 store_some(messages.output(rank) + at, data, length - at);
         }
-        if (reduces(job.kind) && (job.kind != Kind::reduce || job.rank == job.root))
+        if (adds(job.collective) && (job.collective != Collective::reduce || job.rank == job.root))
             store_some(job.out + at, sum.finish(job.divisor), length - at);
     }
     if (is_peer && !messages.sends(peer, job.rank)) {

@@ -15,28 +15,28 @@
 namespace flx::cuda {
 namespace {
 
-Kernels kernels_for(const Call &call) {
-    return reduces(call.kind) ? kernels_of(call.dtype, call.op) : move_kernels();
+Kernels kernels_for(const Operation &call) {
+    return reduces(call.collective) ? kernels_of(call.dtype, call.op) : move_kernels();
 }
 
-uint64_t bytes_of(const Call &call) {
+uint64_t bytes_of(const Operation &call) {
     return call.count * size_of(call.dtype);
 }
 
-uint64_t output_bytes(const Call &call, int ranks) {
-    return call.kind == Kind::reduce_scatter_block ? bytes_of(call) / ranks : bytes_of(call);
+uint64_t output_bytes(const Operation &call, int ranks) {
+    return call.collective == Collective::reduce_scatter_block ? bytes_of(call) / ranks : bytes_of(call);
 }
 
 /// Whether peers may write where what comes out on a rank will lie.
-bool has_open_output(const Call &call, int ranks) {
+bool has_open_output(const Operation &call, int ranks) {
     const char *in = static_cast<const char *>(call.in);
     const char *out = static_cast<const char *>(call.out);
-    switch (call.kind) {
-        case Kind::reduce:
+    switch (call.collective) {
+        case Collective::reduce:
             return false;
-        case Kind::reduce_scatter_block:  // what comes in from one peer lands there, and is added in place
+        case Collective::reduce_scatter_block:  // what comes in from one peer lands there, and is added in place
             return out + output_bytes(call, ranks) <= in || in + bytes_of(call) <= out;
-        case Kind::alltoall:
+        case Collective::alltoall:
             return in != out;
         default:
             return true;
@@ -63,7 +63,7 @@ Status Group::make(Bootstrap &bootstrap, const Config &config, uint64_t process,
     return status;
 }
 
-Status copy_alone(const Call &call, CUstream_st *stream, bool blocking) {
+Status copy_alone(const Operation &call, CUstream_st *stream, bool blocking) {
     const OwnMessage all{static_cast<const char *>(call.in), static_cast<char *>(call.out), bytes_of(call)};
     FLX_TRY(copy_own({&all, 1}, stream));
     return blocking ? await(stream) : Status();
@@ -362,7 +362,7 @@ void DeviceGroup::close() {
     (void)bootstrap_.barrier().ok();  // the destructor frees either way
 }
 
-const SharedMemory *DeviceGroup::region_of(const Call &call) const {
+const SharedMemory *DeviceGroup::region_of(const Operation &call) const {
     if (!has_open_output(call, ranks_))
         return nullptr;
     for (const SharedMemory &region : regions_)
@@ -372,7 +372,7 @@ const SharedMemory *DeviceGroup::region_of(const Call &call) const {
 }
 
 /// Where peers' outputs are: shown for this call, or registered. Else nothing.
-Status DeviceGroup::outputs_of(const Call &call, std::span<const Showing> shown,
+Status DeviceGroup::outputs_of(const Operation &call, std::span<const Showing> shown,
                                std::optional<PeerOutputs> &outputs) const {
     if (!shown.empty()) {
         outputs = shown_->outputs(shown, static_cast<char *>(call.out));
@@ -393,13 +393,13 @@ Status DeviceGroup::outputs_of(const Call &call, std::span<const Showing> shown,
     return {};
 }
 
-Plan DeviceGroup::plan(const Call &call, const std::optional<PeerOutputs> &outputs) const {
+Plan DeviceGroup::plan(const Operation &call, const std::optional<PeerOutputs> &outputs) const {
     const Outputs use =
         outputs ? Outputs{true, outputs->in_place, outputs->paged} : Outputs{false, call.in == call.out, false};
-    return plan_of(call.kind, bytes_of(call), ranks_, use, layout_, limits_);
+    return plan_of(call.collective, bytes_of(call), ranks_, use, layout_, limits_);
 }
 
-const char *DeviceGroup::way(const Call &call) const {
+const char *DeviceGroup::way(const Operation &call) const {
     if (bytes_of(call) == 0)
         return "nothing";
     std::optional<PeerOutputs> outputs;
@@ -407,13 +407,13 @@ const char *DeviceGroup::way(const Call &call) const {
     return name_of(plan(call, outputs).way).data();
 }
 
-Job DeviceGroup::job_for(const Call &call, const Plan &plan, const std::optional<PeerOutputs> &outputs) const {
+Job DeviceGroup::job_for(const Operation &call, const Plan &plan, const std::optional<PeerOutputs> &outputs) const {
     Job job;
-    job.kind = call.kind;
+    job.collective = call.collective;
     job.rank = rank_;
     job.ranks = ranks_;
     job.root = call.root;
-    job.divisor = call.op == FLX_AVG && reduces(call.kind) ? ranks_ : 1;
+    job.divisor = call.op == FLX_AVG && reduces(call.collective) ? ranks_ : 1;
     job.in = static_cast<const char *>(call.in);
     job.out = static_cast<char *>(call.out);
     job.bytes = bytes_of(call);
@@ -448,7 +448,7 @@ Status DeviceGroup::launch_counted(const void *kernel, const Plan &plan, const J
     return {};
 }
 
-Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> shown) {
+Status DeviceGroup::enqueue(const Operation &call, CUstream_st *stream, std::span<const Showing> shown) {
     FLX_TRY(watcher_.failure());
     if (bytes_of(call) == 0)
         return {};
@@ -465,12 +465,12 @@ Status DeviceGroup::enqueue(const Call &call, CUstream_st *stream, std::span<con
     return status.ok() ? std::move(noted) : std::move(status);
 }
 
-Status DeviceGroup::put(const Call &call, const Plan &plan, CUstream_st *stream,
+Status DeviceGroup::put(const Operation &call, const Plan &plan, CUstream_st *stream,
                         const std::optional<PeerOutputs> &outputs, bool counted) {
     Job job = job_for(call, plan, outputs);
     job.counted = counted;
     const bool in_kernel = plan.way == Way::packets || plan.way == Way::lines;
-    if (call.kind == Kind::bcast && rank_ == call.root && job.in != job.out && !in_kernel) {
+    if (call.collective == Collective::bcast && rank_ == call.root && job.in != job.out && !in_kernel) {
         FLX_TRY_CUDA(cudaMemcpyAsync(job.out, job.in, job.bytes, cudaMemcpyDeviceToDevice, stream));
         job.in = job.out;
     }
@@ -483,7 +483,8 @@ Status DeviceGroup::put(const Call &call, const Plan &plan, CUstream_st *stream,
     return {};
 }
 
-Status DeviceGroup::carry_out(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream) {
+Status DeviceGroup::carry_out(const Operation &call, const Plan &plan, const Job &job, const Cut &cut,
+                              CUstream_st *stream) {
     const Kernels kernels = kernels_for(call);
     switch (plan.way) {
         case Way::packets:
@@ -505,7 +506,7 @@ Status DeviceGroup::carry_out(const Call &call, const Plan &plan, const Job &job
     return {};
 }
 
-Status DeviceGroup::run(const Call &call) {
+Status DeviceGroup::run(const Operation &call) {
     FLX_TRY(enqueue(call, stream_, {}));
     return finish();
 }
@@ -525,21 +526,21 @@ Status DeviceGroup::finish() {
     }
 }
 
-void DeviceGroup::count(const Call &call, const Plan &plan, const Cut &cut) {
+void DeviceGroup::count(const Operation &call, const Plan &plan, const Cut &cut) {
     const uint64_t bytes = bytes_of(call);
     const uint64_t peers = ranks_ - 1;
     const bool one_hop = plan.way == Way::packets || plan.way == Way::lines;
     uint64_t sent = 0;
-    switch (call.kind) {
-        case Kind::allreduce:
+    switch (call.collective) {
+        case Collective::allreduce:
             sent = one_hop ? bytes * peers : 2 * (bytes - bytes / ranks_);
             break;
-        case Kind::reduce_scatter_block:
-        case Kind::allgather:
-        case Kind::alltoall:
+        case Collective::reduce_scatter_block:
+        case Collective::allgather:
+        case Collective::alltoall:
             sent = bytes - bytes / ranks_;
             break;
-        case Kind::bcast:
+        case Collective::bcast:
             if (rank_ == call.root)
                 sent = one_hop ? bytes * peers : bytes;
             else if (plan.way == Way::chain || plan.way == Way::engines)
@@ -547,12 +548,12 @@ void DeviceGroup::count(const Call &call, const Plan &plan, const Cut &cut) {
             else
                 sent = one_hop ? 0 : bytes / peers * (peers - 1);
             break;
-        case Kind::reduce:
+        default:  // reduce
             sent = (one_hop || plan.flat) && rank_ == call.root ? 0 : bytes;
             break;
     }
     // What is staged reaches every peer.
-    const uint64_t staged = call.kind != Kind::bcast || rank_ == call.root ? cut.bytes * peers : 0;
+    const uint64_t staged = call.collective != Collective::bcast || rank_ == call.root ? cut.bytes * peers : 0;
     sent_.fetch_add(sent - std::min(sent, staged), std::memory_order_relaxed);
     staged_.fetch_add(staged, std::memory_order_relaxed);
 }
@@ -602,7 +603,7 @@ Status DeviceGroup::expect_shown() {
     return bootstrap_.barrier();
 }
 
-void DeviceGroup::show(const Call &call, bool frozen, Showing &mine) {
+void DeviceGroup::show(const Operation &call, bool frozen, Showing &mine) {
     const CurrentDevice current(device_);
     mine = {};
     if (has_open_output(call, ranks_))

@@ -37,18 +37,18 @@ class DeviceGroup final : public Group {
     /// Collective.
     Status make(const Config &config);
 
-    Status enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> shown) override;
-    Status run(const Call &call) override;
+    Status enqueue(const Operation &call, CUstream_st *stream, std::span<const Showing> shown) override;
+    Status run(const Operation &call) override;
     Status post(std::span<const Message> messages, CUstream_st *stream) override;
     [[nodiscard]] CUstream_st *stream() const override { return stream_; }
     [[nodiscard]] int device() const override { return device_; }
     Status finish() override;
     [[nodiscard]] bool failed() const override { return !watcher_.failure().ok(); }
-    [[nodiscard]] const char *way(const Call &call) const override;
+    [[nodiscard]] const char *way(const Operation &call) const override;
     Status add_memory(void *memory, size_t bytes) override;
     Status remove_memory(void *memory) override;
     Status expect_shown() override;
-    void show(const Call &call, bool frozen, Showing &mine) override;
+    void show(const Operation &call, bool frozen, Showing &mine) override;
     Status open_shown(std::span<const Showing> all) override;
     void settle_shown(std::span<const Showing> all, bool opened) override;
     void close_shown() override;
@@ -94,7 +94,7 @@ class DeviceGroup final : public Group {
     bool counted_have_ended();
     [[nodiscard]] Status await_replays() const;
     Status launch_counted(const void *kernel, const Plan &plan, const Job &job, CUstream_st *stream);
-    Status put(const Call &call, const Plan &plan, CUstream_st *stream, const std::optional<PeerOutputs> &outputs,
+    Status put(const Operation &call, const Plan &plan, CUstream_st *stream, const std::optional<PeerOutputs> &outputs,
                bool counted);
     [[nodiscard]] uint64_t window_bytes() const { return (layout_.bytes() + kPage - 1) / kPage * kPage; }
     Status open_mailbox(const Config &config);
@@ -109,25 +109,25 @@ class DeviceGroup final : public Group {
     Status agree_on(const Config &config);
     Status agree_on_lines();
     Status load_kernels();
-    [[nodiscard]] const SharedMemory *region_of(const Call &call) const;
-    Status outputs_of(const Call &call, std::span<const Showing> shown, std::optional<PeerOutputs> &outputs) const;
-    [[nodiscard]] Plan plan(const Call &call, const std::optional<PeerOutputs> &outputs) const;
-    [[nodiscard]] Job job_for(const Call &call, const Plan &plan, const std::optional<PeerOutputs> &outputs) const;
+    [[nodiscard]] const SharedMemory *region_of(const Operation &call) const;
+    Status outputs_of(const Operation &call, std::span<const Showing> shown, std::optional<PeerOutputs> &outputs) const;
+    [[nodiscard]] Plan plan(const Operation &call, const std::optional<PeerOutputs> &outputs) const;
+    [[nodiscard]] Job job_for(const Operation &call, const Plan &plan, const std::optional<PeerOutputs> &outputs) const;
     Status launch(const void *kernel, uint32_t blocks, uint32_t threads, const void *argument, CUstream_st *stream,
                   uint32_t shared_bytes = 0) const;
-    Status carry_out(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
-    void count(const Call &call, const Plan &plan, const Cut &cut);
+    Status carry_out(const Operation &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
+    void count(const Operation &call, const Plan &plan, const Cut &cut);
 
     // Copy engines (engines.cpp).
-    Status run_engines(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
+    Status run_engines(const Operation &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
     Status copy_steps(const Job &job, const Cut &cut, CUstream_st *stream);
-    Status reduce_steps(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
+    Status reduce_steps(const Operation &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
     Status send_results(const Job &job, const Cut &cut, uint64_t late, CUevent_st *early, CUstream_st *stream);
     Status step_flags(const Job &job, uint32_t channel, uint32_t tell, uint32_t hear, CUstream_st *stream);
     Status fork(CUstream_st *from, CUstream_st *to);
 
     // Carries it out without kernels (engines_alone.cpp).
-    Status run_alone(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
+    Status run_alone(const Operation &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream);
     Status copy_through_windows(const Job &job, CUstream_st *stream);
     Status pass_on(const Job &job, CUstream_st *stream);
     Status copy(char *to, const char *from, uint64_t bytes, CUstream_st *stream) const;
@@ -136,8 +136,8 @@ class DeviceGroup final : public Group {
     Status open_staged(const Config &config);
     Status settle_staged(uint64_t bytes, bool paged);
     Status measure_staged();
-    [[nodiscard]] Job job_between_windows(Kind kind, uint64_t room);
-    Status measure_kind(Kind kind, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links);
+    [[nodiscard]] Job job_between_windows(Collective collective, uint64_t room);
+    Status measure_kind(Collective collective, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links);
     Status time_once(const Job &job, uint64_t staged_bytes, ShareBoard::Times &times);
     Status cut_for(const Job &job, const Plan &plan, CUstream_st *stream, Cut &cut);
     Status begin_staged(const Job &job, const Cut &cut, CUstream_st *stream);

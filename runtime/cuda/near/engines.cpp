@@ -34,17 +34,17 @@ Status DeviceGroup::fork(CUstream_st *from, CUstream_st *to) {
     return {};
 }
 
-Status DeviceGroup::run_engines(const Call &call, const Plan &plan, const Job &job, const Cut &cut,
+Status DeviceGroup::run_engines(const Operation &call, const Plan &plan, const Job &job, const Cut &cut,
                                 CUstream_st *stream) {
     if (flags_.opened())
         return run_alone(call, plan, job, cut, stream);
     // All ranks are here: their outputs and slots may be written.
     FLX_TRY(step_flags(job, kMeet, peers_of(job), peers_of(job), stream));
     FLX_TRY(fork(stream, side_));
-    FLX_TRY(reduces(job.kind) ? reduce_steps(call, plan, job, cut, stream) : copy_steps(job, cut, stream));
+    FLX_TRY(reduces(job.collective) ? reduce_steps(call, plan, job, cut, stream) : copy_steps(job, cut, stream));
     FLX_TRY(fork(side_, stream));
     // All that peers write here in a reduce-scatter has come when it was added.
-    if (job.kind != Kind::reduce_scatter_block)
+    if (job.collective != Collective::reduce_scatter_block)
         FLX_TRY(step_flags(job, kMeet, peers_of(job), peers_of(job), stream));
     return {};
 }
@@ -52,10 +52,12 @@ Status DeviceGroup::run_engines(const Call &call, const Plan &plan, const Job &j
 /// Each step has one writer a target: two of them at once would halve what copy engines reach. Ranks stay in step
 /// without flags for it, since an operation has few steps.
 Status DeviceGroup::copy_steps(const Job &job, const Cut &cut, CUstream_st *stream) {
-    const bool bcast = job.kind == Kind::bcast;
+    const bool bcast = job.collective == Collective::bcast;
     const uint64_t bytes = bcast ? job.bytes : job.part_bytes;
     const uint64_t home = bcast ? 0 : job.part_offset(job.rank);
-    const auto input = [&](int peer) { return job.in + (job.kind == Kind::alltoall ? job.part_offset(peer) : 0); };
+    const auto input = [&](int peer) {
+        return job.in + (job.collective == Collective::alltoall ? job.part_offset(peer) : 0);
+    };
     // A kernel copies this rank's own block: a copy within the GPU takes an engine away from those to peers.
     if (flags_.opened() && !bcast) {
         FLX_TRY(copy(job.out + home, input(job.rank), bytes, side_));
@@ -81,9 +83,9 @@ Status DeviceGroup::copy_steps(const Job &job, const Cut &cut, CUstream_st *stre
 /// GPU: only what goes to the last is cut into chunks, which are reduced as they come. An allreduce then sends the
 /// results likewise: to the first peer in two parts, since the last reduction is still under way, to the others whole.
 /// Reductions exchange the flags themselves: a reduce-scatter ends with the last of them.
-Status DeviceGroup::reduce_steps(const Call &call, const Plan &plan, const Job &job, const Cut &cut,
+Status DeviceGroup::reduce_steps(const Operation &call, const Plan &plan, const Job &job, const Cut &cut,
                                  CUstream_st *stream) {
-    const bool gathers = job.kind == Kind::allreduce;
+    const bool gathers = job.collective == Collective::allreduce;
     // Where multiprocessors are spared, each addition may wait for a long kernel of the program's to end: few, then.
     const Landing landing(job, gathers ? job.part_bytes : job.part_bytes - cut.bytes, plan.in_place, limits_.spare);
     const std::vector<Chunk> &chunks = landing.chunks();

@@ -23,12 +23,13 @@ Piece room_in(const WindowLayout &layout) {
 
 }  // namespace
 
-Status DeviceGroup::run_alone(const Call &call, const Plan &plan, const Job &job, const Cut &cut, CUstream_st *stream) {
+Status DeviceGroup::run_alone(const Operation &call, const Plan &plan, const Job &job, const Cut &cut,
+                              CUstream_st *stream) {
     FLX_TRY(flags_.begin(stream));
     FLX_TRY(fork(stream, side_));
-    if (reduces(job.kind))
+    if (reduces(job.collective))
         FLX_TRY(reduce_steps(call, plan, job, cut, stream));
-    else if (job.kind == Kind::bcast && cut.bytes == 0)
+    else if (job.collective == Collective::bcast && cut.bytes == 0)
         FLX_TRY(pass_on(job, stream));
     else if (job.direct)
         FLX_TRY(copy_steps(job, cut, stream));
@@ -48,7 +49,7 @@ Status DeviceGroup::copy(char *to, const char *from, uint64_t bytes, CUstream_st
 /// An allgather or alltoall, in rounds of what windows hold. Of an alltoall in place, what a round overwrites has gone
 /// to its owner in that round.
 Status DeviceGroup::copy_through_windows(const Job &job, CUstream_st *stream) {
-    const bool apart = job.kind == Kind::alltoall;
+    const bool apart = job.collective == Collective::alltoall;
     const Piece room = room_in(job.layout);
     const uint64_t each = room.bytes / job.ranks / kBoundary * kBoundary;
     const auto input = [&](int peer) { return job.in + (apart ? job.part_offset(peer) : 0); };

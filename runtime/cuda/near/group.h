@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/schedule.h"
 #include "runtime/base/config.h"
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
@@ -17,29 +16,12 @@
 #include "runtime/cuda/memory/health.h"
 #include "runtime/cuda/memory/shown_memory.h"
 #include "runtime/cuda/protocol/own_messages.h"
-#include "runtime/include/flx.h"
 #include "runtime/link/bootstrap.h"
+#include "runtime/plan/operation.h"
 
 struct CUstream_st;
 
 namespace flx::cuda {
-
-/// One collective on device memory; arguments were checked.
-struct Call {
-    Kind kind = Kind::allreduce;
-    const void *in = nullptr;  ///< of a bcast, what its root sends: `out`, or what comes into it there too
-    void *out = nullptr;
-    size_t count = 0;  ///< elements of the whole vector
-    flx_dtype_t dtype = FLX_UINT8;
-    flx_op_t op = FLX_SUM;
-    int root = 0;
-    int divisor = 0;  ///< of averages; 0: as many as ranks
-};
-
-/// Whether it has a form for device memory.
-bool serves(algorithms::Collective collective);
-/// The kind of a collective that serves() is true for.
-Kind kind_of(algorithms::Collective collective);
 
 /// A link between GPUs, as this rank sees it.
 struct GpuLink {
@@ -53,7 +35,7 @@ inline constexpr const char *kNvlink = "nvlink";
 inline constexpr const char *kPcie = "pcie";
 
 /// A communicator of one rank: a copy on the stream. Waits for it if `blocking`.
-Status copy_alone(const Call &call, CUstream_st *stream, bool blocking);
+Status copy_alone(const Operation &call, CUstream_st *stream, bool blocking);
 /// Messages of a rank to itself.
 Status copy_own(std::span<const OwnMessage> messages, CUstream_st *stream);
 /// Returns when all that is on it is done.
@@ -95,11 +77,12 @@ class Group {
     /// And tells before an operation that becomes part of the graph that `stream` captures.
     virtual Status note_capture(CUstream_st * /*stream*/) { return {}; }
 
-    /// Returns when the operation is on the stream. `shown`: where all ranks' outputs are, open everywhere; may be
+    /// Returns when the operation, one that serves() is true for, is on the stream. Of a bcast, `in` is what its root
+    /// sends: `out`, or what comes into it there too. `shown`: where all ranks' outputs are, open everywhere; may be
     /// empty.
-    virtual Status enqueue(const Call &call, CUstream_st *stream, std::span<const Showing> shown) = 0;
+    virtual Status enqueue(const Operation &call, CUstream_st *stream, std::span<const Showing> shown) = 0;
     /// Carries it out on a stream of the group's own; returns when it is done.
-    virtual Status run(const Call &call) = 0;
+    virtual Status run(const Operation &call) = 0;
     /// Messages to and from any ranks, all under way at once; those of a pair meet in the order of the calls, each
     /// with one of as many bytes. Their memory is this rank's GPU's. Returns when they are on the stream.
     virtual Status post(std::span<const Message> messages, CUstream_st *stream) = 0;
@@ -112,7 +95,7 @@ class Group {
     /// Whether kernels gave up: the group is then of no more use.
     [[nodiscard]] virtual bool failed() const = 0;
     /// How `call` would be carried out; static storage.
-    [[nodiscard]] virtual const char *way(const Call &call) const = 0;
+    [[nodiscard]] virtual const char *way(const Operation &call) const = 0;
 
     /// Collective. See flx.h.
     virtual Status add_memory(void *memory, size_t bytes) = 0;
@@ -122,7 +105,7 @@ class Group {
     /// the same answer on all. expect_shown() is collective and comes before the first; it prepares what large outputs
     /// need.
     virtual Status expect_shown() = 0;
-    virtual void show(const Call &call, bool frozen, Showing &mine) = 0;
+    virtual void show(const Operation &call, bool frozen, Showing &mine) = 0;
     virtual Status open_shown(std::span<const Showing> all) = 0;
     virtual void settle_shown(std::span<const Showing> all, bool opened) = 0;
     /// Closes the memory of all peers. When all ranks have done so, the program may free what it has shown.

@@ -10,8 +10,8 @@ namespace {
 constexpr int kPcie = 1;
 
 /// Least message of which a share pays: what comes last of a reduce-scatter must still be added.
-uint64_t least_message(Kind kind) {
-    return kind == Kind::reduce_scatter_block ? uint64_t{512} << 20 : 0;
+uint64_t least_message(Collective collective) {
+    return collective == Collective::reduce_scatter_block ? uint64_t{512} << 20 : 0;
 }
 
 /// The controller takes all messages of a class for 1.5 times the least one, but most messages here are that least one.
@@ -23,7 +23,7 @@ double scale_of(uint64_t message) {
 
 }  // namespace
 
-void ShareControl::set_estimates(Kind kind, const std::array<LinkEstimate, kGpuLinks> &estimates) {
+void ShareControl::set_estimates(Collective collective, const std::array<LinkEstimate, kGpuLinks> &estimates) {
     ControllerOptions options;
     // Every other call is seen: few, so that shares follow soon what else begins or ceases to use PCIe.
     options.window = 2;
@@ -35,27 +35,27 @@ void ShareControl::set_estimates(Kind kind, const std::array<LinkEstimate, kGpuL
     std::array<LinkEstimate, kGpuLinks> scaled = estimates;
     for (LinkEstimate &link : scaled)
         link.latency_ns *= kMiddle;
-    for (const int row : {row_of(kind), row_of(kind, true)}) {
+    for (const int row : {row_of(collective), row_of(collective, true)}) {
         first_[row] = std::make_unique<Controller>(scaled, options);
         learnt_[row] = std::make_unique<Controller>(scaled, options);
     }
 }
 
-double ShareControl::first_share(Kind kind, uint64_t message) const {
-    return divides(kind, message) ? first_[row_of(kind)]->vector(message, 0).share(kPcie) : 0;
+double ShareControl::first_share(Collective collective, uint64_t message) const {
+    return divides(collective, message) ? first_[row_of(collective)]->vector(message, 0).share(kPcie) : 0;
 }
 
-bool ShareControl::divides(Kind kind, uint64_t message) const {
-    return knows(kind) && message >= least_message(kind);
+bool ShareControl::divides(Collective collective, uint64_t message) const {
+    return knows(collective) && message >= least_message(collective);
 }
 
-ShareControl::Turn ShareControl::next(Kind kind, uint64_t message, bool in_place) {
-    if (!divides(kind, message))
+ShareControl::Turn ShareControl::next(Collective collective, uint64_t message, bool in_place) {
+    if (!divides(collective, message))
         return {};
     learn();
     const int size = size_class(message);
     Turn turn;
-    turn.row = row_of(kind, in_place);
+    turn.row = row_of(collective, in_place);
     ShareBoard &board = table_.boards[turn.row][size];
     turn.number = calls_[turn.row][size]++;
     const uint32_t first = first_[turn.row]->vector(message, 0).weight[kPcie];
@@ -106,7 +106,7 @@ bool ShareControl::learn_from(const Awaited &awaited) {
 std::vector<Decision> ShareControl::explain() const {
     std::vector<Decision> decisions;
     for (int row = 0; row < kShareRows; ++row) {
-        const Kind kind = row == kGpuKinds ? Kind::allreduce : static_cast<Kind>(row);
+        const Collective collective = row == kInPlace ? Collective::allreduce : kServed[row];
         for (int size = 0; size < kSizeClasses; ++size) {
             if (calls_[row][size] == 0)
                 continue;
@@ -117,7 +117,7 @@ std::vector<Decision> ShareControl::explain() const {
                 fmt::format("{:.3f} and {:.3f} by what was measured when memory was registered", 1 - first, first);
             if (rank_ == 0)
                 from += fmt::format("; {} of {} calls were timed", learnt_from_[row][size], calls_[row][size]);
-            decisions.push_back({fmt::format("{} on GPUs{}", name_of(kind), row == kGpuKinds ? " in place" : ""),
+            decisions.push_back({fmt::format("{} on GPUs{}", name_of(collective), row == kInPlace ? " in place" : ""),
                                  message, fmt::format("nvlink {:.3f}, pcie {:.3f}", 1 - last, last), from});
         }
     }

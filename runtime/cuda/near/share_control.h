@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "runtime/base/log.h"
+#include "runtime/cuda/protocol/exchange.h"
 #include "runtime/cuda/protocol/shares.h"
 #include "runtime/shares/controller.h"
 
 namespace flx::cuda {
 
 inline constexpr int kGpuLinks = 2;  ///< nvlink, pcie
-inline constexpr int kGpuKinds = 6;
-/// Kinds, and allreduces in place: what they bring to be added lands elsewhere, in rounds, and takes other times.
-inline constexpr int kShareRows = kGpuKinds + 1;
+/// Collectives, and allreduces in place: what they bring to be added lands elsewhere, in rounds, and takes other times.
+inline constexpr int kShareRows = static_cast<int>(kServed.size()) + 1;
 
 /// Lies in shared memory; zero at first.
 struct ShareTable {
@@ -30,8 +30,8 @@ class ShareControl {
         : table_(table), rank_(rank), ranks_(ranks), frozen_(frozen) {}
 
     /// Equal on all ranks.
-    void set_estimates(Kind kind, const std::array<LinkEstimate, kGpuLinks> &estimates);
-    [[nodiscard]] bool knows(Kind kind) const { return first_[row_of(kind)] != nullptr; }
+    void set_estimates(Collective collective, const std::array<LinkEstimate, kGpuLinks> &estimates);
+    [[nodiscard]] bool knows(Collective collective) const { return first_[row_of(collective)] != nullptr; }
 
     struct Turn {
         int row = 0;
@@ -41,25 +41,28 @@ class ShareControl {
     };
     /// The next call in which `message` bytes a peer may take either link. Learns from earlier ones: rank 0 does, for
     /// all. `in_place`: equal on all ranks.
-    Turn next(Kind kind, uint64_t message, bool in_place);
+    Turn next(Collective collective, uint64_t message, bool in_place);
     /// Notes the times of a call of which `turn.sampled`: `pcie_bytes` of `message` went that way.
     void tell(uint64_t message, const Turn &turn, uint64_t pcie_bytes, ShareBoard::Times times);
 
     /// The share that the first call gets: for reports.
-    [[nodiscard]] double first_share(Kind kind, uint64_t message) const;
+    [[nodiscard]] double first_share(Collective collective, uint64_t message) const;
     /// For each kind and size that was called, how the last one was divided. What calls took is known to rank 0 alone.
     [[nodiscard]] std::vector<Decision> explain() const;
 
   private:
+    static constexpr int kInPlace = kShareRows - 1;
     struct Awaited {
         int row = 0;
         uint64_t message = 0;
         uint64_t number = 0;
         uint64_t pcie_bytes = 0;
     };
-    [[nodiscard]] bool divides(Kind kind, uint64_t message) const;
-    static int row_of(Kind kind, bool in_place = false) {
-        return kind == Kind::allreduce && in_place ? kGpuKinds : static_cast<int>(kind);
+    [[nodiscard]] bool divides(Collective collective, uint64_t message) const;
+    static int row_of(Collective collective, bool in_place = false) {
+        return collective == Collective::allreduce && in_place
+                   ? kInPlace
+                   : static_cast<int>(std::ranges::find(kServed, collective) - kServed.begin());
     }
     void learn();
     bool learn_from(const Awaited &awaited);

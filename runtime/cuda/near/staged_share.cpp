@@ -98,21 +98,21 @@ Status DeviceGroup::measure_staged() {
         return {};
     }
     control_.emplace(*static_cast<ShareTable *>(host_.table()), rank_, ranks_, frozen_);
-    for (const Kind kind : {Kind::allgather, Kind::alltoall, Kind::bcast}) {
-        if (kind == Kind::bcast && ranks_ > 2)  // goes from rank to rank
+    for (const Collective collective : {Collective::allgather, Collective::alltoall, Collective::bcast}) {
+        if (collective == Collective::bcast && ranks_ > 2)  // goes from rank to rank
             continue;
         std::array<LinkEstimate, kGpuLinks> links;
-        FLX_TRY(measure_kind(kind, room, links));
-        control_->set_estimates(kind, links);
-        if (kind == Kind::alltoall && ranks_ == 2)
-            control_->set_estimates(Kind::reduce_scatter_block, links);
-        if (kind == Kind::allgather) {
+        FLX_TRY(measure_kind(collective, room, links));
+        control_->set_estimates(collective, links);
+        if (collective == Collective::alltoall && ranks_ == 2)
+            control_->set_estimates(Collective::reduce_scatter_block, links);
+        if (collective == Collective::allgather) {
             // Beside reductions host memory carries less, as measured.
             constexpr double kBesideReductions = 0.9;
             std::array<LinkEstimate, kGpuLinks> beside = links;
             beside[1].bytes_per_ns *= kBesideReductions;
             beside[1].together_bytes_per_ns *= kBesideReductions;
-            control_->set_estimates(Kind::allreduce, beside);
+            control_->set_estimates(Collective::allreduce, beside);
             nvlink_rate_ = links[0].bytes_per_ns * (ranks_ - 1);
             staged_rate_ = links[1].bytes_per_ns * (ranks_ - 1);
         }
@@ -122,10 +122,10 @@ Status DeviceGroup::measure_staged() {
 
 /// A call between windows that is as large as fits into the last `room` bytes of them. An alltoall may overwrite what
 /// it sends: only its time counts.
-Job DeviceGroup::job_between_windows(Kind kind, uint64_t room) {
+Job DeviceGroup::job_between_windows(Collective collective, uint64_t room) {
     const uint64_t base = layout_.bytes() - room;
     Job job;
-    job.kind = kind;
+    job.collective = collective;
     job.rank = rank_;
     job.ranks = ranks_;
     job.layout = layout_;
@@ -135,15 +135,15 @@ Job DeviceGroup::job_between_windows(Kind kind, uint64_t room) {
     job.dead = dead_word();
     job.out = window_ + base;
     job.in = job.out;
-    if (kind == Kind::bcast) {
+    if (collective == Collective::bcast) {
         job.bytes = room / kMiB * kMiB;
         job.part_bytes = job.bytes;
         job.flat = true;
     } else {
-        const uint64_t apart = kind == Kind::alltoall ? kMiB : 0;
+        const uint64_t apart = collective == Collective::alltoall ? kMiB : 0;
         job.part_bytes = (room - apart) / ranks_ / kMiB * kMiB;
         job.bytes = job.part_bytes * ranks_;
-        job.in += kind == Kind::alltoall ? apart : job.part_offset(rank_);
+        job.in += collective == Collective::alltoall ? apart : job.part_offset(rank_);
     }
     for (int rank = 0; rank < ranks_; ++rank) {
         job.windows[rank] = windows_.of(rank);
@@ -153,15 +153,15 @@ Job DeviceGroup::job_between_windows(Kind kind, uint64_t room) {
 }
 
 /// Both links, between windows. All ranks get the same numbers: those of the slowest.
-Status DeviceGroup::measure_kind(Kind kind, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links) {
+Status DeviceGroup::measure_kind(Collective collective, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links) {
     constexpr int kTurns = 3;
-    const Job job = job_between_windows(kind, room);
+    const Job job = job_between_windows(collective, room);
     const uint64_t part = stageable(job).part;
     const uint64_t few = std::min(4 * kMiB, part / 8);
     const uint64_t many = std::min(16 * kMiB, part / 2);
     Job half = job;
     half.part_bytes = part / 2;
-    half.bytes = kind == Kind::bcast ? half.part_bytes : half.part_bytes * ranks_;
+    half.bytes = collective == Collective::bcast ? half.part_bytes : half.part_bytes * ranks_;
     std::array<ShareBoard::Times, 4> least{};
     for (int turn = 0; turn < kTurns; ++turn) {
         std::array<ShareBoard::Times, 4> mine{};
@@ -198,8 +198,8 @@ Status DeviceGroup::measure_kind(Kind kind, uint64_t room, std::array<LinkEstima
 }
 
 Status DeviceGroup::time_once(const Job &job, uint64_t staged_bytes, ShareBoard::Times &times) {
-    Call call;
-    call.kind = job.kind;
+    Operation call;
+    call.collective = job.collective;
     const Piece piece = staged_piece(job, staged_bytes);
     Cut cut;
     cut.from = piece.offset;
@@ -227,7 +227,7 @@ Status DeviceGroup::cut_for(const Job &job, const Plan &plan, CUstream_st *strea
         const bool captured = capture != cudaStreamCaptureStatusNone;
         if (!captured)
             FLX_TRY(poll_times());
-        cut.turn = control_->next(job.kind, size.message, plan.in_place);
+        cut.turn = control_->next(job.collective, size.message, plan.in_place);
         if (cut.turn.sampled && !captured && clocks_begun_ - clocks_done_ < clocks_.size())
             cut.clock = &clocks_[clocks_begun_++ % clocks_.size()];
         bytes = cut.turn.share * static_cast<double>(size.message);
@@ -274,7 +274,7 @@ std::vector<GpuLink> DeviceGroup::links() const {
     std::string why = why_not_staged_;
     if (why.empty() && control_) {
         constexpr uint64_t kLarge = 512 * kMiB;
-        if (control_->first_share(Kind::allgather, kLarge / ranks_) == 0 && staged_.load() == 0)
+        if (control_->first_share(Collective::allgather, kLarge / ranks_) == 0 && staged_.load() == 0)
             why = "it would add too little to NVLink, as measured";
     }
     return {{kNvlink, "", sent_.load(std::memory_order_relaxed), 1 - last_share_, nvlink_rate_},
@@ -288,20 +288,20 @@ std::vector<std::string> DeviceGroup::staged_report() const {
                                    host_.node() < 0 ? "" : fmt::format(", on NUMA node {}", host_.node()));
     if (forced_)
         text += fmt::format("; share {:.3f}, by FLX_PARTITION", *forced_);
-    for (const Kind kind :
-         {Kind::allgather, Kind::allreduce, Kind::reduce_scatter_block, Kind::bcast, Kind::alltoall}) {
-        if (!control_ || !control_->knows(kind))
+    for (const Collective collective : {Collective::allgather, Collective::allreduce, Collective::reduce_scatter_block,
+                                        Collective::bcast, Collective::alltoall}) {
+        if (!control_ || !control_->knows(collective))
             continue;
         const auto share = [&](uint64_t bytes) {
             Job job;
-            job.kind = kind;
+            job.collective = collective;
             job.bytes = bytes;
             job.part_bytes = bytes / ranks_;
             const Stageable size = stageable(job);
-            return control_->first_share(kind, size.message) * static_cast<double>(size.message) /
+            return control_->first_share(collective, size.message) * static_cast<double>(size.message) /
                    static_cast<double>(size.sent);
         };
-        text += fmt::format("; {} {:.3f} of 256 MiB, {:.3f} of 1 GiB", name_of(kind), share(256 * kMiB),
+        text += fmt::format("; {} {:.3f} of 256 MiB, {:.3f} of 1 GiB", name_of(collective), share(256 * kMiB),
                             share(1024 * kMiB));
     }
     return {text};

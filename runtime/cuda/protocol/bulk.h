@@ -50,8 +50,12 @@ class BulkTeam {
         : job_(job), block_(block), before_(before), steps_(job.steps(block)), slots_(bulk_slots(job.layout)) {}
 
     /// Tiles; 0 where this rank has none to send, or to add.
-    FLX_HD uint32_t sends() const { return job_.kind == Kind::reduce && job_.rank == job_.root ? 0 : steps_; }
-    FLX_HD uint32_t takes() const { return job_.kind == Kind::reduce && job_.rank != job_.root ? 0 : steps_; }
+    FLX_HD uint32_t sends() const {
+        return job_.collective == Collective::reduce && job_.rank == job_.root ? 0 : steps_;
+    }
+    FLX_HD uint32_t takes() const {
+        return job_.collective == Collective::reduce && job_.rank != job_.root ? 0 : steps_;
+    }
     FLX_HD int peer() const { return 1 - job_.rank; }
 
     FLX_HD Piece piece(uint32_t step) const { return job_.piece(0, block_, step); }
@@ -73,7 +77,7 @@ class BulkTeam {
     }
 
   private:
-    FLX_HD bool apart() const { return job_.kind == Kind::reduce_scatter_block; }
+    FLX_HD bool apart() const { return job_.collective == Collective::reduce_scatter_block; }
 
     const Job &job_;
     uint32_t block_;

@@ -21,8 +21,12 @@
 /// - `scattered` also says that a rank is in this operation: its output may be written.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+
+#include "algorithms/collective.h"
 
 #if defined(__CUDACC__)
 #define FLX_HD __host__ __device__
@@ -42,16 +46,27 @@ inline constexpr uint32_t kChannels = kMaxTeams + 3;
 /// What parts and tiles are multiples of: the widest load, and so every element.
 inline constexpr uint64_t kGrain = 16;
 
-enum class Kind : uint8_t { allreduce, reduce_scatter_block, allgather, bcast, reduce, alltoall };
+using algorithms::Collective;
+/// Those that have a form for GPUs.
+inline constexpr std::array kServed = {Collective::allreduce, Collective::reduce_scatter_block,
+                                       Collective::allgather, Collective::bcast,
+                                       Collective::reduce,    Collective::alltoall};
+constexpr bool serves(Collective collective) {
+    return std::ranges::find(kServed, collective) != kServed.end();
+}
 enum class Stage : uint8_t { scattered, gathered };
 inline constexpr int kStages = 2;
 
-FLX_HD constexpr bool reduces(Kind kind) {
-    return kind == Kind::allreduce || kind == Kind::reduce_scatter_block || kind == Kind::reduce;
+/// As algorithms::reduces of these, whose table GPUs cannot read.
+FLX_HD constexpr bool adds(Collective collective) {
+    return collective == Collective::allreduce || collective == Collective::reduce_scatter_block ||
+           collective == Collective::reduce;
 }
+static_assert(std::ranges::all_of(kServed, [](Collective each) { return adds(each) == algorithms::reduces(each); }));
 /// The vector is `ranks` blocks of the call's count; otherwise it is cut into nearly equal parts.
-FLX_HD constexpr bool has_blocks(Kind kind) {
-    return kind == Kind::reduce_scatter_block || kind == Kind::allgather || kind == Kind::alltoall;
+FLX_HD constexpr bool has_blocks(Collective collective) {
+    return collective == Collective::reduce_scatter_block || collective == Collective::allgather ||
+           collective == Collective::alltoall;
 }
 
 /// Where things lie in a window. Plain data; equal on all ranks.
@@ -110,7 +125,7 @@ struct Piece {
 
 /// One operation as one rank's kernel gets it. Pointers to peers' memory are as mapped here.
 struct Job {
-    Kind kind = Kind::allreduce;
+    Collective collective = Collective::allreduce;
     bool direct = false;   ///< results go straight into `outputs`
     bool flat = false;     ///< a bcast or reduce of which the root gathers all: nobody passes anything on
     bool counted = false;  ///< its blocks are, at WindowLayout::kEnded
@@ -142,16 +157,20 @@ struct Job {
             all |= reinterpret_cast<uint64_t>(outputs[peer]);
         return all % kGrain == 0;
     }
-    FLX_HD int owners() const { return flat ? 1 : kind == Kind::bcast || kind == Kind::reduce ? ranks - 1 : ranks; }
+    FLX_HD int owners() const {
+        return flat ? 1 : collective == Collective::bcast || collective == Collective::reduce ? ranks - 1 : ranks;
+    }
     /// A root that sends everything, or gets everything, owns nothing unless it is flat: its link is full anyway.
     FLX_HD int owner(int part) const {
-        return flat ? root : kind == Kind::bcast || kind == Kind::reduce ? (root + 1 + part) % ranks : part;
+        return flat                                                                  ? root
+               : collective == Collective::bcast || collective == Collective::reduce ? (root + 1 + part) % ranks
+                                                                                     : part;
     }
     /// -1: owns none.
     FLX_HD int part_of(int who) const {
         if (flat)
             return who == root ? 0 : -1;
-        if (kind != Kind::bcast && kind != Kind::reduce)
+        if (collective != Collective::bcast && collective != Collective::reduce)
             return who;
         return who == root ? -1 : (who - root - 1 + ranks) % ranks;
     }
@@ -171,26 +190,28 @@ struct Job {
         const uint64_t length = part < 0 ? 0 : part_length(part);
         return {from, from >= length ? 0 : length - from < tile_bytes ? length - from : tile_bytes};
     }
-    FLX_HD bool scatters(int who) const { return reduces(kind) || (kind == Kind::bcast && !flat && who == root); }
+    FLX_HD bool scatters(int who) const {
+        return adds(collective) || (collective == Collective::bcast && !flat && who == root);
+    }
     /// Whether this rank waits for what others gather.
     FLX_HD bool collects() const {
-        return kind != Kind::reduce_scatter_block && (kind != Kind::reduce || (rank == root && !flat));
+        return collective != Collective::reduce_scatter_block &&
+               (collective != Collective::reduce || (rank == root && !flat));
     }
     /// Whether `to` gets what `from` gathered.
     FLX_HD bool gathers(int from, int to) const {
-        switch (kind) {
-            case Kind::allreduce:
-            case Kind::allgather:
-            case Kind::alltoall:
+        switch (collective) {
+            case Collective::allreduce:
+            case Collective::allgather:
+            case Collective::alltoall:
                 return true;
-            case Kind::bcast:
+            case Collective::bcast:
                 return (from == root) == flat && to != root;
-            case Kind::reduce:
+            case Collective::reduce:
                 return !flat && from != root && to == root;
-            case Kind::reduce_scatter_block:
+            default:
                 return false;
         }
-        return false;
     }
 };
 
@@ -234,8 +255,8 @@ FLX_HD bool scatter(Machine &machine, const Job &job, uint32_t block, uint32_t s
 template <class Machine>
 FLX_HD void push(Machine &machine, const Job &job, const Piece &piece, uint32_t peers) {
     constexpr uint64_t kChunk = 64 * 1024;
-    const bool apart = job.kind == Kind::alltoall;
-    const uint64_t home = (job.kind == Kind::bcast ? 0 : job.part_offset(job.rank)) + piece.offset;
+    const bool apart = job.collective == Collective::alltoall;
+    const uint64_t home = (job.collective == Collective::bcast ? 0 : job.part_offset(job.rank)) + piece.offset;
     const char *own = job.in + (apart ? job.part_offset(job.rank) : 0) + piece.offset;
     for (int k = 1; k < job.ranks; ++k) {
         const int peer = (job.rank + k) % job.ranks;
@@ -263,9 +284,9 @@ FLX_HD void gather(Machine &machine, const Job &job, uint32_t block, uint32_t st
         if (peer != job.rank && job.gathers(job.rank, peer))
             peers |= 1U << peer;
     const uint64_t slot = job.layout.slot(Stage::gathered, count, block, job.rank);
-    if (job.direct && (job.kind == Kind::alltoall || job.kind == Kind::allgather || job.flat)) {
+    if (job.direct && (job.collective == Collective::alltoall || job.collective == Collective::allgather || job.flat)) {
         push(machine, job, piece, peers);
-    } else if (job.kind == Kind::alltoall) {
+    } else if (job.collective == Collective::alltoall) {
         for (int k = 1; k <= job.ranks; ++k) {
             const int peer = (job.rank + k) % job.ranks;
             const char *from = job.in + job.part_offset(peer) + piece.offset;
@@ -277,14 +298,14 @@ FLX_HD void gather(Machine &machine, const Job &job, uint32_t block, uint32_t st
         }
     } else if (piece.bytes != 0) {
         const uint64_t at = job.part_offset(part) + piece.offset;
-        const uint64_t home = job.kind == Kind::reduce_scatter_block ? piece.offset : at;
-        const Targets targets{job.kind == Kind::reduce && !job.flat ? nullptr : job.out + home,
+        const uint64_t home = job.collective == Collective::reduce_scatter_block ? piece.offset : at;
+        const Targets targets{job.collective == Collective::reduce && !job.flat ? nullptr : job.out + home,
                               job.direct ? job.outputs : job.windows, job.direct ? at : slot, peers};
         const char *slots = job.windows[job.rank] + job.layout.slot(Stage::scattered, count, block, 0);
-        if (reduces(job.kind)) {
+        if (adds(job.collective)) {
             machine.reduce(Sources{job.in + at, slots, job.layout.slot_bytes, job.rank, job.ranks}, targets,
                            piece.bytes, job.divisor);
-        } else if (job.kind == Kind::bcast && !job.flat) {
+        } else if (job.collective == Collective::bcast && !job.flat) {
             machine.copy(slots + job.root * job.layout.slot_bytes, targets, piece.bytes);
         } else {  // allgather, whose input is one block, or a flat bcast
             const char *from = job.in + piece.offset;

@@ -33,7 +33,7 @@ class Landing {
   public:
     /// `bytes` of each part come this way. `in_place`: on any rank. `whole`: rounds are not cut.
     Landing(const Job &job, uint64_t bytes, bool in_place, bool whole = false) : job_(job) {
-        const bool gathers = job.kind == Kind::allreduce;
+        const bool gathers = job.collective == Collective::allreduce;
         in_parts_ = gathers && !in_place && job.bytes == job.part_bytes * job.ranks;
         one_in_output_ = !gathers && job.direct;
         in_window_ = in_parts_ ? 0 : job.ranks - 1 - (one_in_output_ ? 1 : 0);

@@ -22,17 +22,17 @@ constexpr uint64_t divide_up(uint64_t number, uint64_t by) {
 /// The least vector for which copy engines were ahead of kernels of up to `blocks` multiprocessors, on H200s: kernels
 /// that add as they go need many. Among more than two ranks each copy to a peer waits for the one before, so vectors
 /// must be larger.
-uint64_t least_for_engines(Kind kind, uint64_t bytes, int ranks, Outputs outputs, uint32_t blocks) {
+uint64_t least_for_engines(Collective collective, uint64_t bytes, int ranks, Outputs outputs, uint32_t blocks) {
     constexpr uint64_t kNever = UINT64_MAX;
     constexpr uint64_t kEven = 128;
     constexpr uint32_t kFew = 32;
     constexpr uint32_t kSome = 64;
     const bool two = ranks == 2;
-    switch (kind) {
-        case Kind::allgather:
-        case Kind::alltoall:
+    switch (collective) {
+        case Collective::allgather:
+        case Collective::alltoall:
             return (two ? 128 : 256) * kMiB;
-        case Kind::allreduce:
+        case Collective::allreduce:
             if (two && blocks <= kSome)
                 return (blocks <= kFew ? 32 : 64) * kMiB;
             if (two)
@@ -40,46 +40,50 @@ uint64_t least_for_engines(Kind kind, uint64_t bytes, int ranks, Outputs outputs
             if (bytes % (kEven * ranks) != 0 || (outputs.in_place && ranks > 4))
                 return kNever;
             return (ranks <= 4 ? 128 : 1024) * kMiB;
-        case Kind::bcast:  // among more ranks, others pass on what the root sends
+        case Collective::bcast:  // among more ranks, others pass on what the root sends
             return two ? 64 * kMiB : kNever;
-        case Kind::reduce_scatter_block:
+        case Collective::reduce_scatter_block:
             if (two)
                 return (blocks <= kSome ? 16 : 32) * kMiB;
             return outputs.direct && ranks <= 4 ? 128 * kMiB : kNever;
-        case Kind::reduce:
+        default:
             return kNever;
     }
-    return kNever;
 }
 
-bool engines_serve(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Limits &limits) {
-    const bool able =
-        kind == Kind::reduce_scatter_block || (kind == Kind::bcast && outputs.direct && ranks == 2) ||
-        ((kind == Kind::allreduce || kind == Kind::allgather || kind == Kind::alltoall) && outputs.direct);
+bool engines_serve(Collective collective, uint64_t bytes, int ranks, Outputs outputs, const Limits &limits) {
+    const bool able = collective == Collective::reduce_scatter_block ||
+                      (collective == Collective::bcast && outputs.direct && ranks == 2) ||
+                      ((collective == Collective::allreduce || collective == Collective::allgather ||
+                        collective == Collective::alltoall) &&
+                       outputs.direct);
     constexpr uint64_t kSpareLeast = 16 * kMiB;
     if (limits.spare)
-        return !reduces(kind) || (able && bytes >= kSpareLeast);
+        return !reduces(collective) || (able && bytes >= kSpareLeast);
     if (limits.engine_bytes != 0)
         return able && bytes >= limits.engine_bytes;
-    const bool one_way = kind == Kind::bcast;
-    const bool in_window = kind == Kind::reduce_scatter_block && !outputs.direct;
-    return able && bytes >= least_for_engines(kind, bytes, ranks, outputs, limits.blocks) &&
+    const bool one_way = collective == Collective::bcast;
+    const bool in_window = collective == Collective::reduce_scatter_block && !outputs.direct;
+    return able && bytes >= least_for_engines(collective, bytes, ranks, outputs, limits.blocks) &&
            (outputs.paged || one_way || in_window);
 }
 
 /// Packets or lines, if they are for this: whether they are.
-bool plan_messages(Kind kind, uint64_t bytes, int ranks, const WindowLayout &layout, const Limits &limits, Plan &plan) {
+bool plan_messages(Collective collective, uint64_t bytes, int ranks, const WindowLayout &layout, const Limits &limits,
+                   Plan &plan) {
     constexpr uint64_t kLine = 128;
     constexpr uint64_t kLineData = 120;
     constexpr uint64_t kLanes = 8;
     constexpr uint64_t kPacketData = 8;
     constexpr uint64_t kFewThreads = 256;
     // More than half of a packet is on the way for nothing, but a line takes longer to put together.
-    const uint64_t most_in_packets = (kind == Kind::bcast ? 512 : 256) << 10;
+    const uint64_t most_in_packets = (collective == Collective::bcast ? 512 : 256) << 10;
     // Tiles keep reductions waiting longer than copies, which go straight into outputs.
-    const uint64_t halves = kind == Kind::reduce_scatter_block ? 4 : kind == Kind::allreduce ? 3 : 2;
+    const uint64_t halves = collective == Collective::reduce_scatter_block ? 4
+                            : collective == Collective::allreduce          ? 3
+                                                                           : 2;
     const uint64_t most = limits.line_bytes / 2 * halves;
-    const uint64_t message = has_blocks(kind) ? plan.part_bytes : bytes;
+    const uint64_t message = has_blocks(collective) ? plan.part_bytes : bytes;
     const uint64_t sent = message * (ranks - 1);
     if (sent > most)
         return false;
@@ -142,14 +146,14 @@ void plan_chain(uint64_t bytes, const Limits &limits, Plan &plan) {
 }
 
 /// Multiprocessors are spared by kernels that leave shared memory to the program's.
-bool bulk_serves(Kind kind, int ranks, const WindowLayout &layout, const Limits &limits) {
-    return limits.bulk && !limits.spare && reduces(kind) && ranks == 2 && bulk_slots(layout) != 0;
+bool bulk_serves(Collective collective, int ranks, const WindowLayout &layout, const Limits &limits) {
+    return limits.bulk && !limits.spare && reduces(collective) && ranks == 2 && bulk_slots(layout) != 0;
 }
 
-void plan_bulk(Kind kind, uint64_t bytes, const Limits &limits, Plan &plan) {
+void plan_bulk(Collective collective, uint64_t bytes, const Limits &limits, Plan &plan) {
     plan.way = Way::bulk;
-    plan.flat = kind == Kind::reduce;
-    plan.part_bytes = kind == Kind::reduce_scatter_block ? bytes / 2 : bytes;
+    plan.flat = collective == Collective::reduce;
+    plan.part_bytes = collective == Collective::reduce_scatter_block ? bytes / 2 : bytes;
     plan.tile_bytes = kBulkTile;
     plan.blocks = static_cast<uint32_t>(
         std::min<uint64_t>({limits.blocks, kMostBulkBlocks, divide_up(plan.part_bytes, plan.tile_bytes)}));
@@ -177,24 +181,6 @@ std::string_view name_of(Way way) {
     return "";
 }
 
-std::string_view name_of(Kind kind) {
-    switch (kind) {
-        case Kind::allreduce:
-            return "allreduce";
-        case Kind::reduce_scatter_block:
-            return "reduce_scatter_block";
-        case Kind::allgather:
-            return "allgather";
-        case Kind::bcast:
-            return "bcast";
-        case Kind::reduce:
-            return "reduce";
-        case Kind::alltoall:
-            return "alltoall";
-    }
-    return "";
-}
-
 WindowLayout window_for(uint64_t budget, int ranks, bool spare) {
     constexpr uint64_t kMostPackets = 8 << 10;
     constexpr uint64_t kMostLines = 32 << 10;
@@ -209,45 +195,48 @@ WindowLayout window_for(uint64_t budget, int ranks, bool spare) {
     return layout;
 }
 
-Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const WindowLayout &layout, const Limits &limits) {
+Plan plan_of(Collective collective, uint64_t bytes, int ranks, Outputs outputs, const WindowLayout &layout,
+             const Limits &limits) {
     constexpr uint64_t kLeastTile = 8192;
     constexpr uint64_t kLine = 128;
     constexpr uint64_t kMostFlat = 256 << 10;
     constexpr uint64_t kLeastRelay = 96 << 10;
     constexpr uint64_t kFewBytes = 32 << 10;
     Plan plan;
-    const int owners = kind == Kind::bcast || kind == Kind::reduce ? ranks - 1 : ranks;
-    plan.part_bytes = has_blocks(kind) ? bytes / ranks : round_up(divide_up(bytes, owners), kLine);
+    const int owners = collective == Collective::bcast || collective == Collective::reduce ? ranks - 1 : ranks;
+    plan.part_bytes = has_blocks(collective) ? bytes / ranks : round_up(divide_up(bytes, owners), kLine);
     plan.threads = kMostThreads;
     plan.in_place = outputs.in_place;
-    const bool copies_alone = limits.spare && !reduces(kind);
-    if (kind == Kind::bcast && ranks > 2 && outputs.direct && bytes >= limits.chain_bytes && !copies_alone) {
+    const bool copies_alone = limits.spare && !reduces(collective);
+    if (collective == Collective::bcast && ranks > 2 && outputs.direct && bytes >= limits.chain_bytes &&
+        !copies_alone) {
         plan_chain(bytes, limits, plan);
         return plan;
     }
     const bool between_two = !outputs.direct && bytes > limits.line_bytes && bytes <= 32 * kMiB;
     const bool relayed = ranks > 2 ? bytes >= kLeastRelay : between_two;
-    if (kind == Kind::bcast && limits.line_bytes > 0 && limits.lines && relayed && !copies_alone) {
+    if (collective == Collective::bcast && limits.line_bytes > 0 && limits.lines && relayed && !copies_alone) {
         plan_relay(bytes, ranks, layout, plan);
         return plan;
     }
     Plan messages = plan;
-    if (!copies_alone && plan_messages(kind, bytes, ranks, layout, limits, messages) &&
+    if (!copies_alone && plan_messages(collective, bytes, ranks, layout, limits, messages) &&
         (!limits.spare || messages.blocks <= limits.blocks))
         return messages;
-    if (engines_serve(kind, bytes, ranks, outputs, limits)) {
+    if (engines_serve(collective, bytes, ranks, outputs, limits)) {
         plan.way = Way::engines;
         plan.blocks = limits.blocks;
         return plan;
     }
-    if (bulk_serves(kind, ranks, layout, limits)) {
-        plan_bulk(kind, bytes, limits, plan);
+    if (bulk_serves(collective, ranks, layout, limits)) {
+        plan_bulk(collective, bytes, limits, plan);
         return plan;
     }
     plan.way = Way::tiles;
     // Between two, no link carries more where the root adds, and nothing is sent back.
-    const bool added_by_root = kind == Kind::reduce && ranks == 2;
-    plan.flat = added_by_root || (kind == Kind::bcast && outputs.direct && (ranks == 2 || bytes <= kMostFlat));
+    const bool added_by_root = collective == Collective::reduce && ranks == 2;
+    plan.flat =
+        added_by_root || (collective == Collective::bcast && outputs.direct && (ranks == 2 || bytes <= kMostFlat));
     if (plan.flat)
         plan.part_bytes = round_up(bytes, kLine);
     const uint64_t most_blocks = std::min<uint64_t>(limits.blocks, kMaxBlocks);
@@ -255,10 +244,11 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
     const uint64_t share = round_up(divide_up(plan.part_bytes, blocks), kLine);
     // What goes straight from input to output needs no slots, and so no more than one tile a team. Otherwise tiles are
     // under way while others are reduced, and all teams have equally many.
-    const bool copies = kind == Kind::allgather || kind == Kind::alltoall || (kind == Kind::bcast && plan.flat);
+    const bool copies = collective == Collective::allgather || collective == Collective::alltoall ||
+                        (collective == Collective::bcast && plan.flat);
     const bool straight = outputs.direct && copies;
     // Two tiles were a quarter slower than one or three (H200, 4 GPUs).
-    const bool at_once = reduces(kind) && ranks > 2 && share <= kMostTile;
+    const bool at_once = reduces(collective) && ranks > 2 && share <= kMostTile;
     const uint64_t target = std::min(at_once ? share : std::clamp(share / 4, kFewBytes, kMostTile), layout.slot_bytes);
     plan.tile_bytes =
         straight ? share : std::min(round_up(divide_up(share, divide_up(share, target)), kLine), layout.slot_bytes);
@@ -268,12 +258,12 @@ Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const Window
 
 bool may_stage(const Job &job, Way way) {
     // What is staged lands in the output, where a reduce-scatter has room for one peer's.
-    return job.direct && way == Way::engines && (job.kind != Kind::reduce_scatter_block || job.ranks == 2);
+    return job.direct && way == Way::engines && (job.collective != Collective::reduce_scatter_block || job.ranks == 2);
 }
 
 Stageable stageable(const Job &job) {
-    const uint64_t part = job.kind == Kind::bcast ? job.bytes : job.part_bytes;
-    if (job.kind != Kind::allreduce)
+    const uint64_t part = job.collective == Collective::bcast ? job.bytes : job.part_bytes;
+    if (job.collective != Collective::allreduce)
         return {part, part, part};
     // Half of what the first phase sends to the last peer is left when the first chunk is reduced
     // (runtime/cuda/near/engines.cpp).
@@ -285,7 +275,7 @@ Piece staged_piece(const Job &job, uint64_t bytes) {
     const uint64_t part = stageable(job).part;
     const uint64_t grain = part >= kMiB ? kPage : kGrain;
     bytes = std::min(bytes, part);
-    if (job.kind == Kind::allreduce)
+    if (job.collective == Collective::allreduce)
         return {0, bytes / grain * grain};
     if (bytes == 0)
         return {part, 0};

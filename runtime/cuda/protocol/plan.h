@@ -10,7 +10,6 @@
 
 namespace flx::cuda {
 
-inline constexpr int kKinds = 6;
 /// Multiprocessors that add what copy engines brought: enough to add a chunk in less time than the next one takes to
 /// come.
 inline constexpr uint32_t kReducingProcessors = 128;
@@ -28,7 +27,6 @@ enum class Way : uint8_t {
     engines   ///< copy engines move the data, kernels of one warp set and await flags
 };
 std::string_view name_of(Way way);
-std::string_view name_of(Kind kind);
 
 /// Agreed by all ranks.
 struct Limits {
@@ -63,7 +61,8 @@ struct Plan {
 WindowLayout window_for(uint64_t budget, int ranks, bool spare = false);
 
 /// `bytes` of the whole vector, more than 0.
-Plan plan_of(Kind kind, uint64_t bytes, int ranks, Outputs outputs, const WindowLayout &layout, const Limits &limits);
+Plan plan_of(Collective collective, uint64_t bytes, int ranks, Outputs outputs, const WindowLayout &layout,
+             const Limits &limits);
 
 /// Whether a share of it can go through host memory (staging.h). Beside the kernels of a chain it made a bcast slower
 /// (H200, 4 GPUs).

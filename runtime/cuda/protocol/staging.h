@@ -30,10 +30,10 @@ struct Staging {
 
     /// Every reader gets something else.
     [[nodiscard]] FLX_HD bool apart() const {
-        return job.kind == Kind::alltoall || job.kind == Kind::reduce_scatter_block;
+        return job.collective == Collective::alltoall || job.collective == Collective::reduce_scatter_block;
     }
-    [[nodiscard]] FLX_HD bool writes(int rank) const { return job.kind != Kind::bcast || rank == job.root; }
-    [[nodiscard]] FLX_HD bool reads(int rank) const { return job.kind != Kind::bcast || rank != job.root; }
+    [[nodiscard]] FLX_HD bool writes(int rank) const { return job.collective != Collective::bcast || rank == job.root; }
+    [[nodiscard]] FLX_HD bool reads(int rank) const { return job.collective != Collective::bcast || rank != job.root; }
     [[nodiscard]] FLX_HD uint32_t steps() const { return static_cast<uint32_t>((bytes + chunk - 1) / chunk); }
     /// Steps whose bytes all lie before `end` of each part.
     [[nodiscard]] uint32_t steps_before(uint64_t end) const {
@@ -56,7 +56,7 @@ struct Staging {
     }
     /// The piece of a step, of the part that `writer` owns.
     [[nodiscard]] FLX_HD Piece piece(int writer, uint32_t step) const {
-        const uint64_t length = job.kind == Kind::bcast ? job.bytes : job.part_length(writer);
+        const uint64_t length = job.collective == Collective::bcast ? job.bytes : job.part_length(writer);
         const uint64_t begin = from + uint64_t{step} * chunk;
         uint64_t end = begin + chunk < from + bytes ? begin + chunk : from + bytes;
         end = end < length ? end : length;
@@ -69,20 +69,20 @@ struct Staging {
     }
     /// What this rank shows `reader`, and where it puts what `writer` shows: the beginning of the part.
     [[nodiscard]] FLX_HD const char *source(int reader) const {
-        switch (job.kind) {
-            case Kind::alltoall:
-            case Kind::reduce_scatter_block:
+        switch (job.collective) {
+            case Collective::alltoall:
+            case Collective::reduce_scatter_block:
                 return job.in + job.part_offset(reader);
-            case Kind::allreduce:  // what it reduced
+            case Collective::allreduce:  // what it reduced
                 return job.out + job.part_offset(job.rank);
             default:
                 return job.in;
         }
     }
     [[nodiscard]] FLX_HD char *target(int writer) const {
-        switch (job.kind) {
-            case Kind::bcast:
-            case Kind::reduce_scatter_block:  // of two ranks: to be added there
+        switch (job.collective) {
+            case Collective::bcast:
+            case Collective::reduce_scatter_block:  // of two ranks: to be added there
                 return job.out;
             default:
                 return job.out + job.part_offset(writer);

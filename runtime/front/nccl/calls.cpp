@@ -71,7 +71,7 @@ struct Meeting {
             return;
         Engine::Stream state;
         frozen = !engine().look_at(stream, state).ok() || state.capture != 0;
-        comm.outputs->begin(*comm.lane, work_of(request, comm.ranks), bytes_of(request, comm.ranks), frozen);
+        comm.outputs->begin(*comm.lane, operation_of(request, comm.ranks), bytes_of(request, comm.ranks), frozen);
     }
     void compare(const Communicator &comm, cudaStream_t stream) const {
         if (!begun || !comm.serves())

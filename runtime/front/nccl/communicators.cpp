@@ -130,6 +130,8 @@ void prepare(const std::shared_ptr<Communicator> &comm) {
         log().warn("NCCL carries out all calls of a communicator of {} ranks: {}", comm->ranks, status.sentence());
     }
     statistics().count_communicator(comm->rank, comm->why, status.sentence());
+    if (all && comm->rank == 0)
+        statistics().keep(comm->tables.explain());
     if (all)
         (void)comm->activate();
 }
@@ -220,8 +222,8 @@ ncclResult_t Communicator::serve(const Request &request, cudaStream_t stream, bo
     const auto put = [&]() -> Status {
         FLX_TRY(before(stream));
         FLX_TRY(note_capture(stream));
-        FLX_TRY(
-            lane->enqueue(work_of(request, ranks), stream, met ? outputs->shown() : std::span<const cuda::Showing>()));
+        FLX_TRY(lane->enqueue(operation_of(request, ranks), stream,
+                              met ? outputs->shown() : std::span<const cuda::Showing>()));
         return after(stream);
     };
     Status status = put();

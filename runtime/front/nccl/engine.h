@@ -34,12 +34,12 @@ class Lane {
     virtual Status note_capture(cudaStream_t /*stream*/) { return {}; }
     /// Returns when it is on the stream; waits for no peer. `shown`: where all ranks' outputs are, open everywhere; or
     /// empty.
-    virtual Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) = 0;
+    virtual Status enqueue(const Operation &operation, cudaStream_t stream, std::span<const cuda::Showing> shown) = 0;
     /// Likewise: messages to and from other ranks, and to itself, all under way at once. At most cuda::ManyMail::kMost.
     virtual Status post(std::span<const cuda::Message> messages, cudaStream_t stream) = 0;
     /// As cuda::Group's, of calls' outputs.
     virtual Status expect_shown() = 0;
-    virtual void show(const Work &work, bool frozen, cuda::Showing &mine) = 0;
+    virtual void show(const Operation &operation, bool frozen, cuda::Showing &mine) = 0;
     virtual Status open_shown(std::span<const cuda::Showing> all) = 0;
     virtual void settle_shown(std::span<const cuda::Showing> all, bool opened) = 0;
     virtual void close_shown() = 0;

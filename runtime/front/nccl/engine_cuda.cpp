@@ -16,23 +16,6 @@ namespace {
 using cuda::CurrentDevice;
 using cuda::OutsideCaptures;
 
-cuda::Kind kind_of(Kind kind) {
-    switch (kind) {
-        case Kind::allreduce:
-            return cuda::Kind::allreduce;
-        case Kind::allgather:
-            return cuda::Kind::allgather;
-        case Kind::reduce_scatter:
-            return cuda::Kind::reduce_scatter_block;
-        case Kind::reduce:
-            return cuda::Kind::reduce;
-        case Kind::alltoall:
-            return cuda::Kind::alltoall;
-        default:
-            return cuda::Kind::bcast;
-    }
-}
-
 /// An event, and whose: the streams without a handle of their own are the current device's.
 struct CudaEvent {
     cudaEvent_t event = nullptr;
@@ -43,6 +26,10 @@ CudaEvent &of(Event event) {
 }
 bool is_default(cudaStream_t stream) {
     return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+}
+
+Operation nothing() {
+    return {.collective = algorithms::Collective::allreduce};
 }
 
 class CudaLane final : public Lane {
@@ -58,15 +45,15 @@ class CudaLane final : public Lane {
             group->abandon();
     }
     Status note_capture(cudaStream_t stream) override { return comm_->devices()->note_capture(stream); }
-    Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) override {
-        return comm_->run_on_device(call_of(work), stream, false, shown);
+    Status enqueue(const Operation &operation, cudaStream_t stream, std::span<const cuda::Showing> shown) override {
+        return comm_->run_on_device(of_this_rank(operation), stream, false, shown);
     }
     Status post(std::span<const cuda::Message> messages, cudaStream_t stream) override {
         return comm_->post_on_device(messages, stream, false, false);
     }
     Status expect_shown() override { return comm_->devices()->expect_shown(); }
-    void show(const Work &work, bool frozen, cuda::Showing &mine) override {
-        comm_->devices()->show(call_of(work), frozen, mine);
+    void show(const Operation &operation, bool frozen, cuda::Showing &mine) override {
+        comm_->devices()->show(of_this_rank(operation), frozen, mine);
     }
     Status open_shown(std::span<const cuda::Showing> all) override { return comm_->devices()->open_shown(all); }
     void settle_shown(std::span<const cuda::Showing> all, bool opened) override {
@@ -74,23 +61,21 @@ class CudaLane final : public Lane {
     }
     void close_shown() override { comm_->devices()->close_shown(); }
     /// A call of nothing says what the watcher found.
-    Status failure() override {
-        return comm_->run_on_device({cuda::Kind::allreduce, nullptr, nullptr, 0, FLX_UINT8, FLX_SUM, 0}, nullptr,
-                                    false);
-    }
+    Status failure() override { return comm_->run_on_device(nothing(), nullptr, false); }
     void close() override {
         const CurrentDevice current(device_);
         comm_->close();
     }
 
   private:
-    [[nodiscard]] cuda::Call call_of(const Work &work) const {
-        cuda::Call call{kind_of(work.kind), work.in, work.out, work.count, work.type, work.op, work.root};
-        if (work.kind == Kind::broadcast && comm_->rank() != work.root)
-            call.in = work.out;
-        else if (work.kind == Kind::reduce && comm_->rank() != work.root)
-            call.out = nullptr;
-        return call;
+    /// NCCL says nothing of the buffers that a rank does not use.
+    [[nodiscard]] Operation of_this_rank(Operation operation) const {
+        using algorithms::Collective;
+        if (operation.collective == Collective::bcast && comm_->rank() != operation.root)
+            operation.in = operation.out;
+        else if (operation.collective == Collective::reduce && comm_->rank() != operation.root)
+            operation.out = nullptr;
+        return operation;
     }
 
     std::unique_ptr<Communicator> comm_;
@@ -113,8 +98,7 @@ class CudaEngine final : public Engine {
                         comm->hosts());
         if (comm->devices() == nullptr) {
             // Says why. Collective, as all ranks lack them.
-            FLX_TRY(comm->run_on_device({cuda::Kind::allreduce, nullptr, nullptr, 0, FLX_UINT8, FLX_SUM, 0}, nullptr,
-                                        false));
+            FLX_TRY(comm->run_on_device(nothing(), nullptr, false));
         }
         comm->devices()->caller_sees_ends();  // libflx_nccl's events do
         result = std::make_unique<CudaLane>(std::move(comm), device);

@@ -54,7 +54,11 @@ Request request_of(Kind kind, size_t bytes, int ranks, const Engine::Bench &benc
 
 /// Opens all ranks' output on all of them. False, on all: it cannot be.
 bool show_all(Bootstrap &bootstrap, Lane &lane, const Engine::Bench &bench, std::vector<cuda::Showing> &shown) {
-    const Work whole{Kind::allreduce, bench.out, bench.out, bench.bytes, FLX_UINT8, FLX_SUM, 0};
+    const Operation whole{.collective = algorithms::Collective::allreduce,
+                          .in = bench.out,
+                          .out = bench.out,
+                          .count = bench.bytes,
+                          .dtype = FLX_UINT8};
     cuda::Showing mine;
     lane.show(whole, false, mine);
     if (!bootstrap.allgather(&mine, sizeof mine, shown.data()).ok() || !cuda::ShownMemory::writable(shown))
@@ -180,7 +184,7 @@ Status measure_calls(const Race &race, Lane &lane, ncclComm_t comm, size_t point
         for (size_t point = 0; point < points; ++point) {
             const size_t bytes = Table::bytes_at(point);
             const Request request = request_of(static_cast<Kind>(kind), bytes, ranks, race.bench);
-            const Work work = work_of(request, ranks);
+            const Operation operation = operation_of(request, ranks);
             std::vector<std::function<Status()>> ways{
                 [&]() -> Status {
                     const ncclResult_t result = settled(call_nccl(request, ranks, comm, stream), comm, race.over);
@@ -188,9 +192,9 @@ Status measure_calls(const Race &race, Lane &lane, ncclComm_t comm, size_t point
                                                  : fail(Fault::nccl_refused, "NCCL's {} of {} bytes gave {}",
                                                         name_of(request.kind), bytes, static_cast<int>(result));
                 },
-                [&] { return lane.enqueue(work, stream, {}); }};
+                [&] { return lane.enqueue(operation, stream, {}); }};
             if (!shown.empty() && Outputs::may_be_met(request.kind, bytes))
-                ways.emplace_back([&] { return lane.enqueue(work, stream, shown); });
+                ways.emplace_back([&] { return lane.enqueue(operation, stream, shown); });
             std::array<double, 3> us{};
             FLX_TRY(race.run(ways, bytes, us));
             slots[kind][point] = {us[1], us[0]};

@@ -44,7 +44,7 @@ void Outputs::weigh(const Offers &all, size_t bytes, int64_t patience_ns) {
         pause_ = 0;
 }
 
-void Outputs::begin(Lane &lane, const Work &work, size_t bytes, bool frozen) {
+void Outputs::begin(Lane &lane, const Operation &operation, size_t bytes, bool frozen) {
     state_ = State::apart;
     if (skip_ > 0) {
         --skip_;
@@ -53,7 +53,7 @@ void Outputs::begin(Lane &lane, const Work &work, size_t bytes, bool frozen) {
     Offer offer;
     offer.bytes = bytes_ = bytes;
     offer.waited_ns = waited_ns_;
-    lane.show(work, frozen, offer.output);
+    lane.show(operation, frozen, offer.output);
     if (agreement_.offer(offer))
         state_ = State::begun;
     else

@@ -26,7 +26,7 @@ class Outputs {
     }
 
     /// For the same calls on all ranks. `frozen`: nothing may be opened, a graph is being captured.
-    void begin(Lane &lane, const Work &work, size_t bytes, bool frozen);
+    void begin(Lane &lane, const Operation &operation, size_t bytes, bool frozen);
     void compare(Lane &lane, int64_t patience_ns);
     /// This rank's GPU had work all the time that compare() took.
     void lost_nothing() { waited_ns_ = 0; }

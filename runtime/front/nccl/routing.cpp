@@ -1,6 +1,13 @@
 #include "runtime/front/nccl/routing.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <iterator>
+#include <string>
+
+#include "runtime/base/text.h"
 
 namespace flx::nccl {
 namespace {
@@ -33,7 +40,7 @@ constexpr std::array<std::string_view, kReasons> kTexts = {
 constexpr double kClearly = 0.97;
 
 bool reduces(Kind kind) {
-    return kind == Kind::allreduce || kind == Kind::reduce_scatter || kind == Kind::reduce;
+    return algorithms::reduces(collective_of(kind));
 }
 bool has_blocks(Kind kind) {
     return kind != Kind::allreduce && kind != Kind::reduce && kind != Kind::broadcast && !is_message(kind);
@@ -56,6 +63,12 @@ bool is_float8(ncclDataType_t type) {
 std::string_view name_of(Kind kind) {
     return kNames[static_cast<size_t>(kind)];
 }
+algorithms::Collective collective_of(Kind kind) {
+    using enum algorithms::Collective;
+    constexpr std::array<algorithms::Collective, kKinds> kCollectives = {
+        allreduce, allgather, reduce_scatter_block, bcast, reduce, alltoall, gather, scatter, send_recv, send_recv};
+    return kCollectives[static_cast<size_t>(kind)];
+}
 std::string_view text_of(Reason reason) {
     return kTexts[static_cast<size_t>(reason)];
 }
@@ -69,14 +82,18 @@ size_t bytes_of(const Request &request, int ranks) {
     return request.count * size_of(request.type) * (has_blocks(request.kind) ? ranks : 1);
 }
 
-Work work_of(const Request &request, int ranks) {
+Operation operation_of(const Request &request, int ranks) {
     constexpr std::array kOps = {FLX_SUM, FLX_PROD, FLX_MAX, FLX_MIN, FLX_AVG};
-    Work work{request.kind, request.in, request.out, request.count * (has_blocks(request.kind) ? ranks : 1),
-              FLX_UINT8,    FLX_SUM,    request.root};
-    work.type = dtype_of(request.type);
+    Operation operation;
+    operation.collective = collective_of(request.kind);
+    operation.in = request.in;
+    operation.out = request.out;
+    operation.count = request.count * (has_blocks(request.kind) ? ranks : 1);
+    operation.dtype = dtype_of(request.type);
     if (reduces(request.kind))
-        work.op = kOps[request.op];
-    return work;
+        operation.op = kOps[request.op];
+    operation.root = request.root;
+    return operation;
 }
 
 Table Table::all() {
@@ -88,6 +105,7 @@ Table Table::all() {
 
 Table Table::of(const Measured &measured) {
     Table table;
+    table.measured_ = measured;
     for (size_t row = 0; row < kRows; ++row)
         for (size_t point = 0; point < kPoints; ++point) {
             const Times &times = measured[row][point];
@@ -110,6 +128,41 @@ bool Table::serves(Kind kind, size_t bytes) const {
     if (above == kPoints)
         return faster[kPoints];
     return faster[above] && (above == 0 || bytes_at(above) == bytes || faster[above - 1]);
+}
+
+std::vector<Decision> Table::explain(std::string_view way) const {
+    std::vector<Decision> decisions;
+    for (size_t row = 0; row < kRows; ++row)
+        if (std::optional<Decision> decision = explain_row(row, way))
+            decisions.push_back(std::move(*decision));
+    return decisions;
+}
+
+std::vector<Decision> Tables::explain() const {
+    std::vector<Decision> decisions = slots.explain("");
+    std::ranges::move(met.explain(" into open outputs"), std::back_inserter(decisions));
+    return decisions;
+}
+
+std::optional<Decision> Table::explain_row(size_t row, std::string_view way) const {
+    std::vector<std::string> sizes;
+    std::vector<std::string> times;
+    for (size_t point = 0; point < kPoints; ++point) {
+        const Times &took = measured_[row][point];
+        if (took.flx <= 0)
+            continue;
+        const std::string size = size_text(bytes_at(point));
+        if (faster_[row][point])
+            sizes.push_back(size);
+        times.push_back(fmt::format("{} {:.1f} {:.1f}", size, took.nccl, took.flx));
+    }
+    if (times.empty())
+        return std::nullopt;
+    const std::string_view name = row == kMessages ? "Send and Recv" : name_of(static_cast<Kind>(row));
+    return Decision{
+        fmt::format("{}{}", name, way), 0,
+        sizes.empty() ? "NCCL at all sizes" : fmt::format("FLX at {}, NCCL at others", fmt::join(sizes, ", ")),
+        fmt::format("us of NCCL and of FLX: {}", fmt::join(times, ", "))};
 }
 
 Reason route(const Request &request, int ranks, const Table &table) {

@@ -6,11 +6,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <string_view>
+#include <vector>
 
+#include "runtime/base/log.h"
 #include "runtime/front/nccl/abi.h"
-#include "runtime/include/flx.h"
+#include "runtime/plan/operation.h"
 
 namespace flx::nccl {
 
@@ -36,6 +38,8 @@ inline constexpr bool is_message(Kind kind) {
     return kind == Kind::send || kind == Kind::recv;
 }
 std::string_view name_of(Kind kind);
+/// The same as FLX names it; messages are send_recv.
+algorithms::Collective collective_of(Kind kind);
 
 /// Why a call goes to NCCL.
 enum class Reason : uint8_t {
@@ -77,17 +81,8 @@ size_t size_of(ncclDataType_t type);
 /// Bytes of the whole vector, as nccl-tests count: the larger of a rank's input and output.
 size_t bytes_of(const Request &request, int ranks);
 
-/// The same for FLX.
-struct Work {
-    Kind kind = Kind::allreduce;
-    const void *in = nullptr;
-    void *out = nullptr;
-    size_t count = 0;  ///< elements of the whole vector
-    flx_dtype_t type = FLX_UINT8;
-    flx_op_t op = FLX_SUM;
-    int root = 0;
-};
-Work work_of(const Request &request, int ranks);
+/// The same for FLX, of a collective.
+Operation operation_of(const Request &request, int ranks);
 
 /// Which sizes FLX serves, per kind; messages have one row for both ends. Nothing by default.
 class Table {
@@ -111,8 +106,13 @@ class Table {
     static Table of(const Measured &measured);
 
     [[nodiscard]] bool serves(Kind kind, size_t bytes) const;
+    /// At which sizes FLX was faster, a sentence for each kind that was measured. `way`: of FLX, for the sentence.
+    [[nodiscard]] std::vector<Decision> explain(std::string_view way) const;
 
   private:
+    [[nodiscard]] std::optional<Decision> explain_row(size_t row, std::string_view way) const;
+
+    Measured measured_{};
     std::array<std::array<bool, kPoints + 1>, kRows> faster_{};  ///< the last: beyond all points
 };
 
@@ -120,6 +120,8 @@ class Table {
 struct Tables {
     Table slots;
     Table met;
+
+    [[nodiscard]] std::vector<Decision> explain() const;
 };
 
 /// Where a call goes on a communicator that FLX serves: a collective that is alone in its group, or a message. Only the

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/text.h"
@@ -15,7 +16,7 @@
 namespace flx::nccl {
 namespace {
 
-std::mutex sentences;
+std::mutex texts;
 
 }  // namespace
 
@@ -23,9 +24,14 @@ void Statistics::count_communicator(int rank, Reason why, const std::string &sen
     communicators_[static_cast<size_t>(why)].fetch_add(1, std::memory_order_relaxed);
     if (rank == 0)
         first_.store(true, std::memory_order_relaxed);
-    const std::lock_guard guard(sentences);
+    const std::lock_guard guard(texts);
     if (sentences_[static_cast<size_t>(why)].empty())
         sentences_[static_cast<size_t>(why)] = sentence;
+}
+
+void Statistics::keep(std::vector<Decision> decisions) {
+    const std::lock_guard guard(texts);
+    decisions_ = std::move(decisions);
 }
 
 void Statistics::print_at_exit() {
@@ -65,13 +71,17 @@ std::string Statistics::text() const {
     }
     if (met_ != 0)
         text += fmt::format("  {} of the served ones wrote straight into their peers' outputs\n", met_.load());
-    const std::lock_guard guard(sentences);
+    const std::lock_guard guard(texts);
     for (size_t reason = 0; reason < kReasons; ++reason)
         if (communicators_[reason] != 0)
             text +=
                 fmt::format("  {} communicators{}{}{}{}\n", communicators_[reason].load(),
                             reason == 0 ? " that FLX serves" : " left to NCCL: ", text_of(static_cast<Reason>(reason)),
                             sentences_[reason].empty() ? "" : ": ", sentences_[reason]);
+    if (!decisions_.empty())
+        text += "  by what was measured when a communicator was made:\n";
+    for (const Decision &decision : decisions_)
+        text += fmt::format("    {}: {} ({})\n", decision.about, decision.decided, decision.from);
     return text;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <string>
+#include <vector>
 
 #include "runtime/front/nccl/routing.h"
 
@@ -22,6 +23,8 @@ class Statistics {
     void count_met() { met_.fetch_add(1, std::memory_order_relaxed); }
     /// A communicator was made, of which this process has such a rank; `why`: none, or why NCCL carries out all.
     void count_communicator(int rank, Reason why, const std::string &sentence);
+    /// What the last communicator's measurement decided.
+    void keep(std::vector<Decision> decisions);
     /// Prints at the end of the process, if FLX_STATS is 1 and it had rank 0 of some communicator.
     void print_at_exit();
     [[nodiscard]] std::string text() const;
@@ -36,6 +39,7 @@ class Statistics {
     std::atomic<uint64_t> met_{0};
     std::atomic<bool> first_{false};  ///< had a rank 0
     std::array<std::string, kReasons> sentences_;
+    std::vector<Decision> decisions_;
 };
 
 Statistics &statistics();

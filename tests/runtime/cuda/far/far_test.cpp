@@ -17,57 +17,36 @@
 namespace flx::cuda {
 namespace {
 
-using testing::Collective;
 using testing::HostStream;
 using testing::TestBuffers;
 using testing::TestCall;
 
-constexpr Kind kKindsOfAll[] = {Kind::allreduce, Kind::reduce_scatter_block, Kind::allgather, Kind::bcast, Kind::reduce,
-                                Kind::alltoall};
-
-Kind kind_of_test(Collective collective) {
-    switch (collective) {
-        case Collective::allreduce:
-            return Kind::allreduce;
-        case Collective::reduce_scatter_block:
-            return Kind::reduce_scatter_block;
-        case Collective::allgather:
-            return Kind::allgather;
-        case Collective::reduce:
-            return Kind::reduce;
-        case Collective::alltoall:
-            return Kind::alltoall;
-        default:
-            return Kind::bcast;
-    }
-}
-
 /// Copies of all pieces touch every byte that they should, once, and stay within the slot.
 TEST(FarCut, PiecesCoverTheVectorOnce) {
-    for (const Kind kind : kKindsOfAll) {
+    for (const Collective collective : kServed) {
         for (const int ranks : {2, 3, 5}) {
             for (const flx_dtype_t dtype : {FLX_UINT8, FLX_F32, FLX_F64}) {
                 for (const uint64_t slot : {least_far_slot(ranks), uint64_t{4096}, uint64_t{1} << 16}) {
                     for (const uint64_t part : {1, 3, 1000, 8191, 20'000}) {
-                        Call call;
-                        call.kind = kind;
+                        Operation call;
+                        call.collective = collective;
                         call.dtype = dtype;
                         call.root = ranks - 1;
-                        call.count = part * (has_blocks(kind) ? static_cast<uint64_t>(ranks) : 1);
+                        call.count = part * (has_blocks(collective) ? static_cast<uint64_t>(ranks) : 1);
                         const FarCut cut = cut_far(call, ranks, slot);
                         std::vector<char> in(call.count * cut.element), out(call.count * cut.element);
                         std::vector<char> space(slot);
                         call.in = in.data();
                         call.out = out.data();
                         for (int rank = 0; rank < ranks; ++rank) {
-                            if (kind == Kind::bcast)
+                            if (collective == Collective::bcast)
                                 call.in = out.data();
                             std::vector<int> given(in.size()), got(out.size());
                             std::vector<FarCopy> give, take;
                             for (uint32_t piece = 0; piece < cut.pieces(); ++piece) {
                                 far_copies(call, cut, rank, ranks, piece, give, take);
                                 EXPECT_EQ(take.empty(), !far_receives(call, rank));
-                                const Call on_host = far_call(call, cut, rank, ranks, piece, space.data());
+                                const Operation on_host = far_call(call, cut, rank, ranks, piece, space.data());
                                 const auto *result = static_cast<const char *>(on_host.out);
                                 EXPECT_LE(result - space.data() + on_host.count * cut.element, slot);
                                 for (const FarCopy &copy : give) {
@@ -82,13 +61,14 @@ TEST(FarCut, PiecesCoverTheVectorOnce) {
                                         ++got.at(static_cast<size_t>(copy.device - out.data()) + i);
                                 }
                             }
-                            const bool gives = kind != Kind::bcast || rank == call.root;
-                            const size_t gives_bytes = !gives                    ? 0
-                                                       : kind == Kind::allgather ? part * cut.element
-                                                                                 : in.size();
-                            const size_t gets_bytes = !far_receives(call, rank)            ? 0
-                                                      : kind == Kind::reduce_scatter_block ? part * cut.element
-                                                                                           : out.size();
+                            const bool gives = collective != Collective::bcast || rank == call.root;
+                            const size_t gives_bytes = !gives                                ? 0
+                                                       : collective == Collective::allgather ? part * cut.element
+                                                                                             : in.size();
+                            const size_t gets_bytes = !far_receives(call, rank) ? 0
+                                                      : collective == Collective::reduce_scatter_block
+                                                          ? part * cut.element
+                                                          : out.size();
                             EXPECT_EQ(std::count(given.begin(), given.end(), 1), gives_bytes);
                             EXPECT_EQ(std::count(given.begin(), given.end(), 0), in.size() - gives_bytes);
                             EXPECT_EQ(std::count(got.begin(), got.end(), 1), gets_bytes);
@@ -103,7 +83,7 @@ TEST(FarCut, PiecesCoverTheVectorOnce) {
 
 TEST(FarCut, AGatherInPlaceLeavesItsOwnBlock) {
     std::vector<char> out(3000);
-    Call call{Kind::allgather, out.data() + 1000, out.data(), 3000, FLX_UINT8, FLX_SUM, 0};
+    Operation call{Collective::allgather, out.data() + 1000, out.data(), 3000, FLX_UINT8, FLX_SUM, 0};
     const FarCut cut = cut_far(call, 3, 4096);
     std::vector<FarCopy> give, take;
     far_copies(call, cut, 1, 3, 0, give, take);
@@ -143,12 +123,12 @@ class Meeting {
 
     struct Ticket {
         std::atomic<bool> done{false};
-        std::vector<Call> calls;
+        std::vector<Operation> calls;
         Message message;
         Ticket *mate = nullptr;
     };
 
-    Ticket *come(int rank, const Call &call) {
+    Ticket *come(int rank, const Operation &call) {
         const std::lock_guard lock(mutex_);
         Round &round = rounds_[counts_[static_cast<size_t>(rank)]++];
         round.calls.resize(static_cast<size_t>(ranks_));
@@ -188,41 +168,41 @@ class Meeting {
 
   private:
     struct Round {
-        std::vector<Call> calls;
+        std::vector<Operation> calls;
         std::vector<std::unique_ptr<Ticket>> tickets;
     };
 
-    void carry_out(const std::vector<Call> &calls) const {
-        const Call &any = calls[0];
+    void carry_out(const std::vector<Operation> &calls) const {
+        const Operation &any = calls[0];
         const size_t element = size_of(any.dtype);
         const size_t bytes = any.count * element;
         const size_t block = bytes / static_cast<size_t>(ranks_);
         std::vector<std::vector<char>> inputs;
         std::vector<const void *> sources;
-        for (const Call &call : calls) {
+        for (const Operation &call : calls) {
             EXPECT_EQ(call.count, any.count);
             const auto *from = static_cast<const char *>(call.in);
-            inputs.emplace_back(from, from + (any.kind == Kind::allgather ? block : bytes));
+            inputs.emplace_back(from, from + (any.collective == Collective::allgather ? block : bytes));
         }
         for (const auto &input : inputs)
             sources.push_back(input.data());
         std::vector<char> sum(bytes);
-        if (reduces(any.kind))
+        if (reduces(any.collective))
             reduce_many(any.dtype, any.op, sum.data(), sources.data(), ranks_, any.count,
                         any.op == FLX_AVG ? ranks_ : 1, false);
         for (int rank = 0; rank < ranks_; ++rank) {
             char *out = static_cast<char *>(calls[static_cast<size_t>(rank)].out);
             const size_t place = static_cast<size_t>(rank) * block;
-            if (any.kind == Kind::allreduce || (any.kind == Kind::reduce && rank == any.root))
+            if (any.collective == Collective::allreduce || (any.collective == Collective::reduce && rank == any.root))
                 std::memcpy(out, sum.data(), bytes);
-            else if (any.kind == Kind::reduce_scatter_block)
+            else if (any.collective == Collective::reduce_scatter_block)
                 std::memcpy(out, sum.data() + place, block);
-            else if (any.kind == Kind::bcast)
+            else if (any.collective == Collective::bcast)
                 std::memcpy(out, inputs[static_cast<size_t>(any.root)].data(), bytes);
             for (size_t from = 0; from < inputs.size(); ++from) {
-                if (any.kind == Kind::allgather)
+                if (any.collective == Collective::allgather)
                     std::memcpy(out + from * block, inputs[from].data(), block);
-                else if (any.kind == Kind::alltoall)
+                else if (any.collective == Collective::alltoall)
                     std::memcpy(out + from * block, inputs[from].data() + place, block);
             }
         }
@@ -239,12 +219,12 @@ class Meeting {
 class MeetingHost final : public FarHost {
   public:
     MeetingHost(Meeting &meeting, int rank) : meeting_(meeting), rank_(rank) {}
-    Status begin(const Call &call, void *&ticket) override {
+    Status begin(const Operation &call, void *&ticket) override {
         ++begun;
         ticket = meeting_.come(rank_, call);
         return fails();
     }
-    Status begin_across(const Call &call, void *&ticket) override {
+    Status begin_across(const Operation &call, void *&ticket) override {
         ++begun;
         ticket = across->come(place_across, call);
         return fails();
@@ -339,13 +319,10 @@ void run_collectives(int ranks, uint64_t budget, int calls, size_t most) {
                 const TestCall call = random_call(same, ranks, most);
                 made.push_back(call);
                 const auto &data = buffers.emplace_back(std::make_unique<TestBuffers>(call, rank));
-                const Call given{kind_of_test(call.collective),
-                                 call.collective == Collective::bcast ? data->out() : data->in(),
-                                 data->out(),
-                                 call.count,
-                                 call.dtype,
-                                 call.op,
-                                 call.root};
+                const Operation given{call.collective, call.collective == Collective::bcast ? data->out() : data->in(),
+                                      data->out(),     call.count,
+                                      call.dtype,      call.op,
+                                      call.root};
                 ASSERT_TRUE(self.lanes->enqueue(given, streams[same() % 2]).ok());
             }
             for (HostStream &stream : streams)
@@ -389,11 +366,12 @@ TEST(FarLanes, CollectivesAcrossHosts) {
             std::vector<int32_t> data(kCount, rank + 1), blocks(4 * kCount, -1);
             for (int turn = 0; turn < 3; ++turn) {
                 ASSERT_TRUE(self.lanes->compare(static_cast<uint64_t>(turn)).ok());
-                const Call sum{Kind::allreduce, data.data(), data.data(), kCount, FLX_INT32, FLX_SUM, 0};
+                const Operation sum{Collective::allreduce, data.data(), data.data(), kCount, FLX_INT32, FLX_SUM, 0};
                 ASSERT_TRUE(self.lanes->enqueue_across(sum, 0, stream).ok());
                 ASSERT_TRUE(self.lanes->enqueue(sum, stream).ok());
             }
-            const Call gather{Kind::allgather, data.data(), blocks.data(), 2 * kCount, FLX_INT32, FLX_SUM, 0};
+            const Operation gather{
+                Collective::allgather, data.data(), blocks.data(), 2 * kCount, FLX_INT32, FLX_SUM, 0};
             ASSERT_TRUE(self.lanes->enqueue_across(gather, 3 * kCount, stream).ok());
             stream.synchronize();
             wait_for(*self.lanes);
@@ -447,7 +425,8 @@ TEST(FarLanes, KeepsTheOrderOfItsStream) {
     for (auto [rank, data, stream] : {std::tuple(&a, &of_a, &stream_a), std::tuple(&b, &of_b, &stream_b)})
         ASSERT_TRUE(
             rank->lanes
-                ->enqueue({Kind::allreduce, data->data(), data->data(), data->size(), FLX_INT32, FLX_SUM, 0}, *stream)
+                ->enqueue({Collective::allreduce, data->data(), data->data(), data->size(), FLX_INT32, FLX_SUM, 0},
+                          *stream)
                 .ok());
     stream_a.run([&] { last = of_a.back(); });
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -543,7 +522,7 @@ TEST(FarLanes, AnErrorLetsStreamsGo) {
         while (!go)
             std::this_thread::yield();
     });
-    const Call call{Kind::allreduce, data.data(), data.data(), data.size(), FLX_INT32, FLX_SUM, 0};
+    const Operation call{Collective::allreduce, data.data(), data.data(), data.size(), FLX_INT32, FLX_SUM, 0};
     ASSERT_TRUE(a.lanes->enqueue(call, stream).ok());  // the other rank never comes
     ASSERT_TRUE(a.lanes->enqueue(call, other).ok());
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -17,7 +17,6 @@
 namespace flx::cuda {
 namespace {
 
-using testing::Collective;
 using testing::TestBuffers;
 using testing::TestCall;
 using Where = TierStep::Where;
@@ -45,18 +44,18 @@ TEST(Tiers, AreForLargerVectorsWhereRanksShareGpus) {
 }
 
 TEST(Tiers, SignaturesOfOtherCallsDiffer) {
-    const Call call{Kind::allreduce, nullptr, nullptr, 1000, FLX_F32, FLX_SUM, 0};
-    std::vector<Call> others(5, call);
-    others[0].kind = Kind::reduce;
+    const Operation call{Collective::allreduce, nullptr, nullptr, 1000, FLX_F32, FLX_SUM, 0};
+    std::vector<Operation> others(5, call);
+    others[0].collective = Collective::reduce;
     others[1].count = 1001;
     others[2].dtype = FLX_INT32;
     others[3].op = FLX_MAX;
     others[4].root = 1;
-    Call same = call;
+    Operation same = call;
     int memory = 0;
     same.out = &memory;
     EXPECT_EQ(signature_of(call), signature_of(same));
-    for (const Call &other : others)
+    for (const Operation &other : others)
         EXPECT_NE(signature_of(call), signature_of(other));
 }
 
@@ -71,7 +70,7 @@ struct Rank {
 
 /// Carries out what all of them are at.
 void carry_out(const std::vector<Rank *> &circle) {
-    const Call any = circle[0]->step()->call;
+    const Operation any = circle[0]->step()->call;
     const size_t ranks = circle.size();
     const size_t element = size_of(any.dtype);
     const size_t bytes = any.count * element;
@@ -80,16 +79,16 @@ void carry_out(const std::vector<Rank *> &circle) {
     std::vector<const void *> sources;
     for (const Rank *rank : circle) {
         const TierStep &step = *rank->step();
-        ASSERT_EQ(step.call.kind, any.kind);
+        ASSERT_EQ(step.call.collective, any.collective);
         ASSERT_EQ(step.call.count, any.count);
         ASSERT_EQ(step.call.op, any.op);
         ASSERT_EQ(step.call.root, any.root);
         ASSERT_EQ(step.apart, circle[0]->step()->apart);
-        const bool gives = any.kind != Kind::bcast || rank == circle[static_cast<size_t>(any.root)];
+        const bool gives = any.collective != Collective::bcast || rank == circle[static_cast<size_t>(any.root)];
         const size_t apart = step.apart * element;
         const auto *from = static_cast<const char *>(step.call.in);
-        std::vector<char> &input = inputs.emplace_back(any.kind == Kind::allgather ? block : bytes);
-        if (any.kind == Kind::reduce_scatter_block && apart != 0)
+        std::vector<char> &input = inputs.emplace_back(any.collective == Collective::allgather ? block : bytes);
+        if (any.collective == Collective::reduce_scatter_block && apart != 0)
             for (size_t k = 0; k < ranks; ++k)
                 std::memcpy(&input[k * block], from + k * apart, block);
         else if (gives)
@@ -98,20 +97,21 @@ void carry_out(const std::vector<Rank *> &circle) {
     for (const auto &input : inputs)
         sources.push_back(input.data());
     std::vector<char> sum(bytes);
-    if (reduces(any.kind))
+    if (reduces(any.collective))
         reduce_many(any.dtype, any.op, sum.data(), sources.data(), static_cast<int>(ranks), any.count, any.divisor,
                     false);
     for (size_t k = 0; k < ranks; ++k) {
         const TierStep &step = *circle[k]->step();
         auto *out = static_cast<char *>(step.call.out);
         const size_t apart = step.apart == 0 ? block : step.apart * element;
-        if (any.kind == Kind::allreduce || (any.kind == Kind::reduce && static_cast<int>(k) == any.root))
+        if (any.collective == Collective::allreduce ||
+            (any.collective == Collective::reduce && static_cast<int>(k) == any.root))
             std::memcpy(out, sum.data(), bytes);
-        else if (any.kind == Kind::reduce_scatter_block)
+        else if (any.collective == Collective::reduce_scatter_block)
             std::memcpy(out, &sum[k * block], block);
-        else if (any.kind == Kind::bcast)
+        else if (any.collective == Collective::bcast)
             std::memcpy(out, inputs[static_cast<size_t>(any.root)].data(), bytes);
-        else if (any.kind == Kind::allgather)
+        else if (any.collective == Collective::allgather)
             for (size_t from = 0; from < ranks; ++from)
                 std::memcpy(out + from * apart, inputs[from].data(), block);
     }
@@ -159,14 +159,10 @@ uint64_t run(const TestCall &call, const Tiers &shape, uint64_t staging_bytes) {
         Rank &rank = ranks[static_cast<size_t>(one)];
         rank.tiers = {shape.hosts, shape.near, one / shape.near, one % shape.near};
         rank.staging.assign(staging_bytes + 2 * kGuard, '\x5a');
-        Kind kind = Kind::bcast;
-        for (int k = 0; k < 6; ++k)
-            if (algorithms::name_of(call.collective) == name_of(static_cast<Kind>(k)))
-                kind = static_cast<Kind>(k);
-        const Call given{kind,        call.collective == Collective::bcast ? data->out() : data->in(),
-                         data->out(), call.count,
-                         call.dtype,  call.op,
-                         call.root};
+        const Operation given{call.collective, call.collective == Collective::bcast ? data->out() : data->in(),
+                              data->out(),     call.count,
+                              call.dtype,      call.op,
+                              call.root};
         tier_steps(given, rank.tiers, rank.staging.data() + kGuard, staging_bytes, rank.steps);
         for (const TierStep &step : rank.steps)
             if (one == 0 && step.where == Where::across)
@@ -224,7 +220,7 @@ TEST(Tiers, BetweenHostsEachRankCarriesItsPart) {
 
 TEST(FarCut, BlocksMayLieApart) {
     std::vector<char> in(1000), out(4000), space(8192);
-    const Call call{Kind::allgather, in.data(), out.data(), 2000, FLX_UINT8, FLX_SUM, 0};
+    const Operation call{Collective::allgather, in.data(), out.data(), 2000, FLX_UINT8, FLX_SUM, 0};
     const FarCut cut = cut_far(call, 2, 4096, 2000);
     std::vector<FarCopy> give, take;
     far_copies(call, cut, 0, 2, 0, give, take);

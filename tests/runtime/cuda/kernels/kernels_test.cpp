@@ -35,7 +35,7 @@ void must(cudaError_t error, const char *what) {
 }
 
 struct Case {
-    Kind kind;
+    Collective collective;
     flx_dtype_t type;
     bool direct;
     uint64_t bytes;                     ///< of the whole vector
@@ -87,7 +87,7 @@ class Ranks {
         std::vector<char> all;
         for (size_t r = 0; r < kRanks; ++r) {
             must(cudaStreamSynchronize(all_[r].stream), "a kernel");
-            if (what.kind == Kind::reduce && r != 0)
+            if (what.collective == Collective::reduce && r != 0)
                 continue;
             std::vector<char> its(out_bytes);
             must(cudaMemcpy(its.data(), all_[r].out + what.out, out_bytes, cudaMemcpyDeviceToHost), "what came out");
@@ -131,23 +131,24 @@ class Ranks {
     };
 
     static uint64_t output(const Case &what) {
-        return what.kind == Kind::reduce_scatter_block ? what.bytes / kRanks : what.bytes;
+        return what.collective == Collective::reduce_scatter_block ? what.bytes / kRanks : what.bytes;
     }
 
     void launch(const Case &what) {
-        const Plan plan = plan_of(what.kind, what.bytes, kRanks, Outputs{what.direct, false, true}, layout_, limits_);
-        const Kernels kernels = reduces(what.kind) ? kernels_of(what.type, FLX_SUM) : move_kernels();
+        const Plan plan =
+            plan_of(what.collective, what.bytes, kRanks, Outputs{what.direct, false, true}, layout_, limits_);
+        const Kernels kernels = reduces(what.collective) ? kernels_of(what.type, FLX_SUM) : move_kernels();
         for (int r = 0; r < kRanks; ++r) {
             Rank &mine = all_[static_cast<size_t>(r)];
             Job job;
-            job.kind = what.kind;
+            job.collective = what.collective;
             job.rank = r;
             job.ranks = kRanks;
             job.direct = what.direct;
             job.flat = plan.flat;
             job.op = FLX_SUM;
             job.in = mine.in + kBeside + what.in[static_cast<size_t>(r)];
-            if (what.kind == Kind::allgather)
+            if (what.collective == Collective::allgather)
                 job.in += static_cast<uint64_t>(r) * plan.part_bytes;
             job.out = mine.out + kBeside + what.out;
             job.bytes = what.bytes;
@@ -179,13 +180,14 @@ class Ranks {
 constexpr std::array kTypes = {FLX_F32, FLX_BF16, FLX_F8E4M3, FLX_F64};
 
 int compare(Ranks &ranks) {
-    constexpr std::array kKinds = {Kind::allreduce, Kind::reduce_scatter_block, Kind::reduce, Kind::allgather};
+    constexpr std::array kTimed = {Collective::allreduce, Collective::reduce_scatter_block, Collective::reduce,
+                                   Collective::allgather};
     constexpr int kCases = 400;
     flx::test::Random random(11);
     int wrong = 0;
     for (int number = 0; number < kCases; ++number) {
-        Case what{kKinds[random.below(kKinds.size())], kTypes[random.below(kTypes.size())], false, 0, {}, 0};
-        what.direct = what.kind == Kind::allreduce && random.below(2) == 0;
+        Case what{kTimed[random.below(kTimed.size())], kTypes[random.below(kTypes.size())], false, 0, {}, 0};
+        what.direct = what.collective == Collective::allreduce && random.below(2) == 0;
         const uint64_t whole = kRanks * size_of(what.type);
         what.bytes = (1 + random.below(number % 4 == 0 ? uint64_t{4} << 20 : uint64_t{64} << 10)) / whole * whole;
         if (what.bytes == 0)
@@ -201,7 +203,7 @@ int compare(Ranks &ranks) {
             fmt::print(
                 "wrong: {} of {} B, type {}, {}, inputs {} and {} bytes beside a line, output {}: byte {} of what came "
                 "out\n",
-                name_of(what.kind), what.bytes, static_cast<int>(what.type), what.direct ? "direct" : "by slots",
+                name_of(what.collective), what.bytes, static_cast<int>(what.type), what.direct ? "direct" : "by slots",
                 what.in[0], what.in[1], what.out, first - static_cast<std::ptrdiff_t>(kBeside));
             ++wrong;
         }
@@ -213,11 +215,11 @@ int compare(Ranks &ranks) {
 void show_times(uint32_t blocks) {
     Ranks ranks(blocks);
     fmt::print("{} blocks a rank: us on a line of 16 bytes, 4 bytes beside one, and their ratio\n", blocks);
-    for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block, Kind::reduce}) {
+    for (const Collective collective : {Collective::allreduce, Collective::reduce_scatter_block, Collective::reduce}) {
         for (const flx_dtype_t type : kTypes) {
-            fmt::print("{:<22} {:<7}", name_of(kind), flx::name_of(type));
+            fmt::print("{:<22} {:<7}", name_of(collective), flx::name_of(type));
             for (const uint64_t mib : {1, 4, 16, 64}) {
-                Case what{kind, type, kind == Kind::allreduce, mib << 20, {}, 0};
+                Case what{collective, type, collective == Collective::allreduce, mib << 20, {}, 0};
                 const double on_line = ranks.time(what);
                 what.in = {4, 4};
                 what.out = 4;

@@ -262,7 +262,7 @@ void run_block(const Job &job, uint32_t block, CopyEngine &engine) {
 }
 
 struct Case {
-    Kind kind;
+    Collective collective;
     uint64_t bytes;  ///< of the whole vector
     bool in_place = false;
     int root = 0;
@@ -272,9 +272,9 @@ struct Case {
 Job job_of(const Case &test, int rank, ExchangeWindows &windows) {
     Limits limits{0, UINT64_MAX, test.blocks};
     limits.bulk = true;
-    const Plan plan = plan_of(test.kind, test.bytes, 2, {}, windows.layout, limits);
+    const Plan plan = plan_of(test.collective, test.bytes, 2, {}, windows.layout, limits);
     EXPECT_EQ(plan.way, Way::bulk);
-    return job_for(test.kind, test.bytes, test.root, rank, plan, windows);
+    return job_for(test.collective, test.bytes, test.root, rank, plan, windows);
 }
 
 /// One rank's memory for a call: buffers that begin anywhere, between bytes that nobody may write.
@@ -315,10 +315,10 @@ TEST(CudaBulk, EveryReductionIsExactInRankOrder) {
          {uint64_t{2}, uint64_t{34}, 2 * kBulkTile, 2 * kBulkTile + 2, uint64_t{150'002}, uint64_t{900'006}}) {
         for (const bool in_place : {false, true}) {
             const uint32_t blocks = bytes % 4 == 2 ? 2 : 1;
-            cases.push_back({Kind::allreduce, bytes, in_place, 0, blocks});
-            cases.push_back({Kind::reduce_scatter_block, bytes, in_place, 0, blocks});
+            cases.push_back({Collective::allreduce, bytes, in_place, 0, blocks});
+            cases.push_back({Collective::reduce_scatter_block, bytes, in_place, 0, blocks});
             for (const int root : {0, 1})
-                cases.push_back({Kind::reduce, bytes, in_place, root, blocks});
+                cases.push_back({Collective::reduce, bytes, in_place, root, blocks});
         }
     }
     std::mt19937 random(11);
@@ -348,8 +348,8 @@ TEST(CudaBulk, EveryReductionIsExactInRankOrder) {
     for (size_t c = 0; c < cases.size(); ++c) {
         const Case &test = cases[c];
         for (int rank = 0; rank < 2; ++rank) {
-            const bool scattered = test.kind == Kind::reduce_scatter_block;
-            const bool takes = test.kind != Kind::reduce || rank == test.root;
+            const bool scattered = test.collective == Collective::reduce_scatter_block;
+            const bool takes = test.collective != Collective::reduce || rank == test.root;
             const uint64_t bytes = !takes ? 0 : scattered ? test.bytes / 2 : test.bytes;
             const uint64_t from = scattered ? rank * bytes : 0;
             uint64_t wrong = 0;
@@ -357,9 +357,9 @@ TEST(CudaBulk, EveryReductionIsExactInRankOrder) {
                 if (buffers[rank][c].at_out()[i] !=
                     sum_of(buffers[0][c].input()[from + i], buffers[1][c].input()[from + i]))
                     ++wrong;
-            EXPECT_EQ(wrong, 0U) << name_of(test.kind) << " of " << test.bytes << " on rank " << rank
+            EXPECT_EQ(wrong, 0U) << name_of(test.collective) << " of " << test.bytes << " on rank " << rank
                                  << (test.in_place ? " in place" : "");
-            EXPECT_FALSE(buffers[rank][c].wrote_elsewhere(bytes)) << name_of(test.kind) << " of " << test.bytes;
+            EXPECT_FALSE(buffers[rank][c].wrote_elsewhere(bytes)) << name_of(test.collective) << " of " << test.bytes;
         }
     }
 }
@@ -367,7 +367,7 @@ TEST(CudaBulk, EveryReductionIsExactInRankOrder) {
 TEST(CudaBulk, AllWaitsEndWhenThePeerIsGivenUp) {
     for (const uint64_t bytes : {uint64_t{100}, uint64_t{2'000'000}}) {
         ExchangeWindows windows(2, 64 << 20);
-        const Case test{Kind::allreduce, bytes};
+        const Case test{Collective::allreduce, bytes};
         std::mt19937 random(3);
         Buffers buffers(test, 0, 0, random);
         Job job = job_of(test, 0, windows);

@@ -138,7 +138,7 @@ void run_bulk(HostTeam &team, const Job &job, uint32_t block) {
 }
 
 struct Case {
-    Kind kind;
+    Collective collective;
     uint64_t bytes;  ///< of the whole vector
     bool direct = false;
     bool in_place = false;
@@ -147,7 +147,7 @@ struct Case {
 };
 
 uint64_t input_bytes(const Case &test, int ranks) {
-    return test.kind == Kind::allgather ? test.bytes / ranks : test.bytes;
+    return test.collective == Collective::allgather ? test.bytes / ranks : test.bytes;
 }
 
 std::vector<char> input_of(const Case &test, int rank, int ranks, int turn) {
@@ -163,11 +163,11 @@ std::vector<char> expected(const Case &test, int rank, int ranks, int turn) {
     for (int source = 0; source < ranks; ++source)
         inputs.push_back(input_of(test, source, ranks, turn));
     std::vector<char> result;
-    if (test.kind == Kind::bcast)
+    if (test.collective == Collective::bcast)
         return inputs[test.root];
-    if (!reduces(test.kind)) {
+    if (!reduces(test.collective)) {
         for (int source = 0; source < ranks; ++source) {
-            const auto from = inputs[source].begin() + (test.kind == Kind::alltoall ? rank * block : 0);
+            const auto from = inputs[source].begin() + (test.collective == Collective::alltoall ? rank * block : 0);
             result.insert(result.end(), from, from + block);
         }
         return result;
@@ -178,7 +178,7 @@ std::vector<char> expected(const Case &test, int rank, int ranks, int turn) {
             result[i] = static_cast<char>(3 * result[i] + inputs[source][i]);
         result[i] = static_cast<char>(result[i] + 1);
     }
-    if (test.kind == Kind::reduce_scatter_block)
+    if (test.collective == Collective::reduce_scatter_block)
         return {result.begin() + rank * block, result.begin() + (rank + 1) * block};
     return result;
 }
@@ -202,17 +202,17 @@ void run(int ranks, const std::vector<Case> &cases, Limits limits, uint64_t tile
                 const Case &test = cases[c];
                 Limits here = limits;
                 here.bulk = test.bulk;
-                Plan plan = plan_of(test.kind, test.bytes, ranks, {test.direct, true}, memory.layout, here);
+                Plan plan = plan_of(test.collective, test.bytes, ranks, {test.direct, true}, memory.layout, here);
                 ASSERT_TRUE(plan.way == Way::bulk ||
                             (!test.bulk && (plan.way == Way::tiles || plan.way == Way::chain)));
                 if (tile != 0 && !test.bulk)
                     plan.tile_bytes = std::min(tile, plan.tile_bytes);
-                Job job = job_for(test.kind, test.bytes, test.root, rank, plan, memory);
+                Job job = job_for(test.collective, test.bytes, test.root, rank, plan, memory);
                 job.direct = test.direct;
                 job.out = outputs[c][rank].data();
                 job.in = inputs[c][rank].data();
-                if (test.in_place || (test.kind == Kind::bcast && rank == test.root)) {
-                    char *place = job.out + (test.kind == Kind::allgather ? rank * plan.part_bytes : 0);
+                if (test.in_place || (test.collective == Collective::bcast && rank == test.root)) {
+                    char *place = job.out + (test.collective == Collective::allgather ? rank * plan.part_bytes : 0);
                     std::memcpy(place, job.in, inputs[c][rank].size());
                     job.in = place;
                 }
@@ -239,13 +239,13 @@ void run(int ranks, const std::vector<Case> &cases, Limits limits, uint64_t tile
         thread.join();
     for (size_t c = 0; c < cases.size(); ++c) {
         for (int rank = 0; rank < ranks; ++rank) {
-            if (cases[c].kind == Kind::reduce && rank != cases[c].root)
+            if (cases[c].collective == Collective::reduce && rank != cases[c].root)
                 continue;
             const std::vector<char> want = expected(cases[c], rank, ranks, static_cast<int>(c));
             const std::vector<char> &out = outputs[c][rank];
             EXPECT_TRUE(std::equal(want.begin(), want.end(), out.begin()))
-                << name_of(cases[c].kind) << " of " << cases[c].bytes << " on rank " << rank << " of " << ranks;
-            EXPECT_EQ(out[cases[c].bytes], 'x') << name_of(cases[c].kind) << " wrote past its output";
+                << name_of(cases[c].collective) << " of " << cases[c].bytes << " on rank " << rank << " of " << ranks;
+            EXPECT_EQ(out[cases[c].bytes], 'x') << name_of(cases[c].collective) << " wrote past its output";
         }
     }
 }
@@ -256,12 +256,12 @@ std::vector<Case> cases_for(int ranks) {
         for (const uint64_t block : {uint64_t{1}, uint64_t{999}, uint64_t{40'000}}) {
             const uint64_t bytes = block * ranks;
             const int root = static_cast<int>(block) % ranks;
-            cases.push_back({Kind::allreduce, bytes + 5, direct, block == 999});
-            cases.push_back({Kind::reduce_scatter_block, bytes, false, block != 999});
-            cases.push_back({Kind::allgather, bytes, direct, block == 999});
-            cases.push_back({Kind::bcast, bytes + 3, direct, false, root});
-            cases.push_back({Kind::reduce, bytes + 1, false, false, root});
-            cases.push_back({Kind::alltoall, bytes, direct, !direct});
+            cases.push_back({Collective::allreduce, bytes + 5, direct, block == 999});
+            cases.push_back({Collective::reduce_scatter_block, bytes, false, block != 999});
+            cases.push_back({Collective::allgather, bytes, direct, block == 999});
+            cases.push_back({Collective::bcast, bytes + 3, direct, false, root});
+            cases.push_back({Collective::reduce, bytes + 1, false, false, root});
+            cases.push_back({Collective::alltoall, bytes, direct, !direct});
         }
     }
     return cases;
@@ -284,9 +284,9 @@ TEST(CudaExchange, ALargeBroadcastGoesFromRankToRankBetweenOthers) {
     for (const int ranks : {3, 4}) {
         std::vector<Case> cases;
         for (int root = 0; root < ranks; ++root) {
-            cases.push_back({Kind::bcast, large, true, false, root});
-            cases.push_back({Kind::allreduce, 70'001, root % 2 == 1});
-            cases.push_back({Kind::allgather, uint64_t{5'000} * ranks, root % 2 == 0});
+            cases.push_back({Collective::bcast, large, true, false, root});
+            cases.push_back({Collective::allreduce, 70'001, root % 2 == 1});
+            cases.push_back({Collective::allgather, uint64_t{5'000} * ranks, root % 2 == 0});
         }
         run(ranks, cases, {0, UINT64_MAX, 2, large}, 64 << 10);
     }
@@ -298,11 +298,11 @@ TEST(CudaExchange, ReductionsOfTwoByBulkCopiesAreExactBetweenOthers) {
     for (const uint64_t bytes : {uint64_t{6}, uint64_t{2} * kBulkTile, uint64_t{700'002}}) {
         for (const bool bulk : {true, true, false, true, false}) {
             const bool in_place = cases.size() % 2 == 0;
-            cases.push_back({Kind::allreduce, bytes, false, in_place, 0, bulk});
-            cases.push_back({Kind::reduce_scatter_block, bytes, false, !in_place, 0, bulk});
+            cases.push_back({Collective::allreduce, bytes, false, in_place, 0, bulk});
+            cases.push_back({Collective::reduce_scatter_block, bytes, false, !in_place, 0, bulk});
             for (const int root : {0, 1})
-                cases.push_back({Kind::reduce, bytes, false, in_place, root, bulk});
-            cases.push_back({Kind::allgather, bytes, in_place});
+                cases.push_back({Collective::reduce, bytes, false, in_place, root, bulk});
+            cases.push_back({Collective::allgather, bytes, in_place});
         }
     }
     for (const uint32_t blocks : {1U, 3U}) {
@@ -315,7 +315,7 @@ TEST(CudaExchange, ReductionsOfTwoByBulkCopiesAreExactBetweenOthers) {
 TEST(CudaExchange, SlotsOfBulkCopiesAreTheTeamsOwn) {
     for (const uint64_t budget : {uint64_t{32} << 20, uint64_t{64} << 20, uint64_t{256} << 20}) {
         Job job;
-        job.kind = Kind::reduce;
+        job.collective = Collective::reduce;
         job.ranks = 2;
         job.layout = window_for(budget, 2);
         job.bytes = job.part_bytes = uint64_t{1} << 30;
@@ -371,14 +371,14 @@ TEST(CudaExchange, AWaitEndsWhenItIsToldTo) {
 /// It would put its own data where the peer takes them for those of the operation that was given up.
 TEST(CudaExchange, WhatIsQueuedBehindAnOperationThatWasGivenUpTellsPeersNothing) {
     ExchangeWindows memory(2);
-    const Case test{Kind::reduce_scatter_block, 512};
-    const Plan plan = plan_of(test.kind, test.bytes, 2, {}, memory.layout, {1 << 20, 0, 1});
+    const Case test{Collective::reduce_scatter_block, 512};
+    const Plan plan = plan_of(test.collective, test.bytes, 2, {}, memory.layout, {1 << 20, 0, 1});
     std::array<uint32_t, 2> dead{};
     std::vector<char> out(test.bytes);
     const auto run = [&](int rank, int turn, bool gives_up) {
         const std::vector<char> in = input_of(test, rank, 2, turn);
         const std::atomic<bool> abort{gives_up};
-        Job job = job_for(test.kind, test.bytes, test.root, rank, plan, memory);
+        Job job = job_for(test.collective, test.bytes, test.root, rank, plan, memory);
         job.tile_bytes = memory.layout.slot_bytes;
         job.in = in.data();
         job.out = out.data();
@@ -397,13 +397,12 @@ TEST(CudaPlan, TilesCoverEveryPartOnce) {
     for (const int ranks : {2, 3, 4, 8}) {
         const WindowLayout layout = window_for(256 << 20, ranks);
         EXPECT_LE(layout.bytes(), uint64_t{256} << 20);
-        for (int kind = 0; kind < kKinds; ++kind) {
+        for (const Collective which : kServed) {
             for (uint64_t bytes : {uint64_t{1}, uint64_t{100'000}, uint64_t{77'777'777}, uint64_t{5} << 30}) {
-                const auto which = static_cast<Kind>(kind);
                 bytes = has_blocks(which) ? bytes * ranks : bytes;
                 const Plan plan = plan_of(which, bytes, ranks, {}, layout, {0, UINT64_MAX, 32});
                 Job job;
-                job.kind = which;
+                job.collective = which;
                 job.ranks = ranks;
                 job.bytes = bytes;
                 job.part_bytes = plan.part_bytes;
@@ -435,10 +434,11 @@ TEST(CudaPlan, WindowsTakeWhatIsOfUse) {
         // More room would change no plan.
         WindowLayout larger = layout;
         larger.slot_bytes *= 16;
-        for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block, Kind::reduce})
+        for (const Collective collective :
+             {Collective::allreduce, Collective::reduce_scatter_block, Collective::reduce})
             for (uint64_t bytes = kMiB; bytes <= 1024 * kMiB; bytes *= 2)
-                EXPECT_EQ(plan_of(kind, bytes, ranks, {}, layout, limits).tile_bytes,
-                          plan_of(kind, bytes, ranks, {}, larger, limits).tile_bytes);
+                EXPECT_EQ(plan_of(collective, bytes, ranks, {}, layout, limits).tile_bytes,
+                          plan_of(collective, bytes, ranks, {}, larger, limits).tile_bytes);
     }
     EXPECT_EQ(bulk_slots(window_for(256 * kMiB, 2)), kMostBulkSlots);
     EXPECT_GT(window_for(224 * kMiB, 2, true).bytes(), 223 * kMiB) << "rounds of copy engines";
@@ -448,37 +448,40 @@ TEST(CudaPlan, WindowsTakeWhatIsOfUse) {
 TEST(CudaPlan, WaysFollowSizeAndRegistration) {
     const WindowLayout layout = window_for(256 << 20, 4);
     const Limits limits{1 << 20, 0, 128};
-    const auto plan = [&](Kind kind, uint64_t bytes, Outputs outputs) {
-        return plan_of(kind, bytes, 4, outputs, layout, limits);
+    const auto plan = [&](Collective collective, uint64_t bytes, Outputs outputs) {
+        return plan_of(collective, bytes, 4, outputs, layout, limits);
     };
     const Outputs registered{true, false, true};
-    EXPECT_EQ(plan(Kind::allreduce, 87'381, registered).way, Way::packets);
-    EXPECT_EQ(plan(Kind::allreduce, 87'382, registered).way, Way::lines) << "three messages are more than 256 KiB";
-    EXPECT_EQ(plan(Kind::allgather, 349'524, registered).way, Way::packets) << "a message is one rank's block";
-    EXPECT_EQ(plan(Kind::allreduce, 524'288, registered).way, Way::lines);
-    EXPECT_EQ(plan(Kind::allreduce, 524'289, registered).way, Way::tiles) << "three messages are more than 1.5 MiB";
-    EXPECT_EQ(plan(Kind::reduce_scatter_block, 2 << 20, registered).way, Way::lines);
-    EXPECT_EQ(plan(Kind::bcast, 8 << 20, registered).way, Way::relay);
-    EXPECT_EQ(plan(Kind::bcast, 1 << 30, registered).way, Way::chain);
-    EXPECT_EQ(plan(Kind::bcast, 1 << 30, {}).way, Way::relay) << "ranks cannot write into each other's outputs";
-    EXPECT_EQ(plan(Kind::allgather, 1 << 30, registered).way, Way::engines);
-    EXPECT_EQ(plan(Kind::allgather, 1 << 30, {}).way, Way::tiles) << "peers may not write into this output";
+    EXPECT_EQ(plan(Collective::allreduce, 87'381, registered).way, Way::packets);
+    EXPECT_EQ(plan(Collective::allreduce, 87'382, registered).way, Way::lines)
+        << "three messages are more than 256 KiB";
+    EXPECT_EQ(plan(Collective::allgather, 349'524, registered).way, Way::packets) << "a message is one rank's block";
+    EXPECT_EQ(plan(Collective::allreduce, 524'288, registered).way, Way::lines);
+    EXPECT_EQ(plan(Collective::allreduce, 524'289, registered).way, Way::tiles)
+        << "three messages are more than 1.5 MiB";
+    EXPECT_EQ(plan(Collective::reduce_scatter_block, 2 << 20, registered).way, Way::lines);
+    EXPECT_EQ(plan(Collective::bcast, 8 << 20, registered).way, Way::relay);
+    EXPECT_EQ(plan(Collective::bcast, 1 << 30, registered).way, Way::chain);
+    EXPECT_EQ(plan(Collective::bcast, 1 << 30, {}).way, Way::relay) << "ranks cannot write into each other's outputs";
+    EXPECT_EQ(plan(Collective::allgather, 1 << 30, registered).way, Way::engines);
+    EXPECT_EQ(plan(Collective::allgather, 1 << 30, {}).way, Way::tiles) << "peers may not write into this output";
     const Outputs odd{true, false, false};
-    EXPECT_EQ(plan(Kind::allgather, 1 << 30, odd).way, Way::tiles) << "an allocation that is not whole pages";
-    EXPECT_EQ(plan(Kind::reduce, 1 << 30, registered).way, Way::tiles);
-    EXPECT_EQ(plan(Kind::allreduce, 1 << 30, registered).way, Way::engines);
-    EXPECT_EQ(plan(Kind::allreduce, (1 << 30) - 4, registered).way, Way::tiles) << "parts are not equally long";
+    EXPECT_EQ(plan(Collective::allgather, 1 << 30, odd).way, Way::tiles) << "an allocation that is not whole pages";
+    EXPECT_EQ(plan(Collective::reduce, 1 << 30, registered).way, Way::tiles);
+    EXPECT_EQ(plan(Collective::allreduce, 1 << 30, registered).way, Way::engines);
+    EXPECT_EQ(plan(Collective::allreduce, (1 << 30) - 4, registered).way, Way::tiles) << "parts are not equally long";
     const Outputs in_place{true, true, true};
-    EXPECT_EQ(plan(Kind::allreduce, 1 << 30, in_place).way, Way::engines) << "what comes in lands in the window";
-    EXPECT_EQ(plan(Kind::reduce_scatter_block, 1 << 30, registered).way, Way::engines);
-    EXPECT_EQ(plan(Kind::reduce_scatter_block, 1 << 30, {}).way, Way::tiles);
+    EXPECT_EQ(plan(Collective::allreduce, 1 << 30, in_place).way, Way::engines) << "what comes in lands in the window";
+    EXPECT_EQ(plan(Collective::reduce_scatter_block, 1 << 30, registered).way, Way::engines);
+    EXPECT_EQ(plan(Collective::reduce_scatter_block, 1 << 30, {}).way, Way::tiles);
     const auto scatter_of_two = [&](Outputs outputs) {
-        return plan_of(Kind::reduce_scatter_block, 1 << 30, 2, outputs, window_for(256 << 20, 2), limits).way;
+        return plan_of(Collective::reduce_scatter_block, 1 << 30, 2, outputs, window_for(256 << 20, 2), limits).way;
     };
     EXPECT_EQ(scatter_of_two(registered), Way::engines);
     EXPECT_EQ(scatter_of_two({}), Way::engines) << "what comes in lands in the window";
     EXPECT_EQ(scatter_of_two(odd), Way::tiles);
-    EXPECT_EQ(plan_of(Kind::reduce_scatter_block, 64 << 20, 4, {}, layout, {1 << 20, 64 << 20, 128}).way, Way::engines)
+    EXPECT_EQ(plan_of(Collective::reduce_scatter_block, 64 << 20, 4, {}, layout, {1 << 20, 64 << 20, 128}).way,
+              Way::engines)
         << "where the knob says so";
 }
 
@@ -490,11 +493,13 @@ TEST(CudaPlan, LinesAreUsedOnlyWhereLinksKeepThemWhole) {
             Limits limits{1 << 20, 0, 128};
             limits.lines = lines;
             bool seen = false;
-            for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block, Kind::allgather, Kind::bcast,
-                                    Kind::reduce, Kind::alltoall})
+            for (const Collective collective :
+                 {Collective::allreduce, Collective::reduce_scatter_block, Collective::allgather, Collective::bcast,
+                  Collective::reduce, Collective::alltoall})
                 for (uint64_t bytes = 8; bytes <= 64 << 20; bytes *= 2)
                     for (const bool direct : {false, true}) {
-                        const Plan plan = plan_of(kind, bytes * ranks, ranks, {direct, false, true}, layout, limits);
+                        const Plan plan =
+                            plan_of(collective, bytes * ranks, ranks, {direct, false, true}, layout, limits);
                         seen = seen || plan.way == Way::lines || plan.way == Way::relay;
                         EXPECT_TRUE(bytes * ranks * ranks > 1024 || plan.way == Way::packets);
                     }
@@ -513,58 +518,58 @@ TEST(CudaExchange, CountsPassOverTheOneThatSaysThatAKernelGaveUp) {
 /// Kernels that add as they go need many multiprocessors to keep up with copy engines.
 TEST(CudaPlan, CopyEnginesServeReductionsOfTwoEarlierWhereBlocksAreFew) {
     const Outputs registered{true, false, true};
-    const auto way = [&](Kind kind, uint64_t mib, uint32_t blocks, Outputs outputs) {
-        return plan_of(kind, mib << 20, 2, outputs, window_for(256 << 20, 2), {1 << 20, 0, blocks}).way;
+    const auto way = [&](Collective collective, uint64_t mib, uint32_t blocks, Outputs outputs) {
+        return plan_of(collective, mib << 20, 2, outputs, window_for(256 << 20, 2), {1 << 20, 0, blocks}).way;
     };
     struct Case {
-        Kind kind;
+        Collective collective;
         uint32_t blocks;
         uint64_t least_mib;
     };
-    for (const auto &[kind, blocks, least_mib] :
-         {Case{Kind::allreduce, 32, 32}, Case{Kind::allreduce, 64, 64}, Case{Kind::allreduce, 128, 128},
-          Case{Kind::reduce_scatter_block, 32, 16}, Case{Kind::reduce_scatter_block, 64, 16},
-          Case{Kind::reduce_scatter_block, 128, 32}}) {
-        EXPECT_EQ(way(kind, least_mib, blocks, registered), Way::engines)
+    for (const auto &[collective, blocks, least_mib] :
+         {Case{Collective::allreduce, 32, 32}, Case{Collective::allreduce, 64, 64},
+          Case{Collective::allreduce, 128, 128}, Case{Collective::reduce_scatter_block, 32, 16},
+          Case{Collective::reduce_scatter_block, 64, 16}, Case{Collective::reduce_scatter_block, 128, 32}}) {
+        EXPECT_EQ(way(collective, least_mib, blocks, registered), Way::engines)
             << blocks << " blocks, " << least_mib << " MiB";
-        EXPECT_EQ(way(kind, least_mib / 2, blocks, registered), Way::tiles) << blocks << " blocks";
+        EXPECT_EQ(way(collective, least_mib / 2, blocks, registered), Way::tiles) << blocks << " blocks";
     }
-    EXPECT_EQ(way(Kind::allreduce, 32, 32, {true, true, true}), Way::engines);
-    EXPECT_EQ(way(Kind::allreduce, 32, 32, {}), Way::tiles) << "peers may not write into this output";
+    EXPECT_EQ(way(Collective::allreduce, 32, 32, {true, true, true}), Way::engines);
+    EXPECT_EQ(way(Collective::allreduce, 32, 32, {}), Way::tiles) << "peers may not write into this output";
 }
 
 TEST(CudaPlan, ReductionsOfTwoGoByBulkCopiesWhereGpusHaveThem) {
     Limits limits{1 << 20, 0, 32};
-    const auto plan = [&](Kind kind, uint64_t bytes, int ranks = 2, uint64_t budget = 256 << 20) {
-        return plan_of(kind, bytes, ranks, {}, window_for(budget, ranks), limits);
+    const auto plan = [&](Collective collective, uint64_t bytes, int ranks = 2, uint64_t budget = 256 << 20) {
+        return plan_of(collective, bytes, ranks, {}, window_for(budget, ranks), limits);
     };
-    EXPECT_EQ(plan(Kind::allreduce, 8 << 20).way, Way::tiles);
+    EXPECT_EQ(plan(Collective::allreduce, 8 << 20).way, Way::tiles);
     limits.bulk = true;
-    for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block, Kind::reduce}) {
-        EXPECT_EQ(plan(kind, 8 << 20).way, Way::bulk) << name_of(kind);
-        EXPECT_EQ(plan(kind, 8 << 20).blocks, 32U) << name_of(kind);
-        EXPECT_EQ(plan(kind, 8 << 20, 4).way, Way::tiles) << name_of(kind);
-        EXPECT_EQ(plan(kind, 8 << 20, 2, 16 << 20).way, Way::tiles) << "too few slots";
+    for (const Collective collective : {Collective::allreduce, Collective::reduce_scatter_block, Collective::reduce}) {
+        EXPECT_EQ(plan(collective, 8 << 20).way, Way::bulk) << name_of(collective);
+        EXPECT_EQ(plan(collective, 8 << 20).blocks, 32U) << name_of(collective);
+        EXPECT_EQ(plan(collective, 8 << 20, 4).way, Way::tiles) << name_of(collective);
+        EXPECT_EQ(plan(collective, 8 << 20, 2, 16 << 20).way, Way::tiles) << "too few slots";
     }
-    EXPECT_EQ(plan(Kind::allreduce, 1 << 20).way, Way::lines);
-    EXPECT_EQ(plan(Kind::allgather, 8 << 20).way, Way::tiles) << "nothing is added";
-    EXPECT_EQ(plan(Kind::allreduce, 8 << 20).part_bytes, 8U << 20) << "both add the whole vector";
-    EXPECT_EQ(plan(Kind::reduce_scatter_block, 8 << 20).part_bytes, 4U << 20);
+    EXPECT_EQ(plan(Collective::allreduce, 1 << 20).way, Way::lines);
+    EXPECT_EQ(plan(Collective::allgather, 8 << 20).way, Way::tiles) << "nothing is added";
+    EXPECT_EQ(plan(Collective::allreduce, 8 << 20).part_bytes, 8U << 20) << "both add the whole vector";
+    EXPECT_EQ(plan(Collective::reduce_scatter_block, 8 << 20).part_bytes, 4U << 20);
     limits.line_bytes = 0;
-    EXPECT_EQ(plan(Kind::allreduce, kBulkTile + 1).blocks, 2U) << "no team without work";
+    EXPECT_EQ(plan(Collective::allreduce, kBulkTile + 1).blocks, 2U) << "no team without work";
     limits.spare = true;
-    EXPECT_EQ(plan(Kind::allreduce, 8 << 20).way, Way::tiles) << "the program's kernels need shared memory";
+    EXPECT_EQ(plan(Collective::allreduce, 8 << 20).way, Way::tiles) << "the program's kernels need shared memory";
 }
 
 TEST(CudaPlan, TheRootOfAReduceOfTwoAdds) {
     const Limits limits{1 << 20, 0, 128};
     for (const int ranks : {2, 4}) {
-        const Plan plan = plan_of(Kind::reduce, 4 << 20, ranks, {}, window_for(256 << 20, ranks), limits);
+        const Plan plan = plan_of(Collective::reduce, 4 << 20, ranks, {}, window_for(256 << 20, ranks), limits);
         EXPECT_EQ(plan.way, Way::tiles);
         EXPECT_EQ(plan.flat, ranks == 2) << "among more, the root's link would carry all others' input";
     }
     Job job;
-    job.kind = Kind::reduce;
+    job.collective = Collective::reduce;
     job.ranks = 2;
     job.flat = true;
     for (job.root = 0; job.root < 2; ++job.root) {
@@ -582,16 +587,17 @@ TEST(CudaPlan, MultiprocessorsAreSpared) {
         const WindowLayout layout = window_for(256 << 20, ranks);
         for (uint64_t bytes = 8 * ranks; bytes <= uint64_t{1} << 30; bytes *= 2) {
             for (const Outputs outputs : {Outputs{}, Outputs{true, false, false}, Outputs{true, true, true}}) {
-                for (const Kind kind : {Kind::allgather, Kind::alltoall, Kind::bcast})
-                    EXPECT_EQ(plan_of(kind, bytes, ranks, outputs, layout, limits).way, Way::engines) << bytes;
-                for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block, Kind::reduce})
-                    EXPECT_LE(plan_of(kind, bytes, ranks, outputs, layout, limits).blocks, kSpareBlocks) << bytes;
+                for (const Collective collective : {Collective::allgather, Collective::alltoall, Collective::bcast})
+                    EXPECT_EQ(plan_of(collective, bytes, ranks, outputs, layout, limits).way, Way::engines) << bytes;
+                for (const Collective collective :
+                     {Collective::allreduce, Collective::reduce_scatter_block, Collective::reduce})
+                    EXPECT_LE(plan_of(collective, bytes, ranks, outputs, layout, limits).blocks, kSpareBlocks) << bytes;
             }
         }
     }
     const WindowLayout layout = window_for(256 << 20, 4);
-    EXPECT_EQ(plan_of(Kind::allreduce, 64 << 20, 4, {true, true, true}, layout, limits).way, Way::engines);
-    EXPECT_EQ(plan_of(Kind::allreduce, 64 << 20, 4, {}, layout, limits).way, Way::tiles)
+    EXPECT_EQ(plan_of(Collective::allreduce, 64 << 20, 4, {true, true, true}, layout, limits).way, Way::engines);
+    EXPECT_EQ(plan_of(Collective::allreduce, 64 << 20, 4, {}, layout, limits).way, Way::tiles)
         << "results cannot go into outputs";
 }
 
@@ -602,7 +608,7 @@ TEST(CudaPlan, LinesAndPacketsFitTheirPlaces) {
             EXPECT_LE(layout.bytes(), budget);
             EXPECT_GT(layout.packet_bytes, 0U);
             for (uint64_t bytes = 1; bytes < (4 << 20); bytes = bytes * 3 / 2 + 1) {
-                const Plan plan = plan_of(Kind::allreduce, bytes, ranks, {}, layout, {64 << 20, 0, 128});
+                const Plan plan = plan_of(Collective::allreduce, bytes, ranks, {}, layout, {64 << 20, 0, 128});
                 if (plan.way != Way::packets && plan.way != Way::lines)
                     continue;
                 const bool packets = plan.way == Way::packets;

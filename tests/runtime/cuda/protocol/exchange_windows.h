@@ -27,9 +27,10 @@ struct ExchangeWindows {
 };
 
 /// All of it but the buffers.
-inline Job job_for(Kind kind, uint64_t bytes, int root, int rank, const Plan &plan, ExchangeWindows &memory) {
+inline Job job_for(Collective collective, uint64_t bytes, int root, int rank, const Plan &plan,
+                   ExchangeWindows &memory) {
     Job job;
-    job.kind = kind;
+    job.collective = collective;
     job.rank = rank;
     job.ranks = static_cast<int>(memory.windows.size());
     job.root = root;

@@ -14,13 +14,13 @@ namespace {
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 /// Addresses that nobody reads: each rank's window and output are far from all others.
-Job job_of(Kind kind, int ranks, uint64_t bytes, bool direct, uint64_t budget) {
+Job job_of(Collective collective, int ranks, uint64_t bytes, bool direct, uint64_t budget) {
     Job job;
-    job.kind = kind;
+    job.collective = collective;
     job.ranks = ranks;
     job.direct = direct;
     job.bytes = bytes;
-    job.part_bytes = has_blocks(kind) ? bytes / ranks : (bytes / ranks + 127) / 128 * 128;
+    job.part_bytes = has_blocks(collective) ? bytes / ranks : (bytes / ranks + 127) / 128 * 128;
     job.layout = window_for(budget, ranks);
     for (int rank = 0; rank < ranks; ++rank) {
         job.windows[rank] = reinterpret_cast<char *>(uint64_t(2 * rank + 1) << 40);
@@ -74,7 +74,7 @@ void check(const Job &job, uint64_t bytes, bool in_place = false, bool whole = f
                 const uint64_t window = address(job.windows[owner]);
                 const uint64_t output = address(job.outputs[owner]);
                 const bool in_window = from >= window + job.layout.slots() && to <= window + job.layout.bytes();
-                const uint64_t out_bytes = job.kind == Kind::allreduce ? job.bytes : job.part_bytes;
+                const uint64_t out_bytes = job.collective == Collective::allreduce ? job.bytes : job.part_bytes;
                 const bool in_output = from >= output && to <= output + out_bytes;
                 EXPECT_TRUE(in_window || (in_output && job.direct)) << "owner " << owner << " source " << source;
                 const auto after = taken.lower_bound(from);
@@ -92,12 +92,12 @@ TEST(CudaLanding, EverythingHasAPlaceOfItsOwn) {
         for (const uint64_t budget : {8 * kMiB, 256 * kMiB}) {
             for (const uint64_t part : {uint64_t{16}, 5 * kMiB, 61 * kMiB + 4096, 300 * kMiB + 16}) {
                 for (const bool in_place : {false, true}) {
-                    const Job sum = job_of(Kind::allreduce, ranks, part * ranks, true, budget);
+                    const Job sum = job_of(Collective::allreduce, ranks, part * ranks, true, budget);
                     check(sum, sum.part_bytes, in_place);
                     check(sum, sum.part_bytes, in_place, true);
                 }
                 for (const bool direct : {false, true}) {
-                    const Job scatter = job_of(Kind::reduce_scatter_block, ranks, part * ranks, direct, budget);
+                    const Job scatter = job_of(Collective::reduce_scatter_block, ranks, part * ranks, direct, budget);
                     check(scatter, part);
                     check(scatter, part / 2);
                     check(scatter, 0);
@@ -108,7 +108,7 @@ TEST(CudaLanding, EverythingHasAPlaceOfItsOwn) {
 }
 
 TEST(CudaLanding, WhatIsUsedAgainIsToldOf) {
-    const Job large = job_of(Kind::reduce_scatter_block, 4, 1024 * kMiB, false, 256 * kMiB);
+    const Job large = job_of(Collective::reduce_scatter_block, 4, 1024 * kMiB, false, 256 * kMiB);
     const std::vector<Chunk> several = Landing(large, large.part_bytes, false).chunks();
     ASSERT_GT(several.back().round, 2U);
     for (size_t c = 0; c + 1 < several.size(); ++c)
@@ -116,11 +116,11 @@ TEST(CudaLanding, WhatIsUsedAgainIsToldOf) {
     EXPECT_TRUE(several.back().frees) << "others may write there when the operation is over";
     for (const Chunk &chunk : several)
         EXPECT_EQ(chunk.after >= 0, chunk.opens() && chunk.round >= 1);
-    const Job alone = job_of(Kind::reduce_scatter_block, 2, 1024 * kMiB, true, 256 * kMiB);
+    const Job alone = job_of(Collective::reduce_scatter_block, 2, 1024 * kMiB, true, 256 * kMiB);
     const Landing in_output(alone, alone.part_bytes, false);
     for (const Chunk &chunk : in_output.chunks())
         EXPECT_FALSE(chunk.frees) << "no window was used";
-    const Job sum = job_of(Kind::allreduce, 2, 256 * kMiB, true, 256 * kMiB);
+    const Job sum = job_of(Collective::allreduce, 2, 256 * kMiB, true, 256 * kMiB);
     const Landing landing(sum, sum.part_bytes, false);
     for (const Chunk &chunk : landing.chunks())
         EXPECT_TRUE(chunk.frees) << "results are written over it";
@@ -128,7 +128,7 @@ TEST(CudaLanding, WhatIsUsedAgainIsToldOf) {
 
 TEST(CudaLanding, WholeRoundsAreAddedAtOnce) {
     for (const bool in_place : {false, true}) {
-        const Job job = job_of(Kind::allreduce, 2, 1024 * kMiB, true, 256 * kMiB);
+        const Job job = job_of(Collective::allreduce, 2, 1024 * kMiB, true, 256 * kMiB);
         const Landing landing(job, job.part_bytes, in_place, true);
         for (const Chunk &chunk : landing.chunks())
             EXPECT_TRUE(chunk.begin == chunk.round_begin && chunk.end == chunk.round_end);
@@ -136,7 +136,7 @@ TEST(CudaLanding, WholeRoundsAreAddedAtOnce) {
 }
 
 TEST(CudaLanding, TheLastReductionOfAReduceScatterIsShort) {
-    const Job job = job_of(Kind::reduce_scatter_block, 2, 1024 * kMiB, true, 256 * kMiB);
+    const Job job = job_of(Collective::reduce_scatter_block, 2, 1024 * kMiB, true, 256 * kMiB);
     const std::vector<Chunk> chunks = Landing(job, job.part_bytes, false).chunks();
     ASSERT_GT(chunks.size(), 3U);
     EXPECT_TRUE(chunks.front().end == 256 * kMiB && chunks.back().round_begin == 0);
@@ -145,7 +145,7 @@ TEST(CudaLanding, TheLastReductionOfAReduceScatterIsShort) {
 
 TEST(CudaLanding, AmongMoreRanksReductionsKeepUpWithCopies) {
     for (const uint64_t bytes : {128 * kMiB, 256 * kMiB, 1024 * kMiB}) {
-        const Job job = job_of(Kind::reduce_scatter_block, 4, bytes, true, 256 * kMiB);
+        const Job job = job_of(Collective::reduce_scatter_block, 4, bytes, true, 256 * kMiB);
         const std::vector<Chunk> chunks = Landing(job, job.part_bytes, false).chunks();
         for (const Chunk &chunk : chunks) {
             if (chunk.round == chunks.back().round) {

@@ -74,7 +74,7 @@ char byte_of(int writer, int reader, uint64_t at, int turn) {
 }
 
 struct Case {
-    Kind kind;
+    Collective collective;
     uint64_t part;
     uint64_t staged;
     int root = 0;
@@ -86,16 +86,16 @@ void run(int ranks, uint64_t pinned, const std::vector<Case> &cases) {
     int turn = 0;
     for (const Case &test : cases) {
         ++turn;
-        const bool bcast = test.kind == Kind::bcast;
-        const bool scatters = test.kind == Kind::reduce_scatter_block;
-        const bool apart = test.kind == Kind::alltoall || scatters;
+        const bool bcast = test.collective == Collective::bcast;
+        const bool scatters = test.collective == Collective::reduce_scatter_block;
+        const bool apart = test.collective == Collective::alltoall || scatters;
         const uint64_t bytes = bcast ? test.part : test.part * ranks - test.short_by;
         std::vector<std::vector<char>> in(ranks, std::vector<char>(bytes));
         std::vector<std::vector<char>> out(ranks, std::vector<char>(bytes, 0));
         std::vector<Staging> staged;
         for (int rank = 0; rank < ranks; ++rank) {
             Job job;
-            job.kind = test.kind;
+            job.collective = test.collective;
             job.rank = rank;
             job.ranks = ranks;
             job.root = test.root;
@@ -106,8 +106,8 @@ void run(int ranks, uint64_t pinned, const std::vector<Case> &cases) {
             for (int reader = 0; reader < ranks; ++reader)
                 for (uint64_t at = 0; apart && at < test.part; ++at)
                     in[rank][reader * test.part + at] = byte_of(rank, reader, at, turn);
-            std::vector<char> &source = test.kind == Kind::allreduce ? out[rank] : in[rank];
-            const uint64_t home = test.kind == Kind::allreduce ? rank * test.part : 0;
+            std::vector<char> &source = test.collective == Collective::allreduce ? out[rank] : in[rank];
+            const uint64_t home = test.collective == Collective::allreduce ? rank * test.part : 0;
             for (uint64_t at = 0; !apart && at < test.part && home + at < bytes; ++at)
                 source[home + at] = byte_of(rank, 0, at, turn);
             const Piece piece = staged_piece(job, test.staged);
@@ -146,8 +146,8 @@ void run(int ranks, uint64_t pinned, const std::vector<Case> &cases) {
                     const char want = here ? byte_of(writer, apart ? rank : 0, at, turn) : 0;
                     wrong += out[rank][home + at] != want ? 1 : 0;
                 }
-                EXPECT_EQ(wrong, 0U) << "kind " << static_cast<int>(test.kind) << " rank " << rank << " of " << ranks
-                                     << " writer " << writer << " turn " << turn;
+                EXPECT_EQ(wrong, 0U) << "collective " << static_cast<int>(test.collective) << " rank " << rank << " of "
+                                     << ranks << " writer " << writer << " turn " << turn;
             }
         }
     }
@@ -156,13 +156,13 @@ void run(int ranks, uint64_t pinned, const std::vector<Case> &cases) {
 std::vector<Case> cases_for(int ranks) {
     std::vector<Case> cases;
     for (const uint64_t staged : {uint64_t{0}, uint64_t{4096}, uint64_t{50'000}, uint64_t{70'001}}) {
-        for (const Kind kind : {Kind::allgather, Kind::alltoall, Kind::allreduce})
-            cases.push_back({kind, 70'001, staged});
-        cases.push_back({Kind::allreduce, 70'001, staged, 0, 60'000});
+        for (const Collective collective : {Collective::allgather, Collective::alltoall, Collective::allreduce})
+            cases.push_back({collective, 70'001, staged});
+        cases.push_back({Collective::allreduce, 70'001, staged, 0, 60'000});
         if (ranks == 2)
-            cases.push_back({Kind::reduce_scatter_block, 70'001, staged});
+            cases.push_back({Collective::reduce_scatter_block, 70'001, staged});
         for (int root = 0; root < ranks; ++root)
-            cases.push_back({Kind::bcast, 70'001, staged, root});
+            cases.push_back({Collective::bcast, 70'001, staged, root});
     }
     return cases;
 }
@@ -195,7 +195,7 @@ TEST(CudaStaging, TeamsCarryEveryByteOfAChunkOnce) {
 
 TEST(CudaStaging, AnAllgatherStagesWhatComesLastAnAllreduceWhatIsReducedFirst) {
     Job job;
-    job.kind = Kind::allgather;
+    job.collective = Collective::allgather;
     job.ranks = 2;
     job.part_bytes = 64 << 20;
     job.bytes = 2 * job.part_bytes;
@@ -203,7 +203,7 @@ TEST(CudaStaging, AnAllgatherStagesWhatComesLastAnAllreduceWhatIsReducedFirst) {
     EXPECT_EQ(last.offset + last.bytes, job.part_bytes);
     EXPECT_EQ(last.offset % 4096, 0U);
     EXPECT_NEAR(static_cast<double>(last.bytes), 5e6, 4096);
-    job.kind = Kind::allreduce;
+    job.collective = Collective::allreduce;
     EXPECT_EQ(staged_piece(job, 5'000'000).offset, 0U);
     EXPECT_EQ(staged_piece(job, uint64_t{1} << 40).bytes, job.part_bytes);
     EXPECT_EQ(staged_piece(job, 0).bytes, 0U);
@@ -252,12 +252,12 @@ TEST(CudaShares, NothingIsOverwrittenThatARankBehindMayNeed) {
 
 /// Plays calls of `message` bytes whose links take what `nvlink` and `pcie` say (bytes/ns); the last call's share.
 double play(std::vector<std::unique_ptr<ShareControl>> &ranks, uint64_t message, double nvlink, double pcie,
-            double latency, int calls, Kind kind = Kind::allgather, bool in_place = false) {
+            double latency, int calls, Collective collective = Collective::allgather, bool in_place = false) {
     double share = 0;
     for (int call = 0; call < calls; ++call) {
         std::vector<ShareControl::Turn> turns;
         for (auto &rank : ranks)
-            turns.push_back(rank->next(kind, message, in_place));
+            turns.push_back(rank->next(collective, message, in_place));
         for (size_t rank = 0; rank < ranks.size(); ++rank) {
             EXPECT_EQ(turns[rank].share, turns[0].share);
             const auto staged = static_cast<uint64_t>(turns[rank].share * static_cast<double>(message));
@@ -277,11 +277,11 @@ TEST(CudaShares, TheShareFollowsWhatCallsTake) {
     std::vector<std::unique_ptr<ShareControl>> ranks;
     for (int rank = 0; rank < 3; ++rank) {
         ranks.push_back(std::make_unique<ShareControl>(*table, rank, 3, false));
-        EXPECT_EQ(ranks.back()->next(Kind::allgather, 1 << 28, false).share, 0);  // nothing is known
-        ranks.back()->set_estimates(Kind::allgather, {LinkEstimate{10e3, 380, 380}, LinkEstimate{100e3, 40, 40}});
+        EXPECT_EQ(ranks.back()->next(Collective::allgather, 1 << 28, false).share, 0);  // nothing is known
+        ranks.back()->set_estimates(Collective::allgather, {LinkEstimate{10e3, 380, 380}, LinkEstimate{100e3, 40, 40}});
     }
     const uint64_t message = 512 << 20;
-    const double first = ranks[0]->first_share(Kind::allgather, message);
+    const double first = ranks[0]->first_share(Collective::allgather, message);
     // Both end together: (1 - s)/380 = s/40 + 100 us.
     const double best = (static_cast<double>(message) / 380 - 90e3) /
                         (static_cast<double>(message) / 40 + static_cast<double>(message) / 380);
@@ -289,7 +289,7 @@ TEST(CudaShares, TheShareFollowsWhatCallsTake) {
     EXPECT_LT(play(ranks, message, 380, 20, 100e3, 60), 0.75 * first);
     EXPECT_NEAR(play(ranks, message, 380, 40, 100e3, 200), first, 0.02);
     // Too small to be worth the latency.
-    EXPECT_LT(ranks[0]->first_share(Kind::allgather, 16 << 20), 0.01);
+    EXPECT_LT(ranks[0]->first_share(Collective::allgather, 16 << 20), 0.01);
 }
 
 TEST(CudaShares, AllreducesInPlaceLearnApart) {
@@ -297,15 +297,15 @@ TEST(CudaShares, AllreducesInPlaceLearnApart) {
     std::vector<std::unique_ptr<ShareControl>> ranks;
     for (int rank = 0; rank < 2; ++rank) {
         ranks.push_back(std::make_unique<ShareControl>(*table, rank, 2, false));
-        ranks.back()->set_estimates(Kind::allreduce, {LinkEstimate{10e3, 380, 380}, LinkEstimate{100e3, 40, 40}});
+        ranks.back()->set_estimates(Collective::allreduce, {LinkEstimate{10e3, 380, 380}, LinkEstimate{100e3, 40, 40}});
     }
     const uint64_t message = 512 << 20;
-    const double first = ranks[0]->first_share(Kind::allreduce, message);
+    const double first = ranks[0]->first_share(Collective::allreduce, message);
     double in_place = 0;
     double apart = 0;
     for (int turn = 0; turn < 40; ++turn) {
-        in_place = play(ranks, message, 380, 10, 100e3, 2, Kind::allreduce, true);
-        apart = play(ranks, message, 380, 40, 100e3, 2, Kind::allreduce, false);
+        in_place = play(ranks, message, 380, 10, 100e3, 2, Collective::allreduce, true);
+        apart = play(ranks, message, 380, 40, 100e3, 2, Collective::allreduce, false);
     }
     EXPECT_GT(first, 0.04);
     EXPECT_LT(in_place, 0.6 * first);

@@ -16,6 +16,14 @@
 namespace flx::nccl {
 namespace {
 
+/// As the library says it, by which the device of tests knows what to do.
+std::string nccl_name_of(algorithms::Collective collective) {
+    size_t kind = 0;
+    while (collective_of(static_cast<Kind>(kind)) != collective)
+        ++kind;
+    return std::string(name_of(static_cast<Kind>(kind)));
+}
+
 int rank_named(const char *variable) {
     const char *text = std::getenv(variable);
     return text == nullptr ? -1 : std::atoi(text);
@@ -68,17 +76,19 @@ class FakeLane final : public Lane {
         aborted_ = true;
     }
 
-    Status enqueue(const Work &work, cudaStream_t stream, std::span<const cuda::Showing> shown) override {
+    Status enqueue(const Operation &operation, cudaStream_t stream, std::span<const cuda::Showing> shown) override {
         by_flx = true;
-        bytes_of_call = static_cast<double>(work.count * (work.type == FLX_UINT8 ? 1 : 4));
+        bytes_of_call = static_cast<double>(operation.count * (operation.dtype == FLX_UINT8 ? 1 : 4));
         const int rank = bootstrap_->rank();
         if (rank == rank_named("FLX_TEST_NCCL_BREAK") && ++calls_ == 3)
             broken_ = fail(Fault::peer_died, "rank 1 (host nowhere) died; link nvlink");
         FLX_TRY(broken_);
         constexpr ncclDataType_t kMoved = ncclUint8;
-        const ncclDataType_t type = work.type == FLX_F32 ? ncclFloat32 : work.type == FLX_INT32 ? ncclInt32 : kMoved;
-        fake::Collective what{std::string(name_of(work.kind)), work.in,  work.out, work.count, type,
-                              work.op == FLX_AVG ? 4 : 0,      work.root};
+        const ncclDataType_t type = operation.dtype == FLX_F32     ? ncclFloat32
+                                    : operation.dtype == FLX_INT32 ? ncclInt32
+                                                                   : kMoved;
+        fake::Collective what{nccl_name_of(operation.collective), operation.in,  operation.out, operation.count, type,
+                              operation.op == FLX_AVG ? 4 : 0,    operation.root};
         if (const int most = rank_named("FLX_TEST_NCCL_ROOM"); most > 0)
             fake::await_room(stream, static_cast<size_t>(most));
         fake::note((shown.empty() ? "flx " : "flx met ") + what.kind + " " + std::to_string(rank));
@@ -125,8 +135,8 @@ class FakeLane final : public Lane {
     }
     /// Every output is an allocation of its own.
     Status expect_shown() override { return {}; }
-    void show(const Work &work, bool frozen, cuda::Showing &mine) override {
-        shown_.show(static_cast<char *>(work.out), 1, frozen, mine);
+    void show(const Operation &operation, bool frozen, cuda::Showing &mine) override {
+        shown_.show(static_cast<char *>(operation.out), 1, frozen, mine);
     }
     Status open_shown(std::span<const cuda::Showing> all) override { return shown_.open(all); }
     void settle_shown(std::span<const cuda::Showing> all, bool opened) override { shown_.settle(all, opened); }

@@ -113,12 +113,13 @@ TEST(Communicators, WhatWasAbandonedWhileItWasPreparedIsNeverActive) {
 class OpenLane final : public Lane {
   public:
     void abort() override {}
-    Status enqueue(const Work & /*work*/, cudaStream_t /*stream*/, std::span<const cuda::Showing> /*shown*/) override {
+    Status enqueue(const Operation & /*operation*/, cudaStream_t /*stream*/,
+                   std::span<const cuda::Showing> /*shown*/) override {
         return {};
     }
     Status post(std::span<const cuda::Message> /*messages*/, cudaStream_t /*stream*/) override { return {}; }
     Status expect_shown() override { return {}; }
-    void show(const Work & /*work*/, bool /*frozen*/, cuda::Showing &mine) override { mine.number = 0; }
+    void show(const Operation & /*operation*/, bool /*frozen*/, cuda::Showing &mine) override { mine.number = 0; }
     Status open_shown(std::span<const cuda::Showing> /*all*/) override { return {}; }
     void settle_shown(std::span<const cuda::Showing> /*all*/, bool /*opened*/) override {}
     void close_shown() override {}

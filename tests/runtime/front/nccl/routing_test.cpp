@@ -85,6 +85,21 @@ TEST(Route, FlxServesSizesBetweenPointsAtWhichItWasClearlyFaster) {
     EXPECT_FALSE(Table::of({}).serves(Kind::allreduce, 4096));
 }
 
+TEST(Route, ATableSaysWhatItDecidedAndFromWhat) {
+    Table::Measured measured{};
+    measured[static_cast<size_t>(Kind::allgather)][1] = {5, 10};
+    measured[static_cast<size_t>(Kind::allgather)][2] = {9.9, 10};
+    measured[Table::kMessages][0] = {20, 10};
+    const std::vector<Decision> said = Tables{Table::of(measured), Table::of({})}.explain();
+    ASSERT_EQ(said.size(), 2U);
+    EXPECT_EQ(said[0].about, "AllGather");
+    EXPECT_EQ(said[0].decided, "FLX at 4 KiB, NCCL at others");
+    EXPECT_EQ(said[0].from, "us of NCCL and of FLX: 4 KiB 10.0 5.0, 16 KiB 10.0 9.9");
+    EXPECT_EQ(said[1].about, "Send and Recv");
+    EXPECT_EQ(said[1].decided, "NCCL at all sizes");
+    EXPECT_TRUE(Tables({Table::all(), Table::all()}).explain().empty());
+}
+
 TEST(Route, BothEndsOfAMessageAreDecidedAlikeByItsSize) {
     Table::Measured measured{};
     measured[Table::kMessages][3] = {5, 10};
@@ -105,13 +120,13 @@ TEST(Route, BothEndsOfAMessageAreDecidedAlikeByItsSize) {
 TEST(Route, WorkIsTheWholeVectorInFlxsTypes) {
     Request sum = request(Kind::reduce_scatter, 10, ncclBfloat16);
     sum.op = ncclMin;
-    const Work work = work_of(sum, 4);
-    EXPECT_EQ(work.count, 40U);
-    EXPECT_EQ(work.type, FLX_BF16);
-    EXPECT_EQ(work.op, FLX_MIN);
-    EXPECT_EQ(work_of(request(Kind::allreduce, 10), 4).count, 10U);
-    EXPECT_EQ(work_of(request(Kind::alltoall, 10, ncclFloat8e5m2), 4).type, FLX_F8E5M2);
-    EXPECT_EQ(work_of(request(Kind::allreduce, 10, ncclFloat8e4m3), 4).type, FLX_F8E4M3);
+    const Operation whole = operation_of(sum, 4);
+    EXPECT_EQ(whole.count, 40U);
+    EXPECT_EQ(whole.dtype, FLX_BF16);
+    EXPECT_EQ(whole.op, FLX_MIN);
+    EXPECT_EQ(operation_of(request(Kind::allreduce, 10), 4).count, 10U);
+    EXPECT_EQ(operation_of(request(Kind::alltoall, 10, ncclFloat8e5m2), 4).dtype, FLX_F8E5M2);
+    EXPECT_EQ(operation_of(request(Kind::allreduce, 10, ncclFloat8e4m3), 4).dtype, FLX_F8E4M3);
     EXPECT_EQ(bytes_of(request(Kind::alltoall, 10), 4), 160U);
     EXPECT_EQ(bytes_of(request(Kind::send, 10), 4), 40U);
 }
