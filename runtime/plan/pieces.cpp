@@ -16,9 +16,6 @@ class Finder {
         const size_t total = operation.count;
         const bool at_root = rank_ == operation.root;
         switch (operation.collective) {
-            case Collective::barrier:
-            case Collective::send_recv:
-                break;
             case Collective::allreduce:
             case Collective::scan:
             case Collective::alltoall:
@@ -46,10 +43,6 @@ class Finder {
                 reads(0, own().count);
                 writes(0, total);
                 break;
-            case Collective::allgatherv:
-                reads(0, own().count);
-                writes_blocks();
-                break;
             case Collective::gather:
                 reads(0, own().count);
                 writes(0, at_root ? total : 0);
@@ -57,6 +50,28 @@ class Finder {
             case Collective::scatter:
                 reads(0, at_root ? total : 0);
                 writes(0, own().count);
+                break;
+            case Collective::allgatherv:
+            case Collective::gatherv:
+            case Collective::scatterv:
+            case Collective::alltoallv:
+                find_of_lengths();
+                break;
+            case Collective::barrier:
+            case Collective::send_recv:
+                break;
+        }
+        return std::move(pieces_);
+    }
+
+  private:
+    /// Of collectives whose blocks have lengths of their own.
+    void find_of_lengths() {
+        const bool at_root = rank_ == call_.operation.root;
+        switch (call_.operation.collective) {
+            case Collective::allgatherv:
+                reads(0, own().count);
+                writes_blocks();
                 break;
             case Collective::gatherv:
                 reads(0, call_.in_place ? 0 : call_.own);
@@ -68,18 +83,15 @@ class Finder {
                     blocks(in(), call_.blocks, -1, pieces_.read);
                 writes(0, call_.in_place ? 0 : call_.own);
                 break;
-            case Collective::alltoallv:
+            default:  // alltoallv
                 if (call_.in_place)
                     blocks(call_.out(), call_.blocks, -1, pieces_.read);
                 else
                     blocks(in(), call_.sends, -1, pieces_.read);
                 blocks(call_.out(), call_.blocks, -1, pieces_.written);
-                break;
         }
-        return std::move(pieces_);
     }
 
-  private:
     [[nodiscard]] std::byte *in() const { return const_cast<std::byte *>(call_.in()); }  // only read from
     [[nodiscard]] algorithms::Extent own() const { return call_.block(ranks_, rank_); }
 

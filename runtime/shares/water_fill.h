@@ -44,6 +44,17 @@ struct Finish {
     [[nodiscard]] double sum() const { return filled + work; }
 };
 
+/// The lane over which a message that takes one alone ends soonest; the first of several.
+template <typename Lanes>
+int best_alone(const Lanes &lanes, int count, double bytes) {
+    const auto takes = [&](int k) { return lanes[k].latency + bytes * lanes[k].cost; };
+    int best = 0;
+    for (int k = 1; k < count; ++k)
+        if (takes(k) < takes(best))
+            best = k;
+    return best;
+}
+
 /// Water-filling over `lanes` (at least one; latency in ns, rate > 0 in bytes/ns, cost = 1 / rate, work in ns, link,
 /// preference: of none or all). Writes each lane's share.
 ///
@@ -53,15 +64,8 @@ struct Finish {
 /// below T.
 template <typename Lanes>
 Finish water_fill(const Lanes &lanes, int count, double bytes, double min_gain, double *share) {
-    double single = std::numeric_limits<double>::infinity();
-    int best = 0;
-    for (int k = 0; k < count; ++k) {
-        const double alone = lanes[k].latency + bytes * lanes[k].cost;
-        if (alone < single) {
-            single = alone;
-            best = k;
-        }
-    }
+    int best = best_alone(lanes, count, bytes);
+    const double single = lanes[best].latency + bytes * lanes[best].cost;
     uint32_t used = 1U << best;
     uint32_t left_out = 0;  // lanes that others made superfluous
     double rates = lanes[best].rate;
