@@ -10,8 +10,8 @@
 
 namespace flx {
 
-/// What something that learns has decided, for people to read (flx_info --why). Whoever learns has a function
-/// `explain`, which gives what was decided last and from what.
+/// What something that learns has decided, for people to read (flx_info --why; NCCL's front: FLX_STATS). Whoever learns
+/// has a function `explain`, which gives what was decided last and from what.
 struct Decision {
     std::string about;    ///< `allreduce`, `blocks to host h2`
     size_t bytes = 0;     ///< about so long; 0: of any length

@@ -96,9 +96,11 @@ void far_copies(const Operation &call, const FarCut &cut, int rank, int ranks, u
             rows(from, out, 0);
             in.push_back({to, 0, length});
             break;
-        default:  // alltoall
+        case Collective::alltoall:
             rows(from, out, 0);
             rows(to, in, aligned(ranks * length));
+            break;
+        default:  // is not served
             break;
     }
 }

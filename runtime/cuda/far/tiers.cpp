@@ -214,7 +214,7 @@ void tier_steps(const Operation &call, const Tiers &tiers, char *staging, uint64
             return of_call.bcast();
         case Collective::reduce:
             return of_call.reduce();
-        default:
+        default:  // goes without tiers
             break;
     }
 }

@@ -548,8 +548,10 @@ void DeviceGroup::count(const Operation &call, const Plan &plan, const Cut &cut)
             else
                 sent = one_hop ? 0 : bytes / peers * (peers - 1);
             break;
-        default:  // reduce
+        case Collective::reduce:
             sent = (one_hop || plan.flat) && rank_ == call.root ? 0 : bytes;
+            break;
+        default:  // is not served
             break;
     }
     // What is staged reaches every peer.

@@ -137,7 +137,7 @@ class DeviceGroup final : public Group {
     Status settle_staged(uint64_t bytes, bool paged);
     Status measure_staged();
     [[nodiscard]] Job job_between_windows(Collective collective, uint64_t room);
-    Status measure_kind(Collective collective, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links);
+    Status measure_collective(Collective collective, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links);
     Status time_once(const Job &job, uint64_t staged_bytes, ShareBoard::Times &times);
     Status cut_for(const Job &job, const Plan &plan, CUstream_st *stream, Cut &cut);
     Status begin_staged(const Job &job, const Cut &cut, CUstream_st *stream);

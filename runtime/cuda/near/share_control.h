@@ -3,7 +3,9 @@
 /// were measured when memory was registered, and later of what calls took. Needs no GPU.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cassert>
 #include <memory>
 #include <vector>
 
@@ -47,7 +49,8 @@ class ShareControl {
 
     /// The share that the first call gets: for reports.
     [[nodiscard]] double first_share(Collective collective, uint64_t message) const;
-    /// For each kind and size that was called, how the last one was divided. What calls took is known to rank 0 alone.
+    /// For each collective and size that was called, how the last one was divided. What calls took is known to rank 0
+    /// alone.
     [[nodiscard]] std::vector<Decision> explain() const;
 
   private:
@@ -60,6 +63,7 @@ class ShareControl {
     };
     [[nodiscard]] bool divides(Collective collective, uint64_t message) const;
     static int row_of(Collective collective, bool in_place = false) {
+        assert(serves(collective));
         return collective == Collective::allreduce && in_place
                    ? kInPlace
                    : static_cast<int>(std::ranges::find(kServed, collective) - kServed.begin());

@@ -102,7 +102,7 @@ Status DeviceGroup::measure_staged() {
         if (collective == Collective::bcast && ranks_ > 2)  // goes from rank to rank
             continue;
         std::array<LinkEstimate, kGpuLinks> links;
-        FLX_TRY(measure_kind(collective, room, links));
+        FLX_TRY(measure_collective(collective, room, links));
         control_->set_estimates(collective, links);
         if (collective == Collective::alltoall && ranks_ == 2)
             control_->set_estimates(Collective::reduce_scatter_block, links);
@@ -153,7 +153,8 @@ Job DeviceGroup::job_between_windows(Collective collective, uint64_t room) {
 }
 
 /// Both links, between windows. All ranks get the same numbers: those of the slowest.
-Status DeviceGroup::measure_kind(Collective collective, uint64_t room, std::array<LinkEstimate, kGpuLinks> &links) {
+Status DeviceGroup::measure_collective(Collective collective, uint64_t room,
+                                       std::array<LinkEstimate, kGpuLinks> &links) {
     constexpr int kTurns = 3;
     const Job job = job_between_windows(collective, room);
     const uint64_t part = stageable(job).part;

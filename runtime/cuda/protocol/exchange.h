@@ -209,7 +209,7 @@ struct Job {
                 return (from == root) == flat && to != root;
             case Collective::reduce:
                 return !flat && from != root && to == root;
-            default:
+            default:  // reduce_scatter_block
                 return false;
         }
     }

@@ -46,7 +46,7 @@ uint64_t least_for_engines(Collective collective, uint64_t bytes, int ranks, Out
             if (two)
                 return (blocks <= kSome ? 16 : 32) * kMiB;
             return outputs.direct && ranks <= 4 ? 128 * kMiB : kNever;
-        default:
+        default:  // reduce
             return kNever;
     }
 }

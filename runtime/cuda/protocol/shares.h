@@ -12,7 +12,7 @@
 
 namespace flx::cuda {
 
-/// Lies in shared memory; all zero at first. One for each kind and size of call.
+/// Lies in shared memory; all zero at first. One for each collective and size of call.
 class ShareBoard {
   public:
     static constexpr uint32_t kWhole = 1U << 16;

@@ -131,7 +131,7 @@ void prepare(const std::shared_ptr<Communicator> &comm) {
     }
     statistics().count_communicator(comm->rank, comm->why, status.sentence());
     if (all && comm->rank == 0)
-        statistics().keep(comm->tables.explain());
+        statistics().keep(comm->ranks, comm->tables.explain());
     if (all)
         (void)comm->activate();
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "runtime/base/text.h"
 
@@ -47,6 +48,17 @@ bool has_blocks(Kind kind) {
 }
 bool has_root(Kind kind) {
     return kind == Kind::broadcast || kind == Kind::reduce || is_message(kind);
+}
+
+/// Of a row of sizes at which FLX was faster. `beyond`: and beyond all that are measured.
+std::string range_text(size_t first, size_t last, bool beyond) {
+    const std::string from = size_text(Table::bytes_at(first));
+    const std::string to = size_text(Table::bytes_at(last));
+    if (beyond)
+        return fmt::format("from {}", from);
+    if (first == 0)
+        return fmt::format("up to {}", to);
+    return first == last ? fmt::format("at {}", from) : fmt::format("from {} to {}", from, to);
 }
 
 flx_dtype_t dtype_of(ncclDataType_t type) {
@@ -145,24 +157,34 @@ std::vector<Decision> Tables::explain() const {
 }
 
 std::optional<Decision> Table::explain_row(size_t row, std::string_view way) const {
+    const auto &faster = faster_[row];
     std::vector<std::string> sizes;
     std::vector<std::string> times;
+    bool all = false;
     for (size_t point = 0; point < kPoints; ++point) {
         const Times &took = measured_[row][point];
-        if (took.flx <= 0)
+        if (took.flx > 0)
+            times.push_back(fmt::format("{} {:.1f} {:.1f}", size_text(bytes_at(point)), took.nccl, took.flx));
+    }
+    for (size_t first = 0; first < kPoints; ++first) {
+        if (!faster[first])
             continue;
-        const std::string size = size_text(bytes_at(point));
-        if (faster_[row][point])
-            sizes.push_back(size);
-        times.push_back(fmt::format("{} {:.1f} {:.1f}", size, took.nccl, took.flx));
+        size_t last = first;
+        while (last + 1 < kPoints && faster[last + 1])
+            ++last;
+        const bool beyond = last + 1 == kPoints && faster[kPoints];
+        all = first == 0 && beyond;
+        sizes.push_back(range_text(first, last, beyond));
+        first = last;
     }
     if (times.empty())
         return std::nullopt;
     const std::string_view name = row == kMessages ? "Send and Recv" : name_of(static_cast<Kind>(row));
-    return Decision{
-        fmt::format("{}{}", name, way), 0,
-        sizes.empty() ? "NCCL at all sizes" : fmt::format("FLX at {}, NCCL at others", fmt::join(sizes, ", ")),
-        fmt::format("us of NCCL and of FLX: {}", fmt::join(times, ", "))};
+    return Decision{fmt::format("{}{}", name, way), 0,
+                    all             ? "FLX"
+                    : sizes.empty() ? "NCCL"
+                                    : fmt::format("FLX {}, else NCCL", fmt::join(sizes, ", ")),
+                    fmt::format("us of NCCL and of FLX: {}", fmt::join(times, ", "))};
 }
 
 Reason route(const Request &request, int ranks, const Table &table) {

@@ -29,9 +29,10 @@ void Statistics::count_communicator(int rank, Reason why, const std::string &sen
         sentences_[static_cast<size_t>(why)] = sentence;
 }
 
-void Statistics::keep(std::vector<Decision> decisions) {
+void Statistics::keep(int ranks, std::vector<Decision> decisions) {
     const std::lock_guard guard(texts);
-    decisions_ = std::move(decisions);
+    if (!decisions.empty())
+        decisions_[ranks] = std::move(decisions);
 }
 
 void Statistics::print_at_exit() {
@@ -78,10 +79,11 @@ std::string Statistics::text() const {
                 fmt::format("  {} communicators{}{}{}{}\n", communicators_[reason].load(),
                             reason == 0 ? " that FLX serves" : " left to NCCL: ", text_of(static_cast<Reason>(reason)),
                             sentences_[reason].empty() ? "" : ": ", sentences_[reason]);
-    if (!decisions_.empty())
-        text += "  by what was measured when a communicator was made:\n";
-    for (const Decision &decision : decisions_)
-        text += fmt::format("    {}: {} ({})\n", decision.about, decision.decided, decision.from);
+    for (const auto &[ranks, decisions] : decisions_) {
+        text += fmt::format("  as was measured for the last communicator of {} ranks:\n", ranks);
+        for (const Decision &decision : decisions)
+            text += fmt::format("    {}: {} ({})\n", decision.about, decision.decided, decision.from);
+    }
     return text;
 }
 

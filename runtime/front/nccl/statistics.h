@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,9 @@ class Statistics {
     void count_met() { met_.fetch_add(1, std::memory_order_relaxed); }
     /// A communicator was made, of which this process has such a rank; `why`: none, or why NCCL carries out all.
     void count_communicator(int rank, Reason why, const std::string &sentence);
-    /// What the last communicator's measurement decided.
-    void keep(std::vector<Decision> decisions);
+    /// What was measured for a communicator of so many ranks decided. That of the last one is printed; nothing where
+    /// nothing was measured.
+    void keep(int ranks, std::vector<Decision> decisions);
     /// Prints at the end of the process, if FLX_STATS is 1 and it had rank 0 of some communicator.
     void print_at_exit();
     [[nodiscard]] std::string text() const;
@@ -39,7 +41,7 @@ class Statistics {
     std::atomic<uint64_t> met_{0};
     std::atomic<bool> first_{false};  ///< had a rank 0
     std::array<std::string, kReasons> sentences_;
-    std::vector<Decision> decisions_;
+    std::map<int, std::vector<Decision>> decisions_;  ///< by ranks
 };
 
 Statistics &statistics();

@@ -7,6 +7,7 @@
 #include "runtime/front/nccl/grouped.h"
 #include "runtime/front/nccl/order.h"
 #include "runtime/front/nccl/posting.h"
+#include "runtime/front/nccl/statistics.h"
 
 namespace flx::nccl {
 namespace {
@@ -90,14 +91,32 @@ TEST(Route, ATableSaysWhatItDecidedAndFromWhat) {
     measured[static_cast<size_t>(Kind::allgather)][1] = {5, 10};
     measured[static_cast<size_t>(Kind::allgather)][2] = {9.9, 10};
     measured[Table::kMessages][0] = {20, 10};
-    const std::vector<Decision> said = Tables{Table::of(measured), Table::of({})}.explain();
-    ASSERT_EQ(said.size(), 2U);
+    Table::Measured met{};
+    for (const size_t point : {0, 1, 4, 5, 9})
+        met[static_cast<size_t>(Kind::allreduce)][point] = {5, 10};
+    met[static_cast<size_t>(Kind::reduce)].fill({5, 10});
+    const std::vector<Decision> said = Tables{Table::of(measured), Table::of(met)}.explain();
+    ASSERT_EQ(said.size(), 4U);
     EXPECT_EQ(said[0].about, "AllGather");
-    EXPECT_EQ(said[0].decided, "FLX at 4 KiB, NCCL at others");
+    EXPECT_EQ(said[0].decided, "FLX at 4 KiB, else NCCL");
     EXPECT_EQ(said[0].from, "us of NCCL and of FLX: 4 KiB 10.0 5.0, 16 KiB 10.0 9.9");
     EXPECT_EQ(said[1].about, "Send and Recv");
-    EXPECT_EQ(said[1].decided, "NCCL at all sizes");
+    EXPECT_EQ(said[1].decided, "NCCL");
+    EXPECT_EQ(said[2].about, "AllReduce into open outputs");
+    EXPECT_EQ(said[2].decided, "FLX up to 4 KiB, from 256 KiB to 1 MiB, from 256 MiB, else NCCL");
+    EXPECT_EQ(said[3].decided, "FLX");
     EXPECT_TRUE(Tables({Table::all(), Table::all()}).explain().empty());
+
+    Statistics statistics;
+    statistics.keep(2, said);
+    statistics.keep(8, {said[1]});
+    statistics.keep(2, {});
+    const std::string text = statistics.text();
+    EXPECT_NE(text.find("  as was measured for the last communicator of 2 ranks:\n    AllGather: FLX at 4 KiB, else "
+                        "NCCL (us of NCCL and of FLX: 4 KiB 10.0 5.0, 16 KiB 10.0 9.9)\n"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("of 8 ranks:\n    Send and Recv: NCCL ("), std::string::npos) << text;
 }
 
 TEST(Route, BothEndsOfAMessageAreDecidedAlikeByItsSize) {
@@ -117,10 +136,27 @@ TEST(Route, BothEndsOfAMessageAreDecidedAlikeByItsSize) {
     EXPECT_TRUE(Table::all().serves(Kind::send, size_t{1} << 33));
 }
 
-TEST(Route, WorkIsTheWholeVectorInFlxsTypes) {
+TEST(Route, CollectivesHaveTheNamesOfFlx) {
+    using enum algorithms::Collective;
+    EXPECT_EQ(collective_of(Kind::allreduce), allreduce);
+    EXPECT_EQ(collective_of(Kind::allgather), allgather);
+    EXPECT_EQ(collective_of(Kind::reduce_scatter), reduce_scatter_block);
+    EXPECT_EQ(collective_of(Kind::broadcast), bcast);
+    EXPECT_EQ(collective_of(Kind::reduce), reduce);
+    EXPECT_EQ(collective_of(Kind::alltoall), alltoall);
+    EXPECT_EQ(collective_of(Kind::gather), gather);
+    EXPECT_EQ(collective_of(Kind::scatter), scatter);
+    EXPECT_EQ(collective_of(Kind::send), send_recv);
+    EXPECT_EQ(collective_of(Kind::recv), send_recv);
+}
+
+TEST(Route, AnOperationIsOfTheWholeVectorInFlxsTypes) {
     Request sum = request(Kind::reduce_scatter, 10, ncclBfloat16);
     sum.op = ncclMin;
+    sum.root = 3;
     const Operation whole = operation_of(sum, 4);
+    EXPECT_EQ(whole.collective, algorithms::Collective::reduce_scatter_block);
+    EXPECT_EQ(whole.root, 3);
     EXPECT_EQ(whole.count, 40U);
     EXPECT_EQ(whole.dtype, FLX_BF16);
     EXPECT_EQ(whole.op, FLX_MIN);
