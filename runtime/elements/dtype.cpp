@@ -30,8 +30,8 @@ bool fits(flx_op_t op, flx_dtype_t dtype) {
     if (op == FLX_MIN || op == FLX_MAX)
         return real;
     if (op == FLX_MINLOC || op == FLX_MAXLOC)
-        return dtype >= FLX_F32_INT32 && !is_custom(dtype);
-    return integer;
+        return dtype >= FLX_F32_INT32 && dtype <= FLX_F64_F64;
+    return op >= FLX_LAND && op <= FLX_BXOR && integer;
 }
 
 std::string_view name_of(flx_dtype_t dtype) {

@@ -1,6 +1,7 @@
 #include "runtime/elements/reduce_other.h"
 
 #include <algorithm>
+#include <cassert>
 #include <complex>
 #include <cstdint>
 #include <cstring>
@@ -45,8 +46,10 @@ void integers(flx_op_t op, void *dst, const void *a, const void *b, size_t count
             return run([](T x, T y) { return static_cast<T>(x & y); });
         case FLX_BOR:
             return run([](T x, T y) { return static_cast<T>(x | y); });
-        default:
+        case FLX_BXOR:
             return run([](T x, T y) { return static_cast<T>(x ^ y); });
+        default:
+            assert(false && "fits() let it pass");
     }
 }
 
@@ -127,7 +130,7 @@ void reduce_other(flx_dtype_t dtype, flx_op_t op, void *dst, const void *a, cons
         case FLX_F64_F64:
             return located<double, double>(op, dst, a, b, count);
         default:
-            return;
+            assert(false && "fits() let it pass");
     }
 }
 
