@@ -38,6 +38,10 @@ CASES = {
     "a long line of prose": ({"docs/more.md": "word " * 30 + "\n"}, "docs/more.md:1: 150 columns"),
     "a long row of a table": ({"docs/more.md": "| " + "word " * 30 + "|\n"}, None),
     "a long function": ({"runtime/base/long.cpp": "int far() {\n" + "    step();\n" * 100 + "}\n"}, None),
+    "a long overview": (
+        {"docs/architecture.md": TABLE + "A line.\n" * 145},
+        "docs/architecture.md: 151 lines, more than 150",
+    ),
     "no table": ({"docs/architecture.md": "# Rooms\n"}, "no table"),
 }
 
