@@ -1,6 +1,7 @@
 /// What the drop-in library leaves to MPI beside what it serves, in random order, with ranks that come late: says
 /// "right".
 ///   corners between ROUNDS   intercommunicators, of MPI_Intercomm_create, beside the program's other communicators
+///   corners windows ROUNDS   what a rank completed in a window before a barrier is seen after it
 ///   corners spawn ROUNDS     ranks that MPI_Comm_spawn starts, which may not have the library
 #include <mpi.h>
 #include <stdint.h>
@@ -203,6 +204,38 @@ static int spawn(char *program, int rounds) {
     return 0;
 }
 
+/// The other ranks give rank 0 access to their memory, and ask once whether it is done with that.
+static void windows(int rounds) {
+    int memory = 0;
+    for (int round = 0; round < rounds; ++round) {
+        MPI_Win window;
+        MPI_Group all;
+        MPI_Group some;
+        const int zero = 0;
+        MPI_Win_create(&memory, sizeof memory, sizeof memory, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+        MPI_Win_get_group(window, &all);
+        come_late();
+        if (rank == 0) {
+            MPI_Group_excl(all, 1, &zero, &some);
+            MPI_Win_start(some, 0, window);
+            MPI_Win_complete(window);
+            MPI_Barrier(MPI_COMM_WORLD);
+        } else {
+            int done = 0;
+            MPI_Group_incl(all, 1, &zero, &some);
+            MPI_Win_post(some, 0, window);
+            MPI_Barrier(MPI_COMM_WORLD);
+            MPI_Win_test(window, &done);
+            expect(done, "what was completed before the barrier is not seen after it");
+            if (!done)
+                MPI_Win_wait(window);
+        }
+        MPI_Group_free(&some);
+        MPI_Group_free(&all);
+        MPI_Win_free(&window);
+    }
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     const int number = argc > 2 ? atoi(argv[2]) : 0;
@@ -224,6 +257,8 @@ int main(int argc, char **argv) {
     }
     if (strcmp(mode, "between") == 0)
         between_groups(number);
+    else if (strcmp(mode, "windows") == 0)
+        windows(number);
     else if (strcmp(mode, "spawn") == 0)
         skipped = spawn(argv[0], number);
     else
