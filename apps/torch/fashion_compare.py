@@ -12,6 +12,7 @@ nothing could be run.
 import argparse
 import json
 import pathlib
+import signal
 import statistics
 import sys
 import tempfile
@@ -135,6 +136,7 @@ def arguments():
 
 def main():
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))  # through `finally`, so that ranks end, too
     everything = {}
     with tempfile.TemporaryDirectory() as folder:
         for hosts, each in options.placements:

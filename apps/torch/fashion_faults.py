@@ -11,6 +11,8 @@ cut     between two emulated hosts (ci/rails, as root) a rail is cut, and restor
         and that FLX says that it lost the rail
 
 Rank, rail, host and moment are random (--seed). kill and stop happen on this host, or with --hosts 2 on emulated ones.
+Each is in a training of its own, or with --together N so many of stop and of cut are in one, a part of --steps steps for
+each.
 The exit code is 1 where something else happened, 77 where it cannot be tried here.
 """
 import argparse
@@ -50,8 +52,8 @@ class Trial:
 
     def start(self):
         self.file.unlink(missing_ok=True)
-        words = ["--backend", "flx", "--steps", self.options.steps, "--turns", 0, "--every", 1, "--json", self.file,
-                 "--hidden", self.options.hidden]
+        words = ["--backend", "flx", "--steps", self.options.steps * self.options.together, "--turns", 0, "--every", 1,
+                 "--json", self.file, "--hidden", self.options.hidden]
         words += ["--data", self.options.data] if self.options.data else []
         return Ranks(self.options.ranks, words, self.bed)
 
@@ -62,9 +64,9 @@ class Trial:
             raise SystemExit(f"the undisturbed training ended with {codes}:\n{ranks.text()}")
         self.undisturbed = losses_of(self.file)
 
-    def middle(self, ranks):
-        """Waits for a moment in the middle."""
-        ranks.reach(random.randint(self.options.steps // 6, self.options.steps // 3))
+    def middle(self, ranks, part=0):
+        """Waits for a moment in the middle of a part of the training."""
+        ranks.reach(part * self.options.steps + random.randint(self.options.steps // 6, self.options.steps // 3))
         time.sleep(random.uniform(0, 0.05))
 
     def goes_on(self, ranks):
@@ -96,11 +98,16 @@ class Trial:
             took.append(float(said[0].split()[2].rstrip(":")) - began)
         if max(took) > WITHIN_S:
             raise Unlike(f"rank {victim} was named after {max(took):.2f} s")
-        return max(took), f"rank {victim} named by all others after at most {max(took):.3f} s"
+        return [(max(took), f"rank {victim} named by all others after at most {max(took):.3f} s")]
 
     def stop(self, ranks):
+        found = [self.stop_once(ranks, part) for part in range(self.options.together)]
+        warnings = self.goes_on(ranks)
+        return [(took, f"{text}, {warnings} warnings in this training") for took, text in found]
+
+    def stop_once(self, ranks, part):
         victim = random.randrange(self.options.ranks)
-        self.middle(ranks)
+        self.middle(ranks, part)
         ranks.signal(victim, signal.SIGSTOP)
         time.sleep(self.options.seconds)
         before = ranks.steps()
@@ -111,36 +118,39 @@ class Trial:
         ranks.resume(victim)
         ranks.reach(before + 1)
         took = time.monotonic() - began
-        warnings = self.goes_on(ranks)
-        return took, (f"rank {victim} stopped {self.options.seconds} s; next step {took:.3f} s later, "
-                      f"{warnings} warnings")
+        return took, f"rank {victim} stopped {self.options.seconds} s after step {before}; the next {took:.3f} s later"
 
     def cut(self, ranks):
+        found = [self.cut_once(ranks, part) for part in range(self.options.together)]
+        self.goes_on(ranks)
+        return found
+
+    def cut_once(self, ranks, part):
         rail, host = random.randint(1, RATES.count(",") + 1), random.randint(1, self.bed.hosts)
-        self.middle(ranks)
-        first = ranks.steps()
+        self.middle(ranks, part)
+        lost = rf"flx warning.*rail{rail}\b.* lost"
+        first, before = ranks.steps(), len(re.findall(lost, ranks.text()))
         self.bed("cut", rail, host)
         try:
             time.sleep(self.options.seconds)
-            steps = ranks.steps()
+            steps, said = ranks.steps(), len(re.findall(lost, ranks.text())) - before
         finally:
             self.bed("restore", rail, host)
-        if steps >= self.options.steps:
+        if steps >= self.options.steps * self.options.together:
             raise Unlike(f"the training was over before the rail was back; it takes more --steps than {steps}")
-        warnings = self.goes_on(ranks)
-        if not re.search(rf"flx warning.*rail{rail}\b", ranks.text()):
-            raise Unlike(f"FLX said nothing of rail{rail}")
+        if not said:
+            raise Unlike(f"FLX said nothing of rail{rail} while it was cut")
         return steps - first, (f"rail{rail} of host {host} cut {self.options.seconds} s after step {first}: "
-                               f"{steps - first} steps meanwhile, {warnings} warnings")
+                               f"{steps - first} steps meanwhile, {said} ranks lost it")
 
     def judge(self, kind):
-        """(a figure or None, a sentence)"""
+        """(figures and sentences, the only sentence where it went wrong)"""
         ranks = self.start()
         try:
-            return getattr(self, kind)(ranks)
+            return getattr(self, kind)(ranks), ""
         except (Unlike, RuntimeError) as what:
             ranks.kill()
-            return None, f"{what}\n{ranks.text()[-4000:]}"
+            return [], f"{what}\n{ranks.text()[-4000:]}"
         finally:
             ranks.kill()
 
@@ -149,9 +159,10 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", metavar="kind", help=f"some of {', '.join(KINDS)} (all)")
     parser.add_argument("--times", type=int, default=1, help="of each (1)")
+    parser.add_argument("--together", type=int, default=1, help="stops and cuts in one training (1)")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--hosts", type=int, choices=[1, 2], default=1, help="for kill and stop; 2: emulated (1)")
-    parser.add_argument("--steps", type=int, default=120, help="of each training (120)")
+    parser.add_argument("--steps", type=int, default=300, help="of each training (300)")
     parser.add_argument("--hidden", type=int, default=256, help="as of fashion.py (256)")
     parser.add_argument("--seconds", type=float, default=2, help="that a rank is stopped or a rail is cut (2)")
     parser.add_argument("--data", help="as of fashion.py")
@@ -162,6 +173,8 @@ def arguments():
             parser.error(f"no fault '{kind}'; there are {', '.join(KINDS)}")
     if options.ranks < 2 or options.ranks % 2 or options.times < 1 or options.steps < 12 or options.seconds <= 0:
         parser.error("it takes an even number of ranks, 12 steps or more, and numbers above 0")
+    if options.together < 1 or options.times % options.together:
+        parser.error("--times has to be a multiple of --together")
     options.kinds = options.kinds or KINDS
     return options
 
@@ -169,14 +182,16 @@ def arguments():
 def several(options, kinds, folder, bed):
     """Whether all went as asked."""
     trial = Trial(options, folder, bed)
-    trial.reference()
+    if kinds != ["kill"]:
+        trial.reference()
     right = True
     for kind in kinds:
         figures = []
-        for time_ in range(1, options.times + 1):
-            figure, text = trial.judge(kind)
-            print(f"{kind} {time_}: {'wrong: ' if figure is None else ''}{text}", flush=True)
-            figures += [] if figure is None else [figure]
+        for run in range(options.times if kind == "kill" else options.times // options.together):
+            found, wrong = trial.judge(kind)
+            figures += [figure for figure, _ in found]
+            for text in [text for _, text in found] or [f"wrong: {wrong}"]:
+                print(f"{kind}, training {run + 1}: {text}", flush=True)
         what = {"kill": "s until all have the exception", "stop": "s until the next step", "cut": "steps during a cut"}
         spread = (f"; {what[kind]}: {min(figures):.3g} to {max(figures):.3g}, median {statistics.median(figures):.3g}"
                   if figures else "")
@@ -188,6 +203,7 @@ def several(options, kinds, folder, bed):
 
 def main():
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))  # through `finally`, so that ranks end, too
     random.seed(options.seed)
     here = [kind for kind in options.kinds if kind != "cut" and options.hosts == 1]
     apart = [kind for kind in options.kinds if kind not in here]
