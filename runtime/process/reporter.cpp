@@ -60,7 +60,7 @@ void print(const std::string &why, const std::vector<record::ProcessSeen> &now,
 }
 
 std::vector<record::ProcessSeen> own_job() {
-    return record::job_of(record::this_process(), record::read_all(getuid()));
+    return record::read_job(record::this_process(), getuid());
 }
 
 }  // namespace

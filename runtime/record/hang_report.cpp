@@ -113,6 +113,14 @@ std::vector<ProcessSeen> job_of(const ProcessId &own, const std::vector<ProcessS
     return job;
 }
 
+std::vector<ProcessSeen> read_job(const ProcessId &own, uid_t user) {
+    Reader reader;
+    const std::vector<ProcessSeen> heads = job_of(own, reader.look(user, 0));
+    return job_of(own, reader.look(user, kCalls, [&](const ProcessSeen &process) {
+        return std::ranges::any_of(heads, [&](const ProcessSeen &head) { return head.id == process.id; });
+    }));
+}
+
 std::vector<std::string> hang_report(const std::string &why, const std::vector<ProcessSeen> &now,
                                      const std::vector<ProcessSeen> &before) {
     constexpr size_t kPids = 4;

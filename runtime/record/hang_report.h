@@ -16,6 +16,10 @@ namespace flx::record {
 /// with it. Sorted by rank. Empty: `own` is not among them.
 std::vector<ProcessSeen> job_of(const ProcessId &own, const std::vector<ProcessSeen> &all);
 
+/// The same of the user's records on this host, of which the job's own alone are read whole: programs that were killed
+/// may have left hundreds.
+std::vector<ProcessSeen> read_job(const ProcessId &own, uid_t user);
+
 /// `now` is one job, sorted by rank; `before` of the same processes some milliseconds before, or empty. The first line
 /// begins with `why` there is a report. Ranks that are in the same share a line.
 std::vector<std::string> hang_report(const std::string &why, const std::vector<ProcessSeen> &now,

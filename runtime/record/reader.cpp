@@ -333,7 +333,7 @@ Status Reader::read(const std::string &file, ProcessSeen &process) {
     return {};
 }
 
-std::vector<ProcessSeen> Reader::look(uid_t user, size_t calls) {
+std::vector<ProcessSeen> Reader::look(uid_t user, size_t calls, const std::function<bool(const ProcessSeen &)> &which) {
     std::vector<ProcessSeen> all;
     std::map<std::string, Mapped> kept;
     left_out_ = 0;
@@ -351,8 +351,15 @@ std::vector<ProcessSeen> Reader::look(uid_t user, size_t calls) {
                 why_ = status;
             continue;
         }
-        note(*mapped.file, calls, all.emplace_back());
-        look_for_life(file, mapped.file->started, all.back());
+        ProcessSeen process;
+        if (which)
+            note(*mapped.file, 0, process);
+        if (!which || which(process)) {
+            process = {};
+            note(*mapped.file, calls, process);
+            look_for_life(file, mapped.file->started, process);
+            all.push_back(std::move(process));
+        }
         if (!mapped.is_copy)
             kept[file] = std::move(mapped);
     }

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -127,8 +128,9 @@ constexpr double seconds(int64_t ns) {
 class Reader {
   public:
     /// All that the user's processes on this host keep, or left; what cannot be read is left out. `calls`: how many of
-    /// each process's last ones are looked at.
-    std::vector<ProcessSeen> look(uid_t user, size_t calls = kCalls);
+    /// each process's last ones are looked at. `which`: those that are wanted, as they are without calls; none: all.
+    std::vector<ProcessSeen> look(uid_t user, size_t calls = kCalls,
+                                  const std::function<bool(const ProcessSeen &)> &which = {});
     /// `2 records cannot be read; …`: of those that the last look left out, and why the first one; empty: none.
     [[nodiscard]] std::string left_out() const;
     /// One file, once. FLX_ERR_SYSTEM: it cannot be read, or is no such file of this version.

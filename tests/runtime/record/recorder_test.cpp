@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/record/hang_report.h"
 #include "runtime/record/reader.h"
 
 namespace flx::record {
@@ -380,6 +381,35 @@ TEST(Reader, TakesNothingFromAnotherUsersFileThatFlxWouldNotWrite) {
     EXPECT_EQ(seen(), -1);
     unlink(file.c_str());
     recorder().close(place);
+}
+
+TEST(Reader, ReadsOfAJobItsOwnRecordsAlone) {
+    constexpr pid_t kOther = 1'999'999'999;
+    const std::string file = file_of(getuid(), {kOther, this_process().pid_namespace});
+    const uint32_t place = recorder().open({31, 0, 2, 1, 1, {}});
+    recorder().leave(recorder().enter(place, allreduce(8), 1, Way::fused), {});
+    std::string text = copy_of_own_file();
+    auto *const made_up = reinterpret_cast<File *>(text.data());
+    made_up->pid = kOther;
+    made_up->job = {"another"};
+    for (Communicator &comm : made_up->communicators)
+        comm.first_uid = 77;
+    std::ofstream(file, std::ios::binary).write(text.data(), sizeof(File));
+
+    const std::vector<ProcessSeen> job = read_job(this_process(), getuid());
+    ASSERT_EQ(job.size(), 1U);
+    EXPECT_EQ(job[0].id, this_process());
+    ASSERT_NE(find(job[0], 31), nullptr);
+    EXPECT_EQ(find(job[0], 31)->last.size(), 1U);
+    const auto is_other = [](const ProcessSeen &process) {
+        EXPECT_TRUE(process.communicators.empty() || process.communicators[0].last.empty());
+        return process.id.pid == kOther;
+    };
+    const std::vector<ProcessSeen> other = Reader().look(getuid(), kCalls, is_other);
+    ASSERT_EQ(other.size(), 1U);
+    EXPECT_EQ(find(other[0], 31)->last.size(), 1U);
+    recorder().close(place);
+    unlink(file.c_str());
 }
 
 TEST(Reader, RefusesWhatIsNoRecord) {
