@@ -28,6 +28,7 @@ import statistics
 import struct
 import sys
 import time
+import zlib
 
 import torch
 import torch.distributed as dist
@@ -51,8 +52,9 @@ def read_idx(folder, name, shape):
     if path is None:
         raise Wrong(f"{folder} has no {name}, nor {name}.gz; the Debian package dataset-fashion-mnist has them")
     try:
-        raw = gzip.open(path).read() if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
+        raw = path.read_bytes()
+        raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
+    except (OSError, EOFError, zlib.error) as error:
         raise Wrong(f"{path} cannot be read, or is damaged: {error}") from None
     if len(raw) < 4 or raw[:3] != b"\0\0\x08" or raw[3] != len(shape):
         raise Wrong(f"{path} is no IDX file of {len(shape)} axes of bytes")
@@ -315,12 +317,16 @@ def main():
         sys.exit(f"fashion.py: {error}")
     except RuntimeError as error:
         # fashion_faults.py compares this time with that of a fault: the same clock in all processes of a machine.
-        print(f"lost at {time.monotonic():.6f}: {str(error).splitlines()[0]}", flush=True)
+        sentence = (str(error).splitlines() or [type(error).__name__])[0]
+        print(f"lost at {time.monotonic():.6f}: {sentence}", flush=True)
         sys.exit(3)
     if dist.get_rank() == 0:
         report(found)
         if options.json:
-            options.json.write_text(json.dumps(found) + "\n")
+            try:
+                options.json.write_text(json.dumps(found) + "\n")
+            except OSError as error:
+                sys.exit(f"fashion.py: {options.json} cannot be written: {error.strerror}")
     right = found["ranks_agree"] and found["finite"]
     dist.destroy_process_group()
     return 0 if right else 1

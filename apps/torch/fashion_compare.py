@@ -6,8 +6,8 @@
 
 Between hosts (ci/rails, as root) Gloo takes the fastest rail; `gloo, all rails` names it all three, which it uses one
 after the other, a bucket each. Lines below the table say whether runs of one backend are equal to the last bit. The
-exit code is 1 where FLX's are not, where losses of the two are further apart than 1e-3, or where a run failed; 77 where
-nothing could be run.
+exit code is 1 where FLX's are not, where the mean losses of the two are further apart than 1e-3, or where a run
+failed; 77 where nothing could be run.
 """
 import argparse
 import json
@@ -103,7 +103,7 @@ def judge(name, runs):
         right = right and (same or backend != "flx")
     firsts = [next((run for run in runs[backend] if run), None) for backend in ("flx", "gloo")]
     if all(firsts):
-        # Sums in another order differ in the last bit, and training magnifies that: an epoch's mean is compared.
+        # Sums in another order differ in the last bit, and training magnifies that: means over all steps are compared.
         means = [statistics.fmean(map(float.fromhex, run["losses"])) for run in firsts]
         difference = abs(means[0] - means[1]) / means[1]
         print(f"- {name}: mean loss {means[0]:.6f} with FLX, {means[1]:.6f} with Gloo; single steps' are apart by "

@@ -11,8 +11,8 @@ cut     between two emulated hosts (ci/rails, as root) a rail is cut, and restor
         and that FLX says that it lost the rail
 
 Rank, rail, host and moment are random (--seed). kill and stop happen on this host, or with --hosts 2 on emulated ones.
-Each is in a training of its own, or with --together N so many of stop and of cut are in one, a part of --steps steps for
-each.
+Each is in a training of its own, or with --together N so many of stop and of cut are in one, a part of --steps steps
+for each.
 The exit code is 1 where something else happened, 77 where it cannot be tried here.
 """
 import argparse
@@ -31,6 +31,7 @@ from fashion_ranks import Bed, NoBed, Ranks, RATES  # noqa: E402
 
 KINDS = ["kill", "stop", "cut"]
 WITHIN_S = 1.0
+LOST_WITHIN_S = 5.0
 TROUBLE = re.compile(r"flx error|lost at \d|Traceback|FAIL")
 
 
@@ -58,8 +59,8 @@ class Trial:
         return Ranks(self.options.ranks, words, self.bed)
 
     def reference(self):
-        ranks = self.start()
-        codes = ranks.end()
+        with self.start() as ranks:
+            codes = ranks.end()
         if codes != [0] * self.options.ranks:
             raise SystemExit(f"the undisturbed training ended with {codes}:\n{ranks.text()}")
         self.undisturbed = losses_of(self.file)
@@ -106,7 +107,7 @@ class Trial:
         return [(took, f"{text}, {warnings} warnings in this training") for took, text in found]
 
     def stop_once(self, ranks, part):
-        victim = random.randrange(self.options.ranks)
+        victim = random.randrange(1, self.options.ranks)  # rank 0 says which step it is at
         self.middle(ranks, part)
         ranks.signal(victim, signal.SIGSTOP)
         time.sleep(self.options.seconds)
@@ -132,8 +133,11 @@ class Trial:
         first, before = ranks.steps(), len(re.findall(lost, ranks.text()))
         self.bed("cut", rail, host)
         try:
+            until = time.monotonic() + max(self.options.seconds, LOST_WITHIN_S)
             time.sleep(self.options.seconds)
-            steps, said = ranks.steps(), len(re.findall(lost, ranks.text())) - before
+            while (said := len(re.findall(lost, ranks.text())) - before) == 0 and time.monotonic() < until:
+                time.sleep(0.05)
+            steps = ranks.steps()
         finally:
             self.bed("restore", rail, host)
         if steps >= self.options.steps * self.options.together:
@@ -145,14 +149,12 @@ class Trial:
 
     def judge(self, kind):
         """(figures and sentences, the only sentence where it went wrong)"""
-        ranks = self.start()
-        try:
-            return getattr(self, kind)(ranks), ""
-        except (Unlike, RuntimeError) as what:
-            ranks.kill()
-            return [], f"{what}\n{ranks.text()[-4000:]}"
-        finally:
-            ranks.kill()
+        with self.start() as ranks:
+            try:
+                return getattr(self, kind)(ranks), ""
+            except (Unlike, RuntimeError) as what:
+                ranks.kill()
+                return [], f"{what}\n{ranks.text()[-4000:]}"
 
 
 def arguments():

@@ -63,7 +63,7 @@ def leaf(pid):
 
 
 class Ranks:
-    """Processes of fashion.py. On a bed the first half of them is on its first host, and so on."""
+    """Processes of fashion.py, which end with a `with`. On a bed the first half is on its first host, and so on."""
 
     def __init__(self, count, words, bed=None, environment=()):
         self.lines = [[] for _ in range(count)]
@@ -71,17 +71,27 @@ class Ranks:
         common = {"MASTER_ADDR": MANAGEMENT if bed else "127.0.0.1", "MASTER_PORT": str(free_port()),
                   "WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1",
                   "PYTHONDONTWRITEBYTECODE": "1", "FLX_CACHE": "none", **dict(environment)}
-        for rank in range(count):
-            command = [sys.executable, HERE / "fashion.py", *words]
-            if bed:
-                command = bed.words("exec", 1 + rank * bed.hosts // count, *command)
-            process = subprocess.Popen([str(word) for word in command], env=os.environ | common | {"RANK": str(rank)},
-                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                       text=True)
-            self.processes.append(process)
-            reader = threading.Thread(target=self.read, args=(rank,), daemon=True)
-            reader.start()
-            self.readers.append(reader)
+        try:
+            for rank in range(count):
+                command = [sys.executable, HERE / "fashion.py", *words]
+                if bed:
+                    command = bed.words("exec", 1 + rank * bed.hosts // count, *command)
+                process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
+                                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                           env=os.environ | common | {"RANK": str(rank)})
+                self.processes.append(process)
+                reader = threading.Thread(target=self.read, args=(rank,), daemon=True)
+                reader.start()
+                self.readers.append(reader)
+        except BaseException:
+            self.kill()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
 
     def read(self, rank):
         for line in self.processes[rank].stdout:

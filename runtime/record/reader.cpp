@@ -373,8 +373,4 @@ std::string Reader::left_out() const {
                             : fmt::format("{} records cannot be read; {}", left_out_, why_.sentence());
 }
 
-std::vector<ProcessSeen> read_all(uid_t user) {
-    return Reader().look(user);
-}
-
 }  // namespace flx::record

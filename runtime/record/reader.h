@@ -154,7 +154,5 @@ class Reader {
     size_t left_out_ = 0;
     Status why_;  ///< the first of them is
 };
-/// Once.
-std::vector<ProcessSeen> read_all(uid_t user);
 
 }  // namespace flx::record

@@ -78,8 +78,8 @@ class Group {
     virtual Status note_capture(CUstream_st * /*stream*/) { return {}; }
 
     /// Returns when the operation, one that serves() is true for, is on the stream. Of a bcast, `in` is what its root
-    /// sends: `out`, or what comes into it there too. An average divides by the ranks, whatever `divisor` says.
-    /// `shown`: where all ranks' outputs are, open everywhere; may be empty.
+    /// sends: `out`, or what comes into it there too. Among ranks of one host an average divides by them, whatever
+    /// `divisor` says. `shown`: where all ranks' outputs are, open everywhere; may be empty.
     virtual Status enqueue(const Operation &call, CUstream_st *stream, std::span<const Showing> shown) = 0;
     /// Carries it out on a stream of the group's own; returns when it is done.
     virtual Status run(const Operation &call) = 0;

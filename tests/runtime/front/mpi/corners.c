@@ -218,6 +218,11 @@ static void windows(int rounds) {
         if (rank == 0) {
             MPI_Group_excl(all, 1, &zero, &some);
             MPI_Win_start(some, 0, window);
+            for (int peer = 1; peer < ranks; ++peer)  // a message that waits meanwhile
+                MPI_Send(&round, 1, MPI_INT, peer, 5, MPI_COMM_WORLD);
+            for (int put = 0; put < round % 8; ++put)
+                for (int peer = 1; peer < ranks; ++peer)
+                    MPI_Put(&round, 1, MPI_INT, peer, 0, 1, MPI_INT, window);
             MPI_Win_complete(window);
             MPI_Barrier(MPI_COMM_WORLD);
         } else {
@@ -229,6 +234,8 @@ static void windows(int rounds) {
             expect(done, "what was completed before the barrier is not seen after it");
             if (!done)
                 MPI_Win_wait(window);
+            MPI_Recv(&done, 1, MPI_INT, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            expect(done == round, "a message is not what was sent");
         }
         MPI_Group_free(&some);
         MPI_Group_free(&all);
