@@ -35,11 +35,8 @@ def one(options, backend, environment, ranks, bed, folder):
     file.unlink(missing_ok=True)
     words = ["--backend", backend.split(",")[0], "--steps", options.steps, "--turns", options.turns, "--json", file]
     words += ["--data", options.data] if options.data else []
-    started = Ranks(ranks, words, bed, environment)
-    try:
+    with Ranks(ranks, words, bed, environment) as started:
         codes = started.end(options.timeout)
-    finally:
-        started.kill()
     if codes != [0] * ranks or not file.exists():
         print(f"FAIL {backend}: exit codes {codes}\n{started.text()[-4000:]}", flush=True)
         return None

@@ -205,7 +205,7 @@ def several(options, kinds, folder, bed):
 
 def main():
     options = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))  # through `finally`, so that ranks end, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))  # through `with`, so that ranks end, too
     random.seed(options.seed)
     here = [kind for kind in options.kinds if kind != "cut" and options.hosts == 1]
     apart = [kind for kind in options.kinds if kind not in here]
