@@ -32,4 +32,9 @@ int Placement::most() const {
     return static_cast<int>(most);
 }
 
+bool Placement::in_order() const {
+    return std::ranges::all_of(
+        ranks, [](const auto &here) { return here.back() - here.front() + 1 == static_cast<int>(here.size()); });
+}
+
 }  // namespace flx::algorithms

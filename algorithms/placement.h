@@ -22,6 +22,8 @@ struct Placement {
     [[nodiscard]] int size() const { return static_cast<int>(host.size()); }
     /// Ranks on the host that has most.
     [[nodiscard]] int most() const;
+    /// Whether the ranks of each host follow each other, so that those of one host come after those of another.
+    [[nodiscard]] bool in_order() const;
     [[nodiscard]] const std::vector<int> &on_host_of(int rank) const {
         return ranks[static_cast<size_t>(host[static_cast<size_t>(rank)])];
     }

@@ -306,7 +306,8 @@ std::string csv_of(const Results &results) {
     }
     text += "\n";
     for (const Result &result : results.results) {
-        text += fmt::format("{},{},{},{},{},{},{},{},{},{}", name_of(options.collective), memory_name(options),
+        // Names of composed algorithms have commas.
+        text += fmt::format("{},{},{},{},{},{},\"{}\",{},{},{}", name_of(options.collective), memory_name(options),
                             type_text(options), op_text(options), results.machine.ranks, result.bytes, result.algorithm,
                             result.us.median, result.us.low, result.us.high);
         if (result.peer) {

@@ -601,7 +601,7 @@ Status Communicator::run_staged(const Call &call, const Decided &decided) {
         Waiter waiter(policies_.brief(), *this);
         rails.wait_by(waiter);
         status = attempt([&]() -> Status {
-            FLX_TRY(on_host_.stages->run(operation, algorithm, rails, waiter));
+            FLX_TRY(on_host_.stages->run(operation, call.blocks, algorithm, rails, waiter));
             if (rails.carried())
                 rails.end_stage(Part::within_host);
             memory_.shown += on_host_.stages->shown();

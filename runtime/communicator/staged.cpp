@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "runtime/elements/dtype.h"
+#include "runtime/elements/reduce.h"
 
 namespace flx {
 
@@ -28,6 +30,21 @@ void put(std::byte *to, const std::byte *from, size_t bytes) {
         std::memcpy(to, from, bytes);
 }
 
+/// The blocks of `ranks`, from where blocks lie in the order of ranks to where they lie side by side, and back.
+void take_out(const std::vector<int> &ranks, const std::byte *from, std::byte *to, size_t block) {
+    if (follow_each_other(ranks))
+        return put(to, from + static_cast<size_t>(ranks.front()) * block, ranks.size() * block);
+    for (size_t i = 0; i < ranks.size(); ++i)
+        put(to + i * block, from + static_cast<size_t>(ranks[i]) * block, block);
+}
+
+void put_in(const std::vector<int> &ranks, const std::byte *from, std::byte *to, size_t block) {
+    if (follow_each_other(ranks))
+        return put(to + static_cast<size_t>(ranks.front()) * block, from, ranks.size() * block);
+    for (size_t i = 0; i < ranks.size(); ++i)
+        put(to + static_cast<size_t>(ranks[i]) * block, from + i * block, block);
+}
+
 }  // namespace
 
 Staged::Staged(int rank, const Placement &placement, shm::Nearby *near)
@@ -35,8 +52,9 @@ Staged::Staged(int rank, const Placement &placement, shm::Nearby *near)
       placement_(placement),
       near_(near),
       host_(static_cast<size_t>(placement.host[static_cast<size_t>(rank)])),
-      in_order_(std::ranges::all_of(placement.ranks, follow_each_other)),
+      in_order_(placement.in_order()),
       collected_(here()),
+      sent_(placement.ranks.size()),
       came_(placement.ranks.size()) {
     for (const std::vector<int> &ranks : placement_.ranks)
         for (size_t local = 0; local < ranks.size(); ++local)
@@ -45,15 +63,26 @@ Staged::Staged(int rank, const Placement &placement, shm::Nearby *near)
         most_collected_ = std::max(most_collected_, ranks.size());
 }
 
-Status Staged::run(const Operation &operation, const Algorithm *algorithm, Between &between, Waiter &waiter) {
+Status Staged::run(const Operation &operation, const Blocks &blocks, const Algorithm *algorithm, Between &between,
+                   Waiter &waiter) {
     operation_ = &operation;
+    blocks_ = blocks;
+    if (blocks.counts != nullptr && blocks.displacements == nullptr) {
+        places_.resize(static_cast<size_t>(placement_.size()));
+        std::exclusive_scan(blocks.counts, blocks.counts + places_.size(), places_.begin(), size_t{0});
+        blocks_.displacements = places_.data();
+    }
     between_ = &between;
     waiter_ = &waiter;
     element_ = size_of(operation.dtype);
     shown_ = 0;
     find_heads();
     if (operation.collective == Collective::alltoall)
-        return algorithm == nullptr ? alltoall_by_lanes() : alltoall_by_rounds();
+        return algorithm == nullptr                   ? alltoall_by_lanes()
+               : algorithm->family == Family::leaders ? alltoall_by_leaders(*algorithm->between_hosts)
+                                                      : alltoall_by_lanes_in_rounds();
+    if (operation.collective == Collective::scan || operation.collective == Collective::exscan)
+        return scanned();
     if (algorithm->family == Family::lanes)
         return allreduce_by_lanes(*algorithm->between_hosts);
     return by_leaders(*algorithm->between_hosts);
@@ -80,8 +109,10 @@ Status Staged::by_leaders(const Algorithm &between) {
         case Collective::bcast:
             return broadcast(between);
         case Collective::allgather:
+        case Collective::allgatherv:
             return exchanged_all(between);
         case Collective::reduce_scatter_block:
+        case Collective::reduce_scatter:
             return summed_parts(between);
         case Collective::gather:
             return gathered(between);
@@ -125,15 +156,21 @@ Status Staged::pass_on(std::byte *buffer, size_t bytes) {
     return {};
 }
 
-/// Blocks of a host's ranks to its head, and from it.
-Status Staged::gather_here(const void *in, void *out, size_t block) {
-    shown_ += leads() ? 0 : block;
-    return near_->fused().gather(in, out, block, local_of(head()), operation_->signature, *waiter_);
+/// Blocks of a host's ranks to its head, and from it, where they lie side by side.
+Status Staged::gather_here(const void *in, std::byte *out) {
+    lengths_.clear();
+    for (const int rank : placement_.ranks[host_])
+        lengths_.push_back(length_of(rank));
+    shown_ += leads() ? 0 : length_of(rank_);
+    return near_->fused().gatherv(in, out, lengths_.data(), local_of(head()), operation_->signature, *waiter_);
 }
 
-Status Staged::scatter_here(const void *in, void *out, size_t block) {
-    shown_ += leads() ? (here() - 1) * block : 0;
-    return near_->fused().scatter(in, out, block, local_of(head()), operation_->signature, *waiter_);
+Status Staged::scatter_here(const std::byte *in, void *out) {
+    lengths_.clear();
+    for (const int rank : placement_.ranks[host_])
+        lengths_.push_back(length_of(rank));
+    shown_ += leads() ? std::accumulate(lengths_.begin(), lengths_.end(), size_t{0}) - length_of(rank_) : 0;
+    return near_->fused().scatterv(in, out, lengths_.data(), local_of(head()), operation_->signature, *waiter_);
 }
 
 /// allreduce, barrier and reduce. Sums of hosts lie where the result will, or in memory of the operation's own.
@@ -168,70 +205,93 @@ Status Staged::broadcast(const Algorithm &between) {
     return alone() ? Status() : pass_on(out, operation_->count * element_);
 }
 
-/// `block`: elements of a rank's block.
-void Staged::set_host_blocks(size_t block) {
+/// Bytes of a rank's block, and where it lies.
+size_t Staged::length_of(int rank) const {
+    return element_ * (blocks_.counts != nullptr ? blocks_.counts[rank]
+                                                 : operation_->count / static_cast<size_t>(placement_.size()));
+}
+
+size_t Staged::place_of(int rank) const {
+    return blocks_.displacements != nullptr ? blocks_.displacements[rank] * element_
+                                            : static_cast<size_t>(rank) * length_of(0);
+}
+
+/// Whether blocks lie where they would if those of a host, and then hosts, came one after the other.
+bool Staged::lie_in_order() const {
+    size_t at = 0;
+    for (int rank = 0; in_order_ && blocks_.displacements != nullptr && rank < placement_.size(); ++rank) {
+        if (place_of(rank) != at)
+            return false;
+        at += length_of(rank);
+    }
+    return in_order_;
+}
+
+void Staged::set_host_blocks() {
     counts_.clear();
     displacements_.clear();
     size_t at = 0;
     for (const std::vector<int> &ranks : placement_.ranks) {
-        counts_.push_back(ranks.size() * block);
+        size_t bytes = 0;
+        for (const int rank : ranks)
+            bytes += length_of(rank);
+        counts_.push_back(bytes / element_);
         displacements_.push_back(at);
         at += counts_.back();
     }
 }
 
-/// Blocks of `block` bytes, from the order of ranks to that in which hosts come one after the other, and back.
-void Staged::to_host_order(const std::byte *from, std::byte *to, size_t block) const {
+/// Blocks from where they lie to where those of hosts come one after the other, and back.
+void Staged::to_host_order(const std::byte *from, std::byte *to) const {
     for (const std::vector<int> &ranks : placement_.ranks)
         for (const int rank : ranks) {
-            put(to, from + static_cast<size_t>(rank) * block, block);
-            to += block;
+            put(to, from + place_of(rank), length_of(rank));
+            to += length_of(rank);
         }
 }
 
-void Staged::to_rank_order(const std::byte *from, std::byte *to, size_t block) const {
+void Staged::to_rank_order(const std::byte *from, std::byte *to) const {
     for (const std::vector<int> &ranks : placement_.ranks)
         for (const int rank : ranks) {
-            put(to + static_cast<size_t>(rank) * block, from, block);
-            from += block;
+            put(to + place_of(rank), from, length_of(rank));
+            from += length_of(rank);
         }
 }
 
-/// allgather: leaders exchange each host's blocks as one.
+/// allgather and allgatherv: leaders exchange each host's blocks as one.
 Status Staged::exchanged_all(const Algorithm &between) {
-    const size_t count = operation_->count / static_cast<size_t>(placement_.size());
-    const size_t block = count * element_;
     const auto *in = static_cast<const std::byte *>(operation_->in);
     auto *out = static_cast<std::byte *>(operation_->out);
-    set_host_blocks(count);
+    const bool in_place = lie_in_order();
+    std::byte *all = in_place ? out : between_->aside(operation_->count * element_);
+    set_host_blocks();
+    if (!leads())
+        FLX_TRY(gather_here(in, nullptr));
     if (leads()) {
-        std::byte *all = in_order_ ? out : between_->aside(operation_->count * element_);
         std::byte *own = all + displacements_[host_] * element_;
         if (!alone())
-            FLX_TRY(gather_here(in, own, block));
+            FLX_TRY(gather_here(in, own));
         else
-            put(own, in, block);
+            put(own, in, length_of(rank_));
         FLX_TRY(between_->give(part(Collective::allgather, own, all, operation_->count), between,
                                {counts_.data(), displacements_.data()}, heads_, 0));
         FLX_TRY(between_->carry());
-        if (!in_order_)
-            to_rank_order(all, out, block);
-    } else {
-        FLX_TRY(gather_here(in, nullptr, block));
     }
-    return alone() ? Status() : pass_on(out, operation_->count * element_);
+    if (!alone())
+        FLX_TRY(pass_on(all, operation_->count * element_));
+    if (!in_place)
+        to_rank_order(all, out);
+    return {};
 }
 
-/// reduce_scatter_block.
+/// reduce_scatter_block and reduce_scatter.
 Status Staged::summed_parts(const Algorithm &between) {
-    const size_t count = operation_->count / static_cast<size_t>(placement_.size());
-    const size_t block = count * element_;
     const auto *in = static_cast<const std::byte *>(operation_->in);
     auto *out = static_cast<std::byte *>(operation_->out);
-    set_host_blocks(count);
+    set_host_blocks();
     if (!leads()) {
         FLX_TRY(reduce_here(in, nullptr, operation_->count));
-        return scatter_here(nullptr, out, block);
+        return scatter_here(nullptr, out);
     }
     const std::byte *partial = in;
     if (!alone()) {
@@ -241,60 +301,61 @@ Status Staged::summed_parts(const Algorithm &between) {
     }
     if (!in_order_) {
         std::byte *ordered = between_->aside(operation_->count * element_);
-        to_host_order(partial, ordered, block);
+        to_host_order(partial, ordered);
         partial = ordered;
     }
-    std::byte *sums = alone() ? out : between_->aside(here() * block);
+    // In place, blocks of other lengths than this one's would lie beneath the result before they are sent.
+    const bool into_out = alone() && (blocks_.counts == nullptr || in != out);
+    std::byte *sums = into_out ? out : between_->aside(counts_[host_] * element_);
     FLX_TRY(between_->give(part(Collective::reduce_scatter_block, partial, sums, operation_->count), between,
                            {counts_.data(), displacements_.data()}, heads_, 0));
     FLX_TRY(between_->carry());
-    return alone() ? Status() : scatter_here(sums, out, block);
+    if (!alone())
+        return scatter_here(sums, out);
+    put(out, sums, length_of(rank_));
+    return {};
 }
 
 /// gather.
 Status Staged::gathered(const Algorithm &between) {
-    const size_t count = operation_->count / static_cast<size_t>(placement_.size());
-    const size_t block = count * element_;
     const bool root = rank_ == operation_->root;
     const auto *in = static_cast<const std::byte *>(operation_->in);
     auto *out = static_cast<std::byte *>(operation_->out);
-    set_host_blocks(count);
+    set_host_blocks();
     if (!leads())
-        return gather_here(in, nullptr, block);
+        return gather_here(in, nullptr);
     std::byte *all = !root ? nullptr : in_order_ ? out : between_->aside(operation_->count * element_);
-    std::byte *here = root ? all + displacements_[host_] * element_ : between_->aside(this->here() * block);
+    std::byte *here = (root ? all + displacements_[host_] * element_ : between_->aside(counts_[host_] * element_));
     if (!alone())
-        FLX_TRY(gather_here(in, here, block));
+        FLX_TRY(gather_here(in, here));
     else
-        put(here, in, block);
+        put(here, in, length_of(rank_));
     FLX_TRY(give_blocks(Collective::gather, here, all, between));
     if (root && !in_order_)
-        to_rank_order(all, out, block);
+        to_rank_order(all, out);
     return {};
 }
 
 /// scatter, the other way round.
 Status Staged::scattered(const Algorithm &between) {
-    const size_t count = operation_->count / static_cast<size_t>(placement_.size());
-    const size_t block = count * element_;
     const bool root = rank_ == operation_->root;
     auto *out = static_cast<std::byte *>(operation_->out);
-    set_host_blocks(count);
+    set_host_blocks();
     if (!leads())
-        return scatter_here(nullptr, out, block);
+        return scatter_here(nullptr, out);
     const auto *all = static_cast<const std::byte *>(operation_->in);
     if (root && !in_order_) {
         std::byte *ordered = between_->aside(operation_->count * element_);
-        to_host_order(all, ordered, block);
+        to_host_order(all, ordered);
         all = ordered;
     }
     // The root's host needs no message: what it would get is where it would come from.
-    auto *here =
-        root ? const_cast<std::byte *>(all + displacements_[host_] * element_) : between_->aside(this->here() * block);
+    auto *here = root ? const_cast<std::byte *>(all + displacements_[host_] * element_)
+                      : between_->aside(counts_[host_] * element_);
     FLX_TRY(give_blocks(Collective::scatter, all, here, between));
     if (!alone())
-        return scatter_here(here, out, block);
-    put(out, here, block);
+        return scatter_here(here, out);
+    put(out, here, length_of(rank_));
     return {};
 }
 
@@ -304,6 +365,55 @@ Status Staged::give_blocks(Collective collective, const void *in, void *out, con
                            {counts_.data(), displacements_.data()}, heads_,
                            placement_.host[static_cast<size_t>(operation_->root)]));
     return between_->carry();
+}
+
+/// A message between two hosts, carried.
+Status Staged::message(bool sends, int peer, std::byte *memory, size_t bytes) {
+    Exchange &messages = between_->messages();
+    if (sends)
+        messages.send(peer, memory, bytes, operation_->sequence);
+    else
+        messages.receive(peer, memory, bytes, operation_->sequence);
+    FLX_TRY(between_->give_messages(*operation_));
+    return between_->carry();
+}
+
+/// scan and exscan, where hosts lie one after the other: as a chain of ranks combines. The first rank of a host shows
+/// what all hosts before it have together with its own, so that its host's scan has that in front; the last one hands
+/// on what all ranks up to it have.
+Status Staged::scanned() {
+    const bool exclusive = operation_->collective == Collective::exscan;
+    const size_t count = operation_->count;
+    const size_t bytes = count * element_;
+    const auto *in = static_cast<const std::byte *>(operation_->in);
+    auto *out = static_cast<std::byte *>(operation_->out);
+    const std::vector<int> &ranks = placement_.ranks[host_];
+    const bool hands_on = rank_ == ranks.back() && rank_ != placement_.size() - 1;
+    const std::byte *front = nullptr;
+    const std::byte *own = in;  // with what is in front of it
+    if (rank_ == ranks.front() && host_ != 0) {
+        std::byte *came = between_->aside(bytes);
+        FLX_TRY(message(false, rank_ - 1, came, bytes));
+        std::byte *sum = between_->aside(bytes);
+        reduce_pair(operation_->dtype, operation_->op, sum, came, in, count);
+        front = came;
+        own = sum;
+    }
+    std::byte *all = exclusive && hands_on ? between_->aside(bytes) : nullptr;  // up to this rank
+    if (all != nullptr)
+        put(all, own, bytes);  // in place, what comes lies over it
+    if (!alone()) {
+        shown_ += bytes;
+        FLX_TRY(near_->fused().scan(exclusive, own, out, count, operation_->dtype, operation_->op,
+                                    operation_->signature, *waiter_));
+        if (all != nullptr && rank_ != ranks.front())
+            reduce_pair(operation_->dtype, operation_->op, all, out, all, count);
+    } else if (!exclusive) {
+        put(out, own, bytes);
+    }
+    if (exclusive && front != nullptr)
+        put(out, front, bytes);
+    return hands_on ? message(true, rank_ + 1, all != nullptr ? all : out, bytes) : Status();
 }
 
 /// How many blocks an allreduce between hosts has.
@@ -368,22 +478,32 @@ Status Staged::allreduce_by_lanes(const Algorithm &between) {
     return {};
 }
 
-/// What each rank shows its host of an alltoall: for each of its ranks the blocks of those whose messages it collects.
-/// Returns what this rank has collected: for each of those the blocks of its host's ranks.
-Status Staged::collect(const std::byte *in, size_t block, const std::byte *&collected) {
-    const size_t here = this->here();
-    std::byte *shown = between_->aside(here * most_collected_ * block);
-    for (size_t local = 0; local < here; ++local)
-        for (size_t i = 0; i < collected_[local].size(); ++i)
-            put(shown + (local * most_collected_ + i) * block, in + static_cast<size_t>(collected_[local][i]) * block,
-                block);
-    collected = shown;
+/// What each rank shows its host of an alltoall by lanes: for each of its ranks the blocks of those whose messages that
+/// one collects. What this rank collects of a rank of its host for the i-th of those goes to `place(i, local)`.
+template <typename Place>
+Status Staged::collect(size_t block, const Place &place) {
+    const auto *in = static_cast<const std::byte *>(operation_->in);
+    const auto own = static_cast<size_t>(local_of(rank_));
+    const std::vector<int> &mine = collected_[own];
+    for (size_t i = 0; i < mine.size(); ++i)
+        put(place(i, own), in + static_cast<size_t>(mine[i]) * block, block);
     if (alone())
         return {};
-    std::byte *from_all = between_->aside(here * most_collected_ * block);
-    shown_ += (here - 1) * most_collected_ * block;
-    collected = from_all;
-    return near_->fused().alltoall(shown, from_all, most_collected_ * block, operation_->signature, *waiter_);
+    const size_t part = most_collected_ * block;
+    shown_ += (here() - 1) * part;
+    return near_->fused().exchange(
+        here() * part,
+        [&](std::byte *shown) {
+            for (size_t local = 0; local < here(); ++local)
+                for (size_t i = 0; i < collected_[local].size(); ++i)
+                    put(shown + local * part + i * block, in + static_cast<size_t>(collected_[local][i]) * block,
+                        block);
+        },
+        [&](int local, const std::byte *theirs) {
+            for (size_t i = 0; i < mine.size(); ++i)
+                put(place(i, static_cast<size_t>(local)), theirs + own * part + i * block, block);
+        },
+        operation_->signature, *waiter_);
 }
 
 /// A rank collects what its host has for the ranks with its index on their hosts (on smaller hosts, for those with
@@ -392,21 +512,17 @@ Status Staged::alltoall_by_lanes() {
     const size_t block = operation_->count / static_cast<size_t>(placement_.size()) * element_;
     const size_t here = this->here();
     auto *out = static_cast<std::byte *>(operation_->out);
-    const std::byte *got = nullptr;
-    FLX_TRY(collect(static_cast<const std::byte *>(operation_->in), block, got));
     std::byte *sent = between_->aside(here * most_collected_ * block);
-    Exchange &messages = between_->messages();
     const std::vector<int> &own_host = placement_.ranks[host_];
     const std::vector<int> &mine = collected_[static_cast<size_t>(local_of(rank_))];
-    for (size_t i = 0; i < mine.size(); ++i) {
-        for (size_t local = 0; local < here; ++local) {
-            std::byte *to = mine[i] == rank_ ? out + static_cast<size_t>(own_host[local]) * block
-                                             : sent + (i * here + local) * block;
-            put(to, got + (local * most_collected_ + i) * block, block);
-        }
+    FLX_TRY(collect(block, [&](size_t i, size_t local) {
+        return mine[i] == rank_ ? out + static_cast<size_t>(own_host[local]) * block
+                                : sent + (i * here + local) * block;
+    }));
+    Exchange &messages = between_->messages();
+    for (size_t i = 0; i < mine.size(); ++i)
         if (mine[i] != rank_)
             messages.send(mine[i], sent + i * here * block, here * block, operation_->sequence);
-    }
     for (size_t host = 0; host < placement_.ranks.size(); ++host) {
         const std::vector<int> &ranks = placement_.ranks[host];
         if (host == host_)
@@ -418,37 +534,48 @@ Status Staged::alltoall_by_lanes() {
     }
     FLX_TRY(between_->give_messages(*operation_));
     FLX_TRY(between_->carry());
-    for (size_t host = 0; host < placement_.ranks.size(); ++host) {
-        const std::vector<int> &ranks = placement_.ranks[host];
-        for (size_t i = 0; host != host_ && !follow_each_other(ranks) && i < ranks.size(); ++i)
-            put(out + static_cast<size_t>(ranks[i]) * block, came_[host] + i * block, block);
-    }
+    for (size_t host = 0; host < placement_.ranks.size(); ++host)
+        if (host != host_)
+            put_in(placement_.ranks[host], came_[host], out, block);
     return {};
 }
 
-/// The same in the fewest rounds, where all hosts have equally many ranks: what is for a host at some distance goes in
-/// steps of 1, 2, 4, …, as the bits of the distance say, in one message a round with all that has such a bit.
-Status Staged::alltoall_by_rounds() {
-    const size_t hosts = placement_.ranks.size();
+/// The same in the fewest rounds, where all hosts have equally many ranks.
+Status Staged::alltoall_by_lanes_in_rounds() {
     const size_t here = this->here();
     const size_t block = operation_->count / static_cast<size_t>(placement_.size()) * element_;
-    const size_t part = here * block;  // of a host
     auto *out = static_cast<std::byte *>(operation_->out);
-    const std::byte *got = nullptr;
-    FLX_TRY(collect(static_cast<const std::byte *>(operation_->in), block, got));
-    std::byte *parts = between_->aside(hosts * part);  // by distance
-    for (size_t distance = 0; distance < hosts; ++distance)
-        for (size_t local = 0; local < here; ++local)
-            put(parts + distance * part + local * block,
-                got + (local * most_collected_ + (host_ + distance) % hosts) * block, block);
-    const auto lane = static_cast<size_t>(local_of(rank_));
-    std::byte *sent = between_->aside(hosts * part);
-    std::byte *came = between_->aside(hosts * part);
+    const std::vector<int> &own_host = placement_.ranks[host_];
+    std::byte *parts = between_->aside(placement_.ranks.size() * here * block);
+    FLX_TRY(collect(block, [&](size_t host, size_t local) {
+        return host == host_ ? out + static_cast<size_t>(own_host[local]) * block
+                             : parts + (distance_to(host) * here + local) * block;
+    }));
+    drivers_.clear();
+    for (const std::vector<int> &ranks : placement_.ranks)
+        drivers_.push_back(ranks[static_cast<size_t>(local_of(rank_))]);
+    FLX_TRY(exchange_in_rounds(parts, here * block, drivers_));
+    for (size_t host = 0; host < placement_.ranks.size(); ++host)
+        if (host != host_)
+            put_in(placement_.ranks[host], came_[host], out, block);
+    return {};
+}
+
+/// What is for a host at some distance goes in steps of 1, 2, 4, …, as the bits of the distance say, in one message a
+/// round with all that has such a bit. `parts`: of `part` bytes, by distance, which are overwritten. `carriers`: who
+/// sends and receives for each host; the others only take the rounds' numbers.
+Status Staged::exchange_in_rounds(std::byte *parts, size_t part, const std::vector<int> &carriers) {
+    const size_t hosts = carriers.size();
+    const bool carries = carriers[host_] == rank_;
+    std::byte *sent = carries ? between_->aside(hosts * part) : nullptr;
+    std::byte *came = carries ? between_->aside(hosts * part) : nullptr;
     Operation round = *operation_;
     for (size_t bit = 1; bit < hosts; bit *= 2) {
         // Of a number that is behind the last one nothing is taken any more: each round has one when it begins.
         if (bit > 1)
             round.sequence = between_->next_number();
+        if (!carries)
+            continue;
         size_t bytes = 0;
         for (size_t distance = bit; distance < hosts; ++distance)
             if ((distance & bit) != 0) {
@@ -456,8 +583,8 @@ Status Staged::alltoall_by_rounds() {
                 bytes += part;
             }
         Exchange &messages = between_->messages();
-        messages.send(placement_.ranks[(host_ + bit) % hosts][lane], sent, bytes, round.sequence);
-        messages.receive(placement_.ranks[(host_ + hosts - bit) % hosts][lane], came, bytes, round.sequence);
+        messages.send(carriers[(host_ + bit) % hosts], sent, bytes, round.sequence);
+        messages.receive(carriers[(host_ + hosts - bit) % hosts], came, bytes, round.sequence);
         FLX_TRY(between_->give_messages(round));
         FLX_TRY(between_->carry());
         const std::byte *next = came;
@@ -467,12 +594,115 @@ Status Staged::alltoall_by_rounds() {
                 next += part;
             }
     }
-    for (size_t distance = 0; distance < hosts; ++distance) {
-        const std::vector<int> &ranks = placement_.ranks[(host_ + hosts - distance) % hosts];
-        for (size_t local = 0; local < here; ++local)
-            put(out + static_cast<size_t>(ranks[local]) * block, parts + distance * part + local * block, block);
-    }
+    for (size_t host = 0; carries && host < hosts; ++host)
+        came_[host] = parts + (hosts - distance_to(host)) % hosts * part;
     return {};
+}
+
+/// Ranks show all that they have. What is for their own host they take from there; the head takes what is for each
+/// other host, for each rank of this one its blocks for the ranks of that one.
+Status Staged::collect_at_head(size_t block) {
+    const auto *in = static_cast<const std::byte *>(operation_->in);
+    auto *out = static_cast<std::byte *>(operation_->out);
+    const std::vector<int> &own_host = placement_.ranks[host_];
+    const auto take_away = [&](size_t local, const std::byte *from) {
+        for (size_t host = 0; leads() && host < placement_.ranks.size(); ++host)
+            if (host != host_)
+                take_out(placement_.ranks[host], from, sent_[host] + local * placement_.ranks[host].size() * block,
+                         block);
+    };
+    const auto own = static_cast<size_t>(rank_) * block;
+    take_away(static_cast<size_t>(local_of(rank_)), in);
+    if (alone()) {
+        put(out + own, in + own, block);
+        return {};
+    }
+    shown_ += operation_->count * element_ - block;
+    return near_->fused().exchange(
+        operation_->count * element_,
+        [&](std::byte *shown) {
+            put(shown, in, operation_->count * element_);
+            put(out + own, in + own, block);
+        },
+        [&](int local, const std::byte *theirs) {
+            put(out + static_cast<size_t>(own_host[static_cast<size_t>(local)]) * block, theirs + own, block);
+            take_away(static_cast<size_t>(local), theirs);
+        },
+        operation_->signature, *waiter_);
+}
+
+/// The head shows each rank of its host what came for it: the blocks of each other host's ranks.
+Status Staged::deal(size_t block) {
+    auto *out = static_cast<std::byte *>(operation_->out);
+    const size_t here = this->here();
+    const size_t part = (static_cast<size_t>(placement_.size()) - here) * block;
+    const auto put_in_all = [&](const std::byte *from) {
+        for (const std::vector<int> &ranks : placement_.ranks)
+            if (&ranks != &placement_.ranks[host_]) {
+                put_in(ranks, from, out, block);
+                from += ranks.size() * block;
+            }
+    };
+    const auto own = static_cast<size_t>(local_of(rank_));
+    const auto deal_to = [&](size_t local, std::byte *to) {
+        for (size_t host = 0; host < placement_.ranks.size(); ++host)
+            for (size_t i = 0; host != host_ && i < placement_.ranks[host].size(); ++i, to += block)
+                put(to, came_[host] + (i * here + local) * block, block);
+    };
+    if (leads()) {
+        std::byte *mine = between_->aside(part);
+        deal_to(own, mine);
+        put_in_all(mine);
+    }
+    if (alone())
+        return {};
+    // The head's own place is left out.
+    const auto place_of = [&](size_t local) {
+        return (local - (local > static_cast<size_t>(local_of(head())) ? 1 : 0)) * part;
+    };
+    shown_ += leads() ? (here - 1) * part : 0;
+    return near_->fused().hand_out((here - 1) * part, local_of(head()),
+                                   [&](std::byte *shown) {
+                                       for (size_t local = 0; local < here; ++local)
+                                           if (local != own)
+                                               deal_to(local, shown + place_of(local));
+                                   },
+                                   [&](const std::byte *theirs) { put_in_all(theirs + place_of(own)); },
+                                   operation_->signature, *waiter_);
+}
+
+/// The head of a host sends and receives for all of its ranks: the fewest messages.
+Status Staged::alltoall_by_leaders(const Algorithm &between) {
+    const bool in_rounds = between.name == "bruck";
+    const size_t block = operation_->count / static_cast<size_t>(placement_.size()) * element_;
+    const size_t hosts = placement_.ranks.size();
+    const auto part_of = [&](size_t host) { return here() * placement_.ranks[host].size() * block; };
+    std::byte *parts = nullptr;  // by distance: what is for a host
+    if (leads()) {
+        size_t at = 0;
+        parts = between_->aside((static_cast<size_t>(placement_.size())) * here() * block);
+        for (size_t distance = 0; distance < hosts; ++distance) {
+            const size_t host = (host_ + distance) % hosts;
+            sent_[host] = parts + at;
+            at += part_of(host);
+        }
+    }
+    FLX_TRY(collect_at_head(block));
+    if (in_rounds)
+        FLX_TRY(exchange_in_rounds(parts, part_of(host_), heads_));
+    if (!in_rounds && leads()) {
+        Exchange &messages = between_->messages();
+        for (size_t distance = 1; distance < hosts; ++distance) {
+            const size_t to = (host_ + distance) % hosts;
+            const size_t from = (host_ + hosts - distance) % hosts;
+            messages.send(heads_[to], sent_[to], part_of(to), operation_->sequence);
+            came_[from] = between_->aside(part_of(from));
+            messages.receive(heads_[from], came_[from], part_of(from), operation_->sequence);
+        }
+        FLX_TRY(between_->give_messages(*operation_));
+        FLX_TRY(between_->carry());
+    }
+    return deal(block);
 }
 
 }  // namespace flx

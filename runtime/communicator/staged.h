@@ -40,8 +40,10 @@ class Staged {
     /// `near`: null where this rank is alone on its host. Both outlive it.
     Staged(int rank, const algorithms::Placement &placement, shm::Nearby *near);
 
-    /// `algorithm`: as Choice has it. `operation` has its signature and number. `waiter`: for waits within the host.
-    Status run(const Operation &operation, const algorithms::Algorithm *algorithm, Between &between, Waiter &waiter);
+    /// `algorithm`: as Choice has it. `operation` has its signature and number. `blocks`: of allgatherv and
+    /// reduce_scatter. `waiter`: for waits within the host.
+    Status run(const Operation &operation, const Blocks &blocks, const algorithms::Algorithm *algorithm,
+               Between &between, Waiter &waiter);
 
     /// How many operations' numbers it takes at once, whatever a rank has to do with them.
     static int numbers(algorithms::Collective collective, const algorithms::Algorithm *algorithm,
@@ -58,18 +60,24 @@ class Staged {
     Status scattered(const algorithms::Algorithm &between);
     Status exchanged_all(const algorithms::Algorithm &between);
     Status summed_parts(const algorithms::Algorithm &between);
+    Status scanned();
     Status allreduce_by_lanes(const algorithms::Algorithm &between);
     [[nodiscard]] uint32_t blocks_of(const algorithms::Algorithm &between);
     Status alltoall_by_lanes();
-    Status alltoall_by_rounds();
+    Status alltoall_by_lanes_in_rounds();
+    Status alltoall_by_leaders(const algorithms::Algorithm &between);
 
     Status reduce_here(const std::byte *in, std::byte *out, size_t count);
-    Status gather_here(const void *in, void *out, size_t block);
-    Status scatter_here(const void *in, void *out, size_t block);
+    Status gather_here(const void *in, std::byte *out);
+    Status scatter_here(const std::byte *in, void *out);
     Status pass_on(std::byte *buffer, size_t bytes);
     Status give_blocks(algorithms::Collective collective, const void *in, void *out,
                        const algorithms::Algorithm &between);
-    Status collect(const std::byte *in, size_t block, const std::byte *&collected);
+    template <typename Place>
+    Status collect(size_t block, const Place &place);
+    Status collect_at_head(size_t block);
+    Status deal(size_t block);
+    Status exchange_in_rounds(std::byte *parts, size_t part, const std::vector<int> &carriers);
     [[nodiscard]] Operation part(algorithms::Collective collective, const void *in, void *out, size_t count) const;
     void find_heads();
     [[nodiscard]] bool alone() const { return near_ == nullptr; }
@@ -77,9 +85,14 @@ class Staged {
     [[nodiscard]] int head() const { return heads_[host_]; }
     [[nodiscard]] bool leads() const { return head() == rank_; }
     [[nodiscard]] int local_of(int rank) const { return placement_.local[static_cast<size_t>(rank)]; }
-    void set_host_blocks(size_t block);
-    void to_host_order(const std::byte *from, std::byte *to, size_t block) const;
-    void to_rank_order(const std::byte *from, std::byte *to, size_t block) const;
+    Status message(bool sends, int peer, std::byte *memory, size_t bytes);
+    void set_host_blocks();
+    [[nodiscard]] size_t length_of(int rank) const;
+    [[nodiscard]] size_t place_of(int rank) const;
+    [[nodiscard]] bool lie_in_order() const;
+    void to_host_order(const std::byte *from, std::byte *to) const;
+    void to_rank_order(const std::byte *from, std::byte *to) const;
+    [[nodiscard]] size_t distance_to(size_t host) const { return (host + heads_.size() - host_) % heads_.size(); }
 
     const int rank_;
     const algorithms::Placement &placement_;
@@ -93,6 +106,7 @@ class Staged {
 
     // Of the current operation, and memory that the next one uses again.
     const Operation *operation_ = nullptr;
+    Blocks blocks_;
     Between *between_ = nullptr;
     Waiter *waiter_ = nullptr;
     size_t element_ = 1;
@@ -101,7 +115,10 @@ class Staged {
     std::vector<int> drivers_;           ///< of a lane
     std::vector<size_t> counts_;         ///< by host: elements of its ranks' blocks; by rank of this host: of its lane
     std::vector<size_t> displacements_;  ///< likewise, in the order of hosts
-    std::vector<std::byte *> came_;      ///< by host: where its messages lie
+    std::vector<size_t> lengths_;        ///< by rank of this host: bytes of its block
+    std::vector<size_t> places_;         ///< by rank: where its block lies, where the call did not say
+    std::vector<std::byte *> sent_;      ///< by host: where what is for it lies
+    std::vector<std::byte *> came_;      ///< by host: where what came from it lies
     std::vector<std::pair<const algorithms::Algorithm *, uint32_t>> blocks_of_;  ///< of an allreduce between hosts
 };
 

@@ -1,6 +1,7 @@
 #include "runtime/plan/decisions.h"
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 
 #include "algorithms/registry.h"
@@ -82,9 +83,15 @@ uint32_t Decisions::signature_of(const Call &call, const Choice &choice, CallKin
 Choice Decisions::choose(const Call &call, bool steps) const {
     Needs needs;
     needs.steps = steps || is_custom(call.operation.dtype);
+    const size_t *counts = call.blocks.counts;
     if (call.operation.collective == Collective::allgatherv)
-        needs.longest =
-            *std::max_element(call.blocks.counts, call.blocks.counts + size_) * size_of(call.operation.dtype);
+        needs.longest = *std::max_element(counts, counts + size_) * size_of(call.operation.dtype);
+    else if (call.operation.collective == Collective::reduce_scatter)
+        for (const std::vector<int> &ranks : planner_->placement().ranks) {
+            const size_t elements = std::accumulate(ranks.begin(), ranks.end(), size_t{0},
+                                                    [&](size_t sum, int rank) { return sum + counts[rank]; });
+            needs.longest = std::max(needs.longest, elements * size_of(call.operation.dtype));
+        }
     needs.in_order = !commutes(call.operation.op);
     return planner_->choose(call.operation.collective, call.operation.count * size_of(call.operation.dtype), needs);
 }

@@ -276,15 +276,18 @@ Choice Planner::least_of(Collective collective, size_t bytes, bool stages) const
     std::vector<Candidate> nominal;
     const std::vector<Candidate> all =
         candidates(collective, bytes, algorithms::reduces(collective) ? &nominal : nullptr);
-    const bool knows_hosts = std::ranges::any_of(all, [](const Candidate &one) {
+    const auto knows_hosts = [](const Candidate &one) {
         return one.choice.way == Way::staged || one.choice.algorithm->family != algorithms::Family::flat;
-    });
-    if (!knows_hosts)
+    };
+    if (std::ranges::none_of(all, knows_hosts) && std::ranges::none_of(nominal, knows_hosts))
         return {};
     // The algorithm in whose order sums are added follows from arguments and placement alone, so from nominal costs.
     // Equal ones in the order of the registry.
     const auto first = std::ranges::min_element(nominal, {}, weighed);
-    const Algorithm *order = first == nominal.end() ? nullptr : first->choice.algorithm;
+    const bool scans = collective == Collective::scan || collective == Collective::exscan;
+    const Algorithm *order = first == nominal.end()    ? nullptr
+                             : scans && agreed_.strict ? algorithms::find("prefix_chain")
+                                                       : first->choice.algorithm;
     const auto same_order = [&](const Algorithm *algorithm) {
         return order == nullptr || algorithm == order ||
                (order->between_hosts != nullptr && algorithm->between_hosts == order->between_hosts);
@@ -419,9 +422,13 @@ Choice Planner::choose(Collective collective, size_t bytes, const Needs &needs) 
         return choose_exchange(collective, bytes, needs);
     const Choice *forced = scheduled ? this->forced(*scheduled, bytes) : nullptr;
     if (!shared || (forced != nullptr && forced->way == Way::scheduled)) {
-        Needs by_schedule_needs = needs;
-        by_schedule_needs.steps = needs.steps || *scheduled != collective;  // stages have blocks of equal length
-        return by_schedule(*scheduled, bytes, by_schedule_needs);
+        const Choice choice = by_schedule(*scheduled, bytes, needs);
+        // Blocks of other lengths may have no room where equal ones have.
+        if (choice.way != Way::staged || needs.longest <= agreed_.staged_bytes)
+            return choice;
+        Needs steps = needs;
+        steps.steps = true;
+        return by_schedule(*scheduled, bytes, steps);
     }
     const InMemory in_memory = algorithms::traits_of(collective).in_memory;
     if (in_memory == InMemory::all)
@@ -449,6 +456,8 @@ Choice Planner::choose_exchange(Collective collective, size_t bytes, const Needs
 
 /// One that has a schedule, and the order of sums of one that only goes stage by stage.
 const Algorithm *Planner::adds_alike(const Algorithm &algorithm, Collective collective) const {
+    if (algorithm.serves(collective, agreed_.size))
+        return &algorithm;
     const std::span all = algorithms::all();
     const auto found = std::ranges::find_if(all, [&](const Algorithm &one) {
         return one.between_hosts == algorithm.between_hosts && one.serves(collective, agreed_.size);

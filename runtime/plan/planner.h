@@ -66,7 +66,7 @@ constexpr Way way_of(shm::Way way) {
 
 struct Choice {
     Way way = Way::scheduled;
-    const algorithms::Algorithm *algorithm = nullptr;  ///< scheduled; staged: null for an alltoall
+    const algorithms::Algorithm *algorithm = nullptr;  ///< scheduled; staged: as staged_name() has it
     bool by_table = false;                             ///< Agreed::ways said so, and may say something else later
     [[nodiscard]] const char *name() const;
 };
@@ -75,7 +75,7 @@ struct Choice {
 struct Needs {
     bool steps = false;     ///< one that goes step by step: non-blocking, or what fused and streamed do not know
     bool in_order = false;  ///< of a reduction that does not commute: contributions in rank order
-    size_t longest = 0;     ///< bytes of the longest block, where blocks are not of equal length; 0: they are
+    size_t longest = 0;     ///< allgatherv: bytes of the longest block; reduce_scatter: of what one host's ranks get
 };
 
 class Planner {

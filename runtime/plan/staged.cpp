@@ -30,6 +30,7 @@ const std::map<const Algorithm *, std::string> &names() {
                 made[&algorithm] = std::string(algorithm.name).replace(within, kWithin.size(), std::string(kFused));
         }
         made[algorithms::find("bruck")] = "lanes(fused,bruck)";  // of an alltoall
+        made[algorithms::find("prefix_chain")] = "leaders(fused,prefix_chain)";
         return made;
     }();
     return names;
@@ -75,7 +76,11 @@ const std::vector<const Algorithm *> &staged(Collective collective) {
             for (const Algorithm &algorithm : algorithms::all())
                 if (goes_staged(algorithm, scheduled))
                     all[algorithms::index_of(scheduled)].push_back(&algorithm);
-        all[algorithms::index_of(Collective::alltoall)] = {nullptr, algorithms::find("bruck")};
+        all[algorithms::index_of(Collective::alltoall)] = {nullptr, algorithms::find("bruck"),
+                                                           algorithms::find("leaders(direct,direct)"),
+                                                           algorithms::find("leaders(direct,bruck)")};
+        for (const Collective scan : {Collective::scan, Collective::exscan})
+            all[algorithms::index_of(scan)] = {algorithms::find("prefix_chain")};
         return all;
     }();
     return all[algorithms::index_of(collective)];
@@ -83,9 +88,25 @@ const std::vector<const Algorithm *> &staged(Collective collective) {
 
 namespace {
 
-/// Of an alltoall: the most blocks that a rank shows, as many for each of its host as for the one that collects most.
-size_t shown_blocks(const Placement &placement) {
-    size_t most = 0;
+bool by_leaders(const Algorithm *algorithm) {
+    return algorithm != nullptr && algorithm->family == Family::leaders;
+}
+
+/// Of an alltoall: whether its messages between hosts go in rounds.
+bool in_rounds(const Algorithm *algorithm) {
+    return algorithm != nullptr && (by_leaders(algorithm) ? *algorithm->between_hosts : *algorithm).name == "bruck";
+}
+
+/// Of an alltoall: the most blocks that a rank shows. By leaders all that it has, and what came for its host; by lanes
+/// as many for each of its host as for the one that collects most.
+size_t shown_blocks(const Algorithm *algorithm, const Placement &placement) {
+    const auto all = static_cast<size_t>(placement.size());
+    size_t most = by_leaders(algorithm) ? all : 0;
+    if (by_leaders(algorithm)) {
+        for (const std::vector<int> &ranks : placement.ranks)
+            most = std::max(most, (ranks.size() - 1) * (all - ranks.size()));
+        return most;
+    }
     for (const std::vector<int> &ranks : placement.ranks) {
         size_t collected = 0;
         for (const std::vector<int> &others : placement.ranks)
@@ -104,6 +125,9 @@ bool fits_staged(Collective collective, const Algorithm *algorithm, size_t bytes
     switch (collective) {
         case Collective::barrier:
             return payload != 0;
+        case Collective::scan:
+        case Collective::exscan:
+            return placement.in_order() && bytes <= payload;
         case Collective::allgather:
         case Collective::gather:
             return bytes / ranks <= payload;
@@ -111,9 +135,9 @@ bool fits_staged(Collective collective, const Algorithm *algorithm, size_t bytes
         case Collective::scatter:
             return bytes / ranks * most <= payload;
         case Collective::alltoall:
-            if (algorithm != nullptr && (placement.hosts() == 2 || most * placement.ranks.size() != ranks))
+            if (in_rounds(algorithm) && (placement.hosts() == 2 || most * placement.ranks.size() != ranks))
                 return false;  // rounds need hosts that are alike, and are one message between two
-            return bytes / ranks * shown_blocks(placement) <= payload;
+            return bytes / ranks * shown_blocks(algorithm, placement) <= payload;
         default:
             break;
     }
@@ -151,10 +175,16 @@ Within within(Collective collective, const Algorithm *algorithm, double bytes, c
         case Collective::gather:
         case Collective::scatter:
             return {1, 2 * most * block, 0};
+        case Collective::alltoall:
+            // Shown, and put in the order of messages; by leaders the head does that for all, and shows what came.
+            return by_leaders(algorithm) ? Within{2, 2 * bytes + 2 * most * bytes, 0} : Within{1, 4 * bytes, 0};
+        case Collective::scan:
+        case Collective::exscan:  // one host after the other
+            return {placement.hosts(), 2 * bytes * placement.hosts(), most * bytes * placement.hosts()};
         default:
             break;
     }
-    return {1, 4 * bytes, 0};  // alltoall: gathered by lanes, shown, read, and put in the order of messages
+    return {};
 }
 
 /// Messages that a rank sends, and gets as many, one after the other: work for all of them, and one way.
@@ -177,34 +207,44 @@ CostModel spread(CostModel costs, const Fabric &fabric, int hosts) {
     return costs;
 }
 
+/// What each of those that carry for their hosts has for a host: `part` bytes.
+double alltoall_ns(bool rounds, int hosts, double part, const CostModel &costs) {
+    if (!rounds)
+        return messages_ns(hosts - 1, (hosts - 1) * part, costs) + (hosts - 1) * part / costs.far.bytes_per_ns;
+    double ns = 0;
+    for (unsigned bit = 1; bit < static_cast<unsigned>(hosts); bit *= 2) {
+        double sent = 0;
+        for (unsigned distance = bit; distance < static_cast<unsigned>(hosts); ++distance)
+            sent += (distance & bit) != 0 ? part : 0;
+        ns += messages_ns(1, 2 * sent, costs) + sent / costs.far.bytes_per_ns;
+    }
+    return ns;
+}
+
 double between_ns(Collective collective, const Algorithm *algorithm, double bytes, const Placement &placement,
                   const CostModel &costs, const Fabric &fabric) {
     const int hosts = placement.hosts();
     const double most = placement.most();
+    const CostModel all = collective == Collective::alltoall ? spread(costs, fabric, hosts) : costs;
     if (collective == Collective::barrier)
         collective = Collective::allreduce;  // of one element
-    if (collective != Collective::alltoall && algorithm->family == Family::leaders)
+    if (collective == Collective::scan || collective == Collective::exscan)
+        return algorithms::predict_ns(StepGraph(*algorithm, Collective::scan, one_a_host(hosts)),
+                                      static_cast<size_t>(bytes), all, fabric);
+    if (by_leaders(algorithm)) {
+        if (collective == Collective::alltoall)
+            return alltoall_ns(in_rounds(algorithm), hosts, bytes / hosts * most, all);
         return algorithms::predict_ns(StepGraph(*algorithm->between_hosts, collective, one_a_host(hosts)),
-                                      static_cast<size_t>(bytes), costs, fabric);
+                                      static_cast<size_t>(bytes), all, fabric);
+    }
     // All lanes at a time, through the same rails, which are busy with a message as well as with its bytes.
     constexpr double kRailsPart = 0.25;
-    CostModel lane = collective == Collective::alltoall ? spread(costs, fabric, hosts) : costs;
+    CostModel lane = all;
     lane.far.bytes_per_ns /= most;
     lane.far.send_ns *= 1 + (most - 1) * kRailsPart;
     lane.far.receive_ns *= 1 + (most - 1) * kRailsPart;
-    if (collective == Collective::alltoall) {
-        const double part = bytes / hosts;  // for a host, of what a rank has collected
-        if (algorithm == nullptr)
-            return messages_ns(hosts - 1, (hosts - 1) * part, lane) + (hosts - 1) * part / lane.far.bytes_per_ns;
-        double ns = 0;
-        for (unsigned bit = 1; bit < static_cast<unsigned>(hosts); bit *= 2) {
-            double sent = 0;
-            for (unsigned distance = bit; distance < static_cast<unsigned>(hosts); ++distance)
-                sent += (distance & bit) != 0 ? part : 0;
-            ns += messages_ns(1, 2 * sent, lane) + sent / lane.far.bytes_per_ns;
-        }
-        return ns;
-    }
+    if (collective == Collective::alltoall)
+        return alltoall_ns(in_rounds(algorithm), hosts, bytes / hosts, lane);
     return algorithms::predict_ns(StepGraph(*algorithm->between_hosts, collective, one_a_host(hosts)),
                                   static_cast<size_t>(bytes / most), lane, fabric);
 }

@@ -19,8 +19,9 @@ namespace flx {
 inline constexpr size_t kStagedBytes = size_t{256} << 10;
 
 /// The name of what goes stage by stage, as in FLX_ALGORITHM: that of the algorithm with `fused` for what it does
-/// within hosts. Of an alltoall `algorithm` is null, or Bruck's: each rank collects its host's messages for the ranks
-/// of other hosts that have its index, and these go at once, or in the rounds of Bruck's.
+/// within hosts. An alltoall goes by leaders, with the messages of `direct` or in Bruck's rounds between them, or by
+/// lanes: then `algorithm` is null, or Bruck's, and each rank collects its host's messages for the ranks of other hosts
+/// that have its index.
 const char *staged_name(const algorithms::Algorithm *algorithm);
 /// Whether `name` is such a name for the collective. `algorithm`: as above.
 bool find_staged(std::string_view name, algorithms::Collective collective, const algorithms::Algorithm *&algorithm);

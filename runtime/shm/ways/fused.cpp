@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <numeric>
 
 #include "algorithms/schedule.h"
 #include "runtime/elements/dtype.h"
@@ -629,44 +630,83 @@ Status Fused::gather(const void *in, void *out, size_t block_bytes, int root, ui
 /// The root shows the others' blocks, side by side, and not its own.
 Status Fused::scatter(const void *in, void *out, size_t block_bytes, int root, uint32_t signature, Waiter &waiter) {
     const size_t bytes = block_bytes * (ranks_ - 1);
-    FLX_TRY(begin(bytes, waiter));
-    std::byte *place = shown(root, bytes);
-    if (rank_ == root) {
-        const auto *from = static_cast<const std::byte *>(in);
-        const size_t before = root * block_bytes;
-        if (bytes != 0) {
+    const auto *from = static_cast<const std::byte *>(in);
+    const size_t before = root * block_bytes;
+    FLX_TRY(hand_out(
+        bytes, root,
+        [&](std::byte *place) {
+            if (bytes == 0)
+                return;
             std::memcpy(place, from, before);
             std::memcpy(place + before, from + before + block_bytes, bytes - before);
-        }
-        show_written(signature);
-        prepare_later(bytes);
-        if (from + before != out)
-            std::memcpy(out, from + before, block_bytes);
-    } else {
-        FLX_TRY(await(root, signature, waiter));
-        const int block = rank_ < root ? rank_ : rank_ - 1;
-        std::memcpy(out, place + block * block_bytes, block_bytes);
-        fetch_ahead(root, bytes);
+        },
+        [&](const std::byte *place) {
+            const int block = rank_ < root ? rank_ : rank_ - 1;
+            std::memcpy(out, place + block * block_bytes, block_bytes);
+        },
+        signature, waiter));
+    if (rank_ == root && from + before != out)
+        std::memcpy(out, from + before, block_bytes);
+    return {};
+}
+
+Status Fused::gatherv(const void *in, void *out, const size_t *lengths, int root, uint32_t signature, Waiter &waiter) {
+    FLX_TRY(begin(lengths[rank_], *std::max_element(lengths, lengths + ranks_), waiter));
+    if (rank_ != root) {
+        show(in, signature);
+        prepare_later(lengths[rank_]);
+        end(false);
+        return {};
     }
-    end(false);
+    auto *to = static_cast<std::byte *>(out);
+    for (int rank = 0; rank < ranks_; to += lengths[rank], ++rank) {
+        if (rank != rank_)
+            FLX_TRY(await(rank, signature, waiter));
+        const void *from = rank == rank_ ? in : shown(rank, lengths[rank]);
+        if (lengths[rank] != 0 && to != from)
+            std::memcpy(to, from, lengths[rank]);
+        if (rank != rank_)
+            fetch_ahead(rank, lengths[rank]);
+    }
+    end(true);
+    return {};
+}
+
+Status Fused::scatterv(const void *in, void *out, const size_t *lengths, int root, uint32_t signature, Waiter &waiter) {
+    const size_t before = std::accumulate(lengths, lengths + rank_, size_t{0});
+    const size_t bytes = std::accumulate(lengths + rank_, lengths + ranks_, before);
+    const auto put = [&](const std::byte *all) {
+        if (lengths[rank_] != 0 && all + before != out)
+            std::memcpy(out, all + before, lengths[rank_]);
+    };
+    FLX_TRY(hand_out(
+        bytes, root,
+        [&](std::byte *place) {
+            if (bytes != 0)
+                std::memcpy(place, in, bytes);
+        },
+        put, signature, waiter));
+    if (rank_ == root)
+        put(static_cast<const std::byte *>(in));
     return {};
 }
 
 Status Fused::alltoall(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter) {
-    FLX_TRY(begin(block_bytes * ranks_, waiter));
-    show(in, signature);
+    const size_t bytes = block_bytes * ranks_;
+    const auto *from = static_cast<const std::byte *>(in);
     auto *to = static_cast<std::byte *>(out);
-    if (in != out)
-        std::memcpy(to + rank_ * block_bytes, static_cast<const std::byte *>(in) + rank_ * block_bytes, block_bytes);
-    prepare_next(block_bytes * ranks_);
-    for (int step = 1; step < ranks_; ++step) {
-        const int rank = (rank_ + step) % ranks_;
-        FLX_TRY(await(rank, signature, waiter));
-        const auto *theirs = static_cast<const std::byte *>(shown(rank, block_bytes * ranks_));
-        std::memcpy(to + rank * block_bytes, theirs + rank_ * block_bytes, block_bytes);
-    }
-    end(true);
-    return {};
+    return exchange(
+        bytes,
+        [&](std::byte *place) {
+            if (bytes != 0)
+                std::memcpy(place, from, bytes);
+            if (from != to)
+                std::memcpy(to + rank_ * block_bytes, from + rank_ * block_bytes, block_bytes);
+        },
+        [&](int rank, const std::byte *theirs) {
+            std::memcpy(to + rank * block_bytes, theirs + rank_ * block_bytes, block_bytes);
+        },
+        signature, waiter);
 }
 
 Status Fused::bcast(void *buffer, size_t bytes, int root, uint32_t signature, Waiter &waiter) {

@@ -72,9 +72,19 @@ class Fused {
                       uint32_t signature, Waiter &waiter);
     Status gather(const void *in, void *out, size_t block_bytes, int root, uint32_t signature, Waiter &waiter);
     Status scatter(const void *in, void *out, size_t block_bytes, int root, uint32_t signature, Waiter &waiter);
+    /// Blocks of `lengths` bytes, by rank, which lie side by side at the root.
+    Status gatherv(const void *in, void *out, const size_t *lengths, int root, uint32_t signature, Waiter &waiter);
+    Status scatterv(const void *in, void *out, const size_t *lengths, int root, uint32_t signature, Waiter &waiter);
     Status alltoall(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter);
     Status bcast(void *buffer, size_t bytes, int root, uint32_t signature, Waiter &waiter);
     Status barrier(uint32_t signature, Waiter &waiter);
+    /// Every rank shows up to `bytes`, which is equal on all of them: `write(place)` puts it there. Each then takes
+    /// what it needs: `take(rank, what that one shows)` for all others.
+    template <typename Write, typename Take>
+    Status exchange(size_t bytes, const Write &write, const Take &take, uint32_t signature, Waiter &waiter);
+    /// The same where only `root` shows something: `take(what it shows)` for all others.
+    template <typename Write, typename Take>
+    Status hand_out(size_t bytes, int root, const Write &write, const Take &take, uint32_t signature, Waiter &waiter);
 
     /// The rank that the current or last wait is for.
     [[nodiscard]] int waiting_for() const { return waiting_for_; }
@@ -150,5 +160,37 @@ class Fused {
     std::vector<uint64_t> taken_;
     std::vector<uint64_t> look_at_;  ///< by rank: the operation from which on fetch_ahead looks again
 };
+
+template <typename Write, typename Take>
+Status Fused::exchange(size_t bytes, const Write &write, const Take &take, uint32_t signature, Waiter &waiter) {
+    FLX_TRY(begin(bytes, waiter));
+    write(own_place());
+    show_written(signature);
+    prepare_next(bytes);
+    for (int step = 1; step < ranks_; ++step) {
+        const int rank = (rank_ + step) % ranks_;
+        FLX_TRY(await(rank, signature, waiter));
+        take(rank, static_cast<const std::byte *>(shown(rank, bytes)));
+    }
+    end(true);
+    return {};
+}
+
+template <typename Write, typename Take>
+Status Fused::hand_out(size_t bytes, int root, const Write &write, const Take &take, uint32_t signature,
+                       Waiter &waiter) {
+    FLX_TRY(begin(bytes, waiter));
+    if (rank_ == root) {
+        write(own_place());
+        show_written(signature);
+        prepare_later(bytes);
+    } else {
+        FLX_TRY(await(root, signature, waiter));
+        take(static_cast<const std::byte *>(shown(root, bytes)));
+        fetch_ahead(root, bytes);
+    }
+    end(false);
+    return {};
+}
 
 }  // namespace flx::shm

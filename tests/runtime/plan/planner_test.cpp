@@ -219,8 +219,9 @@ TEST(Planner, GoesStageByStageWhereMessagesAreShort) {
     EXPECT_STREQ(make(staged(8))->choose(Collective::gather, 1024).name(), "leaders(fused,direct)");
     EXPECT_STREQ(make(staged(8))->choose(Collective::scatter, 1024).name(), "leaders(fused,binomial_tree)");
     EXPECT_STREQ(make(staged(2))->choose(Collective::scatter, 1024).name(), "leaders(fused,direct)");
-    EXPECT_EQ(name(Collective::alltoall, 1024), "lanes(fused,bruck)");
-    EXPECT_STREQ(make(staged(2))->choose(Collective::alltoall, 1024).name(), "lanes(fused,exchange)");
+    EXPECT_EQ(name(Collective::alltoall, 1024), "leaders(fused,bruck)");
+    EXPECT_STREQ(make(staged(2))->choose(Collective::alltoall, 1024).name(), "leaders(fused,direct)");
+    EXPECT_STREQ(make(staged(2))->choose(Collective::alltoall, 32 << 10).name(), "lanes(fused,exchange)");
     EXPECT_EQ(name(Collective::alltoall, 64 << 20), "exchange");
     EXPECT_EQ(name(Collective::allreduce, 64 << 20), "lanes(direct,ring)");
     // What does not block goes step by step, in the same order.
@@ -235,9 +236,28 @@ TEST(Planner, GoesStageByStageWhereMessagesAreShort) {
                 << waits.name() << ", " << steps.name();
         }
     EXPECT_EQ(name(Collective::alltoall, 1024, true), "exchange");
-    // Blocks of any length go by the schedule.
-    EXPECT_EQ(planner->choose(Collective::allgatherv, 1024, {.longest = 64}).way, Way::scheduled);
-    EXPECT_EQ(planner->choose(Collective::reduce_scatter, 1024).way, Way::scheduled);
+    // Blocks of any length as equal ones, where the longest have room.
+    for (const Collective collective : {Collective::allgatherv, Collective::reduce_scatter}) {
+        EXPECT_EQ(planner->choose(collective, 1024, {.longest = 1024}).way, Way::staged);
+        EXPECT_EQ(planner->choose(collective, 1024, {.steps = true, .longest = 1024}).way, Way::scheduled);
+        EXPECT_EQ(planner->choose(collective, 300 << 10, {.longest = 300 << 10}).way, Way::scheduled);
+    }
+    // Scans as a chain of ranks, where hosts lie one after the other.
+    for (const Collective collective : {Collective::scan, Collective::exscan}) {
+        EXPECT_EQ(name(collective, 1024), "leaders(fused,prefix_chain)");
+        EXPECT_EQ(name(collective, 1024, true), "prefix_chain");
+        EXPECT_STREQ(planner->choose(collective, 1024, {.in_order = true}).name(), "leaders(fused,prefix_chain)");
+        EXPECT_EQ(name(collective, 64 << 20), "prefix_chain");
+    }
+    std::vector<int> around;
+    for (int rank = 0; rank < 16; ++rank)
+        around.push_back(rank % 4);
+    Agreed cyclic = staged(4);
+    cyclic.placement = algorithms::Placement::of(around);
+    EXPECT_STREQ(make(cyclic)->choose(Collective::scan, 1024).name(), "prefix_doubling");
+    Agreed no_room = staged(4);
+    no_room.staged_bytes = 0;
+    EXPECT_STREQ(make(no_room)->choose(Collective::scan, 1024).name(), "prefix_chain") << "the same bits";
     EXPECT_STREQ(planner->choose(Collective::allreduce, 1024, {.in_order = true}).name(), "direct");
     Agreed strict = staged(4);
     strict.strict = true;
@@ -271,8 +291,12 @@ TEST(Planner, TakesNamesOfWhatGoesStageByStage) {
     EXPECT_STREQ(planner->choose(Collective::allgather, 1 << 10).name(), "leaders(fused,direct)");
     EXPECT_TRUE(has(sentence_of("allreduce:leaders(fused,direct)", 4), "\"allreduce:leaders(fused,direct)\""));
     std::unique_ptr<Planner> none;
-    const Status status = Planner::make(0, staged(4), "alltoall:leaders(fused,direct)", none);
+    const Status status = Planner::make(0, staged(4), "alltoall:leaders(fused,ring)", none);
     EXPECT_TRUE(has(status.sentence(), "lanes(fused,exchange)")) << status.sentence();
+    EXPECT_TRUE(has(status.sentence(), "leaders(fused,bruck)")) << status.sentence();
+    const auto leaders = make(staged(4), "alltoall:leaders(fused,direct)");
+    EXPECT_STREQ(leaders->choose(Collective::alltoall, 1 << 10).name(), "leaders(fused,direct)");
+    EXPECT_STREQ(leaders->choose(Collective::alltoall, 1 << 10, {.steps = true}).name(), "exchange");
 }
 
 /// Two runs may measure other speeds. The order of sums must be the same; what only moves data may go another way.
