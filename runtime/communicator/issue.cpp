@@ -581,7 +581,8 @@ class Communicator::OverRails final : public Between {
 /// have no part in what goes over rails still count its numbers.
 Status Communicator::run_staged(const Call &call, const Decided &decided) {
     FLX_TRY(drain());
-    Operation operation = call.operation;
+    Call numbered = call;
+    Operation &operation = numbered.operation;
     operation.signature = decided.signature ^ calls_.before();
     operation.sequence = queue_.next_sequence();
     const algorithms::Placement &placement = decisions_.placement();
@@ -601,7 +602,7 @@ Status Communicator::run_staged(const Call &call, const Decided &decided) {
         Waiter waiter(policies_.brief(), *this);
         rails.wait_by(waiter);
         status = attempt([&]() -> Status {
-            FLX_TRY(on_host_.stages->run(operation, call.blocks, algorithm, rails, waiter));
+            FLX_TRY(on_host_.stages->run(numbered, decided.choice, rails, waiter));
             if (rails.carried())
                 rails.end_stage(Part::within_host);
             memory_.shown += on_host_.stages->shown();

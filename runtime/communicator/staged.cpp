@@ -4,8 +4,10 @@
 #include <cstring>
 #include <numeric>
 
+#include "runtime/communicator/staged_messages.h"
 #include "runtime/elements/dtype.h"
 #include "runtime/elements/reduce.h"
+#include "runtime/plan/staged.h"
 
 namespace flx {
 
@@ -23,11 +25,6 @@ bool follow_each_other(const std::vector<int> &ranks) {
 /// What hosts add of an average: only the last sum is divided.
 flx_op_t partial(flx_op_t op) {
     return op == FLX_AVG ? FLX_SUM : op;
-}
-
-void put(std::byte *to, const std::byte *from, size_t bytes) {
-    if (to != from && bytes != 0)
-        std::memcpy(to, from, bytes);
 }
 
 /// The blocks of `ranks`, from where blocks lie in the order of ranks to where they lie side by side, and back.
@@ -63,8 +60,10 @@ Staged::Staged(int rank, const Placement &placement, shm::Nearby *near)
         most_collected_ = std::max(most_collected_, ranks.size());
 }
 
-Status Staged::run(const Operation &operation, const Blocks &blocks, const Algorithm *algorithm, Between &between,
-                   Waiter &waiter) {
+Status Staged::run(const Call &call, const Choice &choice, Between &between, Waiter &waiter) {
+    const Operation &operation = call.operation;
+    const Algorithm *algorithm = choice.algorithm;
+    const Blocks &blocks = call.blocks;
     operation_ = &operation;
     blocks_ = blocks;
     if (blocks.counts != nullptr && blocks.displacements == nullptr) {
@@ -81,6 +80,12 @@ Status Staged::run(const Operation &operation, const Blocks &blocks, const Algor
         return algorithm == nullptr                   ? alltoall_by_lanes()
                : algorithm->family == Family::leaders ? alltoall_by_leaders(*algorithm->between_hosts)
                                                       : alltoall_by_lanes_in_rounds();
+    if (may_stage_messages(operation.collective)) {
+        StagedMessages messages(call, choice, rank_, placement_, heads_, near_, between, waiter);
+        const Status status = messages.run();
+        shown_ = messages.shown();
+        return status;
+    }
     if (operation.collective == Collective::scan || operation.collective == Collective::exscan)
         return scanned();
     if (algorithm->family == Family::lanes)
@@ -89,6 +94,8 @@ Status Staged::run(const Operation &operation, const Blocks &blocks, const Algor
 }
 
 int Staged::numbers(Collective collective, const Algorithm *algorithm, const Placement &placement) {
+    if (may_stage_messages(collective))
+        return StagedMessages::kNumbers;
     return collective != Collective::alltoall && algorithm->family == Family::lanes ? placement.most() : 1;
 }
 
@@ -96,7 +103,7 @@ void Staged::find_heads() {
     heads_.clear();
     for (const std::vector<int> &ranks : placement_.ranks)
         heads_.push_back(ranks.front());
-    if (algorithms::rooted(operation_->collective))
+    if (algorithms::rooted(equal_blocks_of(operation_->collective)))
         heads_[static_cast<size_t>(placement_.host[static_cast<size_t>(operation_->root)])] = operation_->root;
 }
 

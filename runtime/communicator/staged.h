@@ -10,40 +10,20 @@
 #include "algorithms/placement.h"
 #include "runtime/base/status.h"
 #include "runtime/base/wait.h"
-#include "runtime/execute/pending.h"
+#include "runtime/communicator/between.h"
 #include "runtime/plan/decisions.h"
 #include "runtime/plan/operation.h"
 #include "runtime/shm/ways/nearby.h"
 
 namespace flx {
 
-/// What a stage between hosts is given to.
-class Between {
-  public:
-    virtual ~Between() = default;
-    /// Memory that lasts until the operation is done. std::bad_alloc.
-    virtual std::byte *aside(size_t bytes) = 0;
-    /// Gives a collective among `group`, this rank among them, with blocks that are the group's. `root`: index in it.
-    virtual Status give(const Operation &operation, const algorithms::Algorithm &algorithm, const Blocks &blocks,
-                        const std::vector<int> &group, int root) = 0;
-    /// Messages that are to be given with give_messages(), and have the number of the operation that is named there.
-    virtual Exchange &messages() = 0;
-    virtual Status give_messages(const Operation &operation) = 0;
-    /// The number of a further operation, which every rank of the communicator takes.
-    virtual uint64_t next_number() = 0;
-    /// Returns when all that was given is done.
-    virtual Status carry() = 0;
-};
-
 class Staged {
   public:
     /// `near`: null where this rank is alone on its host. Both outlive it.
     Staged(int rank, const algorithms::Placement &placement, shm::Nearby *near);
 
-    /// `algorithm`: as Choice has it. `operation` has its signature and number. `blocks`: of allgatherv and
-    /// reduce_scatter. `waiter`: for waits within the host.
-    Status run(const Operation &operation, const Blocks &blocks, const algorithms::Algorithm *algorithm,
-               Between &between, Waiter &waiter);
+    /// The call's operation has its signature and number. `waiter`: for waits within the host.
+    Status run(const Call &call, const Choice &choice, Between &between, Waiter &waiter);
 
     /// How many operations' numbers it takes at once, whatever a rank has to do with them.
     static int numbers(algorithms::Collective collective, const algorithms::Algorithm *algorithm,

@@ -38,8 +38,8 @@ uint32_t Exchange::send(int peer, const void *from, size_t bytes, uint64_t seque
     return side.sends.back();
 }
 
-uint32_t Exchange::receive(int peer, void *to, size_t bytes, uint64_t sequence) {
-    const Message message{nullptr, static_cast<std::byte *>(to), bytes, sequence, signature_of(bytes), false};
+uint32_t Exchange::receive(int peer, void *to, size_t bytes, uint64_t sequence, bool of_hosts) {
+    const Message message{nullptr, static_cast<std::byte *>(to), bytes, sequence, signature_of(bytes), false, of_hosts};
     if (peer == rank_) {
         append_counted(from_self_, message);
         return kNone;

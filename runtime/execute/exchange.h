@@ -38,6 +38,7 @@ class Exchange {
         uint64_t sequence = 0;
         uint32_t signature = 0;  ///< of the length: both sides must have the same
         bool done = false;
+        bool of_hosts = false;  ///< what several ranks of a host have for some of another one, in one message
     };
     static constexpr uint32_t kNone = UINT32_MAX;
     static constexpr uint32_t kLongest = UINT32_MAX;  ///< signature of all lengths from here on
@@ -53,7 +54,7 @@ class Exchange {
     /// Adds a message. `sequence`: of the operation that it belongs to, or 0 for a send or receive. Messages of this
     /// rank to itself are matched by start(). The message's step; kNone for one to itself.
     uint32_t send(int peer, const void *from, size_t bytes, uint64_t sequence);
-    uint32_t receive(int peer, void *to, size_t bytes, uint64_t sequence);
+    uint32_t receive(int peer, void *to, size_t bytes, uint64_t sequence, bool of_hosts = false);
     void copy(const void *from, void *to, size_t bytes);
     /// No message can be added any more: numbers the sends and receives. FLX_ERR_ARGUMENT if those of this rank to
     /// itself do not match; then nothing was numbered.

@@ -649,6 +649,13 @@ Status Executor::mismatch(int peer, const ChunkHeader &header, uint32_t step) co
                     "rank {} sends {} bytes as its message {} to rank {}, which receives {} bytes there; both must "
                     "name the same number of bytes",
                     peer, header.signature, header.sequence & ~kPairwise, rank_, expected);
+    if (exchange_->message(step).of_hosts)
+        return fail(
+            Fault::bytes_differ,
+            "in operation {} ranks of the host of rank {} send {} bytes to ranks of the host of rank {}, lengths "
+            "of messages included, where {} bytes are received, or called another collective; the counts of "
+            "both sides must agree",
+            header.sequence, peer, header.signature, rank_, expected);
     return fail(Fault::bytes_differ,
                 "rank {} sends {} bytes to rank {} in operation {} where {} bytes are received, or called another "
                 "collective; the counts of both sides must agree",

@@ -69,13 +69,13 @@ Status Decisions::make(int rank, const Agreed &agreed, const std::string &overri
 uint32_t Decisions::signature_of(const Call &call, const Choice &choice, CallKind kind) const {
     const Operation &operation = call.operation;
     // Messages are of bytes, in numbers that each pair of ranks agrees on.
-    const bool messages = choice.way == Way::exchanged;
+    const bool messages = choice.way == Way::exchanged || algorithms::traits_of(operation.collective).between_pairs;
     const uint32_t hash = sign(std::array<uint64_t, 8>{
         static_cast<uint64_t>(operation.collective),
         messages ? operation.count * size_of(operation.dtype) : operation.count, messages ? 0 : agreed(operation.dtype),
         agreed(operation.op), static_cast<uint64_t>(operation.root), static_cast<uint64_t>(choice.way),
         choice.algorithm == nullptr ? 0 : algorithms::identity_of(*choice.algorithm), static_cast<uint64_t>(kind)});
-    if (choice.way == Way::exchanged || call.blocks.counts == nullptr)  // or counts are not all ranks' knowledge
+    if (messages || call.blocks.counts == nullptr)  // or counts are not all ranks' knowledge
         return hash;
     return sign(std::span(call.blocks.counts, static_cast<size_t>(size_)), hash);
 }

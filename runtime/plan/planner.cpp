@@ -152,13 +152,16 @@ size_t middle_of_class(size_t bytes) {
 }
 
 /// What a flat algorithm sends between hosts hangs on how ranks lie, and is more than the least: it must be clearly
-/// faster to be taken. Schedules of leaders leave all that a host sends and gets to one core, which the kernel needs,
-/// too.
+/// faster to be taken. Scans that follow each other overlap on a chain, and not in rounds. Schedules of leaders leave
+/// all that a host sends and gets to one core, which the kernel needs, too.
 double weighed(const Planner::Candidate &one) {
     constexpr double kFlat = 1.2;
     constexpr double kLeaders = 1.1;
+    constexpr double kRounds = 2;
     if (one.choice.way != Way::scheduled || one.choice.algorithm->family == algorithms::Family::lanes)
         return one.ns;
+    if (one.choice.algorithm->name == "prefix_doubling")
+        return one.ns * kRounds;
     return one.ns * (one.choice.algorithm->family == algorithms::Family::flat ? kFlat : kLeaders);
 }
 
@@ -444,6 +447,8 @@ Choice Planner::choose(Collective collective, size_t bytes, const Needs &needs) 
 /// What has no schedule: messages between pairs of ranks, or an alltoall whose messages go by hosts.
 Choice Planner::choose_exchange(Collective collective, size_t bytes, const Needs &needs) const {
     constexpr Choice kExchange{Way::exchanged, nullptr};
+    if (may_stage_messages(collective) && !needs.steps && agreed_.staged_bytes != 0)
+        return once(collective, 0, true, [&] { return choose_by_hosts(collective); });
     if (collective != Collective::alltoall || needs.steps || !may_stage(collective, bytes))
         return kExchange;
     if (const Choice *forced = this->forced(collective, bytes)) {
@@ -452,6 +457,35 @@ Choice Planner::choose_exchange(Collective collective, size_t bytes, const Needs
         return fits ? *forced : kExchange;
     }
     return once(collective, bytes, true, [&] { return candidates(collective, bytes).front().choice; });
+}
+
+/// Messages are sent by hosts while an alltoall, a gather or a scatter of blocks of their length would be expected to
+/// take less time so. No rank knows the lengths of others, so both ends tell by that of each message.
+Choice Planner::choose_by_hosts(Collective collective) const {
+    const Collective equal = equal_blocks_of(collective);
+    const Algorithm *leaders = algorithms::find("leaders(direct,direct)");
+    const algorithms::Placement &placement = agreed_.placement;
+    Choice choice{Way::exchanged, nullptr};
+    if (placement.size() != agreed_.size || placement.hosts() < 2 || placement.most() == 1)
+        return choice;
+    const auto fits = [&](size_t each) { return shown_messages(collective, placement, each) <= agreed_.staged_bytes; };
+    for (size_t each = 64; fits(each); each *= 2) {
+        const size_t bytes = each * static_cast<size_t>(agreed_.size);
+        const bool all = equal == Collective::alltoall;
+        const double apart = all ? predict_exchange_ns(bytes, placement, agreed_.costs)
+                                 : predict_ns(*algorithms::find("direct"), equal, placement, bytes, agreed_.costs);
+        const double by_leaders = predict_staged_ns(equal, leaders, bytes, placement, agreed_.costs);
+        const double by_lanes = all ? predict_staged_ns(equal, nullptr, bytes, placement, agreed_.costs) : INFINITY;
+        if (std::min(by_leaders, by_lanes) > apart)
+            break;
+        const bool led = by_leaders <= by_lanes && choice.by_lanes == choice.by_leaders &&
+                         dealt_messages(collective, placement, each) <= agreed_.staged_bytes;
+        if (!led && !all)
+            break;
+        choice = {
+            .way = Way::staged, .algorithm = leaders, .by_leaders = led ? each : choice.by_leaders, .by_lanes = each};
+    }
+    return choice;
 }
 
 /// One that has a schedule, and the order of sums of one that only goes stage by stage.

@@ -68,6 +68,10 @@ struct Choice {
     Way way = Way::scheduled;
     const algorithms::Algorithm *algorithm = nullptr;  ///< scheduled; staged: as staged_name() has it
     bool by_table = false;                             ///< Agreed::ways said so, and may say something else later
+    // Of messages whose lengths only their ends know, staged: bytes of the longest that leaders carry for their hosts,
+    // and of the longest that ranks collect for other hosts' ranks, which is no less.
+    size_t by_leaders = 0;
+    size_t by_lanes = 0;
     [[nodiscard]] const char *name() const;
 };
 
@@ -135,6 +139,7 @@ class Planner {
     void add_loaded(algorithms::Collective collective, size_t bytes, std::vector<Candidate> &result) const;
     [[nodiscard]] bool may_stage(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] Choice choose_exchange(algorithms::Collective collective, size_t bytes, const Needs &needs) const;
+    [[nodiscard]] Choice choose_by_hosts(algorithms::Collective collective) const;
     [[nodiscard]] const algorithms::Algorithm *adds_alike(const algorithms::Algorithm &algorithm,
                                                           algorithms::Collective collective) const;
     [[nodiscard]] Choice by_schedule(algorithms::Collective collective, size_t bytes, const Needs &needs) const;

@@ -86,6 +86,49 @@ const std::vector<const Algorithm *> &staged(Collective collective) {
     return all[algorithms::index_of(collective)];
 }
 
+bool may_stage_messages(Collective collective) {
+    return equal_blocks_of(collective) != collective;
+}
+
+Collective equal_blocks_of(Collective collective) {
+    switch (collective) {
+        case Collective::alltoallv:
+            return Collective::alltoall;
+        case Collective::gatherv:
+            return Collective::gather;
+        case Collective::scatterv:
+            return Collective::scatter;
+        default:
+            break;
+    }
+    return collective;
+}
+
+namespace {
+
+/// Of each length that is shown.
+constexpr size_t kLength = sizeof(uint32_t);
+
+}  // namespace
+
+/// Lengths of what it sends and receives, and the former; of a gatherv or scatterv one length, and in the first of them
+/// the block.
+size_t shown_messages(Collective collective, const Placement &placement, size_t longest) {
+    const auto ranks = static_cast<size_t>(placement.size());
+    return collective == Collective::alltoallv ? ranks * (2 * kLength + longest)
+           : collective == Collective::gatherv ? kLength + longest
+                                               : kLength;
+}
+
+/// Where each of the others' part begins, and the parts.
+size_t dealt_messages(Collective collective, const Placement &placement, size_t longest) {
+    const auto most = static_cast<size_t>(placement.most());
+    const auto ranks = static_cast<size_t>(placement.size());
+    return collective == Collective::alltoallv  ? most * (kLength + ranks * longest)
+           : collective == Collective::scatterv ? most * (kLength + longest)
+                                                : 0;
+}
+
 namespace {
 
 bool by_leaders(const Algorithm *algorithm) {

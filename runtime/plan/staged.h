@@ -28,6 +28,14 @@ bool find_staged(std::string_view name, algorithms::Collective collective, const
 /// All algorithms whose stages can be carried out one by one for the collective.
 const std::vector<const algorithms::Algorithm *> &staged(algorithms::Collective collective);
 
+/// Whether the collective is messages of lengths that only their ends know and that hosts can send as one: alltoallv,
+/// gatherv and scatterv. Which one it would be if all were equally long.
+bool may_stage_messages(algorithms::Collective collective);
+algorithms::Collective equal_blocks_of(algorithms::Collective collective);
+/// What a rank shows of messages of up to `longest` bytes to its host, and a leader to its ranks.
+size_t shown_messages(algorithms::Collective collective, const algorithms::Placement &placement, size_t longest);
+size_t dealt_messages(algorithms::Collective collective, const algorithms::Placement &placement, size_t longest);
+
 /// Whether what a rank shows to its host has room. `bytes`: of the whole vector; `payload`: that room.
 bool fits_staged(algorithms::Collective collective, const algorithms::Algorithm *algorithm, size_t bytes,
                  const algorithms::Placement &placement, size_t payload);

@@ -315,6 +315,68 @@ TEST(Exchanges, AlltoallvInPlace) {
     }
 }
 
+/// Every root, in place and not, parts of all lengths.
+TEST(Exchanges, GathervAndScattervOfUnevenCounts) {
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int size = comm.size();
+    const int rank = comm.rank();
+    uint64_t number = 7'000'000;
+    for (const size_t most : {0U, 1U, 50U, 3000U, 40000U, 300000U}) {
+        for (int call = 0; call < 2 * size; ++call) {
+            const int root = call % size;
+            const bool in_place = call >= size;
+            ++number;
+            const Blocks blocks(size, [&](int peer) { return count_of(peer, root, number, most); });
+            const Bytes own = message(rank, root, number, blocks.counts[rank]);
+            Bytes all(rank == root ? blocks.elements + 1 : 0, std::byte{0x5a});
+            if (rank == root && in_place)
+                std::ranges::copy(own, all.begin() + blocks.displacements[rank]);
+            const void *in = rank == root && in_place ? FLX_IN_PLACE : static_cast<const void *>(own.data());
+            ASSERT_TRUE(succeeded(flx_gatherv(in, own.size(), all.data(), blocks.counts.data(),
+                                              blocks.displacements.data(), FLX_UINT8, root, comm)));
+            for (int peer = 0; rank == root && peer < size; ++peer)
+                ASSERT_TRUE(
+                    is_message(all.data() + blocks.displacements[peer], peer, root, number, blocks.counts[peer]));
+            Bytes back(own.size() + 1, std::byte{0x5a});
+            void *out = rank == root && in_place ? FLX_IN_PLACE : static_cast<void *>(back.data());
+            ASSERT_TRUE(succeeded(flx_scatterv(all.data(), blocks.counts.data(), blocks.displacements.data(), out,
+                                               own.size(), FLX_UINT8, root, comm)));
+            if (out == back.data()) {
+                ASSERT_TRUE(is_message(back.data(), rank, root, number, own.size()));
+                EXPECT_EQ(back.back(), std::byte{0x5a});
+            }
+        }
+    }
+}
+
+/// Two ranks of one host give another rank together what it awaits, but not each its part: an error that names a pair.
+TEST(Exchanges, LengthsThatDifferButNotTogetherAreAnError) {
+    if (world_size() < 4)
+        GTEST_SKIP() << "skipped: needs two ranks beside each other and one elsewhere";
+    const Comm comm = Comm::world();
+    ASSERT_TRUE(comm);
+    const int size = comm.size();
+    const int last = size - 1;
+    std::vector<size_t> sends(size), receives(size), at(size);
+    for (int peer = 0; peer < size; ++peer)
+        at[peer] = static_cast<size_t>(peer) * 8;
+    if (comm.rank() != last)
+        sends[last] = comm.rank() == 0 ? 4 : comm.rank() == 1 ? 6 : 5;
+    for (int peer = 0; comm.rank() == last && peer < last; ++peer)
+        receives[peer] = 5;
+    Bytes in(static_cast<size_t>(size) * 8), out(in.size());
+    flx_status_t status =
+        flx_alltoallv(in.data(), out.data(), sends.data(), at.data(), receives.data(), at.data(), FLX_UINT8, comm);
+    if (status == FLX_SUCCESS)
+        status = flx_barrier(comm);
+    EXPECT_EQ(status, FLX_ERR_MISMATCH) << flx_last_error();
+    const std::string sentence = flx_last_error();
+    EXPECT_TRUE(sentence.find("where 5 bytes are received") != std::string::npos ||
+                sentence.find("send 25 bytes to ranks of the host of rank") != std::string::npos)
+        << sentence;
+}
+
 /// One pair at a time; the other ranks do not call.
 TEST(Exchanges, PairsNeedNobodyElse) {
     const Comm comm = Comm::world();

@@ -156,6 +156,7 @@ struct Case {
     std::string name;
     Program odd;
     Program others;
+    std::string instead = {};  ///< what may be said in place of the calls
 };
 
 Program does(std::vector<Do> calls) {
@@ -259,7 +260,8 @@ std::vector<Case> cases() {
                        int value = 0;
                        return flx_alltoallv(&value, &value, none.data(), none.data(), none.data(), none.data(),
                                             FLX_INT32, comm);
-                   }});
+                   },
+                   " sends 4 bytes to rank "});
     const auto makes = [](bool splits) {
         return [splits](flx_comm_t comm, Memory &) {
             flx_comm_t made = nullptr;
@@ -299,7 +301,8 @@ void run(const Case &each, int odd, Lane &lane) {
     const std::string where = fmt::format("{} (rank {} is odd, {:.2f} s)", each.name, odd, took);
     if (status != FLX_ERR_MISMATCH)
         failed(fmt::format("{}: {}: {}", where, flx_strerror(status), sentence));
-    else if (sentence.find("do not match: rank") == std::string::npos)
+    else if (sentence.find("do not match: rank") == std::string::npos &&
+             (each.instead.empty() || sentence.find(each.instead) == std::string::npos))
         failed(fmt::format("{}: does not say which calls: {}", where, sentence));
     else if (took > kDeadlineS + 1)
         failed(fmt::format("{}: late: {}", where, sentence));

@@ -82,6 +82,9 @@ class Fused {
     /// what it needs: `take(rank, what that one shows)` for all others.
     template <typename Write, typename Take>
     Status exchange(size_t bytes, const Write &write, const Take &take, uint32_t signature, Waiter &waiter);
+    /// The same where all others show something to `root`, and do not wait for it.
+    template <typename Write, typename Take>
+    Status hand_in(size_t bytes, int root, const Write &write, const Take &take, uint32_t signature, Waiter &waiter);
     /// The same where only `root` shows something: `take(what it shows)` for all others.
     template <typename Write, typename Take>
     Status hand_out(size_t bytes, int root, const Write &write, const Take &take, uint32_t signature, Waiter &waiter);
@@ -171,6 +174,28 @@ Status Fused::exchange(size_t bytes, const Write &write, const Take &take, uint3
         const int rank = (rank_ + step) % ranks_;
         FLX_TRY(await(rank, signature, waiter));
         take(rank, static_cast<const std::byte *>(shown(rank, bytes)));
+    }
+    end(true);
+    return {};
+}
+
+template <typename Write, typename Take>
+Status Fused::hand_in(size_t bytes, int root, const Write &write, const Take &take, uint32_t signature,
+                      Waiter &waiter) {
+    FLX_TRY(begin(bytes, waiter));
+    if (rank_ != root) {
+        write(own_place());
+        show_written(signature);
+        prepare_later(bytes);
+        end(false);
+        return {};
+    }
+    for (int rank = 0; rank < ranks_; ++rank) {
+        if (rank == rank_)
+            continue;
+        FLX_TRY(await(rank, signature, waiter));
+        take(rank, static_cast<const std::byte *>(shown(rank, bytes)));
+        fetch_ahead(rank, bytes);
     }
     end(true);
     return {};
