@@ -204,11 +204,10 @@ void report_algorithms(const Communicator *comm, std::vector<std::string> &lines
         "  {:<20} one host, large: blocks of all regions staged, reduced and fetched in the cache", "streamed"));
     lines.push_back(fmt::format(
         "  {:<20} one host, middle: ranks read and write each other's buffers through the kernel", "fetched"));
-    lines.push_back(
-        fmt::format("  {:<20} alltoall between hosts, alltoallv, gatherv, scatterv, send and recv: a message per pair "
-                    "of ranks, all at "
-                    "once",
-                    "exchange"));
+    lines.push_back(fmt::format(
+        "  {:<20} send and recv, and alltoall(v), gatherv and scatterv where they are not by hosts: a message "
+        "per pair of ranks, all at once",
+        "exchange"));
     for (const algorithms::Algorithm &algorithm : algorithms::all()) {
         std::string served;
         for (const algorithms::Collective collective : algorithms::kScheduled) {

@@ -82,7 +82,7 @@ Status Staged::run(const Call &call, const Choice &choice, Between &between, Wai
                                                       : alltoall_by_lanes_in_rounds();
     if (may_stage_messages(operation.collective)) {
         StagedMessages messages(call, choice, rank_, placement_, heads_, near_, between, waiter);
-        const Status status = messages.run();
+        Status status = messages.run();
         shown_ = messages.shown();
         return status;
     }
@@ -95,7 +95,7 @@ Status Staged::run(const Call &call, const Choice &choice, Between &between, Wai
 
 int Staged::numbers(Collective collective, const Algorithm *algorithm, const Placement &placement) {
     if (may_stage_messages(collective))
-        return StagedMessages::kNumbers;
+        return 1;
     return collective != Collective::alltoall && algorithm->family == Family::lanes ? placement.most() : 1;
 }
 
@@ -374,14 +374,12 @@ Status Staged::give_blocks(Collective collective, const void *in, void *out, con
     return between_->carry();
 }
 
-/// A message between two hosts, carried.
-Status Staged::message(bool sends, int peer, std::byte *memory, size_t bytes) {
-    Exchange &messages = between_->messages();
-    if (sends)
-        messages.send(peer, memory, bytes, operation_->sequence);
-    else
-        messages.receive(peer, memory, bytes, operation_->sequence);
-    FLX_TRY(between_->give_messages(*operation_));
+/// The vector at `from` to `memory` of the rank after it, carried. As a bcast of two ranks, since messages do not say
+/// which call they are of.
+Status Staged::hand_on(int from, std::byte *memory) {
+    drivers_ = {from, from + 1};
+    FLX_TRY(between_->give(part(Collective::bcast, memory, memory, operation_->count),
+                           *algorithms::find("binomial_tree"), {}, drivers_, 0));
     return between_->carry();
 }
 
@@ -400,7 +398,7 @@ Status Staged::scanned() {
     const std::byte *own = in;  // with what is in front of it
     if (rank_ == ranks.front() && host_ != 0) {
         std::byte *came = between_->aside(bytes);
-        FLX_TRY(message(false, rank_ - 1, came, bytes));
+        FLX_TRY(hand_on(rank_ - 1, came));
         std::byte *sum = between_->aside(bytes);
         reduce_pair(operation_->dtype, operation_->op, sum, came, in, count);
         front = came;
@@ -420,7 +418,7 @@ Status Staged::scanned() {
     }
     if (exclusive && front != nullptr)
         put(out, front, bytes);
-    return hands_on ? message(true, rank_ + 1, all != nullptr ? all : out, bytes) : Status();
+    return hands_on ? hand_on(rank_, all != nullptr ? all : out) : Status();
 }
 
 /// How many blocks an allreduce between hosts has.

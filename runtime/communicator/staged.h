@@ -65,7 +65,7 @@ class Staged {
     [[nodiscard]] int head() const { return heads_[host_]; }
     [[nodiscard]] bool leads() const { return head() == rank_; }
     [[nodiscard]] int local_of(int rank) const { return placement_.local[static_cast<size_t>(rank)]; }
-    Status message(bool sends, int peer, std::byte *memory, size_t bytes);
+    Status hand_on(int from, std::byte *memory);
     void set_host_blocks();
     [[nodiscard]] size_t length_of(int rank) const;
     [[nodiscard]] size_t place_of(int rank) const;

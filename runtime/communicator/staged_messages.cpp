@@ -17,9 +17,9 @@ namespace {
 
 /// What a rank shows of an alltoallv.
 struct Shown {
-    const uint32_t *sends;   ///< by rank; long messages count as none, as those to itself do
+    const uint32_t *sends;   ///< by rank: bytes; to itself none
     const uint32_t *awaits;  ///< likewise
-    const std::byte *data;   ///< what it sends, in the order of ranks
+    const std::byte *data;   ///< what it sends and is not long, in the order of ranks
 
     Shown(const std::byte *at, size_t ranks)
         : sends(reinterpret_cast<const uint32_t *>(at)),
@@ -78,20 +78,35 @@ StagedMessages::Parcel StagedMessages::parcel(size_t messages, size_t bytes) {
     return parcel;
 }
 
-/// All that hosts have for each other, between heads. Where they have nothing, there is no message.
-void StagedMessages::send_parcels() {
+/// What hosts have for each other, between heads: at least the lengths. They are compared before anything else is
+/// awaited, which may never come.
+Status StagedMessages::exchange_parcels() {
     for (size_t distance = 1; distance < hosts(); ++distance) {
         const size_t to = (host_ + distance) % hosts();
         const size_t from = (host_ + hosts() - distance) % hosts();
-        if (sent_[to].bytes != 0)
+        if (sent_[to].lengths != nullptr)
             between_.messages().send(heads_[to], sent_[to].lengths, sent_[to].size(), call_.operation.sequence);
-        if (awaited_[from].bytes != 0) {
+        if (awaited_[from].lengths != nullptr) {
             came_[from] = parcel(awaited_[from].messages, awaited_[from].bytes);
             between_.messages().receive(heads_[from], came_[from].lengths, came_[from].size(), call_.operation.sequence,
                                         true);
         }
-        gave_ = gave_ || sent_[to].bytes != 0 || awaited_[from].bytes != 0;
+        gave_ = gave_ || sent_[to].lengths != nullptr || awaited_[from].lengths != nullptr;
     }
+    FLX_TRY(give(call_.operation.sequence));
+    FLX_TRY(between_.carry());
+    for (size_t host = 0; host < hosts(); ++host)
+        if (came_[host].lengths != nullptr)
+            FLX_TRY(check(came_[host], awaited_[host], host, host_));
+    return {};
+}
+
+/// Numbers of what goes otherwise, which every rank takes. Not before heads have exchanged: of what has a number
+/// already when an operation ends, a rank would take nothing any more.
+void StagedMessages::take_numbers() {
+    if (call_.operation.collective == Collective::alltoallv)
+        of_lanes_ = between_.next_number();
+    long_ = between_.next_number();
 }
 
 /// Whether each message between two hosts has the length that is awaited.
@@ -108,13 +123,13 @@ Status StagedMessages::check(const Parcel &parcel, const Parcel &awaited, size_t
     return {};
 }
 
-/// What was added to messages(), if something was, with one of the call's numbers. In their order: of a number that is
+/// What was added to messages(), if something was, as an operation of this number. In their order: of a number that is
 /// behind the last one given a rank takes nothing any more.
-Status StagedMessages::give(Number number) {
+Status StagedMessages::give(uint64_t number) {
     if (!std::exchange(gave_, false))
         return {};
     Operation numbered = call_.operation;
-    numbered.sequence += number;
+    numbered.sequence = number;
     return between_.give_messages(numbered);
 }
 
@@ -123,10 +138,11 @@ void StagedMessages::show(std::byte *place) {
     std::byte *data = place + 2 * ranks_ * sizeof(uint32_t);
     for (int rank = 0; rank < placement_.size(); ++rank) {
         const bool other = rank != rank_;
-        lengths[rank] = other ? if_shown(count(sends(), rank)) : 0;
-        lengths[ranks_ + static_cast<size_t>(rank)] = other ? if_led(count(call_.blocks, rank)) : 0;
-        put(data, sent_from() + (lengths[rank] != 0 ? place_of(sends(), rank) : 0), lengths[rank]);
-        data += lengths[rank];
+        lengths[rank] = other ? told(count(sends(), rank)) : 0;
+        lengths[ranks_ + static_cast<size_t>(rank)] = other ? told(count(call_.blocks, rank)) : 0;
+        const uint32_t bytes = if_shown(lengths[rank]);
+        put(data, sent_from() + (bytes != 0 ? place_of(sends(), rank) : 0), bytes);
+        data += bytes;
     }
     shown_bytes_ += static_cast<uint64_t>(data - place);
     shown_[own_] = place;
@@ -136,11 +152,14 @@ void StagedMessages::show(std::byte *place) {
 Status StagedMessages::take_from(size_t local) {
     const Shown theirs(shown_[local], ranks_);
     const int from = on(host_)[local];
-    const uint32_t awaited = if_shown(count(call_.blocks, from));
-    if (theirs.sends[rank_] != awaited)
-        return differ(from, theirs.sends[rank_], rank_, awaited);
-    const size_t before = std::accumulate(theirs.sends, theirs.sends + rank_, size_t{0});
-    put(call_.out() + (awaited != 0 ? place_of(call_.blocks, from) : 0), theirs.data + before, awaited);
+    const size_t bytes = count(call_.blocks, from);
+    if (theirs.sends[rank_] != told(bytes))
+        return differ(from, theirs.sends[rank_], rank_, bytes);
+    size_t before = 0;
+    for (int rank = 0; rank < rank_; ++rank)
+        before += if_shown(theirs.sends[rank]);
+    const uint32_t shown = if_shown(bytes);
+    put(call_.out() + (shown != 0 ? place_of(call_.blocks, from) : 0), theirs.data + before, shown);
     return {};
 }
 
@@ -155,7 +174,7 @@ void StagedMessages::pack() {
         for (size_t rank = 0; rank < ranks_; ++rank) {
             const size_t host = host_of(static_cast<int>(rank));
             sent[host] += if_led(one.sends[rank]);
-            awaited[host] += one.awaits[rank];
+            awaited[host] += if_led(one.awaits[rank]);
         }
     }
     std::span<std::byte *> next(room<std::byte *>(hosts()), hosts());
@@ -171,13 +190,13 @@ void StagedMessages::pack() {
     for (size_t local = 0; local < here_; ++local) {
         const Shown one(shown_[local], ranks_);
         const std::byte *data = one.data;
-        for (size_t rank = 0; rank < ranks_; data += one.sends[rank], ++rank) {
+        for (size_t rank = 0; rank < ranks_; data += if_shown(one.sends[rank]), ++rank) {
             const size_t host = host_of(static_cast<int>(rank));
             if (host == host_)
                 continue;
             const size_t theirs = local_of(static_cast<int>(rank));
             const uint32_t bytes = if_led(one.sends[rank]);
-            sent_[host].lengths[local * on(host).size() + theirs] = bytes;
+            sent_[host].lengths[local * on(host).size() + theirs] = one.sends[rank];
             awaited_[host].lengths[theirs * here_ + local] = one.awaits[rank];
             put(next[host], data, bytes);
             next[host] += bytes;
@@ -205,7 +224,7 @@ void StagedMessages::pack_lane() {
     for (size_t local = 0; local < here_; ++local) {
         const Shown one(shown_[local], ranks_);
         const std::byte *data = one.data;
-        for (size_t rank = 0; rank < ranks_; data += one.sends[rank], ++rank) {
+        for (size_t rank = 0; rank < ranks_; data += if_shown(one.sends[rank]), ++rank) {
             if (lane_sent_[rank].lengths == nullptr)
                 continue;
             const uint32_t bytes = if_lane(one.sends[rank]);
@@ -217,12 +236,11 @@ void StagedMessages::pack_lane() {
 }
 
 void StagedMessages::send_lane() {
-    const uint64_t number = call_.operation.sequence + kOfLanes;
     for (size_t step = 1; step < ranks_; ++step) {
         const size_t rank = (static_cast<size_t>(rank_) + step) % ranks_;
         if (lane_sent_[rank].lengths == nullptr)
             continue;
-        between_.messages().send(static_cast<int>(rank), lane_sent_[rank].lengths, lane_sent_[rank].size(), number);
+        between_.messages().send(static_cast<int>(rank), lane_sent_[rank].lengths, lane_sent_[rank].size(), of_lanes_);
         gave_ = true;
     }
     for (size_t distance = 1; distance < hosts(); ++distance) {
@@ -234,7 +252,7 @@ void StagedMessages::send_lane() {
             continue;
         lane_came_[from] = parcel(on(from).size(), bytes);
         between_.messages().receive(placement_.driver(static_cast<int>(from), static_cast<int>(own_)),
-                                    lane_came_[from].lengths, lane_came_[from].size(), number, true);
+                                    lane_came_[from].lengths, lane_came_[from].size(), of_lanes_, true);
         gave_ = true;
     }
 }
@@ -258,19 +276,24 @@ Status StagedMessages::take_lane() {
 
 void StagedMessages::give_long_of_all() {
     std::byte *const out = call_.out();
+    size_t copied = 0;  // in place: bytes
+    for (int rank = 0; call_.in_place && rank < placement_.size(); ++rank)
+        copied += rank != rank_ && is_long(count(sends(), rank)) ? count(sends(), rank) : 0;
+    std::byte *copy = copied != 0 ? between_.aside(copied) : nullptr;
     for (int step = 1; step < placement_.size(); ++step) {
         const int next = (rank_ + step) % placement_.size();
         const int previous = (rank_ + placement_.size() - step) % placement_.size();
         if (const size_t bytes = count(sends(), next); is_long(bytes)) {
             const std::byte *from = sent_from() + place_of(sends(), next);
-            if (call_.in_place)
-                from = static_cast<std::byte *>(std::memcpy(between_.aside(bytes), from, bytes));
-            between_.messages().send(next, from, bytes, call_.operation.sequence + kLong);
+            if (call_.in_place) {
+                from = static_cast<std::byte *>(std::memcpy(copy, from, bytes));
+                copy += bytes;
+            }
+            between_.messages().send(next, from, bytes, long_);
             gave_ = true;
         }
         if (const size_t bytes = count(call_.blocks, previous); is_long(bytes)) {
-            between_.messages().receive(previous, out + place_of(call_.blocks, previous), bytes,
-                                        call_.operation.sequence + kLong);
+            between_.messages().receive(previous, out + place_of(call_.blocks, previous), bytes, long_);
             gave_ = true;
         }
     }
@@ -305,12 +328,12 @@ Status StagedMessages::alltoallv() {
         FLX_TRY(std::move(taken));
     }
     if (leads())
-        send_parcels();
-    FLX_TRY(give(kOfHeads));
+        FLX_TRY(exchange_parcels());
+    take_numbers();
     send_lane();
-    FLX_TRY(give(kOfLanes));
+    FLX_TRY(give(of_lanes_));
     give_long_of_all();
-    FLX_TRY(give(kLong));
+    FLX_TRY(give(long_));
     FLX_TRY(between_.carry());
     FLX_TRY(take_lane());
     return deal();
@@ -325,12 +348,8 @@ Status StagedMessages::deal() {
                 each(host);
     };
     std::span<const std::byte *> next;  // by host: what is dealt out next
-    if (leads()) {
+    if (leads())
         next = {room<const std::byte *>(hosts()), hosts()};
-        for (size_t host = 0; host < hosts(); ++host)
-            if (host != host_ && came_[host].lengths != nullptr)
-                FLX_TRY(check(came_[host], awaited_[host], host, host_));
-    }
     // Where each rank's part begins, and the parts, in the order of hosts and their ranks. The head's own is put where
     // it belongs.
     const auto write = [&](std::byte *place) {
@@ -339,7 +358,7 @@ Status StagedMessages::deal() {
         each_away([&](size_t host) {
             next[host] = came_[host].lengths != nullptr ? came_[host].first() : nullptr;
             for (size_t i = 0; i < awaited_[host].messages; ++i)
-                begins[i % here_] += i % here_ == own_ ? 0 : awaited_[host].lengths[i];
+                begins[i % here_] += i % here_ == own_ ? 0 : if_led(awaited_[host].lengths[i]);
         });
         std::exclusive_scan(begins, begins + here_, begins, static_cast<uint32_t>(here_ * sizeof(uint32_t)));
         std::span<std::byte *> to(room<std::byte *>(here_), here_);
@@ -347,7 +366,7 @@ Status StagedMessages::deal() {
             to[local] = place + begins[local];
         each_away([&](size_t host) {
             for (size_t i = 0; i < awaited_[host].messages; ++i) {
-                const size_t bytes = awaited_[host].lengths[i];
+                const size_t bytes = if_led(awaited_[host].lengths[i]);
                 const size_t local = i % here_;
                 if (bytes == 0)
                     continue;
@@ -393,7 +412,7 @@ Status StagedMessages::gatherv() {
         put(out + place_of(call_.blocks, root), call_.in(), own);
     const auto show = [&](std::byte *place) {
         const uint32_t bytes = at_root ? 0 : if_led(own);
-        *reinterpret_cast<uint32_t *>(place) = bytes;
+        *reinterpret_cast<uint32_t *>(place) = at_root ? 0 : told(own);
         put(place + sizeof bytes, call_.in(), bytes);
         shown_bytes_ += leads() ? 0 : sizeof bytes + bytes;
         shown_[own_] = place;
@@ -404,20 +423,21 @@ Status StagedMessages::gatherv() {
     const auto gather = [&] {
         size_t bytes = 0;
         for (size_t local = 0; local < here_; ++local)
-            bytes += length(local);
+            bytes += if_led(length(local));
         Parcel all = parcel(here_, bytes);
         std::byte *next = all.first();
         for (size_t local = 0; local < here_; ++local) {
             const int from = on(host_)[local];
+            const uint32_t part = if_led(length(local));
+            const size_t awaited = !at_root || from == root ? 0 : count(call_.blocks, from);
             all.lengths[local] = length(local);
-            const uint32_t awaited = !at_root || from == root ? 0 : if_led(count(call_.blocks, from));
             if (!at_root)
-                put(next, data(local), length(local));
-            else if (length(local) == awaited)
-                put(out + (awaited != 0 ? place_of(call_.blocks, from) : 0), data(local), awaited);
+                put(next, data(local), part);
+            else if (length(local) == told(awaited))
+                put(out + (part != 0 ? place_of(call_.blocks, from) : 0), data(local), part);
             else if (taken.ok())
                 taken = differ(from, length(local), root, awaited);
-            next += length(local);
+            next += part;
         }
         sent_[host_of(root)] = at_root ? Parcel() : all;
     };
@@ -441,31 +461,29 @@ Status StagedMessages::gatherv() {
             continue;
         awaited_[host] = parcel(on(host).size(), 0);
         for (size_t local = 0; local < on(host).size(); ++local) {
-            awaited_[host].lengths[local] = if_led(count(call_.blocks, on(host)[local]));
-            awaited_[host].bytes += awaited_[host].lengths[local];
+            awaited_[host].lengths[local] = told(count(call_.blocks, on(host)[local]));
+            awaited_[host].bytes += if_led(awaited_[host].lengths[local]);
         }
     }
-    send_parcels();
-    FLX_TRY(give(kOfHeads));
-    const uint64_t further = call_.operation.sequence + kLong;
+    FLX_TRY(exchange_parcels());
+    take_numbers();
     if (!at_root && is_long(own)) {
-        between_.messages().send(root, call_.in(), own, further);
+        between_.messages().send(root, call_.in(), own, long_);
         gave_ = true;
     }
     for (int rank = 0; at_root && rank < placement_.size(); ++rank)
         if (rank != root && is_long(count(call_.blocks, rank))) {
-            between_.messages().receive(rank, out + place_of(call_.blocks, rank), count(call_.blocks, rank), further);
+            between_.messages().receive(rank, out + place_of(call_.blocks, rank), count(call_.blocks, rank), long_);
             gave_ = true;
         }
-    FLX_TRY(give(kLong));
+    FLX_TRY(give(long_));
     FLX_TRY(between_.carry());
     for (size_t host = 0; at_root && host < hosts(); ++host) {
         if (came_[host].lengths == nullptr)
             continue;
-        FLX_TRY(check(came_[host], awaited_[host], host, host_));
         const std::byte *next = came_[host].first();
         for (size_t local = 0; local < on(host).size(); ++local) {
-            const uint32_t bytes = came_[host].lengths[local];
+            const uint32_t bytes = if_led(came_[host].lengths[local]);
             put(out + (bytes != 0 ? place_of(call_.blocks, on(host)[local]) : 0), next, bytes);
             next += bytes;
         }
@@ -482,7 +500,7 @@ Status StagedMessages::scatterv() {
     if (at_root && !call_.in_place && own != 0)
         put(out, call_.in() + place_of(call_.blocks, root), own);
     Parcel here = parcel(here_, 0);
-    const auto show = [&](std::byte *place) { *reinterpret_cast<uint32_t *>(place) = at_root ? 0 : if_led(own); };
+    const auto show = [&](std::byte *place) { *reinterpret_cast<uint32_t *>(place) = at_root ? 0 : told(own); };
     show(reinterpret_cast<std::byte *>(here.lengths + own_));
     if (!alone())
         FLX_TRY(near_->fused().hand_in(
@@ -492,7 +510,8 @@ Status StagedMessages::scatterv() {
             },
             signature_, waiter_));
     if (leads())
-        here.bytes = std::accumulate(here.lengths, here.lengths + here_, size_t{0});
+        for (size_t local = 0; local < here_; ++local)
+            here.bytes += if_led(here.lengths[local]);
     Parcel own_host;  // at the root: what it has for its own host
     for (size_t host = 0; at_root && host < hosts(); ++host) {
         size_t bytes = 0;
@@ -502,9 +521,10 @@ Status StagedMessages::scatterv() {
         std::byte *next = all.first();
         for (size_t local = 0; local < on(host).size(); ++local) {
             const int rank = on(host)[local];
-            all.lengths[local] = rank == root ? 0 : if_led(count(call_.blocks, rank));
-            put(next, call_.in() + (all.lengths[local] != 0 ? place_of(call_.blocks, rank) : 0), all.lengths[local]);
-            next += all.lengths[local];
+            all.lengths[local] = rank == root ? 0 : told(count(call_.blocks, rank));
+            const uint32_t part = if_led(all.lengths[local]);
+            put(next, call_.in() + (part != 0 ? place_of(call_.blocks, rank) : 0), part);
+            next += part;
         }
         (host == host_ ? own_host : sent_[host]) = all;
     }
@@ -512,29 +532,27 @@ Status StagedMessages::scatterv() {
         awaited_[host_of(root)] = here;
     if (at_root)
         FLX_TRY(check(own_host, here, host_, host_));
-    send_parcels();
-    FLX_TRY(give(kOfHeads));
-    const uint64_t further = call_.operation.sequence + kLong;
+    FLX_TRY(exchange_parcels());
+    take_numbers();
     if (!at_root && is_long(own)) {
-        between_.messages().receive(root, out, own, further);
+        between_.messages().receive(root, out, own, long_);
         gave_ = true;
     }
     for (int rank = 0; at_root && rank < placement_.size(); ++rank)
         if (rank != root && is_long(count(call_.blocks, rank))) {
-            between_.messages().send(rank, call_.in() + place_of(call_.blocks, rank), count(call_.blocks, rank),
-                                     further);
+            between_.messages().send(rank, call_.in() + place_of(call_.blocks, rank), count(call_.blocks, rank), long_);
             gave_ = true;
         }
-    FLX_TRY(give(kLong));
+    FLX_TRY(give(long_));
     FLX_TRY(between_.carry());
     const Parcel &dealt = at_root ? own_host : came_[host_of(root)];
-    if (leads() && !at_root && dealt.lengths != nullptr)
-        FLX_TRY(check(dealt, here, host_of(root), host_));
     const auto part_of = [&](const std::byte *parts, const uint32_t *lengths) {
-        return parts + std::accumulate(lengths, lengths + own_, size_t{0});
+        for (size_t local = 0; local < own_; ++local)
+            parts += if_led(lengths[local]);
+        return parts;
     };
     if (leads() && !at_root && dealt.lengths != nullptr)
-        put(out, part_of(dealt.first(), dealt.lengths), dealt.lengths[own_]);
+        put(out, part_of(dealt.first(), dealt.lengths), if_led(dealt.lengths[own_]));
     if (alone())
         return {};
     return near_->fused().hand_out(

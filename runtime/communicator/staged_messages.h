@@ -24,25 +24,22 @@ namespace flx {
 
 class StagedMessages {
   public:
-    /// Which of the operations' numbers that a call takes its messages have.
-    enum Number : uint64_t { kOfHeads, kOfLanes, kLong };
-    static constexpr int kNumbers = kLong + 1;
-
     /// `heads`: by host, a root for its own. `near`: null where this rank is alone on its host. All outlive it.
     StagedMessages(const Call &call, const Choice &choice, int rank, const algorithms::Placement &placement,
                    const std::vector<int> &heads, shm::Nearby *near, Between &between, Waiter &waiter);
 
-    /// FLX_ERR_ARGUMENT where two ranks do not name the same length.
+    /// FLX_ERR_MISMATCH where two ranks do not name the same length: heads tell each other all lengths.
     Status run();
     /// Bytes that this rank showed others of its host.
     [[nodiscard]] uint64_t shown() const { return shown_bytes_; }
 
   private:
-    /// What hosts send each other: the length of each message, by sender and within that by receiver, and then these.
+    /// What hosts send each other: the length of each message, by sender and within that by receiver, also of those
+    /// that go otherwise; then those that do not.
     struct Parcel {
         uint32_t *lengths = nullptr;
         size_t messages = 0;
-        size_t bytes = 0;  ///< of the messages
+        size_t bytes = 0;  ///< of those that it has
 
         [[nodiscard]] size_t header() const { return messages * sizeof(uint32_t); }
         [[nodiscard]] size_t size() const { return header() + bytes; }
@@ -63,9 +60,10 @@ class StagedMessages {
     Status deal();
     void give_long_of_all();
 
-    void send_parcels();
+    Status exchange_parcels();
     Status check(const Parcel &parcel, const Parcel &awaited, size_t from, size_t to) const;
-    Status give(Number number);
+    Status give(uint64_t number);
+    void take_numbers();
     [[nodiscard]] Status differ(int from, size_t sent, int to, size_t awaited) const;
 
     template <typename T>
@@ -83,6 +81,8 @@ class StagedMessages {
     }
     [[nodiscard]] bool leads() const { return heads_[host_] == rank_; }
     [[nodiscard]] bool alone() const { return near_ == nullptr; }
+    /// As the other end is told.
+    [[nodiscard]] static uint32_t told(size_t bytes) { return Exchange::signature_of(bytes); }
     // None of other lengths.
     [[nodiscard]] uint32_t if_led(size_t bytes) const { return bytes <= led_ ? static_cast<uint32_t>(bytes) : 0; }
     [[nodiscard]] uint32_t if_shown(size_t bytes) const {
@@ -113,6 +113,8 @@ class StagedMessages {
     const size_t ranks_;
     const uint32_t signature_;
     uint64_t shown_bytes_ = 0;
+    uint64_t of_lanes_ = 0;  ///< number of lanes' messages
+    uint64_t long_ = 0;      ///< number of long ones
 
     // In memory of the operation's own, which is there again in the next one.
     std::span<const std::byte *> shown_;  ///< by rank of this host: what it shows

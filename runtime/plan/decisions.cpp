@@ -82,7 +82,9 @@ uint32_t Decisions::signature_of(const Call &call, const Choice &choice, CallKin
 
 Choice Decisions::choose(const Call &call, bool steps) const {
     Needs needs;
-    needs.steps = steps || is_custom(call.operation.dtype);
+    // Of messages between pairs the type is each rank's own affair.
+    const bool pairs = algorithms::traits_of(call.operation.collective).between_pairs;
+    needs.steps = steps || (is_custom(call.operation.dtype) && !pairs);
     const size_t *counts = call.blocks.counts;
     if (call.operation.collective == Collective::allgatherv)
         needs.longest = *std::max_element(counts, counts + size_) * size_of(call.operation.dtype);

@@ -476,11 +476,9 @@ Choice Planner::choose_by_hosts(Collective collective) const {
                                  : predict_ns(*algorithms::find("direct"), equal, placement, bytes, agreed_.costs);
         const double by_leaders = predict_staged_ns(equal, leaders, bytes, placement, agreed_.costs);
         const double by_lanes = all ? predict_staged_ns(equal, nullptr, bytes, placement, agreed_.costs) : INFINITY;
-        if (std::min(by_leaders, by_lanes) > apart)
-            break;
         const bool led = by_leaders <= by_lanes && choice.by_lanes == choice.by_leaders &&
                          dealt_messages(collective, placement, each) <= agreed_.staged_bytes;
-        if (!led && !all)
+        if ((led ? by_leaders : by_lanes) > apart)
             break;
         choice = {
             .way = Way::staged, .algorithm = leaders, .by_leaders = led ? each : choice.by_leaders, .by_lanes = each};

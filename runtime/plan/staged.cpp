@@ -120,13 +120,15 @@ size_t shown_messages(Collective collective, const Placement &placement, size_t 
                                                : kLength;
 }
 
-/// Where each of the others' part begins, and the parts.
+/// Where each rank's part begins, and the parts: of an alltoallv what comes from other hosts for all but the head.
 size_t dealt_messages(Collective collective, const Placement &placement, size_t longest) {
-    const auto most = static_cast<size_t>(placement.most());
     const auto ranks = static_cast<size_t>(placement.size());
-    return collective == Collective::alltoallv  ? most * (kLength + ranks * longest)
-           : collective == Collective::scatterv ? most * (kLength + longest)
-                                                : 0;
+    size_t most = 0;
+    for (const std::vector<int> &here : placement.ranks)
+        most = std::max(most, collective == Collective::alltoallv
+                                  ? here.size() * kLength + (here.size() - 1) * (ranks - here.size()) * longest
+                                  : here.size() * (kLength + longest));
+    return collective == Collective::gatherv ? 0 : most;
 }
 
 namespace {

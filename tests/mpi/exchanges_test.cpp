@@ -377,6 +377,48 @@ TEST(Exchanges, LengthsThatDifferButNotTogetherAreAnError) {
         << sentence;
 }
 
+/// Between the first rank and the last one: lengths of any kind against lengths of any other.
+TEST(Exchanges, LengthsOfTwoKindsAreAnError) {
+    if (world_size() < 4)
+        GTEST_SKIP()
+            << "skipped: needs several hosts of several ranks, as ranks of one host may wait until the deadline";
+    constexpr size_t kLong = 1 << 20;
+    const Comm all = Comm::world();
+    ASSERT_TRUE(all);
+    const int size = all.size();
+    const int rank = all.rank();
+    const int last = size - 1;
+    Bytes data(kLong * 2), out(kLong * 2);
+    for (const auto &[sent, awaited] :
+         {std::pair<size_t, size_t>{0, 1}, {1, 0}, {kLong, 100}, {100, kLong}, {kLong, 0}, {0, kLong}, {5000, 40}}) {
+        for (int kind = 0; kind < 3; ++kind) {
+            flx_comm_t made = nullptr;
+            ASSERT_TRUE(succeeded(flx_comm_dup(all, &made)));
+            std::vector<size_t> none(size), counts(size);
+            flx_status_t status = FLX_SUCCESS;
+            if (kind == 0) {
+                counts[last] = rank == 0 ? awaited : 0;
+                status = flx_gatherv(data.data(), rank == last ? sent : 0, out.data(), counts.data(), none.data(),
+                                     FLX_UINT8, 0, made);
+            } else if (kind == 1) {
+                counts[last] = rank == 0 ? sent : 0;
+                status = flx_scatterv(data.data(), counts.data(), none.data(), out.data(), rank == last ? awaited : 0,
+                                      FLX_UINT8, 0, made);
+            } else {
+                std::vector<size_t> receives(size);
+                counts[last] = rank == 0 ? sent : 0;
+                receives[0] = rank == last ? awaited : 0;
+                status = flx_alltoallv(data.data(), out.data(), counts.data(), none.data(), receives.data(),
+                                       none.data(), FLX_UINT8, made);
+            }
+            if (status == FLX_SUCCESS)
+                status = flx_barrier(made);
+            EXPECT_EQ(status, FLX_ERR_MISMATCH) << kind << ": " << sent << ", " << awaited << ": " << flx_last_error();
+            flx_comm_free(&made);
+        }
+    }
+}
+
 /// One pair at a time; the other ranks do not call.
 TEST(Exchanges, PairsNeedNobodyElse) {
     const Comm comm = Comm::world();
