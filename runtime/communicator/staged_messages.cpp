@@ -339,124 +339,115 @@ Status StagedMessages::alltoallv() {
     return deal();
 }
 
+/// Shows where each rank's part begins, and the parts, in the order of hosts and their ranks. The head's own is put
+/// where it belongs.
+void StagedMessages::deal_out(std::byte *place) {
+    auto *begins = reinterpret_cast<uint32_t *>(place);
+    std::fill(begins, begins + here_, 0);
+    for (const Parcel &awaited : awaited_)
+        for (size_t i = 0; i < awaited.messages; ++i)
+            begins[i % here_] += i % here_ == own_ ? 0 : if_led(awaited.lengths[i]);
+    std::exclusive_scan(begins, begins + here_, begins, static_cast<uint32_t>(here_ * sizeof(uint32_t)));
+    std::span<std::byte *> to(room<std::byte *>(here_), here_);
+    for (size_t local = 0; local < here_; ++local)
+        to[local] = place + begins[local];
+    for (size_t host = 0; host < hosts(); ++host) {
+        const std::byte *next = came_[host].lengths != nullptr ? came_[host].first() : nullptr;
+        for (size_t i = 0; i < awaited_[host].messages; ++i) {
+            const size_t bytes = if_led(awaited_[host].lengths[i]);
+            const size_t local = i % here_;
+            if (bytes == 0)
+                continue;
+            if (local == own_) {
+                put(call_.out() + place_of(call_.blocks, on(host)[i / here_]), next, bytes);
+            } else {
+                put(to[local], next, bytes);
+                to[local] += bytes;
+                shown_bytes_ += bytes;
+            }
+            next += bytes;
+        }
+    }
+}
+
 /// What came for each rank of the host, from where its head shows it.
 Status StagedMessages::deal() {
-    std::byte *const out = call_.out();
-    const auto each_away = [&](const auto &each) {
-        for (size_t host = 0; host < hosts(); ++host)
-            if (host != host_)
-                each(host);
-    };
-    std::span<const std::byte *> next;  // by host: what is dealt out next
-    if (leads())
-        next = {room<const std::byte *>(hosts()), hosts()};
-    // Where each rank's part begins, and the parts, in the order of hosts and their ranks. The head's own is put where
-    // it belongs.
-    const auto write = [&](std::byte *place) {
-        auto *begins = reinterpret_cast<uint32_t *>(place);
-        std::fill(begins, begins + here_, 0);
-        each_away([&](size_t host) {
-            next[host] = came_[host].lengths != nullptr ? came_[host].first() : nullptr;
-            for (size_t i = 0; i < awaited_[host].messages; ++i)
-                begins[i % here_] += i % here_ == own_ ? 0 : if_led(awaited_[host].lengths[i]);
-        });
-        std::exclusive_scan(begins, begins + here_, begins, static_cast<uint32_t>(here_ * sizeof(uint32_t)));
-        std::span<std::byte *> to(room<std::byte *>(here_), here_);
-        for (size_t local = 0; local < here_; ++local)
-            to[local] = place + begins[local];
-        each_away([&](size_t host) {
-            for (size_t i = 0; i < awaited_[host].messages; ++i) {
-                const size_t bytes = if_led(awaited_[host].lengths[i]);
-                const size_t local = i % here_;
-                if (bytes == 0)
-                    continue;
-                std::byte *&there = to[local];
-                if (local == own_) {
-                    put(out + place_of(call_.blocks, on(host)[i / here_]), next[host], bytes);
-                } else {
-                    put(there, next[host], bytes);
-                    there += bytes;
-                    shown_bytes_ += bytes;
-                }
-                next[host] += bytes;
-            }
-        });
-    };
     const size_t most = dealt_messages(Collective::alltoallv, placement_, led_);
     if (alone()) {
-        write(between_.aside(most));
+        deal_out(between_.aside(most));
         return {};
     }
     return near_->fused().hand_out(
-        most, static_cast<int>(local_of(heads_[host_])), write,
+        most, static_cast<int>(local_of(heads_[host_])), [&](std::byte *place) { deal_out(place); },
         [&](const std::byte *theirs) {
             const std::byte *from = theirs + reinterpret_cast<const uint32_t *>(theirs)[own_];
-            each_away([&](size_t host) {
-                for (const int rank : on(host)) {
+            for (size_t host = 0; host < hosts(); ++host) {
+                for (size_t i = 0; host != host_ && i < on(host).size(); ++i) {
+                    const int rank = on(host)[i];
                     const uint32_t bytes = if_led(count(call_.blocks, rank));
-                    put(out + (bytes != 0 ? place_of(call_.blocks, rank) : 0), from, bytes);
+                    put(call_.out() + (bytes != 0 ? place_of(call_.blocks, rank) : 0), from, bytes);
                     from += bytes;
                 }
-            });
+            }
         },
         signature_, waiter_);
 }
 
-/// Heads gather what their hosts have, the root what all heads have.
-Status StagedMessages::gatherv() {
+/// Long ones of a gatherv or scatterv, between the root and each rank. `own`: bytes of this rank's part.
+Status StagedMessages::carry_long(size_t own) {
+    take_numbers();
     const int root = call_.operation.root;
     const bool at_root = rank_ == root;
-    const size_t own = at_root ? count(call_.blocks, root) : call_.own * element_;
-    std::byte *const out = call_.out();
-    if (at_root && !call_.in_place && own != 0)
-        put(out + place_of(call_.blocks, root), call_.in(), own);
-    const auto show = [&](std::byte *place) {
-        const uint32_t bytes = at_root ? 0 : if_led(own);
-        *reinterpret_cast<uint32_t *>(place) = at_root ? 0 : told(own);
-        put(place + sizeof bytes, call_.in(), bytes);
-        shown_bytes_ += leads() ? 0 : sizeof bytes + bytes;
-        shown_[own_] = place;
-    };
+    const bool receives = at_root == (call_.operation.collective == Collective::gatherv);
+    for (int rank = 0; rank < placement_.size(); ++rank) {
+        if (rank == root || (!at_root && rank != rank_))
+            continue;
+        const size_t bytes = at_root ? count(call_.blocks, rank) : own;
+        if (!is_long(bytes))
+            continue;
+        const size_t at = at_root ? place_of(call_.blocks, rank) : 0;
+        if (receives)
+            between_.messages().receive(at_root ? rank : root, call_.out() + at, bytes, long_);
+        else
+            between_.messages().send(at_root ? rank : root, call_.in() + at, bytes, long_);
+        gave_ = true;
+    }
+    FLX_TRY(give(long_));
+    return between_.carry();
+}
+
+/// What this host's ranks have for the root: into a parcel, or at the root where it belongs.
+Status StagedMessages::pack_gathered() {
+    const int root = call_.operation.root;
+    const bool at_root = rank_ == root;
     const auto length = [&](size_t local) { return *reinterpret_cast<const uint32_t *>(shown_[local]); };
-    const auto data = [&](size_t local) { return shown_[local] + sizeof(uint32_t); };
-    Status taken;
-    const auto gather = [&] {
-        size_t bytes = 0;
-        for (size_t local = 0; local < here_; ++local)
-            bytes += if_led(length(local));
-        Parcel all = parcel(here_, bytes);
-        std::byte *next = all.first();
-        for (size_t local = 0; local < here_; ++local) {
-            const int from = on(host_)[local];
-            const uint32_t part = if_led(length(local));
-            const size_t awaited = !at_root || from == root ? 0 : count(call_.blocks, from);
+    size_t bytes = 0;
+    for (size_t local = 0; local < here_; ++local)
+        bytes += if_led(length(local));
+    Parcel all = at_root ? Parcel() : parcel(here_, bytes);
+    std::byte *next = at_root ? nullptr : all.first();
+    for (size_t local = 0; local < here_; ++local) {
+        const int from = on(host_)[local];
+        const uint32_t part = if_led(length(local));
+        const std::byte *data = shown_[local] + sizeof(uint32_t);
+        if (!at_root) {
             all.lengths[local] = length(local);
-            if (!at_root)
-                put(next, data(local), part);
-            else if (length(local) == told(awaited))
-                put(out + (part != 0 ? place_of(call_.blocks, from) : 0), data(local), part);
-            else if (taken.ok())
-                taken = differ(from, length(local), root, awaited);
+            put(next, data, part);
             next += part;
+            continue;
         }
-        sent_[host_of(root)] = at_root ? Parcel() : all;
-    };
-    if (leads())
-        show(between_.aside(shown_messages(Collective::gatherv, placement_, led_)));
-    size_t others = 0;
-    if (alone())
-        gather();
-    else
-        FLX_TRY(near_->fused().hand_in(
-            shown_messages(Collective::gatherv, placement_, led_), static_cast<int>(local_of(heads_[host_])), show,
-            [&](int local, const std::byte *theirs) {
-                shown_[static_cast<size_t>(local)] = theirs;
-                if (++others == here_ - 1)
-                    gather();
-            },
-            signature_, waiter_));
-    FLX_TRY(std::move(taken));
-    for (size_t host = 0; at_root && host < hosts(); ++host) {
+        const size_t awaited = from == root ? 0 : count(call_.blocks, from);
+        if (length(local) != told(awaited))
+            return differ(from, length(local), root, awaited);
+        put(call_.out() + (part != 0 ? place_of(call_.blocks, from) : 0), data, part);
+    }
+    sent_[host_of(root)] = all;
+    return {};
+}
+
+/// At the root: what it awaits of other hosts.
+void StagedMessages::await_gathered() {
+    for (size_t host = 0; host < hosts(); ++host) {
         if (host == host_)
             continue;
         awaited_[host] = parcel(on(host).size(), 0);
@@ -465,30 +456,104 @@ Status StagedMessages::gatherv() {
             awaited_[host].bytes += if_led(awaited_[host].lengths[local]);
         }
     }
-    FLX_TRY(exchange_parcels());
-    take_numbers();
-    if (!at_root && is_long(own)) {
-        between_.messages().send(root, call_.in(), own, long_);
-        gave_ = true;
-    }
-    for (int rank = 0; at_root && rank < placement_.size(); ++rank)
-        if (rank != root && is_long(count(call_.blocks, rank))) {
-            between_.messages().receive(rank, out + place_of(call_.blocks, rank), count(call_.blocks, rank), long_);
-            gave_ = true;
-        }
-    FLX_TRY(give(long_));
-    FLX_TRY(between_.carry());
-    for (size_t host = 0; at_root && host < hosts(); ++host) {
-        if (came_[host].lengths == nullptr)
-            continue;
-        const std::byte *next = came_[host].first();
-        for (size_t local = 0; local < on(host).size(); ++local) {
-            const uint32_t bytes = if_led(came_[host].lengths[local]);
-            put(out + (bytes != 0 ? place_of(call_.blocks, on(host)[local]) : 0), next, bytes);
+}
+
+/// At the root: what came of other hosts.
+void StagedMessages::put_gathered() {
+    for (size_t host = 0; host < hosts(); ++host) {
+        const Parcel &came = came_[host];
+        const std::byte *next = came.lengths != nullptr ? came.first() : nullptr;
+        for (size_t local = 0; local < came.messages; ++local) {
+            const uint32_t bytes = if_led(came.lengths[local]);
+            put(call_.out() + (bytes != 0 ? place_of(call_.blocks, on(host)[local]) : 0), next, bytes);
             next += bytes;
         }
     }
+}
+
+/// Heads gather what their hosts have, the root what all heads have.
+Status StagedMessages::gatherv() {
+    const int root = call_.operation.root;
+    const bool at_root = rank_ == root;
+    const size_t own = at_root ? count(call_.blocks, root) : call_.own * element_;
+    if (at_root && !call_.in_place && own != 0)
+        put(call_.out() + place_of(call_.blocks, root), call_.in(), own);
+    const auto show = [&](std::byte *place) {
+        const uint32_t bytes = at_root ? 0 : if_led(own);
+        *reinterpret_cast<uint32_t *>(place) = at_root ? 0 : told(own);
+        put(place + sizeof bytes, call_.in(), bytes);
+        shown_bytes_ += leads() ? 0 : sizeof bytes + bytes;
+        shown_[own_] = place;
+    };
+    const size_t most = shown_messages(Collective::gatherv, placement_, led_);
+    if (leads())
+        show(between_.aside(most));
+    Status packed;
+    size_t others = 0;
+    if (alone())
+        packed = pack_gathered();
+    else
+        FLX_TRY(near_->fused().hand_in(
+            most, static_cast<int>(local_of(heads_[host_])), show,
+            [&](int local, const std::byte *theirs) {
+                shown_[static_cast<size_t>(local)] = theirs;
+                if (++others == here_ - 1)
+                    packed = pack_gathered();  // while all of it is shown
+            },
+            signature_, waiter_));
+    FLX_TRY(std::move(packed));
+    if (at_root)
+        await_gathered();
+    FLX_TRY(exchange_parcels());
+    FLX_TRY(carry_long(own));
+    if (at_root)
+        put_gathered();
     return {};
+}
+
+/// At the root: what it has for other hosts. Returns what it has for its own.
+StagedMessages::Parcel StagedMessages::pack_scattered() {
+    Parcel own_host;
+    for (size_t host = 0; host < hosts(); ++host) {
+        size_t bytes = 0;
+        for (const int rank : on(host))
+            bytes += rank == rank_ ? 0 : if_led(count(call_.blocks, rank));
+        Parcel all = parcel(on(host).size(), bytes);
+        std::byte *next = all.first();
+        for (size_t local = 0; local < on(host).size(); ++local) {
+            const int rank = on(host)[local];
+            all.lengths[local] = rank == rank_ ? 0 : told(count(call_.blocks, rank));
+            const uint32_t part = if_led(all.lengths[local]);
+            put(next, call_.in() + (part != 0 ? place_of(call_.blocks, rank) : 0), part);
+            next += part;
+        }
+        (host == host_ ? own_host : sent_[host]) = all;
+    }
+    return own_host;
+}
+
+/// What the head has for the ranks of its host, to each its part; `own`: bytes of this rank's.
+Status StagedMessages::deal_scattered(const Parcel &dealt, size_t own) {
+    const auto take = [&](const std::byte *parts, const uint32_t *lengths) {
+        const uint32_t bytes = if_led(own);
+        for (size_t local = 0; bytes != 0 && local < own_; ++local)
+            parts += if_led(lengths[local]);
+        put(call_.out(), parts, bytes);
+    };
+    if (leads() && rank_ != call_.operation.root)
+        take(dealt.first(), dealt.lengths);
+    if (alone())
+        return {};
+    return near_->fused().hand_out(
+        dealt_messages(Collective::scatterv, placement_, led_), static_cast<int>(local_of(heads_[host_])),
+        [&](std::byte *place) {
+            put(place, reinterpret_cast<const std::byte *>(dealt.lengths), dealt.size());
+            shown_bytes_ += dealt.size();
+        },
+        [&](const std::byte *theirs) {
+            take(theirs + here_ * sizeof(uint32_t), reinterpret_cast<const uint32_t *>(theirs));
+        },
+        signature_, waiter_);
 }
 
 /// The other way round: heads learn first how much their hosts' ranks await.
@@ -496,9 +561,8 @@ Status StagedMessages::scatterv() {
     const int root = call_.operation.root;
     const bool at_root = rank_ == root;
     const size_t own = at_root ? count(call_.blocks, root) : call_.own * element_;
-    std::byte *const out = call_.out();
     if (at_root && !call_.in_place && own != 0)
-        put(out, call_.in() + place_of(call_.blocks, root), own);
+        put(call_.out(), call_.in() + place_of(call_.blocks, root), own);
     Parcel here = parcel(here_, 0);
     const auto show = [&](std::byte *place) { *reinterpret_cast<uint32_t *>(place) = at_root ? 0 : told(own); };
     show(reinterpret_cast<std::byte *>(here.lengths + own_));
@@ -509,66 +573,18 @@ Status StagedMessages::scatterv() {
                 here.lengths[local] = *reinterpret_cast<const uint32_t *>(theirs);
             },
             signature_, waiter_));
-    if (leads())
-        for (size_t local = 0; local < here_; ++local)
-            here.bytes += if_led(here.lengths[local]);
-    Parcel own_host;  // at the root: what it has for its own host
-    for (size_t host = 0; at_root && host < hosts(); ++host) {
-        size_t bytes = 0;
-        for (const int rank : on(host))
-            bytes += rank == root ? 0 : if_led(count(call_.blocks, rank));
-        Parcel all = parcel(on(host).size(), bytes);
-        std::byte *next = all.first();
-        for (size_t local = 0; local < on(host).size(); ++local) {
-            const int rank = on(host)[local];
-            all.lengths[local] = rank == root ? 0 : told(count(call_.blocks, rank));
-            const uint32_t part = if_led(all.lengths[local]);
-            put(next, call_.in() + (part != 0 ? place_of(call_.blocks, rank) : 0), part);
-            next += part;
-        }
-        (host == host_ ? own_host : sent_[host]) = all;
-    }
-    if (leads() && !at_root)
-        awaited_[host_of(root)] = here;
-    if (at_root)
+    for (size_t local = 0; leads() && local < here_; ++local)
+        here.bytes += if_led(here.lengths[local]);
+    Parcel own_host;
+    if (at_root) {
+        own_host = pack_scattered();
         FLX_TRY(check(own_host, here, host_, host_));
-    FLX_TRY(exchange_parcels());
-    take_numbers();
-    if (!at_root && is_long(own)) {
-        between_.messages().receive(root, out, own, long_);
-        gave_ = true;
+    } else if (leads()) {
+        awaited_[host_of(root)] = here;
     }
-    for (int rank = 0; at_root && rank < placement_.size(); ++rank)
-        if (rank != root && is_long(count(call_.blocks, rank))) {
-            between_.messages().send(rank, call_.in() + place_of(call_.blocks, rank), count(call_.blocks, rank), long_);
-            gave_ = true;
-        }
-    FLX_TRY(give(long_));
-    FLX_TRY(between_.carry());
-    const Parcel &dealt = at_root ? own_host : came_[host_of(root)];
-    const auto part_of = [&](const std::byte *parts, const uint32_t *lengths) {
-        for (size_t local = 0; local < own_; ++local)
-            parts += if_led(lengths[local]);
-        return parts;
-    };
-    if (leads() && !at_root && dealt.lengths != nullptr)
-        put(out, part_of(dealt.first(), dealt.lengths), if_led(dealt.lengths[own_]));
-    if (alone())
-        return {};
-    return near_->fused().hand_out(
-        dealt_messages(Collective::scatterv, placement_, led_), static_cast<int>(local_of(heads_[host_])),
-        [&](std::byte *place) {
-            if (dealt.lengths != nullptr)
-                put(place, reinterpret_cast<const std::byte *>(dealt.lengths), dealt.size());
-            shown_bytes_ += dealt.size();
-        },
-        [&](const std::byte *theirs) {
-            const auto *lengths = reinterpret_cast<const uint32_t *>(theirs);
-            const uint32_t bytes = if_led(own);
-            if (bytes != 0)
-                put(out, part_of(theirs + here_ * sizeof(uint32_t), lengths), bytes);
-        },
-        signature_, waiter_);
+    FLX_TRY(exchange_parcels());
+    FLX_TRY(carry_long(own));
+    return deal_scattered(at_root ? own_host : came_[host_of(root)], own);
 }
 
 }  // namespace flx

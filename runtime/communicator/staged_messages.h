@@ -57,8 +57,17 @@ class StagedMessages {
     void pack_lane();
     void send_lane();
     Status take_lane();
+    void deal_out(std::byte *place);
     Status deal();
     void give_long_of_all();
+
+    // gatherv and scatterv
+    Status pack_gathered();
+    void await_gathered();
+    void put_gathered();
+    Parcel pack_scattered();
+    Status deal_scattered(const Parcel &dealt, size_t own);
+    Status carry_long(size_t own);
 
     Status exchange_parcels();
     Status check(const Parcel &parcel, const Parcel &awaited, size_t from, size_t to) const;
