@@ -345,28 +345,32 @@ void StagedMessages::deal_out(std::byte *place) {
     auto *begins = reinterpret_cast<uint32_t *>(place);
     std::fill(begins, begins + here_, 0);
     for (const Parcel &awaited : awaited_)
-        for (size_t i = 0; i < awaited.messages; ++i)
-            begins[i % here_] += i % here_ == own_ ? 0 : if_led(awaited.lengths[i]);
+        for (size_t first = 0; first < awaited.messages; first += here_)
+            for (size_t local = 0; local < here_; ++local)
+                begins[local] += local == own_ ? 0 : if_led(awaited.lengths[first + local]);
     std::exclusive_scan(begins, begins + here_, begins, static_cast<uint32_t>(here_ * sizeof(uint32_t)));
     std::span<std::byte *> to(room<std::byte *>(here_), here_);
     for (size_t local = 0; local < here_; ++local)
         to[local] = place + begins[local];
     for (size_t host = 0; host < hosts(); ++host) {
-        const std::byte *next = came_[host].lengths != nullptr ? came_[host].first() : nullptr;
-        for (size_t i = 0; i < awaited_[host].messages; ++i) {
-            const size_t bytes = if_led(awaited_[host].lengths[i]);
-            const size_t local = i % here_;
-            if (bytes == 0)
-                continue;
-            if (local == own_) {
-                put(call_.out() + place_of(call_.blocks, on(host)[i / here_]), next, bytes);
-            } else {
-                put(to[local], next, bytes);
-                to[local] += bytes;
-                shown_bytes_ += bytes;
+        const uint32_t *length = came_[host].lengths;  // which are those that were awaited
+        if (length == nullptr)
+            continue;
+        const std::byte *next = came_[host].first();
+        for (const int from : on(host))
+            for (size_t local = 0; local < here_; ++local, ++length) {
+                const uint32_t bytes = if_led(*length);
+                if (bytes == 0)
+                    continue;
+                if (local == own_) {
+                    put(call_.out() + place_of(call_.blocks, from), next, bytes);
+                } else {
+                    put(to[local], next, bytes);
+                    to[local] += bytes;
+                    shown_bytes_ += bytes;
+                }
+                next += bytes;
             }
-            next += bytes;
-        }
     }
 }
 
@@ -462,7 +466,9 @@ void StagedMessages::await_gathered() {
 void StagedMessages::put_gathered() {
     for (size_t host = 0; host < hosts(); ++host) {
         const Parcel &came = came_[host];
-        const std::byte *next = came.lengths != nullptr ? came.first() : nullptr;
+        if (came.lengths == nullptr)
+            continue;
+        const std::byte *next = came.first();
         for (size_t local = 0; local < came.messages; ++local) {
             const uint32_t bytes = if_led(came.lengths[local]);
             put(call_.out() + (bytes != 0 ? place_of(call_.blocks, on(host)[local]) : 0), next, bytes);

@@ -261,7 +261,7 @@ std::vector<Case> cases() {
                        return flx_alltoallv(&value, &value, none.data(), none.data(), none.data(), none.data(),
                                             FLX_INT32, comm);
                    },
-                   " sends 4 bytes to rank "});
+                   " bytes are received, or called another collective"});
     const auto makes = [](bool splits) {
         return [splits](flx_comm_t comm, Memory &) {
             flx_comm_t made = nullptr;
