@@ -25,7 +25,8 @@ constexpr Collective kStaged[] = {Collective::allreduce, Collective::reduce_scat
                                   Collective::allgather, Collective::bcast,
                                   Collective::reduce,    Collective::barrier,
                                   Collective::gather,    Collective::scatter,
-                                  Collective::alltoall};
+                                  Collective::alltoall,  Collective::scan,
+                                  Collective::exscan};
 
 TEST(Staged, HasNamesThatAreFoundAgain) {
     for (const Collective collective : kStaged) {
@@ -41,7 +42,7 @@ TEST(Staged, HasNamesThatAreFoundAgain) {
         EXPECT_FALSE(find_staged("leaders(direct,direct)", collective, found));
         EXPECT_FALSE(find_staged("fused", collective, found));
     }
-    for (const Collective collective : {Collective::scan, Collective::alltoallv, Collective::allgatherv})
+    for (const Collective collective : {Collective::send_recv, Collective::alltoallv, Collective::allgatherv})
         EXPECT_TRUE(staged(collective).empty()) << algorithms::name_of(collective);
 }
 
@@ -65,8 +66,13 @@ TEST(Staged, FitsUpToWhatARankMayShow) {
     EXPECT_TRUE(fits(Collective::allreduce, kPayload, "lanes(fused,ring)"));
     EXPECT_FALSE(fits(Collective::allreduce, kPayload + 1, "lanes(fused,ring)"));
     EXPECT_TRUE(fits(Collective::allreduce, 100 * kPayload, "leaders(fused,recursive_doubling)")) << "in pieces";
-    EXPECT_TRUE(fits(Collective::alltoall, kPayload));
-    EXPECT_FALSE(fits(Collective::alltoall, kPayload + 16));
+    EXPECT_TRUE(fits(Collective::alltoall, kPayload, "lanes(fused,exchange)"));
+    EXPECT_FALSE(fits(Collective::alltoall, kPayload + 16, "lanes(fused,exchange)"));
+    // Leaders show three ranks what came from twelve.
+    EXPECT_TRUE(fits(Collective::alltoall, kPayload / 36 * 16, "leaders(fused,direct)"));
+    EXPECT_FALSE(fits(Collective::alltoall, (kPayload / 36 + 1) * 16, "leaders(fused,direct)"));
+    EXPECT_TRUE(fits(Collective::scan, kPayload));
+    EXPECT_FALSE(fits(Collective::scan, kPayload + 1));
     // On a large host beside many small ones, a rank shows each of the others a place for one rank of each host.
     std::vector<int> of(64);
     for (int host = 2; host < 32; ++host)
