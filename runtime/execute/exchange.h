@@ -84,13 +84,13 @@ class Exchange {
     }
     /// Number, without kPairwise, of the first receive from `peer` that has one of its own; UINT64_MAX: none.
     [[nodiscard]] uint64_t first_received(int peer) const;
-    /// `each(peer, number)` for every message that is received and has a number of its pair, with kPairwise; in order.
+    /// `each(peer, number)` for every message that comes, and for empty ones with a number of their pair, in order.
     template <typename Each>
-    void for_each_received(Each &&each) const {
+    void for_each_awaited(Each &&each) const {
         for (const int peer : peers_)
             for (const uint32_t step : sides_[peer].receives)
-                if ((messages_[step].sequence & kPairwise) != 0)
-                    each(peer, messages_[step].sequence);
+                if (const Message &message = messages_[step]; message.bytes != 0 || (message.sequence & kPairwise) != 0)
+                    each(peer, message.sequence);
     }
 
   private:

@@ -209,6 +209,8 @@ Status Executor::prepare(const Operation &operation, const Plan &plan, const Blo
         return fail(Fault::no_memory, "no memory for {} bytes of scratch", scratch);
 
     begin(schedule.steps, plan.peers());
+    for (const int peer : plan.peers())
+        inbox_.receives(peer, operation.sequence);
     const size_t steps = schedule.steps.size();
     const size_t words = Cells::words_for(static_cast<uint32_t>((longest + cell_elements - 1) / cell_elements));
     grow(bits_, steps * words);
@@ -251,7 +253,7 @@ void Executor::prepare(const Operation &operation, const Exchange &exchange) {
     in_order_ = false;
     scratch_ = scratch_memory_.take(0);
     inbox_.begins(operation.sequence);
-    exchange.for_each_received([&](int peer, uint64_t number) { inbox_.receives(peer, number); });
+    exchange.for_each_awaited([&](int peer, uint64_t number) { inbox_.receives(peer, number); });
     element_bytes_ = 1;
     begin(exchange.steps(), exchange.peers());
     const auto words_of = [](size_t bytes) {
@@ -314,6 +316,8 @@ Status Executor::opened() {
             return take(early.arrival, early.link, early.aside);
         if (inbox_.later(early.arrival.peer, early.arrival.header))
             stays = true;
+        else if (inbox_.unasked(early.arrival.peer, early.arrival.header))
+            return unasked(early.arrival.peer, early.arrival.header);
         else if (early.aside != nullptr)
             std::free(early.aside);
         else
@@ -584,6 +588,8 @@ Status Executor::accept(const Arrival &arrival, int link) {
             return other->take(arrival, link, nullptr);
     if (inbox_.later(arrival.peer, header)) {
         inbox_.keep(arrival, link);
+    } else if (inbox_.unasked(arrival.peer, header)) {
+        return unasked(arrival.peer, header);
     } else {  // it came late and is not needed
         note(TraceKind::acknowledges, link, arrival.peer, header);
         links_[link]->release(arrival);
@@ -660,6 +666,15 @@ Status Executor::mismatch(int peer, const ChunkHeader &header, uint32_t step) co
                 "rank {} sends {} bytes to rank {} in operation {} where {} bytes are received, or called another "
                 "collective; the counts of both sides must agree",
                 peer, header.signature, rank_, header.sequence, expected);
+}
+
+/// This rank's part of the operation has nothing from `peer`.
+Status Executor::unasked(int peer, const ChunkHeader &header) const {
+    return fail(
+        Fault::bytes_differ,
+        "rank {} sends {} bytes or more to rank {} in operation {} where nothing is received, or called another "
+        "collective; the counts of both sides must agree",
+        peer, header.bytes, rank_, header.sequence);
 }
 
 /// A look at a rail is a system call or two, and in a short operation all but one of them find nothing. So rails over

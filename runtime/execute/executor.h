@@ -155,6 +155,7 @@ class Executor {
     [[nodiscard]] uint32_t receiving_step(int peer, const ChunkHeader &header) const;
     [[nodiscard]] uint32_t sending_step(int peer, const ChunkHeader &header) const;
     [[nodiscard]] Status mismatch(int peer, const ChunkHeader &header, uint32_t step) const;
+    [[nodiscard]] Status unasked(int peer, const ChunkHeader &header) const;
     [[nodiscard]] std::byte *place(const algorithms::Place &place, size_t offset) const;
     Status take_arrivals(bool &moved);
     Status take_from(int index, bool looked, bool &came);

@@ -36,10 +36,21 @@ class Inbox {
 
     /// Operations begin in the order of their sequence numbers.
     void begins(uint64_t sequence) { last_sequence_ = sequence > last_sequence_ ? sequence : last_sequence_; }
-    /// A message with a number of its pair begins to be received. Those are numbered when they are issued, and one that
-    /// is part of an operation that waits for others begins after later ones.
+    /// What an operation has from `peer`, or a message with a number of its pair, begins to be received. The latter are
+    /// numbered when they are issued, and one that is part of an operation that waits for others begins after later
+    /// ones.
     void receives(int peer, uint64_t sequence) {
         Received &from = received_[static_cast<size_t>(peer)];
+        if ((sequence & kPairwise) == 0) {
+            if (sequence > from.operation) {
+                const uint64_t ahead = sequence - from.operation;
+                from.awaited = ahead < kWindow ? from.awaited << ahead : 0;
+                from.operation = sequence;
+            }
+            if (from.operation - sequence < kWindow)
+                from.awaited |= uint64_t{1} << (from.operation - sequence);
+            return;
+        }
         if (sequence <= from.last) [[unlikely]] {
             std::erase(from.skipped, sequence);
             return;
@@ -55,6 +66,17 @@ class Inbox {
         const Received &from = received_[static_cast<size_t>(peer)];
         return header.sequence > from.last ||
                std::find(from.skipped.begin(), from.skipped.end(), header.sequence) != from.skipped.end();
+    }
+    /// Whether a chunk that is not later() can only be of an operation in which this rank awaited nothing from `peer`.
+    /// Others that no running operation takes are what a link sent twice.
+    [[nodiscard]] bool unasked(int peer, const ChunkHeader &header) const {
+        const Received &from = received_[static_cast<size_t>(peer)];
+        if ((header.sequence & kPairwise) != 0)
+            return false;
+        if (header.sequence > from.operation)
+            return true;
+        const uint64_t back = from.operation - header.sequence;
+        return back < kWindow && (from.awaited >> back & 1) == 0;
     }
     void keep(const Arrival &arrival, int link);
     [[nodiscard]] bool keeps_nothing() const { return kept_ == 0; }
@@ -87,6 +109,8 @@ class Inbox {
     /// Peers may be hundreds of short operations ahead, and each that begins must find its own chunks at once.
     static constexpr size_t kOperations = 32;
 
+    /// Of so many operations it is known from whom something was awaited.
+    static constexpr uint64_t kWindow = 64;
     static constexpr uint32_t kNone = UINT32_MAX;
     struct Node {
         Early early;
@@ -129,6 +153,8 @@ class Inbox {
     struct Received {
         uint64_t last = kPairwise;
         std::vector<uint64_t> skipped;
+        uint64_t operation = 0;  ///< the last one in which something was awaited
+        uint64_t awaited = 0;    ///< bit n: whether something was in the one n before it
     };
     std::vector<Received> received_;  // by peer
     bool used_ = false;               // since the last turn

@@ -200,7 +200,7 @@ void Queue::note_done(const Pending &pending) {
 
 void Queue::done_at_once(const Pending &pending) {
     inbox_->begins(pending.operation.sequence);
-    pending.exchange.for_each_received([&](int peer, uint64_t number) { inbox_->receives(peer, number); });
+    pending.exchange.for_each_awaited([&](int peer, uint64_t number) { inbox_->receives(peer, number); });
     note_done(pending);
 }
 

@@ -596,6 +596,11 @@ TEST_P(ExecutorAlgorithms, RefusesAHeaderThatDoesNotFit) {
 }
 
 TEST_P(ExecutorAlgorithms, DropsChunksOfEarlierOperations) {
+    const Algorithm *sender = algorithms::find("double_binary_tree");
+    ASSERT_TRUE(sender != nullptr);
+    link_.answer = SendResult::copied;
+    const Status before = run(*sender, Collective::bcast, 4);
+    EXPECT_TRUE(before.ok()) << before.sentence();
     ChunkHeader header = good_header(*GetParam());
     header.sequence = 4;
     header.signature = 1;

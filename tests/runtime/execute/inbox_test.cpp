@@ -76,5 +76,31 @@ TEST(Inbox, KeepsWhatAnErrorLeaves) {
     EXPECT_TRUE(inbox.keeps_nothing());
 }
 
+/// What a peer sends in an operation that awaits nothing from it is told from what a link sent twice.
+TEST(Inbox, KnowsWhatNobodyAwaited) {
+    Inbox inbox(3);
+    const auto unasked = [&](int peer, uint64_t sequence) {
+        return inbox.unasked(peer, chunk_of(peer, sequence).header);
+    };
+    for (uint64_t sequence = 1; sequence <= 200; ++sequence) {
+        inbox.begins(sequence);
+        if (sequence % 3 == 0)
+            inbox.receives(1, sequence);
+        for (uint64_t back = 0; back < 60 && back < sequence; ++back)
+            EXPECT_EQ(unasked(1, sequence - back), (sequence - back) % 3 != 0) << sequence << ", " << back;
+        EXPECT_TRUE(unasked(2, sequence));
+    }
+    EXPECT_FALSE(unasked(1, 200 - 64 * 2)) << "too long ago to be known";
+    inbox.begins(1000);
+    inbox.receives(1, 1000);
+    inbox.receives(1, 999);  // numbered in another order than they begin
+    EXPECT_FALSE(unasked(1, 1000));
+    EXPECT_FALSE(unasked(1, 999));
+    EXPECT_TRUE(unasked(1, 998));
+    inbox.receives(1, kPairwise | 7);
+    EXPECT_FALSE(unasked(1, kPairwise | 7));
+    EXPECT_FALSE(unasked(2, kPairwise | 7)) << "those of pairs are judged by their own numbers";
+}
+
 }  // namespace
 }  // namespace flx
