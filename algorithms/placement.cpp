@@ -32,9 +32,12 @@ int Placement::most() const {
     return static_cast<int>(most);
 }
 
+bool follow_each_other(const std::vector<int> &ranks) {
+    return ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size());
+}
+
 bool Placement::in_order() const {
-    return std::ranges::all_of(
-        ranks, [](const auto &here) { return here.back() - here.front() + 1 == static_cast<int>(here.size()); });
+    return std::ranges::all_of(ranks, follow_each_other);
 }
 
 }  // namespace flx::algorithms

@@ -8,6 +8,9 @@
 
 namespace flx::algorithms {
 
+/// Whether `ranks`, ascending and not empty, are all from the first to the last.
+[[nodiscard]] bool follow_each_other(const std::vector<int> &ranks);
+
 struct Placement {
     std::vector<int> host;                ///< by rank; hosts are numbered in the order of their lowest ranks
     std::vector<int> local;               ///< by rank: its index in its host's list

@@ -1,5 +1,6 @@
-# Finds the MPI that FLX_WITH_MPI names, and says how its ranks are started: FLX_LAUNCH, before `-n N PROGRAM`, and
-# FLX_LAUNCH_SURVIVORS, the option with which a rank that dies does not end the others.
+# Finds the MPI that FLX_WITH_MPI names, and says how its ranks are started: FLX_LAUNCH, before `-n N PROGRAM`,
+# FLX_LAUNCH_UNBOUND, the option that binds ranks to no cores, and FLX_LAUNCH_SURVIVORS, with which a rank that dies
+# does not end the others.
 set(FLX_WITH_MPI openmpi CACHE STRING "The MPI to build with: openmpi or mpich")
 set_property(CACHE FLX_WITH_MPI PROPERTY STRINGS openmpi mpich)
 if(FLX_WITH_MPI STREQUAL "openmpi")
@@ -30,7 +31,7 @@ if(CMAKE_Fortran_COMPILER)
 endif()
 
 set(flx_mpi_wrong "")
-if(NOT MPI_FOUND)
+if(NOT MPI_C_FOUND)
   set(flx_mpi_wrong "it was not found")
 elseif(NOT FLX_MPI_CHECKED STREQUAL "${FLX_WITH_MPI} ${MPI_C_COMPILER} ${MPI_C_HEADER_DIR}")
   file(WRITE ${PROJECT_BINARY_DIR}/CMakeFiles/which_mpi.c
@@ -53,7 +54,8 @@ message(STATUS "MPI: ${flx_mpi_name}, ${MPI_C_COMPILER}")
 
 set(FLX_LAUNCH ${MPIEXEC_EXECUTABLE})
 if(FLX_WITH_MPI STREQUAL "openmpi")
-  list(APPEND FLX_LAUNCH --allow-run-as-root --oversubscribe --bind-to none)
+  list(APPEND FLX_LAUNCH --allow-run-as-root --oversubscribe)
+  set(FLX_LAUNCH_UNBOUND "--bind-to none")
   set(FLX_LAUNCH_SURVIVORS --enable-recovery)
 else()
   set(FLX_LAUNCH_SURVIVORS -disable-auto-cleanup)

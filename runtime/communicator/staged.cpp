@@ -18,10 +18,6 @@ using algorithms::Placement;
 
 namespace {
 
-bool follow_each_other(const std::vector<int> &ranks) {
-    return ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size());
-}
-
 /// What hosts add of an average: only the last sum is divided.
 flx_op_t partial(flx_op_t op) {
     return op == FLX_AVG ? FLX_SUM : op;
@@ -29,14 +25,14 @@ flx_op_t partial(flx_op_t op) {
 
 /// The blocks of `ranks`, from where blocks lie in the order of ranks to where they lie side by side, and back.
 void take_out(const std::vector<int> &ranks, const std::byte *from, std::byte *to, size_t block) {
-    if (follow_each_other(ranks))
+    if (algorithms::follow_each_other(ranks))
         return put(to, from + static_cast<size_t>(ranks.front()) * block, ranks.size() * block);
     for (size_t i = 0; i < ranks.size(); ++i)
         put(to + i * block, from + static_cast<size_t>(ranks[i]) * block, block);
 }
 
 void put_in(const std::vector<int> &ranks, const std::byte *from, std::byte *to, size_t block) {
-    if (follow_each_other(ranks))
+    if (algorithms::follow_each_other(ranks))
         return put(to + static_cast<size_t>(ranks.front()) * block, from, ranks.size() * block);
     for (size_t i = 0; i < ranks.size(); ++i)
         put(to + static_cast<size_t>(ranks[i]) * block, from + i * block, block);
@@ -94,8 +90,6 @@ Status Staged::run(const Call &call, const Choice &choice, Between &between, Wai
 }
 
 int Staged::numbers(Collective collective, const Algorithm *algorithm, const Placement &placement) {
-    if (may_stage_messages(collective))
-        return 1;
     return collective != Collective::alltoall && algorithm->family == Family::lanes ? placement.most() : 1;
 }
 
@@ -532,8 +526,8 @@ Status Staged::alltoall_by_lanes() {
         const std::vector<int> &ranks = placement_.ranks[host];
         if (host == host_)
             continue;
-        came_[host] = follow_each_other(ranks) ? out + static_cast<size_t>(ranks.front()) * block
-                                               : between_->aside(ranks.size() * block);
+        came_[host] = algorithms::follow_each_other(ranks) ? out + static_cast<size_t>(ranks.front()) * block
+                                                           : between_->aside(ranks.size() * block);
         messages.receive(placement_.driver(static_cast<int>(host), local_of(rank_)), came_[host], ranks.size() * block,
                          operation_->sequence);
     }

@@ -30,12 +30,13 @@
 #include <mpi-ext.h>
 #endif
 
-// Persistent collectives: Open MPI 4.1's extension, whose names are its own, or MPI 4's.
+// Persistent collectives: Open MPI 4.1's extension, whose names are its own, or MPI 4's. Open MPI 5 has these, too,
+// though it says that it is MPI 3.1.
 #ifdef OMPI_HAVE_MPI_EXT_PCOLLREQ
 #include "mpiext/pmpiext_pcollreq_c.h"
 #define FLX_MPI_PERSISTENT(NAME) MPIX_##NAME##_init
 #define FLX_PMPI_PERSISTENT(NAME) PMPIX_##NAME##_init
-#elif MPI_VERSION >= 4
+#elif MPI_VERSION >= 4 || (defined OMPI_MAJOR_VERSION && OMPI_MAJOR_VERSION >= 5)
 #define FLX_MPI_PERSISTENT(NAME) MPI_##NAME##_init
 #define FLX_PMPI_PERSISTENT(NAME) PMPI_##NAME##_init
 #else

@@ -9,10 +9,12 @@
 
 static_assert(sizeof(MPI_Fint) == sizeof(int), "arrays of counts are passed on as they are");
 
-// Addresses that stand for MPI_IN_PLACE and MPI_BOTTOM in Fortran; of libmpi.
+// Addresses that stand for MPI_IN_PLACE and MPI_BOTTOM in Fortran; of libmpi, unless it was built without Fortran.
 extern "C" {
-extern char mpi_fortran_in_place_;  // NOLINT(readability-identifier-naming): MPI names it
-extern char mpi_fortran_bottom_;    // NOLINT(readability-identifier-naming)
+// NOLINTBEGIN(readability-identifier-naming): MPI names them
+[[gnu::weak]] extern char mpi_fortran_in_place_;
+[[gnu::weak]] extern char mpi_fortran_bottom_;
+// NOLINTEND(readability-identifier-naming)
 }
 
 namespace {
@@ -35,6 +37,8 @@ MPI_Op op_of(const MPI_Fint *op) {
 }
 
 void *buffer_of(void *buffer) {
+    if (buffer == nullptr)
+        return buffer;
     if (buffer == &mpi_fortran_in_place_)
         return MPI_IN_PLACE;
     return buffer == &mpi_fortran_bottom_ ? MPI_BOTTOM : buffer;
@@ -188,12 +192,17 @@ void serve(Form form, const MPI_Fint *comm, const MPI_Fint *info, MPI_Fint *requ
     serve(Form::FORM, comm, INFO, REQUEST, ierror,   \
           [&](const How &how, MPI_Comm c_comm) { return flx::preload::LOWER(how, ARGUMENTS c_comm); })
 
-#ifdef OMPI_HAVE_MPI_EXT_PCOLLREQ
-#define PERSISTENT(LOWER, UPPER, PARAMETERS, ARGUMENTS)                                                   \
-    NAMES(mpix, MPIX, LOWER##_init, UPPER##_INIT,                                                         \
+#define PERSISTENT_NAMES(PREFIX, BIG, LOWER, UPPER, PARAMETERS, ARGUMENTS)                                \
+    NAMES(PREFIX, BIG, LOWER##_init, UPPER##_INIT,                                                        \
           (PARAMETERS const MPI_Fint *comm, const MPI_Fint *info, MPI_Fint *request, MPI_Fint *ierror)) { \
         SERVE(LOWER, persistent, info, request, LIST(ARGUMENTS));                                         \
     }
+#ifdef OMPI_HAVE_MPI_EXT_PCOLLREQ
+#define PERSISTENT(LOWER, UPPER, PARAMETERS, ARGUMENTS) \
+    PERSISTENT_NAMES(mpix, MPIX, LOWER, UPPER, LIST(PARAMETERS), LIST(ARGUMENTS))
+#elif defined FLX_MPI_PERSISTENT
+#define PERSISTENT(LOWER, UPPER, PARAMETERS, ARGUMENTS) \
+    PERSISTENT_NAMES(mpi, MPI, LOWER, UPPER, LIST(PARAMETERS), LIST(ARGUMENTS))
 #else
 #define PERSISTENT(LOWER, UPPER, PARAMETERS, ARGUMENTS)
 #endif

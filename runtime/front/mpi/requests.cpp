@@ -1,6 +1,7 @@
 #include "runtime/front/mpi/requests.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <utility>
 
@@ -53,11 +54,12 @@ Requests &Requests::instance() {
 }
 
 bool Requests::begin() {
-    // Generalized requests that complete in the progress loop were tried with this one.
-    char version[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+    // Generalized requests that complete in the progress loop were tried with these.
+    constexpr std::array<std::string_view, 2> kTried = {"Open MPI v4.1", "Open MPI v5.0"};
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version{};
     int length = 0;
-    if (PMPI_Get_library_version(version, &length) != MPI_SUCCESS ||
-        !std::string_view(version).starts_with("Open MPI v4.1"))
+    if (PMPI_Get_library_version(version.data(), &length) != MPI_SUCCESS ||
+        std::ranges::none_of(kTried, [&](auto tried) { return std::string_view(version.data()).starts_with(tried); }))
         return false;
     register_ = open_pal("opal_progress_register");
     unregister_ = open_pal("opal_progress_unregister");

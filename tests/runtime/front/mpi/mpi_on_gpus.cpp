@@ -20,6 +20,9 @@
 #endif
 #ifdef OMPI_HAVE_MPI_EXT_PCOLLREQ
 #include "mpiext/pmpiext_pcollreq_c.h"
+#define PERSISTENT_NAME(P, NAME) P##MPIX_##NAME##_init
+#elif defined OMPI_MAJOR_VERSION && OMPI_MAJOR_VERSION >= 5
+#define PERSISTENT_NAME(P, NAME) P##MPI_##NAME##_init
 #endif
 
 namespace {
@@ -109,7 +112,8 @@ template <typename Function>
 Function next(const char *name, Function) {
     return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
 }
-#define NEXT(NAME) next(#NAME, &NAME)
+#define NEXT_NAMED(NAME) next(#NAME, &NAME)
+#define NEXT(NAME) NEXT_NAMED(NAME)
 
 /// One that MPI has made for what is staged; the program has another one, of nothing, that is started with it.
 struct Persistent {
@@ -156,7 +160,8 @@ int ended(MPI_Request *request) {
     return NEXT(PMPI_Ibarrier)(MPI_COMM_SELF, request);
 }
 
-int keep(MPI_Request inner, std::shared_ptr<Stage> stage, MPI_Request *request) {
+/// Where MPI has persistent collectives.
+[[maybe_unused]] int keep(MPI_Request inner, std::shared_ptr<Stage> stage, MPI_Request *request) {
     PMPI_Recv_init(nullptr, 0, MPI_BYTE, MPI_PROC_NULL, 0, MPI_COMM_SELF, request);
     const std::lock_guard guard(mutex);
     all[*request] = {inner, std::move(stage)};
@@ -203,23 +208,23 @@ EXPORTED int MPI_Request_free(MPI_Request *request) {
 
 #define LIST(...) __VA_ARGS__
 
-#ifdef OMPI_HAVE_MPI_EXT_PCOLLREQ
-#define PERSISTENT(NAME, PARAMETERS, ARGUMENTS, ADDED)                                                \
-    static int persistent_##NAME(PARAMETERS MPI_Comm comm, MPI_Info info, MPI_Request *request) {     \
-        auto stage = std::make_shared<Stage>();                                                       \
-        ADDED;                                                                                        \
-        MPI_Request inner = MPI_REQUEST_NULL;                                                         \
-        const auto real = NEXT(PMPIX_##NAME##_init);                                                  \
-        if (stage->empty())                                                                           \
-            return real(ARGUMENTS comm, info, request);                                               \
-        const int code = real(ARGUMENTS comm, info, &inner);                                          \
-        return code == MPI_SUCCESS ? keep(inner, stage, request) : code;                              \
-    }                                                                                                 \
-    EXPORTED int PMPIX_##NAME##_init(PARAMETERS MPI_Comm comm, MPI_Info info, MPI_Request *request) { \
-        return persistent_##NAME(ARGUMENTS comm, info, request);                                      \
-    }                                                                                                 \
-    EXPORTED int MPIX_##NAME##_init(PARAMETERS MPI_Comm comm, MPI_Info info, MPI_Request *request) {  \
-        return persistent_##NAME(ARGUMENTS comm, info, request);                                      \
+#ifdef PERSISTENT_NAME
+#define PERSISTENT(NAME, PARAMETERS, ARGUMENTS, ADDED)                                                      \
+    static int persistent_##NAME(PARAMETERS MPI_Comm comm, MPI_Info info, MPI_Request *request) {           \
+        auto stage = std::make_shared<Stage>();                                                             \
+        ADDED;                                                                                              \
+        MPI_Request inner = MPI_REQUEST_NULL;                                                               \
+        const auto real = NEXT(PERSISTENT_NAME(P, NAME));                                                   \
+        if (stage->empty())                                                                                 \
+            return real(ARGUMENTS comm, info, request);                                                     \
+        const int code = real(ARGUMENTS comm, info, &inner);                                                \
+        return code == MPI_SUCCESS ? keep(inner, stage, request) : code;                                    \
+    }                                                                                                       \
+    EXPORTED int PERSISTENT_NAME(P, NAME)(PARAMETERS MPI_Comm comm, MPI_Info info, MPI_Request * request) { \
+        return persistent_##NAME(ARGUMENTS comm, info, request);                                            \
+    }                                                                                                       \
+    EXPORTED int PERSISTENT_NAME(, NAME)(PARAMETERS MPI_Comm comm, MPI_Info info, MPI_Request * request) {  \
+        return persistent_##NAME(ARGUMENTS comm, info, request);                                            \
     }
 #else
 #define PERSISTENT(NAME, PARAMETERS, ARGUMENTS, ADDED)

@@ -3,7 +3,7 @@
 
 #include <mpi.h>
 
-#if MPI_VERSION >= 4
+#if MPI_VERSION >= 4 || (defined OMPI_MAJOR_VERSION && OMPI_MAJOR_VERSION >= 5)
 #define PERSISTENT(NAME) MPI_##NAME##_init
 #else
 #include <mpi-ext.h>

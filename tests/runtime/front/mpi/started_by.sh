@@ -3,7 +3,7 @@
 #   started_by.sh LAUNCHER WAY -n N PROGRAM ARGUMENTS…
 # LAUNCHER: tests/ranks of the build. WAY:
 #   here        on this host
-#   core        on this host, each rank bound to a core: mpirun --map-by core
+#   core        on this host, each rank bound to a core: mpirun --map-by core --bind-to core
 #   container   on this host, with the 64 MiB of /dev/shm that a container has
 #   2, 3, …     on so many hosts that ci/rails makes, with two rails between them, neighbours on the same host
 #   by_node     on two of them, neighbours on different ones: mpirun --map-by node
@@ -15,7 +15,7 @@ rails=$here/../../../../ci/rails
 launcher=$1 way=$2 ranks=$4
 case $way in
 here) exec "$launcher" "${@:3}" ;;
-core) exec "$launcher" --map-by core --bind-to core:overload-allowed "${@:3}" ;;
+core) exec "$launcher" --by-core "${@:3}" ;;
 container)
     mount='mount -t tmpfs -o size=64m,mode=1777 shm /dev/shm'
     own=(unshare --user --map-root-user --mount)
