@@ -15,8 +15,10 @@ endif()
 
 # Where several MPIs are installed, Debian has each one's programs under names of its own.
 find_program(MPI_C_COMPILER NAMES mpicc.${FLX_WITH_MPI} mpicc)
-find_program(MPI_Fortran_COMPILER NAMES mpifort.${FLX_WITH_MPI} mpifort)
-find_program(MPIEXEC_EXECUTABLE NAMES mpiexec.${FLX_WITH_MPI} mpiexec mpirun)
+# The others are taken from beside it: another installation's would be another MPI.
+get_filename_component(flx_mpi_folder "${MPI_C_COMPILER}" DIRECTORY)
+find_program(MPI_Fortran_COMPILER NAMES mpifort.${FLX_WITH_MPI} mpifort NAMES_PER_DIR HINTS "${flx_mpi_folder}")
+find_program(MPIEXEC_EXECUTABLE NAMES mpiexec.${FLX_WITH_MPI} mpiexec mpirun NAMES_PER_DIR HINTS "${flx_mpi_folder}")
 find_package(MPI COMPONENTS C)
 # For `use flx` and programs in Fortran.
 include(CheckLanguage)

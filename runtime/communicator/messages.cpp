@@ -376,7 +376,7 @@ bool Communicator::carry_rooted(const Call &call, uint32_t &steps) {
         return all;
     };
     for_each_rooted(call, layout_.rank, layout_.size, carry);
-    if (all) {
+    if (all) {  // who sent need not be known: such links send nothing twice
         queue_.inbox().begins(queue_.next_sequence());
         calls_.note_done(calls_.count());
     }

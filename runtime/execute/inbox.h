@@ -68,10 +68,11 @@ class Inbox {
                std::find(from.skipped.begin(), from.skipped.end(), header.sequence) != from.skipped.end();
     }
     /// Whether a chunk that is not later() can only be of an operation in which this rank awaited nothing from `peer`.
-    /// Others that no running operation takes are what a link sent twice.
+    /// Others that no running operation takes are what a link sent twice, or what was sent to measure it, of number 0,
+    /// which may come late.
     [[nodiscard]] bool unasked(int peer, const ChunkHeader &header) const {
         const Received &from = received_[static_cast<size_t>(peer)];
-        if ((header.sequence & kPairwise) != 0)
+        if ((header.sequence & kPairwise) != 0 || header.sequence == 0)
             return false;
         if (header.sequence > from.operation)
             return true;

@@ -611,6 +611,16 @@ TEST_P(ExecutorAlgorithms, DropsChunksOfEarlierOperations) {
     EXPECT_TRUE(untouched());
 }
 
+/// What measured a link has no number, and may come when nothing was awaited before.
+TEST_P(ExecutorAlgorithms, DropsWhatMeasuredALink) {
+    ChunkHeader header = good_header(*GetParam());
+    header.sequence = 0;
+    deliver(header);
+    EXPECT_EQ(run(*GetParam()).code(), FLX_ERR_PEER);
+    EXPECT_EQ(link_.released, 1);
+    EXPECT_TRUE(untouched());
+}
+
 /// A chunk of the next operation is kept, and looked at when that begins.
 TEST_P(ExecutorAlgorithms, KeepsChunksOfTheNextOperation) {
     const Algorithm *sender = algorithms::find("double_binary_tree");

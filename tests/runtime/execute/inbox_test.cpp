@@ -82,6 +82,7 @@ TEST(Inbox, KnowsWhatNobodyAwaited) {
     const auto unasked = [&](int peer, uint64_t sequence) {
         return inbox.unasked(peer, chunk_of(peer, sequence).header);
     };
+    EXPECT_FALSE(unasked(1, 0)) << "before the first operation";
     for (uint64_t sequence = 1; sequence <= 200; ++sequence) {
         inbox.begins(sequence);
         if (sequence % 3 == 0)
@@ -89,6 +90,7 @@ TEST(Inbox, KnowsWhatNobodyAwaited) {
         for (uint64_t back = 0; back < 60 && back < sequence; ++back)
             EXPECT_EQ(unasked(1, sequence - back), (sequence - back) % 3 != 0) << sequence << ", " << back;
         EXPECT_TRUE(unasked(2, sequence));
+        EXPECT_FALSE(unasked(1, 0) || unasked(2, 0)) << "what measured a link comes late";
     }
     EXPECT_FALSE(unasked(1, 200 - 64 * 2)) << "too long ago to be known";
     inbox.begins(1000);

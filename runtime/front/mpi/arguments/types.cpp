@@ -9,6 +9,32 @@
 
 #include "runtime/front/mpi/arguments/user_reductions.h"
 
+// Open MPI names types of a size only where it was built with a Fortran that has them.
+#ifndef MPI_INTEGER1
+#define MPI_INTEGER1 MPI_DATATYPE_NULL
+#endif
+#ifndef MPI_INTEGER2
+#define MPI_INTEGER2 MPI_DATATYPE_NULL
+#endif
+#ifndef MPI_INTEGER4
+#define MPI_INTEGER4 MPI_DATATYPE_NULL
+#endif
+#ifndef MPI_INTEGER8
+#define MPI_INTEGER8 MPI_DATATYPE_NULL
+#endif
+#ifndef MPI_REAL4
+#define MPI_REAL4 MPI_DATATYPE_NULL
+#endif
+#ifndef MPI_REAL8
+#define MPI_REAL8 MPI_DATATYPE_NULL
+#endif
+#ifndef MPI_COMPLEX8
+#define MPI_COMPLEX8 MPI_DATATYPE_NULL
+#endif
+#ifndef MPI_COMPLEX16
+#define MPI_COMPLEX16 MPI_DATATYPE_NULL
+#endif
+
 namespace flx::preload {
 namespace {
 
@@ -84,24 +110,16 @@ Table make_table() {
     add_integers(table, Kind::c_integer, false,
                  {MPI_UNSIGNED_CHAR, MPI_UNSIGNED_SHORT, MPI_UNSIGNED, MPI_UNSIGNED_LONG, MPI_UNSIGNED_LONG_LONG,
                   MPI_UINT8_T, MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T});
-    add_integers(table, Kind::fortran_integer, true, {MPI_INTEGER});
+    add_integers(table, Kind::fortran_integer, true,
+                 {MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4, MPI_INTEGER8});
     add_integers(table, Kind::address, true, {MPI_AINT, MPI_OFFSET, MPI_COUNT});
     add_integers(table, Kind::logical, false, {MPI_C_BOOL, MPI_CXX_BOOL, MPI_LOGICAL});
     add_integers(table, Kind::byte, false, {MPI_BYTE});
     add_by_size(table, Kind::real, sizeof(float), FLX_F32, FLX_F64,
-                {MPI_FLOAT, MPI_DOUBLE, MPI_REAL, MPI_DOUBLE_PRECISION});
+                {MPI_FLOAT, MPI_DOUBLE, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_REAL4, MPI_REAL8});
     add_by_size(table, Kind::complex, 2 * sizeof(float), FLX_COMPLEX_F32, FLX_COMPLEX_F64,
-                {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX, MPI_CXX_FLOAT_COMPLEX,
-                 MPI_CXX_DOUBLE_COMPLEX});
-// Open MPI names those of a size only where it was built with a Fortran that has them.
-#ifdef MPI_INTEGER8
-    add_integers(table, Kind::fortran_integer, true, {MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4, MPI_INTEGER8});
-#endif
-#ifdef MPI_REAL8
-    add_by_size(table, Kind::real, sizeof(float), FLX_F32, FLX_F64, {MPI_REAL4, MPI_REAL8});
-    add_by_size(table, Kind::complex, 2 * sizeof(float), FLX_COMPLEX_F32, FLX_COMPLEX_F64,
-                {MPI_COMPLEX8, MPI_COMPLEX16});
-#endif
+                {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX, MPI_COMPLEX8,
+                 MPI_COMPLEX16, MPI_CXX_FLOAT_COMPLEX, MPI_CXX_DOUBLE_COMPLEX});
     add_pair<float, int32_t>(table, MPI_FLOAT_INT, FLX_F32_INT32);
     add_pair<double, int32_t>(table, MPI_DOUBLE_INT, FLX_F64_INT32);
     add_pair<int16_t, int32_t>(table, MPI_SHORT_INT, FLX_INT16_INT32);
