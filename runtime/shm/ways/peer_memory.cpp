@@ -57,7 +57,6 @@ PeerMemory::PeerMemory(int rank, std::vector<int> pids)
       freed_(ranks_),
       window_end_(ranks_),
       block_bytes_(std::clamp(kAllBlocks / ranks_ / kLine * kLine, kSmallestBlock, kLargestBlock)),
-      blocks_(ranks_ * block_bytes_ + kLine),
       sources_(ranks_) {}
 
 Status PeerMemory::make(Bootstrap &bootstrap, std::vector<int> pids, std::unique_ptr<PeerMemory> &result, Why &why) {
@@ -344,6 +343,12 @@ Status PeerMemory::carry_out(const Call &call) {
     }
 }
 
+std::byte *PeerMemory::blocks() {
+    if (blocks_ == nullptr)
+        blocks_ = std::make_unique_for_overwrite<std::byte[]>(ranks_ * block_bytes_ + kLine);
+    return blocks_.get() + -reinterpret_cast<uintptr_t>(blocks_.get()) % kLine;
+}
+
 Status PeerMemory::reduce_region(const Call &call) {
     const bool to_root = call.operation.collective == Collective::reduce;
     const bool to_all = call.operation.collective == Collective::allreduce;
@@ -351,7 +356,7 @@ Status PeerMemory::reduce_region(const Call &call) {
         to_root ? uneven_extent(call.operation.count, call.operation.bytes(), ranks_, call.operation.root, rank_)
                 : call.block(ranks_, rank_);
     const size_t most = block_bytes_ / call.operation.element();
-    std::byte *blocks = blocks_.data() + -reinterpret_cast<uintptr_t>(blocks_.data()) % kLine;
+    std::byte *blocks = this->blocks();
     for (size_t done = 0; done < region.count; done += most) {
         const size_t count = std::min(most, region.count - done);
         const size_t bytes = count * call.operation.element();
@@ -385,7 +390,7 @@ Status PeerMemory::scan(const Call &call) {
     const bool exclusive = call.operation.collective == Collective::exscan;
     const Extent region = block_extent(call.operation.count, ranks_, rank_);
     const size_t most = block_bytes_ / call.operation.element();
-    std::byte *blocks = blocks_.data() + -reinterpret_cast<uintptr_t>(blocks_.data()) % kLine;
+    std::byte *blocks = this->blocks();
     for (size_t done = 0; done < region.count; done += most) {
         const size_t count = std::min(most, region.count - done);
         const size_t bytes = count * call.operation.element();

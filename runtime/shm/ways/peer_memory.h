@@ -129,6 +129,7 @@ class PeerMemory {
     Status map_all(const Call &call, Fused &fused, Waiter &waiter, bool &mapped);
     Status run_mapped(const Call &call);
     Status carry_out(const Call &call);
+    [[nodiscard]] std::byte *blocks();
     Status reduce_region(const Call &call);
     Status scan(const Call &call);
     [[nodiscard]] bool reachable(const Call &call, const Touched &touched);
@@ -161,7 +162,7 @@ class PeerMemory {
     KnownPlaces places_;                               ///< where calls' buffers were, in and out of the heap
     std::array<Range, KnownPlaces::kMost> touched_{};  ///< of each, by this rank
     size_t block_bytes_;
-    std::vector<std::byte> blocks_;  ///< one block per rank
+    std::unique_ptr<std::byte[]> blocks_;  ///< one block per rank; null before the first use
     std::vector<const void *> sources_;
     std::array<Range, 8> known_{};  ///< memory of this rank that was found reachable
     size_t next_known_ = 0;
