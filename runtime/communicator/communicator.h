@@ -6,10 +6,12 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "probe/measure.h"
@@ -215,6 +217,15 @@ class Communicator final : public Movable, private Watch {
     Status measure(const Communicator *parent);
     bool take_measurements(const Communicator *parent);
     [[nodiscard]] std::string description_of_links() const;
+    struct Near;
+    [[nodiscard]] std::string description_of_near() const;
+    Status recall_near(bool &known);
+    void remember_near();
+    /// What rank 0's process has found out in another communicator. Collective.
+    template <typename Found>
+    Status recall(const std::string &key, Found &found, bool &known);
+    template <typename Found>
+    void remember(const std::string &key, const Found &found);
     Status recall_measurements(KeptLinks &kept, std::vector<LinksMeasured> &all, bool &known);
     Status measure_all(const probe::MeasureOptions &options, std::vector<LinksMeasured> &all);
     Status measure_near(const std::vector<int> &ring, probe::MeasureOptions options,
@@ -234,6 +245,7 @@ class Communicator final : public Movable, private Watch {
     Status connect_rails();
     void leave_idle_rails();
     Status choose_ways(const Communicator *parent);
+    Status try_ways(shm::HostWays &ways);
     Status make_planner(const Communicator *parent);
 
     // GPUs (devices.cpp).
@@ -426,6 +438,7 @@ class Communicator final : public Movable, private Watch {
     /// The segment that ranks of this host share, and what lies at its beginning.
     struct SharedMemory {
         std::unique_ptr<shm::Segment> segment;
+        Promise promised;  ///< of what it may still reserve
         Board *board = nullptr;
         std::byte *ledger = nullptr;    ///< Lending::bytes; null on one host
         RailLoad *loads = nullptr;      ///< by link; null on one host
@@ -511,5 +524,21 @@ class Communicator final : public Movable, private Watch {
     Recorded recorded_;
     Status broken_;
 };
+
+template <typename Found>
+Status Communicator::recall(const std::string &key, Found &found, bool &known) {
+    static_assert(std::is_trivially_copyable_v<Found>);
+    std::vector<std::string> texts;
+    FLX_TRY(bootstrap_->allgather_text(layout_.rank == 0 ? process_->recall(key) : std::string(), texts));
+    known = texts[0].size() == sizeof found;
+    if (known)
+        std::memcpy(&found, texts[0].data(), sizeof found);
+    return {};
+}
+
+template <typename Found>
+void Communicator::remember(const std::string &key, const Found &found) {
+    process_->remember(key, {reinterpret_cast<const char *>(&found), sizeof found});
+}
 
 }  // namespace flx

@@ -46,10 +46,13 @@ Status Communicator::measure(const Communicator *parent) {
         }
         return {};
     }
+    bool known = false;
+    FLX_TRY(recall_near(known));
+    if (known)
+        return {};
     const int64_t began = now_ns();
     KeptLinks kept(layout_.rank == 0 ? cache_folder(knobs_.all.text("FLX_CACHE")) : std::string(), time(nullptr));
     std::vector<LinksMeasured> all;
-    bool known = false;
     FLX_TRY(recall_measurements(kept, all, known));
     // A first connection may take 50 ms, which is more than a link's part of the probe.
     constexpr double kMostMs = 200;  // a moment, where links answer
@@ -80,7 +83,48 @@ Status Communicator::measure(const Communicator *parent) {
     made_.probe_ns = now_ns() - began;
     log().info("probed {} links in {:.0f} ms; {}", links_.size(), made_.probe_ns / 1e6, made_.measured);
     find_sharing(all);
+    remember_near();
     return {};
+}
+
+/// What was found of the links within one host.
+struct Communicator::Near {
+    std::array<LinkMeasured, kMaxLinks> links;
+    algorithms::CostModel costs;
+};
+
+/// What they depend on.
+std::string Communicator::description_of_near() const {
+    std::string text =
+        fmt::format("links, {} {}", knobs_.all.values_of(KnobScope::communicator), knobs_.all.text("FLX_RAILS"));
+    for (const LinkSlot &slot : links_)
+        text += fmt::format("; {}", slot.identity);
+    return text;
+}
+
+/// Ranks of one host need not measure what those of another communicator did.
+Status Communicator::recall_near(bool &known) {
+    if (layout_.hosts > 1)
+        return {};
+    Near near;
+    FLX_TRY(recall(description_of_near(), near, known));
+    if (!known)
+        return {};
+    for (size_t l = 0; l < links_.size(); ++l)
+        links_[l].near = near.links[l];
+    made_.costs = near.costs;
+    made_.measured = "links are as another communicator of this process has measured them";
+    return {};
+}
+
+void Communicator::remember_near() {
+    if (layout_.hosts > 1 || std::ranges::none_of(links_, [](const LinkSlot &slot) { return slot.near.done; }))
+        return;
+    Near near;
+    for (size_t l = 0; l < links_.size(); ++l)
+        near.links[l] = links_[l].near;
+    near.costs = made_.costs;
+    remember(description_of_near(), near);
 }
 
 /// `answers`: of this start, whatever is known of rates from an earlier one.

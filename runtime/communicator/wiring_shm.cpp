@@ -30,6 +30,7 @@ struct Communicator::SegmentPlan {
     int ranks;  ///< of this host
     size_t fused_payload;
     size_t budget;  ///< for what they do together, and for channels: half of FLX_SHM_BYTES each, or less
+    bool late;      ///< most of it is reserved when it is needed
 
     static constexpr size_t kLoadsAt = sizeof(Board);
     static constexpr size_t kRecordsAt = kLoadsAt + kMaxLinks * sizeof(RailLoad);
@@ -46,24 +47,29 @@ struct Communicator::SegmentPlan {
     [[nodiscard]] shm::ChannelShape channel_shape() const { return shm::ChannelShape::fit(ranks, budget); }
     [[nodiscard]] size_t bytes() const { return channel_at() + channel_shape().bytes(); }
 
-    /// Containers often have a small /dev/shm: then less, down to what still works.
-    void fit_into(size_t free) {
-        constexpr size_t kLeast = 64 << 10;
-        constexpr size_t kPart = 8;  // of what is free: other programs and other communicators need some, too
-        for (const size_t room = free / kPart * (kPart - 1); bytes() > room && budget > kLeast;)
-            budget = std::max(budget / 2, kLeast);
+    /// Containers often have a small /dev/shm: then less, down to what still works. The first communicator will be
+    /// used, and measures; of further ones nobody knows. Where there is plenty these reserve little at once, though
+    /// they may ask for all of it later, as others may that were `promised` theirs. Where there is not, they reserve
+    /// all, so that no call finds that there is none, and leave half to those that come after them.
+    void fit_into(size_t room, bool further, size_t promised) {
+        constexpr size_t kPlenty = 16;
+        constexpr size_t kPart = 8;  // other programs need some, too
+        late = further && bytes() <= room / kPlenty && promised + bytes() <= room / 2;
+        const size_t most = further ? room / 2 : room / kPart * (kPart - 1);
+        while (bytes() > most && budget > shm::HostWays::kLeastBudget)
+            budget = std::max(budget / 2, shm::HostWays::kLeastBudget);
     }
 
     /// What each rank has a part of.
     [[nodiscard]] std::vector<shm::Area> areas() const {
         std::vector<shm::Area> areas;
         if (hosts == 1)
-            areas = shm::HostWays::areas(ranks, fused_payload, budget);
+            areas = shm::HostWays::areas(ranks, fused_payload, budget, late);
         else if (fused_payload != 0)
-            areas = shm::Nearby::areas(ranks, staged_payload(budget));
+            areas = shm::Nearby::areas(ranks, staged_payload(budget), late);
         for (shm::Area &area : areas)
             area.offset += ways_at();
-        areas.push_back(channel_shape().area());
+        areas.push_back(channel_shape().area(late));
         areas.back().offset += channel_at();
         return areas;
     }
@@ -82,25 +88,29 @@ Status Communicator::make_shared_memory(const Communicator *parent) {
         return fail(Fault::too_many_ranks, "{} ranks of a communicator are on {}; at most {} can be on one host",
                     layout_.here, layout_.members[layout_.rank].hostname, Board::kRanks);
     const size_t wanted = knobs_.all.size("FLX_SHM_BYTES");
-    SegmentPlan plan{layout_.hosts, layout_.here, knobs_.all.size("FLX_FUSED_BYTES"), wanted / 2};
-    plan.fit_into(shm::Segment::room());
+    SegmentPlan plan{layout_.hosts, layout_.here, knobs_.all.size("FLX_FUSED_BYTES"), wanted / 2, false};
+    plan.fit_into(shm::Segment::room(), process_->has_communicators(), process_->promised_memory());
     struct Agreed {
         size_t budget;
         size_t cache_share;
+        bool late;
     };
     const bool first = layout_.members[layout_.rank].local == 0;  // looks for all: the kernel lets one at a time
-    const Agreed mine{plan.budget, first && layout_.hosts == 1 ? shared_cache() : 0};
+    const Agreed mine{plan.budget, first && layout_.hosts == 1 ? shared_cache() : 0, plan.late};
     std::vector<Agreed> agreed(layout_.here);
     FLX_TRY(made_.local->allgather(&mine, sizeof mine, agreed.data()));
     plan.budget = agreed[0].budget;
+    plan.late = agreed[0].late;
     const Status status = shm::Segment::make(*made_.local, plan.bytes(), memory_.segment, plan.areas());
     if (!status.ok()) {
         log().warn("no shared memory: {}", status.sentence());
         links_[0].why_off = status.words();
         return {};
     }
-    if (parent == nullptr)
-        memory_.segment->map_pages();
+    if (plan.late)
+        memory_.promised = process_->promise_memory(plan.bytes());
+    else if (parent == nullptr)
+        memory_.segment->map_pages(memory_.segment->base(), plan.bytes());
     if (plan.budget < wanted / 2 && first)
         log().warn(
             "/dev/shm has too little room for FLX_SHM_BYTES={} on each of {} ranks: {} are used, which may be "
@@ -113,6 +123,7 @@ Status Communicator::make_shared_memory(const Communicator *parent) {
 /// Everything that lies in the segment, and the link through it.
 void Communicator::use_segment(const SegmentPlan &plan, size_t cache_share) {
     std::byte *memory = memory_.segment->base();
+    shm::LateMemory *late = plan.late ? memory_.segment.get() : nullptr;
     memory_.board = reinterpret_cast<Board *>(memory);
     OutsideWaits::of_process().add(*memory_.board);
     if (layout_.hosts > 1) {
@@ -122,7 +133,7 @@ void Communicator::use_segment(const SegmentPlan &plan, size_t cache_share) {
     }
     if (layout_.hosts == 1)
         on_host_.ways = std::make_unique<shm::HostWays>(layout_, memory_.board, memory + plan.ways_at(),
-                                                        plan.fused_payload, plan.budget, cache_share);
+                                                        plan.fused_payload, plan.budget, cache_share, late);
     std::vector<int> here;
     for (int rank = 0; rank < layout_.size; ++rank)
         if (layout_.near(rank))
@@ -131,12 +142,14 @@ void Communicator::use_segment(const SegmentPlan &plan, size_t cache_share) {
         on_host_.nearby = std::make_unique<shm::Nearby>(memory + plan.ways_at(), std::move(here), layout_.own().local,
                                                         staged_payload(plan.budget));
         made_.staged_bytes = staged_payload(plan.budget);
+        if (plan.late)
+            on_host_.nearby->fused().reserve_late(late);
     }
     std::vector<int> local_of(layout_.size);
     for (int rank = 0; rank < layout_.size; ++rank)
         local_of[rank] = layout_.members[rank].host == layout_.host ? layout_.members[rank].local : -1;
     links_[0].link = std::make_unique<shm::Channel>(memory + plan.channel_at(), plan.channel_shape(),
-                                                    layout_.members[layout_.rank].local, std::move(local_of));
+                                                    layout_.members[layout_.rank].local, std::move(local_of), late);
 }
 
 /// Bytes of the last cache for each rank of this host, if they are spread over all there are; 0: not known.
@@ -177,6 +190,26 @@ void Communicator::sleep(int64_t ns) {
     bells()->sleep(ns);
 }
 
+/// Unless rank 0's process did that before in the same circumstances.
+Status Communicator::try_ways(shm::HostWays &ways) {
+    const std::string key =
+        fmt::format("ways of {}, {}", ways.circumstances(), knobs_.all.values_of(KnobScope::communicator));
+    shm::Ways known;
+    bool found = false;
+    FLX_TRY(recall(key, known, found));
+    if (found) {
+        ways.take(known);
+        return {};
+    }
+    wait_.way = Way::fused;  // so that a look during the trial asks whom shared memory waits for
+    Waiter waiter(policies_.first(), *this);
+    Status status = ways.choose(*bootstrap_, knobs_.all, waiter, found);
+    wait_.way = Way::scheduled;
+    if (found)
+        remember(key, ways.ways());
+    return status;
+}
+
 /// What decides how an operation is carried out must be equal on all ranks.
 Status Communicator::choose_ways(const Communicator *parent) {
     struct Here {
@@ -194,23 +227,24 @@ Status Communicator::choose_ways(const Communicator *parent) {
     made_.staged_bytes = least != SIZE_MAX ? least : 0;
     if (on_host_.ways == nullptr || layout_.size == 1)
         return {};
+    shm::HostWays &ways = *on_host_.ways;
     const bool crowds = std::ranges::any_of(all, [](const Here &one) { return one.crowded != 0; });
-    wait_.way = Way::fused;  // so that a look during the trial asks whom shared memory waits for
-    Waiter waiter(policies_.first(), *this);
-    Status status = on_host_.ways->choose(
-        *bootstrap_, knobs_.all, parent != nullptr ? parent->on_host_.ways.get() : nullptr, channel(), crowds, waiter);
-    wait_.way = Way::scheduled;
-    FLX_TRY(std::move(status));
+    FLX_TRY(ways.meet(*bootstrap_, channel(), crowds));
+    const shm::HostWays *others = parent != nullptr ? parent->on_host_.ways.get() : nullptr;
+    if (others != nullptr && others->fetches() == ways.fetches())
+        ways.take(others->ways());
+    else
+        FLX_TRY(try_ways(ways));
     const bool frozen = knobs_.all.integer("FLX_FROZEN") != 0;
     if (knobs_.all.text("FLX_HUGE_PAGES") == "on")
-        on_host_.ways->use_huge_pages();
+        ways.use_huge_pages();
     const std::string &engine = knobs_.all.text("FLX_COPY_ENGINE");
     if (engine != "off" && !frozen)
-        on_host_.ways->use_engine([this, opens = engine == "on"](std::string &why) {
+        ways.use_engine([this, opens = engine == "on"](std::string &why) {
             return cuda::host_copies(layout_.own().local, opens, why);
         });
     if (!frozen)
-        on_host_.ways->start_review(knobs_.all.size("FLX_FUSED_BYTES"));
+        ways.start_review(knobs_.all.size("FLX_FUSED_BYTES"));
     return {};
 }
 

@@ -157,6 +157,23 @@ void Process::remove(Movable &comm) {
     std::erase(communicators_, &comm);
 }
 
+void Process::remember(const std::string &key, std::string found) {
+    const std::lock_guard guard(mutex_);
+    remembered_[key] = std::move(found);
+}
+
+std::string Process::recall(const std::string &key) const {
+    const std::lock_guard guard(mutex_);
+    const auto found = remembered_.find(key);
+    return found != remembered_.end() ? found->second : std::string();
+}
+
+bool Process::has_communicators() {
+    List list(*this);
+    list.wait();
+    return !communicators_.empty();
+}
+
 void Process::move_others(const Movable *comm) {
     const List list(*this);
     if (!list.mine())  // then another wait moves them

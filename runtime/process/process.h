@@ -25,6 +25,29 @@
 
 namespace flx {
 
+/// A part of a sum, while it exists.
+class Promise {
+  public:
+    Promise() = default;
+    Promise(std::shared_ptr<std::atomic<size_t>> sum, size_t part) : sum_(std::move(sum)), part_(part) {
+        *sum_ += part;
+    }
+    Promise(Promise &&other) noexcept : sum_(std::move(other.sum_)), part_(std::exchange(other.part_, 0)) {}
+    Promise &operator=(Promise &&other) noexcept {
+        std::swap(sum_, other.sum_);
+        std::swap(part_, other.part_);
+        return *this;
+    }
+    ~Promise() {
+        if (sum_ != nullptr)
+            *sum_ -= part_;
+    }
+
+  private:
+    std::shared_ptr<std::atomic<size_t>> sum_;
+    size_t part_ = 0;
+};
+
 class Process {
   public:
     /// The process's one object: made by the first communicator, gone with the last. `threads`: communicators may be
@@ -67,6 +90,8 @@ class Process {
     /// Communicators that can be used. One that was removed is not moved any more. Thread-safe.
     void add(Movable &comm);
     void remove(Movable &comm);
+    /// Whether there are any. Thread-safe.
+    [[nodiscard]] bool has_communicators();
     /// Moves what is under way on all but `comm`, on which the caller waits (null: on none): a peer may wait for that
     /// first. One that another thread is in is left to it.
     void move_others(const Movable *comm);
@@ -87,6 +112,16 @@ class Process {
 
     /// `ranks` of the program are on this host, as far as a communicator or the launcher knows. The most so far.
     int ranks_here(int ranks);
+
+    /// Bytes of shared memory that communicators may still reserve, since they began with less. Thread-safe.
+    [[nodiscard]] size_t promised_memory() const { return *promised_; }
+    /// So many more, until the promise goes.
+    Promise promise_memory(size_t bytes) { return {promised_, bytes}; }
+
+    /// What this process's communicators have found out, for further ones, by a key of what it depends on. Thread-safe.
+    void remember(const std::string &key, std::string found);
+    /// Empty: nothing.
+    [[nodiscard]] std::string recall(const std::string &key) const;
 
     /// What lost rails have cost so far. Thread-safe.
     [[nodiscard]] ucx::FailoverCounters failover_counters();
@@ -123,6 +158,8 @@ class Process {
     mutable std::mutex mutex_;  ///< of what follows; taken only where communicators are made
     uint32_t free_comm_id_ = 1;
     std::unordered_map<uint64_t, int> peers_;
+    std::unordered_map<std::string, std::string> remembered_;
+    std::shared_ptr<std::atomic<size_t>> promised_ = std::make_shared<std::atomic<size_t>>(0);
     std::unique_ptr<ucx::Rails> rails_;
     std::unique_ptr<Guard> guard_;
     int ranks_here_ = 1;

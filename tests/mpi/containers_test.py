@@ -3,7 +3,7 @@
 process numbers of its own, and with a small /dev/shm or none to speak of. FLX says what it does without, the results
 are right, and nothing is left in /dev/shm.
 
-    containers_test.py RANKS FLX_PERF FLX_INFO
+    containers_test.py RANKS FLX_PERF FLX_INFO FURTHER_TEST
 """
 import json
 import os
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-LAUNCHER, PERF, INFO = sys.argv[1:4]
+LAUNCHER, PERF, INFO, FURTHER = sys.argv[1:5]
 RANKS = 3
 SIZES = [8, 65536, 2 << 20]
 # MPI's own shared memory cannot be had in some of these.
@@ -46,6 +46,11 @@ def check(name, said, each=(), around=()):
     return wrong
 
 
+def own_shm(user, kib):
+    """What runs in a /dev/shm of its own."""
+    return [*user, "--mount", "sh", "-c", f'mount -t tmpfs -o size={kib}k tmpfs /dev/shm && exec "$@"', "sh"]
+
+
 def main():
     if run(["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "true"]).returncode != 0:
         print(NO_NAMESPACES)
@@ -58,8 +63,11 @@ def main():
                    each=[*own_user, "--pid", "--fork", "--kill-child"])
     for kib, said in ((1024, "/dev/shm has too little room for FLX_SHM_BYTES=4194304"),
                       (64, "off   no room for a shared-memory segment")):
-        small = [*own_user, "--mount", "sh", "-c", f'mount -t tmpfs -o size={kib}k tmpfs /dev/shm && exec "$@"', "sh"]
-        wrong += check(f"/dev/shm of {kib} KiB", said, around=small)
+        wrong += check(f"/dev/shm of {kib} KiB", said, around=own_shm(own_user, kib))
+    done = run(mpirun([FURTHER, "--gtest_filter=*RunsOut*"], ["env", "FLX_TEST_OWN_SHM=1"],
+                      own_shm(own_user, 400 << 10)))
+    if done.returncode != 0 or "OK" not in done.stdout:
+        wrong.append(f"room that runs out: code {done.returncode}:\n{done.stdout}")
     left = {name for name in set(os.listdir("/dev/shm")) - before if name.startswith("flx-") and "test" not in name}
     # Other programs' segments have a name for a moment.
     left = {name for name in left if os.path.exists("/dev/shm/" + name)}

@@ -98,14 +98,16 @@ void sweep() {
     closedir(folder);
 }
 
-Status no_room(int fd, size_t bytes, int code) {
+std::string whole(size_t bytes) {
+    return fmt::format("a shared-memory segment of {} bytes", bytes);
+}
+
+Status no_room(int fd, const std::string &what, int code) {
     struct statvfs space {};
     fstatvfs(fd, &space);
-    return fail(
-        Fault::shm_too_small,
-        "no room for a shared-memory segment of {} bytes: {} ({} bytes are free in /dev/shm; for containers --shm-size "
-        "gives more)",
-        bytes, std::strerror(code), static_cast<size_t>(space.f_bavail) * space.f_frsize);
+    return fail(Fault::shm_too_small,
+                "no room for {}: {} ({} bytes are free in /dev/shm; for containers --shm-size gives more)", what,
+                std::strerror(code), static_cast<size_t>(space.f_bavail) * space.f_frsize);
 }
 
 /// Creates the segment under a fresh random name, without memory.
@@ -130,22 +132,18 @@ Status create(size_t bytes, std::string &name, OwnDescriptor &owned) {
     const int code = bytes > Segment::room() ? ENOSPC : ftruncate(fd, static_cast<off_t>(bytes)) != 0 ? errno : 0;
     if (code == 0)
         return {};
-    Status status = no_room(fd, bytes, code);
+    Status status = no_room(fd, whole(bytes), code);
     owned.close();
     shm_unlink(name.c_str());
     return status;
 }
 
-/// The kernel takes memory near to the core that asks for it.
-Status reserve(int fd, size_t bytes, const std::vector<Range> &parts) {
-    for (const Range &part : parts) {
-        int code = part.bytes == 0 ? 0 : EINTR;
-        while (code == EINTR)
-            code = posix_fallocate(fd, static_cast<off_t>(part.offset), static_cast<off_t>(part.bytes));
-        if (code != 0)
-            return no_room(fd, bytes, code);
-    }
-    return {};
+/// The kernel takes memory near to the core that asks for it. What errno would be; 0: it has.
+int reserve(int fd, const Range &part) {
+    int code = part.bytes == 0 ? 0 : EINTR;
+    while (code == EINTR)
+        code = posix_fallocate(fd, static_cast<off_t>(part.offset), static_cast<off_t>(part.bytes));
+    return code;
 }
 
 }  // namespace
@@ -154,10 +152,11 @@ std::vector<Range> parts_of(int local_rank, int ranks, size_t bytes, std::span<c
     std::vector<Range> parts;
     size_t done = 0;
     for (const Area &area : areas) {
+        const size_t stride = area.late ? 0 : area.stride;
         if (local_rank == 0)  // with its own part, the first
-            parts.push_back({done, area.offset + area.stride - done});
+            parts.push_back({done, area.offset + stride - done});
         else
-            parts.push_back({area.offset + static_cast<size_t>(local_rank) * area.stride, area.stride});
+            parts.push_back({area.offset + static_cast<size_t>(local_rank) * area.stride, stride});
         done = area.offset + static_cast<size_t>(ranks) * area.stride;
     }
     if (local_rank == 0)
@@ -192,10 +191,12 @@ void Segment::Mapping::forget_expired() {
     std::erase_if(known().by_name, [](const auto &entry) { return entry.second.expired(); });
 }
 
-void Segment::map_pages() {
+void Segment::map_pages(std::byte *memory, size_t bytes) {
     constexpr size_t kMost = size_t{48} << 20;
-    if (bytes() <= kMost)
-        madvise(base(), bytes(), MADV_POPULATE_WRITE);  // an older kernel does not know it
+    constexpr size_t kPage = 4096;
+    const size_t before = static_cast<size_t>(memory - base()) % kPage;
+    if (bytes <= kMost)
+        madvise(memory - before, before + bytes, MADV_POPULATE_WRITE);  // an older kernel does not know it
 }
 
 Status Segment::make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &result, std::span<const Area> areas) {
@@ -230,7 +231,9 @@ Status Segment::enter(const Bootstrap &local, const std::string &name, size_t by
         lock_.take([&] { return shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600); });
     if (lock_.get() < 0)
         return system_error("opening", name);
-    FLX_TRY(reserve(lock_.get(), bytes, parts_of(local.rank(), local.size(), bytes, areas)));
+    for (const Range &part : parts_of(local.rank(), local.size(), bytes, areas))
+        if (const int code = flx::shm::reserve(lock_.get(), part); code != 0)
+            return no_room(lock_.get(), whole(bytes), code);
     FLX_TRY(Mapping::of(name, bytes, mapping_));
     struct flock lock = byte_lock(local.rank());
     if (fcntl(lock_.get(), F_OFD_SETLK, &lock) != 0)
@@ -253,6 +256,17 @@ std::byte *Segment::base() const {
 }
 size_t Segment::bytes() const {
     return mapping_->bytes;
+}
+
+Status Segment::reserve(std::byte *memory, size_t bytes) {
+    const int code =
+        bytes > room() / 2 ? ENOSPC : flx::shm::reserve(lock_.get(), {static_cast<size_t>(memory - base()), bytes});
+    return code == 0 ? Status() : no_room(lock_.get(), fmt::format("{} further bytes of shared memory", bytes), code);
+}
+
+void Segment::give_back(std::byte *memory, size_t bytes) {
+    fallocate(lock_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(memory - base()),
+              static_cast<off_t>(bytes));
 }
 
 bool Segment::alive(int local_rank) const {

@@ -14,6 +14,7 @@
 #include "runtime/base/descriptors.h"
 #include "runtime/base/status.h"
 #include "runtime/link/bootstrap.h"
+#include "runtime/shm/memory/late_memory.h"
 
 namespace flx::shm {
 
@@ -30,35 +31,34 @@ inline std::byte *to_pair(std::byte *memory) {
 struct Area {
     size_t offset = 0;
     size_t stride = 0;
+    bool late = false;  ///< nobody reserves it before it is needed (late_memory.h)
 };
 struct Range {
     size_t offset = 0;
     size_t bytes = 0;
 };
-/// What rank `local_rank` of `ranks` reserves of a segment of `bytes`: its part of each area, and rank 0 also what is
-/// in no area. Areas rise and do not overlap.
+/// What rank `local_rank` of `ranks` reserves at once of a segment of `bytes`: its part of each area that is not late,
+/// and rank 0 also what is in no area. Areas rise and do not overlap.
 std::vector<Range> parts_of(int local_rank, int ranks, size_t bytes, std::span<const Area> areas);
 
-class Segment {
+class Segment final : public LateMemory {
   public:
-    /// Collective over `local` (the ranks of this host). The memory is zero, `bytes` long, reserved (a full /dev/shm is
-    /// an error here, not a signal later), mode 0600, under an unguessable name for the moment it takes to open it.
-    /// Names whose ranks were killed in that moment are taken away with the next segment that the same user makes.
-    /// Ranks that are threads of one process share one mapping. Each rank reserves its parts of `areas`, so that they
-    /// lie in the memory that is near to it; the same on all ranks.
+    /// Collective over `local` (the ranks of this host). The memory is zero, `bytes` long, reserved but for late areas
+    /// (a full /dev/shm is an error here, not a signal later), mode 0600, under an unguessable name for the moment it
+    /// takes to open it. Names whose ranks were killed in that moment are taken away with the next segment that the
+    /// same user makes. Ranks that are threads of one process share one mapping. Each rank reserves its parts of
+    /// `areas`, so that they lie in the memory that is near to it; the same on all ranks.
     static Status make(Bootstrap &local, size_t bytes, std::unique_ptr<Segment> &result,
                        std::span<const Area> areas = {});
     /// Bytes that are free in /dev/shm for one now.
     [[nodiscard]] static size_t room();
-    ~Segment();
-    Segment(const Segment &) = delete;
-    Segment &operator=(const Segment &) = delete;
+    ~Segment() override;
 
+    Status reserve(std::byte *memory, size_t bytes) override;
+    void map_pages(std::byte *memory, size_t bytes) override;
+    void give_back(std::byte *memory, size_t bytes) override;
     [[nodiscard]] std::byte *base() const;
     [[nodiscard]] size_t bytes() const;
-    /// So that first uses do not stop for each page, which is half of what making it takes: where ways are compared.
-    /// Nothing is done for a segment that would take many ranks long.
-    void map_pages();
     /// Whether the process of that rank of the segment still runs with the segment open. A system call; the kernel
     /// answers, so a rank that is stopped or busy is alive.
     [[nodiscard]] bool alive(int local_rank) const;

@@ -28,6 +28,9 @@ constexpr uint64_t kShortToken = uint64_t{1} << 63;
 constexpr size_t kLeastExposed = size_t{16} << 10;
 constexpr size_t kMostExposed = size_t{16} << 20;
 constexpr size_t kExposedChunk = size_t{1} << 20;
+// The rings of a pair.
+constexpr uint8_t kShortRing = 1;
+constexpr uint8_t kSlotRing = 2;
 }  // namespace
 
 /// A short message. The first bytes lie in the line that says that it is there.
@@ -65,7 +68,15 @@ ChannelShape ChannelShape::fit(uint32_t ranks, size_t bytes_per_rank) {
 }
 
 size_t ChannelShape::bytes() const {
-    return kPair + size_t{ranks} * (std::max(ranks, 2U) - 1) * ring_bytes();
+    return kPair + flags_bytes() + ranks * area().stride;
+}
+
+size_t ChannelShape::flags_bytes() const {
+    return (size_t{ranks} * ranks + kPair - 1) / kPair * kPair;
+}
+
+Area ChannelShape::area(bool late) const {
+    return {kPair + flags_bytes(), (std::max(ranks, 2U) - 1) * ring_bytes(), late};
 }
 
 size_t ChannelShape::shorts_bytes() const {
@@ -76,24 +87,53 @@ size_t ChannelShape::ring_bytes() const {
     return shorts_bytes() + size_t{slots} * (kControlBytes + slot_bytes);
 }
 
-Channel::Channel(std::byte *memory, const ChannelShape &shape, int local_rank, std::vector<int> local_of)
-    : shape_(shape), peers_(local_of.size()) {
+Channel::Channel(std::byte *memory, const ChannelShape &shape, int local_rank, std::vector<int> local_of,
+                 LateMemory *late)
+    : shape_(shape), peers_(local_of.size()), late_(late) {
     static_assert(sizeof(Slot) == kControlBytes && sizeof(Short) == kPair && sizeof(Shorts) == kPair);
     exposed_.reserve(local_of.size() * shape.slots);
     memory = to_pair(memory);
+    auto *told = reinterpret_cast<std::atomic<uint8_t> *>(memory);
+    const auto told_of = [&](int from, int to) { return told + size_t{shape.ranks} * from + to; };
     const auto ring = [&](int from, int to) {
-        return memory + (size_t{shape.ranks - 1} * from + (to < from ? to : to - 1)) * shape.ring_bytes();
+        return memory + shape.flags_bytes() +
+               (size_t{shape.ranks - 1} * from + (to < from ? to : to - 1)) * shape.ring_bytes();
     };
     for (size_t rank = 0; rank < local_of.size(); ++rank) {
         const int local = local_of[rank];
         if (local < 0 || local == local_rank)
             continue;
         peers_[rank].local = local;
+        peers_[rank].told_out = told_of(local_rank, local);
+        peers_[rank].told_in = told_of(local, local_rank);
+        if (late == nullptr)
+            peers_[rank].there_out = peers_[rank].there_in = kShortRing | kSlotRing;
         peers_[rank].shorts_out = reinterpret_cast<Shorts *>(ring(local_rank, local));
         peers_[rank].shorts_in = reinterpret_cast<Shorts *>(ring(local, local_rank));
         peers_[rank].out = ring(local_rank, local) + shape.shorts_bytes();
         peers_[rank].in = ring(local, local_rank) + shape.shorts_bytes();
     }
+}
+
+bool Channel::make_room(Peer &peer, uint8_t ring) {
+    if ((peer.there_out & ring) != 0)
+        return true;
+    if (!error_.ok())
+        return false;
+    const bool brief = ring == kShortRing;
+    error_ = late_->reserve(brief ? reinterpret_cast<std::byte *>(peer.shorts_out) : peer.out,
+                            brief ? shape_.shorts_bytes() : shape_.ring_bytes() - shape_.shorts_bytes());
+    if (!error_.ok())
+        return false;
+    peer.there_out |= ring;
+    peer.told_out->store(peer.there_out, std::memory_order_release);
+    return true;
+}
+
+bool Channel::is_there(Peer &peer, uint8_t ring) {
+    if ((peer.there_in & ring) == 0)
+        peer.there_in = peer.told_in->load(std::memory_order_acquire);
+    return (peer.there_in & ring) != 0;
 }
 
 bool Channel::reaches(int peer) const {
@@ -116,7 +156,9 @@ Channel::Slot *Channel::free_slot(const Peer &peer) const {
     return taken ? nullptr : slot;
 }
 
-SendResult Channel::send_short(Peer &peer, const ChunkHeader &header, const void *data) const {
+SendResult Channel::send_short(Peer &peer, const ChunkHeader &header, const void *data) {
+    if (!make_room(peer, kShortRing))
+        return SendResult::failed;
     ShortOut &out = peer.short_out;
     if (out.sent - out.freed == shape_.shorts) {
         out.freed = peer.shorts_out->freed.load(std::memory_order_acquire);
@@ -175,6 +217,8 @@ SendResult Channel::send(int peer_rank, const ChunkHeader &header, const void *d
     Peer &peer = peers_[peer_rank];
     if (header.bytes <= kShortBytes)
         return send_short(peer, header, data);
+    if (!make_room(peer, kSlotRing))
+        return SendResult::failed;
     Slot *slot = free_slot(peer);
     if (slot == nullptr)
         return SendResult::busy;
@@ -199,6 +243,8 @@ size_t Channel::max_exposed(int /*peer*/, const void *data, size_t bytes) {
 
 SendResult Channel::expose(int peer_rank, const ChunkHeader &header, const void *data) {
     Peer &peer = peers_[peer_rank];
+    if (!make_room(peer, kSlotRing))
+        return SendResult::failed;
     Slot *slot = free_slot(peer);
     if (slot == nullptr)
         return SendResult::busy;
@@ -240,20 +286,28 @@ Status Channel::fetch(const Arrival &arrival, size_t offset, void *to, size_t by
     return status;
 }
 
-bool Channel::receive(int peer_rank, Arrival &arrival) {
+bool Channel::receive_short(int peer_rank, Arrival &arrival) {
     Peer &peer = peers_[peer_rank];
     ShortIn &in = peer.short_in;
     const Short &brief = peer.shorts_in->slot(in.received, shape_.shorts);
-    if (brief.filled.load(std::memory_order_acquire) == peer.received + 1) {
-        ++peer.received;
-        arrival.header = brief.header;
-        arrival.peer = peer_rank;
-        arrival.address = 0;
-        arrival.data = brief.data;
-        arrival.token = kShortToken | in.received++;
-        fetch_ahead(peer, brief.header.bytes);
+    if (brief.filled.load(std::memory_order_acquire) != peer.received + 1)
+        return false;
+    ++peer.received;
+    arrival.header = brief.header;
+    arrival.peer = peer_rank;
+    arrival.address = 0;
+    arrival.data = brief.data;
+    arrival.token = kShortToken | in.received++;
+    fetch_ahead(peer, brief.header.bytes);
+    return true;
+}
+
+bool Channel::receive(int peer_rank, Arrival &arrival) {
+    Peer &peer = peers_[peer_rank];
+    if (is_there(peer, kShortRing) && receive_short(peer_rank, arrival))
         return true;
-    }
+    if (!is_there(peer, kSlotRing))
+        return false;
     Slot *slot = this->slot(peer.in, peer.slots_received);
     if (slot->filled.load(std::memory_order_acquire) != peer.received + 1)
         return false;

@@ -9,6 +9,9 @@
 /// then frees the slot, in any order. Slots belong to the communicator, so two communicators used by two threads share
 /// nothing and need no lock.
 ///
+/// Where the memory is late (late_memory.h), a ring is reserved by its sender before the first message in it, and a
+/// flag tells the receiver that it may look there.
+///
 /// Of a message that is exposed a slot only says where it lies: the receiver reads it there through the kernel, and
 /// frees the slot when it has it. A sender whose communicator breaks withdraws what it exposed before its caller may
 /// use that memory again; a receiver looks for that after it has read.
@@ -20,6 +23,7 @@
 #include <vector>
 
 #include "runtime/link/link.h"
+#include "runtime/shm/memory/late_memory.h"
 #include "runtime/shm/memory/segment.h"
 #include "runtime/shm/ways/peer_memory.h"
 
@@ -37,15 +41,19 @@ struct ChannelShape {
     // Sizes for one ordered pair.
     [[nodiscard]] size_t shorts_bytes() const;
     [[nodiscard]] size_t ring_bytes() const;
+    /// Of the flags, before all rings.
+    [[nodiscard]] size_t flags_bytes() const;
     /// What each rank sends, from the beginning of that memory.
-    [[nodiscard]] Area area() const { return {0, bytes() / ranks}; }
+    [[nodiscard]] Area area(bool late = false) const;
 };
 
 class Channel final : public Link {
   public:
     /// `memory`: shape.bytes() of the segment, zeroed, aligned to a cache line, living as long as the link.
     /// `local_of[r]`: index on this host of rank r of the communicator, -1 for ranks elsewhere.
-    Channel(std::byte *memory, const ChannelShape &shape, int local_rank, std::vector<int> local_of);
+    /// `late`: of the memory only the flags are reserved, and this reserves more, living as long; null: all is.
+    Channel(std::byte *memory, const ChannelShape &shape, int local_rank, std::vector<int> local_of,
+            LateMemory *late = nullptr);
 
     /// From now on long messages are exposed. `memory`: of the same communicator, longer-lived; null: no more.
     void fetch_through(PeerMemory *memory) { memory_ = memory; }
@@ -69,7 +77,8 @@ class Channel final : public Link {
     [[nodiscard]] size_t outstanding() const override { return exposed_.size(); }
     [[nodiscard]] size_t unacknowledged(int) const override { return 0; }
     [[nodiscard]] LinkCounters counters(int peer) const override { return peers_[peer].counters; }
-    [[nodiscard]] Status error(int) const override { return {}; }
+    /// There was no room for a late ring.
+    [[nodiscard]] Status error(int) const override { return error_; }
 
   private:
     /// What each side keeps of a ring of short slots.
@@ -103,6 +112,10 @@ class Channel final : public Link {
         std::byte *in = nullptr;
         Shorts *shorts_out = nullptr;
         Shorts *shorts_in = nullptr;
+        std::atomic<uint8_t> *told_out = nullptr;  ///< which rings to the peer there are: a bit each
+        std::atomic<uint8_t> *told_in = nullptr;
+        uint8_t there_out = 0;  ///< likewise, as this rank knows
+        uint8_t there_in = 0;
         uint64_t sent = 0;  ///< messages, by slots and short ones
         uint64_t received = 0;
         uint64_t slots_sent = 0;
@@ -119,10 +132,15 @@ class Channel final : public Link {
     };
     friend struct ChannelShape;
 
+    /// Reserves a ring to the peer where that was not done yet; false: there is no room.
+    [[nodiscard]] bool make_room(Peer &peer, uint8_t ring);
+    /// Whether there is a ring from the peer.
+    [[nodiscard]] static bool is_there(Peer &peer, uint8_t ring);
     [[nodiscard]] Slot *slot(std::byte *ring, uint64_t number) const;
     /// The next slot to `peer`, or null: it is not free yet.
     [[nodiscard]] Slot *free_slot(const Peer &peer) const;
-    SendResult send_short(Peer &peer, const ChunkHeader &header, const void *data) const;
+    SendResult send_short(Peer &peer, const ChunkHeader &header, const void *data);
+    bool receive_short(int peer_rank, Arrival &arrival);
     void prepare_later(Peer &peer, size_t bytes) const;
     void fetch_ahead(Peer &peer, size_t bytes) const;
     void release_short(Peer &peer, uint64_t number) const;
@@ -130,6 +148,8 @@ class Channel final : public Link {
     std::string name_ = "shm";
     ChannelShape shape_;
     std::vector<Peer> peers_;
+    LateMemory *late_;
+    Status error_;
     PeerMemory *memory_ = nullptr;
     std::vector<Exposed> exposed_;
 };

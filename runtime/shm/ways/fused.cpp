@@ -56,11 +56,15 @@ constexpr uint64_t kToldPart = 4;
 size_t place_bytes(size_t bytes) {
     return std::bit_ceil(bytes);
 }
+/// Where there is hardly any room.
+size_t least_ring(size_t payload_bytes) {
+    return kPayloads / 2 * place_bytes(payload_bytes);
+}
 size_t ring_bytes_for(int ranks, size_t payload_bytes, size_t budget_per_rank) {
     if (payload_bytes <= kPageBytes)
         return 0;
-    constexpr size_t kLittle = size_t{256} << 10;  // there is hardly any room
-    const size_t least = (budget_per_rank < kLittle ? kPayloads / 2 : kPayloads) * place_bytes(payload_bytes);
+    constexpr size_t kLittle = size_t{256} << 10;
+    const size_t least = (budget_per_rank < kLittle ? 1 : 2) * least_ring(payload_bytes);
     return std::max(least, std::bit_floor(std::min({budget_per_rank, kRingBytes, kAllRings / ranks})));
 }
 /// How many ranks from the first on have their blocks side by side.
@@ -80,21 +84,25 @@ size_t Fused::bytes(int ranks, size_t payload_bytes, size_t budget_per_rank) {
                     ring_bytes_for(ranks, payload_bytes, budget_per_rank));
 }
 
-std::vector<Area> Fused::areas(int ranks, size_t payload_bytes, size_t budget_per_rank) {
+std::vector<Area> Fused::areas(int ranks, size_t payload_bytes, size_t budget_per_rank, bool late) {
     const size_t shorts = ranks * (kBoards * sizeof(Board) + sizeof(Done));
     const size_t pages = shorts + ranks * kShorts * kShortBytes;
     return {{0, kBoards * sizeof(Board)},
-            {shorts, kShorts * kShortBytes},
-            {pages, kPayloads * kPagePlace},
-            {pages + ranks * kPayloads * kPagePlace, ring_bytes_for(ranks, payload_bytes, budget_per_rank)}};
+            {shorts, kShorts * kShortBytes, late},
+            {pages, kPayloads * kPagePlace, late},
+            {pages + ranks * kPayloads * kPagePlace, ring_bytes_for(ranks, payload_bytes, budget_per_rank), late}};
 }
 
 Fused::Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes, Bells *bells, size_t budget_per_rank)
     : memory_(to_pair(memory)),
       rank_(local_rank),
       ranks_(ranks),
+      shorts_(memory_ + ranks * (kBoards * sizeof(Board) + sizeof(Done))),
+      pages_(shorts_ + ranks * kShorts * kShortBytes),
+      rings_(pages_ + ranks * kPayloads * kPagePlace),
       payload_bytes_(payload_bytes),
-      ring_bytes_(ring_bytes_for(ranks, payload_bytes, budget_per_rank)),
+      ring_stride_(ring_bytes_for(ranks, payload_bytes, budget_per_rank)),
+      ring_bytes_(ring_stride_),
       bells_(bells),
       shown_in_(kBoards),
       shown_short_(kShorts),
@@ -114,14 +122,58 @@ Fused::Board &Fused::board(int rank, uint64_t number) const {
 std::byte *Fused::place_of(int rank, uint64_t number, size_t bytes) const {
     if (bytes <= kInlineBytes)
         return board(rank, number).data;
-    std::byte *shorts = memory_ + ranks_ * (kBoards * sizeof(Board) + sizeof(Done));
     if (bytes <= kShortBytes)
-        return shorts + (kShorts * rank + place_in(kShorts, number)) * kShortBytes;
-    std::byte *pages = shorts + ranks_ * kShorts * kShortBytes;
+        return shorts_ + (kShorts * rank + place_in(kShorts, number)) * kShortBytes;
     if (bytes <= kPageBytes)
-        return pages + (kPayloads * rank + number % kPayloads) * kPagePlace;
-    std::byte *rings = pages + ranks_ * kPayloads * kPagePlace;
-    return rings + rank * ring_bytes_ + in_ring(number, bytes);
+        return pages_ + (kPayloads * rank + number % kPayloads) * kPagePlace;
+    return rings_ + rank * ring_stride_ + in_ring(number, bytes);
+}
+
+void Fused::reserve_late(LateMemory *memory) {
+    late_ = memory;
+    reserved_ = kInlineBytes;
+}
+
+Status Fused::reserve_together(std::byte *own, size_t bytes, Status &none, Waiter &waiter) {
+    constexpr uint32_t kSignature = 0x4c415445;  // of no call
+    none = late_->reserve(own, bytes);
+    const std::byte has{static_cast<uint8_t>(none.ok() ? 1 : 0)};
+    bool all = none.ok();
+    FLX_TRY(exchange(
+        sizeof has, [&](std::byte *place) { *place = has; },
+        [&](int, const std::byte *theirs) { all = all && *theirs != std::byte{0}; }, kSignature, waiter));
+    if (none.ok() && !all) {
+        late_->give_back(own, bytes);
+        none = fail(Fault::shm_too_small, "another rank of this host found no room for further shared memory");
+    }
+    return {};
+}
+
+Status Fused::reserve_for(size_t bytes, Waiter &waiter) {
+    if (bytes <= reserved_)
+        return {};
+    const auto reserve = [&](std::byte *memory, size_t stride, size_t length, Status &none) {
+        return reserve_together(memory + rank_ * stride, length, none, waiter);
+    };
+    Status none;
+    if (reserved_ < kPageBytes) {
+        FLX_TRY(reserve(shorts_, kShorts * kShortBytes, kShorts * kShortBytes, none));
+        FLX_TRY(std::move(none));
+        FLX_TRY(reserve(pages_, kPayloads * kPagePlace, kPayloads * kPagePlace, none));
+        FLX_TRY(std::move(none));
+        reserved_ = kPageBytes;
+    }
+    while (bytes > reserved_) {
+        FLX_TRY(reserve(rings_, ring_stride_, ring_bytes_, none));
+        if (none.ok())
+            reserved_ = SIZE_MAX;
+        else if (ring_bytes_ / 2 < least_ring(payload_bytes_))
+            return none;
+        else
+            ring_bytes_ /= 2;
+    }
+    shown_in_ring_.resize(ring_bytes_ / kPageBytes);
+    return {};
 }
 
 /// The offset in a ring: all places of one size are taken before the first one again. They do not follow each other,
@@ -154,6 +206,8 @@ uint64_t Fused::shown_before() {
 }
 
 Status Fused::begin(size_t own_bytes, size_t longest_bytes, Waiter &waiter) {
+    if (longest_bytes > reserved_)
+        FLX_TRY(reserve_for(longest_bytes, waiter));
     ++number_;
     own_bytes_ = own_bytes;
     ring_ = ring_of(longest_bytes);

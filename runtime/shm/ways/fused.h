@@ -19,6 +19,7 @@
 #include "runtime/plan/operation.h"
 #include "runtime/plan/ways.h"
 #include "runtime/shm/memory/bells.h"
+#include "runtime/shm/memory/late_memory.h"
 #include "runtime/shm/memory/segment.h"
 #include "runtime/shm/memory/tree.h"
 
@@ -30,14 +31,22 @@ class Fused {
 
     /// `budget_per_rank`: what rings of payloads may take, beyond the least that they need.
     static size_t bytes(int ranks, size_t payload_bytes, size_t budget_per_rank = 0);
-    /// What each rank writes, from the beginning of that memory.
-    static std::vector<Area> areas(int ranks, size_t payload_bytes, size_t budget_per_rank = 0);
+    /// What each rank writes, from the beginning of that memory. `late`: only boards are reserved at once.
+    static std::vector<Area> areas(int ranks, size_t payload_bytes, size_t budget_per_rank = 0, bool late = false);
 
     /// `memory`: bytes(ranks, payload_bytes, budget_per_rank) of the segment, zeroed, aligned to a cache line.
     /// `rank_of[l]`: the communicator's rank of the host's l-th rank; in order of rank, all ranks of the communicator
     /// among them. `bells`: of the same ranks, longer-lived; null where nobody sleeps.
     Fused(std::byte *memory, int local_rank, int ranks, size_t payload_bytes, Bells *bells = nullptr,
           size_t budget_per_rank = 0);
+
+    /// Of the memory only boards are reserved: the rest is when it is first needed, by all ranks in one operation.
+    /// Rings are shorter then where there is little room. `memory`: longer-lived. Equal on all ranks, before any
+    /// operation.
+    void reserve_late(LateMemory *memory);
+    /// All ranks reserve late memory, each its own, in an operation of its own. `none`: why not all could, and none
+    /// has.
+    Status reserve_together(std::byte *own, size_t bytes, Status &none, Waiter &waiter);
 
     /// Sets how ranks lie to each other, for operations that go in steps. Equal on all ranks, and between two
     /// operations.
@@ -48,6 +57,9 @@ class Fused {
 
     /// Largest input of one rank.
     [[nodiscard]] size_t payload_bytes() const { return payload_bytes_; }
+    /// Reserves now what inputs of so many bytes need, which is equal on all ranks. FLX_ERR_SYSTEM on all ranks where
+    /// one has no room, as of any operation that needs it: nothing was done then, and shorter ones go on.
+    Status reserve_for(size_t bytes, Waiter &waiter);
 
     /// Carries `call` out. FLX_ERR_UNSUPPORTED for collectives that are messages (algorithms::InMemory).
     Status run(const Call &call, Waiter &waiter);
@@ -143,14 +155,20 @@ class Fused {
     std::byte *memory_;
     int rank_;
     int ranks_;
+    std::byte *shorts_;  ///< short payloads; those up to a page; rings
+    std::byte *pages_;
+    std::byte *rings_;
     size_t payload_bytes_;
-    size_t ring_bytes_;
+    size_t ring_stride_;
+    size_t ring_bytes_;  ///< of it: less where there is little room
     Bells *bells_;
-    uint64_t number_ = 0;        ///< of the current operation
-    size_t own_bytes_ = 0;       ///< what this rank may show in it
-    uint64_t read_through_ = 0;  ///< all ranks are known to have ended operations up to this one
-    uint64_t ring_ = 0;          ///< how many operations the current one's kind of memory holds
-    uint64_t told_ = 0;          ///< this rank has published that it ended operations up to this one
+    LateMemory *late_ = nullptr;
+    size_t reserved_ = SIZE_MAX;  ///< the longest input that there is memory for
+    uint64_t number_ = 0;         ///< of the current operation
+    size_t own_bytes_ = 0;        ///< what this rank may show in it
+    uint64_t read_through_ = 0;   ///< all ranks are known to have ended operations up to this one
+    uint64_t ring_ = 0;           ///< how many operations the current one's kind of memory holds
+    uint64_t told_ = 0;           ///< this rank has published that it ended operations up to this one
     // The last operation that this rank showed something of, by place in each ring.
     std::vector<uint64_t> shown_in_;
     std::vector<uint64_t> shown_short_;

@@ -20,29 +20,73 @@ size_t HostWays::bytes(int ranks, size_t payload, size_t budget) {
     return Bells::bytes(ranks) + Fused::bytes(ranks, payload, budget) + Stream::bytes(ranks, budget);
 }
 
-std::vector<Area> HostWays::areas(int ranks, size_t payload, size_t budget) {
+std::vector<Area> HostWays::areas(int ranks, size_t payload, size_t budget, bool late) {
     const size_t fused_at = Bells::bytes(ranks);
-    std::vector<Area> areas = Fused::areas(ranks, payload, budget);
+    std::vector<Area> areas = Fused::areas(ranks, payload, budget, late);
     for (Area &area : areas)
         area.offset += fused_at;
-    Area stream = Stream::area(ranks, budget);
+    Area stream = Stream::area(ranks, budget, late);
     stream.offset += fused_at + Fused::bytes(ranks, payload, budget);
     areas.push_back(stream);
     return areas;
 }
 
 HostWays::HostWays(const Layout &layout, Board *board, std::byte *memory, size_t payload, size_t budget,
-                   size_t cache_share)
+                   size_t cache_share, LateMemory *late)
     : layout_(layout),
       board_(board),
       cache_share_(cache_share),
       bells_(memory, layout.rank, layout.size),
-      fused_(memory + Bells::bytes(layout.size), layout.rank, layout.size, payload, &bells_, budget),
-      stream_(memory + Bells::bytes(layout.size) + Fused::bytes(layout.size, payload, budget), layout.rank, layout.size,
-              budget, &bells_, cache_share) {}
+      memory_(memory + Bells::bytes(layout.size)),
+      budget_(budget),
+      late_(late),
+      fused_(memory_, layout.rank, layout.size, payload, &bells_, budget),
+      stream_(memory_ + Fused::bytes(layout.size, payload, budget), layout.rank, layout.size, budget, &bells_,
+              cache_share),
+      stream_late_(late != nullptr) {
+    if (late != nullptr)
+        fused_.reserve_late(late);
+}
 
-Status HostWays::choose(Bootstrap &bootstrap, const Config &config, const HostWays *parent, Channel *channel,
-                        bool crowded, Waiter &waiter) {
+/// Once. Where there is little room, a shorter ring than was planned.
+Status HostWays::reserve_stream(Waiter &waiter) {
+    streams_ = false;
+    const Area area = Stream::area(layout_.size, budget_);
+    std::byte *own = memory_ + Fused::bytes(layout_.size, fused_.payload_bytes(), budget_) + area.offset +
+                     layout_.rank * area.stride;
+    for (size_t budget = budget_; stream_late_ && why_no_stream_.ok();) {
+        Status none;
+        FLX_TRY(fused_.reserve_together(own, Stream::area(layout_.size, budget).stride, none, waiter));
+        stream_late_ = !none.ok();
+        if (none.ok() && budget != budget_) {
+            stream_.shorten(budget);
+        } else if (!none.ok() && (budget /= 2) < kLeastBudget) {
+            why_no_stream_ = none;
+            if (layout_.rank == 0)
+                log().warn("links carry what is large in this communicator: {}", none.words());
+        }
+    }
+    return {};
+}
+
+/// Before ways are compared. Pages that are touched for the first time would count as the way's own time.
+Status HostWays::reserve_all(Waiter &waiter, bool &all) {
+    all = true;
+    if (late_ == nullptr)
+        return {};
+    Status fused = fused_.reserve_for(fused_.payload_bytes(), waiter);
+    if (fused.ok())
+        FLX_TRY(reserve_stream(waiter));
+    else if (fused.number() != number_of(Fault::shm_too_small))
+        return fused;
+    all = fused.ok() && !stream_late_;
+    if (all)
+        late_->map_pages(memory_, Fused::bytes(layout_.size, fused_.payload_bytes(), budget_) +
+                                      Stream::bytes(layout_.size, budget_));
+    return {};
+}
+
+Status HostWays::meet(Bootstrap &bootstrap, Channel *channel, bool crowded) {
     FLX_TRY(find_tree(bootstrap));
     std::vector<int> pids;
     for (const Member &member : layout_.members)
@@ -58,14 +102,26 @@ Status HostWays::choose(Bootstrap &bootstrap, const Config &config, const HostWa
         log().info("ranks do not read each other's memory, data goes through shared memory: {}", why_not_by_kernel());
     if (!why_not_mapped().empty())
         log().info("ranks do not map memory of flx_malloc, it is like any other: {}", why_not_mapped());
+    crowded_ = crowded;
     ways_ = Ways(fetches(), crowded);
-    if (parent != nullptr && parent->fetches() == fetches()) {
-        ways_ = parent->ways_;
-        if (layout_.size < TwoSteps::kLeastRanks)
-            ways_.two_steps = {};
-        fused_.set_two_steps(ways_.two_steps);
-        return {};
-    }
+    return {};
+}
+
+std::string HostWays::circumstances() const {
+    const Tree &tree = fused_.tree();
+    return fmt::format("{} ranks{}{}, {} hops, {} nests", layout_.size, fetches() ? " that fetch" : "",
+                       crowded_ ? " in turns" : "", tree.hops(), tree.nests().size());
+}
+
+void HostWays::take(const Ways &ways) {
+    ways_ = ways;
+    if (layout_.size < TwoSteps::kLeastRanks)
+        ways_.two_steps = {};
+    fused_.set_two_steps(ways_.two_steps);
+}
+
+Status HostWays::choose(Bootstrap &bootstrap, const Config &config, Waiter &waiter, bool &tried) {
+    tried = false;
     // A part of the time for measuring links, which all of this host's are done with by now.
     constexpr int64_t kBudgetNs = 250'000;  // per millisecond of it; many ranks take longer for everything
     constexpr int kRanks = 8;
@@ -73,13 +129,18 @@ Status HostWays::choose(Bootstrap &bootstrap, const Config &config, const HostWa
     const int64_t budget_ns = config.integer("FLX_PROBE_MS") * kBudgetNs * std::clamp(layout_.size / kRanks, 1, kMost);
     if (budget_ns == 0)
         return {};
+    bool all = false;
+    FLX_TRY(agree(bootstrap, told(*board_, [&] { return reserve_all(waiter, all); })));
+    if (!all)
+        return {};
     streams_ = false;
-    size_t tried = 0;
-    Status status = try_ways(bootstrap, *board_, fused_, stream_, fetches() ? peers_.get() : nullptr, waiter, budget_ns,
-                             ways_, tried);
+    size_t largest = 0;
+    FLX_TRY(try_ways(bootstrap, *board_, fused_, stream_, fetches() ? peers_.get() : nullptr, waiter, budget_ns, ways_,
+                     largest));
     if (layout_.rank == 0)
-        log().info("ways through shared memory were tried up to {} bytes", tried);
-    return status;
+        log().info("ways through shared memory were tried up to {} bytes", largest);
+    tried = true;
+    return {};
 }
 
 /// Finds out how ranks lie to each other, if each is bound somewhere. Rank 0 looks for all, as the kernel lets only one
@@ -147,14 +208,24 @@ Status HostWays::run(const Call &call, flx::Way way, Waiter &waiter, bool &serve
     const Operation &operation = call.operation;
     served = true;
     streams_ = false;
-    if (way == flx::Way::fused)
-        return fused_.run(call, waiter);
+    if (way == flx::Way::fused) {
+        // Where there is no room for such an input, which all ranks find out before anything is done.
+        Status status = fused_.run(call, waiter);
+        served = status.number() != number_of(Fault::shm_too_small);
+        return served ? status : Status();
+    }
     const bool by_kernel = way == flx::Way::fetched;
     if (by_kernel || may_be_mapped(operation)) {
         FLX_TRY(peers_->run(call, fused_, waiter, served, by_kernel));
         if (served || !Stream::serves(operation.collective))
             return {};
         served = true;
+    }
+    if (stream_late_) {
+        FLX_TRY(reserve_stream(waiter));
+        served = !stream_late_;
+        if (!served)
+            return {};
     }
     streams_ = true;
     return stream_.run(call, waiter);

@@ -30,22 +30,31 @@ namespace flx::shm {
 
 class HostWays {
   public:
+    /// The least that a budget is made where there is little room.
+    static constexpr size_t kLeastBudget = size_t{64} << 10;
+
     /// Bytes of the segment that are needed. `payload`: largest input of one rank that is fused; `budget`: as Fused and
     /// Stream.
     static size_t bytes(int ranks, size_t payload, size_t budget);
-    /// What each rank writes, from the beginning of that memory.
-    static std::vector<Area> areas(int ranks, size_t payload, size_t budget);
+    /// What each rank writes, from the beginning of that memory. `late`: most of it is reserved when it is needed.
+    static std::vector<Area> areas(int ranks, size_t payload, size_t budget, bool late);
 
-    /// `memory`: that of the segment, zeroed. `board`: of its ranks; longer-lived, as are the layout and `memory`.
-    /// `cache_share`: of this rank (runtime/shm/memory/cache_share.h).
-    HostWays(const Layout &layout, Board *board, std::byte *memory, size_t payload, size_t budget, size_t cache_share);
+    /// `memory`: that of the segment, zeroed. `board`: of its ranks; longer-lived, as are the layout, `memory` and
+    /// `late`. `cache_share`: of this rank (runtime/shm/memory/cache_share.h). `late`: reserves what is late; null:
+    /// nothing is.
+    HostWays(const Layout &layout, Board *board, std::byte *memory, size_t payload, size_t budget, size_t cache_share,
+             LateMemory *late);
 
-    /// Collective: finds out how ranks reach each other's memory, and which way is best for what, by trying, or from
-    /// `parent`, of the same ranks, where there is one. `channel`: between all ranks; may be null. `crowded`: any
-    /// rank shares its core with others. `waiter`: for the trial.
-    Status choose(Bootstrap &bootstrap, const Config &config, const HostWays *parent, Channel *channel, bool crowded,
-                  Waiter &waiter);
-    /// Called after choose(): sets what is looked at again in the program's calls.
+    /// Collective: finds out how ranks lie to each other and reach each other's memory, and chooses ways by rule.
+    /// `channel`: between all ranks; may be null. `crowded`: any rank shares its core with others.
+    Status meet(Bootstrap &bootstrap, Channel *channel, bool crowded);
+    /// What the best ways depend on, equal on all ranks.
+    [[nodiscard]] std::string circumstances() const;
+    /// Sets ways that are equal on all ranks: those of others in the same circumstances.
+    void take(const Ways &ways);
+    /// Collective: finds out which way is best for what, by trying. `tried`: there was time for it.
+    Status choose(Bootstrap &bootstrap, const Config &config, Waiter &waiter, bool &tried);
+    /// Called when ways were chosen: sets what is looked at again in the program's calls.
     void start_review(size_t fused_bytes);
     /// Memory of programs moves to huge pages; a GPU's copy engine takes a part of copies where it pays.
     void use_huge_pages();
@@ -88,16 +97,24 @@ class HostWays {
 
   private:
     Status find_tree(Bootstrap &bootstrap);
+    Status reserve_stream(Waiter &waiter);
+    Status reserve_all(Waiter &waiter, bool &all);
     [[nodiscard]] bool may_be_mapped(const Operation &operation);
 
     const Layout &layout_;
     Board *board_;
     const size_t cache_share_;
     Bells bells_;
+    std::byte *const memory_;  ///< of fused_, then stream_
+    const size_t budget_;
+    LateMemory *const late_;
     Fused fused_;
     Stream stream_;
+    bool stream_late_;                   ///< its memory is not reserved,
+    Status why_no_stream_;               ///< and cannot be: equal on all ranks but for the words
     std::unique_ptr<PeerMemory> peers_;  ///< null where it does not work
     PeerMemory::Why why_not_;
+    bool crowded_ = false;
     Ways ways_;
     std::unique_ptr<Review> review_;
     bool streams_ = false;  ///< the current call waits in stream_

@@ -16,9 +16,9 @@ class Nearby {
   public:
     /// Bytes of the segment that are needed. `payload`: the most that one rank shows.
     static size_t bytes(int ranks, size_t payload) { return Bells::bytes(ranks) + Fused::bytes(ranks, payload); }
-    /// What each rank writes, from the beginning of that memory.
-    static std::vector<Area> areas(int ranks, size_t payload) {
-        std::vector<Area> areas = Fused::areas(ranks, payload);
+    /// What each rank writes, from the beginning of that memory; `late`: as of Fused.
+    static std::vector<Area> areas(int ranks, size_t payload, bool late) {
+        std::vector<Area> areas = Fused::areas(ranks, payload, 0, late);
         for (Area &area : areas)
             area.offset += Bells::bytes(ranks);
         return areas;

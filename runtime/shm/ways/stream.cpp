@@ -79,20 +79,28 @@ size_t Stream::bytes(int ranks, size_t budget_per_rank) {
     return ranks * (sizeof(Counters) + ring_bytes_for(ranks, budget_per_rank));
 }
 
-Area Stream::area(int ranks, size_t budget_per_rank) {
-    return {ranks * sizeof(Counters), ring_bytes_for(ranks, budget_per_rank)};
+Area Stream::area(int ranks, size_t budget_per_rank, bool late) {
+    return {ranks * sizeof(Counters), ring_bytes_for(ranks, budget_per_rank), late};
 }
 
 Stream::Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank, Bells *bells, size_t cache_share)
     : memory_(memory),
       rank_(rank),
       ranks_(ranks),
+      cache_share_(cache_share),
       block_bytes_(block_bytes_for(ranks, budget_per_rank)),
-      ring_bytes_(ring_bytes_for(ranks, budget_per_rank)),
+      ring_stride_(ring_bytes_for(ranks, budget_per_rank)),
+      ring_bytes_(ring_stride_),
       long_bytes_(long_ring(cache_share, ring_bytes_)),
       past_bytes_(past_cache_from(cache_share)),
       bells_(bells),
       sources_(ranks) {}
+
+void Stream::shorten(size_t budget_per_rank) {
+    block_bytes_ = block_bytes_for(ranks_, budget_per_rank);
+    ring_bytes_ = ring_bytes_for(ranks_, budget_per_rank);
+    long_bytes_ = long_ring(cache_share_, ring_bytes_);
+}
 
 Stream::Counters &Stream::counters(int rank) const {
     return reinterpret_cast<Counters *>(memory_)[rank];
@@ -118,7 +126,7 @@ size_t Stream::offset(const Course &course, uint64_t block) const {
 }
 
 std::byte *Stream::place(const Course &course, int rank, uint64_t block) const {
-    return memory_ + ranks_ * sizeof(Counters) + rank * ring_bytes_ + offset(course, block);
+    return memory_ + ranks_ * sizeof(Counters) + rank * ring_stride_ + offset(course, block);
 }
 
 std::byte *Stream::staged(const Course &course, int rank, uint64_t block, int region) const {

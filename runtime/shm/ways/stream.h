@@ -33,13 +33,17 @@ class Stream {
   public:
     static size_t bytes(int ranks, size_t budget_per_rank);
     /// What each rank writes, from the beginning of that memory.
-    static Area area(int ranks, size_t budget_per_rank);
+    static Area area(int ranks, size_t budget_per_rank, bool late = false);
 
     /// `memory`: bytes(ranks, budget_per_rank) of the segment, zeroed, aligned to a cache line; the same on all ranks,
     /// which are all ranks of the communicator. `bells`: of the same ranks, longer-lived; null where no rank sleeps.
     /// `cache_share`: as in runtime/shm/memory/cache_share.h, the same on all ranks.
     Stream(std::byte *memory, int rank, int ranks, size_t budget_per_rank, Bells *bells = nullptr,
            size_t cache_share = 0);
+
+    /// From now on rings are as with that budget, which is less; their places stay. Equal on all ranks, before any
+    /// operation.
+    void shorten(size_t budget_per_rank);
 
     /// Whether run() knows it.
     static bool serves(algorithms::Collective collective) {
@@ -85,8 +89,10 @@ class Stream {
     std::byte *memory_;
     int rank_;
     int ranks_;
+    size_t cache_share_;
     size_t block_bytes_;
-    size_t ring_bytes_;
+    size_t ring_stride_;
+    size_t ring_bytes_;  ///< of it
     size_t long_bytes_;  ///< of it, where they do for a call's blocks
     size_t past_bytes_;
     Bells *bells_;

@@ -248,20 +248,6 @@ TwoSteps best_steps(const std::vector<StepTimes> &all) {
     return {least(0), least(1), pays(2, 0), least(3)};
 }
 
-/// Where `part` fails, others may wait for this rank in it: they look at the board, and come to agree, too.
-template <typename Part>
-Status told(Board &board, Part &&part) {
-    Status status;
-    try {
-        status = part();
-    } catch (const std::exception &error) {
-        status = thrown(error, "trying ways through shared memory");
-    }
-    if (!status.ok())
-        board.write(status);
-    return status;
-}
-
 Status try_steps(Bootstrap &bootstrap, Board &board, Fused &fused, Trial &trial, int64_t end_ns, Ways &ways) {
     constexpr double kNever = std::numeric_limits<double>::infinity();
     StepTimes mine;

@@ -14,6 +14,20 @@
 
 namespace flx::shm {
 
+/// Where `part` fails, others may wait for this rank in it: they look at the board, and come to agree, too.
+template <typename Part>
+Status told(Board &board, Part &&part) {
+    Status status;
+    try {
+        status = part();
+    } catch (const std::exception &error) {
+        status = thrown(error, "trying ways through shared memory");
+    }
+    if (!status.ok())
+        board.write(status);
+    return status;
+}
+
 /// Changes `ways` where another way than the rule's is clearly faster on the slowest rank, and with many ranks sets in
 /// how many steps fused collectives go, there and in `fused`. Collective over `bootstrap`, whose ranks share the memory
 /// of `fused` and `stream`; `peers` may be null, on all ranks alike. Smallest sizes first; takes at most about

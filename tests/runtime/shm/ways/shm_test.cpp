@@ -540,6 +540,59 @@ TEST(Segment, PartsAreTheOwnersAndWhole) {
     }
 }
 
+/// What is late is nobody's at first.
+TEST(Segment, LatePartsAreNotReserved) {
+    constexpr int kRanks = 3;
+    constexpr size_t kBytes = 10'000;
+    const std::vector<Area> areas = {{100, 1000}, {3100, 64, true}, {4000, 1500, true}};
+    std::vector<int> owner(kBytes, -1);
+    for (int rank = 0; rank < kRanks; ++rank)
+        for (const Range &part : parts_of(rank, kRanks, kBytes, areas))
+            for (size_t byte = part.offset; byte < part.offset + part.bytes; ++byte)
+                EXPECT_EQ(std::exchange(owner[byte], rank), -1) << byte;
+    for (size_t byte = 0; byte < kBytes; ++byte) {
+        const bool late = (byte >= 3100 && byte < 3100 + 3 * 64) || (byte >= 4000 && byte < 4000 + 3 * 1500);
+        ASSERT_EQ(owner[byte] == -1, late) << byte;
+    }
+}
+
+/// Bytes in memory of the one segment of that length that this process has open.
+size_t reserved_of(size_t bytes) {
+    for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code gone;  // other threads' files come and go
+        struct stat found {};
+        if (std::filesystem::read_symlink(entry, gone).string().rfind("/dev/shm/flx-", 0) == 0 &&
+            stat(entry.path().c_str(), &found) == 0 && found.st_size == static_cast<off_t>(bytes))
+            return static_cast<size_t>(found.st_blocks) * 512;
+    }
+    return 0;
+}
+
+TEST(Segment, LatePartsAreReservedAndGivenBack) {
+    constexpr size_t kBytes = 41 * 4096;
+    run_group(2, [&](Bootstrap &bootstrap) {
+        std::unique_ptr<Segment> segment;
+        const std::vector<Area> areas = {{4096, 20 * 4096, true}};
+        ASSERT_TRUE(Segment::make(bootstrap, kBytes, segment, areas).ok());
+        if (bootstrap.rank() == 0) {
+            EXPECT_EQ(reserved_of(kBytes), 4096U);
+            std::byte *own = segment->base() + 4096;
+            ASSERT_TRUE(segment->reserve(own, 10'000).ok());
+            EXPECT_EQ(reserved_of(kBytes), 4U * 4096);
+            own[9999] = std::byte{1};
+            segment->give_back(own, 10'000);
+            EXPECT_EQ(reserved_of(kBytes), 2U * 4096) << "but for the page of which it had a part";
+            EXPECT_EQ(own[9999], std::byte{0});
+            const Status none = segment->reserve(own, size_t{1} << 60);
+            EXPECT_EQ(none.number(), 802);
+            EXPECT_NE(none.words().find("no room for 1152921504606846976 further bytes of shared memory"),
+                      std::string::npos)
+                << none.words();
+        }
+        (void)bootstrap.barrier();
+    });
+}
+
 /// So that no rank is killed by a signal later.
 TEST(Segment, IsReservedWholeByAllTogether) {
     constexpr size_t kBytes = 40 * 4096;
@@ -548,13 +601,8 @@ TEST(Segment, IsReservedWholeByAllTogether) {
         std::unique_ptr<Segment> segment;
         const std::vector<Area> areas = {{5000, 20'000}, {70'000, 30'000}};
         ASSERT_TRUE(Segment::make(bootstrap, kBytes, segment, areas).ok());
-        for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-            std::error_code gone;  // other threads' files come and go
-            struct stat found {};
-            if (std::filesystem::read_symlink(entry, gone).string().rfind("/dev/shm/flx-", 0) == 0 &&
-                stat(entry.path().c_str(), &found) == 0 && found.st_size == kBytes && bootstrap.rank() == 0)
-                reserved = static_cast<size_t>(found.st_blocks) * 512;
-        }
+        if (bootstrap.rank() == 0)
+            reserved = reserved_of(kBytes);
     });
     EXPECT_EQ(reserved, kBytes);
 }
