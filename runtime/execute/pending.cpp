@@ -32,6 +32,7 @@ void Pending::clear() {
     first_sequence = 0;
     call = last_call = recorded = 0;
     alone = true;
+    lends = false;
     done = false;
     if (!status.ok())
         status = Status();

@@ -29,6 +29,7 @@ struct Pending {
     uint64_t last_call = 0;        ///< of a group
     uint64_t recorded = 0;         ///< as Recorder::enter gave it; 0: it is part of a call that is, or is not
     bool alone = true;             ///< no other operation ran meanwhile, and this rank was there all the time
+    bool lends = false;            ///< ranks of a host lend each other their rails
     bool done = false;
     Status status;
     int64_t began_ns = 0;

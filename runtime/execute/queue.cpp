@@ -113,28 +113,31 @@ Status Queue::begin_ready(bool &moved) {
     return {};
 }
 
-/// Messages to other hosts may begin on the own rail: routes are asked from within start().
+/// Routes are asked from within start().
 Status Queue::begin_exchange(Pending &pending) {
-    routes_.open_exchange(routes_.lends() ? bytes_for_other_hosts(pending.exchange) : 0);
+    const bool alike = pending.operation.collective == algorithms::Collective::alltoall;
+    pending.lends =
+        routes_.open_exchange(routes_.lends() ? for_other_hosts(pending.exchange) : Routes::Outward(), alike);
     Status status = pending.executor->start(pending.operation, pending.exchange);
     routes_.exchange_opened();
     return status;
 }
 
-uint64_t Queue::bytes_for_other_hosts(const Exchange &exchange) const {
-    uint64_t bytes = 0;
+Routes::Outward Queue::for_other_hosts(const Exchange &exchange) const {
+    Routes::Outward sent;
     for (uint32_t step = 0; step < exchange.steps().size(); ++step) {
         const algorithms::Step &each = exchange.steps()[step];
-        if (each.kind == algorithms::StepKind::send && !layout_.near(each.peer))
-            bytes += exchange.message(step).bytes;
+        if (each.kind == algorithms::StepKind::send && !layout_.near(each.peer)) {
+            sent.longest = std::max(sent.longest, exchange.message(step).bytes);
+            sent.bytes += exchange.message(step).bytes;
+        }
     }
-    return bytes;
+    return sent;
 }
 
 /// When the last exchange has ended, no rail is lent or borrowed.
 void Queue::end_lending() {
-    if (routes_.lends() &&
-        std::ranges::none_of(running_, [](const Pending *pending) { return pending->plan == nullptr; }))
+    if (routes_.lends() && std::ranges::none_of(running_, [](const Pending *pending) { return pending->lends; }))
         routes_.end_exchanges();
 }
 
@@ -160,7 +163,7 @@ void Queue::complete(size_t index) {
     if (times_phases_) [[unlikely]]
         pending.executor->phases_done(pending.phases);
     pending.executor->finish();
-    if (pending.plan == nullptr)
+    if (pending.lends)
         end_lending();
     idle_executors_.push_back(pending.executor);
     pending.executor = nullptr;
@@ -182,7 +185,7 @@ void Queue::learn(const Pending &pending) {
     const Operation &operation = pending.operation;
     const Plan *plan = pending.plan;
     const Ended ended{operation.sequence, now_ns() - pending.began_ns, plan != nullptr ? plan->schedule().phases : 1,
-                      plan == nullptr};
+                      pending.lends};
     routes_.learn(ended, [&](const std::vector<int> &peers) {
         if (plan != nullptr)
             return pending.blocks.longest(operation.count, plan->schedule().blocks) * size_of(operation.dtype);

@@ -92,7 +92,7 @@ class Queue {
     [[nodiscard]] bool may_begin(const Pending &pending) const;
     Status begin_ready(bool &moved);
     Status begin_exchange(Pending &pending);
-    [[nodiscard]] uint64_t bytes_for_other_hosts(const Exchange &exchange) const;
+    [[nodiscard]] Routes::Outward for_other_hosts(const Exchange &exchange) const;
     void complete(size_t index);
     void learn(const Pending &pending);
     void end_lending();

@@ -1,8 +1,8 @@
 /// \file lending.h
 /// Ranks of one host lend each other their rails. Each rank owns one; a rail serves its owner first, and others as long
 /// as the owner has nothing to send (owner-first borrowing as in FuseLink: "Fuselink: Enabling Efficient GPU
-/// Communication over Multiple NICs", OSDI 2025). Only exchanges are carried so: in collectives all ranks have alike
-/// much to do, and shares that controllers learn.
+/// Communication over Multiple NICs", OSDI 2025). Only exchanges are carried so, but for alltoalls: in
+/// collectives all ranks have alike much to do, and shares that controllers learn.
 ///
 /// What ranks of a host must know of each other stands in a ledger in the host's shared memory. It is looked at before
 /// each chunk on a borrowed rail, so a busy owner is noticed at the next chunk, and what all borrowers together may

@@ -57,10 +57,14 @@ uint32_t Routes::may_use(int peer) const {
     return outgoing_[static_cast<size_t>(layout_.host_of(peer))] | incoming_[static_cast<size_t>(peer)];
 }
 
-void Routes::open_exchange(uint64_t bytes) {
+bool Routes::open_exchange(const Outward &outward, bool alike) {
+    constexpr size_t kLeastCut = size_t{24} << 10;
+    if (alike && outward.longest >= kLeastCut)
+        return false;
     if (lending_ != nullptr)
-        lending_->enter(bytes);
+        lending_->enter(outward.bytes);
     opens_exchange_ = true;
+    return true;
 }
 
 void Routes::end_exchanges() {
@@ -154,7 +158,7 @@ bool Routes::route_learns(Route &route, const Ended &ended) {
     }
     // What was lent for a moment says nothing of what a rail carries in a collective.
     const bool idle = std::ranges::all_of(route.samples, [](const LinkSample &sample) { return sample.bytes == 0; });
-    return !idle && !(ended.exchange && lending_ != nullptr);
+    return !idle && !(ended.lent && lending_ != nullptr);
 }
 
 /// The phases of one operation overlap in time: what a link delivered holds for both.

@@ -29,7 +29,7 @@ struct Ended {
     uint64_t sequence = 0;
     int64_t elapsed_ns = 0;
     int phases = 1;
-    bool exchange = false;  ///< messages between pairs; else a schedule
+    bool lent = false;  ///< by ranks that have not alike much to send
 };
 
 class Routes final : public Router {
@@ -74,8 +74,15 @@ class Routes final : public Router {
     // Around operations.
     /// An operation with `peers` begins: looks which links to them were lost since the last one, or carry again.
     void begin(const std::vector<int> &peers);
-    /// An exchange begins, of which `bytes` go to other hosts: until opened() its messages begin on the own rail.
-    void open_exchange(uint64_t bytes);
+    /// What an exchange sends to other hosts.
+    struct Outward {
+        size_t longest = 0;  ///< bytes of a message
+        uint64_t bytes = 0;
+    };
+    /// An exchange begins. Until exchange_opened() its messages begin on the own rail, and ranks lend each other
+    /// theirs, which this returns. But where ranks have `alike` much to send, as in schedules, the shares that were
+    /// learnt serve it, unless messages are too short to be cut.
+    bool open_exchange(const Outward &outward, bool alike);
     void exchange_opened() { opens_exchange_ = false; }
     /// No exchange is under way any more: no rail is lent or borrowed.
     void end_exchanges();

@@ -119,6 +119,7 @@ struct Rank {
         std::string partition;     ///< FLX_PARTITION
         int per_host = 1;          ///< ranks
         int rank = 0;              ///< this one, of the first host
+        bool lends = false;        ///< ranks own rails, and lend them to each other
         Shared *shared = nullptr;  ///< with the other ranks of its host; null: this one is alone there
     };
 
@@ -167,6 +168,13 @@ struct Rank {
         made = make(options);
     }
 
+    Rank(const Rank &) = delete;
+    Rank &operator=(const Rank &) = delete;
+    ~Rank() {  // what is lent belongs to the routes
+        routes.drop_lent();
+        links.clear();
+    }
+
     Status make(const Options &options) {
         if (options.frozen)
             FLX_TRY(config.set("FLX_FROZEN", "1", "flx_config_t"));
@@ -175,7 +183,10 @@ struct Rank {
             FLX_TRY(parse_partition(options.partition, names_of(links), forced));
         AlikeBootstrap bootstrap(layout.rank, layout.size);
         FLX_TRY(routes.exchange_links(bootstrap));
-        FLX_TRY(routes.choose_own_rail(config, nullptr));
+        if (options.lends)
+            ledger.resize(Lending::bytes(layout.hosts) + 64);
+        FLX_TRY(routes.choose_own_rail(
+            config, options.lends ? ledger.data() + -reinterpret_cast<uintptr_t>(ledger.data()) % 64 : nullptr));
         FLX_TRY(routes.exchange_owners(bootstrap));
         if (options.shared != nullptr)
             routes.share_records(options.shared->records.data(), options.shared->loads.data());
@@ -216,6 +227,7 @@ struct Rank {
     Layout layout;
     LinkSlots links;
     Config config;
+    std::vector<std::byte> ledger;
     Routes routes;
     std::array<FakeLink *, kRates.size()> rails{};
     int other = 0;  ///< a rank of the other host
@@ -251,6 +263,38 @@ TEST(RoutesTest, ShortMessagesGoWholeUntilBucketsAreEmpty) {
     for (const int link : {1, 2})
         EXPECT_LE(static_cast<double>(taken[link] * kShort), (kBucketNs + elapsed) * kRates[link] + 1000) << link;
     EXPECT_EQ(rank.told(), told_of(taken[1] + taken[2]));
+}
+
+/// In an alltoall all ranks have alike much to send: cells by the rails' shares. Who may have more than others begins
+/// on the rail that is its own, and so does what is too short to be cut.
+TEST(RoutesTest, AlltoallsGoBySharesAndOtherExchangesOnTheOwnRail) {
+    Rank::Options options;
+    options.burst = 0;
+    options.per_host = 2;
+    options.rank = 1;
+    options.lends = true;
+    Rank rank(options);
+    ASSERT_TRUE(rank.made.ok()) << rank.made.sentence();
+    ASSERT_TRUE(rank.routes.lends());
+    const PartitionVector shares = rank.vector(kLong);
+    for (const int link : {1, 2, 3})
+        EXPECT_GT(shares.weight[link], 0U) << link;
+
+    EXPECT_TRUE(rank.routes.open_exchange({kLong, 2 * kLong}, false));
+    EXPECT_EQ(rank.takes(kLong), 2);
+    rank.routes.exchange_opened();
+    EXPECT_EQ(rank.vector(kLong), shares) << "of a schedule that begins meanwhile";
+    rank.routes.end_exchanges();
+
+    EXPECT_FALSE(rank.routes.open_exchange({kLong, 2 * kLong}, true));
+    EXPECT_EQ(rank.vector(kLong), shares);
+    rank.routes.exchange_opened();
+
+    constexpr size_t kTooShort = 16 << 10;
+    EXPECT_TRUE(rank.routes.open_exchange({kTooShort, 2 * kTooShort}, true));
+    EXPECT_EQ(rank.takes(kTooShort), 2);
+    rank.routes.exchange_opened();
+    rank.routes.end_exchanges();
 }
 
 /// What no rail takes whole has the shares that it would have without buckets, and so have long messages.
