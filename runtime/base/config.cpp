@@ -76,7 +76,7 @@ constexpr std::array kKnobs = {
          "a peer that is alive but late is named in a warning after this", KnobTier::user, KnobScope::rank},
     Knob{"FLX_LEND", KnobType::choice, "on", 0, 0, "on|own|off", "",
          "where ranks of a host own different rails: on: an exchange takes the own one and borrows others' while they "
-         "are idle; own: the own one carries all; off: all ranks share all rails",
+         "are idle, but for long alltoalls; own: the own one carries all; off: all ranks share all rails",
          KnobTier::expert, KnobScope::communicator},
     Knob{"FLX_LEND_CHUNKS", KnobType::integer, "4", 1, 4096, "", "",
          "chunks that all borrowers of a rail together may have under way on it", KnobTier::expert,

@@ -128,8 +128,10 @@ Routes::Outward Queue::for_other_hosts(const Exchange &exchange) const {
     for (uint32_t step = 0; step < exchange.steps().size(); ++step) {
         const algorithms::Step &each = exchange.steps()[step];
         if (each.kind == algorithms::StepKind::send && !layout_.near(each.peer)) {
-            sent.longest = std::max(sent.longest, exchange.message(step).bytes);
-            sent.bytes += exchange.message(step).bytes;
+            const size_t bytes = exchange.message(step).bytes;
+            sent.even = sent.even && (sent.bytes == 0 || bytes == sent.longest);
+            sent.longest = std::max(sent.longest, bytes);
+            sent.bytes += bytes;
         }
     }
     return sent;

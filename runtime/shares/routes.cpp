@@ -59,7 +59,7 @@ uint32_t Routes::may_use(int peer) const {
 
 bool Routes::open_exchange(const Outward &outward, bool alike) {
     constexpr size_t kLeastCut = size_t{24} << 10;
-    if (alike && outward.longest >= kLeastCut)
+    if (alike && outward.even && outward.longest >= kLeastCut)
         return false;
     if (lending_ != nullptr)
         lending_->enter(outward.bytes);
@@ -289,7 +289,7 @@ std::vector<Decision> Routes::explain() const {
                              fmt::format("{} went whole over one rail", bursts_.whole()),
                              "what a rail has saved up while it rested passes at once"});
     if (const std::string lent = own_rail_report(); !lent.empty())
-        decisions.push_back({"alltoalls", 0, lent, "who had nothing to send over a rail when others asked"});
+        decisions.push_back({"messages", 0, lent, "who had nothing to send over a rail when others asked"});
     return decisions;
 }
 

@@ -78,6 +78,7 @@ class Routes final : public Router {
     struct Outward {
         size_t longest = 0;  ///< bytes of a message
         uint64_t bytes = 0;
+        bool even = true;  ///< all messages are as long
     };
     /// An exchange begins. Until exchange_opened() its messages begin on the own rail, and ranks lend each other
     /// theirs, which this returns. But where ranks have `alike` much to send, as in schedules, the shares that were

@@ -152,23 +152,30 @@ Status Fused::reserve_together(std::byte *own, size_t bytes, Status &none, Waite
 Status Fused::reserve_for(size_t bytes, Waiter &waiter) {
     if (bytes <= reserved_)
         return {};
-    const auto reserve = [&](std::byte *memory, size_t stride, size_t length, Status &none) {
+    if (why_no_more_.ok())
+        FLX_TRY(reserve_more(bytes, why_no_more_, waiter));
+    lacked_room_ = !why_no_more_.ok();
+    return why_no_more_;
+}
+
+Status Fused::reserve_more(size_t bytes, Status &none, Waiter &waiter) {
+    const auto reserve = [&](std::byte *memory, size_t stride, size_t length) {
         return reserve_together(memory + rank_ * stride, length, none, waiter);
     };
-    Status none;
     if (reserved_ < kPageBytes) {
-        FLX_TRY(reserve(shorts_, kShorts * kShortBytes, kShorts * kShortBytes, none));
-        FLX_TRY(std::move(none));
-        FLX_TRY(reserve(pages_, kPayloads * kPagePlace, kPayloads * kPagePlace, none));
-        FLX_TRY(std::move(none));
+        FLX_TRY(reserve(shorts_, kShorts * kShortBytes, kShorts * kShortBytes));
+        if (none.ok())
+            FLX_TRY(reserve(pages_, kPayloads * kPagePlace, kPayloads * kPagePlace));
+        if (!none.ok())
+            return {};
         reserved_ = kPageBytes;
     }
     while (bytes > reserved_) {
-        FLX_TRY(reserve(rings_, ring_stride_, ring_bytes_, none));
+        FLX_TRY(reserve(rings_, ring_stride_, ring_bytes_));
         if (none.ok())
             reserved_ = SIZE_MAX;
         else if (ring_bytes_ / 2 < least_ring(payload_bytes_))
-            return none;
+            return {};
         else
             ring_bytes_ /= 2;
     }
@@ -528,7 +535,8 @@ Status Fused::collect(void *out, const void *own, size_t block_bytes, uint32_t s
 Status Fused::allgather(const void *in, void *out, size_t block_bytes, uint32_t signature, Waiter &waiter) {
     constexpr size_t kPartBytes = 256;
     if (block_bytes >= two_steps_.allgather && block_bytes != 0) {
-        const auto ranks_a_part = static_cast<int>(std::min(kPartBytes, payload_bytes_) / block_bytes);
+        // What is gathered to learn something needs no memory that is not there.
+        const auto ranks_a_part = static_cast<int>(std::min({kPartBytes, payload_bytes_, reserved_}) / block_bytes);
         if (ranks_a_part > 1)
             return allgather_in_two(in, out, block_bytes, ranks_a_part, signature, waiter);
     }

@@ -60,6 +60,11 @@ class Fused {
     /// Reserves now what inputs of so many bytes need, which is equal on all ranks. FLX_ERR_SYSTEM on all ranks where
     /// one has no room, as of any operation that needs it: nothing was done then, and shorter ones go on.
     Status reserve_for(size_t bytes, Waiter &waiter);
+    /// Whether the last operation ended so. Asking forgets it.
+    [[nodiscard]] bool lacked_room() { return std::exchange(lacked_room_, false); }
+    /// Whether all memory is reserved, and whether less of it than was planned.
+    [[nodiscard]] bool all_reserved() const { return reserved_ == SIZE_MAX; }
+    [[nodiscard]] bool shortened() const { return ring_bytes_ != ring_stride_; }
 
     /// Carries `call` out. FLX_ERR_UNSUPPORTED for collectives that are messages (algorithms::InMemory).
     Status run(const Call &call, Waiter &waiter);
@@ -122,6 +127,7 @@ class Fused {
     /// readers say that they have read.
     Status begin(size_t own_bytes, size_t longest_bytes, Waiter &waiter);
     Status begin(size_t bytes, Waiter &waiter) { return begin(bytes, bytes, waiter); }
+    Status reserve_more(size_t bytes, Status &none, Waiter &waiter);
     [[nodiscard]] std::byte *own_place() const { return shown(rank_, own_bytes_); }
     [[nodiscard]] size_t in_ring(uint64_t number, size_t bytes) const;
     [[nodiscard]] std::span<uint64_t> shown_in_ring();
@@ -164,11 +170,13 @@ class Fused {
     Bells *bells_;
     LateMemory *late_ = nullptr;
     size_t reserved_ = SIZE_MAX;  ///< the longest input that there is memory for
-    uint64_t number_ = 0;         ///< of the current operation
-    size_t own_bytes_ = 0;        ///< what this rank may show in it
-    uint64_t read_through_ = 0;   ///< all ranks are known to have ended operations up to this one
-    uint64_t ring_ = 0;           ///< how many operations the current one's kind of memory holds
-    uint64_t told_ = 0;           ///< this rank has published that it ended operations up to this one
+    Status why_no_more_;          ///< there will be none for longer ones
+    bool lacked_room_ = false;
+    uint64_t number_ = 0;        ///< of the current operation
+    size_t own_bytes_ = 0;       ///< what this rank may show in it
+    uint64_t read_through_ = 0;  ///< all ranks are known to have ended operations up to this one
+    uint64_t ring_ = 0;          ///< how many operations the current one's kind of memory holds
+    uint64_t told_ = 0;          ///< this rank has published that it ended operations up to this one
     // The last operation that this rank showed something of, by place in each ring.
     std::vector<uint64_t> shown_in_;
     std::vector<uint64_t> shown_short_;

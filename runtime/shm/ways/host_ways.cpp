@@ -77,10 +77,10 @@ Status HostWays::reserve_all(Waiter &waiter, bool &all) {
     Status fused = fused_.reserve_for(fused_.payload_bytes(), waiter);
     if (fused.ok())
         FLX_TRY(reserve_stream(waiter));
-    else if (fused.number() != number_of(Fault::shm_too_small))
+    else if (!fused_.lacked_room())
         return fused;
     all = fused.ok() && !stream_late_;
-    if (all)
+    if (all && !fused_.shortened() && !stream_.shortened())
         late_->map_pages(memory_, Fused::bytes(layout_.size, fused_.payload_bytes(), budget_) +
                                       Stream::bytes(layout_.size, budget_));
     return {};
@@ -193,7 +193,8 @@ void HostWays::use_engine(EngineReach::Source source) {
 }
 
 std::optional<Review::Look> HostWays::look(const Operation &operation) {
-    if (review_ == nullptr)
+    // Nothing is reserved for a look alone, and a way that might have no room is not compared.
+    if (review_ == nullptr || stream_late_ || !fused_.all_reserved())
         return std::nullopt;
     return review_->next(operation.collective, operation.bytes(), ways_);
 }
@@ -211,7 +212,7 @@ Status HostWays::run(const Call &call, flx::Way way, Waiter &waiter, bool &serve
     if (way == flx::Way::fused) {
         // Where there is no room for such an input, which all ranks find out before anything is done.
         Status status = fused_.run(call, waiter);
-        served = status.number() != number_of(Fault::shm_too_small);
+        served = status.ok() || !fused_.lacked_room();
         return served ? status : Status();
     }
     const bool by_kernel = way == flx::Way::fetched;

@@ -44,6 +44,7 @@ class Stream {
     /// From now on rings are as with that budget, which is less; their places stay. Equal on all ranks, before any
     /// operation.
     void shorten(size_t budget_per_rank);
+    [[nodiscard]] bool shortened() const { return ring_bytes_ != ring_stride_; }
 
     /// Whether run() knows it.
     static bool serves(algorithms::Collective collective) {

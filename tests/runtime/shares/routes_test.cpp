@@ -286,6 +286,11 @@ TEST(RoutesTest, AlltoallsGoBySharesAndOtherExchangesOnTheOwnRail) {
     EXPECT_EQ(rank.vector(kLong), shares) << "of a schedule that begins meanwhile";
     rank.routes.end_exchanges();
 
+    EXPECT_TRUE(rank.routes.open_exchange({kLong, 2 * kLong, false}, true)) << "a group with others in it";
+    EXPECT_EQ(rank.takes(kLong), 2);
+    rank.routes.exchange_opened();
+    rank.routes.end_exchanges();
+
     EXPECT_FALSE(rank.routes.open_exchange({kLong, 2 * kLong}, true));
     EXPECT_EQ(rank.vector(kLong), shares);
     rank.routes.exchange_opened();
