@@ -110,6 +110,16 @@ template <typename... Args>
     return fail(Fault::unexpected, "{} failed: {}", what, error.what());
 }
 
+/// The status of `part()`; where it throws, what the exception says.
+template <typename Part>
+Status caught(std::string_view what, Part &&part) {
+    try {
+        return part();
+    } catch (const std::exception &error) {
+        return thrown(error, what);
+    }
+}
+
 }  // namespace flx
 
 /// Returns the status of `expression` from the enclosing function unless it is success.

@@ -410,6 +410,7 @@ class Communicator final : public Movable, private Watch {
         std::unique_ptr<Bootstrap> local;       ///< ranks of this host
         std::vector<std::string> device_texts;  ///< by rank, from meeting until rails are planned
         std::vector<int> tried;                 ///< ranks that were asked whether they live: one of each other host
+        bool remembers = false;                 ///< rank 0's process has something to recall
         std::vector<std::pair<std::string, std::string>> left_off;
         std::vector<std::string> liveness_notes;
         int64_t probe_ns = 0;
@@ -528,6 +529,9 @@ class Communicator final : public Movable, private Watch {
 template <typename Found>
 Status Communicator::recall(const std::string &key, Found &found, bool &known) {
     static_assert(std::is_trivially_copyable_v<Found>);
+    known = false;
+    if (!made_.remembers)
+        return {};
     std::vector<std::string> texts;
     FLX_TRY(bootstrap_->allgather_text(layout_.rank == 0 ? process_->recall(key) : std::string(), texts));
     known = texts[0].size() == sizeof found;

@@ -104,7 +104,8 @@ Status Communicator::meet() {
         probe::to_text(devices),
         process_->liveness().address(),
         probe::affinity_mask(),
-        fmt::format("{} {}", knobs_.all.values_of(KnobScope::communicator), knobs_.all.values_of(KnobScope::program))};
+        fmt::format("{} {}", knobs_.all.values_of(KnobScope::communicator), knobs_.all.values_of(KnobScope::program)),
+        process_->remembers()};
     std::vector<std::string> all;
     FLX_TRY(bootstrap_->allgather_text(to_text(mine), all));
     std::vector<std::string> responders(layout_.size);
@@ -149,6 +150,7 @@ Status Communicator::note_members(const std::vector<std::string> &all, const Int
         member.process = process_->index_of(member.uid);
         made_.device_texts[rank] = std::move(theirs.devices);
         responders[rank] = std::move(theirs.liveness);
+        made_.remembers = rank == 0 ? theirs.remembers : made_.remembers;
     }
     layout_.hosts = static_cast<int>(hosts.size());
     layout_.host = layout_.members[layout_.rank].host;

@@ -95,8 +95,8 @@ struct Communicator::Near {
 
 /// What they depend on.
 std::string Communicator::description_of_near() const {
-    std::string text =
-        fmt::format("links, {} {}", knobs_.all.values_of(KnobScope::communicator), knobs_.all.text("FLX_RAILS"));
+    std::string text = fmt::format("links of {} ranks, {} {}", layout_.size,
+                                   knobs_.all.values_of(KnobScope::communicator), knobs_.all.text("FLX_RAILS"));
     for (const LinkSlot &slot : links_)
         text += fmt::format("; {}", slot.identity);
     return text;

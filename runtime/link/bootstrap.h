@@ -53,13 +53,7 @@ Status agree(Bootstrap &bootstrap, Status status, std::string_view of = "", bool
 /// The same of what `stage()` returns, logged; where it throws, what the exception says.
 template <typename Stage>
 Status agree_on(Bootstrap &bootstrap, Stage &&stage) {
-    Status status;
-    try {
-        status = stage();
-    } catch (const std::exception &error) {
-        status = thrown(error, "making the communicator");
-    }
-    return agree(bootstrap, std::move(status), "", true);
+    return agree(bootstrap, caught("making the communicator", stage), "", true);
 }
 
 }  // namespace flx

@@ -22,7 +22,8 @@ std::string to_text(const Introduction &mine) {
                  {"devices", binary(mine.devices)},
                  {"liveness", mine.liveness},
                  {"cpus", mine.cpus},
-                 {"knobs", mine.knobs}});
+                 {"knobs", mine.knobs},
+                 {"remembers", mine.remembers}});
 }
 
 Status read_introduction(const std::string &text, int rank, const Introduction &mine, int rank_here,
@@ -43,6 +44,7 @@ Status read_introduction(const std::string &text, int rank, const Introduction &
         theirs.liveness = object.at("liveness");
         theirs.cpus = object.at("cpus").get<probe::CpuMask>();
         theirs.knobs = object.at("knobs");
+        theirs.remembers = object.at("remembers");
     } catch (const nlohmann::json::exception &error) {
         return fail(Fault::not_readable, "what rank {} said of itself cannot be read: {}", rank, error.what());
     }

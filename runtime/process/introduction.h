@@ -19,6 +19,7 @@ struct Introduction {
     std::string liveness;  ///< Liveness::address
     probe::CpuMask cpus;   ///< its affinity
     std::string knobs;     ///< those that must be equal on all ranks, as text
+    bool remembers;        ///< its process has something that an earlier communicator found out
 };
 
 /// The introduction as text, with the version of this library, for read_introduction().

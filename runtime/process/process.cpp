@@ -162,6 +162,11 @@ void Process::remember(const std::string &key, std::string found) {
     remembered_[key] = std::move(found);
 }
 
+bool Process::remembers() const {
+    const std::lock_guard guard(mutex_);
+    return !remembered_.empty();
+}
+
 std::string Process::recall(const std::string &key) const {
     const std::lock_guard guard(mutex_);
     const auto found = remembered_.find(key);

@@ -120,6 +120,7 @@ class Process {
 
     /// What this process's communicators have found out, for further ones, by a key of what it depends on. Thread-safe.
     void remember(const std::string &key, std::string found);
+    [[nodiscard]] bool remembers() const;
     /// Empty: nothing.
     [[nodiscard]] std::string recall(const std::string &key) const;
 

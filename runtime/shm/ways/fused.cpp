@@ -149,6 +149,15 @@ Status Fused::reserve_together(std::byte *own, size_t bytes, Status &none, Waite
     return {};
 }
 
+Status Fused::reserve_what_fits(std::byte *own, size_t bytes, const std::function<size_t()> &less, Status &none,
+                                Waiter &waiter) {
+    while (bytes > 0) {
+        FLX_TRY(reserve_together(own, bytes, none, waiter));
+        bytes = none.ok() ? 0 : less();
+    }
+    return {};
+}
+
 Status Fused::reserve_for(size_t bytes, Waiter &waiter) {
     if (bytes <= reserved_)
         return {};
@@ -159,26 +168,28 @@ Status Fused::reserve_for(size_t bytes, Waiter &waiter) {
 }
 
 Status Fused::reserve_more(size_t bytes, Status &none, Waiter &waiter) {
-    const auto reserve = [&](std::byte *memory, size_t stride, size_t length) {
-        return reserve_together(memory + rank_ * stride, length, none, waiter);
-    };
     if (reserved_ < kPageBytes) {
-        FLX_TRY(reserve(shorts_, kShorts * kShortBytes, kShorts * kShortBytes));
+        constexpr size_t kOfShorts = kShorts * kShortBytes;
+        constexpr size_t kOfPages = kPayloads * kPagePlace;
+        FLX_TRY(reserve_together(shorts_ + rank_ * kOfShorts, kOfShorts, none, waiter));
         if (none.ok())
-            FLX_TRY(reserve(pages_, kPayloads * kPagePlace, kPayloads * kPagePlace));
+            FLX_TRY(reserve_together(pages_ + rank_ * kOfPages, kOfPages, none, waiter));
         if (!none.ok())
             return {};
         reserved_ = kPageBytes;
     }
-    while (bytes > reserved_) {
-        FLX_TRY(reserve(rings_, ring_stride_, ring_bytes_));
-        if (none.ok())
-            reserved_ = SIZE_MAX;
-        else if (ring_bytes_ / 2 < least_ring(payload_bytes_))
-            return {};
-        else
-            ring_bytes_ /= 2;
-    }
+    if (bytes <= reserved_)
+        return {};
+    const auto half = [&]() -> size_t {
+        if (ring_bytes_ / 2 < least_ring(payload_bytes_))
+            return 0;
+        ring_bytes_ /= 2;
+        return ring_bytes_;
+    };
+    FLX_TRY(reserve_what_fits(rings_ + rank_ * ring_stride_, ring_bytes_, half, none, waiter));
+    if (!none.ok())
+        return {};
+    reserved_ = SIZE_MAX;
     shown_in_ring_.resize(ring_bytes_ / kPageBytes);
     return {};
 }

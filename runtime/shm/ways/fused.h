@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -47,6 +48,10 @@ class Fused {
     /// All ranks reserve late memory, each its own, in an operation of its own. `none`: why not all could, and none
     /// has.
     Status reserve_together(std::byte *own, size_t bytes, Status &none, Waiter &waiter);
+    /// The same, of as much as all have room for: of what `less` returns next where `bytes` are too many, until it
+    /// returns 0. Equal on all ranks.
+    Status reserve_what_fits(std::byte *own, size_t bytes, const std::function<size_t()> &less, Status &none,
+                             Waiter &waiter);
 
     /// Sets how ranks lie to each other, for operations that go in steps. Equal on all ranks, and between two
     /// operations.

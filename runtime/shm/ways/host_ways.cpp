@@ -51,21 +51,22 @@ HostWays::HostWays(const Layout &layout, Board *board, std::byte *memory, size_t
 /// Once. Where there is little room, a shorter ring than was planned.
 Status HostWays::reserve_stream(Waiter &waiter) {
     streams_ = false;
+    if (!stream_late_ || !why_no_stream_.ok())
+        return {};
     const Area area = Stream::area(layout_.size, budget_);
     std::byte *own = memory_ + Fused::bytes(layout_.size, fused_.payload_bytes(), budget_) + area.offset +
                      layout_.rank * area.stride;
-    for (size_t budget = budget_; stream_late_ && why_no_stream_.ok();) {
-        Status none;
-        FLX_TRY(fused_.reserve_together(own, Stream::area(layout_.size, budget).stride, none, waiter));
-        stream_late_ = !none.ok();
-        if (none.ok() && budget != budget_) {
-            stream_.shorten(budget);
-        } else if (!none.ok() && (budget /= 2) < kLeastBudget) {
-            why_no_stream_ = none;
-            if (layout_.rank == 0)
-                log().warn("links carry what is large in this communicator: {}", none.words());
-        }
-    }
+    size_t budget = budget_;
+    const auto half = [&]() -> size_t {
+        budget /= 2;
+        return budget < kLeastBudget ? 0 : Stream::area(layout_.size, budget).stride;
+    };
+    FLX_TRY(fused_.reserve_what_fits(own, area.stride, half, why_no_stream_, waiter));
+    stream_late_ = !why_no_stream_.ok();
+    if (stream_late_ && layout_.rank == 0)
+        log().warn("links carry what is large in this communicator: {}", why_no_stream_.words());
+    else if (!stream_late_ && budget != budget_)
+        stream_.shorten(budget);
     return {};
 }
 

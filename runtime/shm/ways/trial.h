@@ -17,12 +17,7 @@ namespace flx::shm {
 /// Where `part` fails, others may wait for this rank in it: they look at the board, and come to agree, too.
 template <typename Part>
 Status told(Board &board, Part &&part) {
-    Status status;
-    try {
-        status = part();
-    } catch (const std::exception &error) {
-        status = thrown(error, "trying ways through shared memory");
-    }
+    Status status = caught("trying ways through shared memory", part);
     if (!status.ok())
         board.write(status);
     return status;

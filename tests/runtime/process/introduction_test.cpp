@@ -8,7 +8,7 @@ namespace flx {
 namespace {
 
 Introduction someone() {
-    return {77, 4711, "boot-1", "h1", std::string("\0\xff bytes", 8), "127.0.0.1:9", {3, 1}, "FLX_STRICT=0"};
+    return {77, 4711, "boot-1", "h1", std::string("\0\xff bytes", 8), "127.0.0.1:9", {3, 1}, "FLX_STRICT=0", true};
 }
 
 TEST(Introduction, IsReadAsItWasSaid) {
@@ -23,6 +23,7 @@ TEST(Introduction, IsReadAsItWasSaid) {
     EXPECT_EQ(heard.liveness, said.liveness);
     EXPECT_EQ(heard.cpus, said.cpus);
     EXPECT_EQ(heard.knobs, said.knobs);
+    EXPECT_EQ(heard.remembers, said.remembers);
 }
 
 TEST(Introduction, OtherKnobsAreRefused) {
