@@ -74,38 +74,39 @@ std::string own_address() {
     return text.rfind("127.", 0) == 0 || text == "::1" ? master : text;
 }
 
-/// A port that is free and, while this lives, nobody else's: FLX, which listens there, may share it, since both allow
-/// that (SO_REUSEADDR).
+/// A port that is free at each address of this host, as FLX may listen at all of them, and, while this lives, nobody
+/// else's: FLX may share it, since both allow that (SO_REUSEADDR).
 class Port {
   public:
-    explicit Port(const std::string &address) : at_(address), socket_(family(), SOCK_STREAM) {
-        const int on = 1;
-        setsockopt(socket_.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        if (at_.family() == AF_INET)
-            reinterpret_cast<sockaddr_in *>(at_.where.get())->sin_port = 0;
-        else
-            reinterpret_cast<sockaddr_in6 *>(at_.where.get())->sin6_port = 0;
-        if (bind(socket_.fd(), at_.where.get(), at_.where.length) != 0 ||
-            getsockname(socket_.fd(), at_.where.get(), &at_.where.length) != 0)
-            throw std::runtime_error("no port is free at " + address);
+    Port() {
+        for (const int family : {AF_INET6, AF_INET})
+            if (take(family))
+                return;
+        throw std::runtime_error("no port is free on this host");
     }
-    [[nodiscard]] int number() {
-        return ntohs(at_.family() == AF_INET ? reinterpret_cast<sockaddr_in *>(at_.where.get())->sin_port
-                                             : reinterpret_cast<sockaddr_in6 *>(at_.where.get())->sin6_port);
-    }
+    [[nodiscard]] int number() const { return number_; }
 
   private:
-    struct At {
-        Address where;
-        explicit At(const std::string &address) {
-            if (!look_up(address, where))
-                throw std::runtime_error("the address of " + address + " is not known");
-        }
-        [[nodiscard]] int family() { return where.get()->sa_family; }
-    };
-    [[nodiscard]] int family() { return at_.family(); }
-    At at_;
-    Socket socket_;
+    bool take(int family) {
+        const int on = 1;
+        const int off = 0;
+        sockaddr_storage at{};  // any address, any port
+        at.ss_family = static_cast<sa_family_t>(family);
+        socklen_t length = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+        socket_ = std::make_unique<Socket>(family, SOCK_STREAM);
+        setsockopt(socket_->fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        if (family == AF_INET6)
+            setsockopt(socket_->fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+        auto *const address = reinterpret_cast<sockaddr *>(&at);
+        if (bind(socket_->fd(), address, length) != 0 || getsockname(socket_->fd(), address, &length) != 0)
+            return false;
+        number_ = ntohs(family == AF_INET6 ? reinterpret_cast<sockaddr_in6 *>(address)->sin6_port
+                                           : reinterpret_cast<sockaddr_in *>(address)->sin_port);
+        return true;
+    }
+
+    std::unique_ptr<Socket> socket_;
+    int number_ = 0;
 };
 
 std::vector<uint8_t> bytes_of(const std::string &text) {
@@ -190,6 +191,9 @@ flx_comm_t meet(c10d::Store &store, const std::string &at, int rank, int size, c
             throw std::runtime_error(ranks_text(absent) + " did not come to this process group of " +
                                      std::to_string(size) + late);
     };
+    // Whoever of two says first whether they meet decides it.
+    const std::string settled = at + "settled";
+    const auto gives_up = [&] { return !patience.of_two || store.add(settled, 1) == 1; };
     store.set(came + std::to_string(rank), bytes_of("1"));
     std::string address;
     std::unique_ptr<Port> port;
@@ -197,10 +201,10 @@ flx_comm_t meet(c10d::Store &store, const std::string &at, int rank, int size, c
     if (rank == 0) {
         try {
             all_come();
-            if (patience.is_over())
+            if (patience.of_two && store.add(settled, 1) != 1)
                 return nullptr;
             address = own_address();
-            port = std::make_unique<Port>(address);
+            port = std::make_unique<Port>();
             number = port->number();
         } catch (const std::exception &thrown) {
             store.set(where, bytes_of(std::string("!rank 0 cannot make this process group: ") + thrown.what()));
@@ -210,10 +214,14 @@ flx_comm_t meet(c10d::Store &store, const std::string &at, int rank, int size, c
     } else {
         all_come();
         std::string text;
-        if (!patience.is_over() && !told(store, where, patience, text) && !patience.is_over())
+        bool is_told = !patience.is_over() && told(store, where, patience, text);
+        if (!is_told && patience.is_over()) {
+            if (gives_up())
+                return nullptr;
+            is_told = told(store, where, {patience.timeout}, text);
+        }
+        if (!is_told)
             throw std::runtime_error("rank 0 did not say where this process group meets" + late);
-        if (patience.is_over())
-            return nullptr;
         if (text.rfind('!', 0) == 0)
             throw std::runtime_error(text.substr(1));
         number = std::atoi(text.c_str());
@@ -225,6 +233,7 @@ flx_comm_t meet(c10d::Store &store, const std::string &at, int rank, int size, c
     if (rank == 0) {  // all have come to that one, and so have read these
         std::vector<std::string> keys = keys_of(came, size);
         keys.push_back(where);
+        keys.push_back(settled);
         forget(store, keys);
     }
     return comm;

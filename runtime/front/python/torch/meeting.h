@@ -16,6 +16,7 @@ namespace flx::torch {
 struct Patience {
     std::chrono::milliseconds timeout;
     const std::atomic<bool> *over = nullptr;  ///< once it is set, they wait no longer
+    bool of_two = false;                      ///< rank 1 may give up, and rank 0 is not to wait for it then
 
     [[nodiscard]] bool is_over() const { return over != nullptr && *over; }
 };

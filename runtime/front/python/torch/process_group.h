@@ -2,27 +2,23 @@
 /// A process group of torch.distributed for tensors in host memory, on a communicator of FLX of its own.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 #include <vector>
 
+#include "runtime/front/python/torch/messages.h"
 #include "runtime/front/python/torch/queue.h"
+#include "runtime/front/python/torch/tensors.h"
 
 namespace flx::torch {
 
-using Tensor = at::Tensor;
-using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-/// All collectives of c10d and messages without tags. They check their arguments when they are called, and are carried
-/// out by a thread of the group in that order. Messages do not wait for collectives or for other messages but those
-/// before them from the same sender to the same receiver: each such pair that has messages has a communicator and, on
-/// both ranks, a thread. Dense tensors of one type a call; bool is added as `or`, multiplied as `and`.
+/// All collectives of c10d, which check their arguments when they are called, and are carried out by a thread of the
+/// group in that order, and messages (messages.h). Tensors of one type a call, dense but where they are added.
 class ProcessGroupFlx final : public c10d::ProcessGroup {
   public:
     /// Collective over the group's ranks, which meet in `store`. `timeout`: of waits that say none of their own.
@@ -50,9 +46,9 @@ class ProcessGroupFlx final : public c10d::ProcessGroup {
     WorkPtr alltoall_base(Tensor &output, Tensor &input, std::vector<int64_t> &output_splits,
                           std::vector<int64_t> &input_splits, const c10d::AllToAllOptions &options) override;
     WorkPtr alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &options) override;
-    /// Small messages are copied, and complete at once.
     WorkPtr send(Tensors &tensors, int to, int tag) override;
     WorkPtr recv(Tensors &tensors, int from, int tag) override;
+    WorkPtr recvAnysource(Tensors &tensors, int tag) override;
     WorkPtr barrier(const c10d::BarrierOptions &options) override;
 
     /// Names the ranks that do not come in time: on rank 0 the first of them or, with `all`, each one.
@@ -61,20 +57,16 @@ class ProcessGroupFlx final : public c10d::ProcessGroup {
     uint64_t getSequenceNumberForGroup() override { return operations_; }
 
   private:
-    c10::intrusive_ptr<FlxWork> make(c10d::OpType type, const char *name, const Tensors &inputs, Tensors result,
-                                     Milliseconds timeout, const std::shared_ptr<Queue> &queue);
-    /// Of messages to (`sends`) or from `peer`.
-    const std::shared_ptr<Queue> &channel(int peer, bool sends);
-    WorkPtr begin(c10d::OpType type, const char *name, const Tensors &inputs, Tensors result, Milliseconds timeout,
-                  Queue::Call call, std::function<void()> after = {});
+    WorkPtr allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options);
+    c10::intrusive_ptr<FlxWork> begin(c10d::OpType type, const char *name, const Tensors &inputs, Tensors result,
+                                      Milliseconds timeout, Queue::Call call, std::function<void()> after = {});
 
     c10::intrusive_ptr<c10d::Store> store_;
     Milliseconds timeout_;
     uint64_t operations_ = 0;
     uint64_t barriers_ = 0;
     std::shared_ptr<Queue> queue_;
-    std::mutex channels_mutex_;
-    std::map<std::pair<int, bool>, std::shared_ptr<Queue>> channels_;
+    std::unique_ptr<Messages> messages_;
 };
 
 }  // namespace flx::torch

@@ -35,12 +35,12 @@ bool run_in_thread(const Run &run) {
 /// What waits for peers that have not answered before.
 constexpr Milliseconds kGrace(1000);
 
-void mark(Future &future, const std::vector<at::Tensor> &result, const std::exception_ptr &exception) {
+void mark(Future &future, const at::IValue &value, const std::exception_ptr &exception) {
     try {
         if (exception)
             future.setError(exception);
         else
-            future.markCompleted(at::IValue(result));
+            future.markCompleted(value);
     } catch (const std::exception &thrown) {  // of what follows it, or there is no memory
         if (!future.completed())
             future.setErrorIfNeeded(std::make_exception_ptr(std::runtime_error(thrown.what())));
@@ -49,8 +49,8 @@ void mark(Future &future, const std::vector<at::Tensor> &result, const std::exce
 
 }  // namespace
 
-FlxWork::FlxWork(int rank, c10d::OpType type, const char *name, const std::vector<at::Tensor> &inputs,
-                 std::vector<at::Tensor> result, Milliseconds patience, std::weak_ptr<Queue> queue)
+FlxWork::FlxWork(int rank, c10d::OpType type, const char *name, const Tensors &inputs, Tensors result,
+                 Milliseconds patience, std::weak_ptr<Queue> queue)
     : Work(rank, type, name, inputs),
       name_(name),
       result_(std::move(result)),
@@ -86,10 +86,11 @@ bool FlxWork::wait(Milliseconds timeout) {
 c10::intrusive_ptr<Future> FlxWork::getFuture() {
     const std::lock_guard guard(mutex_);
     if (!future_) {
-        future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
+        const c10::TypePtr tensors = c10::ListType::create(c10::TensorType::get());
+        future_ = c10::make_intrusive<Future>(lists_.empty() ? tensors : c10::ListType::create(tensors));
         late_future_ = completed_;
         if (completed_)
-            mark(*future_, result_, exception_);
+            mark(*future_, value(), exception_);
     }
     return future_;
 }
@@ -105,7 +106,7 @@ std::function<void()> FlxWork::complete(const std::string &error) {
     }
     if (!future)
         return {};
-    return [future, result = result_, exception] { mark(*future, result, exception); };
+    return [future, value = value(), exception] { mark(*future, value, exception); };
 }
 
 Queue::Queue(flx_comm_t comm, Milliseconds patience)
@@ -150,11 +151,27 @@ Queue::~Queue() {
 }
 
 void Queue::add(c10::intrusive_ptr<FlxWork> work, Call call, std::function<void()> after) {
+    add({std::move(call), std::move(after),
+         [work = std::move(work), state = state_.get()](const std::string &error) { state->complete(*work, error); }});
+}
+
+void Queue::add_call(Call call, Failed failed) {
+    add({std::move(call), {}, [failed = std::move(failed)](const std::string &error) {
+             if (!error.empty())
+                 failed(error);
+         }});
+}
+
+Queue::Complete Queue::completer() const {
+    return [state = state_](FlxWork &work, const std::string &error) { state->complete(work, error); };
+}
+
+void Queue::add(Task task) {
     TORCH_CHECK(!of_parent(), "this process group is of process ", process_, ", and its forked child ", getpid(),
                 " has to make one of its own");
     {
         const std::lock_guard guard(state_->mutex);
-        state_->tasks.push_back({std::move(work), std::move(call), std::move(after)});
+        state_->tasks.push_back(std::move(task));
     }
     state_->came.notify_one();
 }
@@ -179,6 +196,7 @@ void Queue::give_up() {
 }
 
 void Queue::State::run() {
+    const at::AutoDispatchBelowADInplaceOrView unseen;  // the program's no_grad() does not reach this thread
     std::unique_lock lock(mutex);
     for (;;) {
         came.wait(lock, [this] { return over || !tasks.empty(); });
@@ -230,8 +248,12 @@ void Queue::State::carry_out(Task &task) {
     // What it kept may be freed before whoever waits goes on.
     task.call = {};
     task.after = {};
-    if (std::function<void()> follower = task.work->complete(error))
-        follow(std::move(follower), task.work->follows());
+    task.ended(error);
+}
+
+void Queue::State::complete(FlxWork &work, const std::string &error) {
+    if (std::function<void()> follower = work.complete(error))
+        follow(std::move(follower), work.follows());
 }
 
 void Queue::State::follow(std::function<void()> follower, bool at_once) {
@@ -249,7 +271,7 @@ void Queue::State::follow(std::function<void()> follower, bool at_once) {
         }
         following = true;
     }
-    constexpr std::chrono::seconds kPatience(5);  // to start a thread takes ten times as long as to wake one
+    static constexpr std::chrono::seconds kPatience(5);  // to start a thread takes ten times as long as to wake one
     if (!run_in_thread([state = shared_from_this()] { state->run_followers(kPatience); }))
         run_followers(std::chrono::seconds(0));
 }

@@ -26,19 +26,25 @@ namespace flx::torch {
 using Milliseconds = std::chrono::milliseconds;
 
 class Queue;
+using Tensors = std::vector<at::Tensor>;
 
 /// An operation that was begun.
 class FlxWork final : public c10d::Work {
   public:
     /// `result`: the tensors that it gives back; `patience`: how long wait() waits where it is not told.
-    FlxWork(int rank, c10d::OpType type, const char *name, const std::vector<at::Tensor> &inputs,
-            std::vector<at::Tensor> result, Milliseconds patience, std::weak_ptr<Queue> queue);
+    FlxWork(int rank, c10d::OpType type, const char *name, const Tensors &inputs, Tensors result, Milliseconds patience,
+            std::weak_ptr<Queue> queue);
+    /// Its future has these, and not one list of all. Before anybody else knows of it.
+    void give_lists(std::vector<Tensors> lists) { lists_ = std::move(lists); }
 
     bool isCompleted() override;
     /// Raises what went wrong; also where it has not completed in time. Then its memory stays in use. Afterwards its
     /// future is done, too.
     bool wait(Milliseconds timeout = kNoTimeout) override;
-    std::vector<at::Tensor> result() override { return result_; }
+    Tensors result() override { return result_; }
+    /// Of a message that was received: from whom.
+    [[nodiscard]] int sourceRank() const override { return source_; }
+    void came_from(int rank) { source_ = rank; }
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
     /// By the thread that carried it out. Empty: it went well. What is to be done then, if anything: its future is
@@ -49,7 +55,11 @@ class FlxWork final : public c10d::Work {
 
   private:
     const char *name_;
-    std::vector<at::Tensor> result_;
+    [[nodiscard]] at::IValue value() const { return lists_.empty() ? at::IValue(result_) : at::IValue(lists_); }
+
+    Tensors result_;
+    std::vector<Tensors> lists_;
+    int source_ = -1;
     Milliseconds patience_;
     std::weak_ptr<Queue> queue_;
     c10::intrusive_ptr<c10::ivalue::Future> future_;  ///< null until somebody asks
@@ -77,6 +87,13 @@ class Queue {
     /// `call` is carried out by the thread, then `after`, if there is one, where it went well. Both keep the tensors
     /// that they need. Thread-safe.
     void add(c10::intrusive_ptr<FlxWork> work, Call call, std::function<void()> after = {});
+    /// `call` is carried out, which completes what it serves by itself. `failed` is told why it did not go well.
+    /// Thread-safe.
+    using Failed = std::function<void(const std::string &error)>;
+    void add_call(Call call, Failed failed);
+    /// Completes `work`, in any thread: by what completer() gives, which may live longer than the queue.
+    using Complete = std::function<void(FlxWork &work, const std::string &error)>;
+    [[nodiscard]] Complete completer() const;
     /// Nothing is added any more. Does not wait.
     void end();
     /// Somebody has waited in vain. Thread-safe.
@@ -86,9 +103,9 @@ class Queue {
 
   private:
     struct Task {
-        c10::intrusive_ptr<FlxWork> work;
         Call call;
         std::function<void()> after;
+        Failed ended;  ///< with no error, too
     };
     /// Lives as long as the thread.
     struct State : std::enable_shared_from_this<State> {
@@ -108,11 +125,13 @@ class Queue {
         void run();
         void carry_out(Task &task);
         std::string outcome(Task &task);
+        void complete(FlxWork &work, const std::string &error);
         void follow(std::function<void()> follower, bool at_once);
         /// Until none has come for so long, or none can come any more.
         void run_followers(std::chrono::seconds patience);
     };
     void start();
+    void add(Task task);
 
     std::shared_ptr<State> state_;
     Milliseconds patience_;

@@ -132,7 +132,9 @@ def run_all(rank, size):
         (lambda: dist.all_reduce(torch.ones(4, 4)[:, 0]), "contiguous"),
         (lambda: dist._all_gather_base(torch.ones(3 * size + 1), torch.ones(3)), "has to have"),
         (lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND), "FLX-E106"),
-        (lambda: dist.all_reduce(torch.ones(3).to_sparse()), "dense"),
+        (lambda: dist.all_reduce(torch.ones(3, 3).to_sparse_csr()), "dense"),
+        (lambda: dist.all_reduce(torch.ones(3).to_sparse(), dist.ReduceOp.MAX), "sparse tensors are added"),
+        (lambda: dist.irecv(torch.ones(1), (rank + 1) % size, tag=-1), "0 or more"),
     ):
         try:
             wrong()
@@ -152,6 +154,10 @@ def run_all(rank, size):
         else:
             raise AssertionError(f"no error of {pattern}")
     check_messages(rank)
+    check_tags(rank, size)
+    check_leaving(rank, size)
+    check_lists(rank, size)
+    check_sparse(rank, size)
     check_futures(rank, size)
     check_layouts(rank, size)
     same_as_alone(rank, size)
@@ -195,6 +201,172 @@ def check_messages(rank):
             received = torch.zeros(1, dtype=torch.int64)
             dist.recv(received, 0)
             assert received.item() == value
+
+
+def check_tags(rank, size):
+    """Messages are found by their tags, in any order, and by whoever sends first."""
+    counts = (3, 100_000)
+    for count in counts:  # what comes first is kept for later
+        if rank == 0:
+            works = [dist.isend(torch.full((count,), float(tag)), 1, tag=tag) for tag in (5, 2, 5, 0)]
+        elif rank == 1:
+            received = [torch.zeros(count) for _ in range(4)]
+            works = [dist.irecv(received[i], 0, tag=tag) for i, tag in enumerate((0, 2))]
+            for work in works:
+                work.wait()
+            works = [dist.irecv(received[2 + i], 0, tag=5) for i in range(2)]
+        for work in works if rank < 2 else ():
+            work.wait()
+        if rank == 1:
+            for tensor, tag in zip(received, (0, 2, 5, 5)):
+                same(tensor, torch.full((count,), float(tag)), ("tags", count))
+    dist.barrier()
+    if rank == 0:  # one that waits for a tag does not hold up those of others
+        dist.send(torch.ones(200_000), 1, tag=7)
+        answer = torch.zeros(1)
+        dist.recv(answer, 1)
+        dist.send(answer, 1, tag=8)
+    elif rank == 1:
+        early, late = torch.zeros(1), torch.zeros(200_000)
+        work = dist.irecv(early, 0, tag=8)
+        dist.recv(late, 0, tag=7)
+        same(late, torch.ones(200_000), "another tag")
+        dist.send(torch.full((1,), 3.0), 0)
+        work.wait()
+        same(early, torch.full((1,), 3.0), "an early tag")
+    for count in (0, 4, 50_000):  # from any rank
+        if rank == 0:
+            seen = []
+            for _ in range(size - 1):
+                received = torch.zeros(count)
+                sender = dist.recv(received, tag=3)
+                same(received, torch.full((count,), float(sender)), "any source")
+                seen.append(sender)
+            assert sorted(seen) == list(range(1, size)), seen
+        else:
+            dist.send(torch.full((count,), float(rank)), 0, tag=3)
+        dist.barrier()
+    if rank == 0:  # too long and too short ones are errors of who awaits them, and nobody else's
+        for count in (2, 5, 100_000):
+            dist.isend(torch.ones(count), 1)
+        dist.isend(torch.full((3,), 2.0), 1).wait()
+    elif rank == 1:
+        for count in (2, 5, 100_000):
+            try:
+                dist.recv(torch.zeros(3), 0)
+            except RuntimeError as error:
+                assert f"sent {4 * count} bytes with tag 0, where 12 are awaited" in str(error), error
+            else:
+                raise AssertionError("no error")
+        received = torch.zeros(3)
+        dist.recv(received, 0)
+        same(received, torch.full((3,), 2.0), "after errors")
+    dist.barrier()
+
+
+def check_leaving(rank, size):
+    """Who has sent leaves, and the others go on."""
+    import flx.torch
+
+    store = dist.PrefixStore("leaving", dist.distributed_c10d._get_default_store())
+    group = flx.torch._create(store, rank, size, datetime.timedelta(seconds=20))
+    if rank == 0:
+        senders = []
+        for _ in range(size - 1):
+            received = torch.zeros(1)
+            work = group.recv_anysource([received], 4)
+            work.wait()
+            senders.append(work._source_rank())
+        assert sorted(senders) == list(range(1, size)), senders
+    else:
+        time.sleep(0.3 * (size - 1 - rank))
+        group.send([torch.full((1,), float(rank))], 0, 4).wait()
+    del group
+    group = flx.torch._create(dist.PrefixStore("left", store), rank, size, datetime.timedelta(seconds=20))
+    group.barrier().wait()
+    if rank == 0:  # nothing comes from anybody
+        try:
+            group.recv_anysource([torch.zeros(1)], 0).wait()
+        except RuntimeError as error:
+            assert "has left" in str(error), error
+        else:
+            raise AssertionError("no error")
+    else:  # once all have sent something else
+        group.send([torch.ones(1)], 0, 1).wait()
+    del group
+
+
+def check_lists(rank, size):
+    """Several tensors a rank, as groups take them themselves."""
+    group = dist.distributed_c10d._get_default_group()
+    for op, expected in ((dist.ReduceOp.SUM, sum(range(2 * size))), (dist.ReduceOp.MAX, 2 * size - 1),
+                         (dist.ReduceOp.MIN, 0)):
+        tensors = [torch.full((2, 3), 2.0 * rank + i) for i in range(2)]
+        options = dist.AllreduceOptions()
+        options.reduceOp = op
+        group.allreduce(tensors, options).wait()
+        for tensor in tensors:
+            same(tensor, torch.full((2, 3), float(expected)), ("two tensors", op))
+    options = dist.BroadcastOptions()
+    options.rootRank, options.rootTensor = size - 1, 1
+    tensors = [torch.full((5,), 2.0 * rank + i) for i in range(2)]
+    group.broadcast(tensors, options).wait()
+    for tensor in tensors:
+        same(tensor, torch.full((5,), 2.0 * size - 1), "broadcast of the second")
+    inputs = [torch.full((4,), 2.0 * rank + i)[::2] for i in range(2)]  # with gaps
+    outputs = [[torch.zeros(2) for _ in range(2 * size)] for _ in range(2)]
+    value = group.allgather(outputs, inputs).get_future().wait()
+    for tensors in (*outputs, *value):
+        for i, tensor in enumerate(tensors):
+            same(tensor, torch.full((2,), float(i)), "all_gather of lists")
+    parameter = torch.nn.Parameter(torch.ones(2, 3).t())
+    with torch.no_grad():
+        dist.all_reduce(parameter)
+    assert parameter.requires_grad and parameter.is_leaf and parameter.detach().eq(size).all()
+    with torch.inference_mode():
+        outputs = [torch.zeros(2) for _ in range(size)]
+        dist.all_gather(outputs, torch.full((2,), float(rank)))
+        assert [int(output[0]) for output in outputs] == list(range(size))
+    for wrong, pattern in (
+        (lambda: dist.all_reduce(torch.ones(3, dtype=torch.complex64).conj()), "resolve_conj"),
+        (lambda: group.allreduce([torch.ones(1), torch.ones(2)]), "invalid tensor size at index 1"),
+        (lambda: group.allgather([[torch.ones(1)] * size], []), "non-empty input tensor list"),
+        (lambda: group.allgather([[torch.ones(1)]] , [torch.ones(1)]), "invalid output tensor list"),
+    ):
+        try:
+            wrong()
+        except RuntimeError as error:
+            assert pattern in str(error), error
+        else:
+            raise AssertionError(f"no error of {pattern}")
+
+
+def check_sparse(rank, size):
+    """Some ranks have no entries, some the same ones."""
+    for dtype in (torch.float32, torch.float64, torch.int64):
+        dense = [torch.zeros(6, 4, 2, dtype=dtype) for _ in range(size)]
+        for other in range(1, size):
+            dense[other][other % 6] = other
+            dense[other][0, other % 4] = 2 * other
+        for axes in (1, 2, 3):
+            tensor = dense[rank].to_sparse(axes)
+            dist.all_reduce(tensor)
+            same(tensor.to_dense(), sum(dense), ("sparse", dtype, axes))
+    scalar = torch.tensor(float(rank)).to_sparse()  # of no axes
+    dist.all_reduce(scalar)
+    assert scalar.to_dense().item() == sum(range(size))
+    try:
+        dist.all_reduce(torch.ones(3 + (rank == 1)).to_sparse())
+    except RuntimeError as error:
+        assert "other shapes" in str(error), error
+    else:
+        raise AssertionError("no error of sparse tensors of other shapes")
+    try:
+        dist.all_reduce((torch.ones(3, 3) if rank == 1 else torch.ones(3)).to_sparse())
+    except RuntimeError as error:
+        assert "axes" in str(error), error
+    else:
+        raise AssertionError("no error of sparse tensors with other axes")
 
 
 def check_futures(rank, size):
@@ -323,6 +495,14 @@ def run_fork(rank, size):
                 dist.all_reduce(torch.ones(10))
             except RuntimeError as error:
                 assert "forked child" in str(error), error
+            else:
+                os._exit(3)
+            try:
+                dist.send(torch.ones(1), 1)
+            except RuntimeError as error:
+                assert "forked child" in str(error), error
+            else:
+                os._exit(4)
             dist.destroy_process_group()
             sys.exit(7)
         until = time.monotonic() + 60
