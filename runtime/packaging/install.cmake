@@ -68,6 +68,10 @@ function(flx_install of made zsh)
   if(TARGET flx_torch)
     install(TARGETS flx_torch LIBRARY DESTINATION ${FLX_PYTHON_FOLDER}/flx COMPONENT ${of}torch ${all})
     install(FILES runtime/front/python/flx/torch.py DESTINATION ${FLX_PYTHON_FOLDER}/flx COMPONENT ${of}torch ${all})
+    install(FILES runtime/front/python/flx_torch_backend.py DESTINATION ${FLX_PYTHON_FOLDER}
+      COMPONENT ${of}torch ${all})
+    install(DIRECTORY ${PROJECT_BINARY_DIR}/python/flx_torch-${PROJECT_VERSION}.dist-info
+      DESTINATION ${FLX_PYTHON_FOLDER} COMPONENT ${of}torch ${all})
   endif()
 
   install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT ${of}license ${all})

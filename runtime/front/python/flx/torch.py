@@ -7,12 +7,10 @@
 import datetime
 
 import torch.distributed as dist
+from flx_torch_backend import create as _create  # noqa: F401
+from flx_torch_backend import register as _register
 
-from . import _torch
-
-
-def _create(store, rank, size, timeout):
-    return _torch.process_group(store, rank, size, timeout)
+from . import _torch  # noqa: F401: what is missing is said at once
 
 
 def monitored_barrier(group=None, timeout=datetime.timedelta(minutes=30), wait_all_ranks=False):
@@ -23,5 +21,4 @@ def monitored_barrier(group=None, timeout=datetime.timedelta(minutes=30), wait_a
     group.monitored_barrier(timeout, wait_all_ranks)
 
 
-if not hasattr(dist.Backend, "FLX"):
-    dist.Backend.register_backend("flx", _create)
+_register()

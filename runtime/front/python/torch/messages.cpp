@@ -82,6 +82,7 @@ bool Inbox::want(const std::shared_ptr<Wanted> &wanted) {
         const auto kept =
             std::find_if(kept_.begin(), kept_.end(), [&](const Kept &each) { return each.tag == wanted->tag; });
         if (kept == kept_.end()) {
+            forget_taken();
             wanted_.push_back(wanted);
             return !std::exchange(reads_, true);
         }
@@ -94,12 +95,17 @@ bool Inbox::want(const std::shared_ptr<Wanted> &wanted) {
     return false;
 }
 
-/// Whether anything is wanted that nobody else has taken.
-bool Inbox::goes_on() {
-    const std::lock_guard guard(mutex_);
+/// What others have brought. With the lock.
+void Inbox::forget_taken() {
     wanted_.erase(std::remove_if(wanted_.begin(), wanted_.end(),
                                  [](const std::shared_ptr<Wanted> &each) { return each->taken.load(); }),
                   wanted_.end());
+}
+
+/// Whether anything is wanted that nobody else has taken.
+bool Inbox::goes_on() {
+    const std::lock_guard guard(mutex_);
+    forget_taken();
     reads_ = !wanted_.empty();
     return reads_;
 }

@@ -52,6 +52,7 @@ class Inbox {
         int64_t tag;
         at::Tensor bytes;
     };
+    void forget_taken();
     [[nodiscard]] bool goes_on();
     [[nodiscard]] std::shared_ptr<Wanted> take(int64_t tag);
     flx_status_t read_one(flx_comm_t comm);

@@ -2,8 +2,6 @@
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-
 #include "runtime/front/python/torch/process_group.h"
 
 PYBIND11_MODULE(_torch, module) {
@@ -12,7 +10,7 @@ PYBIND11_MODULE(_torch, module) {
     module.def(
         "process_group",
         [](const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
-           const std::chrono::milliseconds &timeout) -> c10::intrusive_ptr<c10d::ProcessGroup> {
+           const std::chrono::milliseconds &timeout) -> c10::intrusive_ptr<flx::torch::Base> {
             return c10::make_intrusive<flx::torch::ProcessGroupFlx>(store, rank, size, timeout);
         },
         py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),

@@ -17,7 +17,7 @@ using c10d::OpType;
 }  // namespace
 
 ProcessGroupFlx::ProcessGroupFlx(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, Milliseconds timeout)
-    : ProcessGroup(rank, size), store_(store), timeout_(timeout) {
+    : Base(rank, size), store_(store), timeout_(timeout) {
     queue_ = std::make_shared<Queue>(meet(*store, "flx/", rank, size, {timeout}), timeout);
     messages_ = std::make_unique<Messages>(store, rank, size, timeout);
     init();
@@ -68,7 +68,7 @@ WorkPtr ProcessGroupFlx::broadcast(Tensors &tensors, const c10d::BroadcastOption
 
 WorkPtr ProcessGroupFlx::allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) {
     if (std::any_of(tensors.begin(), tensors.end(), [](const Tensor &each) { return each.is_sparse(); }))
-        return allreduce_sparse(tensors, options);
+        return sum_sparse(tensors, options);
     check_all_alike(tensors);
     const Tensor tensor = in_order(tensors.size() == 1 ? tensors.front() : reduced(tensors, options.reduceOp));
     return begin(
@@ -79,7 +79,7 @@ WorkPtr ProcessGroupFlx::allreduce(Tensors &tensors, const c10d::AllreduceOption
         back(tensor, tensors));
 }
 
-WorkPtr ProcessGroupFlx::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) {
+WorkPtr ProcessGroupFlx::sum_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) {
     check_sparse(tensors, options.reduceOp);
     const auto sum = std::make_shared<Tensor>(own_sum(tensors));
     return begin(
@@ -317,7 +317,7 @@ void ProcessGroupFlx::monitoredBarrier(const c10d::BarrierOptions &options, bool
     const uint64_t number = barriers_++;
     const std::string here = place(number);
     TORCH_CHECK(timeout.count() > 0, "Rank ", rank_, " timed out in monitoredBarrier: its timeout is 0 ms");
-    store_->set(here + std::to_string(rank_), {1});
+    store_->set(here + std::to_string(rank_), std::vector<uint8_t>{1});
     const auto answer = [&](const std::string &text) {
         store_->set(here + "answer", std::vector<uint8_t>(text.begin(), text.end()));
     };

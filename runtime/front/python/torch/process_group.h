@@ -4,11 +4,11 @@
 
 #include <memory>
 #include <string>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 #include <vector>
 
+#include "runtime/front/python/torch/base.h"
 #include "runtime/front/python/torch/messages.h"
 #include "runtime/front/python/torch/queue.h"
 #include "runtime/front/python/torch/tensors.h"
@@ -19,7 +19,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 /// All collectives of c10d, which check their arguments when they are called, and are carried out by a thread of the
 /// group in that order, and messages (messages.h). Tensors of one type a call, dense but where they are added.
-class ProcessGroupFlx final : public c10d::ProcessGroup {
+class ProcessGroupFlx final : public Base {
   public:
     /// Collective over the group's ranks, which meet in `store`. `timeout`: of waits that say none of their own.
     ProcessGroupFlx(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, Milliseconds timeout);
@@ -57,7 +57,7 @@ class ProcessGroupFlx final : public c10d::ProcessGroup {
     uint64_t getSequenceNumberForGroup() override { return operations_; }
 
   private:
-    WorkPtr allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options);
+    WorkPtr sum_sparse(Tensors &tensors, const c10d::AllreduceOptions &options);
     c10::intrusive_ptr<FlxWork> begin(c10d::OpType type, const char *name, const Tensors &inputs, Tensors result,
                                       Milliseconds timeout, Queue::Call call, std::function<void()> after = {});
 

@@ -18,8 +18,9 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
+
+#include "runtime/front/python/torch/base.h"
 
 namespace flx::torch {
 

@@ -178,7 +178,7 @@ void copy_out(const Tensor &flat, const Tensors &parts) {
 
 Tensor reduced(const Tensors &tensors, const c10d::ReduceOp &op) {
     const at::AutoDispatchBelowADInplaceOrView unseen;
-    Tensor result = tensors.front().contiguous();
+    Tensor result = tensors.front().is_sparse() ? tensors.front() : tensors.front().contiguous();
     const bool truth = result.scalar_type() == at::kBool;
     for (size_t i = 1; i < tensors.size(); ++i) {
         const Tensor &next = tensors[i];

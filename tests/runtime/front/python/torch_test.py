@@ -558,6 +558,16 @@ def start(size, mode):
         sys.exit(f"{mode} of {size} ranks: exit codes {codes}")
 
 
+def check_entry_point():
+    """PyTorch since 2.5 finds the backend by itself."""
+    from importlib.metadata import entry_points
+
+    found = [point for point in entry_points(group="torch.backends") if point.name == "flx"]
+    assert len(found) == 1, found
+    found[0].load()()
+    assert dist.Backend("flx") == "flx"
+
+
 if __name__ == "__main__":
     modes = {"all": run_all, "death": run_death, "late": run_late, "fork": run_fork, "told": run_told}
     if len(sys.argv) == 2 and sys.argv[1] in modes:
@@ -567,6 +577,7 @@ if __name__ == "__main__":
         modes[sys.argv[1]](dist.get_rank(), dist.get_world_size())
         dist.destroy_process_group()
     else:
+        check_entry_point()
         for size in (2, 3, 4):
             start(size, "all")
         start(3, "death")
