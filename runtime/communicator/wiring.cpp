@@ -150,7 +150,8 @@ Status Communicator::note_members(const std::vector<std::string> &all, const Int
         member.process = process_->index_of(member.uid);
         made_.device_texts[rank] = std::move(theirs.devices);
         responders[rank] = std::move(theirs.liveness);
-        made_.remembers = rank == 0 ? theirs.remembers : made_.remembers;
+        if (rank == 0)
+            made_.remembers = theirs.remembers;
     }
     layout_.hosts = static_cast<int>(hosts.size());
     layout_.host = layout_.members[layout_.rank].host;

@@ -11,7 +11,12 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #endif
 
+#include <vector>
+
 namespace flx::torch {
+
+using Tensor = at::Tensor;
+using Tensors = std::vector<at::Tensor>;
 
 #if TORCH_VERSION_MAJOR >= 2
 using Base = c10d::Backend;

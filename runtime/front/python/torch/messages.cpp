@@ -91,7 +91,7 @@ bool Inbox::want(const std::shared_ptr<Wanted> &wanted) {
         bytes = std::move(kept->bytes);
         kept_.erase(kept);
     }
-    deliver(*wanted, bytes);
+    complete(*wanted, bytes);
     return false;
 }
 
@@ -161,7 +161,7 @@ flx_status_t Inbox::read_one(flx_comm_t comm) {
             kept_.push_back({head.tag, bytes});
     }
     if (its)
-        deliver(*its, bytes);
+        complete(*its, bytes);
     return FLX_SUCCESS;
 }
 
@@ -182,8 +182,7 @@ Messages::Messages(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Mi
     : store_(std::move(store)), rank_(rank), size_(size), timeout_(timeout), process_(getpid()) {}
 
 Messages::Channel Messages::channel(int peer, bool sends) {
-    TORCH_CHECK(getpid() == process_, "this process group is of process ", process_, ", and its forked child ",
-                getpid(), " has to make one of its own");
+    check_process(process_);
     const std::lock_guard guard(mutex_);
     Channel &channel = channels_[{peer, sends}];
     if (!channel.queue) {

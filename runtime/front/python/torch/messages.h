@@ -56,8 +56,7 @@ class Inbox {
     [[nodiscard]] bool goes_on();
     [[nodiscard]] std::shared_ptr<Wanted> take(int64_t tag);
     flx_status_t read_one(flx_comm_t comm);
-    void deliver(Wanted &wanted, const at::Tensor &bytes) { complete(wanted, bytes, ""); }
-    void complete(Wanted &wanted, const at::Tensor &bytes, std::string error);
+    void complete(Wanted &wanted, const at::Tensor &bytes, std::string error = "");
 
     const int from_;
     const Queue::Complete complete_;

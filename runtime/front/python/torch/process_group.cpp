@@ -14,6 +14,13 @@ namespace {
 
 using c10d::OpType;
 
+/// What all ranks have as `input`, one after the other.
+Queue::Call gather_into(const Tensor &output, const Tensor &input) {
+    return [output, input, type = dtype_of(input)](flx_comm_t comm) {
+        return flx_allgather(input.data_ptr(), output.data_ptr(), count_of(input), type, comm);
+    };
+}
+
 }  // namespace
 
 ProcessGroupFlx::ProcessGroupFlx(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, Milliseconds timeout)
@@ -105,8 +112,7 @@ WorkPtr ProcessGroupFlx::allreduce_coalesced(Tensors &tensors, const c10d::Allre
                     tensors[i].scalar_type());
     }
     TORCH_CHECK(!tensors.front().is_sparse(), "unsupported layout: sparse tensors are added one by one");
-    const Tensor flat = flat_like(tensors);
-    copy_in(tensors, flat);
+    const Tensor flat = flat_of(tensors);
     return begin(
         OpType::ALLREDUCE_COALESCED, "flx:all_reduce", tensors, tensors, options.timeout,
         [flat, type = dtype_of(flat), op = op_of(options.reduceOp, flat)](flx_comm_t comm) {
@@ -137,9 +143,7 @@ WorkPtr ProcessGroupFlx::_allgather_base(Tensor &output, Tensor &input, const c1
     TORCH_CHECK(output.numel() == input.numel() * size_, "the output has ", output.numel(),
                 " elements and has to have ", input.numel() * size_);
     return begin(OpType::_ALLGATHER_BASE, "flx:_all_gather_base", {input}, {output}, options.timeout,
-                 [output, input, type = dtype_of(input)](flx_comm_t comm) {
-                     return flx_allgather(input.data_ptr(), output.data_ptr(), count_of(input), type, comm);
-                 });
+                 gather_into(output, input));
 }
 
 /// `outputs[i]` is for the i-th input of each rank, or has those of all of a rank, one after the other: either way each
@@ -157,18 +161,13 @@ WorkPtr ProcessGroupFlx::allgather(std::vector<Tensors> &outputs, Tensors &input
         for (size_t i = 0; i < wanted; ++i)
             check_alike(outputs[list][i], inputs.front(), i);
     }
-    const Tensor input = flat_like(inputs);
-    copy_in(inputs, input);
+    const Tensor input = flat_of(inputs);
     const Tensor output = flat_like(outputs.front());
-    auto work = begin(
-        OpType::ALLGATHER, "flx:all_gather", inputs, outputs.front(), options.timeout,
-        [output, input, type = dtype_of(input)](flx_comm_t comm) {
-            return flx_allgather(input.data_ptr(), output.data_ptr(), count_of(input), type, comm);
-        },
-        [output, outputs] {
-            for (const Tensors &list : outputs)
-                copy_out(output, list);
-        });
+    auto work = begin(OpType::ALLGATHER, "flx:all_gather", inputs, outputs.front(), options.timeout,
+                      gather_into(output, input), [output, outputs] {
+                          for (const Tensors &list : outputs)
+                              copy_out(output, list);
+                      });
     if (outputs.size() > 1)
         work->give_lists(outputs);
     return work;
@@ -191,15 +190,10 @@ WorkPtr ProcessGroupFlx::allgather_coalesced(std::vector<Tensors> &outputs, Tens
         }
         parts.insert(parts.end(), of_rank.begin(), of_rank.end());
     }
-    const Tensor input = flat_like(inputs);
-    copy_in(inputs, input);
+    const Tensor input = flat_of(inputs);
     const Tensor output = flat_like(parts);
-    return begin(
-        OpType::ALLGATHER_COALESCED, "flx:all_gather", inputs, parts, options.timeout,
-        [output, input, type = dtype_of(input)](flx_comm_t comm) {
-            return flx_allgather(input.data_ptr(), output.data_ptr(), count_of(input), type, comm);
-        },
-        [output, parts] { copy_out(output, parts); });
+    return begin(OpType::ALLGATHER_COALESCED, "flx:all_gather", inputs, parts, options.timeout,
+                 gather_into(output, input), [output, parts] { copy_out(output, parts); });
 }
 
 WorkPtr ProcessGroupFlx::gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &options) {
@@ -223,11 +217,7 @@ WorkPtr ProcessGroupFlx::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
     const Tensor output = check_contiguous(only(outputs, "output tensor list"));
     const bool here = rank_ == options.rootRank;
     const Tensors parts = lists_of_root(inputs, output, size_, here, "input");
-    Tensor input;
-    if (here) {
-        input = flat_like(parts);
-        copy_in(parts, input);
-    }
+    const Tensor input = here ? flat_of(parts) : Tensor();
     return begin(OpType::SCATTER, "flx:scatter", parts, outputs, options.timeout,
                  [output, input, type = dtype_of(output), root = static_cast<int>(options.rootRank)](flx_comm_t comm) {
                      return flx_scatter(input.defined() ? input.data_ptr() : nullptr, output.data_ptr(),
@@ -256,9 +246,8 @@ WorkPtr ProcessGroupFlx::reduce_scatter(Tensors &outputs, std::vector<Tensors> &
     const Cuts cuts = cuts_of(inputs.front(), size_);
     TORCH_CHECK(cuts.counts[static_cast<size_t>(rank_)] == count_of(output), "the output has ", output.numel(),
                 " elements and this rank's part ", cuts.counts[static_cast<size_t>(rank_)]);
-    const Tensor input = flat_like(inputs.front());
+    const Tensor input = flat_of(inputs.front());
     check_same_type(output, input);
-    copy_in(inputs.front(), input);
     return begin(OpType::REDUCE_SCATTER, "flx:reduce_scatter", inputs.front(), outputs, options.timeout,
                  [output, input, type = dtype_of(input), op = op_of(options.reduceOp, input),
                   counts = cuts.counts](flx_comm_t comm) {
@@ -282,10 +271,9 @@ WorkPtr ProcessGroupFlx::alltoall_base(Tensor &output, Tensor &input, std::vecto
 WorkPtr ProcessGroupFlx::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &options) {
     const Cuts to = cuts_of(inputs, size_);
     const Cuts from = cuts_of(outputs, size_);
-    const Tensor input = flat_like(inputs);
+    const Tensor input = flat_of(inputs);
     const Tensor output = flat_like(outputs);
     check_same_type(output, input);
-    copy_in(inputs, input);
     return begin(
         OpType::ALLTOALL, "flx:all_to_all", inputs, outputs, options.timeout,
         [output, input, type = dtype_of(input), to, from](flx_comm_t comm) {

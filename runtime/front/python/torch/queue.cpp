@@ -49,6 +49,11 @@ void mark(Future &future, const at::IValue &value, const std::exception_ptr &exc
 
 }  // namespace
 
+void check_process(pid_t made_by) {
+    TORCH_CHECK(getpid() == made_by, "this process group is of process ", made_by, ", and its forked child ", getpid(),
+                " has to make one of its own");
+}
+
 FlxWork::FlxWork(int rank, c10d::OpType type, const char *name, const Tensors &inputs, Tensors result,
                  Milliseconds patience, std::weak_ptr<Queue> queue)
     : Work(rank, type, name, inputs),
@@ -167,8 +172,7 @@ Queue::Complete Queue::completer() const {
 }
 
 void Queue::add(Task task) {
-    TORCH_CHECK(!of_parent(), "this process group is of process ", process_, ", and its forked child ", getpid(),
-                " has to make one of its own");
+    check_process(process_);
     {
         const std::lock_guard guard(state_->mutex);
         state_->tasks.push_back(std::move(task));

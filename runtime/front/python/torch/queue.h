@@ -26,8 +26,10 @@ namespace flx::torch {
 
 using Milliseconds = std::chrono::milliseconds;
 
+/// Throws where this process is not the one that made the process group, but a forked child of it.
+void check_process(pid_t made_by);
+
 class Queue;
-using Tensors = std::vector<at::Tensor>;
 
 /// An operation that was begun.
 class FlxWork final : public c10d::Work {

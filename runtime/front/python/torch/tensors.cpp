@@ -159,13 +159,15 @@ Tensor flat_like(const Tensors &parts) {
     return at::empty({count}, parts.front().options());
 }
 
-void copy_in(const Tensors &parts, const Tensor &flat) {
+Tensor flat_of(const Tensors &parts) {
     const at::AutoDispatchBelowADInplaceOrView unseen;
+    Tensor flat = flat_like(parts);
     int64_t at = 0;
     for (const Tensor &part : parts) {
         flat.narrow(0, at, part.numel()).view(part.sizes()).copy_(part);
         at += part.numel();
     }
+    return flat;
 }
 
 void copy_out(const Tensor &flat, const Tensors &parts) {

@@ -10,10 +10,9 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
-namespace flx::torch {
+#include "runtime/front/python/torch/base.h"
 
-using Tensor = at::Tensor;
-using Tensors = std::vector<at::Tensor>;
+namespace flx::torch {
 
 /// bool is as uint8. Throws where FLX has no such elements.
 flx_dtype_t dtype_of(const Tensor &tensor);
@@ -45,7 +44,8 @@ std::function<void()> back(const Tensor &ordered, const Tensors &tensors);
 size_t count_of(const Tensor &tensor);
 /// One tensor for the blocks of `parts`, of which each has a rank's.
 Tensor flat_like(const Tensors &parts);
-void copy_in(const Tensors &parts, const Tensor &flat);
+/// The same, with what they have.
+Tensor flat_of(const Tensors &parts);
 void copy_out(const Tensor &flat, const Tensors &parts);
 /// The tensors of one rank, alike, as one.
 Tensor reduced(const Tensors &tensors, const c10d::ReduceOp &op);

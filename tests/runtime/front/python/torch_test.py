@@ -26,6 +26,15 @@ def same(found, expected, what):
     assert torch.equal(found, expected), (what, found, expected)
 
 
+def refused(call, pattern):
+    try:
+        call()
+    except RuntimeError as error:
+        assert pattern in str(error), error
+    else:
+        raise AssertionError(f"no error of {pattern}")
+
+
 def values(rank, dtype, shape=(3, 5)):
     count = torch.Size(shape).numel()
     return ((torch.arange(count) * (rank + 2) + rank) % 5 + 1).to(dtype).reshape(shape)
@@ -136,23 +145,13 @@ def run_all(rank, size):
         (lambda: dist.all_reduce(torch.ones(3).to_sparse(), dist.ReduceOp.MAX), "sparse tensors are added"),
         (lambda: dist.irecv(torch.ones(1), (rank + 1) % size, tag=-1), "0 or more"),
     ):
-        try:
-            wrong()
-        except RuntimeError as error:
-            assert pattern in str(error), error
-        else:
-            raise AssertionError(f"no error of {pattern}")
+        refused(wrong, pattern)
     for wrong, pattern in (
         (lambda: dist.all_reduce(torch.tensor([True]), dist.ReduceOp.AVG), "no average"),
         (lambda: dist.all_to_all_single(torch.ones(2), torch.ones(2), [3, -1], [3, -1]), "0 or more"),
         (lambda: dist.send(torch.ones(1), rank), "itself"),
     )[: 3 if size == 2 else 1]:
-        try:
-            wrong()
-        except RuntimeError as error:
-            assert pattern in str(error), error
-        else:
-            raise AssertionError(f"no error of {pattern}")
+        refused(wrong, pattern)
     check_messages(rank)
     check_tags(rank, size)
     check_leaving(rank, size)
@@ -252,12 +251,7 @@ def check_tags(rank, size):
         dist.isend(torch.full((3,), 2.0), 1).wait()
     elif rank == 1:
         for count in (2, 5, 100_000):
-            try:
-                dist.recv(torch.zeros(3), 0)
-            except RuntimeError as error:
-                assert f"sent {4 * count} bytes with tag 0, where 12 are awaited" in str(error), error
-            else:
-                raise AssertionError("no error")
+            refused(lambda: dist.recv(torch.zeros(3), 0), f"sent {4 * count} bytes with tag 0, where 12 are awaited")
         received = torch.zeros(3)
         dist.recv(received, 0)
         same(received, torch.full((3,), 2.0), "after errors")
@@ -285,12 +279,7 @@ def check_leaving(rank, size):
     group = flx.torch._create(dist.PrefixStore("left", store), rank, size, datetime.timedelta(seconds=20))
     group.barrier().wait()
     if rank == 0:  # nothing comes from anybody
-        try:
-            group.recv_anysource([torch.zeros(1)], 0).wait()
-        except RuntimeError as error:
-            assert "has left" in str(error), error
-        else:
-            raise AssertionError("no error")
+        refused(lambda: group.recv_anysource([torch.zeros(1)], 0).wait(), "has left")
     else:  # once all have sent something else
         group.send([torch.ones(1)], 0, 1).wait()
     del group
@@ -331,14 +320,9 @@ def check_lists(rank, size):
         (lambda: dist.all_reduce(torch.ones(3, dtype=torch.complex64).conj()), "resolve_conj"),
         (lambda: group.allreduce([torch.ones(1), torch.ones(2)]), "invalid tensor size at index 1"),
         (lambda: group.allgather([[torch.ones(1)] * size], []), "non-empty input tensor list"),
-        (lambda: group.allgather([[torch.ones(1)]] , [torch.ones(1)]), "invalid output tensor list"),
+        (lambda: group.allgather([[torch.ones(1)]], [torch.ones(1)]), "invalid output tensor list"),
     ):
-        try:
-            wrong()
-        except RuntimeError as error:
-            assert pattern in str(error), error
-        else:
-            raise AssertionError(f"no error of {pattern}")
+        refused(wrong, pattern)
 
 
 def check_sparse(rank, size):
@@ -355,18 +339,8 @@ def check_sparse(rank, size):
     scalar = torch.tensor(float(rank)).to_sparse()  # of no axes
     dist.all_reduce(scalar)
     assert scalar.to_dense().item() == sum(range(size))
-    try:
-        dist.all_reduce(torch.ones(3 + (rank == 1)).to_sparse())
-    except RuntimeError as error:
-        assert "other shapes" in str(error), error
-    else:
-        raise AssertionError("no error of sparse tensors of other shapes")
-    try:
-        dist.all_reduce((torch.ones(3, 3) if rank == 1 else torch.ones(3)).to_sparse())
-    except RuntimeError as error:
-        assert "axes" in str(error), error
-    else:
-        raise AssertionError("no error of sparse tensors with other axes")
+    refused(lambda: dist.all_reduce(torch.ones(3 + (rank == 1)).to_sparse()), "other shapes")
+    refused(lambda: dist.all_reduce((torch.ones(3, 3) if rank == 1 else torch.ones(3)).to_sparse()), "axes")
 
 
 def check_futures(rank, size):
