@@ -47,15 +47,22 @@ constexpr std::array kKnobs = {
     Knob{"FLX_CUDA_ENGINES", KnobType::size, "0", 0, 1024 * kGiB, "", "",
          "least vector that copy engines move between GPUs; 0: where they were measured to be faster", KnobTier::expert,
          KnobScope::gpus},
+    Knob{"FLX_CUDA_LEAST", KnobType::size, "32M", 4 * kMiB, 64 * kGiB, "", "",
+         "memory of each GPU that peers write into, of a communicator that finds no room in FLX_CUDA_STAGING",
+         KnobTier::expert, KnobScope::gpus},
     Knob{"FLX_CUDA_PINNED", KnobType::size, "64M", 0, 16 * kGiB, "", "",
          "host memory that each GPU pins for a share of large collectives over PCIe, or for all that goes between "
          "hosts; 0: none",
          KnobTier::user, KnobScope::gpus},
-    Knob{"FLX_CUDA_SMALL", KnobType::size, "1M", 0, 64 * kMiB, "", "",
-         "most that a GPU sends to all others in packets and lines that carry their own flags", KnobTier::expert,
-         KnobScope::gpus},
+    Knob{
+        "FLX_CUDA_SMALL", KnobType::size, "1M", 0, 64 * kMiB, "", "",
+        "most that a GPU sends to all others in packets and lines that carry their own flags; between two, eight times "
+        "that",
+        KnobTier::expert, KnobScope::gpus},
     Knob{"FLX_CUDA_STAGING", KnobType::size, "256M", 8 * kMiB, 64 * kGiB, "", "",
-         "the most memory of each GPU that peers write into", KnobTier::user, KnobScope::gpus},
+         "memory of each GPU that peers write into, for all communicators of a process; those that find no room in it "
+         "have FLX_CUDA_LEAST each",
+         KnobTier::user, KnobScope::gpus},
     Knob{"FLX_CUDA_TIERS", KnobType::choice, "auto", 0, 0, "auto|on|off", "",
          "GPU memory between hosts: on: by NVLink within each host, and only what is left between them; off: all of it "
          "through host memory; auto: whichever is quicker for the size",

@@ -52,6 +52,7 @@ struct Case {
     size_t shift = 0;  ///< bytes between an allocation's beginning and the buffer
     int root = 0;
     bool blocking = false;
+    bool mixed = false;  ///< in place on every other rank
 
     [[nodiscard]] bool reduces() const {
         return kind == Kind::allreduce || kind == Kind::reduce_scatter_block || kind == Kind::reduce;
@@ -63,10 +64,15 @@ struct Case {
     [[nodiscard]] size_t recv_count() const {
         return kind == Kind::allgather || kind == Kind::alltoall ? count * ranks_ : count;
     }
+    /// Of this rank's buffers.
+    [[nodiscard]] bool shares() const { return in_place && (!mixed || rank_ % 2 == 0); }
     [[nodiscard]] std::string text() const {
         return fmt::format("{} {} {} count {}{} shift {} root {}{}", kNames[static_cast<int>(kind)],
-                           flx::name_of(dtype), flx::name_of(op), count, in_place ? " in place" : "", shift, root,
-                           blocking ? " blocking" : "");
+                           flx::name_of(dtype), flx::name_of(op), count,
+                           mixed      ? " in place on some"
+                           : in_place ? " in place"
+                                      : "",
+                           shift, root, blocking ? " blocking" : "");
     }
 };
 
@@ -254,7 +260,7 @@ void check(const Case &test, flx_comm_t comm, const Buffers &buffers, const char
     if (std::max(in_bytes, out_bytes) + 2 * kGuard + test.shift > buffers.bytes)
         MPI_Abort(MPI_COMM_WORLD, 4);
     const bool own_block = test.kind == Kind::allgather;
-    const bool shared = test.kind == Kind::bcast || (test.in_place && receives);
+    const bool shared = test.kind == Kind::bcast || (test.shares() && receives);
     unsigned char *input = !shared ? send : own_block ? recv + rank_ * in_bytes : recv;
     const auto load = [&] {
         MUST_CUDA(cudaMemsetAsync(recv - kGuard, kPoison, out_bytes + 2 * kGuard, buffers.stream));
@@ -286,7 +292,7 @@ void check(const Case &test, flx_comm_t comm, const Buffers &buffers, const char
         Bytes around(2 * kGuard);
         MUST_CUDA(cudaMemcpy(got.data(), recv, out_bytes, cudaMemcpyDeviceToHost));
         MUST_CUDA(cudaMemcpy(around.data(), recv - kGuard, kGuard, cudaMemcpyDeviceToHost));
-        const size_t end = test.in_place && shared ? std::max(in_bytes, out_bytes) : out_bytes;
+        const size_t end = test.shares() && shared ? std::max(in_bytes, out_bytes) : out_bytes;
         if (end == out_bytes)
             MUST_CUDA(cudaMemcpy(around.data() + kGuard, recv + end, kGuard, cudaMemcpyDeviceToHost));
         else
@@ -300,6 +306,22 @@ void check(const Case &test, flx_comm_t comm, const Buffers &buffers, const char
         cudaGraphExecDestroy(replay);
         cudaGraphDestroy(captured);
     }
+}
+
+/// Whether the communicator says that it has little memory of the GPU.
+void check_small(flx_comm_t comm, bool small) {
+    bool says_so = false;
+    must(flx_report(
+             comm,
+             [](const char *line, void *found) {
+                 *static_cast<bool *>(found) =
+                     *static_cast<bool *>(found) || std::strstr(line, "(small, as other") != nullptr;
+             },
+             &says_so),
+         "flx_report");
+    ++checks;
+    if (says_so != small && wrong++ < 5)
+        fmt::print(stderr, "rank {}: a communicator says that its window is {}\n", rank_, says_so ? "small" : "full");
 }
 
 void check_all(flx_comm_t comm, const Buffers &buffers, const char *setting, bool every_type, bool large) {
@@ -333,6 +355,8 @@ void check_all(flx_comm_t comm, const Buffers &buffers, const char *setting, boo
         cases.push_back(aligned);
         aligned.in_place = true;
         cases.push_back(aligned);
+        aligned.mixed = true;
+        cases.push_back(aligned);
     }
     if (large) {  // in several chunks and rounds
         for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter_block}) {
@@ -340,6 +364,8 @@ void check_all(flx_comm_t comm, const Buffers &buffers, const char *setting, boo
             test.count = kind == Kind::allreduce ? 7'500'003 : 7'500'003 / ranks_;
             cases.push_back(test);
             test.in_place = true;
+            cases.push_back(test);
+            test.mixed = true;
             cases.push_back(test);
         }
     }
@@ -616,6 +642,7 @@ int run(const std::vector<std::string> &given) {
         const char *staging = "256M";
         const char *blocks = "128";
         const char *bulk = "off";
+        bool second = false;  ///< another communicator has the memory that there is
     };
     for (const Setting &setting :
          {Setting{"defaults", "256K", "64M", false, true}, Setting{"tiles", "0", "64M", false, true},
@@ -631,18 +658,25 @@ int run(const std::vector<std::string> &given) {
           Setting{"multiprocessors spared", "256K", "0", true, true, "", "64M", true, "256M", "0"},
           Setting{"multiprocessors spared, through windows", "256K", "0", false, false, "", "64M", true, "8M", "0"},
           Setting{"multiprocessors spared, and a share over PCIe", "0", "64K", true, false, "nvlink:.75,pcie:.25",
-                  "128K", true, "256M", "0"}}) {
+                  "128K", true, "256M", "0"},
+          Setting{"small windows", "1M", "64M", false, true, "", "64M", true, "128M", "32", "off", true},
+          Setting{"small windows, registered", "1M", "64K", true, false, "", "64M", true, "128M", "32", "off", true}}) {
         if (std::string(setting.text).find(only) == std::string::npos)
             continue;
         setenv("FLX_PARTITION", setting.partition, 1);
         setenv("FLX_CUDA_PINNED", setting.pinned, 1);
         setenv("FLX_CUDA_STAGING", setting.staging, 1);
+        setenv("FLX_CUDA_LEAST", "4M", 1);
         setenv("FLX_CUDA_SMALL", setting.small, 1);
         setenv("FLX_CUDA_ENGINES", setting.engines, 1);
         setenv("FLX_CUDA_BLOCKS", setting.blocks, 1);
         setenv("FLX_CUDA_BULK", setting.bulk, 1);
+        flx_comm_t first = nullptr;
+        if (setting.second)
+            must(flx_comm_create(MPI_COMM_WORLD, nullptr, &first), "flx_comm_create");
         flx_comm_t comm = nullptr;
         must(flx_comm_create(MPI_COMM_WORLD, nullptr, &comm), "flx_comm_create");
+        check_small(comm, setting.second);
         if (setting.registered)
             must(flx_register(comm, buffers.recv, buffers.bytes), "flx_register");
         const double begin = MPI_Wtime();
@@ -654,6 +688,8 @@ int run(const std::vector<std::string> &given) {
         if (setting.registered)
             must(flx_deregister(comm, buffers.recv), "flx_deregister");
         must(flx_comm_free(&comm), "flx_comm_free");
+        if (first != nullptr)
+            must(flx_comm_free(&first), "flx_comm_free");
     }
     MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
     if (rank_ == 0)

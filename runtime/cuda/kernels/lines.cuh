@@ -83,8 +83,9 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
     const auto lines = static_cast<uint32_t>((end - begin + kLineData - 1) / kLineData);
     const uint32_t lane = threadIdx.x % kLineLanes;
     const bool has_flag = lane == kLineLanes - 1;
-    const uint64_t base = job.layout.lines(flag % 2, blockIdx.x, 0) + lane * sizeof(Words);
-    const uint64_t mine = base + job.rank * job.layout.line_bytes;
+    const uint64_t base = job.layout.lines(flag % 2, blockIdx.x) + lane * sizeof(Words);
+    const auto mine = [&](int peer) { return base + job.layout.beside(job.rank, peer); };
+    const auto theirs = [&](int rank) { return job.layout.beside(rank, job.rank); };
     const uint32_t first = threadIdx.x / kLineLanes;
     const uint32_t step = blockDim.x / kLineLanes;
     const uint32_t rounds = (lines + step - 1) / step;
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
             int peer = job.rank + k;
             peer = peer >= job.ranks ? peer - job.ranks : peer;
             if (messages.sends(job.rank, peer))
-                put_words(job.windows[peer] + mine + line * kLineBytes, load(messages.input(peer), offset(line)),
+                put_words(job.windows[peer] + mine(peer) + line * kLineBytes, load(messages.input(peer), offset(line)),
                           line < lines && before != kGaveUp);
         }
     }
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
     const int peer = static_cast<int>(first);
     const bool is_peer = peer < job.ranks && peer != job.rank;
     const bool tells = is_peer && !messages.sends(job.rank, peer);
-    put_words(job.windows[is_peer ? peer : job.rank] + mine, Words{0, flag}, tells);
+    put_words(job.windows[is_peer ? peer : job.rank] + mine(peer), Words{0, flag}, tells);
 
     for (uint32_t round = 0; round < rounds; ++round) {
         const uint32_t line = first + round * step;
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
 #pragma unroll
         for (int rank = 0; rank < kMaxRanks; ++rank)
             if (rank < job.ranks && rank != job.rank && messages.sends(rank, job.rank))
-                words[rank] = look_at_words(from + rank * job.layout.line_bytes, valid);
+                words[rank] = look_at_words(from + theirs(rank), valid);
         Eight<T> low{};
         Eight<T> high{};
 #pragma unroll
@@ -154,7 +155,7 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
                     continue;
                 words[rank] = load(messages.input(rank), at);
             } else if (missing(words[rank], flag, valid && has_flag)) {
-                words[rank] = await(from + rank * job.layout.line_bytes, rank, valid);
+                words[rank] = await(from + theirs(rank), rank, valid);
             }
             if constexpr (std::is_same_v<Op, Keep>) {
                 store(messages.output(rank), at, words[rank]);
@@ -168,7 +169,7 @@ __global__ void __launch_bounds__(kThreads) lines_kernel(const __grid_constant__
                 store(job.out, at, Words{low.finish(job.divisor), high.finish(job.divisor)});
     }
     const bool listens = is_peer && !messages.sends(peer, job.rank);
-    await(own + base + peer * job.layout.line_bytes, peer, listens);
+    await(own + base + theirs(peer), peer, listens);
     const bool ended = __syncthreads_or(gave_up ? 1 : 0) == 0;
     if (threadIdx.x == 0) {
         *count = ended ? flag : kGaveUp;

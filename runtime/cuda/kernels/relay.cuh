@@ -78,8 +78,8 @@ class Relay {
         return (lines_ + owners_ - owner) / owners_;
     }
     [[nodiscard]] __device__ char *place_at(int rank, int source, uint32_t index) const {
-        return job_.windows[rank] + job_.layout.lines(flag_ % 2, blockIdx.x, source) + index * kLineBytes +
-               lane_ * sizeof(Words);
+        return job_.windows[rank] + job_.layout.lines(flag_ % 2, blockIdx.x) + job_.layout.beside(source, rank) +
+               index * kLineBytes + lane_ * sizeof(Words);
     }
     [[nodiscard]] __device__ bool has_flag() const {
         return lane_ == kLineLanes - 1;

@@ -22,10 +22,12 @@ struct KeptPiece {
 struct AllKept {
     std::mutex mutex;
     std::vector<KeptPiece> free;
+    std::map<char *, uint64_t> sizes;  ///< of all pieces
     std::vector<PinnedWords> words;
     struct Groups {
         int all = 0;
         int living = 0;
+        std::map<uint64_t, uint64_t> held;  ///< bytes by communicator, of those that live
     };
     std::map<int, Groups> groups;  ///< by device
 };
@@ -34,16 +36,22 @@ AllKept &kept() {
     return *only;
 }
 
-/// Both without the mutex while CUDA is asked for more, which may take long.
-bool take_free(int device, uint64_t bytes, char *&memory) {
+/// Both without the mutex while CUDA is asked for more, which may take long. The least that fits, but none that is
+/// many times as large: a communicator that needs that may come.
+bool take_free(int device, uint64_t bytes, char *&memory, uint64_t &got) {
+    constexpr uint64_t kMostTimes = 4;
     AllKept &all = kept();
     const std::lock_guard lock(all.mutex);
-    const auto found = std::find_if(all.free.begin(), all.free.end(), [&](const KeptPiece &piece) {
-        return piece.device == device && piece.bytes == bytes;
-    });
+    auto found = all.free.end();
+    for (auto piece = all.free.begin(); piece != all.free.end(); ++piece) {
+        const bool fits = piece->device == device && piece->bytes >= bytes && piece->bytes <= kMostTimes * bytes;
+        if (fits && (found == all.free.end() || piece->bytes < found->bytes))
+            found = piece;
+    }
     if (found == all.free.end())
         return false;
     memory = found->memory;
+    got = found->bytes;
     all.free.erase(found);
     return true;
 }
@@ -71,23 +79,27 @@ Status pin_words(std::vector<PinnedWords> &words) {
 
 }  // namespace
 
-Status take_kept(uint64_t bytes, char *&memory) {
+Status take_kept(uint64_t bytes, char *&memory, uint64_t &got) {
     int device = 0;
     FLX_TRY_CUDA(cudaGetDevice(&device));
-    if (take_free(device, bytes, memory))
+    if (take_free(device, bytes, memory, got))
         return {};
     void *made = nullptr;
     FLX_TRY_CUDA(cudaMalloc(&made, bytes));
     memory = static_cast<char *>(made);
+    got = bytes;
+    AllKept &all = kept();
+    const std::lock_guard lock(all.mutex);
+    all.sizes[memory] = bytes;
     return {};
 }
 
-void return_kept(int device, uint64_t bytes, char *memory) {
+void return_kept(int device, char *memory) {
     if (memory == nullptr)
         return;
     AllKept &all = kept();
     const std::lock_guard lock(all.mutex);
-    all.free.push_back({device, bytes, memory});
+    all.free.push_back({device, all.sizes[memory], memory});
 }
 
 void GroupCount::begin(int device) {
@@ -99,11 +111,40 @@ void GroupCount::begin(int device) {
     ++all.groups[device].living;
 }
 
+bool GroupCount::reserve(uint64_t communicator, uint64_t bytes, uint64_t most) {
+    AllKept &all = kept();
+    const std::lock_guard lock(all.mutex);
+    std::map<uint64_t, uint64_t> &held = all.groups[device_].held;
+    uint64_t others = 0;
+    for (const auto &[other, its] : held)
+        others += other == communicator ? 0 : its;
+    // Ranks of one communicator that share a GPU take from one budget. The first communicator has what it asks for.
+    const auto own = held.find(communicator);
+    if (others != 0 && others + (own == held.end() ? 0 : own->second) + bytes > most)
+        return false;
+    communicator_ = communicator;
+    bytes_ = bytes;
+    held[communicator] += bytes;
+    return true;
+}
+
+void GroupCount::hold(uint64_t bytes) {
+    AllKept &all = kept();
+    const std::lock_guard lock(all.mutex);
+    all.groups[device_].held[communicator_] += bytes - bytes_;
+    bytes_ = bytes;
+}
+
 void GroupCount::end_life() {
     AllKept &all = kept();
     const std::lock_guard lock(all.mutex);
-    if (std::exchange(lives_, false))
-        --all.groups[device_].living;
+    if (!std::exchange(lives_, false))
+        return;
+    AllKept::Groups &groups = all.groups[device_];
+    --groups.living;
+    const auto own = groups.held.find(communicator_);
+    if (own != groups.held.end() && (own->second -= bytes_) == 0)
+        groups.held.erase(own);
 }
 
 GroupCount::~GroupCount() {

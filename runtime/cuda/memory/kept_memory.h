@@ -10,10 +10,11 @@
 
 namespace flx::cuda {
 
-/// Memory of the current device, of so many bytes; what it holds is not known. All functions are thread-safe.
-Status take_kept(uint64_t bytes, char *&memory);
-/// Nobody uses it any more, and peers do not write into it.
-void return_kept(int device, uint64_t bytes, char *memory);
+/// Memory of the current device, of at least so many bytes, `got` in all; what it holds is not known. All functions are
+/// thread-safe.
+Status take_kept(uint64_t bytes, char *&memory, uint64_t &got);
+/// What take_kept() gave, or null. Nobody uses it any more, and peers do not write into it.
+void return_kept(int device, char *memory);
 
 /// Says that this process has a group of GPUs, from begin() until it is destroyed; the group lives until it is given up
 /// or closed. Different ones may be used by different threads.
@@ -24,6 +25,12 @@ class GroupCount {
     GroupCount(const GroupCount &) = delete;
     GroupCount &operator=(const GroupCount &) = delete;
     void begin(int device);
+    /// After begin(): it is to have so much memory of the device, as long as it lives. False, and nothing is changed:
+    /// that, and what groups of other communicators have, is more than `most` bytes. `communicator` is the same number
+    /// for all its ranks, and no other's.
+    bool reserve(uint64_t communicator, uint64_t bytes, uint64_t most);
+    /// It has so much.
+    void hold(uint64_t bytes);
     void end_life();
     /// Of all groups with that device.
     static int living(int device);
@@ -32,6 +39,8 @@ class GroupCount {
   private:
     int device_ = -1;
     bool lives_ = false;
+    uint64_t communicator_ = 0;
+    uint64_t bytes_ = 0;
 };
 
 /// A few words of pinned memory that all devices see, zero at first.

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <random>
 
 #include "runtime/base/log.h"
+#include "runtime/cuda/memory/copy_apart.h"
 #include "runtime/cuda/memory/device_memory.h"
 #include "runtime/cuda/memory/nvlink.h"
 #include "runtime/cuda/protocol/landing.h"
@@ -27,19 +29,17 @@ uint64_t output_bytes(const Operation &call, int ranks) {
     return call.collective == Collective::reduce_scatter_block ? bytes_of(call) / ranks : bytes_of(call);
 }
 
-/// Whether peers may write where what comes out on a rank will lie.
-bool has_open_output(const Operation &call, int ranks) {
+/// Whether what peers write where this rank's output will lie would come over its input.
+bool writes_over_input(const Operation &call, int ranks) {
     const char *in = static_cast<const char *>(call.in);
     const char *out = static_cast<const char *>(call.out);
     switch (call.collective) {
-        case Collective::reduce:
-            return false;
         case Collective::reduce_scatter_block:  // what comes in from one peer lands there, and is added in place
-            return out + output_bytes(call, ranks) <= in || in + bytes_of(call) <= out;
+            return in < out + output_bytes(call, ranks) && out < in + bytes_of(call);
         case Collective::alltoall:
-            return in != out;
+            return in == out;
         default:
-            return true;
+            return false;
     }
 }
 
@@ -83,22 +83,23 @@ Status await(CUstream_st *stream) {
 Status DeviceGroup::make(const Config &config) {
     rank_ = bootstrap_.rank();
     ranks_ = bootstrap_.size();
+    FLX_TRY(choose_room(config));
     FLX_TRY(agree(bootstrap_, allocate(config)));
     FLX_TRY(agree_on(config));
     if (limits_.spare)
         FLX_TRY(flags_.open(bootstrap_));
     const CurrentDevice current(device_);
     FLX_TRY(farewell_.open(bootstrap_));
-    FLX_TRY(SharedMemory::open(bootstrap_, window_, layout_.bytes(), device_, process_, true, windows_));
-    FLX_TRY(SharedMemory::open(bootstrap_, mailbox_, mailbox_layout_.bytes(), device_, process_, true, mailboxes_));
+    FLX_TRY(SharedMemory::open(bootstrap_, window_, allocation_of_room(room_), device_, process_, true, windows_));
     access_ = std::make_unique<DeviceMemory>(process_, device_);
     shown_.emplace(*access_, rank_, ranks_);
     FLX_TRY(agree(bootstrap_, watcher_.start()));
     return bootstrap_.barrier();
 }
 
-Status DeviceGroup::allocate(const Config &config) {
-    FLX_TRY_CUDA(cudaGetDevice(&device_));
+/// Collective: whether there is room for a full window and mailbox on all GPUs. The program's others may have it.
+Status DeviceGroup::choose_room(const Config &config) {
+    FLX_TRY(agree(bootstrap_, check(cudaGetDevice(&device_), "cudaGetDevice")));
     count_.begin(device_);
     limits_.line_bytes = config.size("FLX_CUDA_SMALL");
     limits_.engine_bytes = config.size("FLX_CUDA_ENGINES");
@@ -108,11 +109,31 @@ Status DeviceGroup::allocate(const Config &config) {
     if (limits_.spare)
         limits_.blocks = kSpareBlocks;
     const uint64_t budget = config.size("FLX_CUDA_STAGING");
-    const uint64_t mailbox = mailbox_for(budget, limits_.blocks, ranks_).bytes();
-    layout_ = window_for(budget - std::min(budget, mailbox), ranks_, limits_.spare);
+    full_ = room_for(budget, limits_.blocks, ranks_, limits_.spare);
+    const Room least = room_for(std::min(config.size("FLX_CUDA_LEAST"), budget), limits_.blocks, ranks_, limits_.spare);
+    // A number that no other communicator has.
+    std::random_device random;
+    const uint64_t mine = uint64_t{random()} << 32 | random();
+    std::vector<uint64_t> numbers(ranks_);
+    FLX_TRY(bootstrap_.allgather(&mine, sizeof mine, numbers.data()));
+    const uint8_t fits = count_.reserve(numbers[0], allocation_of_room(full_), budget) ? 1 : 0;
+    std::vector<uint8_t> all(ranks_);
+    FLX_TRY(bootstrap_.allgather(&fits, sizeof fits, all.data()));
+    small_ = std::find(all.begin(), all.end(), 0) != all.end();
+    room_ = small_ ? least : full_;
+    if (small_)
+        count_.hold(allocation_of_room(room_));
+    return {};
+}
+
+Status DeviceGroup::allocate(const Config &config) {
+    int multiprocessors = 0;
+    FLX_TRY_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_));
+    multiprocessors_ = static_cast<uint32_t>(multiprocessors);
     FLX_TRY(open_staged(config));
-    // Whole pages: copy engines are a quarter slower in other allocations.
-    FLX_TRY(take_kept(window_bytes(), window_));
+    uint64_t got = 0;
+    FLX_TRY(take_kept(allocation_of_room(room_), window_, got));
+    count_.hold(got);
     FLX_TRY_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     FLX_TRY_CUDA(cudaStreamCreateWithFlags(&side_, cudaStreamNonBlocking));
     FLX_TRY_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
@@ -123,12 +144,12 @@ Status DeviceGroup::allocate(const Config &config) {
         reduced_.push_back(event);
     }
     // Flags, counts and lines start at zero; slots need not.
-    Status cleared = check(cudaMemsetAsync(window_, 0, layout_.slots(), stream_), "cudaMemsetAsync");
+    Status cleared = check(cudaMemsetAsync(window_, 0, room_.window.slots(), stream_), "cudaMemsetAsync");
     if (!cleared.ok())  // as after cudaDeviceReset: nobody is to get it again
         window_ = nullptr;
     FLX_TRY(std::move(cleared));
+    FLX_TRY_CUDA(cudaMemsetAsync(window_ + room_.mailbox_offset(), 0, MailboxLayout::kHead, stream_));
     FLX_TRY_CUDA(cudaStreamSynchronize(stream_));
-    FLX_TRY(open_mailbox(config));
     return load_kernels();
 }
 
@@ -182,9 +203,9 @@ Status DeviceGroup::agree_on(const Config &config) {
     FLX_TRY(bootstrap_.allgather_text(limits_.bulk ? "bulk" : "", all));
     limits_.bulk = std::find(all.begin(), all.end(), "") == all.end();
     FLX_TRY(agree_on_lines());
-    if (layout_.slot_bytes == 0 || layout_.line_bytes == 0 || layout_.packet_bytes == 0)
+    if (room_.window.slot_bytes == 0 || room_.window.line_bytes == 0 || room_.window.packet_bytes == 0)
         return fail(Fault::staging_too_small, "FLX_CUDA_STAGING is {} bytes; {} ranks need at least {}",
-                    config.size("FLX_CUDA_STAGING"), ranks_, WindowLayout::kHead + layout_.places() * 2048);
+                    config.size("FLX_CUDA_STAGING"), ranks_, WindowLayout::kHead + room_.window.places() * 2048);
     return {};
 }
 
@@ -232,10 +253,8 @@ DeviceGroup::~DeviceGroup() {
     regions_.clear();
     shown_.reset();
     windows_.close();
-    mailboxes_.close();
     if (over && farewell_.all_said()) {
-        return_kept(device_, window_bytes(), window_);
-        return_kept(device_, mailbox_layout_.bytes(), mailbox_);
+        return_kept(device_, window_);
         watcher_.free_words();
     }
     if (by_thread_)
@@ -363,7 +382,7 @@ void DeviceGroup::close() {
 }
 
 const SharedMemory *DeviceGroup::region_of(const Operation &call) const {
-    if (!has_open_output(call, ranks_))
+    if (call.collective == Collective::reduce)
         return nullptr;
     for (const SharedMemory &region : regions_)
         if (region.alike() && region.holds(call.out, output_bytes(call, ranks_)))
@@ -387,7 +406,8 @@ Status DeviceGroup::outputs_of(const Operation &call, std::span<const Showing> s
                     static_cast<const void *>(region->base()));
     outputs.emplace();
     outputs->paged = region->paged();
-    outputs->in_place = call.in == call.out;  // on all ranks or on none
+    // It may be on some ranks alone, which no other knows of. Only in an allreduce does it matter to the others.
+    outputs->in_place = call.collective == Collective::allreduce;
     for (int rank = 0; rank < ranks_; ++rank)
         outputs->of[rank] = region->of(rank) + (static_cast<char *>(call.out) - region->base());
     return {};
@@ -396,7 +416,20 @@ Status DeviceGroup::outputs_of(const Operation &call, std::span<const Showing> s
 Plan DeviceGroup::plan(const Operation &call, const std::optional<PeerOutputs> &outputs) const {
     const Outputs use =
         outputs ? Outputs{true, outputs->in_place, outputs->paged} : Outputs{false, call.in == call.out, false};
-    return plan_of(call.collective, bytes_of(call), ranks_, use, layout_, limits_);
+    return plan_of(call.collective, bytes_of(call), ranks_, use, room_.window, limits_);
+}
+
+bool DeviceGroup::slows(algorithms::Collective collective, uint64_t bytes, bool shown) const {
+    if (!small_ || bytes == 0)
+        return false;
+    // Whether outputs are inputs each rank knows of itself alone.
+    for (const bool in_place : {false, true}) {
+        const Outputs use{shown, in_place, true};
+        if (!alike(collective, plan_of(collective, bytes, ranks_, use, full_.window, limits_),
+                   plan_of(collective, bytes, ranks_, use, room_.window, limits_)))
+            return true;
+    }
+    return false;
 }
 
 const char *DeviceGroup::way(const Operation &call) const {
@@ -420,7 +453,7 @@ Job DeviceGroup::job_for(const Operation &call, const Plan &plan, const std::opt
     job.part_bytes = plan.part_bytes;
     job.tile_bytes = plan.tile_bytes;
     job.blocks = plan.blocks;
-    job.layout = layout_;
+    job.layout = room_.window;
     job.direct = outputs.has_value();
     job.flat = plan.flat;
     job.op = call.op;
@@ -456,6 +489,21 @@ Status DeviceGroup::enqueue(const Operation &call, CUstream_st *stream, std::spa
     std::optional<PeerOutputs> outputs;
     FLX_TRY(outputs_of(call, shown, outputs));
     const Plan plan = this->plan(call, outputs);
+    // Kernels of few bytes write into their own output alone, once their input is under way.
+    const bool written =
+        plan.way == Way::engines || (plan.way == Way::tiles && call.collective == Collective::alltoall);
+    if (outputs && shown.empty() && written && writes_over_input(call, ranks_)) {
+        CopyApart copy(stream);
+        FLX_TRY(copy.make(call.in, bytes_of(call)));
+        Operation apart = call;
+        apart.in = copy.get();
+        return put_and_note(apart, plan, stream, outputs);
+    }
+    return put_and_note(call, plan, stream, outputs);
+}
+
+Status DeviceGroup::put_and_note(const Operation &call, const Plan &plan, CUstream_st *stream,
+                                 const std::optional<PeerOutputs> &outputs) {
     const bool in_graph = notes_ends_ && captures(stream);
     const bool can_count = plan.way == Way::packets || plan.way == Way::lines || plan.way == Way::relay;
     const bool counted = can_count && notes_ends_ && !in_graph;
@@ -608,7 +656,7 @@ Status DeviceGroup::expect_shown() {
 void DeviceGroup::show(const Operation &call, bool frozen, Showing &mine) {
     const CurrentDevice current(device_);
     mine = {};
-    if (has_open_output(call, ranks_))
+    if (call.collective != Collective::reduce && !writes_over_input(call, ranks_))
         shown_->show(static_cast<char *>(call.out), output_bytes(call, ranks_), frozen, mine);
     mine.in_place = call.in == call.out;
 }
@@ -633,8 +681,10 @@ std::vector<std::string> DeviceGroup::report() const {
     cudaGetDeviceProperties(&properties, device_);
     std::vector<std::string> lines{
         fmt::format("device {}: {}, {} multiprocessors", device_, properties.name, properties.multiProcessorCount),
-        fmt::format("window of {:.1f} MiB and mailbox of {:.1f} MiB for peers to write into; {} regions registered",
-                    layout_.bytes() / 1048576.0, mailbox_layout_.bytes() / 1048576.0, regions_.size()),
+        fmt::format("window of {:.1f} MiB and mailbox of {:.1f} MiB for peers to write into{}; {} regions registered",
+                    room_.window.bytes() / 1048576.0, room_.mailbox.bytes() / 1048576.0,
+                    small_ ? " (small, as other communicators of the process have the rest of FLX_CUDA_STAGING)" : "",
+                    regions_.size()),
         fmt::format("{} up to {} B to all peers, tiles above ({} blocks at most{}), copy engines from {} "
                     "(registered outputs whose allocations are whole pages of 2 MiB)",
                     limits_.lines ? "packets and lines" : fmt::format("packets ({})", why_no_lines_),

@@ -9,25 +9,14 @@ constexpr uint32_t kThreads = 512;
 
 }  // namespace
 
-Status DeviceGroup::open_mailbox(const Config &config) {
-    int multiprocessors = 0;
-    FLX_TRY_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_));
-    multiprocessors_ = static_cast<uint32_t>(multiprocessors);
-    mailbox_layout_ = mailbox_for(config.size("FLX_CUDA_STAGING"), limits_.blocks, ranks_);
-    FLX_TRY(take_kept(mailbox_layout_.bytes(), mailbox_));
-    FLX_TRY_CUDA(cudaMemsetAsync(mailbox_, 0, MailboxLayout::kHead, stream_));
-    FLX_TRY_CUDA(cudaStreamSynchronize(stream_));
-    return {};
-}
-
 template <class AnyMail>
 Status DeviceGroup::post_as(const void *kernel, std::span<const Message> messages, CUstream_st *stream) {
     AnyMail mail;
-    mail.layout = mailbox_layout_;
+    mail.layout = room_.mailbox;
     mail.job.rank = rank_;
     mail.job.ranks = ranks_;
     for (int rank = 0; rank < ranks_; ++rank)
-        mail.job.windows[rank] = mailboxes_.of(rank);
+        mail.job.windows[rank] = windows_.of(rank) + room_.mailbox_offset();
     mail.job.abort = watcher_.abort_word();
     mail.job.stuck = watcher_.stuck_word();
     mail.job.dead = dead_word();
@@ -60,7 +49,7 @@ Status DeviceGroup::post(std::span<const Message> messages, CUstream_st *stream)
         return {};
     if (count > Mail::kMost)
         return post_as<ManyMail>(many_mail_kernel(), messages, stream);
-    const uint32_t blocks = 2 * (static_cast<uint32_t>(ranks_) - 1) * mailbox_layout_.lanes;
+    const uint32_t blocks = 2 * (static_cast<uint32_t>(ranks_) - 1) * room_.mailbox.lanes;
     if (count > FewMail::kMost || blocks > multiprocessors_)
         return post_as<Mail>(mail_kernel(), messages, stream);
     return post_as<FewMail>(few_mail_kernel(), messages, stream);

@@ -94,6 +94,13 @@ class Group {
     virtual Status finish() = 0;
     /// Whether kernels gave up: the group is then of no more use.
     [[nodiscard]] virtual bool failed() const = 0;
+    /// Whether it has little memory, because others of its process have most of it; then, whether that makes a call
+    /// slower than it would be elsewhere, and a message. The same on all ranks. `shown`: outputs are.
+    [[nodiscard]] virtual bool is_small() const { return false; }
+    [[nodiscard]] virtual bool slows(algorithms::Collective /*collective*/, uint64_t /*bytes*/, bool /*shown*/) const {
+        return false;
+    }
+    [[nodiscard]] virtual bool slows_message(uint64_t /*bytes*/) const { return false; }
     /// How `call` would be carried out; static storage.
     [[nodiscard]] virtual const char *way(const Operation &call) const = 0;
 

@@ -91,8 +91,8 @@ Status DeviceGroup::settle_staged(uint64_t bytes, bool paged) {
 }
 
 Status DeviceGroup::measure_staged() {
-    const uint64_t base = (layout_.slots() + kPage - 1) / kPage * kPage;
-    const uint64_t room = layout_.bytes() > base ? layout_.bytes() - base : 0;
+    const uint64_t base = (room_.window.slots() + kPage - 1) / kPage * kPage;
+    const uint64_t room = room_.window.bytes() > base ? room_.window.bytes() - base : 0;
     if (room < 16 * kMiB * ranks_) {
         why_not_staged_ = fmt::format("there is no room to measure it: FLX_CUDA_STAGING leaves {} bytes", room);
         return {};
@@ -123,12 +123,12 @@ Status DeviceGroup::measure_staged() {
 /// A call between windows that is as large as fits into the last `room` bytes of them. An alltoall may overwrite what
 /// it sends: only its time counts.
 Job DeviceGroup::job_between_windows(Collective collective, uint64_t room) {
-    const uint64_t base = layout_.bytes() - room;
+    const uint64_t base = room_.window.bytes() - room;
     Job job;
     job.collective = collective;
     job.rank = rank_;
     job.ranks = ranks_;
-    job.layout = layout_;
+    job.layout = room_.window;
     job.direct = true;
     job.abort = watcher_.abort_word();
     job.stuck = watcher_.stuck_word();

@@ -73,8 +73,9 @@ FLX_HD constexpr bool has_blocks(Collective collective) {
 struct WindowLayout {
     uint32_t ranks = 0;
     uint64_t slot_bytes = 0;
-    uint64_t packet_bytes = 0;  ///< packets of one block from one rank (runtime/cuda/kernels/packets.cuh)
-    uint64_t line_bytes = 0;    ///< lines of one block from one rank (runtime/cuda/kernels/lines.cuh)
+    uint64_t packet_bytes = 0;    ///< packets of one block from one rank (runtime/cuda/kernels/packets.cuh)
+    uint64_t line_bytes = 0;      ///< lines of one block from one rank (runtime/cuda/kernels/lines.cuh)
+    uint32_t teams = kMaxBlocks;  ///< that have slots; all blocks have packets and lines
 
     static constexpr uint64_t kFlagBytes = uint64_t{kStages} * kChannels * kMaxRanks * sizeof(uint32_t);
     static constexpr uint64_t kCountBytes = 3 * kChannels * sizeof(uint32_t);
@@ -98,15 +99,21 @@ struct WindowLayout {
     FLX_HD uint64_t packets(uint32_t count, uint32_t block, int source) const {
         return kHead + place(count, block, source) * packet_bytes;
     }
-    FLX_HD uint64_t lines(uint32_t count, uint32_t block, int source) const {
-        return kHead + places() * packet_bytes + place(count, block, source) * line_bytes;
+    /// Of all sources' lines; those of a source lie beside() of them further. No rank sends lines to itself.
+    FLX_HD uint64_t lines(uint32_t count, uint32_t block) const {
+        return kHead + places() * packet_bytes + (uint64_t{count % 2} * kMaxBlocks + block) * (ranks - 1) * line_bytes;
     }
+    FLX_HD uint64_t beside(int source, int owner) const {
+        return static_cast<uint64_t>(source > owner ? source - 1 : source) * line_bytes;
+    }
+    FLX_HD uint64_t line_places() const { return uint64_t{2} * kMaxBlocks * (ranks - 1); }
     /// Where slots begin, and what must be zero at first ends.
-    FLX_HD uint64_t slots() const { return kHead + places() * (packet_bytes + line_bytes); }
+    FLX_HD uint64_t slots() const { return kHead + places() * packet_bytes + line_places() * line_bytes; }
     FLX_HD uint64_t slot(Stage stage, uint32_t count, uint32_t block, int source) const {
-        return slots() + (static_cast<uint64_t>(stage) * places() + place(count, block, source)) * slot_bytes;
+        return slots() +
+               (((static_cast<uint64_t>(stage) * 2 + count % 2) * teams + block) * ranks + source) * slot_bytes;
     }
-    FLX_HD uint64_t bytes() const { return slots() + kStages * places() * slot_bytes; }
+    FLX_HD uint64_t bytes() const { return slots() + uint64_t{kStages} * 2 * teams * ranks * slot_bytes; }
 };
 
 /// The count that a kernel of packets, lines or a relay leaves in its window where it gave up. Those behind it read the

@@ -36,6 +36,7 @@ struct MailboxLayout {
     static constexpr uint32_t kMostLanes = 64;
     static constexpr uint32_t kSlots = 4;
     static constexpr uint64_t kLabel = 128;  ///< before the bytes of a slot: those of the whole message
+    static constexpr uint64_t kLeastPiece = 8192;
     static constexpr uint64_t kHead = uint64_t{4} * kMaxRanks * kMostLanes * sizeof(uint32_t);
 
     uint32_t ranks = 0;
@@ -52,9 +53,8 @@ struct MailboxLayout {
     FLX_HD uint64_t bytes() const { return slot(static_cast<int>(ranks), 0, 0); }
     /// Small enough for all lanes to have some of it.
     FLX_HD uint64_t piece_bytes(uint64_t message) const {
-        constexpr uint64_t kLeast = 8192;
         const uint64_t each = (message + lanes - 1) / lanes;
-        const uint64_t piece = each < kLeast ? kLeast : (each + kGrain - 1) / kGrain * kGrain;
+        const uint64_t piece = each < kLeastPiece ? kLeastPiece : (each + kGrain - 1) / kGrain * kGrain;
         return piece < slot_bytes ? piece : slot_bytes;
     }
     FLX_HD uint32_t lanes_for(uint64_t message) const {
@@ -77,6 +77,21 @@ inline MailboxLayout mailbox_for(uint64_t budget, uint32_t blocks, int ranks) {
     const uint64_t bytes = room > MailboxLayout::kLabel ? (room - MailboxLayout::kLabel) / kGrain * kGrain : 0;
     layout.slot_bytes = bytes < kLeast ? kLeast : bytes < kMost ? bytes : kMost;
     return layout;
+}
+
+/// One with fewer lanes, of which each has room for the least pieces: messages that those can carry at once take as
+/// long as in a larger one.
+inline MailboxLayout small_mailbox(uint64_t budget, uint32_t blocks, int ranks) {
+    MailboxLayout layout = mailbox_for(0, blocks, ranks);
+    layout.slot_bytes = MailboxLayout::kLeastPiece;
+    while (layout.lanes > 1 && layout.bytes() > budget)
+        layout.lanes /= 2;
+    return layout;
+}
+/// Whether a message takes as long in the one as in the other.
+inline bool alike(const MailboxLayout &full, const MailboxLayout &small, uint64_t message) {
+    return full.piece_bytes(message) == small.piece_bytes(message) &&
+           full.lanes_for(message) == small.lanes_for(message);
 }
 
 /// Messages to one peer, or from it.

@@ -19,6 +19,13 @@ constexpr uint64_t divide_up(uint64_t number, uint64_t by) {
     return (number + by - 1) / by;
 }
 
+/// The largest slots that fit into `budget` bytes with the rest of the window.
+uint64_t slot_for(uint64_t budget, const WindowLayout &layout) {
+    constexpr uint64_t kLine = 128;
+    const uint64_t room = budget - std::min(budget, layout.slots());
+    return room / (uint64_t{kStages} * 2 * layout.teams * layout.ranks) / kLine * kLine;
+}
+
 /// The least vector for which copy engines were ahead of kernels of up to `blocks` multiprocessors, on H200s: kernels
 /// that add as they go need many. Among more than two ranks each copy to a peer waits for the one before, so vectors
 /// must be larger.
@@ -69,20 +76,24 @@ bool engines_serve(Collective collective, uint64_t bytes, int ranks, Outputs out
 }
 
 /// Packets or lines, if they are for this: whether they are.
-bool plan_messages(Collective collective, uint64_t bytes, int ranks, const WindowLayout &layout, const Limits &limits,
-                   Plan &plan) {
+bool plan_messages(Collective collective, uint64_t bytes, int ranks, bool direct, const WindowLayout &layout,
+                   const Limits &limits, Plan &plan) {
     constexpr uint64_t kLine = 128;
     constexpr uint64_t kLineData = 120;
     constexpr uint64_t kLanes = 8;
     constexpr uint64_t kPacketData = 8;
     constexpr uint64_t kFewThreads = 256;
     // More than half of a packet is on the way for nothing, but a line takes longer to put together.
-    const uint64_t most_in_packets = (collective == Collective::bcast ? 512 : 256) << 10;
+    const uint64_t most_in_packets = (ranks == 2 ? 64 : collective == Collective::bcast ? 512 : 256) << 10;
     // Tiles keep reductions waiting longer than copies, which go straight into outputs.
     const uint64_t halves = collective == Collective::reduce_scatter_block ? 4
                             : collective == Collective::allreduce          ? 3
                                                                            : 2;
-    const uint64_t most = limits.line_bytes / 2 * halves;
+    // Between two nothing is sent twice: what fits into lines is there in less time than through slots, and up to half
+    // of that in no more than straight into outputs (H200).
+    const bool straight = direct && !reduces(collective);
+    const uint64_t times = ranks == 2 ? kLinesOfTwo / (straight ? 2 : 1) : 1;
+    const uint64_t most = limits.line_bytes / 2 * halves * times;
     const uint64_t message = has_blocks(collective) ? plan.part_bytes : bytes;
     const uint64_t sent = message * (ranks - 1);
     if (sent > most)
@@ -147,7 +158,8 @@ void plan_chain(uint64_t bytes, const Limits &limits, Plan &plan) {
 
 /// Multiprocessors are spared by kernels that leave shared memory to the program's.
 bool bulk_serves(Collective collective, int ranks, const WindowLayout &layout, const Limits &limits) {
-    return limits.bulk && !limits.spare && reduces(collective) && ranks == 2 && bulk_slots(layout) != 0;
+    return limits.bulk && !limits.spare && reduces(collective) && ranks == 2 && layout.teams >= kMostBulkBlocks &&
+           bulk_slots(layout) != 0;
 }
 
 void plan_bulk(Collective collective, uint64_t bytes, const Limits &limits, Plan &plan) {
@@ -183,16 +195,50 @@ std::string_view name_of(Way way) {
 
 WindowLayout window_for(uint64_t budget, int ranks, bool spare) {
     constexpr uint64_t kMostPackets = 8 << 10;
-    constexpr uint64_t kMostLines = 32 << 10;
+    const uint64_t most_lines = (ranks == 2 ? 72 : 32) << 10;  // of two: 8 MiB in all
     constexpr uint64_t kLine = 128;
     WindowLayout layout;
     layout.ranks = static_cast<uint32_t>(ranks);
     const uint64_t rest = (budget - std::min(budget, WindowLayout::kHead)) / layout.places();
     layout.packet_bytes = std::min(kMostPackets, rest / 16 / kLine * kLine);
-    layout.line_bytes = std::min(kMostLines, rest / 4 / kLine * kLine);
-    const uint64_t slot = (rest - layout.packet_bytes - layout.line_bytes) / kStages / kLine * kLine;
+    layout.line_bytes = std::min(most_lines, rest / 4 / kLine * kLine);
+    const uint64_t slot = slot_for(budget, layout);
     layout.slot_bytes = spare ? slot : std::min(kMostTile, slot);
     return layout;
+}
+
+/// Lines have most of it: they carry what is longer.
+WindowLayout small_window(uint64_t budget, int ranks) {
+    constexpr uint64_t kLine = 128;
+    constexpr uint64_t kParts = 8;
+    constexpr uint64_t kPartsOfLines = 5;
+    WindowLayout layout;
+    layout.ranks = static_cast<uint32_t>(ranks);
+    layout.teams = 16;
+    const uint64_t rest = (budget - std::min(budget, WindowLayout::kHead)) / layout.places();
+    layout.packet_bytes = rest / kParts / kLine * kLine;
+    layout.line_bytes = rest * kPartsOfLines / kParts * layout.ranks / (layout.ranks - 1) / kLine * kLine;
+    layout.slot_bytes = slot_for(budget, layout);
+    return layout;
+}
+
+Room room_for(uint64_t budget, uint32_t blocks, int ranks, bool spare) {
+    constexpr uint64_t kPartOfMailbox = 6;
+    const bool small = budget < kLeastRoom;
+    Room room;
+    room.mailbox = small ? small_mailbox(budget / kPartOfMailbox, blocks, ranks) : mailbox_for(budget, blocks, ranks);
+    const uint64_t rest = budget - std::min(budget, room.mailbox.bytes() + (small ? Room::kLine : 0));
+    room.window = small ? small_window(rest, ranks) : window_for(rest, ranks, spare);
+    return room;
+}
+
+bool alike(Collective collective, const Plan &full, const Plan &small) {
+    const auto at_once = [](Way way) { return way == Way::packets || way == Way::lines; };
+    if (at_once(full.way) || at_once(small.way))
+        return at_once(full.way) && at_once(small.way);
+    if (full.way == Way::engines || small.way == Way::engines)  // sums go through the window in rounds
+        return full.way == small.way && !reduces(collective);
+    return full.way == small.way && full.blocks == small.blocks && full.tile_bytes == small.tile_bytes;
 }
 
 Plan plan_of(Collective collective, uint64_t bytes, int ranks, Outputs outputs, const WindowLayout &layout,
@@ -213,15 +259,16 @@ Plan plan_of(Collective collective, uint64_t bytes, int ranks, Outputs outputs, 
         plan_chain(bytes, limits, plan);
         return plan;
     }
-    const bool between_two = !outputs.direct && bytes > limits.line_bytes && bytes <= 32 * kMiB;
+    Plan messages = plan;
+    const bool at_once =
+        !copies_alone && plan_messages(collective, bytes, ranks, outputs.direct, layout, limits, messages);
+    const bool between_two = !outputs.direct && !at_once && bytes <= 32 * kMiB;
     const bool relayed = ranks > 2 ? bytes >= kLeastRelay : between_two;
     if (collective == Collective::bcast && limits.line_bytes > 0 && limits.lines && relayed && !copies_alone) {
         plan_relay(bytes, ranks, layout, plan);
         return plan;
     }
-    Plan messages = plan;
-    if (!copies_alone && plan_messages(collective, bytes, ranks, layout, limits, messages) &&
-        (!limits.spare || messages.blocks <= limits.blocks))
+    if (at_once && (!limits.spare || messages.blocks <= limits.blocks))
         return messages;
     if (engines_serve(collective, bytes, ranks, outputs, limits)) {
         plan.way = Way::engines;
@@ -239,17 +286,17 @@ Plan plan_of(Collective collective, uint64_t bytes, int ranks, Outputs outputs, 
         added_by_root || (collective == Collective::bcast && outputs.direct && (ranks == 2 || bytes <= kMostFlat));
     if (plan.flat)
         plan.part_bytes = round_up(bytes, kLine);
-    const uint64_t most_blocks = std::min<uint64_t>(limits.blocks, kMaxBlocks);
-    const uint64_t blocks = std::clamp<uint64_t>(plan.part_bytes / kLeastTile, 1, most_blocks);
-    const uint64_t share = round_up(divide_up(plan.part_bytes, blocks), kLine);
     // What goes straight from input to output needs no slots, and so no more than one tile a team. Otherwise tiles are
     // under way while others are reduced, and all teams have equally many.
     const bool copies = collective == Collective::allgather || collective == Collective::alltoall ||
                         (collective == Collective::bcast && plan.flat);
     const bool straight = outputs.direct && copies;
+    const uint64_t most_blocks = std::min(limits.blocks, straight ? kMaxBlocks : layout.teams);
+    const uint64_t blocks = std::clamp<uint64_t>(plan.part_bytes / kLeastTile, 1, most_blocks);
+    const uint64_t share = round_up(divide_up(plan.part_bytes, blocks), kLine);
     // Two tiles were a quarter slower than one or three (H200, 4 GPUs).
-    const bool at_once = reduces(collective) && ranks > 2 && share <= kMostTile;
-    const uint64_t target = std::min(at_once ? share : std::clamp(share / 4, kFewBytes, kMostTile), layout.slot_bytes);
+    const bool whole = reduces(collective) && ranks > 2 && share <= kMostTile;
+    const uint64_t target = std::min(whole ? share : std::clamp(share / 4, kFewBytes, kMostTile), layout.slot_bytes);
     plan.tile_bytes =
         straight ? share : std::min(round_up(divide_up(share, divide_up(share, target)), kLine), layout.slot_bytes);
     plan.blocks = static_cast<uint32_t>(std::min(blocks, divide_up(plan.part_bytes, plan.tile_bytes)));

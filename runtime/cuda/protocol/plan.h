@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "runtime/cuda/protocol/exchange.h"
+#include "runtime/cuda/protocol/mailbox.h"
 
 namespace flx::cuda {
 
@@ -15,6 +16,9 @@ namespace flx::cuda {
 inline constexpr uint32_t kReducingProcessors = 128;
 /// Multiprocessors that additions get where they are spared: enough for them to keep up with a link.
 inline constexpr uint32_t kSpareBlocks = 32;
+
+/// Between two ranks, how many times Limits::line_bytes go in lines.
+inline constexpr uint64_t kLinesOfTwo = 8;
 
 /// How the data moves. Files named *.cuh are in runtime/cuda/kernels.
 enum class Way : uint8_t {
@@ -30,7 +34,7 @@ std::string_view name_of(Way way);
 
 /// Agreed by all ranks.
 struct Limits {
-    uint64_t line_bytes = 0;           ///< most that one rank sends in packets or lines
+    uint64_t line_bytes = 0;           ///< most that one rank sends in packets or lines, of more than two
     uint64_t engine_bytes = 0;         ///< least vector that copy engines move; 0: as measured
     uint32_t blocks = 32;              ///< of the largest kernel
     uint64_t chain_bytes = 256 << 20;  ///< least bcast that goes from rank to rank
@@ -59,6 +63,25 @@ struct Plan {
 /// The greatest window that is of use and fits into `budget` bytes. `spare`: as Limits; rounds of copy engines go
 /// through it then that are as long as there is room for.
 WindowLayout window_for(uint64_t budget, int ranks, bool spare = false);
+
+/// One that has most of its bytes for short calls, which take as long in it as in a larger one; what needs slots takes
+/// several times as long.
+WindowLayout small_window(uint64_t budget, int ranks);
+/// Window and mailbox of a communicator.
+struct Room {
+    WindowLayout window;
+    MailboxLayout mailbox;
+
+    static constexpr uint64_t kLine = 4096;
+    /// The mailbox lies behind the window.
+    [[nodiscard]] uint64_t mailbox_offset() const { return (window.bytes() + kLine - 1) / kLine * kLine; }
+    [[nodiscard]] uint64_t bytes() const { return mailbox_offset() + mailbox.bytes(); }
+};
+/// What fits into `budget` bytes, small ones where that is less than kLeastRoom. `blocks`: Limits::blocks.
+inline constexpr uint64_t kLeastRoom = uint64_t{8} << 20;
+Room room_for(uint64_t budget, uint32_t blocks, int ranks, bool spare);
+/// Whether a call that is planned as `small` in a smaller window takes as long as in a full one, where it is `full`.
+bool alike(Collective collective, const Plan &full, const Plan &small);
 
 /// `bytes` of the whole vector, more than 0.
 Plan plan_of(Collective collective, uint64_t bytes, int ranks, Outputs outputs, const WindowLayout &layout,

@@ -13,6 +13,7 @@
 
 #include "runtime/cuda/protocol/bulk.h"
 #include "runtime/cuda/protocol/chain.h"
+#include "runtime/cuda/protocol/mailbox.h"
 #include "runtime/cuda/protocol/plan.h"
 #include "tests/runtime/cuda/protocol/exchange_windows.h"
 
@@ -184,8 +185,8 @@ std::vector<char> expected(const Case &test, int rank, int ranks, int turn) {
 }
 
 /// Runs operations one after the other, every rank at its own pace, as streams do.
-void run(int ranks, const std::vector<Case> &cases, Limits limits, uint64_t tile, uint64_t budget = 16 << 20) {
-    ExchangeWindows memory(ranks, budget);
+void run(ExchangeWindows &memory, const std::vector<Case> &cases, Limits limits, uint64_t tile) {
+    const int ranks = static_cast<int>(memory.windows.size());
     std::atomic<bool> abort{false};
     std::vector<std::vector<std::vector<char>>> outputs(cases.size());
     for (size_t c = 0; c < cases.size(); ++c)
@@ -250,6 +251,11 @@ void run(int ranks, const std::vector<Case> &cases, Limits limits, uint64_t tile
     }
 }
 
+void run(int ranks, const std::vector<Case> &cases, Limits limits, uint64_t tile, uint64_t budget = 16 << 20) {
+    ExchangeWindows memory(ranks, budget);
+    run(memory, cases, limits, tile);
+}
+
 std::vector<Case> cases_for(int ranks) {
     std::vector<Case> cases;
     for (const bool direct : {false, true}) {
@@ -309,6 +315,21 @@ TEST(CudaExchange, ReductionsOfTwoByBulkCopiesAreExactBetweenOthers) {
         run(2, cases, {0, UINT64_MAX, blocks}, 0, 64 << 20);
         std::reverse(cases.begin(), cases.end());
         run(2, cases, {0, UINT64_MAX, blocks}, 2048, 32 << 20);
+    }
+}
+
+TEST(CudaExchange, SmallWindowsDoTheSame) {
+    for (const int ranks : {2, 3, 8}) {
+        ExchangeWindows memory(ranks, small_window(512 << 10, ranks));
+        std::vector<Case> cases;
+        for (const uint64_t bytes : {uint64_t{48}, uint64_t{4800}, uint64_t{96000}, uint64_t{480000}})
+            for (const Collective collective : kServed) {
+                const bool in_place = cases.size() % 2 == 0 && collective != Collective::alltoall;
+                cases.push_back({collective, bytes, false, in_place});
+            }
+        run(memory, cases, {0, UINT64_MAX, 32}, 0);
+        std::reverse(cases.begin(), cases.end());
+        run(memory, cases, {0, UINT64_MAX, 3}, 0);
     }
 }
 
@@ -430,7 +451,7 @@ TEST(CudaPlan, WindowsTakeWhatIsOfUse) {
     const Limits limits{1 << 20, UINT64_MAX, 128};
     for (const int ranks : {2, 4}) {
         const WindowLayout layout = window_for(256 * kMiB, ranks);
-        EXPECT_LE(layout.bytes(), ranks * 42 * kMiB + kMiB);
+        EXPECT_LE(layout.bytes(), (ranks * 34 + (ranks == 2 ? 18 : 24)) * kMiB + kMiB);
         // More room would change no plan.
         WindowLayout larger = layout;
         larger.slot_bytes *= 16;
@@ -519,7 +540,7 @@ TEST(CudaExchange, CountsPassOverTheOneThatSaysThatAKernelGaveUp) {
 TEST(CudaPlan, CopyEnginesServeReductionsOfTwoEarlierWhereBlocksAreFew) {
     const Outputs registered{true, false, true};
     const auto way = [&](Collective collective, uint64_t mib, uint32_t blocks, Outputs outputs) {
-        return plan_of(collective, mib << 20, 2, outputs, window_for(256 << 20, 2), {1 << 20, 0, blocks}).way;
+        return plan_of(collective, mib << 20, 2, outputs, window_for(256 << 20, 2), {128 << 10, 0, blocks}).way;
     };
     struct Case {
         Collective collective;
@@ -538,8 +559,39 @@ TEST(CudaPlan, CopyEnginesServeReductionsOfTwoEarlierWhereBlocksAreFew) {
     EXPECT_EQ(way(Collective::allreduce, 32, 32, {}), Way::tiles) << "peers may not write into this output";
 }
 
+TEST(CudaPlan, BetweenTwoAllThatFitsGoesInLines) {
+    constexpr uint64_t kMiB = 1 << 20;
+    const Limits limits{kMiB, 0, 32};
+    const auto way = [&](Collective collective, uint64_t bytes, const Limits &with, uint64_t budget = 224 << 20) {
+        return plan_of(collective, bytes, 2, {true, false, true}, window_for(budget, 2), with).way;
+    };
+    EXPECT_EQ(way(Collective::bcast, 4 * kMiB, limits), Way::lines);
+    EXPECT_EQ(way(Collective::bcast, 4 * kMiB + 4, limits), Way::tiles) << "straight into the output";
+    for (const Collective collective : {Collective::allreduce, Collective::reduce}) {
+        EXPECT_EQ(way(collective, 64 << 10, limits), Way::packets) << name_of(collective);
+        EXPECT_EQ(way(collective, (64 << 10) + 4, limits), Way::lines) << name_of(collective);
+        EXPECT_EQ(way(collective, 8 * kMiB, limits), Way::lines) << name_of(collective);
+        EXPECT_EQ(way(collective, 9 * kMiB, limits), Way::tiles) << name_of(collective);
+        EXPECT_EQ(way(collective, 8 * kMiB, limits, 32 * kMiB), Way::tiles) << "smaller lines";
+        EXPECT_EQ(way(collective, 8 * kMiB, {kMiB / 8, 0, 32}), Way::tiles) << name_of(collective);
+    }
+    EXPECT_EQ(way(Collective::reduce_scatter_block, 16 * kMiB, limits), Way::lines);
+    EXPECT_EQ(way(Collective::alltoall, 8 * kMiB, limits), Way::lines);
+    EXPECT_EQ(way(Collective::allgather, 8 * kMiB + 8, limits), Way::tiles);
+    Limits over_pcie = limits;
+    over_pcie.lines = false;
+    EXPECT_EQ(way(Collective::allreduce, 64 << 10, over_pcie), Way::packets);
+    EXPECT_EQ(way(Collective::allreduce, kMiB, over_pcie), Way::tiles);
+    const auto unregistered = [&](uint64_t bytes) {
+        return plan_of(Collective::bcast, bytes, 2, {}, window_for(224 * kMiB, 2), limits).way;
+    };
+    EXPECT_EQ(unregistered(8 * kMiB), Way::lines);
+    EXPECT_EQ(unregistered(16 * kMiB), Way::relay);
+    EXPECT_EQ(unregistered(64 * kMiB), Way::tiles);
+}
+
 TEST(CudaPlan, ReductionsOfTwoGoByBulkCopiesWhereGpusHaveThem) {
-    Limits limits{1 << 20, 0, 32};
+    Limits limits{128 << 10, 0, 32};
     const auto plan = [&](Collective collective, uint64_t bytes, int ranks = 2, uint64_t budget = 256 << 20) {
         return plan_of(collective, bytes, ranks, {}, window_for(budget, ranks), limits);
     };
@@ -562,7 +614,7 @@ TEST(CudaPlan, ReductionsOfTwoGoByBulkCopiesWhereGpusHaveThem) {
 }
 
 TEST(CudaPlan, TheRootOfAReduceOfTwoAdds) {
-    const Limits limits{1 << 20, 0, 128};
+    const Limits limits{128 << 10, 0, 128};
     for (const int ranks : {2, 4}) {
         const Plan plan = plan_of(Collective::reduce, 4 << 20, ranks, {}, window_for(256 << 20, ranks), limits);
         EXPECT_EQ(plan.way, Way::tiles);
@@ -599,6 +651,33 @@ TEST(CudaPlan, MultiprocessorsAreSpared) {
     EXPECT_EQ(plan_of(Collective::allreduce, 64 << 20, 4, {true, true, true}, layout, limits).way, Way::engines);
     EXPECT_EQ(plan_of(Collective::allreduce, 64 << 20, 4, {}, layout, limits).way, Way::tiles)
         << "results cannot go into outputs";
+}
+
+TEST(CudaPlan, WhatIsShortAndWhatNeedsNoSlotsTakesAsLongInASmallWindow) {
+    const Limits limits{1 << 20, 0, 32};
+    for (const int ranks : {2, 3, 4, 8}) {
+        constexpr uint64_t kRoom = uint64_t{4} << 20;
+        const Room room = room_for(kRoom, 32, ranks, false);
+        const WindowLayout &small = room.window;
+        EXPECT_LE(room.bytes(), kRoom);
+        EXPECT_GT(small.bytes(), kRoom / 2);
+        EXPECT_GT(small.packet_bytes, 0U);
+        EXPECT_GT(small.slot_bytes, 1024U);
+        const WindowLayout full = window_for(224 << 20, ranks);
+        const auto same = [&](Collective collective, uint64_t bytes, const Outputs &outputs) {
+            return alike(collective, plan_of(collective, bytes, ranks, outputs, full, limits),
+                         plan_of(collective, bytes, ranks, outputs, small, limits));
+        };
+        for (const Collective collective : kServed)
+            EXPECT_TRUE(same(collective, 1024 * ranks, {})) << name_of(collective) << " of " << ranks;
+        EXPECT_TRUE(same(Collective::allreduce, 128 << 10, {}));
+        EXPECT_FALSE(same(Collective::allreduce, 4 << 20, {}));
+        EXPECT_TRUE(same(Collective::allgather, 64 << 20, {true, false, true}));
+        EXPECT_TRUE(same(Collective::alltoall, 16 << 20, {true, false, true}));
+        EXPECT_FALSE(same(Collective::allgather, 64 << 20, {}));
+        EXPECT_FALSE(same(Collective::allreduce, 16 << 20, {true, true, true}));
+        EXPECT_FALSE(same(Collective::allreduce, 256 << 20, {true, true, true})) << "rounds through the window";
+    }
 }
 
 TEST(CudaPlan, LinesAndPacketsFitTheirPlaces) {

@@ -15,7 +15,9 @@ inline char *align_up(char *memory, uintptr_t to) {
 }
 
 struct ExchangeWindows {
-    explicit ExchangeWindows(int ranks, uint64_t budget = 16 << 20) : layout(window_for(budget, ranks)) {
+    explicit ExchangeWindows(int ranks, uint64_t budget = 16 << 20)
+        : ExchangeWindows(ranks, window_for(budget, ranks)) {}
+    ExchangeWindows(int ranks, const WindowLayout &its) : layout(its) {
         for (int rank = 0; rank < ranks; ++rank)
             windows.emplace_back(layout.bytes() + kLine);
     }

@@ -251,6 +251,18 @@ TEST(CudaMailbox, FitsIntoAnEighthOfItsBudget) {
             EXPECT_LE(mailbox_for(budget, 128, ranks).bytes(), budget / 8 + MailboxLayout::kHead);
 }
 
+TEST(CudaMailbox, AMessageThatASmallOneHoldsTakesAsLongInIt) {
+    for (const int ranks : {2, 4, 8}) {
+        const MailboxLayout full = mailbox_for(256 << 20, 32, ranks);
+        const MailboxLayout small = small_mailbox(700 << 10, 32, ranks);
+        EXPECT_LE(small.bytes(), 700U << 10);
+        EXPECT_LE(small.lanes, full.lanes);
+        EXPECT_TRUE(alike(full, small, 8));
+        EXPECT_TRUE(alike(full, small, small.lanes * MailboxLayout::kLeastPiece));
+        EXPECT_FALSE(alike(full, small, 16 << 20));
+    }
+}
+
 TEST(CudaMailbox, AllBlocksRunAtOnce) {
     for (const uint32_t blocks : {1U, 32U, 128U})
         for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
