@@ -1,10 +1,11 @@
 /// \file abi.h
 /// NCCL's binary interface as far as this library needs it: numbers and layouts, which have not changed from 2.19 to
-/// 2.28, so that it builds where there is no nccl.h. tests/runtime/front/nccl/abi_check.cpp compares them with nccl.h
+/// 2.32, so that it builds where there is no nccl.h. tests/runtime/front/nccl/abi_check.cpp compares them with nccl.h
 /// where it is.
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifndef FLX_NCCL_ABI_NO_CUDA  // abi_check.cpp has CUDA's own
 struct CUstream_st;
@@ -26,7 +27,8 @@ typedef enum {
     ncclInvalidArgument = 4,
     ncclInvalidUsage = 5,
     ncclRemoteError = 6,
-    ncclInProgress = 7
+    ncclInProgress = 7,
+    ncclTimeout = 8
 } ncclResult_t;
 
 typedef enum {
@@ -65,10 +67,31 @@ typedef struct {
     int blocking;
 } ncclConfig_t;
 
+/// Of one call (since 2.31). The beginning of it; later versions add members at the end.
+typedef struct {
+    size_t size;
+    unsigned int magic;
+    unsigned int version;
+    void *ext;
+    int minCTAs;
+    int maxCTAs;
+    int nvlsCTAs;
+    int cgaClusterSize;
+    const char *algSelection;
+    int forceAlgSelection;
+    int CTAPolicy;
+    uint64_t userProfilerTag;
+} ncclCollConfig_t;
+
 /// Only handed on.
 typedef struct ncclSimInfo ncclSimInfo_t;
+typedef struct ncclWaitSignalDesc ncclWaitSignalDesc_t;
+typedef struct ncclParamHandle *ncclParamHandle_t;
+typedef enum { ncclStatGpuMemSuspend = 0, ncclStatGpuMemTotal = 3 } ncclCommMemStat_t;
 
+inline constexpr unsigned kNcclMagic = 0xcafebeef;  ///< NCCL_API_MAGIC
 enum {
+    kNcclNewest = 23299,               ///< the latest NCCL_VERSION_CODE whose functions are in functions.h
     kNcclUndefined = -2147483647 - 1,  ///< NCCL_CONFIG_UNDEF_INT
     kNcclNoColor = -1,                 ///< NCCL_SPLIT_NOCOLOR
     kNcclShrinkAbort = 1,              ///< NCCL_SHRINK_ABORT

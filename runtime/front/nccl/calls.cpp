@@ -27,10 +27,6 @@ Group &group() {
     return mine;
 }
 
-bool is_error(ncclResult_t result) {
-    return result != ncclSuccess && result != ncclInProgress;
-}
-
 void count(const Communicator &comm, const Request &request, Reason why) {
     statistics().count(request.kind, why, bytes_of(request, comm.ranks));
 }
@@ -49,6 +45,8 @@ Reason route_on(const Communicator &comm, const Request &request, const Table &t
     const Reason why = route(request, comm.ranks, table);
     if (why == Reason::none && !known_to(real().version, request.type))
         return Reason::invalid;
+    if (why == Reason::none && comm.slows(request, &table == &comm.tables.met))
+        return Reason::room;
     // Of a message's buffers each end knows only its own.
     return why == Reason::none && !is_message(request.kind) && comm.in_window(request) ? Reason::registered : why;
 }
@@ -112,7 +110,7 @@ ncclResult_t post_alone(Communicator &comm, const Request &request, cudaStream_t
     if (!comm.failure.ok())
         return comm.fail_with({});
     const auto put = [&]() -> Status {
-        const Deferred call{request, comm.handle, stream};
+        const Deferred call{request, comm.handle, stream, nullptr};
         FLX_TRY(comm.before(stream));
         FLX_TRY(Posting(comm, {&call}, stream, false).end());
         return comm.after(stream);
@@ -121,7 +119,19 @@ ncclResult_t post_alone(Communicator &comm, const Request &request, cudaStream_t
     return status.ok() ? ncclSuccess : comm.fail_with(std::move(status));
 }
 
-/// Outside groups. NCCL is called without the mutex: it may wait for a peer that died, until another thread aborts.
+/// After before(): NCCL's part, which others of the communicator come after. NCCL is called without the mutex: it may
+/// wait for a peer that died, until another thread aborts.
+template <typename Pass>
+ncclResult_t pass_between(Communicator &comm, cudaStream_t stream, Pass &&pass) {
+    const ncclResult_t result = settle(comm, pass());
+    const std::lock_guard guard(comm.mutex);
+    if (!is_error(result))
+        if (Status status = comm.after(stream); !status.ok())
+            return comm.fail_with(std::move(status));
+    return result;
+}
+
+/// Outside groups.
 ncclResult_t carry_out(Communicator &comm, const Request &request, cudaStream_t stream) {
     bool nothing = false;
     {
@@ -143,14 +153,8 @@ ncclResult_t carry_out(Communicator &comm, const Request &request, cudaStream_t 
                 return comm.fail_with(std::move(status));
         nothing = why == Reason::empty;
     }
-    if (nothing)
-        return pass_on(request, comm.handle, stream);
-    const ncclResult_t result = settle(comm, pass_on(request, comm.handle, stream));
-    const std::lock_guard guard(comm.mutex);
-    if (!is_error(result))
-        if (Status status = comm.after(stream); !status.ok())
-            return comm.fail_with(std::move(status));
-    return result;
+    const auto pass = [&] { return pass_on(request, comm.handle, stream); };
+    return nothing ? pass() : pass_between(comm, stream, pass);
 }
 
 /// Decides what becomes of each part; all offers are made before any of them is waited for, since one thread may have
@@ -295,10 +299,52 @@ ncclResult_t end_group() {
     return result;
 }
 
+/// In NCCL's forms that take a configuration.
+ncclResult_t pass_on_configured(const Request &request, ncclComm_t comm, cudaStream_t stream) {
+    const Request &r = request;
+    switch (r.kind) {
+        case Kind::allreduce:
+            return FLX_REAL(ncclAllReduceConfig, r.in, r.out, r.count, r.type, r.op, comm, stream, r.config);
+        case Kind::allgather:
+            return FLX_REAL(ncclAllGatherConfig, r.in, r.out, r.count, r.type, comm, stream, r.config);
+        case Kind::reduce_scatter:
+            return FLX_REAL(ncclReduceScatterConfig, r.in, r.out, r.count, r.type, r.op, comm, stream, r.config);
+        case Kind::broadcast:
+            return FLX_REAL(ncclBroadcastConfig, r.in, r.out, r.count, r.type, r.root, comm, stream, r.config);
+        case Kind::reduce:
+            return FLX_REAL(ncclReduceConfig, r.in, r.out, r.count, r.type, r.op, r.root, comm, stream, r.config);
+        case Kind::alltoall:
+            return FLX_REAL(ncclAlltoAllConfig, r.in, r.out, r.count, r.type, comm, stream, r.config);
+        case Kind::gather:
+            return FLX_REAL(ncclGatherConfig, r.in, r.out, r.count, r.type, r.root, comm, stream, r.config);
+        case Kind::scatter:
+            return FLX_REAL(ncclScatterConfig, r.in, r.out, r.count, r.type, r.root, comm, stream, r.config);
+        default:
+            return ncclInvalidArgument;
+    }
+}
+
+/// What only NCCL does, on a stream, in its place among the communicator's operations.
+template <typename Pass>
+ncclResult_t pass_in_order(ncclComm_t handle, cudaStream_t stream, Pass &&pass) {
+    const std::shared_ptr<Communicator> comm = Inside::now() || in_group() ? nullptr : find(handle);
+    if (comm == nullptr || !comm->active())
+        return pass();
+    last_words().clear();
+    {
+        const std::lock_guard guard(comm->mutex);
+        if (Status status = comm->before(stream); !status.ok())
+            return comm->fail_with(std::move(status));
+    }
+    return pass_between(*comm, stream, pass);
+}
+
 }  // namespace
 
 ncclResult_t pass_on(const Request &request, ncclComm_t comm, cudaStream_t stream) {
     const Request &r = request;
+    if (r.config != nullptr)
+        return pass_on_configured(request, comm, stream);
     switch (r.kind) {
         case Kind::allreduce:
             return FLX_REAL(ncclAllReduce, r.in, r.out, r.count, r.type, r.op, comm, stream);
@@ -349,10 +395,19 @@ ncclResult_t submit(const Request &request, ncclComm_t handle, cudaStream_t stre
         case Communicator::State::active:
             break;
     }
+    if (comm->suspended.load(std::memory_order_acquire)) {
+        count(*comm, request, Reason::suspended);
+        return pass_on(request, handle, stream);
+    }
     if (!in_group())
         return carry_out(*comm, request, stream);
     Group &mine = group();
-    mine.calls.push_back({request, handle, stream});
+    mine.calls.push_back({request, handle, stream, nullptr});
+    if (request.config != nullptr) {
+        Deferred &call = mine.calls.back();
+        call.config = std::make_shared<KeptConfig>(request.config);
+        call.request.config = call.config->get();
+    }
     if (std::find(mine.comms.begin(), mine.comms.end(), comm) == mine.comms.end())
         mine.comms.push_back(comm);
     return ncclSuccess;
@@ -445,6 +500,74 @@ FLX_EXPORT ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataTyp
 FLX_EXPORT ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                                  cudaStream_t stream) {
     return submit({Kind::recv, nullptr, recvbuff, count, datatype, ncclSum, peer}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclAllReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
+                                            const ncclCollConfig_t *config) {
+    return submit({Kind::allreduce, sendbuff, recvbuff, count, datatype, op, 0, config}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
+                                         const ncclCollConfig_t *config) {
+    return submit({Kind::reduce, sendbuff, recvbuff, count, datatype, op, root, config}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclReduceScatterConfig(const void *sendbuff, void *recvbuff, size_t recvcount,
+                                                ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                                cudaStream_t stream, const ncclCollConfig_t *config) {
+    return submit({Kind::reduce_scatter, sendbuff, recvbuff, recvcount, datatype, op, 0, config}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclBroadcastConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                            int root, ncclComm_t comm, cudaStream_t stream,
+                                            const ncclCollConfig_t *config) {
+    return submit({Kind::broadcast, sendbuff, recvbuff, count, datatype, ncclSum, root, config}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclAllGatherConfig(const void *sendbuff, void *recvbuff, size_t sendcount,
+                                            ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
+                                            const ncclCollConfig_t *config) {
+    return submit({Kind::allgather, sendbuff, recvbuff, sendcount, datatype, ncclSum, 0, config}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclAlltoAllConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                           ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config) {
+    return submit({Kind::alltoall, sendbuff, recvbuff, count, datatype, ncclSum, 0, config}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclGatherConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                         int root, ncclComm_t comm, cudaStream_t stream,
+                                         const ncclCollConfig_t *config) {
+    return submit({Kind::gather, sendbuff, recvbuff, count, datatype, ncclSum, root, config}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclScatterConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                          int root, ncclComm_t comm, cudaStream_t stream,
+                                          const ncclCollConfig_t *config) {
+    return submit({Kind::scatter, sendbuff, recvbuff, count, datatype, ncclSum, root, config}, comm, stream);
+}
+
+FLX_EXPORT ncclResult_t ncclPutSignal(const void *localbuff, size_t count, ncclDataType_t datatype, int peer,
+                                      ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx,
+                                      unsigned int flags, ncclComm_t comm, cudaStream_t stream) {
+    return flx::nccl::pass_in_order(comm, stream, [&] {
+        return FLX_REAL(ncclPutSignal, localbuff, count, datatype, peer, peerWin, peerWinOffset, sigIdx, ctx, flags,
+                        comm, stream);
+    });
+}
+
+FLX_EXPORT ncclResult_t ncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
+                                   cudaStream_t stream) {
+    return flx::nccl::pass_in_order(comm, stream,
+                                    [&] { return FLX_REAL(ncclSignal, peer, sigIdx, ctx, flags, comm, stream); });
+}
+
+FLX_EXPORT ncclResult_t ncclWaitSignal(int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm,
+                                       cudaStream_t stream) {
+    return flx::nccl::pass_in_order(comm, stream,
+                                    [&] { return FLX_REAL(ncclWaitSignal, nDesc, signalDescs, comm, stream); });
 }
 
 FLX_EXPORT ncclResult_t ncclGroupStart() {

@@ -20,9 +20,9 @@ std::string_view bytes_of(const ncclUniqueId &id) {
 
 /// Makes a communicator by `make`, with FLX's side of it, at once or at the end of the group.
 template <typename Make>
-ncclResult_t create(ncclComm_t *handle, const std::string &key, Make &&make) {
+ncclResult_t create(ncclComm_t *handle, const std::string &key, const ncclConfig_t *config, Make &&make) {
     last_words().clear();
-    Creation creation(handle, key);
+    Creation creation(handle, key, config);
     const ncclResult_t result = make();
     if (in_group() && (result == ncclSuccess || result == ncclInProgress)) {
         add_to_group(std::move(creation));
@@ -54,13 +54,13 @@ using namespace flx::nccl;
 
 FLX_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank) {
     const auto make = [&] { return FLX_REAL(ncclCommInitRank, comm, nranks, commId, rank); };
-    return Inside::now() ? make() : create(comm, key_of({bytes_of(commId)}), make);
+    return Inside::now() ? make() : create(comm, key_of({bytes_of(commId)}), nullptr, make);
 }
 
 FLX_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank,
                                                ncclConfig_t *config) {
     const auto make = [&] { return FLX_REAL(ncclCommInitRankConfig, comm, nranks, commId, rank, config); };
-    return Inside::now() ? make() : create(comm, key_of({bytes_of(commId)}), make);
+    return Inside::now() ? make() : create(comm, key_of({bytes_of(commId)}), config, make);
 }
 
 FLX_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId,
@@ -68,7 +68,7 @@ FLX_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks
     const auto make = [&] { return FLX_REAL(ncclCommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config); };
     if (Inside::now() || commIds == nullptr || nId < 1)
         return make();
-    return create(newcomm, key_of({bytes_of(commIds[0]), "of several"}), make);
+    return create(newcomm, key_of({bytes_of(commIds[0]), "of several"}), config, make);
 }
 
 FLX_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist) {
@@ -79,7 +79,7 @@ FLX_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *d
     const std::string key = key_of_process();
     std::vector<Creation> creations;
     for (int rank = 0; rank < ndev; ++rank)
-        creations.emplace_back(comm + rank, key);
+        creations.emplace_back(comm + rank, key, nullptr);
     const ncclResult_t result = make();
     finish_all(std::move(creations), result);
     return result;
@@ -92,7 +92,9 @@ FLX_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclC
     const std::shared_ptr<Communicator> parent = find(comm);
     const unsigned number = parent ? parent->splits++ : 0;
     // Ranks without a color take part and get none.
-    return color < 0 ? make() : create(newcomm, key_from(parent, "split", fmt::format("{} {}", number, color)), make);
+    if (color < 0)
+        return make();
+    return create(newcomm, key_from(parent, "split", fmt::format("{} {}", number, color)), config, make);
 }
 
 FLX_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount,
@@ -111,7 +113,7 @@ FLX_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, i
     std::string without = parent ? fmt::format("{}", parent->shrinks++) : "";
     for (int i = 0; excludeRanksList != nullptr && i < excludeRanksCount; ++i)
         without += fmt::format(" {}", excludeRanksList[i]);
-    return create(newcomm, key_from(parent, "shrink", without), make);
+    return create(newcomm, key_from(parent, "shrink", without), config, make);
 }
 
 FLX_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -133,6 +135,21 @@ FLX_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
             free_later(known);
         }
     return FLX_REAL(ncclCommRevoke, comm, revokeFlags);
+}
+
+/// FLX keeps what it has: it takes no memory that grows.
+FLX_EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
+    const ncclResult_t result = FLX_REAL(ncclCommSuspend, comm, flags);
+    if (const std::shared_ptr<Communicator> known = Inside::now() ? nullptr : find(comm); known && !is_error(result))
+        known->suspended.store(true, std::memory_order_release);
+    return result;
+}
+
+FLX_EXPORT ncclResult_t ncclCommResume(ncclComm_t comm) {
+    const ncclResult_t result = FLX_REAL(ncclCommResume, comm);
+    if (const std::shared_ptr<Communicator> known = Inside::now() ? nullptr : find(comm); known && !is_error(result))
+        known->suspended.store(false, std::memory_order_release);
+    return result;
 }
 
 FLX_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {

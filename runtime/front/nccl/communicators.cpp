@@ -48,13 +48,29 @@ std::string agreed_knobs(const Config &config) {
     return fmt::format("FLX_NCCL={}", config.text("FLX_NCCL"));
 }
 
+/// What such a program calls past FLX would not know what FLX carries out, and the other way round. A configuration
+/// that was never initialised is NCCL's to refuse.
+bool of_newer_program(const ncclConfig_t *config) {
+    const unsigned built = config != nullptr && config->magic == kNcclMagic ? config->version : 0;
+    const bool newer = is_newer(built, real().version);
+    static std::atomic<bool> said{false};
+    if (newer && !said.exchange(true))
+        log().warn("NCCL carries out all calls of a communicator: {} is version {}, and FLX knows nccl.h up to {}",
+                   built != 0 ? "what the program was built against" : "the NCCL behind FLX",
+                   built != 0 ? static_cast<int>(built) : real().version, static_cast<int>(kNcclNewest));
+    return newer;
+}
+
 /// FLX's knobs, and what GPUs of one host need of them: no network, nothing measured on host memory. And no more of a
 /// GPU than leaves room for what NCCL's programs compute meanwhile: with all its multiprocessors a call is faster, and
 /// training by DistributedDataParallel was 3 % slower (H200).
 Status knobs(Config &config) {
     FLX_TRY(Config::from_environment(config));
-    for (const auto &[name, value] :
-         {std::pair{"FLX_RAILS", "none"}, {"FLX_PROBE_MS", "0"}, {"FLX_SHM_BYTES", "256K"}, {"FLX_CUDA_BLOCKS", "32"}})
+    for (const auto &[name, value] : {std::pair{"FLX_RAILS", "none"},
+                                      {"FLX_PROBE_MS", "0"},
+                                      {"FLX_SHM_BYTES", "256K"},
+                                      {"FLX_CUDA_BLOCKS", "32"},
+                                      {"FLX_CUDA_LEAST", "4M"}})
         if (config.origin(name) == "default")
             FLX_TRY(config.set(name, value, "libflx_nccl"));
     return {};
@@ -90,7 +106,7 @@ Status open(Communicator &comm) {
     comm.use(std::move(lane));
     FLX_TRY(comm.lane->expect_shown());
     if (config.text("FLX_NCCL") == "on")
-        comm.tables = {Table::all(), Table::all()};
+        comm.tables = {Table::all(), Table::all(), false};
     else
         FLX_TRY(measure(
             engine(), *comm.bootstrap, *comm.lane, comm.handle, comm.device,
@@ -205,6 +221,13 @@ bool Communicator::in_window(const Request &request) const {
     return !windows.empty() && (inside(request.in) || inside(request.out));
 }
 
+bool Communicator::slows(const Request &request, bool met) const {
+    if (lane == nullptr || !tables.of_full)
+        return false;
+    return is_message(request.kind) ? lane->slows_message(bytes_of(request, ranks))
+                                    : lane->slows(operation_of(request, ranks), met);
+}
+
 ncclResult_t Communicator::fail_with(Status status) {
     if (failure.ok())
         failure = std::move(status);
@@ -314,8 +337,9 @@ void free_later(const std::shared_ptr<Communicator> &comm) {
     });
 }
 
-Creation::Creation(ncclComm_t *handle, std::string key) : handle_(handle), key_(std::move(key)) {
-    if (key_.empty() || !engine().why_none().empty() || switched_off())
+Creation::Creation(ncclComm_t *handle, std::string key, const ncclConfig_t *config)
+    : handle_(handle), key_(std::move(key)), newer_(of_newer_program(config)) {
+    if (key_.empty() || !engine().why_none().empty() || switched_off() || newer_)
         return;
     failure_ = Rendezvous::attend(key_, rendezvous_);
     if (!failure_.ok())
@@ -350,6 +374,8 @@ bool Creation::admit(Communicator &comm, ncclResult_t result) {
     } else if (!engine().why_none().empty()) {
         why = Reason::no_gpu;
         sentence = engine().why_none();
+    } else if (newer_) {
+        why = Reason::newer;
     } else if (!known || key_.empty() || !failure_.ok()) {
         why = Reason::failed;
     } else if (comm.ranks < 2) {

@@ -38,6 +38,7 @@ struct Communicator {
     std::atomic<unsigned> shrinks{0};
     std::atomic<State> state{State::passive};
     std::atomic<Reason> why{Reason::none};  ///< it is passive
+    std::atomic<bool> suspended{false};     ///< by the program: whatever it calls now is for NCCL to judge
 
     std::mutex mutex;  ///< of what follows; calls on one communicator from several threads are the program's error, but
                        ///< for ncclCommGetAsyncError and ncclCommAbort
@@ -87,6 +88,8 @@ struct Communicator {
     [[nodiscard]] cudaStream_t aside() const { return asides[steps_.external ? 1 : 0]; }
     /// Whether a buffer of the call lies in a symmetric window.
     [[nodiscard]] bool in_window(const Request &request) const;
+    /// Whether it takes longer here than what was measured. With the mutex.
+    [[nodiscard]] bool slows(const Request &request, bool met) const;
     /// Carries it out by FLX; `met`: straight into the outputs that ranks have shown. With the mutex.
     ncclResult_t serve(const Request &request, cudaStream_t stream, bool met);
     /// NCCL's code for FLX's failure, which the thread's last words say. With the mutex.
@@ -121,8 +124,9 @@ ncclResult_t code_of(const Status &status);
 /// A communicator that is being made: from before NCCL makes it until FLX has made its side.
 class Creation {
   public:
-    /// `handle`: where NCCL will put it. `key`: as key_of(); empty: of a communicator that FLX does not know.
-    Creation(ncclComm_t *handle, std::string key);
+    /// `handle`: where NCCL will put it. `key`: as key_of(); empty: of a communicator that FLX does not know. `config`:
+    /// the program's, or null.
+    Creation(ncclComm_t *handle, std::string key, const ncclConfig_t *config);
     /// Once NCCL has given it a handle: known from now on, and being prepared. Null where there is none.
     std::shared_ptr<Communicator> begin();
     /// Once NCCL has made it, or has not, as `result` says: whether FLX may serve it. True on all ranks, or on none.
@@ -131,6 +135,7 @@ class Creation {
   private:
     ncclComm_t *handle_;
     std::string key_;
+    bool newer_;  ///< the program may call what FLX does not know
     std::shared_ptr<Rendezvous> rendezvous_;
     Status failure_;
 };

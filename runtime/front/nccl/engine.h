@@ -43,6 +43,10 @@ class Lane {
     virtual Status open_shown(std::span<const cuda::Showing> all) = 0;
     virtual void settle_shown(std::span<const cuda::Showing> all, bool opened) = 0;
     virtual void close_shown() = 0;
+    /// As cuda::Group's.
+    [[nodiscard]] virtual bool is_small() const { return false; }
+    [[nodiscard]] virtual bool slows(const Operation & /*operation*/, bool /*shown*/) const { return false; }
+    [[nodiscard]] virtual bool slows_message(uint64_t /*bytes*/) const { return false; }
     /// Why its peers can no longer be reached, if so.
     virtual Status failure() = 0;
     /// Collective: no rank frees what a peer still uses.
@@ -101,6 +105,8 @@ class Engine {
     /// How long a rank waits for peers that come with the same at once: longer than ranks of a training step are apart,
     /// as a rule. Who runs ahead of its GPU loses nothing by it.
     virtual int64_t patience_ns() { return 2'000'000; }
+    /// Whether NCCL adds 8-bit floats on that device: it refuses before Hopper.
+    virtual bool adds_float8(int /*device*/) { return true; }
     /// Runs `body` with `device` current.
     virtual void on_device(int device, const std::function<void()> &body) = 0;
     /// The calling thread's from now on. For threads of FLX's own: going back, as on_device() does, would open the

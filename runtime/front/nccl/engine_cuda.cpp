@@ -60,6 +60,11 @@ class CudaLane final : public Lane {
         comm_->devices()->settle_shown(all, opened);
     }
     void close_shown() override { comm_->devices()->close_shown(); }
+    [[nodiscard]] bool is_small() const override { return comm_->devices()->is_small(); }
+    [[nodiscard]] bool slows(const Operation &operation, bool shown) const override {
+        return comm_->devices()->slows(operation.collective, operation.count * flx::size_of(operation.dtype), shown);
+    }
+    [[nodiscard]] bool slows_message(uint64_t bytes) const override { return comm_->devices()->slows_message(bytes); }
     /// A call of nothing says what the watcher found.
     Status failure() override { return comm_->run_on_device(nothing(), nullptr, false); }
     void close() override {
@@ -232,6 +237,13 @@ class CudaEngine final : public Engine {
         FLX_TRY_CUDA(cudaEventElapsedTime(&ms, events.begin, events.end));
         us = 1000.0 * ms / turns;
         return {};
+    }
+    bool adds_float8(int device) override {
+        constexpr int kHopper = 9;
+        int major = 0;
+        const cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+        cudaGetLastError();
+        return error == cudaSuccess && major >= kHopper;
     }
     void on_device(int device, const std::function<void()> &body) override {
         const CurrentDevice current(device);

@@ -1,6 +1,7 @@
 #include "runtime/front/nccl/grouped.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace flx::nccl {
 namespace {
@@ -14,6 +15,23 @@ bool covers(const std::array<const char *, kMaxRanks> &blocks, int ranks, size_t
 }
 
 }  // namespace
+
+KeptConfig::KeptConfig(const ncclCollConfig_t *config) : theirs_(config) {
+    constexpr size_t kMost = 4096;  // beyond that it was never initialised
+    if (config->size < sizeof *config || config->size > kMost)
+        return;
+    bytes_.resize(config->size);
+    std::memcpy(bytes_.data(), config, config->size);
+    if (config->algSelection == nullptr)
+        return;
+    algorithm_ = config->algSelection;
+    const char *const kept = algorithm_.c_str();
+    std::memcpy(bytes_.data() + offsetof(ncclCollConfig_t, algSelection), &kept, sizeof kept);
+}
+
+const ncclCollConfig_t *KeptConfig::get() const {
+    return bytes_.empty() ? theirs_ : reinterpret_cast<const ncclCollConfig_t *>(bytes_.data());
+}
 
 Gathered gather(const std::vector<const Deferred *> &calls, int ranks) {
     Gathered found;

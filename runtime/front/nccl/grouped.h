@@ -4,17 +4,34 @@
 #pragma once
 
 #include <array>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "runtime/front/nccl/routing.h"
 
 namespace flx::nccl {
 
+/// A copy of what a program said for one call: it may take its own away before the group ends, but for what `ext`
+/// leads to, which NCCL asks it to keep.
+class KeptConfig {
+  public:
+    explicit KeptConfig(const ncclCollConfig_t *config);
+    /// NCCL's to judge, where it is none that NCCL would take.
+    [[nodiscard]] const ncclCollConfig_t *get() const;
+
+  private:
+    const ncclCollConfig_t *theirs_;
+    std::vector<char> bytes_;
+    std::string algorithm_;
+};
+
 /// A call that waits for the end of its group.
 struct Deferred {
     Request request;
     ncclComm_t comm = nullptr;
     cudaStream_t stream = nullptr;
+    std::shared_ptr<const KeptConfig> config = nullptr;  ///< what the request's points to
 };
 
 /// Calls of one communicator in one group.

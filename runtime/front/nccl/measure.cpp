@@ -7,6 +7,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "runtime/base/log.h"
@@ -39,7 +40,7 @@ ncclResult_t call_nccl(const Request &request, int ranks, ncclComm_t comm, cudaS
     return result != ncclSuccess ? result : ended;
 }
 
-/// A call of about `bytes` in all.
+/// A call of about `bytes` in all, of 32-bit floats that are added, in even parts.
 Request request_of(Kind kind, size_t bytes, int ranks, const Engine::Bench &bench) {
     Request request;
     request.kind = kind;
@@ -49,6 +50,36 @@ Request request_of(Kind kind, size_t bytes, int ranks, const Engine::Bench &benc
     request.type = ncclFloat32;
     const bool blocks = kind == Kind::allgather || kind == Kind::reduce_scatter || kind == Kind::alltoall;
     request.count = std::max<size_t>(1, bytes / sizeof(float) / (blocks ? ranks : 1));
+    return request;
+}
+
+/// The same with a trait.
+Request request_with(Trait trait, Kind kind, size_t bytes, int ranks, const Engine::Bench &bench) {
+    Request request = request_of(kind, bytes, ranks, bench);
+    const auto of_type = [&request](ncclDataType_t type) {
+        request.count = request.count * sizeof(float) / size_of(type);
+        request.type = type;
+    };
+    switch (trait) {
+        case Trait::half:
+            of_type(ncclBfloat16);
+            break;
+        case Trait::eighth:
+            of_type(ncclFloat8e4m3);
+            break;
+        case Trait::wide:
+            of_type(ncclFloat64);
+            break;
+        case Trait::narrow:
+            of_type(ncclInt8);
+            break;
+        case Trait::extreme:
+            request.op = ncclMax;
+            break;
+        case Trait::beside:
+            request.count -= 1;
+            break;
+    }
     return request;
 }
 
@@ -145,21 +176,42 @@ ncclResult_t settled(ncclResult_t result, ncclComm_t comm, const std::function<b
     return result;
 }
 
-/// Collective: the GPUs by rank, as `known` has them, and whether all ranks have measured between them before.
-/// Processes may see their GPUs under other numbers; then all of them say 0, and the first answer serves all.
-Status look_up(Bootstrap &bootstrap, int device, std::string &gpus, bool &all_know) {
+/// Collective: the GPUs by rank, as `known` has them, and whether all ranks have measured between them before; where
+/// they have little memory, either with as little or with all. Processes may see their GPUs under other numbers; then
+/// all of them say 0, and the first answer serves all.
+Status look_up(Bootstrap &bootstrap, int device, bool small, std::string &gpus, bool &all_know) {
     std::vector<int> devices(bootstrap.size());
     FLX_TRY(bootstrap.allgather(&device, sizeof device, devices.data()));
     for (const int each : devices)
         gpus += fmt::format("{} ", each);
-    uint8_t have = 0;
+    const std::string with_little = gpus + "with little memory";
+    struct Have {
+        uint8_t full = 0;
+        uint8_t small = 0;
+    };
+    Have have;
     {
         const std::lock_guard guard(mutex);
-        have = known.contains(gpus) ? 1 : 0;
+        have = {known.contains(gpus), known.contains(with_little)};
     }
-    std::vector<uint8_t> all_have(bootstrap.size());
+    std::vector<Have> all_have(bootstrap.size());
     FLX_TRY(bootstrap.allgather(&have, sizeof have, all_have.data()));
-    all_know = std::count(all_have.begin(), all_have.end(), 1) == bootstrap.size();
+    const auto all = [&](uint8_t Have::*which) {
+        return std::all_of(all_have.begin(), all_have.end(), [&](const Have &each) { return each.*which != 0; });
+    };
+    const bool with_all = all(&Have::full);
+    all_know = with_all || (small && all(&Have::small));
+    if (small && !with_all)
+        gpus = with_little;
+    return {};
+}
+
+/// Collective: rank 0's, on all ranks. Each has kept what it measured with others of its GPUs by turns of its own.
+Status agree_on(Bootstrap &bootstrap, Tables &tables) {
+    static_assert(std::is_trivially_copyable_v<Tables>);
+    std::vector<Tables> all(bootstrap.size());
+    FLX_TRY(bootstrap.allgather(&tables, sizeof tables, all.data()));
+    tables = all[0];
     return {};
 }
 
@@ -175,33 +227,79 @@ Status open_bench(Engine &engine, Bootstrap &bootstrap, int device, Engine::Benc
     return {};
 }
 
-/// Collective. `shown`: all ranks' outputs, none where they are not open; what is written there is measured in `met`.
-Status measure_calls(const Race &race, Lane &lane, ncclComm_t comm, size_t points, std::span<const cuda::Showing> shown,
-                     Table::Measured &slots, Table::Measured &met) {
-    const int ranks = race.bootstrap.size();
-    const cudaStream_t stream = race.bench.stream;
+/// What is measured of FLX through slots, and into shown outputs.
+struct Measurements {
+    Table::Measured slots{};
+    Table::Measured met{};
+    Table::MeasuredTraits slots_traits{};
+    Table::MeasuredTraits met_traits{};
+};
+
+/// Calls that are measured on one communicator.
+struct Calls {
+    const Race &race;
+    Lane &lane;
+    ncclComm_t comm;
+    std::span<const cuda::Showing> shown;  ///< all ranks' outputs; none where they are not open
+
+    /// Collective: one of them. `label`: for the log.
+    Status measure(const Request &request, std::string_view label, Table::Times &slots, Table::Times &met) const {
+        const int ranks = race.bootstrap.size();
+        const cudaStream_t stream = race.bench.stream;
+        const size_t bytes = bytes_of(request, ranks);
+        const Operation operation = operation_of(request, ranks);
+        std::vector<std::function<Status()>> ways{
+            [&]() -> Status {
+                const ncclResult_t result = settled(call_nccl(request, ranks, comm, stream), comm, race.over);
+                return result == ncclSuccess ? Status()
+                                             : fail(Fault::nccl_refused, "NCCL's {} of {} bytes gave {}",
+                                                    name_of(request.kind), bytes, static_cast<int>(result));
+            },
+            [&] { return lane.enqueue(operation, stream, {}); }};
+        if (!shown.empty() && Outputs::may_be_met(request.kind, bytes))
+            ways.emplace_back([&] { return lane.enqueue(operation, stream, shown); });
+        std::array<double, 3> us{};
+        FLX_TRY(race.run(ways, bytes, us));
+        slots = {us[1], us[0]};
+        met = {us[2], us[0]};
+        log().info("{}{} of {} bytes: NCCL {:.1f} us, FLX {:.1f} us{}", name_of(request.kind), label, bytes, us[0],
+                   us[1], us[2] > 0 ? fmt::format(", into shown outputs {:.1f} us", us[2]) : "");
+        return {};
+    }
+};
+
+/// Collective.
+Status measure_calls(const Calls &calls, size_t points, Measurements &all) {
+    const int ranks = calls.race.bootstrap.size();
     for (size_t kind = 0; kind < kServedKinds; ++kind)
         for (size_t point = 0; point < points; ++point) {
-            const size_t bytes = Table::bytes_at(point);
-            const Request request = request_of(static_cast<Kind>(kind), bytes, ranks, race.bench);
-            const Operation operation = operation_of(request, ranks);
-            std::vector<std::function<Status()>> ways{
-                [&]() -> Status {
-                    const ncclResult_t result = settled(call_nccl(request, ranks, comm, stream), comm, race.over);
-                    return result == ncclSuccess ? Status()
-                                                 : fail(Fault::nccl_refused, "NCCL's {} of {} bytes gave {}",
-                                                        name_of(request.kind), bytes, static_cast<int>(result));
-                },
-                [&] { return lane.enqueue(operation, stream, {}); }};
-            if (!shown.empty() && Outputs::may_be_met(request.kind, bytes))
-                ways.emplace_back([&] { return lane.enqueue(operation, stream, shown); });
-            std::array<double, 3> us{};
-            FLX_TRY(race.run(ways, bytes, us));
-            slots[kind][point] = {us[1], us[0]};
-            met[kind][point] = {us[2], us[0]};
-            log().info("{} of {} bytes: NCCL {:.1f} us, FLX {:.1f} us{}", name_of(request.kind), bytes, us[0], us[1],
-                       us[2] > 0 ? fmt::format(", into shown outputs {:.1f} us", us[2]) : "");
+            const Request request =
+                request_of(static_cast<Kind>(kind), Table::bytes_at(point), ranks, calls.race.bench);
+            FLX_TRY(calls.measure(request, "", all.slots[kind][point], all.met[kind][point]));
         }
+    return {};
+}
+
+/// Collective: those of what makes calls slower that NCCL knows.
+Status measure_traits(const Calls &calls, size_t points, Measurements &all) {
+    const int ranks = calls.race.bootstrap.size();
+    const uint8_t mine = known_to(real().version, ncclFloat8e4m3) && calls.race.engine.adds_float8(calls.race.device);
+    std::vector<uint8_t> float8(ranks);
+    FLX_TRY(calls.race.bootstrap.allgather(&mine, sizeof mine, float8.data()));
+    const bool has_float8 = std::find(float8.begin(), float8.end(), 0) == float8.end();
+    for (size_t number = 0; number < kTraits; ++number) {
+        const auto trait = static_cast<Trait>(number);
+        if (trait == Trait::eighth && !has_float8)
+            continue;
+        for (const Kind kind : Table::measured_kinds(trait))
+            for (size_t i = 0; i < Table::kTraitPoints.size() && Table::kTraitPoints[i] < points; ++i) {
+                const size_t bytes = Table::bytes_at(Table::kTraitPoints[i]);
+                const Request request = request_with(trait, kind, bytes, ranks, calls.race.bench);
+                const auto row = static_cast<size_t>(kind);
+                FLX_TRY(calls.measure(request, fmt::format(" {}", text_of(trait)), all.slots_traits[number][row][i],
+                                      all.met_traits[number][row][i]));
+            }
+    }
     return {};
 }
 
@@ -238,11 +336,13 @@ Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm
                const std::function<bool()> &over, Tables &tables) {
     std::string gpus;
     bool all_know = false;
-    FLX_TRY(look_up(bootstrap, device, gpus, all_know));
+    FLX_TRY(look_up(bootstrap, device, lane.is_small(), gpus, all_know));
     if (all_know) {
-        const std::lock_guard guard(mutex);
-        tables = known[gpus];
-        return {};
+        {
+            const std::lock_guard guard(mutex);
+            tables = known[gpus];
+        }
+        return agree_on(bootstrap, tables);
     }
     Engine::Bench bench;
     size_t points = 0;
@@ -250,14 +350,15 @@ Status measure(Engine &engine, Bootstrap &bootstrap, Lane &lane, ncclComm_t comm
     std::vector<cuda::Showing> shown(bootstrap.size());
     const bool open = points > 0 && show_all(bootstrap, lane, bench, shown);
     const Race race{engine, bootstrap, bench, device, around, over};
-    Table::Measured slots{};
-    Table::Measured met{};
-    FLX_TRY(measure_calls(race, lane, comm, points, std::span(shown).first(open ? shown.size() : 0), slots, met));
-    FLX_TRY(measure_messages(race, lane, comm, points, slots));
+    const Calls calls{race, lane, comm, std::span(shown).first(open ? shown.size() : 0)};
+    Measurements all;
+    FLX_TRY(measure_calls(calls, points, all));
+    FLX_TRY(measure_traits(calls, points, all));
+    FLX_TRY(measure_messages(race, lane, comm, points, all.slots));
     lane.close_shown();
     FLX_TRY(bootstrap.barrier());
     engine.close_bench(device, bench);
-    tables = {Table::of(slots), Table::of(met)};
+    tables = {Table::of(all.slots, all.slots_traits), Table::of(all.met, all.met_traits), !lane.is_small()};
     const std::lock_guard guard(mutex);
     known[gpus] = tables;
     return {};

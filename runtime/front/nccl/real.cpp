@@ -129,3 +129,8 @@ FLX_EXPORT void ncclResetDebugInit() {
     if (flx::nccl::real().ncclResetDebugInit != nullptr)
         flx::nccl::real().ncclResetDebugInit();
 }
+
+FLX_EXPORT void ncclParamDumpAll() {
+    if (flx::nccl::real().ncclParamDumpAll != nullptr)
+        flx::nccl::real().ncclParamDumpAll();
+}

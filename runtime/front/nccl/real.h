@@ -42,6 +42,11 @@ class Inside {
 /// What FLX itself last had to say to this thread, for ncclGetLastError; empty: NCCL's own text counts.
 std::string &last_words();
 
+/// One that does not block says ncclInProgress, and on one rank it may have ended already.
+inline bool is_error(ncclResult_t result) {
+    return result != ncclSuccess && result != ncclInProgress;
+}
+
 /// The sentence for a function that is not there.
 ncclResult_t missing(const char *name);
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -60,9 +61,13 @@ enum class Reason : uint8_t {
     slower,      ///< NCCL was measured to be faster at this size
     grouped,     ///< one of several of its communicator in a group, which NCCL carries out as one
     apart,       ///< not all ranks came with the same all-to-all at the same time
-    own          ///< a message of a rank to itself, where FLX carries no others of the group
+    own,         ///< a message of a rank to itself, where FLX carries no others of the group
+    configured,  ///< the program chose an algorithm or resources for this call (nccl…Config)
+    newer,       ///< the program was built against a later nccl.h than FLX knows
+    suspended,   ///< ncclCommSuspend
+    room         ///< the communicator has little memory, where this call would be slower than was measured elsewhere
 };
-inline constexpr size_t kReasons = 18;
+inline constexpr size_t kReasons = 22;
 std::string_view text_of(Reason reason);
 
 /// A call as the program made it.
@@ -73,7 +78,8 @@ struct Request {
     size_t count = 0;  ///< NCCL's
     ncclDataType_t type = ncclInt8;
     ncclRedOp_t op = ncclSum;
-    int root = 0;  ///< or the peer
+    int root = 0;                              ///< or the peer
+    const ncclCollConfig_t *config = nullptr;  ///< the program's, as long as its call, or its group, lasts
 };
 
 /// Bytes of an element; 0: a type that is not known.
@@ -84,12 +90,32 @@ size_t bytes_of(const Request &request, int ranks);
 /// The same for FLX, of a collective.
 Operation operation_of(const Request &request, int ranks);
 
+/// What makes a call slower or faster than one of 32-bit floats that are added, in parts that begin on lines of 16
+/// bytes. All ranks know it alike: where their buffers begin they do not.
+enum class Trait : uint8_t {
+    half,     ///< 16-bit floats
+    eighth,   ///< 8-bit floats
+    wide,     ///< elements of 8 bytes
+    narrow,   ///< integers of 8 bits
+    extreme,  ///< a minimum or maximum
+    beside    ///< parts that are no multiple of 16 bytes
+};
+inline constexpr size_t kTraits = 6;
+std::string_view text_of(Trait trait);
+/// Those of a call, a bit each.
+uint8_t traits_of(const Request &request, int ranks);
+
 /// Which sizes FLX serves, per kind; messages have one row for both ends. Nothing by default.
 class Table {
   public:
-    /// Sizes at which is measured: powers of four from 1 KiB to 256 MiB.
-    static constexpr size_t kPoints = 10;
-    static constexpr size_t bytes_at(size_t point) { return size_t{1024} << 2 * point; }
+    /// Sizes at which is measured: from 1 KiB to 256 MiB, those closer together where ways change.
+    static constexpr std::array<size_t, 12> kSizes = {
+        size_t{1} << 10, size_t{4} << 10, size_t{16} << 10, size_t{64} << 10, size_t{256} << 10, size_t{1} << 20,
+        size_t{4} << 20, size_t{8} << 20, size_t{16} << 20, size_t{32} << 20, size_t{64} << 20,  size_t{256} << 20};
+    static constexpr size_t kPoints = kSizes.size();
+    static constexpr size_t bytes_at(size_t point) { return kSizes[point]; }
+    /// Points at which calls with a trait are measured: shorter ones take the time of a message, whatever is in it.
+    static constexpr std::array<size_t, 3> kTraitPoints = {4, 7, 9};
 
     /// Microseconds of the slowest rank; 0: not measured.
     struct Times {
@@ -99,27 +125,39 @@ class Table {
     static constexpr size_t kMessages = kServedKinds;  ///< their row
     static constexpr size_t kRows = kServedKinds + 1;
     using Measured = std::array<std::array<Times, kPoints>, kRows>;
+    /// Calls with one trait each, of the kinds that measured_kinds() names; the others' are taken to differ as these
+    /// do.
+    using MeasuredTraits = std::array<std::array<std::array<Times, kTraitPoints.size()>, kServedKinds>, kTraits>;
+    static std::span<const Kind> measured_kinds(Trait trait);
 
     /// Whatever FLX can do.
     static Table all();
     /// Where FLX was clearly faster: a size between two points where it was so at both.
-    static Table of(const Measured &measured);
+    static Table of(const Measured &measured, const MeasuredTraits &traits);
 
-    [[nodiscard]] bool serves(Kind kind, size_t bytes) const;
+    /// `traits`: as traits_of(). Each must be one with which FLX is faster.
+    [[nodiscard]] bool serves(Kind kind, size_t bytes, uint8_t traits = 0) const;
     /// At which sizes FLX was faster, a sentence for each kind that was measured. `way`: of FLX, for the sentence.
     [[nodiscard]] std::vector<Decision> explain(std::string_view way) const;
 
   private:
+    using Faster = std::array<std::array<bool, kPoints + 1>, kRows>;  ///< the last point: beyond all points
+
     [[nodiscard]] std::optional<Decision> explain_row(size_t row, std::string_view way) const;
+    [[nodiscard]] std::optional<Decision> explain_trait(size_t trait, size_t kind, std::string_view way) const;
+    static bool serves(const Faster &faster, size_t row, size_t bytes);
 
     Measured measured_{};
-    std::array<std::array<bool, kPoints + 1>, kRows> faster_{};  ///< the last: beyond all points
+    MeasuredTraits measured_traits_{};
+    Faster faster_{};
+    std::array<Faster, kTraits> with_trait_{};
 };
 
 /// Both of FLX's ways with large calls (outputs.h).
 struct Tables {
     Table slots;
     Table met;
+    bool of_full = true;  ///< measured where there was no lack of memory
 
     [[nodiscard]] std::vector<Decision> explain() const;
 };
@@ -131,5 +169,9 @@ Reason route(const Request &request, int ranks, const Table &table);
 /// Whether the NCCL of that version (as ncclGetVersion says) knows the type, which route() does: 8-bit floats came with
 /// 2.24.
 bool known_to(int version, ncclDataType_t type);
+
+/// Whether a program may call functions of NCCL's that FLX does not know. `built`: the version of the nccl.h that it
+/// was built against, where it said so; 0: it did not, and then that is as late as the library's, `version`, at most.
+bool is_newer(unsigned built, int version);
 
 }  // namespace flx::nccl

@@ -74,12 +74,35 @@ requires(sizeof...(P) == sizeof...(Q)) struct SameCall<A(P...), B(Q...)> {
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 }  // namespace
 
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 31, 0)
+static_assert(offsetof(ours::ncclCollConfig_t, algSelection) == offsetof(::ncclCollConfig_t, algSelection) &&
+              sizeof(ours::ncclCollConfig_t) <= sizeof(::ncclCollConfig_t));
+#define FLX_NCCL_DECLARED_31(X) FLX_NCCL_TAKEN_31(X)
+#else
+#define FLX_NCCL_DECLARED_31(X)
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0)
+SAME_NUMBER(ncclTimeout);
+#define FLX_NCCL_DECLARED_30(X) FLX_NCCL_FORWARDED_30(X) FLX_NCCL_OTHER_30(X)
+#else
+#define FLX_NCCL_DECLARED_30(X) FLX_NCCL_OTHER_29(X)
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 0)
+#define FLX_NCCL_DECLARED_29(X) FLX_NCCL_TAKEN_29(X) FLX_NCCL_FORWARDED_29(X)
+#else
+#define FLX_NCCL_DECLARED_29(X)
+#endif
+/// What the nccl.h of this build has of ours.
+#define FLX_NCCL_DECLARED(X) \
+    FLX_NCCL_TAKEN_28(X)     \
+    FLX_NCCL_FORWARDED_28(X) FLX_NCCL_OTHER(X) FLX_NCCL_DECLARED_29(X) FLX_NCCL_DECLARED_30(X) FLX_NCCL_DECLARED_31(X)
+
 // Types of functions, named in the namespace where our types are.
 namespace ours::calls {
 #define FLX_NCCL_TYPE(RESULT, NAME, PARAMETERS, ARGUMENTS) using NAME = RESULT PARAMETERS;
-FLX_NCCL_ALL(FLX_NCCL_TYPE)
+FLX_NCCL_DECLARED(FLX_NCCL_TYPE)
 }  // namespace ours::calls
 
 #define FLX_NCCL_SAME(RESULT, NAME, PARAMETERS, ARGUMENTS) \
     static_assert(SameCall<ours::calls::NAME, decltype(::NAME)>::value, #NAME);
-FLX_NCCL_ALL(FLX_NCCL_SAME)
+FLX_NCCL_DECLARED(FLX_NCCL_SAME)

@@ -1,6 +1,7 @@
 /// An engine for libflx_nccl.so's parts that needs no GPU: collectives on fake streams, with notes of what it did.
 /// FLX_TEST_NCCL_FAIL=RANK: that rank cannot make its side; FLX_TEST_NCCL_BREAK=RANK: its third call fails;
-/// FLX_TEST_NCCL_ROOM=N: calls wait while N are queued on their stream; FLX_TEST_NCCL_SLOW=MS: each measurement takes
+/// FLX_TEST_NCCL_ROOM=N: calls wait while N are queued on their stream; FLX_TEST_NCCL_LITTLE=BYTES: it has little
+/// memory, in which longer calls are slow; FLX_TEST_NCCL_SLOW=MS: each measurement takes
 /// so long.
 #include <algorithm>
 #include <array>
@@ -76,6 +77,13 @@ class FakeLane final : public Lane {
         aborted_ = true;
     }
 
+    [[nodiscard]] bool is_small() const override { return small_; }
+    [[nodiscard]] bool slows(const Operation &operation, bool /*shown*/) const override {
+        return small_ && operation.count * 4 > static_cast<size_t>(rank_named("FLX_TEST_NCCL_LITTLE"));
+    }
+    [[nodiscard]] bool slows_message(uint64_t bytes) const override {
+        return small_ && bytes > static_cast<uint64_t>(rank_named("FLX_TEST_NCCL_LITTLE"));
+    }
     Status enqueue(const Operation &operation, cudaStream_t stream, std::span<const cuda::Showing> shown) override {
         by_flx = true;
         bytes_of_call = static_cast<double>(operation.count * (operation.dtype == FLX_UINT8 ? 1 : 4));
@@ -153,6 +161,7 @@ class FakeLane final : public Lane {
     std::string id_;
     FakeMemory memory_;
     cuda::ShownMemory shown_;
+    bool small_ = rank_named("FLX_TEST_NCCL_LITTLE") >= 0;
     uint64_t sequence_ = 0;
     std::array<uint64_t, kMaxRanks> sent_{}, received_{};
     int calls_ = 0;

@@ -1,11 +1,13 @@
 /// An NCCL of threads and plain memory, as libnccl.so.2: notes what it is asked to do, and does it on fake streams.
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,6 +25,7 @@ struct ncclComm {
     int splits = 0;
     std::vector<uint64_t> sent, received;
     std::atomic<bool> aborted{false};
+    bool suspended = false;
 };
 
 namespace {
@@ -104,7 +107,7 @@ ncclResult_t add(Task task) {
         return ncclInvalidArgument;
     if (gone(task.comm))
         return ncclInvalidArgument;
-    if (task.comm->state != ncclSuccess)
+    if (task.comm->state != ncclSuccess || task.comm->suspended)
         return ncclInvalidArgument;
     if (group().depth > 0)
         group().tasks.push_back(std::move(task));
@@ -160,7 +163,8 @@ extern "C" __attribute__((visibility("default"))) void fake_set_device(int devic
 }
 
 FLX_EXPORT ncclResult_t ncclGetVersion(int *version) {
-    *version = 22809;
+    const char *text = std::getenv("FLX_TEST_NCCL_VERSION");
+    *version = text == nullptr ? 22809 : std::atoi(text);
     return ncclSuccess;
 }
 FLX_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
@@ -277,6 +281,28 @@ FLX_EXPORT ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void * /*scala
 FLX_EXPORT ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                       ncclComm_t comm, cudaStream_t stream) {
     return collective("AllReduce", in, out, count, type, op, 0, comm, stream);
+}
+FLX_EXPORT ncclResult_t ncclAllReduceConfig(const void *in, void *out, size_t count, ncclDataType_t type,
+                                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
+                                            const ncclCollConfig_t *config) {
+    if (config != nullptr)
+        fake::note("chose " + std::string(config->algSelection));
+    return collective("AllReduce", in, out, count, type, op, 0, comm, stream);
+}
+FLX_EXPORT ncclResult_t ncclSignal(int peer, int /*sigIdx*/, int /*ctx*/, unsigned int /*flags*/, ncclComm_t comm,
+                                   cudaStream_t stream) {
+    const int rank = comm->rank;
+    fake::enqueue(stream,
+                  [peer, rank] { fake::note("signal from " + std::to_string(rank) + " to " + std::to_string(peer)); });
+    return ncclSuccess;
+}
+FLX_EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int /*flags*/) {
+    comm->suspended = true;
+    return ncclSuccess;
+}
+FLX_EXPORT ncclResult_t ncclCommResume(ncclComm_t comm) {
+    comm->suspended = false;
+    return ncclSuccess;
 }
 FLX_EXPORT ncclResult_t ncclReduce(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                    int root, ncclComm_t comm, cudaStream_t stream) {

@@ -85,6 +85,8 @@ void use(const char *how) {
     unsetenv("FLX_TEST_NCCL_BLIND");
     unsetenv("FLX_TEST_NCCL_ROOM");
     unsetenv("FLX_TEST_NCCL_SLOW");
+    unsetenv("FLX_TEST_NCCL_LITTLE");
+    unsetenv("FLX_TEST_NCCL_VERSION");
     // What an earlier test left is freed later, and would be counted here.
     constexpr int kTurns = 5000;
     for (int turn = 0; turn < kTurns && fake::lanes() != 0; ++turn)
@@ -736,6 +738,158 @@ TEST(Program, ArgumentsAreNcclsToJudge) {
     });
     ncclComm_t comm = nullptr;
     EXPECT_EQ(ncclCommInitRank(&comm, 2, new_id(), 2), ncclInvalidArgument);
+}
+
+TEST(Program, WhatTheProgramChoosesForOneCallIsNccls) {
+    use("on");
+    with_comms(2, [](int rank, ncclComm_t comm, cudaStream_t stream) {
+        Ints one = values(rank, kSmall);
+        Ints two(kSmall);
+        Ints three(kSmall);
+        std::string algorithm = "RING";
+        ncclCollConfig_t config{};
+        config.size = sizeof config;
+        config.algSelection = algorithm.c_str();
+        ASSERT_EQ(ncclAllReduce(one.data(), two.data(), kSmall, ncclInt32, ncclSum, comm, stream), ncclSuccess);
+        EXPECT_EQ(ncclAllReduceConfig(two.data(), three.data(), kSmall, ncclInt32, ncclSum, comm, stream, &config),
+                  ncclSuccess);
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        EXPECT_EQ(ncclAllReduceConfig(three.data(), one.data(), kSmall, ncclInt32, ncclSum, comm, stream, &config),
+                  ncclSuccess);
+        algorithm = "GONE";  // before the group ends
+        config.algSelection = nullptr;
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        EXPECT_EQ(ncclAllReduceConfig(one.data(), two.data(), kSmall, ncclInt32, ncclSum, comm, stream, nullptr),
+                  ncclSuccess);
+        const auto gather = reinterpret_cast<decltype(&ncclGatherConfig)>(dlsym(RTLD_DEFAULT, "ncclGatherConfig"));
+        ASSERT_NE(gather, nullptr);
+        EXPECT_EQ(gather(one.data(), two.data(), 8, ncclInt32, 0, comm, stream, &config), ncclInvalidUsage);
+        EXPECT_NE(std::string(ncclGetLastError(comm)).find("ncclGatherConfig is called, which"), std::string::npos);
+        ASSERT_TRUE(fake::synchronize(stream));
+        const Ints of_0 = values(0, kSmall);
+        const Ints of_1 = values(1, kSmall);
+        for (size_t i = 0; i < kSmall; ++i)
+            ASSERT_EQ(two[i], (of_0[i] + of_1[i]) * 8);
+    });
+    const Notes notes;
+    EXPECT_TRUE(notes.clean());
+    EXPECT_EQ(notes.count("chose RING"), 4);
+    EXPECT_EQ(notes.count("chose "), 4);
+    EXPECT_EQ(notes.count("nccl AllReduce"), 4);
+    EXPECT_EQ(notes.count("flx AllReduce"), 4);
+}
+
+TEST(Program, ASignalComesAfterWhatFlxWasGivenBefore) {
+    use("on");
+    with_comms(2, [](int rank, ncclComm_t comm, cudaStream_t stream) {
+        const cudaStream_t other = fake::make_stream();
+        Ints data = values(rank, kSmall);
+        ASSERT_EQ(ncclAllReduce(data.data(), data.data(), kSmall, ncclInt32, ncclSum, comm, stream), ncclSuccess);
+        fake::enqueue(stream, [rank] { fake::note("added " + std::to_string(rank)); });
+        ASSERT_EQ(ncclAllReduce(data.data(), data.data(), kSmall, ncclInt32, ncclSum, comm, stream), ncclSuccess);
+        EXPECT_EQ(ncclSignal(1 - rank, 0, 0, 0, comm, other), ncclSuccess);
+        ASSERT_TRUE(fake::synchronize(other));
+        fake::free_stream(other);
+    });
+    const Notes notes;
+    EXPECT_TRUE(notes.clean());
+    for (const int rank : {0, 1}) {
+        const auto at = [&](const std::string &line) {
+            return std::find(notes.lines.begin(), notes.lines.end(), line) - notes.lines.begin();
+        };
+        const std::string own = std::to_string(rank);
+        EXPECT_LT(at("added " + own), at("signal from " + own + " to " + std::to_string(1 - rank)));
+        EXPECT_LT(at("signal from " + own + " to " + std::to_string(1 - rank)), static_cast<long>(notes.lines.size()));
+    }
+}
+
+TEST(Program, ASuspendedCommunicatorIsForNcclToJudge) {
+    use("on");
+    with_comms(2, [](int rank, ncclComm_t comm, cudaStream_t stream) {
+        Ints data = values(rank, kSmall);
+        const auto call = [&] {
+            return ncclAllReduce(data.data(), data.data(), kSmall, ncclInt32, ncclSum, comm, stream);
+        };
+        EXPECT_EQ(call(), ncclSuccess);
+        ASSERT_TRUE(fake::synchronize(stream));
+        EXPECT_EQ(ncclCommSuspend(comm, 1), ncclSuccess);
+        EXPECT_EQ(call(), ncclInvalidArgument);
+        EXPECT_EQ(ncclCommResume(comm), ncclSuccess);
+        EXPECT_EQ(call(), ncclSuccess);
+        ASSERT_TRUE(fake::synchronize(stream));
+        EXPECT_EQ(data[1], 2 * (values(0, 2)[1] + values(1, 2)[1]));
+    });
+    const Notes notes;
+    EXPECT_TRUE(notes.clean());
+    EXPECT_EQ(notes.count("flx AllReduce"), 4);
+    EXPECT_EQ(notes.count("nccl AllReduce"), 0);
+}
+
+TEST(Program, ANewerProgramIsNccls) {
+    use("on");
+    const ncclUniqueId id = new_id();
+    with_ranks(2, [&](int rank) {
+        ncclConfig_t config{};
+        config.size = sizeof config;
+        config.magic = kNcclMagic;
+        config.version = 23300;
+        config.blocking = 1;
+        ncclComm_t comm = nullptr;
+        ASSERT_EQ(ncclCommInitRankConfig(&comm, 2, id, rank, &config), ncclSuccess);
+        cudaStream_t stream = fake::make_stream();
+        Ints data = values(rank, kSmall);
+        EXPECT_EQ(ncclAllReduce(data.data(), data.data(), kSmall, ncclInt32, ncclSum, comm, stream), ncclSuccess);
+        EXPECT_TRUE(fake::synchronize(stream));
+        EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+        fake::free_stream(stream);
+    });
+    const Notes notes;
+    EXPECT_TRUE(notes.clean());
+    EXPECT_EQ(notes.count("nccl AllReduce"), 2);
+    EXPECT_EQ(notes.count("flx "), 0);
+}
+
+TEST(Program, WhereTheLibraryIsNewerAProgramThatSaysNothingMayBeToo) {
+    use("on");
+    setenv("FLX_TEST_NCCL_VERSION", "23300", 1);
+    int version = 0;
+    ASSERT_EQ(ncclGetVersion(&version), ncclSuccess);
+    ASSERT_EQ(version, 23300) << "the library was asked before: this test needs a process of its own";
+    with_comms(2, [](int rank, ncclComm_t comm, cudaStream_t stream) {
+        Ints data = values(rank, kSmall);
+        EXPECT_EQ(ncclAllReduce(data.data(), data.data(), kSmall, ncclInt32, ncclSum, comm, stream), ncclSuccess);
+        EXPECT_TRUE(fake::synchronize(stream));
+    });
+    const Notes notes;
+    EXPECT_EQ(notes.count("nccl AllReduce"), 2);
+    EXPECT_EQ(notes.count("flx "), 0);
+}
+
+TEST(Program, WhatLittleMemorySlowsDownIsNccls) {
+    use("auto");
+    const auto call = [](size_t count) {
+        return [count](int rank, ncclComm_t comm, cudaStream_t stream) {
+            Ints data = values(rank, count);
+            ASSERT_EQ(ncclAllReduce(data.data(), data.data(), count, ncclInt32, ncclSum, comm, stream), ncclSuccess);
+            ASSERT_TRUE(fake::synchronize(stream));
+        };
+    };
+    with_comms(2, call(kSmall));
+    Notes all;
+    EXPECT_GE(all.count("flx AllReduce"), 2) << "and what was measured";
+    setenv("FLX_TEST_NCCL_LITTLE", "1000", 1);
+    with_comms(2, call(200));
+    EXPECT_EQ(Notes().count("flx AllReduce"), 2) << "with the table of a communicator that had more";
+    with_comms(2, call(kSmall));
+    const Notes slow;
+    EXPECT_TRUE(slow.clean());
+    EXPECT_EQ(slow.count("flx AllReduce"), 0);
+    EXPECT_EQ(slow.count("nccl AllReduce"), 2);
+    with_comms(3, [&](int rank, ncclComm_t comm, cudaStream_t stream) {
+        fake::take_notes();
+        call(kSmall)(rank, comm, stream);
+    });
+    EXPECT_GT(Notes().count("flx AllReduce"), 0) << "these were measured with as little";
 }
 
 TEST(Program, SwitchedOffAllGoesToNccl) {

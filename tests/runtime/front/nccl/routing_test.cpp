@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "runtime/front/nccl/grouped.h"
@@ -60,16 +61,84 @@ TEST(Route, TypesOfLaterVersionsAreForNcclToJudge) {
     EXPECT_TRUE(known_to(21903, ncclBfloat16));
 }
 
+TEST(Route, WhatTheProgramChoseAndWhatFlxDoesNotKnowAreNccls) {
+    const ncclCollConfig_t config{};
+    Request chosen = request(Kind::allreduce, 10);
+    chosen.config = &config;
+    EXPECT_EQ(route(chosen, 4, Table::all()), Reason::configured);
+    EXPECT_FALSE(is_newer(0, 22809));
+    EXPECT_FALSE(is_newer(0, kNcclNewest));
+    EXPECT_TRUE(is_newer(0, 23300)) << "the program may be as new as its library";
+    EXPECT_FALSE(is_newer(22809, 23300)) << "it says that it is not";
+    EXPECT_TRUE(is_newer(23301, 22809));
+}
+
+uint8_t bit(Trait trait) {
+    return static_cast<uint8_t>(1U << static_cast<unsigned>(trait));
+}
+
+TEST(Route, TraitsAreOfTypeReductionAndParts) {
+    EXPECT_EQ(traits_of(request(Kind::allreduce, 1001), 4), 0);
+    EXPECT_EQ(traits_of(request(Kind::allreduce, 1001, ncclBfloat16), 4), bit(Trait::half));
+    EXPECT_EQ(traits_of(request(Kind::allreduce, 1001, ncclUint64), 4), bit(Trait::wide));
+    EXPECT_EQ(traits_of(request(Kind::reduce_scatter, 1024, ncclUint8), 4), bit(Trait::narrow));
+    EXPECT_EQ(traits_of(request(Kind::reduce_scatter, 1001, ncclFloat8e5m2), 4),
+              bit(Trait::eighth) | bit(Trait::beside));
+    EXPECT_EQ(traits_of(request(Kind::allgather, 1002, ncclFloat64), 4), 0) << "nothing is added";
+    EXPECT_EQ(traits_of(request(Kind::alltoall, 1002), 4), bit(Trait::beside));
+    EXPECT_EQ(traits_of(request(Kind::send, 1002), 4), 0);
+    Request least = request(Kind::reduce, 1000);
+    least.op = ncclMin;
+    EXPECT_EQ(traits_of(least, 4), bit(Trait::extreme));
+}
+
+TEST(Route, ACallWithATraitIsServedWhereFlxIsFasterWithIt) {
+    Table::Measured measured{};
+    for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter, Kind::allgather})
+        measured[static_cast<size_t>(kind)].fill({5, 10});
+    Table::MeasuredTraits traits{};
+    const auto set = [&](Trait trait, Kind kind, const std::array<Table::Times, 3> &times) {
+        traits[static_cast<size_t>(trait)][static_cast<size_t>(kind)] = times;
+    };
+    set(Trait::half, Kind::allreduce, {{{6, 10}, {30, 10}, {9, 12}}});
+    set(Trait::beside, Kind::allgather, {{{20, 10}, {20, 10}, {20, 10}}});
+    const Table table = Table::of(measured, traits);
+    const auto serves = [&](Kind kind, size_t bytes, uint8_t with) { return table.serves(kind, bytes, with); };
+    for (const Kind kind : {Kind::allreduce, Kind::reduce_scatter}) {
+        const uint8_t half = bit(Trait::half);
+        EXPECT_TRUE(serves(kind, 64 << 10, half)) << "short ones are as others";
+        EXPECT_TRUE(serves(kind, 256 << 10, half));
+        EXPECT_TRUE(serves(kind, 4 << 20, half)) << "nearer to 256 KiB";
+        EXPECT_FALSE(serves(kind, 5 << 20, half));
+        EXPECT_FALSE(serves(kind, 8 << 20, half));
+        EXPECT_FALSE(serves(kind, 20 << 20, half));
+        EXPECT_TRUE(serves(kind, 32 << 20, half));
+        EXPECT_TRUE(serves(kind, size_t{1} << 30, half));
+        EXPECT_TRUE(serves(kind, 8 << 20, 0));
+        EXPECT_FALSE(serves(kind, 8 << 20, half | bit(Trait::extreme)));
+    }
+    EXPECT_FALSE(serves(Kind::allgather, 1 << 20, bit(Trait::beside)));
+    EXPECT_TRUE(serves(Kind::reduce_scatter, 1 << 20, bit(Trait::beside))) << "it was measured by itself: not at all";
+    EXPECT_TRUE(serves(Kind::allgather, 1 << 20, 0));
+    const std::vector<Decision> said = Tables{table, {}}.explain();
+    ASSERT_EQ(said.size(), 5U);
+    EXPECT_EQ(said[3].about, "AllReduce of 16-bit floats");
+    EXPECT_EQ(said[3].decided, "FLX up to 4 MiB, from 32 MiB, else NCCL");
+    EXPECT_EQ(said[3].from, "us of NCCL and of FLX: 256 KiB 10.0 6.0, 8 MiB 10.0 30.0, 32 MiB 12.0 9.0");
+    EXPECT_EQ(said[4].about, "AllGather in parts beside lines of 16 bytes");
+    EXPECT_EQ(said[4].decided, "FLX up to 64 KiB, else NCCL");
+}
+
 TEST(Route, FlxServesSizesBetweenPointsAtWhichItWasClearlyFaster) {
     Table::Measured measured{};
     auto &times = measured[static_cast<size_t>(Kind::allgather)];
     for (size_t point = 0; point < Table::kPoints; ++point)
-        times[point] = {10, 10};  // no better
-    times[1] = {5, 10};           // 4 KiB
-    times[2] = {5, 10};           // 16 KiB
-    times[3] = {9.9, 10};         // 64 KiB: within the noise
-    times[9] = {5, 10};           // 256 MiB
-    const Table table = Table::of(measured);
+        times[point] = {10, 10};          // no better
+    times[1] = {5, 10};                   // 4 KiB
+    times[2] = {5, 10};                   // 16 KiB
+    times[3] = {9.9, 10};                 // 64 KiB: within the noise
+    times[Table::kPoints - 1] = {5, 10};  // 256 MiB
+    const Table table = Table::of(measured, {});
     const auto serves = [&](size_t bytes) { return table.serves(Kind::allgather, bytes); };
     EXPECT_FALSE(serves(1));
     EXPECT_FALSE(serves(1024));
@@ -83,7 +152,7 @@ TEST(Route, FlxServesSizesBetweenPointsAtWhichItWasClearlyFaster) {
     EXPECT_TRUE(serves(256 << 20));
     EXPECT_TRUE(serves(size_t{1} << 33));
     EXPECT_FALSE(table.serves(Kind::allreduce, 4096));
-    EXPECT_FALSE(Table::of({}).serves(Kind::allreduce, 4096));
+    EXPECT_FALSE(Table::of({}, {}).serves(Kind::allreduce, 4096));
 }
 
 TEST(Route, ATableSaysWhatItDecidedAndFromWhat) {
@@ -92,10 +161,10 @@ TEST(Route, ATableSaysWhatItDecidedAndFromWhat) {
     measured[static_cast<size_t>(Kind::allgather)][2] = {9.9, 10};
     measured[Table::kMessages][0] = {20, 10};
     Table::Measured met{};
-    for (const size_t point : {0, 1, 4, 5, 9})
+    for (const size_t point : {size_t{0}, size_t{1}, size_t{4}, size_t{5}, Table::kPoints - 1})
         met[static_cast<size_t>(Kind::allreduce)][point] = {5, 10};
     met[static_cast<size_t>(Kind::reduce)].fill({5, 10});
-    const std::vector<Decision> said = Tables{Table::of(measured), Table::of(met)}.explain();
+    const std::vector<Decision> said = Tables{Table::of(measured, {}), Table::of(met, {})}.explain();
     ASSERT_EQ(said.size(), 4U);
     EXPECT_EQ(said[0].about, "AllGather");
     EXPECT_EQ(said[0].decided, "FLX at 4 KiB, else NCCL");
@@ -122,7 +191,7 @@ TEST(Route, ATableSaysWhatItDecidedAndFromWhat) {
 TEST(Route, BothEndsOfAMessageAreDecidedAlikeByItsSize) {
     Table::Measured measured{};
     measured[Table::kMessages][3] = {5, 10};
-    const Table table = Table::of(measured);
+    const Table table = Table::of(measured, {});
     for (const Kind kind : {Kind::send, Kind::recv}) {
         EXPECT_EQ(route(request(kind, 65536, ncclUint8), 8, table), Reason::none);
         EXPECT_EQ(route(request(kind, 16384, ncclInt32), 2, table), Reason::none);
@@ -131,8 +200,8 @@ TEST(Route, BothEndsOfAMessageAreDecidedAlikeByItsSize) {
     EXPECT_FALSE(table.serves(Kind::gather, 65536));
     EXPECT_FALSE(table.serves(Kind::alltoall, 65536));
     measured[Table::kMessages][Table::kPoints - 1] = {5, 10};
-    EXPECT_TRUE(Table::of(measured).serves(Kind::send, 256 << 20));
-    EXPECT_FALSE(Table::of(measured).serves(Kind::send, (256 << 20) + 1));
+    EXPECT_TRUE(Table::of(measured, {}).serves(Kind::send, 256 << 20));
+    EXPECT_FALSE(Table::of(measured, {}).serves(Kind::send, (256 << 20) + 1));
     EXPECT_TRUE(Table::all().serves(Kind::send, size_t{1} << 33));
 }
 
@@ -194,6 +263,22 @@ TEST(Gather, OneCollectiveStaysWhatItIs) {
     calls.add(Kind::allreduce, 0, 0, 10);
     EXPECT_EQ(calls.gathered(4).form, Gathered::Form::several);
     EXPECT_EQ(calls.gathered(4).why, Reason::grouped);
+}
+
+TEST(Gather, AConfigurationIsKeptUntilTheGroupEnds) {
+    std::string algorithm = "RING";
+    ncclCollConfig_t config{};
+    config.size = sizeof config;
+    config.algSelection = algorithm.c_str();
+    config.maxCTAs = 3;
+    const KeptConfig kept(&config);
+    algorithm = "TREE";
+    config.maxCTAs = 7;
+    EXPECT_NE(kept.get(), &config);
+    EXPECT_EQ(kept.get()->maxCTAs, 3);
+    EXPECT_STREQ(kept.get()->algSelection, "RING");
+    config.size = 1 << 20;
+    EXPECT_EQ(KeptConfig(&config).get(), &config) << "that was never initialised, which NCCL says";
 }
 
 TEST(Gather, AnAllToAllInAnyOrderAndTypeOfTheSameLength) {
