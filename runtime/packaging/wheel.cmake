@@ -16,6 +16,7 @@ file(WRITE ${flx_wheel_info}/WHEEL
 file(WRITE ${flx_wheel_info}/METADATA "Metadata-Version: 2.1\nName: flx\nVersion: ${PROJECT_VERSION}\n"
   "Summary: Collectives over all links of a machine\nLicense: Apache-2.0\n")
 set(flx_wheel_parts flx flx_with_mpi flx_python)
+file(REMOVE ${flx_wheel_info}/entry_points.txt)  # of an earlier build with PyTorch
 if(TARGET flx_torch)
   list(APPEND flx_wheel_parts flx_torch)
   install(TARGETS flx_torch LIBRARY DESTINATION flx COMPONENT wheel EXCLUDE_FROM_ALL)

@@ -38,7 +38,7 @@ AllKept &kept() {
 
 /// Both without the mutex while CUDA is asked for more, which may take long. The least that fits, but none that is
 /// many times as large: a communicator that needs that may come.
-bool take_free(int device, uint64_t bytes, char *&memory, uint64_t &got) {
+bool take_free(int device, uint64_t bytes, char *&memory) {
     constexpr uint64_t kMostTimes = 4;
     AllKept &all = kept();
     const std::lock_guard lock(all.mutex);
@@ -51,7 +51,6 @@ bool take_free(int device, uint64_t bytes, char *&memory, uint64_t &got) {
     if (found == all.free.end())
         return false;
     memory = found->memory;
-    got = found->bytes;
     all.free.erase(found);
     return true;
 }
@@ -79,15 +78,14 @@ Status pin_words(std::vector<PinnedWords> &words) {
 
 }  // namespace
 
-Status take_kept(uint64_t bytes, char *&memory, uint64_t &got) {
+Status take_kept(uint64_t bytes, char *&memory) {
     int device = 0;
     FLX_TRY_CUDA(cudaGetDevice(&device));
-    if (take_free(device, bytes, memory, got))
+    if (take_free(device, bytes, memory))
         return {};
     void *made = nullptr;
     FLX_TRY_CUDA(cudaMalloc(&made, bytes));
     memory = static_cast<char *>(made);
-    got = bytes;
     AllKept &all = kept();
     const std::lock_guard lock(all.mutex);
     all.sizes[memory] = bytes;

@@ -10,9 +10,8 @@
 
 namespace flx::cuda {
 
-/// Memory of the current device, of at least so many bytes, `got` in all; what it holds is not known. All functions are
-/// thread-safe.
-Status take_kept(uint64_t bytes, char *&memory, uint64_t &got);
+/// Memory of the current device, of at least so many bytes; what it holds is not known. All functions are thread-safe.
+Status take_kept(uint64_t bytes, char *&memory);
 /// What take_kept() gave, or null. Nobody uses it any more, and peers do not write into it.
 void return_kept(int device, char *memory);
 

@@ -131,9 +131,7 @@ Status DeviceGroup::allocate(const Config &config) {
     FLX_TRY_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_));
     multiprocessors_ = static_cast<uint32_t>(multiprocessors);
     FLX_TRY(open_staged(config));
-    uint64_t got = 0;
-    FLX_TRY(take_kept(allocation_of_room(room_), window_, got));
-    count_.hold(got);
+    FLX_TRY(take_kept(allocation_of_room(room_), window_));
     FLX_TRY_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     FLX_TRY_CUDA(cudaStreamCreateWithFlags(&side_, cudaStreamNonBlocking));
     FLX_TRY_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
@@ -688,7 +686,7 @@ std::vector<std::string> DeviceGroup::report() const {
         fmt::format("{} up to {} B to all peers, tiles above ({} blocks at most{}), copy engines from {} "
                     "(registered outputs whose allocations are whole pages of 2 MiB)",
                     limits_.lines ? "packets and lines" : fmt::format("packets ({})", why_no_lines_),
-                    limits_.line_bytes, limits_.blocks,
+                    limits_.line_bytes * (ranks_ == 2 ? kLinesOfTwo : 1), limits_.blocks,
                     limits_.bulk && ranks_ == 2 && !limits_.spare ? "; reductions by bulk copies" : "",
                     limits_.engine_bytes == 0 ? "where they were measured to be faster"
                                               : fmt::format("{} B", limits_.engine_bytes)),

@@ -84,7 +84,10 @@ bool plan_messages(Collective collective, uint64_t bytes, int ranks, bool direct
     constexpr uint64_t kPacketData = 8;
     constexpr uint64_t kFewThreads = 256;
     // More than half of a packet is on the way for nothing, but a line takes longer to put together.
-    const uint64_t most_in_packets = (ranks == 2 ? 64 : collective == Collective::bcast ? 512 : 256) << 10;
+    const uint64_t most_in_packets = (ranks == 2 && limits.lines        ? 64
+                                      : collective == Collective::bcast ? 512
+                                                                        : 256)
+                                     << 10;
     // Tiles keep reductions waiting longer than copies, which go straight into outputs.
     const uint64_t halves = collective == Collective::reduce_scatter_block ? 4
                             : collective == Collective::allreduce          ? 3
@@ -92,7 +95,8 @@ bool plan_messages(Collective collective, uint64_t bytes, int ranks, bool direct
     // Between two nothing is sent twice: what fits into lines is there in less time than through slots, and up to half
     // of that in no more than straight into outputs (H200).
     const bool straight = direct && !reduces(collective);
-    const uint64_t times = ranks == 2 ? kLinesOfTwo / (straight ? 2 : 1) : 1;
+    const bool otherwise = limits.bulk || (limits.engine_bytes != 0 && limits.engine_bytes <= bytes);
+    const uint64_t times = ranks == 2 && !otherwise ? kLinesOfTwo / (straight ? 2 : 1) : 1;
     const uint64_t most = limits.line_bytes / 2 * halves * times;
     const uint64_t message = has_blocks(collective) ? plan.part_bytes : bytes;
     const uint64_t sent = message * (ranks - 1);
@@ -201,7 +205,7 @@ WindowLayout window_for(uint64_t budget, int ranks, bool spare) {
     layout.ranks = static_cast<uint32_t>(ranks);
     const uint64_t rest = (budget - std::min(budget, WindowLayout::kHead)) / layout.places();
     layout.packet_bytes = std::min(kMostPackets, rest / 16 / kLine * kLine);
-    layout.line_bytes = std::min(most_lines, rest / 4 / kLine * kLine);
+    layout.line_bytes = std::min(most_lines, rest / 4 * layout.ranks / (layout.ranks - 1) / kLine * kLine);
     const uint64_t slot = slot_for(budget, layout);
     layout.slot_bytes = spare ? slot : std::min(kMostTile, slot);
     return layout;

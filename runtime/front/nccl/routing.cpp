@@ -190,16 +190,25 @@ Table::Times with_trait(const Table::Measured &plain, const Table::MeasuredTrait
     const bool itself = std::find(kinds.begin(), kinds.end(), static_cast<Kind>(kind)) != kinds.end();
     const size_t as = itself ? kind : static_cast<size_t>(kinds.front());
     Table::Times times = plain[kind][point];
-    size_t nearest = 0;
-    for (size_t i = 0; i < Table::kTraitPoints.size(); ++i)
-        if (Table::kTraitPoints[i] <= point)
-            nearest = i;
-    const Table::Times &slow = traits[trait][as][nearest];
-    const Table::Times &base = plain[as][Table::kTraitPoints[nearest]];
-    if (point < Table::kTraitPoints.front() || slow.flx <= 0 || base.flx <= 0)
+    // As at the nearest point where both were measured; of two, as where FLX loses more.
+    size_t nearest = Table::kPoints;
+    Table::Times ratio{1, 1};
+    for (size_t i = 0; i < Table::kTraitPoints.size(); ++i) {
+        const size_t at = Table::kTraitPoints[i];
+        const Table::Times &slow = traits[trait][as][i];
+        const Table::Times &base = plain[as][at];
+        const size_t away = at > point ? at - point : point - at;
+        if (slow.flx <= 0 || base.flx <= 0 || away > nearest)
+            continue;
+        const Table::Times here{slow.flx / base.flx, slow.nccl / base.nccl};
+        if (away < nearest || here.flx * ratio.nccl > ratio.flx * here.nccl)
+            ratio = here;
+        nearest = away;
+    }
+    if (point < Table::kTraitPoints.front())
         return times;
-    times.flx *= slow.flx / base.flx;
-    times.nccl *= slow.nccl / base.nccl;
+    times.flx *= ratio.flx;
+    times.nccl *= ratio.nccl;
     return times;
 }
 

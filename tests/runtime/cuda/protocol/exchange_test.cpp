@@ -580,7 +580,12 @@ TEST(CudaPlan, BetweenTwoAllThatFitsGoesInLines) {
     EXPECT_EQ(way(Collective::allgather, 8 * kMiB + 8, limits), Way::tiles);
     Limits over_pcie = limits;
     over_pcie.lines = false;
-    EXPECT_EQ(way(Collective::allreduce, 64 << 10, over_pcie), Way::packets);
+    EXPECT_EQ(way(Collective::allreduce, 256 << 10, over_pcie), Way::packets) << "there are no lines to take";
+    EXPECT_EQ(way(Collective::allreduce, 4 * kMiB, {kMiB, 2 * kMiB, 32}), Way::engines) << "as somebody wants it";
+    EXPECT_EQ(way(Collective::allreduce, kMiB, {kMiB, 2 * kMiB, 32}), Way::lines);
+    Limits bulk = limits;
+    bulk.bulk = true;
+    EXPECT_EQ(way(Collective::allreduce, 4 * kMiB, bulk), Way::bulk);
     EXPECT_EQ(way(Collective::allreduce, kMiB, over_pcie), Way::tiles);
     const auto unregistered = [&](uint64_t bytes) {
         return plan_of(Collective::bcast, bytes, 2, {}, window_for(224 * kMiB, 2), limits).way;
@@ -591,11 +596,12 @@ TEST(CudaPlan, BetweenTwoAllThatFitsGoesInLines) {
 }
 
 TEST(CudaPlan, ReductionsOfTwoGoByBulkCopiesWhereGpusHaveThem) {
-    Limits limits{128 << 10, 0, 32};
+    Limits limits{1 << 20, 0, 32};
     const auto plan = [&](Collective collective, uint64_t bytes, int ranks = 2, uint64_t budget = 256 << 20) {
         return plan_of(collective, bytes, ranks, {}, window_for(budget, ranks), limits);
     };
-    EXPECT_EQ(plan(Collective::allreduce, 8 << 20).way, Way::tiles);
+    EXPECT_EQ(plan(Collective::allreduce, 8 << 20).way, Way::lines);
+    EXPECT_EQ(plan(Collective::allreduce, 16 << 20).way, Way::tiles);
     limits.bulk = true;
     for (const Collective collective : {Collective::allreduce, Collective::reduce_scatter_block, Collective::reduce}) {
         EXPECT_EQ(plan(collective, 8 << 20).way, Way::bulk) << name_of(collective);
