@@ -253,14 +253,14 @@ bool Table::serves(Kind kind, size_t bytes, uint8_t traits) const {
     return all;
 }
 
-bool Table::serves(const Faster &all, size_t row, size_t bytes) {
-    const auto &faster = all[row];
+bool Table::serves(const Faster &faster, size_t row, size_t bytes) {
+    const auto &at = faster[row];
     size_t above = 0;
     while (above < kPoints && bytes_at(above) < bytes)
         ++above;
     if (above == kPoints)
-        return faster[kPoints];
-    return faster[above] && (above == 0 || bytes_at(above) == bytes || faster[above - 1]);
+        return at[kPoints];
+    return at[above] && (above == 0 || bytes_at(above) == bytes || at[above - 1]);
 }
 
 std::vector<Decision> Table::explain(std::string_view way) const {
