@@ -18,6 +18,22 @@ foreach(language C Fortran)
   list(JOIN MPI_${language}_LIBRARIES " " FLX_PC_MPI_${language}_LIBS)
 endforeach()
 
+# flx_install_python(FOLDER PYTHON TORCH [EXCLUDE_FROM_ALL]): the package flx into FOLDER, as the component PYTHON, and
+# what it has for PyTorch as TORCH, each where it is built.
+function(flx_install_python folder python torch)
+  set(all ${ARGN})
+  if(TARGET flx_python)
+    install(TARGETS flx_python LIBRARY DESTINATION ${folder}/flx COMPONENT ${python} ${all})
+    install(DIRECTORY runtime/front/python/flx DESTINATION ${folder} COMPONENT ${python} ${all}
+      PATTERN __pycache__ EXCLUDE PATTERN torch.py EXCLUDE)
+  endif()
+  if(TARGET flx_torch)
+    install(TARGETS flx_torch LIBRARY DESTINATION ${folder}/flx COMPONENT ${torch} ${all})
+    install(FILES runtime/front/python/flx/torch.py DESTINATION ${folder}/flx COMPONENT ${torch} ${all})
+    install(FILES runtime/front/python/flx_torch_backend.py DESTINATION ${folder} COMPONENT ${torch} ${all})
+  endif()
+endfunction()
+
 # flx_install(OF MADE ZSH [EXCLUDE_FROM_ALL]): the folders are those of CMAKE_INSTALL_LIBDIR and its kin. OF begins
 # the names of the components: library, development, tools, python, documents, and license, which Debian's packages
 # have in another form. What depends on the folders is made in MADE. ZSH: where that shell looks for completions.
@@ -60,16 +76,8 @@ function(flx_install of made zsh)
       COMPONENT ${of}development ${all})
   endforeach()
 
-  if(TARGET flx_python)
-    install(TARGETS flx_python LIBRARY DESTINATION ${FLX_PYTHON_FOLDER}/flx COMPONENT ${of}python ${all})
-    install(DIRECTORY runtime/front/python/flx DESTINATION ${FLX_PYTHON_FOLDER} COMPONENT ${of}python ${all}
-      PATTERN __pycache__ EXCLUDE PATTERN torch.py EXCLUDE)
-  endif()
+  flx_install_python(${FLX_PYTHON_FOLDER} ${of}python ${of}torch ${all})
   if(TARGET flx_torch)
-    install(TARGETS flx_torch LIBRARY DESTINATION ${FLX_PYTHON_FOLDER}/flx COMPONENT ${of}torch ${all})
-    install(FILES runtime/front/python/flx/torch.py DESTINATION ${FLX_PYTHON_FOLDER}/flx COMPONENT ${of}torch ${all})
-    install(FILES runtime/front/python/flx_torch_backend.py DESTINATION ${FLX_PYTHON_FOLDER}
-      COMPONENT ${of}torch ${all})
     install(DIRECTORY ${PROJECT_BINARY_DIR}/python/flx_torch-${PROJECT_VERSION}.dist-info
       DESTINATION ${FLX_PYTHON_FOLDER} COMPONENT ${of}torch ${all})
   endif()

@@ -110,7 +110,7 @@ ncclResult_t post_alone(Communicator &comm, const Request &request, cudaStream_t
     if (!comm.failure.ok())
         return comm.fail_with({});
     const auto put = [&]() -> Status {
-        const Deferred call{request, comm.handle, stream, nullptr};
+        const Deferred call{request, comm.handle, stream};
         FLX_TRY(comm.before(stream));
         FLX_TRY(Posting(comm, {&call}, stream, false).end());
         return comm.after(stream);
@@ -299,31 +299,6 @@ ncclResult_t end_group() {
     return result;
 }
 
-/// In NCCL's forms that take a configuration.
-ncclResult_t pass_on_configured(const Request &request, ncclComm_t comm, cudaStream_t stream) {
-    const Request &r = request;
-    switch (r.kind) {
-        case Kind::allreduce:
-            return FLX_REAL(ncclAllReduceConfig, r.in, r.out, r.count, r.type, r.op, comm, stream, r.config);
-        case Kind::allgather:
-            return FLX_REAL(ncclAllGatherConfig, r.in, r.out, r.count, r.type, comm, stream, r.config);
-        case Kind::reduce_scatter:
-            return FLX_REAL(ncclReduceScatterConfig, r.in, r.out, r.count, r.type, r.op, comm, stream, r.config);
-        case Kind::broadcast:
-            return FLX_REAL(ncclBroadcastConfig, r.in, r.out, r.count, r.type, r.root, comm, stream, r.config);
-        case Kind::reduce:
-            return FLX_REAL(ncclReduceConfig, r.in, r.out, r.count, r.type, r.op, r.root, comm, stream, r.config);
-        case Kind::alltoall:
-            return FLX_REAL(ncclAlltoAllConfig, r.in, r.out, r.count, r.type, comm, stream, r.config);
-        case Kind::gather:
-            return FLX_REAL(ncclGatherConfig, r.in, r.out, r.count, r.type, r.root, comm, stream, r.config);
-        case Kind::scatter:
-            return FLX_REAL(ncclScatterConfig, r.in, r.out, r.count, r.type, r.root, comm, stream, r.config);
-        default:
-            return ncclInvalidArgument;
-    }
-}
-
 /// What only NCCL does, on a stream, in its place among the communicator's operations.
 template <typename Pass>
 ncclResult_t pass_in_order(ncclComm_t handle, cudaStream_t stream, Pass &&pass) {
@@ -341,27 +316,30 @@ ncclResult_t pass_in_order(ncclComm_t handle, cudaStream_t stream, Pass &&pass) 
 
 }  // namespace
 
+/// In the form that takes a configuration, where the program has one.
+#define FLX_PASS(NAME, ...)                                          \
+    (r.config == nullptr ? FLX_REAL(NAME, __VA_ARGS__, comm, stream) \
+                         : FLX_REAL(NAME##Config, __VA_ARGS__, comm, stream, r.config))
+
 ncclResult_t pass_on(const Request &request, ncclComm_t comm, cudaStream_t stream) {
     const Request &r = request;
-    if (r.config != nullptr)
-        return pass_on_configured(request, comm, stream);
     switch (r.kind) {
         case Kind::allreduce:
-            return FLX_REAL(ncclAllReduce, r.in, r.out, r.count, r.type, r.op, comm, stream);
+            return FLX_PASS(ncclAllReduce, r.in, r.out, r.count, r.type, r.op);
         case Kind::allgather:
-            return FLX_REAL(ncclAllGather, r.in, r.out, r.count, r.type, comm, stream);
+            return FLX_PASS(ncclAllGather, r.in, r.out, r.count, r.type);
         case Kind::reduce_scatter:
-            return FLX_REAL(ncclReduceScatter, r.in, r.out, r.count, r.type, r.op, comm, stream);
+            return FLX_PASS(ncclReduceScatter, r.in, r.out, r.count, r.type, r.op);
         case Kind::broadcast:
-            return FLX_REAL(ncclBroadcast, r.in, r.out, r.count, r.type, r.root, comm, stream);
+            return FLX_PASS(ncclBroadcast, r.in, r.out, r.count, r.type, r.root);
         case Kind::reduce:
-            return FLX_REAL(ncclReduce, r.in, r.out, r.count, r.type, r.op, r.root, comm, stream);
+            return FLX_PASS(ncclReduce, r.in, r.out, r.count, r.type, r.op, r.root);
         case Kind::alltoall:
-            return FLX_REAL(ncclAlltoAll, r.in, r.out, r.count, r.type, comm, stream);
+            return FLX_PASS(ncclAlltoAll, r.in, r.out, r.count, r.type);
         case Kind::gather:
-            return FLX_REAL(ncclGather, r.in, r.out, r.count, r.type, r.root, comm, stream);
+            return FLX_PASS(ncclGather, r.in, r.out, r.count, r.type, r.root);
         case Kind::scatter:
-            return FLX_REAL(ncclScatter, r.in, r.out, r.count, r.type, r.root, comm, stream);
+            return FLX_PASS(ncclScatter, r.in, r.out, r.count, r.type, r.root);
         case Kind::send:
             return FLX_REAL(ncclSend, r.in, r.count, r.type, r.root, comm, stream);
         case Kind::recv:
@@ -369,6 +347,7 @@ ncclResult_t pass_on(const Request &request, ncclComm_t comm, cudaStream_t strea
     }
     return ncclInvalidArgument;
 }
+#undef FLX_PASS
 
 bool in_group() {
     return group().depth > 0;
@@ -402,7 +381,7 @@ ncclResult_t submit(const Request &request, ncclComm_t handle, cudaStream_t stre
     if (!in_group())
         return carry_out(*comm, request, stream);
     Group &mine = group();
-    mine.calls.push_back({request, handle, stream, nullptr});
+    mine.calls.push_back({request, handle, stream});
     if (request.config != nullptr) {
         Deferred &call = mine.calls.back();
         call.config = std::make_shared<KeptConfig>(request.config);
