@@ -40,10 +40,6 @@ constexpr std::array kKnobs = {
          "multiprocessors that the largest kernel of a collective on GPUs takes; 0: none where nothing is added, and "
          "few where something is",
          KnobTier::user, KnobScope::gpus},
-    Knob{"FLX_CUDA_BULK", KnobType::choice, "off", 0, 0, "on|off", "",
-         "on: reductions between two GPUs (9.0 or later) by bulk copies, which take few multiprocessors; not measured "
-         "over NVLink yet",
-         KnobTier::expert, KnobScope::rank},
     Knob{"FLX_CUDA_ENGINES", KnobType::size, "0", 0, 1024 * kGiB, "", "",
          "least vector that copy engines move between GPUs; 0: where they were measured to be faster", KnobTier::expert,
          KnobScope::gpus},

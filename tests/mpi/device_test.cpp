@@ -641,15 +641,16 @@ int run(const std::vector<std::string> &given) {
         bool large = false;
         const char *staging = "256M";
         const char *blocks = "128";
-        const char *bulk = "off";
         bool second = false;  ///< another communicator has the memory that there is
     };
     for (const Setting &setting :
-         {Setting{"defaults", "256K", "64M", false, true}, Setting{"tiles", "0", "64M", false, true},
-          Setting{"tiles, registered", "0", "64M", true, false},
-          Setting{"bulk copies", "0", "64M", false, true, "", "64M", true, "256M", "128", "on"},
-          Setting{"bulk copies of few blocks", "0", "64M", false, true, "", "64M", true, "256M", "2", "on"},
-          Setting{"bulk copies in small windows", "0", "64M", true, true, "", "64M", false, "16M", "128", "on"},
+         {Setting{"defaults", "256K", "64M", false, true},
+          // Reductions of two go by bulk copies where windows have room for them.
+          Setting{"tiles and bulk copies", "0", "64M", false, true, "", "64M", true},
+          Setting{"tiles and bulk copies, registered", "0", "64M", true, false},
+          Setting{"tiles and bulk copies of few blocks", "0", "64M", false, true, "", "64M", true, "256M", "2"},
+          Setting{"tiles alone", "0", "64M", false, true, "", "64M", false, "16M"},
+          Setting{"tiles alone, registered", "0", "64M", true, false, "", "64M", false, "16M"},
           Setting{"copy engines, registered", "0", "64K", true, false, "", "64M", true},
           Setting{"copy engines and windows that are used again", "0", "64K", true, false, "", "64M", true, "8M"},
           Setting{"lines for all that fit", "64M", "64M", true, false},
@@ -659,8 +660,8 @@ int run(const std::vector<std::string> &given) {
           Setting{"multiprocessors spared, through windows", "256K", "0", false, false, "", "64M", true, "8M", "0"},
           Setting{"multiprocessors spared, and a share over PCIe", "0", "64K", true, false, "nvlink:.75,pcie:.25",
                   "128K", true, "256M", "0"},
-          Setting{"small windows", "1M", "64M", false, true, "", "64M", true, "128M", "32", "off", true},
-          Setting{"small windows, registered", "1M", "64K", true, false, "", "64M", true, "128M", "32", "off", true}}) {
+          Setting{"small windows", "1M", "64M", false, true, "", "64M", true, "128M", "32", true},
+          Setting{"small windows, registered", "1M", "64K", true, false, "", "64M", true, "128M", "32", true}}) {
         if (std::string(setting.text).find(only) == std::string::npos)
             continue;
         setenv("FLX_PARTITION", setting.partition, 1);
@@ -670,7 +671,6 @@ int run(const std::vector<std::string> &given) {
         setenv("FLX_CUDA_SMALL", setting.small, 1);
         setenv("FLX_CUDA_ENGINES", setting.engines, 1);
         setenv("FLX_CUDA_BLOCKS", setting.blocks, 1);
-        setenv("FLX_CUDA_BULK", setting.bulk, 1);
         flx_comm_t first = nullptr;
         if (setting.second)
             must(flx_comm_create(MPI_COMM_WORLD, nullptr, &first), "flx_comm_create");

@@ -99,12 +99,10 @@ Status DeviceGroup::make(const Config &config) {
 
 /// Collective: whether there is room for a full window and mailbox on all GPUs. The program's others may have it.
 Status DeviceGroup::choose_room(const Config &config) {
-    FLX_TRY(agree(bootstrap_, check(cudaGetDevice(&device_), "cudaGetDevice")));
-    count_.begin(device_);
     limits_.line_bytes = config.size("FLX_CUDA_SMALL");
     limits_.engine_bytes = config.size("FLX_CUDA_ENGINES");
     limits_.blocks = static_cast<uint32_t>(config.integer("FLX_CUDA_BLOCKS"));
-    limits_.bulk = config.text("FLX_CUDA_BULK") == "on";
+    limits_.bulk = true;  // until load_kernels finds none
     limits_.spare = limits_.blocks == 0;
     if (limits_.spare)
         limits_.blocks = kSpareBlocks;
@@ -116,10 +114,18 @@ Status DeviceGroup::choose_room(const Config &config) {
     const uint64_t mine = uint64_t{random()} << 32 | random();
     std::vector<uint64_t> numbers(ranks_);
     FLX_TRY(bootstrap_.allgather(&mine, sizeof mine, numbers.data()));
-    const uint8_t fits = count_.reserve(numbers[0], allocation_of_room(full_), budget) ? 1 : 0;
-    std::vector<uint8_t> all(ranks_);
-    FLX_TRY(bootstrap_.allgather(&fits, sizeof fits, all.data()));
-    small_ = std::find(all.begin(), all.end(), 0) != all.end();
+    enum class Fit : uint8_t { no, yes, no_device };
+    Status device = check(cudaGetDevice(&device_), "cudaGetDevice");
+    Fit fit = Fit::no_device;
+    if (device.ok()) {
+        count_.begin(device_);
+        fit = count_.reserve(numbers[0], allocation_of_room(full_), budget) ? Fit::yes : Fit::no;
+    }
+    std::vector<Fit> all(ranks_);
+    FLX_TRY(bootstrap_.allgather(&fit, sizeof fit, all.data()));
+    if (std::find(all.begin(), all.end(), Fit::no_device) != all.end())
+        return agree(bootstrap_, std::move(device));
+    small_ = std::find(all.begin(), all.end(), Fit::no) != all.end();
     room_ = small_ ? least : full_;
     if (small_)
         count_.hold(allocation_of_room(room_));
@@ -198,29 +204,40 @@ Status DeviceGroup::agree_on(const Config &config) {
     FLX_TRY(bootstrap_.allgather_text(mine, all));
     for (int rank = 0; rank < ranks_; ++rank)
         FLX_TRY(compare_knobs(0, all[0], rank, all[rank]));
-    FLX_TRY(bootstrap_.allgather_text(limits_.bulk ? "bulk" : "", all));
-    limits_.bulk = std::find(all.begin(), all.end(), "") == all.end();
-    FLX_TRY(agree_on_lines());
+    FLX_TRY(agree_on_links());
     if (room_.window.slot_bytes == 0 || room_.window.line_bytes == 0 || room_.window.packet_bytes == 0)
         return fail(Fault::staging_too_small, "FLX_CUDA_STAGING is {} bytes; {} ranks need at least {}",
                     config.size("FLX_CUDA_STAGING"), ranks_, WindowLayout::kHead + room_.window.places() * 2048);
     return {};
 }
 
-/// Collective: whether lines arrive whole between all GPUs.
-Status DeviceGroup::agree_on_lines() {
+/// Collective: whether lines arrive whole between all GPUs, and all have bulk copies.
+Status DeviceGroup::agree_on_links() {
     constexpr int kBus = 32;
     std::array<char, kBus> mine{};
-    FLX_TRY(agree(bootstrap_, check(cudaDeviceGetPCIBusId(mine.data(), kBus, device_), "cudaDeviceGetPCIBusId")));
+    Status status = check(cudaDeviceGetPCIBusId(mine.data(), kBus, device_), "cudaDeviceGetPCIBusId");
+    if (!status.ok())
+        mine = {};
     std::vector<std::array<char, kBus>> all(ranks_);
     FLX_TRY(bootstrap_.allgather(mine.data(), kBus, all.data()));
-    Wire worst = Wire::nvlink;
+    if (std::any_of(all.begin(), all.end(), [](const auto &its) { return its[0] == '\0'; }))
+        return agree(bootstrap_, std::move(status));
+    struct Links {
+        Wire worst;
+        bool bulk;
+    };
+    Links links{Wire::nvlink, limits_.bulk};
     for (const std::array<char, kBus> &its : all)
         if (its != mine)
-            worst = std::max(worst, wire_to(device_, mine.data(), its.data()));
-    std::vector<Wire> answers(ranks_);
-    FLX_TRY(bootstrap_.allgather(&worst, sizeof worst, answers.data()));
-    worst = *std::max_element(answers.begin(), answers.end());
+            links.worst = std::max(links.worst, wire_to(device_, mine.data(), its.data()));
+    std::vector<Links> answers(ranks_);
+    FLX_TRY(bootstrap_.allgather(&links, sizeof links, answers.data()));
+    for (const Links &its : answers) {
+        links.worst = std::max(links.worst, its.worst);
+        links.bulk = links.bulk && its.bulk;
+    }
+    limits_.bulk = links.bulk;
+    const Wire worst = links.worst;
     limits_.lines = worst == Wire::nvlink;
     if (worst == Wire::other)
         why_no_lines_ = "some GPUs reach each other over PCIe, which may not keep lines of 128 bytes together";

@@ -115,7 +115,7 @@ class DeviceGroup final : public Group {
     template <class AnyMail>
     Status post_as(const void *kernel, std::span<const Message> messages, CUstream_st *stream);
     Status agree_on(const Config &config);
-    Status agree_on_lines();
+    Status agree_on_links();
     Status load_kernels();
     [[nodiscard]] const SharedMemory *region_of(const Operation &call) const;
     Status outputs_of(const Operation &call, std::span<const Showing> shown, std::optional<PeerOutputs> &outputs) const;

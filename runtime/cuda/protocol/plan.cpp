@@ -28,18 +28,23 @@ uint64_t slot_for(uint64_t budget, const WindowLayout &layout) {
 
 /// The least vector for which copy engines were ahead of kernels of up to `blocks` multiprocessors, on H200s: kernels
 /// that add as they go need many. Among more than two ranks each copy to a peer waits for the one before, so vectors
-/// must be larger.
-uint64_t least_for_engines(Collective collective, uint64_t bytes, int ranks, Outputs outputs, uint32_t blocks) {
+/// must be larger. Bulk copies keep up with engines, and are one kernel: beside a program's long kernels each of an
+/// engine pipeline's kernels waits for a place of its own, so few multiprocessors mean bulk copies alone
+/// (docs/decisions/bulk-copies.md).
+uint64_t least_for_engines(Collective collective, uint64_t bytes, int ranks, Outputs outputs, const Limits &limits) {
     constexpr uint64_t kNever = UINT64_MAX;
     constexpr uint64_t kEven = 128;
     constexpr uint32_t kFew = 32;
     constexpr uint32_t kSome = 64;
     const bool two = ranks == 2;
+    const uint32_t blocks = limits.blocks;
     switch (collective) {
         case Collective::allgather:
         case Collective::alltoall:
             return (two ? 128 : 256) * kMiB;
         case Collective::allreduce:
+            if (two && limits.bulk)
+                return blocks <= kFew ? kNever : 128 * kMiB;
             if (two && blocks <= kSome)
                 return (blocks <= kFew ? 32 : 64) * kMiB;
             if (two)
@@ -50,6 +55,8 @@ uint64_t least_for_engines(Collective collective, uint64_t bytes, int ranks, Out
         case Collective::bcast:  // among more ranks, others pass on what the root sends
             return two ? 64 * kMiB : kNever;
         case Collective::reduce_scatter_block:
+            if (two && limits.bulk)
+                return kNever;
             if (two)
                 return (blocks <= kSome ? 16 : 32) * kMiB;
             return outputs.direct && ranks <= 4 ? 128 * kMiB : kNever;
@@ -71,7 +78,7 @@ bool engines_serve(Collective collective, uint64_t bytes, int ranks, Outputs out
         return able && bytes >= limits.engine_bytes;
     const bool one_way = collective == Collective::bcast;
     const bool in_window = collective == Collective::reduce_scatter_block && !outputs.direct;
-    return able && bytes >= least_for_engines(collective, bytes, ranks, outputs, limits.blocks) &&
+    return able && bytes >= least_for_engines(collective, bytes, ranks, outputs, limits) &&
            (outputs.paged || one_way || in_window);
 }
 
@@ -95,7 +102,7 @@ bool plan_messages(Collective collective, uint64_t bytes, int ranks, bool direct
     // Between two nothing is sent twice: what fits into lines is there in less time than through slots, and up to half
     // of that in no more than straight into outputs (H200).
     const bool straight = direct && !reduces(collective);
-    const bool otherwise = limits.bulk || (limits.engine_bytes != 0 && limits.engine_bytes <= bytes);
+    const bool otherwise = limits.engine_bytes != 0 && limits.engine_bytes <= bytes;
     const uint64_t times = ranks == 2 && !otherwise ? kLinesOfTwo / (straight ? 2 : 1) : 1;
     const uint64_t most = limits.line_bytes / 2 * halves * times;
     const uint64_t message = has_blocks(collective) ? plan.part_bytes : bytes;
@@ -162,8 +169,8 @@ void plan_chain(uint64_t bytes, const Limits &limits, Plan &plan) {
 
 /// Multiprocessors are spared by kernels that leave shared memory to the program's.
 bool bulk_serves(Collective collective, int ranks, const WindowLayout &layout, const Limits &limits) {
-    return limits.bulk && !limits.spare && reduces(collective) && ranks == 2 && layout.teams >= kMostBulkBlocks &&
-           bulk_slots(layout) != 0;
+    return limits.bulk && limits.lines && !limits.spare && reduces(collective) && ranks == 2 &&
+           layout.teams >= kMostBulkBlocks && bulk_slots(layout) != 0;
 }
 
 void plan_bulk(Collective collective, uint64_t bytes, const Limits &limits, Plan &plan) {

@@ -39,7 +39,7 @@ struct Limits {
     uint32_t blocks = 32;              ///< of the largest kernel
     uint64_t chain_bytes = 256 << 20;  ///< least bcast that goes from rank to rank
     bool spare = false;                ///< no kernel where nothing is added, else none of more than `blocks`
-    bool bulk = false;                 ///< reductions between two by bulk copies
+    bool bulk = false;                 ///< GPUs have bulk copies, which reductions between two take
     bool lines = true;                 ///< links keep lines of 128 bytes whole, as NVLink does and PCIe may not
 };
 

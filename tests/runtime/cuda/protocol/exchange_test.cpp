@@ -585,7 +585,8 @@ TEST(CudaPlan, BetweenTwoAllThatFitsGoesInLines) {
     EXPECT_EQ(way(Collective::allreduce, kMiB, {kMiB, 2 * kMiB, 32}), Way::lines);
     Limits bulk = limits;
     bulk.bulk = true;
-    EXPECT_EQ(way(Collective::allreduce, 4 * kMiB, bulk), Way::bulk);
+    EXPECT_EQ(way(Collective::allreduce, 8 * kMiB, bulk), Way::lines);
+    EXPECT_EQ(way(Collective::allreduce, 9 * kMiB, bulk), Way::bulk);
     EXPECT_EQ(way(Collective::allreduce, kMiB, over_pcie), Way::tiles);
     const auto unregistered = [&](uint64_t bytes) {
         return plan_of(Collective::bcast, bytes, 2, {}, window_for(224 * kMiB, 2), limits).way;
@@ -596,27 +597,46 @@ TEST(CudaPlan, BetweenTwoAllThatFitsGoesInLines) {
 }
 
 TEST(CudaPlan, ReductionsOfTwoGoByBulkCopiesWhereGpusHaveThem) {
-    Limits limits{1 << 20, 0, 32};
+    constexpr uint64_t kMiB = 1 << 20;
+    Limits limits{kMiB, 0, 32};
     const auto plan = [&](Collective collective, uint64_t bytes, int ranks = 2, uint64_t budget = 256 << 20) {
         return plan_of(collective, bytes, ranks, {}, window_for(budget, ranks), limits);
     };
-    EXPECT_EQ(plan(Collective::allreduce, 8 << 20).way, Way::lines);
-    EXPECT_EQ(plan(Collective::allreduce, 16 << 20).way, Way::tiles);
+    EXPECT_EQ(plan(Collective::allreduce, 16 * kMiB).way, Way::tiles);
     limits.bulk = true;
     for (const Collective collective : {Collective::allreduce, Collective::reduce_scatter_block, Collective::reduce}) {
-        EXPECT_EQ(plan(collective, 8 << 20).way, Way::bulk) << name_of(collective);
-        EXPECT_EQ(plan(collective, 8 << 20).blocks, 32U) << name_of(collective);
-        EXPECT_EQ(plan(collective, 8 << 20, 4).way, Way::tiles) << name_of(collective);
-        EXPECT_EQ(plan(collective, 8 << 20, 2, 16 << 20).way, Way::tiles) << "too few slots";
+        EXPECT_EQ(plan(collective, 8 * kMiB).way, Way::lines) << name_of(collective);
+        EXPECT_EQ(plan(collective, 24 * kMiB).way, Way::bulk) << name_of(collective);
+        EXPECT_EQ(plan(collective, 24 * kMiB).blocks, 32U) << name_of(collective);
+        EXPECT_EQ(plan(collective, 24 * kMiB, 4).way, Way::tiles) << name_of(collective);
+        EXPECT_EQ(plan(collective, 24 * kMiB, 2, 16 << 20).way, Way::tiles) << "too few slots";
     }
-    EXPECT_EQ(plan(Collective::allreduce, 1 << 20).way, Way::lines);
-    EXPECT_EQ(plan(Collective::allgather, 8 << 20).way, Way::tiles) << "nothing is added";
-    EXPECT_EQ(plan(Collective::allreduce, 8 << 20).part_bytes, 8U << 20) << "both add the whole vector";
-    EXPECT_EQ(plan(Collective::reduce_scatter_block, 8 << 20).part_bytes, 4U << 20);
+    EXPECT_EQ(plan(Collective::allgather, 24 * kMiB).way, Way::tiles) << "nothing is added";
+    EXPECT_EQ(plan(Collective::allreduce, 24 * kMiB).part_bytes, 24 * kMiB) << "both add the whole vector";
+    EXPECT_EQ(plan(Collective::reduce_scatter_block, 24 * kMiB).part_bytes, 12 * kMiB);
     limits.line_bytes = 0;
     EXPECT_EQ(plan(Collective::allreduce, kBulkTile + 1).blocks, 2U) << "no team without work";
+    limits.lines = false;
+    EXPECT_EQ(plan(Collective::allreduce, 24 * kMiB).way, Way::tiles) << "measured over NVLink alone";
+    limits.lines = true;
     limits.spare = true;
-    EXPECT_EQ(plan(Collective::allreduce, 8 << 20).way, Way::tiles) << "the program's kernels need shared memory";
+    EXPECT_EQ(plan(Collective::allreduce, 8 * kMiB).way, Way::tiles) << "the program's kernels need shared memory";
+}
+
+TEST(CudaPlan, OneKernelOfBulkCopiesIsTakenWhereMultiprocessorsAreFew) {
+    constexpr uint64_t kMiB = 1 << 20;
+    const auto way = [&](Collective collective, uint64_t bytes, uint32_t blocks, bool bulk) {
+        Limits limits{kMiB, 0, blocks};
+        limits.bulk = bulk;
+        return plan_of(collective, bytes, 2, {true, false, true}, window_for(224 * kMiB, 2), limits).way;
+    };
+    EXPECT_EQ(way(Collective::allreduce, 64 * kMiB, 32, false), Way::engines);
+    EXPECT_EQ(way(Collective::allreduce, 1024 * kMiB, 32, true), Way::bulk);
+    EXPECT_EQ(way(Collective::allreduce, 64 * kMiB, 128, true), Way::bulk);
+    EXPECT_EQ(way(Collective::allreduce, 128 * kMiB, 128, true), Way::engines);
+    EXPECT_EQ(way(Collective::reduce_scatter_block, 1024 * kMiB, 128, true), Way::bulk);
+    EXPECT_EQ(way(Collective::reduce_scatter_block, 64 * kMiB, 128, false), Way::engines);
+    EXPECT_EQ(way(Collective::allgather, 128 * kMiB, 32, true), Way::engines) << "nothing is added";
 }
 
 TEST(CudaPlan, TheRootOfAReduceOfTwoAdds) {
