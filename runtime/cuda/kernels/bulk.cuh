@@ -80,15 +80,21 @@ class BulkLane {
     }
 };
 
-/// 16 bytes of shared memory from anywhere.
+/// 16 bytes of shared memory from anywhere; what lies up to the next multiple of 16 but one is read as well.
 __device__ __forceinline__ uint4 load_any(const char *from) {
     const auto at = reinterpret_cast<uint64_t>(from);
-    const auto *words = reinterpret_cast<const uint32_t *>(at / 4 * 4);
-    const auto bits = static_cast<uint32_t>(at % 4 * 8);
-    uint32_t word[5];
+    const auto *packs = reinterpret_cast<const uint4 *>(at / sizeof(uint4) * sizeof(uint4));
+    const uint4 low = packs[0];
+    const uint4 high = packs[1];
+    uint32_t word[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    const auto beside = static_cast<uint32_t>(at % sizeof(uint4));
+#pragma unroll
+    for (int i = 0; i < 6; ++i)
+        word[i] = (beside & 8) != 0 ? word[i + 2] : word[i];
 #pragma unroll
     for (int i = 0; i < 5; ++i)
-        word[i] = words[i];
+        word[i] = (beside & 4) != 0 ? word[i + 1] : word[i];
+    const uint32_t bits = beside % 4 * 8;
     return make_uint4(__funnelshift_r(word[0], word[1], bits), __funnelshift_r(word[1], word[2], bits),
                       __funnelshift_r(word[2], word[3], bits), __funnelshift_r(word[3], word[4], bits));
 }
@@ -102,22 +108,33 @@ class BulkAdder {
 
     __device__ BulkAdder(const Job &job, uint32_t lane) : op_(job.op), divisor_(job.divisor), lane_(lane) {}
 
+    /// Packs of 16 bytes of the output, wherever they come from, and single elements before and behind them.
     __device__ void add(const char *first, const char *second, char *out, uint64_t bytes) const {
-        const auto all =
-            reinterpret_cast<uint64_t>(first) | reinterpret_cast<uint64_t>(second) | reinterpret_cast<uint64_t>(out);
-        const auto packs = static_cast<uint32_t>((bytes + sizeof(uint4) - 1) / sizeof(uint4));
-        const auto whole = aligned(all, sizeof(uint4)) ? static_cast<uint32_t>(bytes / sizeof(uint4)) : 0;
-        for (uint32_t at = lane_; at < whole; at += kLanes * kUnroll)
-            add_packs(reinterpret_cast<const uint4 *>(first) + at, reinterpret_cast<const uint4 *>(second) + at,
-                      reinterpret_cast<uint4 *>(out) + at, whole - at);
-        for (uint32_t pack = whole + lane_; pack < packs; pack += kLanes) {
-            const uint64_t at = pack * sizeof(uint4);
-            const uint4 sum = added(load_any(first + at), load_any(second + at));
-            const auto *element = reinterpret_cast<const T *>(&sum);
-#pragma unroll
-            for (int e = 0; e < kElements; ++e)
-                if (at + e * sizeof(T) < bytes)
-                    store_bytes(out + at + e * sizeof(T), element[e]);
+        const auto size = static_cast<uint32_t>(bytes);
+        const auto beside = static_cast<uint32_t>(reinterpret_cast<uint64_t>(out) % sizeof(uint4));
+        uint32_t head = size;
+        uint32_t packs = 0;
+        if (beside % sizeof(T) == 0) {
+            const uint32_t up = (sizeof(uint4) - beside) % sizeof(uint4);
+            head = up < size ? up : size;
+            packs = (size - head) / sizeof(uint4);
+        }
+        auto *to = reinterpret_cast<uint4 *>(out + head);
+        if (aligned(reinterpret_cast<uint64_t>(first + head) | reinterpret_cast<uint64_t>(second + head),
+                    sizeof(uint4))) {
+            for (uint32_t at = lane_; at < packs; at += kLanes * kUnroll)
+                add_packs(reinterpret_cast<const uint4 *>(first + head) + at,
+                          reinterpret_cast<const uint4 *>(second + head) + at, to + at, packs - at);
+        } else {
+            for (uint32_t at = lane_; at < packs; at += kLanes)
+                to[at] =
+                    added(load_any(first + head + at * sizeof(uint4)), load_any(second + head + at * sizeof(uint4)));
+        }
+        const uint32_t left = size - packs * sizeof(uint4);
+        for (uint32_t one = lane_ * sizeof(T); one < left; one += kLanes * sizeof(T)) {
+            const uint32_t at = one < head ? one : one + packs * sizeof(uint4);
+            const WideOf<T> sum = op_.apply(widen(load_bytes<T>(first + at)), widen(load_bytes<T>(second + at)));
+            store_bytes(out + at, narrow<T>(sum, divisor_));
         }
     }
 
@@ -125,6 +142,10 @@ class BulkAdder {
     static constexpr uint32_t kUnroll = sizeof(T) >= 4 ? 4 : sizeof(T);
 
     __device__ __forceinline__ uint4 added(uint4 first, uint4 second) const {
+        if constexpr (kInPairs<T, Op>) {
+            if (divisor_ == 1)
+                return sum_of_two<T>(first, second);
+        }
         struct Pack {
             T element[kElements];
         };

@@ -18,6 +18,7 @@ namespace flx::cuda {
 /// An 8-bit float. `kSums`: it is added, and becomes the largest number where the sum is infinite.
 template <__nv_fp8_interpretation_t kFormat, bool kSums>
 struct Float8 {
+    static constexpr __nv_fp8_interpretation_t kInterpretation = kFormat;
     __nv_fp8_storage_t bits;
 
     static __device__ __forceinline__ float2 widened(__nv_fp8x2_storage_t two) {
@@ -187,6 +188,67 @@ struct NotSum {
     bool product_;
     bool less_;
 };
+
+/// Whether the sum of two elements can be made in their own type or a little wider, several at once, with the bits that
+/// come of adding in f32 and rounding once: an addition of twice as many digits and two more, rounded again, is.
+template <typename T, typename Op>
+inline constexpr bool kInPairs = std::is_same_v<Op, Sum> &&
+                                 (is_float8<T> || sizeof(T) == 2 || (std::is_integral_v<T> && sizeof(T) == 1));
+
+template <typename T>
+__device__ __forceinline__ uint32_t sum_of_two(uint32_t a, uint32_t b) {
+    if constexpr (is_float8<T>) {
+        const auto half = [&](int i) {
+            const auto two = [i](uint32_t word) {
+                return __half2(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(word >> (16 * i)),
+                                                          T::kInterpretation));
+            };
+            return static_cast<uint32_t>(
+                __nv_cvt_halfraw2_to_fp8x2(__half2_raw(__hadd2(two(a), two(b))), __NV_SATFINITE, T::kInterpretation));
+        };
+        return half(0) | half(1) << 16;
+    } else if constexpr (std::is_same_v<T, __half>) {
+        return bits_as<uint32_t>(__hadd2(bits_as<__half2>(a), bits_as<__half2>(b)));
+    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+        return bits_as<uint32_t>(__hadd2(bits_as<__nv_bfloat162>(a), bits_as<__nv_bfloat162>(b)));
+    } else if constexpr (sizeof(T) == 2) {
+        return __vadd2(a, b);
+    } else {
+        return __vadd4(a, b);
+    }
+}
+
+/// Whether both 16-bit floats of a word are numbers.
+template <typename T>
+__device__ __forceinline__ bool are_numbers(uint32_t two) {
+    if constexpr (std::is_same_v<T, __half>)
+        return __hbeq2(bits_as<__half2>(two), bits_as<__half2>(two));
+    else if constexpr (std::is_same_v<T, __nv_bfloat16>)
+        return __hbeq2(bits_as<__nv_bfloat162>(two), bits_as<__nv_bfloat162>(two));
+    else
+        return true;
+}
+
+/// 16 bytes of elements; of 16-bit floats, any NaN is made the canonical one.
+template <typename T>
+__device__ __forceinline__ uint4 sum_of_two(uint4 a, uint4 b) {
+    uint32_t sum[4] = {sum_of_two<T>(a.x, b.x), sum_of_two<T>(a.y, b.y), sum_of_two<T>(a.z, b.z),
+                       sum_of_two<T>(a.w, b.w)};
+    const bool numbers =
+        are_numbers<T>(sum[0]) && are_numbers<T>(sum[1]) && are_numbers<T>(sum[2]) && are_numbers<T>(sum[3]);
+    if constexpr (sizeof(T) == 2 && !std::is_integral_v<T>) {
+        if (!numbers) {
+            struct Elements {
+                T element[8];
+            };
+            auto all = bits_as<Elements>(make_uint4(sum[0], sum[1], sum[2], sum[3]));
+            for (T &element : all.element)
+                element = narrow<T>(widen(element), 1);
+            return bits_as<uint4>(all);
+        }
+    }
+    return make_uint4(sum[0], sum[1], sum[2], sum[3]);
+}
 
 /// The reduction of kernels that only move bytes.
 struct Keep {

@@ -18,16 +18,27 @@ static __device__ __noinline__ void store_few(char *to, uint64_t data, uint64_t 
     for (uint64_t i = 0; i < bytes && i < sizeof data; ++i)
         to[i] = static_cast<char>(data >> (8 * i));
 }
+/// From anywhere: both words that hold some of the eight bytes are loaded whole.
 __device__ __forceinline__ uint64_t load_some(const char *from, uint64_t bytes) {
-    if (bytes >= sizeof(uint64_t) && aligned(reinterpret_cast<uint64_t>(from), sizeof(uint64_t)))
-        return *reinterpret_cast<const uint64_t *>(from);
-    return load_few(from, bytes);
+    if (bytes < sizeof(uint64_t))
+        return load_few(from, bytes);
+    const auto beside = static_cast<uint32_t>(reinterpret_cast<uint64_t>(from) % sizeof(uint64_t));
+    const auto *words = reinterpret_cast<const uint64_t *>(from - beside);
+    if (beside == 0)
+        return words[0];
+    return words[0] >> (8 * beside) | words[1] << (64 - 8 * beside);
 }
 __device__ __forceinline__ void store_some(char *to, uint64_t data, uint64_t bytes) {
-    if (bytes >= sizeof data && aligned(reinterpret_cast<uint64_t>(to), sizeof data))
-        *reinterpret_cast<uint64_t *>(to) = data;
-    else
+    if (bytes < sizeof data) {
         store_few(to, data, bytes);
+    } else if (const auto at = reinterpret_cast<uint64_t>(to); aligned(at, sizeof data)) {
+        *reinterpret_cast<uint64_t *>(to) = data;
+    } else if (aligned(at, sizeof(uint32_t))) {
+        reinterpret_cast<uint32_t *>(to)[0] = static_cast<uint32_t>(data);
+        reinterpret_cast<uint32_t *>(to)[1] = static_cast<uint32_t>(data >> 32);
+    } else {
+        store_few(to, data, sizeof data);
+    }
 }
 
 /// Eight bytes of elements.

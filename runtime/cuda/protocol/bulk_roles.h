@@ -71,10 +71,13 @@ class BulkRoles {
         for (uint32_t stage = chip_.lane(); stage < kBulkSending; stage += Chip::kLanes)
             *reinterpret_cast<uint32_t *>(stages + stage * kBulkSlot) = offset_of(from);
         chip_.join_proxies();
+        Ends ends;
+        look_at_ends(from, 0, sends, ends);
         const auto fill = [&](uint32_t step) {
             const Piece piece = team_.piece(step);
-            fetch(stages + step % kBulkSending * kBulkSlot, from + piece.offset, piece.bytes,
+            fetch(stages + step % kBulkSending * kBulkSlot, from + piece.offset, piece.bytes, ends,
                   board_.filled[step % kBulkSending]);
+            look_at_ends(from, step + 1, sends, ends);
         };
         uint32_t filled = sends < kAhead ? sends : kAhead;
         for (uint32_t step = 0; step < filled; ++step)
@@ -112,13 +115,16 @@ class BulkRoles {
         const uint32_t takes = team_.takes();
         uint32_t come = team_.number(0) - 2;
         uint32_t step = 0;
+        Ends ends;
+        look_at_ends(team_.own(), 0, takes, ends);
         for (bool goes_on = true; step < takes && goes_on; ++step) {
             const uint32_t stage = step % kBulkTaking;
             const Piece piece = team_.piece(step);
             char *pair = pairs + 2 * stage * kBulkSlot;
             if (step >= kBulkTaking && !chip_.all(await(board_.added[stage], step / kBulkTaking - 1)))
                 break;
-            fetch(pair, team_.own() + piece.offset, piece.bytes, board_.paired[stage]);
+            fetch(pair, team_.own() + piece.offset, piece.bytes, ends, board_.paired[stage]);
+            look_at_ends(team_.own(), step + 1, takes, ends);
             goes_on = chip_.all(await(board_.heard[kScattered], team_.number(step), come));
             if (chip_.lane() == 0 && goes_on)
                 chip_.load(pair + kBulkSlot, job_.windows[job_.rank] + team_.slot(step), slot_bytes(piece.bytes),
@@ -216,25 +222,57 @@ class BulkRoles {
                                             WindowLayout::flag(static_cast<Stage>(stage), block, source));
     }
 
-    /// Input of any alignment to shared memory, by a warp; the barrier gets one arrival.
-    FLX_HD void fetch(char *stage, const char *from, uint64_t bytes, typename Chip::Barrier &barrier) {
-        const uint32_t offset = offset_of(from);
-        char *to = stage + kBulkHead + offset;
-        const uint64_t head = offset == 0 ? 0 : kGrain - offset < bytes ? kGrain - offset : bytes;
-        const uint64_t tail = (bytes - head) % kGrain;
-        const uint64_t whole = bytes - head - tail;
-        if (head + tail != 0) {
-            for (uint64_t i = chip_.lane(); i < head; i += Chip::kLanes)
-                to[i] = from[i];
-            for (uint64_t i = head + whole + chip_.lane(); i < bytes; i += Chip::kLanes)
-                to[i] = from[i];
+    /// What of a tile lies beside multiples of 16 bytes.
+    struct Beside {
+        FLX_HD Beside(const char *from, uint64_t bytes) {
+            const uint64_t offset = offset_of(from);
+            head = offset == 0 ? 0 : kGrain - offset < bytes ? kGrain - offset : bytes;
+            tail = (bytes - head) % kGrain;
+        }
+        uint64_t head;
+        uint64_t tail;
+    };
+    /// A lane's bytes of both ends of the tile that is fetched next: they come while the warp waits for something else.
+    struct Ends {
+        char byte[2 * kGrain / Chip::kLanes];
+    };
+    static_assert(2 * kGrain % Chip::kLanes == 0);
+
+    /// Calls body(number, at) for each of this lane's bytes at the ends of a tile.
+    template <class Body>
+    FLX_HD void at_ends(const Beside &beside, uint64_t bytes, const Body &body) const {
+        for (uint32_t number = 0; number < 2 * kGrain / Chip::kLanes; ++number) {
+            const uint64_t place = chip_.lane() + number * Chip::kLanes;
+            if (place < beside.head)
+                body(number, place);
+            else if (place >= kGrain && place - kGrain < beside.tail)
+                body(number, bytes - beside.tail + place - kGrain);
+        }
+    }
+    FLX_HD void look_at_ends(const char *from, uint32_t step, uint32_t steps, Ends &ends) const {
+        if (step >= steps)
+            return;
+        const Piece piece = team_.piece(step);
+        from += piece.offset;
+        at_ends(Beside(from, piece.bytes), piece.bytes,
+                [&](uint32_t number, uint64_t at) { ends.byte[number] = from[at]; });
+    }
+
+    /// Input of any alignment to shared memory, by a warp; the barrier gets one arrival. `ends`: this tile's.
+    FLX_HD void fetch(char *stage, const char *from, uint64_t bytes, const Ends &ends,
+                      typename Chip::Barrier &barrier) {
+        char *to = stage + kBulkHead + offset_of(from);
+        const Beside beside(from, bytes);
+        const uint64_t whole = bytes - beside.head - beside.tail;
+        if (beside.head + beside.tail != 0) {
+            at_ends(beside, bytes, [&](uint32_t number, uint64_t at) { to[at] = ends.byte[number]; });
             chip_.join_proxies();
         }
         chip_.sync_warp();
         if (chip_.lane() != 0)
             return;
         if (whole != 0)
-            chip_.load(to + head, from + head, static_cast<uint32_t>(whole), barrier);
+            chip_.load(to + beside.head, from + beside.head, static_cast<uint32_t>(whole), barrier);
         else
             chip_.arrive(barrier);
     }

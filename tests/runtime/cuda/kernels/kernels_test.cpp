@@ -1,6 +1,7 @@
 /// The kernels of two ranks in one process on one GPU, which needs no other process's memory: wherever inputs and
 /// outputs begin, the bytes are those of where they lie on lines of 16 bytes, and nothing beside them is written. Skips
-/// without a GPU. `time`: also how long they take, 4 bytes beside a line and on it.
+/// without a GPU. `time`: also how long they take, 4 bytes beside a line and on it, by tiles and by the ways that calls
+/// between two take.
 #include "runtime/cuda/protocol/kernels.h"
 
 #include <cuda_runtime_api.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -43,12 +45,18 @@ struct Case {
     uint64_t out = 0;
 };
 
+enum class Ways : uint8_t { tiles, as_calls };
+
 class Ranks {
   public:
-    explicit Ranks(uint32_t blocks) : layout_(window_for(kStaging, kRanks)) {
+    Ranks(uint32_t blocks, Ways ways) : layout_(window_for(kStaging, kRanks)) {
+        constexpr int kHopper = 90;
+        cudaFuncAttributes attributes{};
+        must(cudaFuncGetAttributes(&attributes, kernels_of(FLX_F32, FLX_SUM).bulk), "a kernel's attributes");
         limits_.blocks = blocks;
-        limits_.line_bytes = 0;
+        limits_.line_bytes = ways == Ways::tiles ? 0 : uint64_t{1} << 20;
         limits_.engine_bytes = UINT64_MAX;
+        limits_.bulk = ways == Ways::as_calls && attributes.binaryVersion >= kHopper;
         void *words = nullptr;
         must(cudaHostAlloc(&words, 64, cudaHostAllocMapped), "pinned memory");
         std::memset(words, 0, 64);
@@ -120,6 +128,8 @@ class Ranks {
         return best;
     }
 
+    [[nodiscard]] Way way(const Case &what) const { return plan(what).way; }
+
   private:
     struct Rank {
         char *window = nullptr;
@@ -134,9 +144,12 @@ class Ranks {
         return what.collective == Collective::reduce_scatter_block ? what.bytes / kRanks : what.bytes;
     }
 
+    [[nodiscard]] Plan plan(const Case &what) const {
+        return plan_of(what.collective, what.bytes, kRanks, Outputs{what.direct, false, true}, layout_, limits_);
+    }
+
     void launch(const Case &what) {
-        const Plan plan =
-            plan_of(what.collective, what.bytes, kRanks, Outputs{what.direct, false, true}, layout_, limits_);
+        const Plan plan = this->plan(what);
         const Kernels kernels = reduces(what.collective) ? kernels_of(what.type, FLX_SUM) : move_kernels();
         for (int r = 0; r < kRanks; ++r) {
             Rank &mine = all_[static_cast<size_t>(r)];
@@ -164,8 +177,19 @@ class Ranks {
             job.stuck = words_ + 1;
             job.dead = reinterpret_cast<uint32_t *>(mine.window + WindowLayout::kDead);
             void *arguments[] = {&job};
-            const void *kernel = job.on_lines() ? kernels.exchange : kernels.exchange_anywhere;
-            must(cudaLaunchKernel(kernel, dim3(plan.blocks), dim3(plan.threads), arguments, 0, mine.stream),
+            const bool bulk = plan.way == Way::bulk;
+            const void *kernel = bulk                       ? kernels.bulk
+                                 : plan.way == Way::packets ? kernels.packets
+                                 : plan.way == Way::lines   ? kernels.lines
+                                 : job.on_lines()           ? kernels.exchange
+                                                            : kernels.exchange_anywhere;
+            const uint32_t shared = bulk ? bulk_launch().shared_bytes : 0;
+            if (bulk)
+                must(
+                    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
+                    "shared memory");
+            must(cudaLaunchKernel(kernel, dim3(plan.blocks), dim3(bulk ? bulk_launch().threads : plan.threads),
+                                  arguments, shared, mine.stream),
                  "a launch");
         }
     }
@@ -179,7 +203,7 @@ class Ranks {
 
 constexpr std::array kTypes = {FLX_F32, FLX_BF16, FLX_F8E4M3, FLX_F64};
 
-int compare(Ranks &ranks) {
+int compare(Ranks &ranks, std::string_view ways) {
     constexpr std::array kTimed = {Collective::allreduce, Collective::reduce_scatter_block, Collective::reduce,
                                    Collective::allgather};
     constexpr int kCases = 400;
@@ -208,28 +232,40 @@ int compare(Ranks &ranks) {
             ++wrong;
         }
     }
-    fmt::print("{}: {} cases beside lines as on lines, {} others\n", wrong == 0 ? "right" : "wrong", kCases, wrong);
+    fmt::print("{}: {} cases by {}, beside lines as on lines, {} others\n", wrong == 0 ? "right" : "wrong", kCases,
+               ways, wrong);
     return wrong;
 }
 
 void show_times(uint32_t blocks) {
-    Ranks ranks(blocks);
-    fmt::print("{} blocks a rank: us on a line of 16 bytes, 4 bytes beside one, and their ratio\n", blocks);
+    Ranks tiles(blocks, Ways::tiles);
+    Ranks ranks(blocks, Ways::as_calls);
+    fmt::print(
+        "{} blocks a rank: us on a line of 16 bytes, 4 bytes beside one, their ratio, and tiles' time over the "
+        "first\n",
+        blocks);
+    double gains = 0;
+    int cells = 0;
     for (const Collective collective : {Collective::allreduce, Collective::reduce_scatter_block, Collective::reduce}) {
         for (const flx_dtype_t type : kTypes) {
             fmt::print("{:<22} {:<7}", name_of(collective), flx::name_of(type));
-            for (const uint64_t mib : {1, 4, 16, 64}) {
+            for (const uint64_t mib : {1, 4, 8, 16, 32, 64}) {
                 Case what{collective, type, collective == Collective::allreduce, mib << 20, {}, 0};
+                const double by_tiles = tiles.time(what);
                 const double on_line = ranks.time(what);
                 what.in = {4, 4};
                 what.out = 4;
                 const double beside = ranks.time(what);
-                fmt::print("  {:>2} MiB {:>7.1f} {:>7.1f} {:.2f}", mib, on_line, beside, on_line / beside);
+                fmt::print("  {} MiB {} {:.1f} {:.1f} {:.2f} {:.2f}", mib, name_of(ranks.way(what)), on_line, beside,
+                           on_line / beside, by_tiles / on_line);
+                gains += std::log(by_tiles / on_line);
+                ++cells;
             }
             fmt::print("\n");
             std::fflush(stdout);
         }
     }
+    fmt::print("geometric mean of the last over {} cells: {:.2f}\n", cells, std::exp(gains / cells));
 }
 
 }  // namespace
@@ -245,8 +281,12 @@ int main(int argc, char **argv) {
     constexpr uint32_t kMany = 64;
     int wrong = 0;
     {
-        flx::cuda::Ranks ranks(kFew);
-        wrong = flx::cuda::compare(ranks);
+        flx::cuda::Ranks tiles(kFew, flx::cuda::Ways::tiles);
+        wrong = flx::cuda::compare(tiles, "tiles");
+    }
+    {
+        flx::cuda::Ranks ranks(kFew, flx::cuda::Ways::as_calls);
+        wrong += flx::cuda::compare(ranks, "the ways of calls");
     }
     if (argc > 1 && std::string_view(argv[1]) == "time")
         for (const uint32_t blocks : {kFew, kMany})
