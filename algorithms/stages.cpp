@@ -1,19 +1,42 @@
 #include "algorithms/stages.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "algorithms/builder.h"
 
 namespace flx::algorithms {
+namespace {
 
-Stages::Stages(int rank, uint32_t blocks) : rank_(rank), input_readers_(blocks) {
-    schedule_.blocks = blocks;
-}
+class Stages {
+  public:
+    Stages(int rank, const Composition &composition) : rank_(rank), input_readers_(composition.blocks) {
+        schedule_.blocks = composition.blocks;
+        schedule_.input = composition.input;
+        schedule_.output = composition.output;
+        schedule_.scratch_slots = static_cast<uint16_t>(composition.scratch_slots);
+    }
 
-Stages &Stages::layouts(Layout input, Layout output) {
-    schedule_.input = input;
-    schedule_.output = output;
-    return *this;
-}
+    /// Appends the steps that this rank, one of the group's, has in the stage.
+    void add(const Stage &stage, const Algorithm &algorithm);
+    Schedule take(uint8_t phases);
 
+  private:
+    using Location = std::tuple<Buffer, uint16_t, uint32_t>;
+    static Location location(const Place &place, uint32_t block) { return {place.buffer, place.slot, block}; }
+    uint32_t append(Step step, uint32_t first_of_stage);
+    uint8_t group_index(const std::vector<int32_t> &group);
+    uint32_t scratch_slots(uint32_t slots);
+
+    int rank_;
+    Schedule schedule_;
+    std::map<Location, uint32_t> writers_;              ///< the last step that wrote it
+    std::vector<std::vector<uint32_t>> input_readers_;  ///< by block: steps that read it from the input
+};
+
+/// The first of them.
 uint32_t Stages::scratch_slots(uint32_t slots) {
     const uint32_t first = schedule_.scratch_slots;
     schedule_.scratch_slots = static_cast<uint16_t>(first + slots);
@@ -50,15 +73,11 @@ uint32_t Stages::append(Step step, uint32_t first_of_stage) {
     return index;
 }
 
-void Stages::copy(uint32_t block, Place from, Place to) {
-    append({.kind = StepKind::copy, .block = block, .from = from, .to = to}, UINT32_MAX);
-}
-
-void Stages::add(const Stage &stage) {
+void Stages::add(const Stage &stage, const Algorithm &algorithm) {
     const auto own = std::find(stage.group.begin(), stage.group.end(), rank_);
     const Request request{stage.collective, static_cast<int>(own - stage.group.begin()),
                           static_cast<int>(stage.group.size()), stage.root, nullptr};
-    const Schedule part = stage.algorithm->build(request);
+    const Schedule part = algorithm.build(request);
     size_t most = 0;
     for (const std::vector<uint32_t> &blocks : stage.blocks)
         most = std::max(most, blocks.size());
@@ -69,9 +88,9 @@ void Stages::add(const Stage &stage) {
     const auto place = [&](const Place &of, uint32_t block, size_t copy) {
         switch (of.buffer) {
             case Buffer::input:
-                return stage.input(block);
+                return stage.input[block];
             case Buffer::output:
-                return stage.output(block);
+                return stage.output[block];
             case Buffer::scratch:
                 return scratch(first_slot + of.slot * static_cast<uint32_t>(most) + static_cast<uint32_t>(copy));
             case Buffer::none:
@@ -112,8 +131,19 @@ void Stages::add(const Stage &stage) {
     }
 }
 
-Schedule Stages::take() {
+Schedule Stages::take(uint8_t phases) {
+    schedule_.phases = std::max(schedule_.phases, phases);
     return std::move(schedule_);
+}
+
+}  // namespace
+
+Schedule schedule_of(const Composition &composition, int rank, const Algorithm &near, const Algorithm &far,
+                     uint8_t phases) {
+    Stages stages(rank, composition);
+    for (const Stage &stage : composition.stages)
+        stages.add(stage, stage.tier == Stage::Tier::near ? near : far);
+    return stages.take(phases);
 }
 
 }  // namespace flx::algorithms

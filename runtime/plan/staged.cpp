@@ -37,7 +37,7 @@ const std::map<const Algorithm *, std::string> &names() {
 }
 
 /// Whether an algorithm's stages are carried out one by one for the collective: by lanes, only what all ranks both give
-/// and get. A reduce_scatter_block has no schedule by leaders (algorithms/tiers.cpp).
+/// and get. A reduce_scatter_block has no schedule by leaders (algorithms/tiers.h).
 bool goes_staged(const Algorithm &algorithm, Collective collective) {
     if (algorithm.family == Family::flat || !names().contains(&algorithm))
         return false;

@@ -2,7 +2,7 @@
 /// Which operations between hosts can go stage by stage: the ranks of a host do the first and the last stage through
 /// shared memory as a whole (runtime/shm/ways/fused.h), and some of them the one in between, over rails, where what a
 /// host has for another is one message. The sums are those of the schedule that has the same stages
-/// (algorithms/tiers.cpp), so the bits are. Pure functions.
+/// (algorithms/tiers.h), so the bits are. Pure functions.
 #pragma once
 
 #include <cstddef>

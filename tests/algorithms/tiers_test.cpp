@@ -1,10 +1,14 @@
 /// Algorithms that know hosts, executed symbolically on many placements: uneven hosts, ranks that go round them, one
 /// rank a host, all on one.
+#include "algorithms/tiers.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "algorithms/verifier.h"
@@ -184,6 +188,83 @@ std::string name_of_tiered(const testing::TestParamInfo<Tiered> &info) {
 
 INSTANTIATE_TEST_SUITE_P(All, Tiers, testing::ValuesIn(tiered()), name_of_tiered);
 INSTANTIATE_TEST_SUITE_P(All, TiersOfBlocks, testing::ValuesIn(tiered_in_blocks()), name_of_tiered);
+
+/// Each rank of a group has its stages in the same order, among the same ranks and on the same blocks.
+void meet_in_stages(Family family, Collective collective, Carried carried, const Placement &placement, int root) {
+    using Meeting = std::tuple<Collective, int, std::vector<std::vector<uint32_t>>>;
+    std::map<std::vector<int>, std::map<int, std::vector<Meeting>>> meetings;  // by group and rank
+    const bool by_host = family == Family::lanes && collective != Collective::bcast;
+    std::vector<uint32_t> between(by_host ? placement.ranks.size() : 1);
+    std::iota(between.begin(), between.end(), 0);
+    for (int rank = 0; rank < placement.size(); ++rank) {
+        const Composition made =
+            compose(family, {collective, rank, placement.size(), root, &placement}, between, carried);
+        ASSERT_FALSE(made.stages.empty());
+        for (const Stage &stage : made.stages) {
+            ASSERT_EQ(std::ranges::count(stage.group, rank), 1);
+            ASSERT_LT(static_cast<size_t>(stage.root), stage.group.size());
+            ASSERT_EQ(stage.input.size(), made.blocks);
+            ASSERT_EQ(stage.output.size(), made.blocks);
+            for (const std::vector<uint32_t> &blocks : stage.blocks)
+                for (const uint32_t block : blocks)
+                    ASSERT_LT(block, made.blocks);
+            std::vector<int> per_host(placement.ranks.size());
+            for (const int member : stage.group)
+                ++per_host[static_cast<size_t>(placement.host[static_cast<size_t>(member)])];
+            if (stage.tier == Stage::Tier::far) {
+                ASSERT_EQ(per_host, std::vector<int>(per_host.size(), 1));
+            } else if (stage.group.size() > 1) {
+                ASSERT_EQ(stage.group, placement.on_host_of(rank));
+            }
+            meetings[stage.group][rank].emplace_back(stage.collective, stage.root, stage.blocks);
+        }
+    }
+    for (const auto &[group, by_rank] : meetings) {
+        ASSERT_EQ(by_rank.size(), group.size());
+        for (const auto &[rank, mine] : by_rank)
+            ASSERT_EQ(mine, by_rank.begin()->second) << "rank " << rank;
+    }
+}
+
+TEST(Composition, RanksOfAGroupMeetInTheSameStages) {
+    using enum Collective;
+    const std::vector<std::tuple<Family, Carried, std::vector<Collective>>> cases = {
+        {Family::leaders, Carried::in_cells, {allreduce, barrier, bcast, reduce, allgather, gather, scatter}},
+        {Family::lanes, Carried::in_cells, {allreduce, bcast, allgather, reduce_scatter_block}},
+        {Family::leaders, Carried::in_calls, {reduce}},
+        {Family::lanes, Carried::in_calls, {allreduce, bcast, allgather, reduce_scatter_block}},
+    };
+    for (const auto &[family, carried, collectives] : cases)
+        for (const Collective collective : collectives)
+            for (const std::vector<int> &hosts : placements()) {
+                const Placement placement = Placement::of(hosts);
+                for (int root = 0; root < (rooted(collective) ? placement.size() : 1); ++root) {
+                    meet_in_stages(family, collective, carried, placement, root);
+                    ASSERT_FALSE(HasFatalFailure()) << name_of(collective) << ", " << text(hosts) << ", root " << root;
+                }
+            }
+}
+
+/// In calls each rank of the root's host carries a lane, and hosts' sums lie in no output.
+TEST(Composition, OfCallsGivesEachRankALane) {
+    const Placement placement = Placement::of(even(2, 3, false));
+    for (int rank = 0; rank < 6; ++rank) {
+        const Composition bcast =
+            compose(Family::lanes, {Collective::bcast, rank, 6, 4, &placement}, {0}, Carried::in_calls);
+        const Stage &far = bcast.stages[rank < 3 ? 0 : 1];
+        EXPECT_EQ(bcast.stages.size(), 2U);
+        EXPECT_EQ(far.tier, Stage::Tier::far);
+        EXPECT_EQ(far.group, (std::vector<int>{rank % 3, rank % 3 + 3}));
+        EXPECT_EQ(bcast.stages[rank < 3 ? 1 : 0].collective, rank < 3 ? Collective::allgather : Collective::bcast);
+        const Composition allreduce =
+            compose(Family::lanes, {Collective::allreduce, rank, 6, 0, &placement}, {0}, Carried::in_calls);
+        ASSERT_EQ(allreduce.stages.size(), 3U);
+        EXPECT_EQ(allreduce.stages[0].output[0].buffer, Buffer::scratch);
+        EXPECT_FALSE(allreduce.stages[0].finishes);
+        EXPECT_TRUE(allreduce.stages[1].finishes);
+        EXPECT_EQ(allreduce.stages[2].output[0].buffer, Buffer::output);
+    }
+}
 
 TEST(Placement, NumbersHostsInTheOrderOfTheirLowestRanks) {
     const Placement placement = Placement::of({9, 4, 9, 4, 4, 0});

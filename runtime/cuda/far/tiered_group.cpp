@@ -153,6 +153,13 @@ bool TieredGroup::in_tiers(const Operation &call) const {
            call.count * size_of(call.dtype) >= least_bytes_;
 }
 
+const algorithms::Composition &TieredGroup::stages_of(const Operation &call) {
+    const std::pair key(call.collective, call.root);
+    const auto kept = stages_.find(key);
+    return kept != stages_.end() ? kept->second
+                                 : stages_.emplace(key, tier_stages(call.collective, call.root, tiers_)).first->second;
+}
+
 Status TieredGroup::put(const TierStep &step, CUstream_st *stream) {
     switch (step.where) {
         case TierStep::Where::near:
@@ -174,7 +181,7 @@ Status TieredGroup::enqueue(const Operation &call, CUstream_st *stream, std::spa
         return far_.enqueue(call, stream);
     FLX_TRY(far_.ready(stream));
     FLX_TRY(far_.compare(signature_of(call)));
-    tier_steps(call, tiers_, staging_, staging_bytes_, steps_);
+    tier_steps(call, stages_of(call), tiers_, staging_, staging_bytes_, steps_);
     for (const TierStep &step : steps_)
         FLX_TRY(put(step, stream));
     return {};

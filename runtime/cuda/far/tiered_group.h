@@ -8,8 +8,10 @@
 /// when the call ends, or the next one begins. Calls that do not belong together are found by FarLanes::compare.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/cuda/far/far_group.h"
@@ -69,6 +71,7 @@ class TieredGroup final : public Group {
     Status find_shared_gpus();
     [[nodiscard]] bool in_tiers(const Operation &call) const;
     [[nodiscard]] Status failure() const;
+    const algorithms::Composition &stages_of(const Operation &call);
     Status put(const TierStep &step, CUstream_st *stream);
 
     Bootstrap &bootstrap_;
@@ -85,6 +88,7 @@ class TieredGroup final : public Group {
     int device_ = -1;
     char *staging_ = nullptr;
     uint64_t staging_bytes_ = 0;
+    std::map<std::pair<algorithms::Collective, int>, algorithms::Composition> stages_;  ///< by root; kept once made
     std::vector<TierStep> steps_;  ///< of the call that is being put on its stream
 };
 

@@ -3,170 +3,170 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "runtime/elements/dtype.h"
 
 namespace flx::cuda {
 namespace {
 
-using Where = TierStep::Where;
+using algorithms::Buffer;
+using algorithms::Composition;
+using algorithms::Layout;
+using algorithms::Place;
+using algorithms::Stage;
 
 /// Parts begin on lines where the vector does.
 constexpr uint64_t kPartGrain = 128;
 
-const char *at(const void *base, uint64_t bytes) {
-    return static_cast<const char *>(base) + bytes;
-}
-char *at(void *base, uint64_t bytes) {
-    return static_cast<char *>(base) + bytes;
-}
+/// A part of a call. Blocks of a whole vector lie side by side.
+struct Part {
+    char *in = nullptr;
+    char *out = nullptr;
+    uint64_t block = 0;  ///< elements
+    uint64_t rest = 0;   ///< elements that are left over; whoever has the last block has them
+    uint64_t apart = 0;  ///< elements from one host's block to the next one's in staging
+};
 
 /// The steps of one call.
 class Steps {
   public:
-    Steps(const Operation &call, const Tiers &tiers, char *staging, uint64_t staging_bytes,
-          std::vector<TierStep> &steps)
+    Steps(const Operation &call, const Composition &composition, const Tiers &tiers, char *staging,
+          uint64_t staging_bytes, std::vector<TierStep> &steps)
         : call_(call),
+          composition_(composition),
           tiers_(tiers),
           staging_(staging),
           element_(size_of(call.dtype)),
           grain_(kPartGrain / element_),
-          near_(static_cast<uint64_t>(tiers.near)),
-          hosts_(static_cast<uint64_t>(tiers.hosts)),
+          blocks_(composition.blocks),
           room_(staging_bytes / kPartGrain * grain_),
           steps_(steps) {}
 
-    void allreduce() {
-        const uint64_t most = (room_ - near_ * grain_) / grain_ * grain_;  // of a part, and what is left over
-        for (uint64_t begin = 0; begin < call_.count;) {
-            const uint64_t left = call_.count - begin;
-            const uint64_t length = left < near_ * (most + grain_) ? left : near_ * most;
-            const Parts parts = cut(length);
-            const char *in = at(call_.in, begin * element_);
-            char *out = at(call_.out, begin * element_);
-            char *rest = staging_ + parts.part * element_;
-            near(Collective::reduce_scatter_block, in, staging_, near_ * parts.part);
-            near(Collective::reduce, in + parts.rest_at * element_, rest, parts.rest, tiers_.near - 1);
-            across(Collective::allreduce, staging_, staging_, own(parts));
-            near(Collective::allgather, staging_, out, near_ * parts.part);
-            near(Collective::bcast, is_last() ? rest : out + parts.rest_at * element_, out + parts.rest_at * element_,
-                 parts.rest, tiers_.near - 1);
-            begin += length;
-        }
-    }
-
-    void reduce_scatter_block() {
-        const uint64_t block = call_.count / (near_ * hosts_);
-        const uint64_t apart = lines(block);
-        if (hosts_ * apart <= room_) {
-            for (uint64_t host = 0; host < hosts_; ++host)
-                near(Collective::reduce_scatter_block, at(call_.in, host * near_ * block * element_),
-                     staging_ + host * apart * element_, near_ * block);
-            across(Collective::reduce_scatter_block, staging_, call_.out, hosts_ * block, 0, apart);
-            return;
-        }
-        const uint64_t step = room_ / (hosts_ + near_ * hosts_) / grain_ * grain_;
-        char *packed = staging_ + hosts_ * step * element_;
-        for (uint64_t begin = 0; begin < block; begin += step) {
-            const uint64_t length = std::min(step, block - begin);
-            pack(at(call_.in, begin * element_), packed, length, block, near_ * hosts_);
-            for (uint64_t host = 0; host < hosts_; ++host)
-                near(Collective::reduce_scatter_block, packed + host * near_ * length * element_,
-                     staging_ + host * step * element_, near_ * length);
-            across(Collective::reduce_scatter_block, staging_, at(call_.out, begin * element_), hosts_ * length, 0,
-                   step);
-        }
-    }
-
-    void allgather() {
-        const uint64_t block = call_.count / (near_ * hosts_);
-        across(Collective::allgather, call_.in, at(call_.out, place() * block * element_), hosts_ * block, 0,
-               near_ * block);
-        for (uint64_t host = 0; host < hosts_; ++host) {
-            char *out = at(call_.out, host * near_ * block * element_);
-            near(Collective::allgather, out + place() * block * element_, out, near_ * block);
-        }
-    }
-
-    void bcast() {
-        const int host = call_.root / tiers_.near;
-        const Parts parts = cut(call_.count);
-        if (tiers_.host == host)
-            near(Collective::bcast, call_.in, call_.out, call_.count, call_.root % tiers_.near);
-        char *part = at(call_.out, place() * parts.part * element_);
-        across(Collective::bcast, part, part, own(parts), host);
-        if (tiers_.host == host)
-            return;
-        near(Collective::allgather, part, call_.out, near_ * parts.part);
-        char *rest = at(call_.out, parts.rest_at * element_);
-        near(Collective::bcast, rest, rest, parts.rest, tiers_.near - 1);
-    }
-
-    void reduce() {
-        const int host = call_.root / tiers_.near;
-        const int to = call_.root % tiers_.near;
-        const bool receives = tiers_.host == host && tiers_.place == to;
-        for (uint64_t begin = 0; begin < call_.count; begin += room_) {
-            const uint64_t length = std::min(room_, call_.count - begin);
-            near(Collective::reduce, at(call_.in, begin * element_), staging_, length, to);
-            if (tiers_.place == to)
-                across(Collective::reduce, staging_, receives ? at(call_.out, begin * element_) : staging_, length,
-                       host);
+    /// Those of all stages, for one piece after the other that staging has room for.
+    void make() {
+        const uint64_t block = call_.count / blocks_;
+        switch (call_.collective) {
+            case Collective::allreduce:
+                return in_pieces((room_ - blocks_ * grain_) / grain_ * grain_, grain_);
+            case Collective::bcast:
+                return in_pieces(call_.count, grain_);
+            case Collective::reduce:
+                return in_pieces(room_, 1);
+            case Collective::allgather:
+                return carry({in(0), out(0), block});
+            case Collective::reduce_scatter_block:
+                return in_blocks(block);
+            default:  // goes without tiers
+                break;
         }
     }
 
   private:
-    struct Parts {
-        uint64_t part = 0;
-        uint64_t rest_at = 0;
-        uint64_t rest = 0;
-    };
-    [[nodiscard]] Parts cut(uint64_t length) const {
-        const uint64_t part = length / (near_ * grain_) * grain_;
-        return {part, near_ * part, length - near_ * part};
+    [[nodiscard]] char *in(uint64_t element) const {  // only read
+        return static_cast<char *>(const_cast<void *>(call_.in)) + element * element_;
     }
-    [[nodiscard]] uint64_t place() const { return static_cast<uint64_t>(tiers_.place); }
-    [[nodiscard]] bool is_last() const { return tiers_.place == tiers_.near - 1; }
-    [[nodiscard]] uint64_t own(const Parts &parts) const { return parts.part + (is_last() ? parts.rest : 0); }
-    [[nodiscard]] uint64_t lines(uint64_t elements) const { return (elements + grain_ - 1) / grain_ * grain_; }
+    [[nodiscard]] char *out(uint64_t element) const { return static_cast<char *>(call_.out) + element * element_; }
 
-    TierStep &add(Where where, Collective collective, const void *in, void *out, uint64_t count, int root) {
-        TierStep &step = steps_.emplace_back();
-        step.where = where;
-        step.call = {collective, in, out, count, call_.dtype, call_.op, root};
-        return step;
+    /// Blocks of up to `most` elements and of whole grains; what is left over is less than a grain for each of them.
+    void in_pieces(uint64_t most, uint64_t grain) {
+        for (uint64_t begin = 0; begin < call_.count;) {
+            const uint64_t left = call_.count - begin;
+            const uint64_t length = left < blocks_ * (most + grain) ? left : blocks_ * most;
+            const uint64_t block = length / (blocks_ * grain) * grain;
+            carry({in(begin), out(begin), block, length - blocks_ * block});
+            begin += length;
+        }
     }
-    void near(Collective collective, const void *in, void *out, uint64_t count, int root = 0) {
+    /// As much of each block as a host's sums have room, which is packed where that is not all.
+    void in_blocks(uint64_t block) {
+        const auto hosts = static_cast<uint64_t>(tiers_.hosts);
+        const uint64_t apart = (block + grain_ - 1) / grain_ * grain_;
+        if (hosts * apart <= room_)
+            return carry({in(0), out(0), block, 0, apart});
+        const uint64_t step = room_ / (hosts + blocks_) / grain_ * grain_;
+        char *packed = staging_ + hosts * step * element_;
+        for (uint64_t begin = 0; begin < block; begin += step) {
+            const uint64_t length = std::min(step, block - begin);
+            steps_.push_back({.where = TierStep::Where::pack,
+                              .from = in(begin),
+                              .to = packed,
+                              .bytes = length * element_,
+                              .pitch = block * element_,
+                              .rows = blocks_});
+            carry({packed, out(begin), length, 0, step});
+        }
+    }
+
+    void carry(const Part &part) {
+        for (const Stage &stage : composition_.stages) {
+            const bool gives_one = algorithms::input_layout(stage.collective) == Layout::single;
+            const bool gets_one = algorithms::output_layout(stage.collective) == Layout::single;
+            if (gives_one || gets_one)
+                carry_one_each(stage, gives_one, part);
+            else
+                carry_all(stage, part);
+        }
+    }
+    /// The blocks of the stage lie side by side.
+    void carry_all(const Stage &stage, const Part &part) {
+        const std::vector<uint32_t> &blocks = stage.blocks[0];
+        add(stage, stage.collective, at(stage.input, blocks[0], part), at(stage.output, blocks[0], part),
+            blocks.size() * part.block + (blocks.back() == last() ? part.rest : 0), stage.root);
+    }
+    /// Each rank gives one block or gets one. The nth ones of a host's ranks lie side by side, so they are one call.
+    /// What is left over is one more, to or from the last place.
+    void carry_one_each(const Stage &stage, bool gives, const Part &part) {
+        const auto index = static_cast<size_t>(stage.tier == Stage::Tier::far ? tiers_.host : tiers_.place);
+        for (size_t nth = 0; nth < stage.blocks[0].size(); ++nth) {
+            const uint32_t first = stage.blocks[0][nth];
+            const uint32_t own = stage.blocks[index][nth];
+            add(stage, stage.collective, at(stage.input, gives ? own : first, part),
+                at(stage.output, gives ? first : own, part), stage.group.size() * part.block, stage.root,
+                gives ? near() * part.block : part.apart);
+        }
+        const int owner = tiers_.near - 1;
+        char *from = at(stage.input, last(), part) + part.block * element_;
+        char *to = at(stage.output, last(), part) + part.block * element_;
+        add(stage, gives ? Collective::bcast : Collective::reduce, gives && tiers_.place != owner ? to : from, to,
+            part.rest, owner);
+    }
+
+    [[nodiscard]] uint64_t near() const { return static_cast<uint64_t>(tiers_.near); }
+    [[nodiscard]] uint32_t last() const { return composition_.blocks - 1; }
+    /// Where a block is of which `places` say in which memory.
+    [[nodiscard]] char *at(const std::vector<Place> &places, uint32_t block, const Part &part) const {
+        const Place &place = places[block];
+        if (place.buffer == Buffer::scratch)
+            return staging_ + place.slot / near() * part.apart * element_;  // a rank has one of its host's slots
+        const bool given = place.buffer == Buffer::input;
+        const bool single = (given ? composition_.input : composition_.output) == Layout::single;
+        return (given ? part.in : part.out) + (single ? 0 : block * part.block * element_);
+    }
+
+    void add(const Stage &stage, Collective collective, const void *from, void *to, uint64_t count, int root,
+             uint64_t apart = 0) {
         if (count == 0)
             return;
-        TierStep &step = add(Where::near, collective, in, out, count, root);
-        if (step.call.op == FLX_AVG)
+        TierStep &step = steps_.emplace_back();
+        step.call = {collective, from, to, count, call_.dtype, call_.op, root};
+        if (stage.tier == Stage::Tier::far) {
+            step.where = TierStep::Where::across;
+            step.apart = apart;
+        }
+        if (stage.finishes)
+            step.call.divisor = tiers_.ranks();
+        else if (call_.op == FLX_AVG)
             step.call.op = FLX_SUM;
-    }
-    void across(Collective collective, const void *in, void *out, uint64_t count, int root = 0, uint64_t apart = 0) {
-        if (count == 0)
-            return;
-        TierStep &step = add(Where::across, collective, in, out, count, root);
-        step.call.divisor = tiers_.ranks();
-        step.apart = apart;
-    }
-    void pack(const char *from, char *to, uint64_t length, uint64_t pitch, uint64_t rows) {
-        TierStep &step = steps_.emplace_back();
-        step.where = Where::pack;
-        step.from = from;
-        step.to = to;
-        step.bytes = length * element_;
-        step.pitch = pitch * element_;
-        step.rows = rows;
     }
 
     const Operation &call_;
+    const Composition &composition_;
     const Tiers &tiers_;
     char *staging_;
     const uint64_t element_;
     const uint64_t grain_;  ///< elements of a line
-    const uint64_t near_;
-    const uint64_t hosts_;
+    const uint64_t blocks_;
     const uint64_t room_;  ///< elements
     std::vector<TierStep> &steps_;
 };
@@ -174,24 +174,19 @@ class Steps {
 }  // namespace
 
 std::string find_tiers(std::span<const int> host_of, int rank, Tiers &tiers) {
-    const auto ranks = static_cast<int>(host_of.size());
-    const int hosts = *std::max_element(host_of.begin(), host_of.end()) + 1;
-    const int near = ranks / hosts;
-    std::vector<int> here(static_cast<size_t>(hosts));
-    for (const int host : host_of)
-        ++here[static_cast<size_t>(host)];
-    for (int host = 0; host < hosts; ++host)
-        if (here[static_cast<size_t>(host)] != here[0])
-            return fmt::format("host 0 has {} ranks, host {} has {}", here[0], host, here[static_cast<size_t>(host)]);
+    const auto placement = algorithms::Placement::of({host_of.begin(), host_of.end()});
+    const int near = static_cast<int>(placement.ranks[0].size());
+    for (int host = 0; host < placement.hosts(); ++host)
+        if (const auto here = placement.ranks[static_cast<size_t>(host)].size(); here != placement.ranks[0].size())
+            return fmt::format("host 0 has {} ranks, host {} has {}", near, host, here);
     if (near <= 1)
         return "each host has one rank";
     if (near > kMaxRanks)
         return fmt::format("hosts have {} ranks, and up to {} use NVLink", near, kMaxRanks);
-    for (int one = 0; one < ranks; ++one)
-        if (host_of[static_cast<size_t>(one)] != one / near)
-            return fmt::format("ranks do not lie host by host: rank {} is on host {}", one,
-                               host_of[static_cast<size_t>(one)]);
-    tiers = {hosts, near, rank / near, rank % near};
+    for (int one = 0; one < placement.size(); ++one)
+        if (const int host = placement.host[static_cast<size_t>(one)]; host != one / near)
+            return fmt::format("ranks do not lie host by host: rank {} is on host {}", one, host);
+    tiers = {placement.hosts(), near, rank / near, rank % near};
     return {};
 }
 
@@ -199,24 +194,24 @@ uint64_t least_tier_staging(const Tiers &tiers) {
     return 2 * kPartGrain * static_cast<uint64_t>(tiers.ranks() + tiers.hosts);
 }
 
-void tier_steps(const Operation &call, const Tiers &tiers, char *staging, uint64_t staging_bytes,
-                std::vector<TierStep> &steps) {
+Composition tier_stages(Collective collective, int root, const Tiers &tiers) {
+    std::vector<int> host_of(static_cast<size_t>(tiers.ranks()));
+    for (size_t rank = 0; rank < host_of.size(); ++rank)
+        host_of[rank] = static_cast<int>(rank) / tiers.near;
+    const auto placement = algorithms::Placement::of(host_of);
+    const bool by_host = collective == Collective::allgather || collective == Collective::reduce_scatter_block;
+    std::vector<uint32_t> between(by_host ? static_cast<size_t>(tiers.hosts) : 1);
+    std::iota(between.begin(), between.end(), 0);
+    return algorithms::compose(
+        collective == Collective::reduce ? algorithms::Family::leaders : algorithms::Family::lanes,
+        {collective, tiers.host * tiers.near + tiers.place, tiers.ranks(), root, &placement}, between,
+        algorithms::Carried::in_calls);
+}
+
+void tier_steps(const Operation &call, const Composition &stages, const Tiers &tiers, char *staging,
+                uint64_t staging_bytes, std::vector<TierStep> &steps) {
     steps.clear();
-    Steps of_call(call, tiers, staging, staging_bytes, steps);
-    switch (call.collective) {
-        case Collective::allreduce:
-            return of_call.allreduce();
-        case Collective::reduce_scatter_block:
-            return of_call.reduce_scatter_block();
-        case Collective::allgather:
-            return of_call.allgather();
-        case Collective::bcast:
-            return of_call.bcast();
-        case Collective::reduce:
-            return of_call.reduce();
-        default:  // goes without tiers
-            break;
-    }
+    Steps(call, stages, tiers, staging, staging_bytes, steps).make();
 }
 
 uint64_t least_for_tiers(bool shared) {

@@ -2,14 +2,10 @@
 /// Collectives on GPU memory of ranks on several hosts, in two tiers: *near*, among the ranks of a host, by NVLink, and
 /// *across*, among the ranks that have the same place on every host, through host memory and rails. What goes between
 /// hosts is then cut among the ranks of a host instead of being every rank's. Plain functions of what is equal on all
-/// ranks: who is near whom, and the steps that a call is made of.
+/// ranks: who is near whom, and the steps that a call is made of: those of its stages (algorithms/tiers.h), for pieces
+/// of a vector that staging has room for.
 ///
-/// - allreduce: near reduce-scatter into staging, across allreduce of the own part, near allgather;
-/// - reduce-scatter: near reduce-scatter of each host's blocks into staging, across reduce-scatter;
-/// - allgather: across into place, then a near allgather of each host's blocks;
-/// - bcast: near on the root's host, across a part each, near allgather on the other hosts;
-/// - reduce: near to the root's place on each host, across among the ranks of that place.
-/// Parts are equal; the few elements that are left over belong to the last place. Averages add, and divide once, when
+/// Blocks are equal; the few elements that are left over belong to the last place. Averages add, and divide once, when
 /// all has been added. Between the tiers an 8- or 16-bit float is rounded, so there are as many roundings as in a ring
 /// of as many hosts and one more. Bits depend on sizes, ranks, hosts and staging alone.
 #pragma once
@@ -19,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/tiers.h"
 #include "runtime/cuda/near/group.h"
 
 namespace flx::cuda {
@@ -44,7 +41,7 @@ struct TierStep {
         pack     ///< `rows` of `bytes` each, `pitch` bytes apart, are put side by side
     };
     Where where = Where::near;
-    Operation call;
+    Operation call{};
     uint64_t apart = 0;  ///< across: elements from block to block in this GPU's memory; 0: they lie side by side
     const char *from = nullptr;
     char *to = nullptr;
@@ -55,11 +52,13 @@ struct TierStep {
 
 /// Bytes of staging from which on every call can be made.
 uint64_t least_tier_staging(const Tiers &tiers);
-/// `staging`: `staging_bytes` of this GPU's memory, aligned to 128 bytes, used by one call after the other. Not for
-/// alltoall, nor for a count of 0. Ranks of a host have the same near steps in the same order, those of a place the
-/// same across.
-void tier_steps(const Operation &call, const Tiers &tiers, char *staging, uint64_t staging_bytes,
-                std::vector<TierStep> &steps);
+/// This rank's stages of the collective, for tier_steps(): of an allreduce, reduce_scatter_block, allgather, bcast or
+/// reduce.
+algorithms::Composition tier_stages(algorithms::Collective collective, int root, const Tiers &tiers);
+/// `staging`: `staging_bytes` of this GPU's memory, aligned to 128 bytes, used by one call after the other. Not for a
+/// count of 0. Ranks of a host have the same near steps in the same order, those of a place the same across.
+void tier_steps(const Operation &call, const algorithms::Composition &stages, const Tiers &tiers, char *staging,
+                uint64_t staging_bytes, std::vector<TierStep> &steps);
 
 /// Bytes of the least vector that two tiers carry, unless all are to go so. `shared`: several ranks have one GPU, where
 /// their kernels take turns of some ms.

@@ -163,7 +163,8 @@ uint64_t run(const TestCall &call, const Tiers &shape, uint64_t staging_bytes) {
                               data->out(),     call.count,
                               call.dtype,      call.op,
                               call.root};
-        tier_steps(given, rank.tiers, rank.staging.data() + kGuard, staging_bytes, rank.steps);
+        tier_steps(given, tier_stages(call.collective, call.root, rank.tiers), rank.tiers, rank.staging.data() + kGuard,
+                   staging_bytes, rank.steps);
         for (const TierStep &step : rank.steps)
             if (one == 0 && step.where == Where::across)
                 carried += step.call.count * size_of(call.dtype);
