@@ -24,6 +24,12 @@ std::string_view rule_name(Collective collective) {
     }
 }
 
+/// Whether lengths of messages decide, which only their ends know: a rule for it has no sizes.
+bool goes_by_messages(Collective collective) {
+    return collective == Collective::kAlltoallv || collective == Collective::kGatherv ||
+           collective == Collective::kScatterv;
+}
+
 void note(const char *name, double predicted_us, void *arg) {
     static_cast<std::vector<Algorithms::One> *>(arg)->push_back({name, predicted_us, nullptr, false});
 }
@@ -59,8 +65,10 @@ flx_status_t Algorithms::open(Collective collective, const std::vector<uint64_t>
             flx_comm_t &made = made_[one.name];
             if (made == nullptr) {
                 const Range &range = ranges.at(one.name);
-                const std::string rule =
-                    fmt::format("{}:{}@{}-{}", rule_name(collective), one.name, range.least, range.most + 1);
+                std::string rule = fmt::format("{}:{}", rule_name(collective), one.name);
+                if (!goes_by_messages(collective)) {
+                    rule += fmt::format("@{}-{}", range.least, range.most + 1);
+                }
                 flx_config_t config = FLX_CONFIG_INIT;
                 config.algorithm = rule.c_str();
                 const flx_status_t status = flx_comm_create(MPI_COMM_WORLD, &config, &made);

@@ -125,7 +125,7 @@ flx_status_t flx_comm_algorithm(flx_comm_t comm, const char *collective, size_t 
         Collective parsed{};
         FLX_TRY(parse_any(collective, parsed));
         const auto lock = comm->impl->guard();
-        *name = comm->impl->size() == 1 ? "copy" : comm->impl->choose(parsed, bytes).name();
+        *name = comm->impl->size() == 1 ? "copy" : comm->impl->way_name(parsed, bytes);
         return {};
     });
 }

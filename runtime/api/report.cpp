@@ -129,7 +129,7 @@ std::string by_size(const Communicator &comm, algorithms::Collective collective,
     constexpr size_t kParts = 16;
     std::string text;
     const auto name = [&](size_t bytes) {
-        return std::string_view(comm.choose(collective, bytes, {.steps = steps}).name());
+        return std::string_view(comm.way_name(collective, bytes, {.steps = steps}));
     };
     size_t at = 0;
     std::string_view now = name(at);
@@ -157,14 +157,13 @@ void report_candidates(const Communicator &comm, std::vector<std::string> &lines
         return;
     lines.emplace_back(
         "  predicted from what links deliver, in microseconds; sums go by what adds in the order that was chosen:");
-    for (const algorithms::Collective collective : algorithms::kScheduled) {
+    for (const algorithms::Traits &traits : algorithms::kTraits) {
         for (const size_t bytes : kSizes) {
             std::string text;
-            for (const Planner::Candidate &one : comm.candidates(collective, bytes))
+            for (const Planner::Candidate &one : comm.candidates(traits.collective, bytes))
                 text += fmt::format("{}{} {:.0f}", text.empty() ? "" : ", ", one.choice.name(), one.ns / 1e3);
             if (!text.empty())
-                lines.push_back(
-                    fmt::format("  {:<20} some {}: {}", algorithms::name_of(collective), size_text(bytes), text));
+                lines.push_back(fmt::format("  {:<20} some {}: {}", traits.name, size_text(bytes), text));
         }
     }
 }

@@ -84,7 +84,7 @@ void Communicator::take_ways(const Operation &operation) {
     const size_t bytes = operation.count * size_of(operation.dtype);
     if (layout_.rank == 0)
         log().info("{} of {} bytes goes {} from now on: that was faster than what was chosen before",
-                   algorithms::name_of(operation.collective), bytes, choose(operation.collective, bytes).name());
+                   algorithms::name_of(operation.collective), bytes, way_name(operation.collective, bytes));
 }
 
 /// Nothing that a peer may wait for stays behind on the rails: the program may not call again for long. A thread that
@@ -129,10 +129,6 @@ Status Communicator::compare_calls(const Operation &operation) {
                                   "rank {} called {}, rank {} called {}; all ranks must call alike", layout_.rank,
                                   to_string(mine), peer, to_string(all[peer])));
     return {};
-}
-
-Choice Communicator::choose(Collective collective, size_t bytes, const Needs &needs) const {
-    return decisions_.choose(collective, bytes, needs);
 }
 
 LinkCounters Communicator::counters(int index) const {

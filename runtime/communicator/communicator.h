@@ -146,8 +146,10 @@ class Communicator final : public Movable, private Watch {
     [[nodiscard]] Gpus opens_gpus() const { return devices_.opens; }
     /// Null where not all ranks share one memory.
     [[nodiscard]] const shm::HostWays *host_ways() const { return on_host_.ways.get(); }
-    /// How it would be carried out.
-    [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs = {}) const;
+    /// How it would be carried out: as Planner::name.
+    [[nodiscard]] const char *way_name(algorithms::Collective collective, size_t bytes, const Needs &needs = {}) const {
+        return decisions_.name(collective, bytes, needs);
+    }
     /// As Planner::candidates.
     [[nodiscard]] std::vector<Planner::Candidate> candidates(algorithms::Collective collective, size_t bytes) const {
         return decisions_.candidates(collective, bytes);

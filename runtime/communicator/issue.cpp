@@ -587,7 +587,7 @@ Status Communicator::run_staged(const Call &call, const Decided &decided) {
     operation.sequence = queue_.next_sequence();
     const algorithms::Placement &placement = decisions_.placement();
     const algorithms::Algorithm *const algorithm = decided.choice.algorithm;
-    const int numbers = Staged::numbers(operation.collective, algorithm, placement);
+    const int numbers = Staged::numbers(algorithm, placement);
     for (int number = 1; number < numbers; ++number)
         (void)queue_.next_sequence();
     OverRails rails(*this);

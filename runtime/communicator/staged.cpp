@@ -89,8 +89,8 @@ Status Staged::run(const Call &call, const Choice &choice, Between &between, Wai
     return by_leaders(*algorithm->between_hosts);
 }
 
-int Staged::numbers(Collective collective, const Algorithm *algorithm, const Placement &placement) {
-    return collective != Collective::alltoall && algorithm->family == Family::lanes ? placement.most() : 1;
+int Staged::numbers(const Algorithm *algorithm, const Placement &placement) {
+    return algorithm != nullptr && algorithm->family == Family::lanes ? placement.most() : 1;
 }
 
 void Staged::find_heads() {

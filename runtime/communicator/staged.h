@@ -26,8 +26,7 @@ class Staged {
     Status run(const Call &call, const Choice &choice, Between &between, Waiter &waiter);
 
     /// How many operations' numbers it takes at once, whatever a rank has to do with them.
-    static int numbers(algorithms::Collective collective, const algorithms::Algorithm *algorithm,
-                       const algorithms::Placement &placement);
+    static int numbers(const algorithms::Algorithm *algorithm, const algorithms::Placement &placement);
 
     /// Bytes that this rank showed others of its host in the last operation.
     [[nodiscard]] uint64_t shown() const { return shown_; }

@@ -60,8 +60,8 @@ class Decisions {
                                                                  size_t bytes) const {
         return planner_->all_candidates(collective, bytes);
     }
-    [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs) const {
-        return planner_->choose(collective, bytes, needs);
+    [[nodiscard]] const char *name(algorithms::Collective collective, size_t bytes, const Needs &needs) const {
+        return planner_->name(collective, bytes, needs);
     }
     const Plan &plan(algorithms::Collective collective, const Choice &choice, int root) {
         return planner_->plan(collective, choice, root);

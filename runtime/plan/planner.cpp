@@ -33,7 +33,7 @@ constexpr std::array kWays = {std::pair{"fused", Way::fused}, std::pair{"streame
 
 bool has_way(Collective collective, int hosts, Way way) {
     if (way == Way::exchanged)
-        return collective == Collective::alltoall;
+        return collective == Collective::alltoall || may_stage_messages(collective);
     const InMemory least = way == Way::fused ? InMemory::fused : way == Way::fetched ? InMemory::direct : InMemory::all;
     return hosts == 1 && algorithms::traits_of(collective).in_memory >= least;
 }
@@ -200,8 +200,8 @@ std::vector<Planner::Candidate> Planner::reckon(Collective collective, size_t by
         if (nominal != nullptr)
             add(*nominal, {Way::scheduled, &algorithm}, predict_ns(graph, middle, costs));
     }
-    if (collective == Collective::alltoall)
-        add(result, {Way::exchanged, nullptr}, predict_exchange_ns(middle, placement, agreed_.costs));
+    if (has_way(collective, placement.hosts(), Way::exchanged))
+        add(result, {Way::exchanged, nullptr}, exchange_ns(collective, middle));
     for (const Algorithm *algorithm : staged(collective)) {
         const Choice choice{Way::staged, algorithm};
         if (fits_staged(collective, algorithm, top_of_class(bytes), placement, agreed_.staged_bytes))
@@ -444,6 +444,17 @@ Choice Planner::choose(Collective collective, size_t bytes, const Needs &needs) 
     return by_schedule(*scheduled, bytes, needs);
 }
 
+const char *Planner::name(Collective collective, size_t bytes, const Needs &needs) const {
+    const Choice choice = choose(collective, bytes, needs);
+    if (choice.way != Way::staged || !may_stage_messages(collective))
+        return choice.name();
+    const auto ranks = static_cast<size_t>(agreed_.size);
+    const size_t each = (bytes + ranks - 1) / ranks;
+    return each > choice.by_lanes     ? name_of(Way::exchanged)
+           : each > choice.by_leaders ? staged_name(nullptr)
+                                      : choice.name();
+}
+
 /// What has no schedule: messages between pairs of ranks, or an alltoall whose messages go by hosts.
 Choice Planner::choose_exchange(Collective collective, size_t bytes, const Needs &needs) const {
     constexpr Choice kExchange{Way::exchanged, nullptr};
@@ -459,29 +470,52 @@ Choice Planner::choose_exchange(Collective collective, size_t bytes, const Needs
     return once(collective, bytes, true, [&] { return candidates(collective, bytes).front().choice; });
 }
 
-/// Messages are sent by hosts while an alltoall, a gather or a scatter of blocks of their length would be expected to
-/// take less time so. No rank knows the lengths of others, so both ends tell by that of each message.
-Choice Planner::choose_by_hosts(Collective collective) const {
+/// Each message by itself.
+double Planner::exchange_ns(Collective collective, size_t bytes) const {
     const Collective equal = equal_blocks_of(collective);
+    return equal == Collective::alltoall
+               ? predict_exchange_ns(bytes, agreed_.placement, agreed_.costs)
+               : predict_ns(*algorithms::find("direct"), equal, agreed_.placement, bytes, agreed_.costs);
+}
+
+/// Messages are sent by hosts while an alltoall, a gather or a scatter of blocks of their length would be expected to
+/// take less time so. No rank knows the lengths of others, so both ends tell by that of each message. Where a rule says
+/// how, all that have room go so.
+Choice Planner::choose_by_hosts(Collective collective) const {
     const Algorithm *leaders = algorithms::find("leaders(direct,direct)");
     const algorithms::Placement &placement = agreed_.placement;
     Choice choice{Way::exchanged, nullptr};
     if (placement.size() != agreed_.size || placement.hosts() < 2 || placement.most() == 1)
         return choice;
-    const auto fits = [&](size_t each) { return shown_messages(collective, placement, each) <= agreed_.staged_bytes; };
-    for (size_t each = 64; fits(each); each *= 2) {
+    const auto longest = [&](const Algorithm *by) {
+        return longest_staged(collective, by, placement, agreed_.staged_bytes);
+    };
+    const auto predicted = [&](const Algorithm *by, size_t bytes) {
+        return predict_staged_ns(collective, by, bytes, placement, agreed_.costs);
+    };
+    const size_t most_led = longest(leaders);
+    if (const Choice *forced = this->forced(collective, 0)) {
+        const size_t most = forced->way != Way::staged ? 0 : longest(forced->algorithm);
+        if (most != 0)
+            choice = {.way = Way::staged,
+                      .algorithm = forced->algorithm,
+                      .by_leaders = forced->algorithm == nullptr ? 0 : most,
+                      .by_lanes = most};
+        return choice;
+    }
+    const bool by_lanes = collective == Collective::alltoallv;
+    const size_t most = by_lanes ? longest(nullptr) : most_led;
+    for (size_t each = 64; each <= most; each *= 2) {
         const size_t bytes = each * static_cast<size_t>(agreed_.size);
-        const bool all = equal == Collective::alltoall;
-        const double apart = all ? predict_exchange_ns(bytes, placement, agreed_.costs)
-                                 : predict_ns(*algorithms::find("direct"), equal, placement, bytes, agreed_.costs);
-        const double by_leaders = predict_staged_ns(equal, leaders, bytes, placement, agreed_.costs);
-        const double by_lanes = all ? predict_staged_ns(equal, nullptr, bytes, placement, agreed_.costs) : INFINITY;
-        const bool led = by_leaders <= by_lanes && choice.by_lanes == choice.by_leaders &&
-                         dealt_messages(collective, placement, each) <= agreed_.staged_bytes;
-        if ((led ? by_leaders : by_lanes) > apart)
+        const double led_ns =
+            each <= most_led && choice.by_lanes == choice.by_leaders ? predicted(leaders, bytes) : INFINITY;
+        const double lanes_ns = by_lanes ? predicted(nullptr, bytes) : INFINITY;
+        if (std::min(led_ns, lanes_ns) > exchange_ns(collective, bytes))
             break;
-        choice = {
-            .way = Way::staged, .algorithm = leaders, .by_leaders = led ? each : choice.by_leaders, .by_lanes = each};
+        choice = {.way = Way::staged,
+                  .algorithm = leaders,
+                  .by_leaders = led_ns <= lanes_ns ? each : choice.by_leaders,
+                  .by_lanes = each};
     }
     return choice;
 }

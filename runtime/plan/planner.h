@@ -93,6 +93,8 @@ class Planner {
 
     /// `bytes`: of the whole vector (allgather, reduce_scatter_block: all blocks).
     [[nodiscard]] Choice choose(algorithms::Collective collective, size_t bytes, const Needs &needs = {}) const;
+    /// How FLX_ALGORITHM calls what is chosen. Of messages whose lengths only their ends know: for equally long ones.
+    [[nodiscard]] const char *name(algorithms::Collective collective, size_t bytes, const Needs &needs = {}) const;
     /// Sets the ways for all choices from the next one on: the same on all ranks, between the same calls.
     void set_ways(const shm::Ways &ways) { agreed_.ways = ways; }
     /// What could carry it out over links between hosts, and the time that each is expected to take, by the measured
@@ -140,6 +142,7 @@ class Planner {
     [[nodiscard]] bool may_stage(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] Choice choose_exchange(algorithms::Collective collective, size_t bytes, const Needs &needs) const;
     [[nodiscard]] Choice choose_by_hosts(algorithms::Collective collective) const;
+    [[nodiscard]] double exchange_ns(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] const algorithms::Algorithm *adds_alike(const algorithms::Algorithm &algorithm,
                                                           algorithms::Collective collective) const;
     [[nodiscard]] Choice by_schedule(algorithms::Collective collective, size_t bytes, const Needs &needs) const;

@@ -6,6 +6,7 @@
 
 #include "algorithms/registry.h"
 #include "runtime/base/config.h"
+#include "runtime/plan/staged.h"
 #include "runtime/schedules/loaded.h"
 
 namespace flx {
@@ -17,9 +18,10 @@ namespace {
 constexpr std::string_view kFile = "file:";
 
 /// Whether there is something to choose. allgatherv and reduce_scatter take what allgather and reduce_scatter_block
-/// take; all others are messages and nothing else.
+/// take, and send_recv is messages and nothing else.
 bool is_chosen_for(const algorithms::Traits &traits) {
-    return traits.schedules.value_or(traits.collective) == traits.collective && !traits.between_pairs;
+    return traits.schedules.value_or(traits.collective) == traits.collective &&
+           (!traits.between_pairs || may_stage_messages(traits.collective));
 }
 
 std::string known_collectives() {
@@ -77,7 +79,13 @@ Status parse_rule(std::string_view entry, Rule &rule) {
     rule.collective = *collective;
     const size_t at = std::min(entry.find('@', colon), entry.size());
     rule.name = entry.substr(colon + 1, at - colon - 1);
-    return at == entry.size() ? Status() : parse_sizes(rule, entry.substr(at + 1));
+    if (at == entry.size())
+        return {};
+    if (may_stage_messages(rule.collective))
+        return malformed(entry, fmt::format("and {} goes by the lengths of its messages, which only their ends know, "
+                                            "so a rule for it has no sizes",
+                                            algorithms::name_of(rule.collective)));
+    return parse_sizes(rule, entry.substr(at + 1));
 }
 
 template <typename Each>

@@ -79,6 +79,9 @@ const std::vector<const Algorithm *> &staged(Collective collective) {
         all[algorithms::index_of(Collective::alltoall)] = {nullptr, algorithms::find("bruck"),
                                                            algorithms::find("leaders(direct,direct)"),
                                                            algorithms::find("leaders(direct,bruck)")};
+        for (const Collective messages : {Collective::alltoallv, Collective::gatherv, Collective::scatterv})
+            all[algorithms::index_of(messages)] = {algorithms::find("leaders(direct,direct)")};
+        all[algorithms::index_of(Collective::alltoallv)].push_back(nullptr);
         for (const Collective scan : {Collective::scan, Collective::exscan})
             all[algorithms::index_of(scan)] = {algorithms::find("prefix_chain")};
         return all;
@@ -163,9 +166,20 @@ size_t shown_blocks(const Algorithm *algorithm, const Placement &placement) {
 
 }  // namespace
 
+size_t longest_staged(Collective collective, const Algorithm *algorithm, const Placement &placement, size_t payload) {
+    size_t longest = 0;
+    for (size_t each = 64; shown_messages(collective, placement, each) <= payload &&
+                           (!by_leaders(algorithm) || dealt_messages(collective, placement, each) <= payload);
+         each *= 2)
+        longest = each;
+    return longest;
+}
+
 bool fits_staged(Collective collective, const Algorithm *algorithm, size_t bytes, const Placement &placement,
                  size_t payload) {
     const auto ranks = static_cast<size_t>(placement.size());
+    if (may_stage_messages(collective))
+        return (bytes + ranks - 1) / ranks <= longest_staged(collective, algorithm, placement, payload);
     const auto most = static_cast<size_t>(placement.most());
     switch (collective) {
         case Collective::barrier:
@@ -298,6 +312,7 @@ double between_ns(Collective collective, const Algorithm *algorithm, double byte
 
 double predict_staged_ns(Collective collective, const Algorithm *algorithm, size_t bytes, const Placement &placement,
                          const CostModel &costs, const Fabric &fabric) {
+    collective = equal_blocks_of(collective);
     const auto all = static_cast<double>(bytes);
     const Within near = within(collective, algorithm, all, placement);
     // Nobody who waits within the host looks at rails meanwhile.

@@ -35,8 +35,13 @@ algorithms::Collective equal_blocks_of(algorithms::Collective collective);
 /// What a rank shows of messages of up to `longest` bytes to its host, and a leader to its ranks.
 size_t shown_messages(algorithms::Collective collective, const algorithms::Placement &placement, size_t longest);
 size_t dealt_messages(algorithms::Collective collective, const algorithms::Placement &placement, size_t longest);
+/// Bytes of the longest such messages for which there is room within a host (`payload`), of 64, twice that, and so
+/// on. 0: there is none. `algorithm`: as above.
+size_t longest_staged(algorithms::Collective collective, const algorithms::Algorithm *algorithm,
+                      const algorithms::Placement &placement, size_t payload);
 
-/// Whether what a rank shows to its host has room. `bytes`: of the whole vector; `payload`: that room.
+/// Whether what a rank shows to its host has room. `bytes`: of the whole vector; `payload`: that room. Messages are
+/// taken to be equally long.
 bool fits_staged(algorithms::Collective collective, const algorithms::Algorithm *algorithm, size_t bytes,
                  const algorithms::Placement &placement, size_t payload);
 

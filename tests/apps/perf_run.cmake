@@ -2,10 +2,16 @@
 #   cmake -DCASE=… -DRANKS=… -DPERF=… -DFOLDER=… [-DCORRUPT=…] -P perf_run.cmake
 set(launch ${RANKS})
 
-# run(EXIT code TEXT regex ARGUMENTS …): `code` is a number, or `bad` for any but 0.
+# run(EXIT code TEXT regex [HOSTS] ARGUMENTS …): `code` is a number, or `bad` for any but 0. HOSTS: not two ranks, but
+# two on each of two hosts.
 function(run)
-  cmake_parse_arguments(RUN "" "EXIT;TEXT" "ARGUMENTS;LAUNCH" ${ARGN})
-  execute_process(COMMAND ${launch} ${RUN_LAUNCH} -n 2 ${PERF} ${RUN_ARGUMENTS}
+  cmake_parse_arguments(RUN "HOSTS" "EXIT;TEXT" "ARGUMENTS;LAUNCH" ${ARGN})
+  set(ranks -n 2 ${PERF} ${RUN_ARGUMENTS})
+  if(RUN_HOSTS)
+    set(ranks -n 2 env FLX_HOST_ID=host0 ${PERF} ${RUN_ARGUMENTS} :
+      -n 2 env FLX_HOST_ID=host1 ${PERF} ${RUN_ARGUMENTS})
+  endif()
+  execute_process(COMMAND ${launch} ${RUN_LAUNCH} ${ranks}
     RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE err)
   if(RUN_EXIT STREQUAL "bad" AND code EQUAL 0 OR NOT RUN_EXIT STREQUAL "bad" AND NOT code EQUAL RUN_EXIT)
     message(FATAL_ERROR "flx_perf ${RUN_ARGUMENTS}: exit code ${code}, expected ${RUN_EXIT}\n${out}${err}")
@@ -41,6 +47,25 @@ if(CASE STREQUAL "refuse")
     message(FATAL_ERROR "it measures although there can be no page:\n${output}")
   endif()
   run(EXIT 0 TEXT "--log-iterations" ARGUMENTS --help)
+
+elseif(CASE STREQUAL "messages")
+  # Ways of messages whose lengths only their ends know, beside each other, each forced.
+  foreach(collective alltoallv gatherv scatterv)
+    set(known exchange "leaders\\(fused,direct\\)")
+    if(collective STREQUAL "alltoallv")
+      list(APPEND known "lanes\\(fused,exchange\\)")
+    endif()
+    run(EXIT 0 TEXT "64 B: FLX takes .*wrong elements: 0" HOSTS
+      ARGUMENTS ${collective} --all-algorithms --sizes 64,1M --iterations 7 --warmup 1 --check)
+    foreach(one ${known})
+      if(NOT output MATCHES "64 B  [* ]${one} +[0-9.]+ +[0-9.]+ ")
+        message(FATAL_ERROR "${one} is not measured with a predicted time:\n${output}")
+      endif()
+    endforeach()
+    if(NOT output MATCHES "1 MiB  [*]exchange" OR output MATCHES "1 MiB  [* ](leaders|lanes)")
+      message(FATAL_ERROR "messages that have no room within a host go by themselves:\n${output}")
+    endif()
+  endforeach()
 
 elseif(CASE STREQUAL "files")
   set(name ${FOLDER}/perf_files)

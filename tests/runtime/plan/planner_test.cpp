@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <set>
 #include <string>
 
 namespace flx {
@@ -111,8 +112,9 @@ TEST(Planner, ObeysOverrides) {
 }
 
 TEST(Planner, SaysWhatOverridesMayBe) {
-    for (const char *bad : {"ring", "allreduce", "alltoallv:exchange", ":ring", "allreduce:ring,,", ",", "bcast:ring@",
-                            "bcast:ring@4K", "bcast:ring@-", "bcast:ring@x-", "bcast:ring@1-2-3"}) {
+    for (const char *bad :
+         {"ring", "allreduce", "send_recv:exchange", ":ring", "allreduce:ring,,", ",", "bcast:ring@", "bcast:ring@4K",
+          "bcast:ring@-", "bcast:ring@x-", "bcast:ring@1-2-3", "alltoallv:exchange@-4K"}) {
         const std::string sentence = sentence_of(bad, 4);
         EXPECT_TRUE(has(sentence, "FLX_ALGORITHM")) << sentence;
         for (const Collective collective : kAll)
@@ -297,6 +299,50 @@ TEST(Planner, TakesNamesOfWhatGoesStageByStage) {
     const auto leaders = make(staged(4), "alltoall:leaders(fused,direct)");
     EXPECT_STREQ(leaders->choose(Collective::alltoall, 1 << 10).name(), "leaders(fused,direct)");
     EXPECT_STREQ(leaders->choose(Collective::alltoall, 1 << 10, {.steps = true}).name(), "exchange");
+}
+
+/// Messages of lengths that only their ends know: what is predicted is for equally long ones, and a rule is for all
+/// that have room.
+TEST(Planner, ComparesWaysOfMessagesAndTakesRulesForThem) {
+    const Agreed agreed = staged(4);
+    const auto names = [](const std::vector<Planner::Candidate> &all) {
+        std::set<std::string> names;
+        for (const Planner::Candidate &one : all)
+            names.insert(one.choice.name());
+        return names;
+    };
+    const auto planner = make(agreed);
+    const std::set<std::string> rooted = {"exchange", "leaders(fused,direct)"};
+    const std::set<std::string> all = {"exchange", "leaders(fused,direct)", "lanes(fused,exchange)"};
+    for (const Collective collective : {Collective::alltoallv, Collective::gatherv, Collective::scatterv}) {
+        const auto &expected = collective == Collective::alltoallv ? all : rooted;
+        const std::vector<Planner::Candidate> some = planner->all_candidates(collective, 4096);
+        EXPECT_EQ(names(some), expected) << algorithms::name_of(collective);
+        EXPECT_GT(some.front().ns, 0);
+        EXPECT_TRUE(std::ranges::is_sorted(some, {}, &Planner::Candidate::ns));
+        EXPECT_EQ(names(planner->all_candidates(collective, 64 << 20)), std::set<std::string>{"exchange"}) << "no room";
+        EXPECT_EQ(names(make({.size = 16})->all_candidates(collective, 4096)), std::set<std::string>{"exchange"});
+        // Short ones by hosts, long ones by themselves.
+        EXPECT_STREQ(planner->name(collective, 64), "leaders(fused,direct)");
+        EXPECT_STREQ(planner->name(collective, 64 << 20), "exchange");
+        EXPECT_STREQ(planner->name(collective, 64, {.steps = true}), "exchange");
+        const Choice free = planner->choose(collective, 0);
+        for (const std::string &name : expected) {
+            const auto forced = make(agreed, fmt::format("{}:{}", algorithms::name_of(collective), name));
+            const Choice choice = forced->choose(collective, 0);
+            EXPECT_EQ(forced->name(collective, 4096), name);
+            EXPECT_EQ(forced->choose(collective, 0, {.steps = true}).way, Way::exchanged);
+            EXPECT_EQ(choice.way, name == "exchange" ? Way::exchanged : Way::staged);
+            EXPECT_EQ(choice.by_leaders != 0, name == "leaders(fused,direct)");
+            EXPECT_TRUE(name == "exchange" || choice.by_lanes >= free.by_leaders);
+            EXPECT_EQ(names(forced->all_candidates(collective, 4096)), expected) << "a rule takes nothing away";
+        }
+    }
+    std::unique_ptr<Planner> none;
+    const Status lanes = Planner::make(0, agreed, "gatherv:lanes(fused,exchange)", none);
+    EXPECT_TRUE(has(lanes.sentence(), "is served by exchange, leaders(fused,direct)")) << lanes.sentence();
+    EXPECT_TRUE(has(sentence_of("alltoallv:direct", 4), "is served by exchange")) << "one host";
+    EXPECT_STREQ(make({.size = 4}, "alltoallv:exchange")->name(Collective::alltoallv, 8), "exchange");
 }
 
 /// Two runs may measure other speeds. The order of sums must be the same; what only moves data may go another way.

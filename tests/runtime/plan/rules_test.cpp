@@ -57,7 +57,8 @@ TEST(Rules, SayWhatIsWrong) {
           std::pair{"alreduce:ring", "\"alreduce\" is no collective"},
           std::pair{"bcast:x,allgatherv:ring", "takes what allgather does"},
           std::pair{"reduce_scatter:ring", "takes what reduce_scatter_block does"},
-          std::pair{"gatherv:direct", "messages between pairs"}, std::pair{"allreduce:ring@64K", "as 64K-1M"},
+          std::pair{"send_recv:direct", "messages between pairs"}, std::pair{"allreduce:ring@64K", "as 64K-1M"},
+          std::pair{"gatherv:exchange@-64K", "gatherv goes by the lengths of its messages, which only their ends know"},
           std::pair{"allreduce:ring@1M-64K", "covers no size"}}) {
         const Status status = parse_rules(text, rules);
         EXPECT_EQ(status.code(), FLX_ERR_CONFIG) << text;

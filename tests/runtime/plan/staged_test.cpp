@@ -29,7 +29,9 @@ constexpr Collective kStaged[] = {Collective::allreduce, Collective::reduce_scat
                                   Collective::exscan};
 
 TEST(Staged, HasNamesThatAreFoundAgain) {
-    for (const Collective collective : kStaged) {
+    std::vector<Collective> all(std::begin(kStaged), std::end(kStaged));
+    all.insert(all.end(), {Collective::alltoallv, Collective::gatherv, Collective::scatterv});
+    for (const Collective collective : all) {
         EXPECT_FALSE(staged(collective).empty()) << algorithms::name_of(collective);
         for (const Algorithm *algorithm : staged(collective)) {
             const std::string name = staged_name(algorithm);
@@ -42,7 +44,7 @@ TEST(Staged, HasNamesThatAreFoundAgain) {
         EXPECT_FALSE(find_staged("leaders(direct,direct)", collective, found));
         EXPECT_FALSE(find_staged("fused", collective, found));
     }
-    for (const Collective collective : {Collective::send_recv, Collective::alltoallv, Collective::allgatherv})
+    for (const Collective collective : {Collective::send_recv, Collective::reduce_scatter, Collective::allgatherv})
         EXPECT_TRUE(staged(collective).empty()) << algorithms::name_of(collective);
 }
 
@@ -85,6 +87,28 @@ TEST(Staged, FitsUpToWhatARankMayShow) {
     EXPECT_FALSE(fits_staged(Collective::alltoall, nullptr, (kPayload / shown + 1) * of.size(), uneven, kPayload));
     for (const Collective collective : kStaged)
         EXPECT_FALSE(fits_staged(collective, staged(collective).back(), 16 << 10, placement, 0));
+}
+
+/// Messages of lengths that only their ends know, by those that carry them.
+TEST(Staged, HasRoomForMessagesUpToALength) {
+    constexpr size_t kPayload = 100'000;
+    const Placement placement = even(4, 4);
+    for (const Collective collective : {Collective::alltoallv, Collective::gatherv, Collective::scatterv})
+        for (const Algorithm *algorithm : staged(collective)) {
+            const size_t longest = longest_staged(collective, algorithm, placement, kPayload);
+            const auto has_room = [&](size_t each) {
+                return shown_messages(collective, placement, each) <= kPayload &&
+                       (algorithm == nullptr || dealt_messages(collective, placement, each) <= kPayload);
+            };
+            EXPECT_GE(longest, 64U);
+            EXPECT_TRUE(has_room(longest)) << staged_name(algorithm);
+            EXPECT_FALSE(has_room(2 * longest)) << staged_name(algorithm);
+            EXPECT_TRUE(fits_staged(collective, algorithm, 16 * longest, placement, kPayload));
+            EXPECT_FALSE(fits_staged(collective, algorithm, 16 * longest + 1, placement, kPayload));
+            EXPECT_EQ(longest_staged(collective, algorithm, placement, 0), 0U);
+            EXPECT_EQ(predict_staged_ns(collective, algorithm, 4096, placement, nominal_costs()),
+                      predict_staged_ns(equal_blocks_of(collective), algorithm, 4096, placement, nominal_costs()));
+        }
 }
 
 TEST(Staged, IsExpectedToTakeLongerForMore) {
