@@ -6,12 +6,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <iostream>
 #include <string>
 #include <vector>
 
 #include "apps/common/command_line.h"
+#include "apps/common/text_file.h"
 #include "apps/flx_info/errors.h"
+#include "apps/flx_info/machine.h"
 
 namespace {
 
@@ -19,7 +23,8 @@ namespace {
 struct Request {
     std::vector<std::string> sections;  ///< empty: all
     bool all_ranks = false;
-    bool exercise = false;  ///< call collectives first, so that there is something to explain
+    std::string machine_file;  ///< instead of a report, write the machine to it; empty: do not
+    bool exercise = false;     ///< call collectives first, so that there is something to explain
 };
 
 struct Report {
@@ -49,6 +54,15 @@ std::string select(const Report &report, const std::vector<std::string> &section
             text += line + "\n";
     }
     return text;
+}
+
+/// Writes the machine. A sentence: what is wrong; empty: nothing.
+std::string write_machine(const Report &report, const std::string &file) {
+    std::string text;
+    std::string problem = machine_of(report.lines, text);
+    if (problem.empty() && !flx::apps::write_text(file, text))
+        problem = file + " cannot be written: " + std::strerror(errno);
+    return problem;
 }
 
 /// Prints each rank's text in order, at rank 0, which is the only one whose output arrives in one piece.
@@ -114,7 +128,10 @@ bool run(const Request &request) {
         why = flx_last_error();
 
     const std::string text = select(report, request.sections);
-    if (request.all_ranks)
+    if (!request.machine_file.empty()) {
+        if (rank == 0 && why.empty())
+            why = write_machine(report, request.machine_file);
+    } else if (request.all_ranks)
         print_all(text, rank, size);
     else if (rank == 0)
         std::cout << text;
@@ -155,7 +172,7 @@ int main(int argc, char **argv) {
     const std::vector<Flag> flags{
         {"machine", {"machine"}, "this machine: cores, caches, memory, devices"},
         {"links",
-         {"links", "shared memory", "gpus"},
+         {"links", "costs", "shared memory", "gpus"},
          "the links between the ranks, also in memory and between GPUs, what was measured, and why some are off: "
          "under `mpirun -n N`, as one rank has none"},
         {"knobs", {"knobs"}, "every setting: value, where it came from, what it does"},
@@ -176,9 +193,16 @@ int main(int argc, char **argv) {
         "Call allreduces and bcasts of 4 KiB to 8 MiB for a second, then print what was decided from them, and why: "
         "under `mpirun -n N`");
     line.flag("--all", request.all_ranks, "Print the report of each rank, not only that of rank 0");
+    line.option(
+        "--json", request.machine_file,
+        "Print nothing, and write what plans reckon with between hosts to this file of JSON, which flx_simulate "
+        "reads as a machine; -: standard output");
     std::string code;
     line.option("--error", code, "Print only what the guide says of an error code: FLX-E601, E601 or 601");
-    if (!line.parse(argc, argv))
+    bool read = line.parse(argc, argv);
+    if (read && !request.machine_file.empty() && (!request.sections.empty() || request.all_ranks))
+        read = line.refuse("--json", "it goes with no other option, as nothing else is printed");
+    if (!read)
         return line.say();
     if (!code.empty())
         return tell(code) ? 0 : 1;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 namespace flx::simulate {
@@ -87,6 +88,49 @@ class Fields {
     std::vector<std::string> known_tables_;
 };
 
+using nlohmann::json;
+
+/// JSON as if it had been written in TOML. What no field takes, arrays and tables in tables, stays empty; null, which
+/// TOML has not, is a text.
+toml::table table_of(const json &object, bool has_tables) {
+    toml::table table;
+    for (const auto &[key, value] : object.items()) {
+        if (value.is_object())
+            table.insert_or_assign(key, has_tables ? table_of(value, false) : toml::table());
+        else if (value.is_array())
+            table.insert_or_assign(key, toml::array());
+        else if (value.is_boolean())
+            table.insert_or_assign(key, value.get<bool>());
+        else if (value.is_number_integer())
+            table.insert_or_assign(key, value.get<int64_t>());
+        else if (value.is_number())
+            table.insert_or_assign(key, value.get<double>());
+        else
+            table.insert_or_assign(key, value.is_string() ? value.get<std::string>() : "null");
+    }
+    return table;
+}
+
+/// TOML never begins with a brace. A sentence: what is wrong; empty: nothing.
+std::string read_table(std::string_view text, const std::string &path, toml::table &table) {
+    const size_t first = text.find_first_not_of(" \t\r\n");
+    if (first != std::string_view::npos && text[first] == '{') {
+        try {
+            table = table_of(json::parse(text), true);
+        } catch (const json::parse_error &error) {
+            const auto line = 1 + std::ranges::count(text.substr(0, error.byte), '\n');
+            return fmt::format("{}:{}: this is no JSON, though it begins with a brace", path, line);
+        }
+        return {};
+    }
+    try {
+        table = toml::parse(text);
+    } catch (const toml::parse_error &error) {
+        return fmt::format("{}:{}: {}", path, error.source().begin.line, error.description());
+    }
+    return {};
+}
+
 constexpr double kMostNs = 1e9;
 constexpr double kLeastRate = 1e-3;  // GB/s
 constexpr double kMostRate = 1e5;
@@ -166,11 +210,8 @@ algorithms::Placement Machine::placement() const {
 
 std::string parse_machine(std::string_view text, const std::string &path, Machine &machine) {
     toml::table all;
-    try {
-        all = toml::parse(text);
-    } catch (const toml::parse_error &error) {
-        return fmt::format("{}:{}: {}", path, error.source().begin.line, error.description());
-    }
+    if (std::string problem = read_table(text, path, all); !problem.empty())
+        return problem;
     std::string problem;
     {
         constexpr int kMostRanks = 1024;
@@ -199,7 +240,7 @@ std::string too_many_ranks(const Machine &machine) {
 std::string read_machine(const std::string &path, Machine &machine) {
     std::error_code error;
     if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
-        return fmt::format("{}: this is no file of TOML, as it is no regular file", path);
+        return fmt::format("{}: this is no machine, as it is no regular file", path);
     std::ifstream file(path, std::ios::binary);
     if (!file.is_open())
         return fmt::format("{}: this file cannot be read", path);

@@ -24,7 +24,8 @@ struct Machine {
     [[nodiscard]] algorithms::Placement placement() const;
 };
 
-/// Reads a machine of TOML, whose fields docs/simulation.md describes. A sentence: what is wrong; empty: nothing.
+/// Reads a machine of TOML, or of JSON with the same fields, which docs/simulation.md describes. A sentence: what is
+/// wrong; empty: nothing.
 std::string read_machine(const std::string &path, Machine &machine);
 /// The same of a text. `path` is only named.
 std::string parse_machine(std::string_view text, const std::string &path, Machine &machine);

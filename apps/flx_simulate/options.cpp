@@ -17,7 +17,9 @@ bool parse(int argc, const char *const *argv, Options &options, int &code) {
         "It runs the planner and the schedules of FLX against a model of hosts and of the network between them.");
     std::vector<std::string> sizes = {"8", "64", "512", "4K", "32K", "256K", "2M", "16M", "128M", "1G"};
     options.collectives = {"allreduce", "allgather", "reduce_scatter_block", "alltoall", "bcast", "barrier"};
-    line.option("machine", options.machine, "a file of TOML that describes the machine").required();
+    line.option("machine", options.machine,
+                "a file of TOML that describes the machine, or what flx_info --json wrote on a real one")
+        .required();
     line.option("collectives", options.collectives, "as in FLX_ALGORITHM").shows_default();
     line.option("--sizes", sizes, "of the whole vector").as_list().shows_default();
     line.option("--hosts", options.hosts, "so many hosts instead of the machine's").in_range(2, kMostHosts);

@@ -69,6 +69,41 @@ void report_links(const Communicator &comm, std::vector<std::string> &lines) {
         lines.push_back(fmt::format("  {:<12} off   {}", name, why));
 }
 
+/// What plans between hosts reckon with, as lines of TOML: with `ranks` where all hosts have as many, and with what
+/// rails deliver where that was measured. flx_simulate reads them as a machine.
+void report_costs(const Communicator &comm, std::vector<std::string> &lines) {
+    if (comm.hosts() == 1)
+        return;
+    std::vector<int> ranks(static_cast<size_t>(comm.hosts()));
+    for (const Member &member : comm.members())
+        ++ranks[static_cast<size_t>(member.host)];
+    const int rails = comm.measured_rails();
+    const auto add = [&](const char *name, const auto &value) {
+        lines.push_back(fmt::format("  {} = {}", name, value));
+    };
+    const auto add_tier = [&](const std::string &name, const algorithms::TierCost &tier) {
+        add((name + ".latency_ns").c_str(), tier.latency_ns);
+        add((name + ".send_ns").c_str(), tier.send_ns);
+        add((name + ".receive_ns").c_str(), tier.receive_ns);
+    };
+    const algorithms::CostModel &costs = comm.costs();
+    lines.emplace_back("[costs]");
+    lines.emplace_back("  # what plans reckon with, in ns and GB/s: measured between hosts, nominal within one");
+    add("name", fmt::format("\"{} and hosts beside it\"", comm.members().front().hostname));
+    add("hosts", comm.hosts());
+    if (std::ranges::count(ranks, ranks.front()) == comm.hosts())
+        add("ranks", ranks.front());
+    add_tier("near", costs.near);
+    add("near.bandwidth", costs.near.bytes_per_ns);
+    add("near.copy", costs.copy_bytes_per_ns);
+    add("near.add", costs.add_bytes_per_ns);
+    if (rails == 0)
+        return;
+    add("far.rails", rails);
+    add_tier("far", costs.far);
+    add("far.bandwidth", costs.far.bytes_per_ns / rails);
+}
+
 /// `GPU 0 copied 1536 MiB of memory of flx_malloc, the cores 1024 MiB beside it`
 std::string report_copies(const shm::PeerMemory &memory) {
     constexpr uint64_t kMiB = 1 << 20;
@@ -243,6 +278,7 @@ Status report(const Communicator *comm, std::vector<std::string> &lines) {
         lines.push_back("  not known: " + status.sentence());
     if (comm != nullptr) {
         report_links(*comm, lines);
+        report_costs(*comm, lines);
         report_shared_memory(*comm, lines);
         report_devices(*comm, lines);
         report_decisions(*comm, lines);

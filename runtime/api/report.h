@@ -10,8 +10,8 @@
 
 namespace flx {
 
-/// Lines in sections that begin with `[machine]`, `[links]`, `[shared memory]`, `[gpus]`, `[algorithms]`, `[knobs]`.
-/// `comm` may be null. With an error, which the lines name too, they hold what there is all the same.
+/// Lines in sections that begin with `[machine]`, `[links]`, `[costs]`, `[shared memory]`, `[gpus]`, `[algorithms]`,
+/// `[knobs]`. `comm` may be null. With an error, which the lines name too, they hold what there is all the same.
 Status report(const Communicator *comm, std::vector<std::string> &lines);
 
 }  // namespace flx

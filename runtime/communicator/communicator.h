@@ -186,6 +186,10 @@ class Communicator final : public Movable, private Watch {
     [[nodiscard]] int64_t probe_ns() const { return made_.probe_ns; }
     /// Whence what is known of the links is, in words; on rank 0. Empty where they were not measured.
     [[nodiscard]] const std::string &measured() const { return made_.measured; }
+    /// What plans reckon with between hosts.
+    [[nodiscard]] const algorithms::CostModel &costs() const { return made_.costs; }
+    /// Rails whose rates these costs have; 0: none was measured between hosts.
+    [[nodiscard]] int measured_rails() const { return made_.measured_rails; }
     /// What was decided from the program's own calls, and why: shares of links, ways through memory.
     [[nodiscard]] std::vector<Decision> explain() const;
     /// Sentences about rails that divide what carries them.
@@ -419,6 +423,7 @@ class Communicator final : public Movable, private Watch {
         std::string measured;  ///< whence what is known of the links is; on rank 0
         std::vector<std::string> sharing;
         algorithms::CostModel costs = nominal_costs();
+        int measured_rails = 0;   ///< between hosts, by any rank
         size_t staged_bytes = 0;  ///< as Agreed has it
     };
     /// All of them, and those that calls look at.

@@ -80,6 +80,8 @@ Status Communicator::measure(const Communicator *parent) {
     made_.measured = kept.state();
     note_measured(all, answers);
     made_.costs = costs_of(all);
+    for (size_t place = kMaxLinks; place < 2 * kMaxLinks; ++place)
+        made_.measured_rails += std::ranges::any_of(all, [&](const auto &rank) { return rank[place].done; }) ? 1 : 0;
     made_.probe_ns = now_ns() - began;
     log().info("probed {} links in {:.0f} ms; {}", links_.size(), made_.probe_ns / 1e6, made_.measured);
     find_sharing(all);
@@ -204,6 +206,7 @@ bool Communicator::take_measurements(const Communicator *parent) {
     }
     made_.sharing = parent->made_.sharing;
     made_.costs = parent->made_.costs;
+    made_.measured_rails = parent->made_.measured_rails;
     return true;
 }
 

@@ -66,6 +66,35 @@ TEST(SimulatedMachine, SaysWhatIsWrongInAFile) {
     EXPECT_NE(read_machine("/", machine).find("no regular file"), std::string::npos);
 }
 
+TEST(SimulatedMachine, IsReadFromJson) {
+    const Machine machine = read(
+        R"( { "name": "x", "hosts": 6, "ranks": 3, "near": {"latency_ns": 7}, "far": {"rails": 4, "bandwidth": 12.5},)"
+        R"( "network": {"kind": "fat-tree", "leaf": 2}} )");
+    EXPECT_EQ(machine.name, "x");
+    EXPECT_EQ(machine.size(), 18);
+    EXPECT_EQ(machine.costs.near.latency_ns, 7);
+    EXPECT_EQ(machine.costs.far.bytes_per_ns, 50) << "of all rails together";
+    EXPECT_EQ(machine.fabric.levels.size(), 1);
+}
+
+TEST(SimulatedMachine, SaysWhatIsWrongInJson) {
+    const auto says = [](const std::string &text, const std::string &sentence) {
+        EXPECT_NE(problem_of(text).find(sentence), std::string::npos) << problem_of(text);
+    };
+    says("{\"hosts\": 4,\n\"ranks\": }", "m.toml:2: this is no JSON");
+    says("{\"hosts\": 1}", "m.toml: it has hosts that is no whole number from 2 to");
+    says("{\"hosts\": 2.5}", "hosts that is no whole number");
+    says("{\"hosts\": null}", "hosts that is no whole number");
+    says("{\"hosts\": 18446744073709551615}", "hosts that is no whole number");
+    says("{\"rails\": 2}", "it has no field rails; there are name hosts ranks");
+    says("{\"far\": {\"rail\": 2}}", "[far] has no field rail; there are rails");
+    says("{\"far\": {\"latency_ns\": [1]}}", "latency_ns that is no number");
+    says("{\"far\": {\"latency_ns\": true}}", "latency_ns that is no number");
+    says("{\"near\": {\"latency\": {}}}", "[near] has a table latency,");
+    says("{\"near\": 4}", "it has no field near");
+    says("{\"name\": 4}", "name that is no text");
+}
+
 TEST(Simulation, ChoosesAmongItsCandidates) {
     for (const Collective collective : {Collective::allreduce, Collective::allgather, Collective::alltoall,
                                         Collective::bcast, Collective::barrier, Collective::scan}) {
