@@ -66,10 +66,12 @@ double Experiment::ns_of(const Choice &choice, size_t bytes, const algorithms::C
     }
 }
 
-Cell Experiment::cell(size_t bytes) {
+Cell Experiment::cell(size_t bytes, bool steps) {
     Cell cell{collective_, bytes, {}, 0};
-    const Choice chosen = planner_->choose(collective_, bytes);
+    const Choice chosen = planner_->choose(collective_, bytes, {.steps = steps});
     for (const Planner::Candidate &one : planner_->all_candidates(collective_, bytes)) {
+        if (steps && one.choice.way == Way::staged)
+            continue;
         Outcome outcome;
         outcome.name = one.choice.name();
         outcome.ns = ns_of(one.choice, bytes, machine_.costs, outcome);
@@ -92,15 +94,18 @@ double Experiment::ns_at(size_t bytes, double far_bytes_per_ns) {
     return ns_of(planner_->choose(collective_, bytes), bytes, costs, outcome);
 }
 
+bool has_blocks(Collective collective) {
+    return collective == Collective::alltoall || algorithms::input_layout(collective) == algorithms::Layout::single ||
+           algorithms::output_layout(collective) == algorithms::Layout::single;
+}
+
 std::vector<size_t> sizes_of(Collective collective, const std::vector<size_t> &sizes, int ranks) {
     if (collective == Collective::barrier)
         return {sizeof(double)};
-    const bool blocks = collective == Collective::allgather || collective == Collective::reduce_scatter_block ||
-                        collective == Collective::alltoall || collective == Collective::gather ||
-                        collective == Collective::scatter;
     std::vector<size_t> there;
-    std::ranges::copy_if(sizes, std::back_inserter(there),
-                         [&](size_t bytes) { return bytes >= (blocks ? static_cast<size_t>(ranks) : 1); });
+    std::ranges::copy_if(sizes, std::back_inserter(there), [&](size_t bytes) {
+        return bytes >= (has_blocks(collective) ? static_cast<size_t>(ranks) : 1);
+    });
     return there;
 }
 
@@ -111,19 +116,19 @@ size_t cells_of(const Machine &machine, const std::vector<Collective> &collectiv
     return cells;
 }
 
-std::vector<Cell> run_all(const Machine &machine, const std::vector<Collective> &collectives,
-                          const std::vector<size_t> &sizes, const std::function<void(size_t)> &done, size_t threads) {
-    std::vector<std::vector<Cell>> rows(collectives.size());
+std::vector<std::vector<Cell>> run_rows(const std::vector<Asked> &asked, const std::function<void(size_t)> &done,
+                                        size_t threads) {
+    std::vector<std::vector<Cell>> rows(asked.size());
     std::atomic<size_t> next{0};
     std::mutex mutex;
     size_t ready = 0;
     std::exception_ptr thrown;
     const auto work = [&] {
         try {
-            for (size_t at = next++; at < collectives.size(); at = next++) {
-                Experiment experiment(machine, collectives[at]);
-                for (const size_t bytes : sizes_of(collectives[at], sizes, machine.size())) {
-                    rows[at].push_back(experiment.cell(bytes));
+            for (size_t at = next++; at < asked.size(); at = next++) {
+                Experiment experiment(*asked[at].machine, asked[at].collective);
+                for (const Asked::Call &call : asked[at].calls) {
+                    rows[at].push_back(experiment.cell(call.bytes, call.steps));
                     const std::lock_guard lock(mutex);
                     done(++ready);
                 }
@@ -131,20 +136,31 @@ std::vector<Cell> run_all(const Machine &machine, const std::vector<Collective> 
         } catch (...) {
             const std::lock_guard lock(mutex);
             thrown = std::current_exception();
-            next = collectives.size();
+            next = asked.size();
         }
     };
     {
         std::vector<std::jthread> others;
         const size_t most = threads != 0 ? threads : std::max(1U, std::thread::hardware_concurrency());
-        for (size_t i = 1; i < std::min(most, collectives.size()); ++i)
+        for (size_t i = 1; i < std::min(most, asked.size()); ++i)
             others.emplace_back(work);
         work();
     }
     if (thrown)
         std::rethrow_exception(thrown);
+    return rows;
+}
+
+std::vector<Cell> run_all(const Machine &machine, const std::vector<Collective> &collectives,
+                          const std::vector<size_t> &sizes, const std::function<void(size_t)> &done, size_t threads) {
+    std::vector<Asked> asked;
+    for (const Collective collective : collectives) {
+        asked.push_back({&machine, collective, {}});
+        for (const size_t bytes : sizes_of(collective, sizes, machine.size()))
+            asked.back().calls.push_back({bytes});
+    }
     std::vector<Cell> cells;
-    for (std::vector<Cell> &row : rows)
+    for (std::vector<Cell> &row : run_rows(asked, done, threads))
         std::ranges::move(row, std::back_inserter(cells));
     return cells;
 }

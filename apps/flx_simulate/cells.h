@@ -45,7 +45,8 @@ class Experiment {
     Experiment(const Machine &machine, algorithms::Collective collective);
 
     /// Throws where what the planner chooses is too large to be reckoned. Candidates that are too large are left out.
-    [[nodiscard]] Cell cell(size_t bytes);
+    /// `steps`: of a call that does not block, which goes step by step.
+    [[nodiscard]] Cell cell(size_t bytes, bool steps = false);
     /// Nanoseconds of what the planner chooses, if each host's rails delivered so many bytes/ns together. The choice is
     /// that of the machine's own rate.
     [[nodiscard]] double ns_at(size_t bytes, double far_bytes_per_ns);
@@ -61,14 +62,28 @@ class Experiment {
     std::map<const algorithms::Algorithm *, std::unique_ptr<algorithms::StepGraph>> graphs_;
 };
 
+/// Whether each rank has a block of the vector.
+bool has_blocks(algorithms::Collective collective);
 /// The sizes of which there can be a call on so many ranks: blocks of ranks have a byte or more. A barrier has one.
 std::vector<size_t> sizes_of(algorithms::Collective collective, const std::vector<size_t> &sizes, int ranks);
 /// How many cells run_all() makes.
 size_t cells_of(const Machine &machine, const std::vector<algorithms::Collective> &collectives,
                 const std::vector<size_t> &sizes);
-/// All cells of which there can be a call, collectives after each other and sizes as given, by `threads` threads; 0: as
-/// many as there are processors. `done` is called by one thread at a time with the number of cells that are ready. What
-/// a thread throws, this throws.
+/// Cells of one collective on one machine, which must outlive them.
+struct Asked {
+    const Machine *machine = nullptr;
+    algorithms::Collective collective = algorithms::Collective::allreduce;
+    struct Call {
+        size_t bytes = 0;
+        bool steps = false;  ///< as Experiment::cell() has it
+    };
+    std::vector<Call> calls;
+};
+/// The cells of each, by `threads` threads; 0: as many as there are processors. `done` is called by one thread at a
+/// time with the number of cells that are ready. What a thread throws, this throws.
+std::vector<std::vector<Cell>> run_rows(const std::vector<Asked> &asked, const std::function<void(size_t)> &done,
+                                        size_t threads = 0);
+/// All cells of which there can be a call, collectives after each other and sizes as given, as run_rows() makes them.
 std::vector<Cell> run_all(const Machine &machine, const std::vector<algorithms::Collective> &collectives,
                           const std::vector<size_t> &sizes, const std::function<void(size_t)> &done,
                           size_t threads = 0);

@@ -1,11 +1,15 @@
 /// Runs FLX's planner and schedules on a machine that need not exist.
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <fstream>
 #include <map>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +18,7 @@
 #include "apps/flx_simulate/cells.h"
 #include "apps/flx_simulate/faults.h"
 #include "apps/flx_simulate/options.h"
+#include "apps/flx_simulate/program.h"
 #include "apps/flx_simulate/report.h"
 
 namespace {
@@ -96,6 +101,50 @@ std::string no_call(const std::vector<Collective> &collectives, const Machine &m
                        fmt::join(names, ", "), machine.size());
 }
 
+/// The exit code: whether choices are as good as was asked.
+int judge(const Options &options, const std::vector<Cell> &cells) {
+    int code = 0;
+    if (options.most_worse != 0)
+        for (const Cell &cell : cells)
+            if (!(cell.worse() <= options.most_worse)) {
+                fmt::print(stderr, "flx_simulate: {} of {} bytes takes {:.2f} times as long by {} as by {}\n",
+                           flx::algorithms::name_of(cell.collective), cell.bytes, cell.worse(), cell.choice().name,
+                           cell.best().name);
+                code = 1;
+            }
+    return code;
+}
+
+/// A program's calls, by its trace.
+int simulate_program(const Options &options, const Machine &machine) {
+    std::ifstream trace(options.trace, std::ios::binary);
+    if (!trace.is_open())
+        return refuse(fmt::format("{} cannot be read: {}", options.trace, std::strerror(errno)));
+    flx::simulate::Program program;
+    if (const std::string problem = read_program(trace, options.trace, program); !problem.empty())
+        return refuse(problem);
+    std::optional<flx::apps::Progress> progress;
+    const flx::simulate::ProgramTimes times = run_program(machine, program, [&](size_t done, size_t all) {
+        if (!progress)
+            progress.emplace("simulating", all);
+        progress->update(done);
+    });
+    progress.reset();
+    if (times.rows.empty()) {
+        std::string reasons;
+        for (const auto &[why, calls] : times.left_out)
+            reasons += fmt::format("{}{} {}", reasons.empty() ? ": " : "; ", calls, why);
+        return refuse(fmt::format("{}: there is no call that can be predicted{}", options.trace, reasons));
+    }
+    fmt::print(options.json == "-" ? stderr : stdout, "{}{}", describe(machine), program_text(machine, program, times));
+    if (!options.json.empty() && !flx::apps::write_text(options.json, program_json(machine, program, times)))
+        return refuse(fmt::format("{}: this file cannot be written", options.json));
+    std::vector<Cell> cells;
+    for (const flx::simulate::ProgramRow &row : times.rows)
+        cells.push_back(row.cell);
+    return judge(options, cells);
+}
+
 int simulate(const Options &options) {
     Machine machine;
     if (const std::string problem = flx::simulate::read_machine(options.machine, machine); !problem.empty())
@@ -105,8 +154,10 @@ int simulate(const Options &options) {
     std::vector<Collective> collectives;
     if (const std::string problem = collectives_of(options, collectives); !problem.empty())
         return refuse(problem);
-    if (std::string problem = too_many_ranks(machine); !problem.empty())
+    if (const std::string problem = too_many_ranks(machine); !problem.empty())
         return refuse(problem);
+    if (!options.trace.empty())
+        return simulate_program(options, machine);
     flx::simulate::Fault fault;
     if (!options.fault.empty()) {
         if (const std::string problem = parse_fault(options.fault, machine, options.calls, fault); !problem.empty())
@@ -131,16 +182,7 @@ int simulate(const Options &options) {
     if (!options.fault.empty())
         show_fault(options, machine, cells[flx::simulate::cells_of(machine, {collectives[0]}, options.sizes) - 1],
                    fault, out);
-    int code = 0;
-    if (options.most_worse != 0)
-        for (const Cell &cell : cells)
-            if (!(cell.worse() <= options.most_worse)) {
-                fmt::print(stderr, "flx_simulate: {} of {} bytes takes {:.2f} times as long by {} as by {}\n",
-                           flx::algorithms::name_of(cell.collective), cell.bytes, cell.worse(), cell.choice().name,
-                           cell.best().name);
-                code = 1;
-            }
-    return code;
+    return judge(options, cells);
 }
 
 }  // namespace

@@ -20,21 +20,30 @@ bool parse(int argc, const char *const *argv, Options &options, int &code) {
     line.option("machine", options.machine,
                 "a file of TOML that describes the machine, or what flx_info --json wrote on a real one")
         .required();
-    line.option("collectives", options.collectives, "as in FLX_ALGORITHM").shows_default();
-    line.option("--sizes", sizes, "of the whole vector").as_list().shows_default();
+    const auto collectives = line.option("collectives", options.collectives, "as in FLX_ALGORITHM").shows_default();
+    const auto of_sizes = line.option("--sizes", sizes, "of the whole vector").as_list().shows_default();
     line.option("--hosts", options.hosts, "so many hosts instead of the machine's").in_range(2, kMostHosts);
-    line.flag("--all", options.all, "print what every candidate would take");
+    const auto all = line.flag("--all", options.all, "print what every candidate would take");
     line.option("--most-worse", options.most_worse,
                 "end with code 1 where a choice takes more than so many times as long as the best candidate")
         .in_range(1.0, 1e6);
     line.option("--json", options.json, "write all that is known to this file; -: standard output");
-    line.option("--plot", options.plot,
-                "have gnuplot draw time against ranks, a line for each candidate, into this file of SVG: of the first "
-                "collective and the least size");
+    const auto plot = line.option(
+        "--plot", options.plot,
+        "have gnuplot draw time against ranks, a line for each candidate, into this file of SVG: of the first "
+        "collective and the least size");
     const auto fault = line.option(
         "--fault", options.fault,
         "RAIL:PART:FROM:TO: from call FROM on, before call TO, a rail of one host has this part of its rate, "
         "0: it is lost; says what calls of the first collective and the largest size lose");
+    line.option(
+            "--trace", options.trace,
+            "a trace that FLX_TRACE made of a program: predicts the calls that are in it, each of them on this machine")
+        .excludes(collectives)
+        .excludes(of_sizes)
+        .excludes(all)
+        .excludes(plot)
+        .excludes(fault);
     line.option("--calls", options.calls, "with --fault: calls").in_range(1, 1'000'000).shows_default().needs(fault);
     bool read = line.parse(argc, argv);
     for (const std::string &text : sizes) {

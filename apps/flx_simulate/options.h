@@ -17,6 +17,7 @@ struct Options {
     double most_worse = 0;      ///< of a choice beside the best candidate, else the program fails; 0: any
     std::string json;           ///< files to write; `-`: standard output, empty: none
     std::string plot;
+    std::string trace;  ///< of a program whose calls are predicted; empty: collectives and sizes
     std::string fault;  ///< as parse_fault() reads it; empty: none
     int calls = 1000;   ///< with a fault
 };
