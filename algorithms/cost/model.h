@@ -28,9 +28,17 @@ struct Level {
     double latency_ns = 0;  ///< of the way out of a group and into another, in addition
 };
 
-/// The network between hosts, from the inside out. Without levels, all hosts are on one switch that blocks nothing.
+/// A host whose ranks take so many times as long for messages, copies and sums.
+struct SlowHost {
+    int host = -1;  ///< -1: there is none
+    double times = 1;
+};
+
+/// What planners do not know: the network between hosts, from the inside out, and a host that is slow. Without levels,
+/// all hosts are on one switch that blocks nothing.
 struct Fabric {
     std::vector<Level> levels;
+    SlowHost slow = {};
 };
 
 }  // namespace flx::algorithms

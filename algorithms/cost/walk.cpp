@@ -56,6 +56,12 @@ class Walk {
         }
         for (const Level &level : fabric.levels)
             add_gates(level);
+        pace_.assign(ranks, 1);
+        for (size_t rank = 0; rank < ranks && fabric.slow.host >= 0; ++rank)
+            // What stands for all hosts stands for the slow one, too, which the others wait for.
+            if (!graph.all_walked() ||
+                graph.placement().host[static_cast<size_t>(graph.ranks()[rank])] == fabric.slow.host)
+                pace_[rank] = fabric.slow.times;
     }
 
     Walked run() {
@@ -190,7 +196,7 @@ class Walk {
         const Step &step = *node.step;
         const double bytes = parts_.bytes;
         const bool together = goes_along(node, here.rank, time);
-        const double work = work_ns(here) - (together ? saved_ns(step.kind) : 0);
+        const double work = pace_[here.rank] * (work_ns(here) - (together ? saved_ns(step.kind) : 0));
         Last &last = last_[here.rank];
         if (traced_ && free_[here.rank] > time)
             causes_[number] = {last.node, true};
@@ -291,7 +297,8 @@ class Walk {
     std::vector<uint32_t> waits_;  // for so many dependencies and messages
     std::vector<double> begins_;   // when the last of those was there
     std::vector<uint32_t> rank_of_;
-    std::vector<double> free_;  // ranks
+    std::vector<double> pace_;  // ranks: how many times as long they take as others
+    std::vector<double> free_;  // likewise: when they are
     std::vector<double> busy_;
     std::vector<Last> last_;   // what each rank did last
     std::vector<double> out_;  // rails of hosts
@@ -324,7 +331,7 @@ void Walk::tell(WalkReport &report) const {
         const Cause cause = causes_[at_node];
         const double before = cause.node == kNobody ? 0 : ends_[cause.node];
         const double bytes =
-            bytes_ns(node) *
+            pace_[at(at_node).rank] * bytes_ns(node) *
             (node.step->kind == StepKind::gather_reduce ? static_cast<double>(graph_.group(at(at_node)).size()) : 1);
         const Node *sent = cause.node == kNobody ? nullptr : &graph_.node(at(cause.node));
         const bool message = sent != nullptr && !cause.busy && sent->step->kind == StepKind::send &&

@@ -50,19 +50,20 @@ Experiment::Experiment(const Machine &machine, Collective collective)
     static_cast<void>(Planner::make(0, agreed, "", planner_).ok());
 }
 
-double Experiment::ns_of(const Choice &choice, size_t bytes, const algorithms::CostModel &costs, Outcome &outcome) {
+double Experiment::ns_of(const Choice &choice, size_t bytes, const algorithms::CostModel &costs,
+                         const algorithms::Fabric &fabric, Outcome &outcome) {
     switch (choice.way) {
         case Way::scheduled: {
             std::unique_ptr<StepGraph> &graph = graphs_[choice.algorithm];
             if (!graph)
                 graph = std::make_unique<StepGraph>(*choice.algorithm, collective_, placement_);
             outcome.walked = true;
-            return algorithms::predict_ns(*graph, bytes, costs, machine_.fabric, &outcome.report);
+            return algorithms::predict_ns(*graph, bytes, costs, fabric, &outcome.report);
         }
         case Way::staged:
-            return predict_staged_ns(collective_, choice.algorithm, bytes, placement_, costs, machine_.fabric);
+            return predict_staged_ns(collective_, choice.algorithm, bytes, placement_, costs, fabric);
         default:
-            return predict_exchange_ns(bytes, placement_, costs, machine_.fabric);
+            return predict_exchange_ns(bytes, placement_, costs, fabric);
     }
 }
 
@@ -74,7 +75,7 @@ Cell Experiment::cell(size_t bytes, bool steps) {
             continue;
         Outcome outcome;
         outcome.name = one.choice.name();
-        outcome.ns = ns_of(one.choice, bytes, machine_.costs, outcome);
+        outcome.ns = ns_of(one.choice, bytes, machine_.costs, machine_.fabric, outcome);
         if (std::isfinite(outcome.ns))
             cell.outcomes.push_back(std::move(outcome));
     }
@@ -91,7 +92,14 @@ double Experiment::ns_at(size_t bytes, double far_bytes_per_ns) {
     algorithms::CostModel costs = machine_.costs;
     costs.far.bytes_per_ns = far_bytes_per_ns;
     Outcome outcome;
-    return ns_of(planner_->choose(collective_, bytes), bytes, costs, outcome);
+    return ns_of(planner_->choose(collective_, bytes), bytes, costs, machine_.fabric, outcome);
+}
+
+double Experiment::ns_beside(size_t bytes, const algorithms::SlowHost &slow) {
+    algorithms::Fabric fabric = machine_.fabric;
+    fabric.slow = slow;
+    Outcome outcome;
+    return ns_of(planner_->choose(collective_, bytes), bytes, machine_.costs, fabric, outcome);
 }
 
 bool has_blocks(Collective collective) {

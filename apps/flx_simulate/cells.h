@@ -50,10 +50,12 @@ class Experiment {
     /// Nanoseconds of what the planner chooses, if each host's rails delivered so many bytes/ns together. The choice is
     /// that of the machine's own rate.
     [[nodiscard]] double ns_at(size_t bytes, double far_bytes_per_ns);
+    /// The same with a host that is slow.
+    [[nodiscard]] double ns_beside(size_t bytes, const algorithms::SlowHost &slow);
 
   private:
     [[nodiscard]] double ns_of(const Choice &choice, size_t bytes, const algorithms::CostModel &costs,
-                               Outcome &outcome);
+                               const algorithms::Fabric &fabric, Outcome &outcome);
 
     const Machine &machine_;
     algorithms::Collective collective_;

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
+#include <string_view>
 #include <vector>
 
 #include "runtime/shares/controller.h"
@@ -80,19 +82,29 @@ class Rails {
 
 std::string parse_fault(const std::string &text, const Machine &machine, int calls, Fault &fault) {
     constexpr double kLeastPart = 1e-3;
+    constexpr std::string_view kHost = "host";
+    fault.of_host = text.starts_with(kHost);
+    const char *numbers = text.c_str() + (fault.of_host ? kHost.size() : 0);
     char rest = 0;
-    const int read =
-        std::sscanf(text.c_str(), "%d:%lf:%d:%d%c", &fault.rail, &fault.part, &fault.from, &fault.to, &rest);
-    const bool part = fault.part == 0 || (fault.part >= kLeastPart && fault.part <= 1);
+    const int read = std::sscanf(numbers, "%d:%lf:%d:%d%c", &fault.number, &fault.part, &fault.from, &fault.to, &rest);
+    const bool part = (fault.part == 0 && !fault.of_host) || (fault.part >= kLeastPart && fault.part <= 1);
     if (read != 4 || !part || fault.from < 0 || fault.to <= fault.from)
-        return fmt::format("\"{}\" is no RAIL:PART:FROM:TO, such as 0:0.25:100:300; PART is 0, or from {} to 1", text,
-                           kLeastPart);
+        return fmt::format(
+            "\"{}\" is no RAIL:PART:FROM:TO, such as 0:0.25:100:300, and no hostNUMBER:PART:FROM:TO; PART "
+            "is from {} to 1, and of a rail 0 as well",
+            text, kLeastPart);
     if (fault.from >= calls)
         return fmt::format("\"{}\" begins after the last call; calls are 0 to {}, and --calls makes them more", text,
                            calls - 1);
+    if (fault.of_host)
+        return fault.number >= 0 && fault.number < machine.hosts
+                   ? ""
+                   : fmt::format("\"{}\" names a host that the machine has not; there are host0 to host{}", text,
+                                 machine.hosts - 1);
     if (machine.rails < 2 || machine.rails > kMaxLinks)
-        return fmt::format("faults need a machine of 2 to {} rails, and this one has {}", kMaxLinks, machine.rails);
-    if (fault.rail < 0 || fault.rail >= machine.rails)
+        return fmt::format("faults of rails need a machine of 2 to {} rails, and this one has {}", kMaxLinks,
+                           machine.rails);
+    if (fault.number < 0 || fault.number >= machine.rails)
         return fmt::format("\"{}\" names a rail that the machine has not; there are 0 to {}", text, machine.rails - 1);
     return {};
 }
@@ -109,25 +121,72 @@ Losses run_faults(const Machine &machine, const Fault &fault, int calls, double 
     for (int call = 0; call < calls; ++call) {
         if (call == fault.from || call == fault.to) {
             const double part = call == fault.from ? fault.part : 1;
-            rails.set_part(fault.rail, part);
+            rails.set_part(fault.number, part);
             if (call == fault.to && fault.part == 0)
-                controller.set_usable(fault.rail, true);
+                controller.set_usable(fault.number, true);
         }
         const PartitionVector now = controller.vector(message, 0);
         const double with = time_of(rails.together(now));
         const double least = time_of(rails.all());
         losses.undisturbed += time_of(machine.costs.far.bytes_per_ns);
+        const double without = time_of(rails.together(first));
         losses.with_controller += with;
-        losses.without += time_of(rails.together(first));
+        losses.without += without;
         losses.least += least;
+        if (call >= fault.from && call < fault.to) {
+            losses.last_with = with;
+            losses.last_without = without;
+            losses.last_least = least;
+        }
         constexpr double kNear = 1.05;
         if (call >= fault.from && call < fault.to && losses.recovered < 0 && with <= kNear * least)
             losses.recovered = call - fault.from;
         controller.observe(message, 0, rails.samples(now, bytes));
         if (call == fault.from && fault.part == 0)
-            controller.set_usable(fault.rail, false);
+            controller.set_usable(fault.number, false);
     }
+    const double ns = losses.undisturbed / calls;
+    const int faulty = std::min(fault.to, calls) - fault.from;
+    losses.adapting = std::max(losses.with_controller - losses.undisturbed - faulty * (losses.last_with - ns), 0.0);
     return losses;
+}
+
+Losses run_slow_host(const Fault &fault, int calls, double ns, double slow_ns) {
+    const double all = ns * calls + (std::min(fault.to, calls) - fault.from) * (slow_ns - ns);
+    return {.undisturbed = ns * calls,
+            .with_controller = all,
+            .without = all,
+            .least = all,
+            .recovered = 0,
+            .last_with = slow_ns,
+            .last_without = slow_ns,
+            .last_least = slow_ns,
+            .adapting = 0};
+}
+
+std::string parse_rate(const std::string &text, FaultRate &rate) {
+    constexpr double kMostHours = 1e9;
+    char rest = 0;
+    const int read = std::sscanf(text.c_str(), "%lf:%lf%c", &rate.between_h, &rate.repair_h, &rest);
+    const auto good = [](double hours) { return hours > 0 && hours <= kMostHours; };
+    if (read == 2 && good(rate.between_h) && good(rate.repair_h))
+        return {};
+    return fmt::format(
+        "\"{}\" is no BETWEEN:REPAIR, such as 500000:24: hours of one rail or host between faults, and hours "
+        "that a fault lasts, more than 0 and up to {}",
+        text, kMostHours);
+}
+
+LostTime lost_time(const Losses &losses, int calls, const FaultRate &rate, double parts) {
+    const double ns = losses.undisturbed / calls;
+    const double cycle_h = rate.between_h + rate.repair_h;
+    LostTime lost;
+    lost.faulty = 1 - std::pow(rate.between_h / cycle_h, parts);
+    constexpr double kNsOfHour = 3.6e12;
+    lost.with_controller = lost.faulty * (losses.last_with / ns - 1) + parts / cycle_h * losses.adapting / kNsOfHour;
+    lost.without = lost.faulty * (losses.last_without / ns - 1);
+    lost.least = lost.faulty * (losses.last_least / ns - 1);
+    return lost;
 }
 
 }  // namespace flx::simulate

@@ -68,10 +68,12 @@ std::string plot(Machine machine, Collective collective, size_t bytes, const std
     return flx::simulate::draw(machine, growth, path);
 }
 
-/// What calls lose by a rail that is slow, or lost, for a while.
-void show_fault(const Options &options, const Machine &machine, const Cell &cell, const flx::simulate::Fault &fault,
-                std::FILE *out) {
+flx::simulate::Losses losses_of(const Options &options, const Machine &machine, const Cell &cell,
+                                const flx::simulate::Fault &fault) {
     flx::simulate::Experiment experiment(machine, cell.collective);
+    if (fault.of_host)
+        return run_slow_host(fault, options.calls, cell.choice().ns,
+                             experiment.ns_beside(cell.bytes, {fault.number, 1 / fault.part}));
     std::map<long, double> known;  // by the logarithm of the rate, in half per cents
     const auto time_of = [&](double rate) {
         const double step = std::log(rate) / std::log(1.005);
@@ -82,15 +84,42 @@ void show_fault(const Options &options, const Machine &machine, const Cell &cell
     };
     const flx::algorithms::WalkReport &report = cell.choice().report;
     const double bytes = cell.choice().walked ? report.far_bytes / machine.hosts : static_cast<double>(cell.bytes);
-    const flx::simulate::Losses losses = run_faults(machine, fault, options.calls, bytes, time_of);
+    return run_faults(machine, fault, options.calls, bytes, time_of);
+}
+
+/// What calls lose by a rail that is slow or lost, or by a host that is slow, for a while, and what a job loses.
+void show_fault(const Options &options, const Machine &machine, const Cell &cell, const flx::simulate::Fault &fault,
+                const flx::simulate::FaultRate &rate, std::FILE *out) {
+    const flx::simulate::Losses losses = losses_of(options, machine, cell, fault);
     const auto lost = [&](double ns) { return 100 * (ns / losses.undisturbed - 1); };
-    fmt::print(out,
-               "{} calls of {}, rail {} of one host at {:g} of its rate in calls {} to {}: time lost {:.2f} % with the "
-               "controller, {:.2f} % without, {:.2f} % with the best shares at once; {}\n",
-               options.calls, flx::algorithms::name_of(cell.collective), fault.rail, fault.part, fault.from, fault.to,
-               lost(losses.with_controller), lost(losses.without), lost(losses.least),
-               losses.recovered < 0 ? "no call came within 5 % of those"
-                                    : fmt::format("within 5 % of those after {} calls", losses.recovered));
+    const std::string what = fmt::format("{} calls of {}, ", options.calls, flx::algorithms::name_of(cell.collective));
+    if (fault.of_host)
+        fmt::print(out,
+                   "{}host {} at {:g} of its pace in calls {} to {}: time lost {:.2f} %; a call takes {:.2f} times as "
+                   "long\n",
+                   what, fault.number, fault.part, fault.from, fault.to, lost(losses.without),
+                   losses.last_without / cell.choice().ns);
+    else
+        fmt::print(out,
+                   "{}rail {} of one host at {:g} of its rate in calls {} to {}: time lost {:.2f} % with the "
+                   "controller, {:.2f} % without, {:.2f} % with the best shares at once; {}\n",
+                   what, fault.number, fault.part, fault.from, fault.to, lost(losses.with_controller),
+                   lost(losses.without), lost(losses.least),
+                   losses.recovered < 0 ? "no call came within 5 % of those"
+                                        : fmt::format("within 5 % of those after {} calls", losses.recovered));
+    if (options.fault_rate.empty())
+        return;
+    const double parts = static_cast<double>(machine.hosts) * (fault.of_host ? 1 : machine.rails);
+    const flx::simulate::LostTime job = lost_time(losses, options.calls, rate, parts);
+    fmt::print(out, "each of {:g} {} so every {:g} hours, for {:g}: in {:.2f} % of the time one is; ", parts,
+               fault.of_host ? "hosts" : "rails", rate.between_h, rate.repair_h, 100 * job.faulty);
+    if (fault.of_host)
+        fmt::print(out, "a job of such calls loses {:.3f} %\n", 100 * job.without);
+    else
+        fmt::print(out,
+                   "a job of such calls loses {:.3f} % with the controller, {:.3f} % without, {:.3f} % with the best "
+                   "shares at once\n",
+                   100 * job.with_controller, 100 * job.without, 100 * job.least);
 }
 
 std::string no_call(const std::vector<Collective> &collectives, const Machine &machine) {
@@ -159,6 +188,10 @@ int simulate(const Options &options) {
     if (!options.trace.empty())
         return simulate_program(options, machine);
     flx::simulate::Fault fault;
+    flx::simulate::FaultRate rate;
+    if (!options.fault_rate.empty())
+        if (const std::string problem = flx::simulate::parse_rate(options.fault_rate, rate); !problem.empty())
+            return refuse(problem);
     if (!options.fault.empty()) {
         if (const std::string problem = parse_fault(options.fault, machine, options.calls, fault); !problem.empty())
             return refuse(problem);
@@ -181,7 +214,7 @@ int simulate(const Options &options) {
             return refuse(problem);
     if (!options.fault.empty())
         show_fault(options, machine, cells[flx::simulate::cells_of(machine, {collectives[0]}, options.sizes) - 1],
-                   fault, out);
+                   fault, rate, out);
     return judge(options, cells);
 }
 

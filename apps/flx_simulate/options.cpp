@@ -35,7 +35,13 @@ bool parse(int argc, const char *const *argv, Options &options, int &code) {
     const auto fault = line.option(
         "--fault", options.fault,
         "RAIL:PART:FROM:TO: from call FROM on, before call TO, a rail of one host has this part of its rate, "
-        "0: it is lost; says what calls of the first collective and the largest size lose");
+        "0: it is lost; hostNUMBER:PART:FROM:TO: all ranks of this host work at this part of their pace; says what "
+        "calls "
+        "of the first collective and the largest size lose");
+    line.option("--fault-rate", options.fault_rate,
+                "BETWEEN:REPAIR, with --fault: hours of one rail, or host, between such faults, and hours that one "
+                "lasts; says what a job on this machine loses")
+        .needs(fault);
     line.option(
             "--trace", options.trace,
             "a trace that FLX_TRACE made of a program: predicts the calls that are in it, each of them on this machine")

@@ -17,9 +17,10 @@ struct Options {
     double most_worse = 0;      ///< of a choice beside the best candidate, else the program fails; 0: any
     std::string json;           ///< files to write; `-`: standard output, empty: none
     std::string plot;
-    std::string trace;  ///< of a program whose calls are predicted; empty: collectives and sizes
-    std::string fault;  ///< as parse_fault() reads it; empty: none
-    int calls = 1000;   ///< with a fault
+    std::string trace;       ///< of a program whose calls are predicted; empty: collectives and sizes
+    std::string fault;       ///< as parse_fault() reads it; empty: none
+    std::string fault_rate;  ///< as parse_rate() reads it; empty: none
+    int calls = 1000;        ///< with a fault
 };
 
 /// False: the program ends with `code`; what is to be said was said.

@@ -28,9 +28,8 @@ class Calls {
     void take(const Event &event) {
         if (event.phase == 'M')
             introduce(event);
-        else if (event.phase == 'X' && (event.category == "call" || event.category == "gpu"))
-            call(event);
-        else if (event.phase == 'b' && event.category == "nonblocking")
+        else if ((event.phase == 'X' && (event.category == "call" || event.category == "gpu")) ||
+                 (event.phase == 'b' && event.category == "nonblocking"))
             call(event);
     }
 
@@ -191,7 +190,8 @@ ProgramTimes run_program(const Machine &machine, const Program &program,
             part.hosts = place.hosts;
             part.ranks = place.ranks;
             std::vector<size_t> &rows = rows_of[{place.hosts, place.ranks, kind.collective, kind.waits, *bytes}];
-            const auto same = std::ranges::find_if(rows, [&](size_t row) { return times.rows[row].kind == kind; });
+            const auto same =
+                std::ranges::find_if(rows, [&, &kind = kind](size_t row) { return times.rows[row].kind == kind; });
             if (same == rows.end()) {
                 rows.push_back(times.rows.size());
                 times.rows.push_back({kind, place.hosts * place.ranks, place.hosts, sum, {}});

@@ -21,7 +21,10 @@ struct CallKind {
     algorithms::Collective collective = algorithms::Collective::allreduce;
     size_t bytes = 0;   ///< of the whole vector
     bool waits = true;  ///< a call that blocks
-    auto operator<=>(const CallKind &) const = default;
+    bool operator==(const CallKind &) const = default;
+    bool operator<(const CallKind &other) const {
+        return std::tie(collective, bytes, waits) < std::tie(other.collective, other.bytes, other.waits);
+    }
 };
 struct CallSum {
     uint64_t calls = 0;

@@ -266,6 +266,18 @@ CostModel spread(CostModel costs, const Fabric &fabric, int hosts) {
     return costs;
 }
 
+/// Costs of a host's ranks that take so many times as long.
+CostModel slowed(CostModel costs, double times) {
+    for (algorithms::TierCost *tier : {&costs.near, &costs.far}) {
+        tier->send_ns *= times;
+        tier->receive_ns *= times;
+    }
+    costs.near.bytes_per_ns /= times;
+    costs.copy_bytes_per_ns /= times;
+    costs.add_bytes_per_ns /= times;
+    return costs;
+}
+
 /// What each of those that carry for their hosts has for a host: `part` bytes.
 double alltoall_ns(bool rounds, int hosts, double part, const CostModel &costs) {
     if (!rounds)
@@ -284,7 +296,8 @@ double between_ns(Collective collective, const Algorithm *algorithm, double byte
                   const CostModel &costs, const Fabric &fabric) {
     const int hosts = placement.hosts();
     const double most = placement.most();
-    const CostModel all = collective == Collective::alltoall ? spread(costs, fabric, hosts) : costs;
+    const CostModel all =
+        collective == Collective::alltoall ? slowed(spread(costs, fabric, hosts), fabric.slow.times) : costs;
     if (collective == Collective::barrier)
         collective = Collective::allreduce;  // of one element
     if (collective == Collective::scan || collective == Collective::exscan)
@@ -318,12 +331,13 @@ double predict_staged_ns(Collective collective, const Algorithm *algorithm, size
     // Nobody who waits within the host looks at rails meanwhile.
     constexpr double kWaitNs = 300;
     constexpr double kRankNs = 150;
-    return near.waits * (kWaitNs + placement.most() * kRankNs) + near.copied / costs.near.bytes_per_ns +
-           near.added / costs.add_bytes_per_ns + between_ns(collective, algorithm, all, placement, costs, fabric);
+    const double near_ns = near.waits * (kWaitNs + placement.most() * kRankNs) + near.copied / costs.near.bytes_per_ns +
+                           near.added / costs.add_bytes_per_ns;
+    return fabric.slow.times * near_ns + between_ns(collective, algorithm, all, placement, costs, fabric);
 }
 
 double predict_exchange_ns(size_t bytes, const Placement &placement, const CostModel &costs, const Fabric &fabric) {
-    const CostModel all = spread(costs, fabric, placement.hosts());
+    const CostModel all = slowed(spread(costs, fabric, placement.hosts()), fabric.slow.times);
     const double most = placement.most();
     const double away = placement.size() - most;
     const double block = static_cast<double>(bytes) / placement.size();

@@ -175,7 +175,7 @@ Losses lose(const Machine &machine, const Fault &fault) {
 TEST(SimulatedFaults, CostLessWithTheController) {
     const Machine machine = read("hosts = 16\n[far]\nrails = 8\nbandwidth = 10\n");
     for (const double part : {0.25, 0.0}) {
-        const Losses losses = lose(machine, {.rail = 3, .part = part, .from = 100, .to = 300});
+        const Losses losses = lose(machine, {.number = 3, .part = part, .from = 100, .to = 300});
         // Half of the calls have 7.25, or 7, of 8 rails at best.
         EXPECT_NEAR(losses.least / losses.undisturbed, 0.5 + 0.5 * 8 / (7 + part), 0.001) << part;
         EXPECT_LT(losses.with_controller, 1.05 * losses.least) << part;
@@ -188,7 +188,7 @@ TEST(SimulatedFaults, CostLessWithTheController) {
 /// A rail that is lost is still in the vector of the call in which that happens.
 TEST(SimulatedFaults, OfALostRailAreSeenInTheCallThatLosesIt) {
     const Machine machine = read("hosts = 16\n[far]\nrails = 8\nbandwidth = 10\n");
-    const Losses losses = lose(machine, {.rail = 3, .part = 0, .from = 100, .to = 300});
+    const Losses losses = lose(machine, {.number = 3, .part = 0, .from = 100, .to = 300});
     EXPECT_GE(losses.recovered, 1);
     const double call = losses.undisturbed / 400;
     EXPECT_GT(losses.with_controller - losses.least, 0.5 * call) << "the next rail carries twice as much";
@@ -199,7 +199,7 @@ TEST(SimulatedFaults, AreRefusedWhereTheyMakeNoSense) {
     const Machine machine = read("[far]\nrails = 2\n");
     Fault fault;
     EXPECT_EQ(parse_fault("1:0.5:10:20", machine, 100, fault), "");
-    EXPECT_EQ(fault.rail, 1);
+    EXPECT_EQ(fault.number, 1);
     EXPECT_EQ(fault.part, 0.5);
     EXPECT_EQ(fault.to, 20);
     EXPECT_EQ(parse_fault("1:0:10:20", machine, 11, fault), "");
@@ -207,6 +207,77 @@ TEST(SimulatedFaults, AreRefusedWhereTheyMakeNoSense) {
                              "0:1e-320:1:3", "0:-0.5:1:3", "0:0.5:100:300"})
         EXPECT_NE(parse_fault(text, machine, 100, fault), "") << text;
     EXPECT_NE(parse_fault("0:0.5:10:20", read("[far]\nrails = 1\n"), 100, fault), "");
+    EXPECT_EQ(parse_fault("host1:0.5:10:20", read("[far]\nrails = 1\n"), 100, fault), "");
+    EXPECT_TRUE(fault.of_host);
+    EXPECT_EQ(fault.number, 1);
+    for (const char *text : {"host2:0.5:10:20", "host-1:0.5:10:20", "host:0.5:10:20", "host1:0:10:20", "host1:2:10:20",
+                             "hosts1:0.5:10:20"})
+        EXPECT_NE(parse_fault(text, machine, 100, fault), "") << text;
+}
+
+/// A host that is slow costs most where all wait for it in each round, and least where it is a leaf of a tree.
+TEST(SimulatedFaults, OfAHostCostAsMuchAsOthersWaitForIt) {
+    const Machine machine = read("hosts = 16\nranks = 1\n");
+    const auto times = [&](Collective collective, const Machine &of, int host) {
+        Experiment experiment(of, collective);
+        return experiment.ns_beside(8, {host, 4}) / experiment.cell(8).choice().ns;
+    };
+    EXPECT_EQ(Experiment(machine, Collective::allreduce).ns_beside(8, {3, 1}),
+              Experiment(machine, Collective::allreduce).cell(8).choice().ns);
+    for (const int host : {0, 5, 15}) {
+        EXPECT_GT(times(Collective::allreduce, machine, host), 2) << host;
+        EXPECT_LT(times(Collective::allreduce, machine, host), 4) << host << ": the wire is as fast as before";
+    }
+    EXPECT_GT(times(Collective::bcast, machine, 0), times(Collective::bcast, machine, 15)) << "the root, and a leaf";
+    // Where one host stands for all it is slow, and so are they. Hosts of several ranks go stage by stage.
+    for (const char *text : {"hosts = 512\nranks = 1\n", "hosts = 16\nranks = 4\n"})
+        for (const Collective collective : {Collective::allreduce, Collective::alltoall, Collective::barrier}) {
+            const Machine many = read(text);
+            EXPECT_GT(times(collective, many, 5), 1.5) << text << algorithms::name_of(collective);
+            EXPECT_LE(times(collective, many, 5), 4) << text << algorithms::name_of(collective);
+        }
+}
+
+TEST(SimulatedFaults, OfAHostLastFromCallToCall) {
+    const Fault fault{.of_host = true, .number = 1, .part = 0.5, .from = 10, .to = 30};
+    const Losses losses = run_slow_host(fault, 100, 5, 8);
+    EXPECT_EQ(losses.undisturbed, 500);
+    EXPECT_EQ(losses.without, 560);
+    EXPECT_EQ(run_slow_host(fault, 20, 5, 8).without, 130) << "the last calls";
+}
+
+TEST(SimulatedFaults, ThatComeNowAndThenCostTheTimeInWhichOneIsThere) {
+    const Machine machine = read("hosts = 16\n[far]\nrails = 8\nbandwidth = 10\n");
+    const Losses losses = lose(machine, {.number = 3, .part = 0.25, .from = 100, .to = 300});
+    const double least = 8 / 7.25 - 1;
+    // One rail that is faulty half of the time.
+    const LostTime one = lost_time(losses, 400, {.between_h = 10, .repair_h = 10}, 1);
+    EXPECT_NEAR(one.faulty, 0.5, 1e-12);
+    EXPECT_NEAR(one.least, 0.5 * least, 0.001);
+    EXPECT_NEAR(one.without, 0.5 * 3, 0.001) << "the rail has an eighth of the bytes and takes four times as long";
+    EXPECT_GT(one.with_controller, 0.99 * one.least);
+    EXPECT_LT(one.with_controller, 0.5 * one.without);
+    // Of many rails one is nearly always faulty; another one costs no more.
+    const LostTime many = lost_time(losses, 400, {.between_h = 10, .repair_h = 10}, 128);
+    EXPECT_NEAR(many.faulty, 1, 1e-12);
+    EXPECT_NEAR(many.least, least, 0.001);
+    // Rare and short ones cost in proportion; what the controller needs to follow comes on top.
+    const LostTime rare = lost_time(losses, 400, {.between_h = 1e6, .repair_h = 1}, 128);
+    EXPECT_NEAR(rare.faulty, 128e-6, 1e-8);
+    EXPECT_GE(rare.with_controller, rare.faulty * (losses.last_with / (losses.undisturbed / 400) - 1));
+    EXPECT_GT(losses.adapting, 0);
+    EXPECT_GT(lost_time(losses, 400, {.between_h = 1e-6, .repair_h = 1e-9}, 1).with_controller,
+              lost_time(losses, 400, {.between_h = 1, .repair_h = 1e-3}, 1).with_controller)
+        << "as large a part of the time, and more beginnings";
+}
+
+TEST(SimulatedFaults, HaveRatesInHours) {
+    FaultRate rate;
+    EXPECT_EQ(parse_rate("600000:24", rate), "");
+    EXPECT_EQ(rate.between_h, 600000);
+    EXPECT_EQ(rate.repair_h, 24);
+    for (const char *text : {"", "5", "5:", "0:5", "5:0", "-1:5", "nan:1", "5:5:5", "5:1e300", "5h:1"})
+        EXPECT_NE(parse_rate(text, rate).find("is no BETWEEN:REPAIR"), std::string::npos) << text;
 }
 
 }  // namespace

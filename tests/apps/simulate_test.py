@@ -6,6 +6,7 @@ gnuplot is installed, and what is wrong is refused."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,25 @@ def check_json_beside_a_fault():
     found = json.loads(run(machine, "allreduce", "--hosts", "16", "--sizes", "1M", "--json", "-", "--fault",
                            "0:0.5:1:3", "--calls", "5"))
     assert found["machine"]["levels"] == [{"hosts": 32, "taper": 2.0, "hop_ns": 600.0}], found["machine"]
+
+
+def check_faults():
+    machine = os.path.join(MACHINES, "2048x8.toml")
+    few = [machine, "allreduce", "--hosts", "4", "--sizes", "1M", "--calls", "50"]
+    slow = run(*few, "--fault", "host3:0.5:10:20").splitlines()[-1]
+    times = float(re.search(r"host 3 at 0.5 of its pace .* a call takes ([0-9.]+) times as long", slow).group(1))
+    lost = float(re.search(r"time lost ([0-9.]+) %", slow).group(1))
+    assert 1 < times <= 2 and abs(lost - 20 * (times - 1)) < 0.3, slow  # ten calls of fifty
+    rate = run(*few, "--fault", "1:0.25:10:30", "--fault-rate", "100:100").splitlines()[-1]
+    said = re.fullmatch(r"each of 32 rails so every 100 hours, for 100: in 100.00 % of the time one is; a job of such "
+                        r"calls loses ([0-9.]+) % with the controller, ([0-9.]+) % without, ([0-9.]+) % .*", rate)
+    assert float(said.group(3)) <= float(said.group(1)) + 0.001 and float(said.group(1)) < float(said.group(2)), rate
+    hosts = run(*few, "--fault", "host3:0.5:10:20", "--fault-rate", "100:100").splitlines()[-1]
+    job = float(re.search(r"each of 4 hosts .*in 93.75 % of the time one is; a job .*loses ([0-9.]+) %", hosts).group(1))
+    assert abs(job - 93.75 * (times - 1)) < 0.5, hosts
+    assert "there are host0 to host3" in run(*few, "--fault", "host4:0.5:10:20", code=1)
+    assert '"5" is no BETWEEN:REPAIR' in run(*few, "--fault", "0:0.5:1:2", "--fault-rate", "5", code=1)
+    assert "--fault" in run(*few, "--fault-rate", "5:5", code=107)
 
 
 def check_growth():
@@ -113,6 +133,7 @@ def main():
         check_machines()
         check_json()
         check_json_beside_a_fault()
+        check_faults()
         check_growth()
         check_picture()
         check_refusals()

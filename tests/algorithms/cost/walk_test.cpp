@@ -251,6 +251,27 @@ TEST(CostWalk, PathsTellLatencyOfWaysOutOfGroups) {
     EXPECT_NEAR(path(5000).queue, path(0).queue, 1);
 }
 
+/// The path is the slow host's own work in all rounds of an exchange.
+TEST(CostWalk, WaitsForASlowHost) {
+    const StepGraph graph(*find("recursive_doubling"), Collective::allreduce, even(8, 1));
+    const auto walked = [&](SlowHost slow) {
+        WalkReport report;
+        Fabric fabric;
+        fabric.slow = slow;
+        const double end = predict_ns(graph, 8, fast(), fabric, &report);
+        const CriticalPath &path = report.path;
+        EXPECT_NEAR(path.messages + path.copies + path.sums + path.wire + path.queue + path.latency, end, 1e-6 * end);
+        return report.path;
+    };
+    const CriticalPath usual = walked({});
+    for (const int host : {0, 3, 7}) {
+        const CriticalPath slow = walked({.host = host, .times = 3});
+        EXPECT_NEAR(slow.messages, 3 * usual.messages, 1) << host;
+        EXPECT_EQ(slow.latency, 0) << host << ": what it needs came while it worked";
+    }
+    EXPECT_EQ(walked({.host = 3, .times = 1}).messages, usual.messages);
+}
+
 /// Around a ring one rank of two sends to another group, by a way out that takes longer than its own rails.
 TEST(CostWalk, PathsTellWhatWaysOutOfGroupsTake) {
     CostModel model = fast();
