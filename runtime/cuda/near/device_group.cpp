@@ -102,7 +102,7 @@ Status DeviceGroup::choose_room(const Config &config) {
     limits_.line_bytes = config.size("FLX_CUDA_SMALL");
     limits_.engine_bytes = config.size("FLX_CUDA_ENGINES");
     limits_.blocks = static_cast<uint32_t>(config.integer("FLX_CUDA_BLOCKS"));
-    limits_.bulk = true;  // until load_kernels finds none
+    limits_.bulk = ranks_ == 2;  // until load_kernels finds none
     limits_.spare = limits_.blocks == 0;
     if (limits_.spare)
         limits_.blocks = kSpareBlocks;
@@ -165,13 +165,17 @@ Status DeviceGroup::load_kernels() {
             FLX_TRY_CUDA(cudaFuncGetAttributes(&attributes, kernel));
         return {};
     };
-    const auto load_bulk = [this](const void *kernel) -> Status {
+    int shared = 0;
+    FLX_TRY_CUDA(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_));
+    const auto load_bulk = [&](const void *kernel) -> Status {
         constexpr int kHopper = 90;
         cudaFuncAttributes attributes{};
         if (kernel == nullptr || !limits_.bulk)
             return {};
         FLX_TRY_CUDA(cudaFuncGetAttributes(&attributes, kernel));
-        limits_.bulk = attributes.ptxVersion >= kHopper && attributes.binaryVersion >= kHopper;
+        const uint64_t needed = bulk_launch().shared_bytes + attributes.sharedSizeBytes;
+        limits_.bulk = attributes.ptxVersion >= kHopper && attributes.binaryVersion >= kHopper &&
+                       needed <= static_cast<uint64_t>(shared);
         if (limits_.bulk)
             FLX_TRY_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                               static_cast<int>(bulk_launch().shared_bytes)));
@@ -700,13 +704,14 @@ std::vector<std::string> DeviceGroup::report() const {
                     room_.window.bytes() / 1048576.0, room_.mailbox.bytes() / 1048576.0,
                     small_ ? " (small, as other communicators of the process have the rest of FLX_CUDA_STAGING)" : "",
                     regions_.size()),
-        fmt::format("{} up to {} B to all peers, tiles above ({} blocks at most{}), copy engines from {} "
-                    "(registered outputs whose allocations are whole pages of 2 MiB)",
-                    limits_.lines ? "packets and lines" : fmt::format("packets ({})", why_no_lines_),
-                    limits_.line_bytes * (ranks_ == 2 ? kLinesOfTwo : 1), limits_.blocks,
-                    limits_.bulk && ranks_ == 2 && !limits_.spare ? "; reductions by bulk copies" : "",
-                    limits_.engine_bytes == 0 ? "where they were measured to be faster"
-                                              : fmt::format("{} B", limits_.engine_bytes)),
+        fmt::format(
+            "{} up to {} B to all peers, tiles above ({} blocks at most{}), copy engines from {} "
+            "(registered outputs whose allocations are whole pages of 2 MiB)",
+            limits_.lines ? "packets and lines" : fmt::format("packets ({})", why_no_lines_),
+            limits_.line_bytes * (ranks_ == 2 ? kLinesOfTwo : 1), limits_.blocks,
+            bulk_serves(Collective::allreduce, ranks_, room_.window, limits_) ? "; reductions by bulk copies" : "",
+            limits_.engine_bytes == 0 ? "where they were measured to be faster"
+                                      : fmt::format("{} B", limits_.engine_bytes)),
         limits_.spare
             ? fmt::format(
                   "multiprocessors are spared: none where nothing is added (copy engines, and streams that wait "

@@ -28,22 +28,22 @@ uint64_t slot_for(uint64_t budget, const WindowLayout &layout) {
 
 /// The least vector for which copy engines were ahead of kernels of up to `blocks` multiprocessors, on H200s: kernels
 /// that add as they go need many. Among more than two ranks each copy to a peer waits for the one before, so vectors
-/// must be larger. Bulk copies keep up with engines, and are one kernel: beside a program's long kernels each of an
-/// engine pipeline's kernels waits for a place of its own, so few multiprocessors mean bulk copies alone
+/// must be larger. `bulk`: bulk copies serve it, which are one kernel. Beside a program's long kernels each of an
+/// engine pipeline's kernels waits for a place of its own, so where multiprocessors are few all goes by bulk copies
 /// (docs/decisions/bulk-copies.md).
-uint64_t least_for_engines(Collective collective, uint64_t bytes, int ranks, Outputs outputs, const Limits &limits) {
+uint64_t least_for_engines(Collective collective, uint64_t bytes, int ranks, Outputs outputs, uint32_t blocks,
+                           bool bulk) {
     constexpr uint64_t kNever = UINT64_MAX;
     constexpr uint64_t kEven = 128;
     constexpr uint32_t kFew = 32;
     constexpr uint32_t kSome = 64;
     const bool two = ranks == 2;
-    const uint32_t blocks = limits.blocks;
     switch (collective) {
         case Collective::allgather:
         case Collective::alltoall:
             return (two ? 128 : 256) * kMiB;
         case Collective::allreduce:
-            if (two && limits.bulk)
+            if (bulk)
                 return blocks <= kFew ? kNever : 128 * kMiB;
             if (two && blocks <= kSome)
                 return (blocks <= kFew ? 32 : 64) * kMiB;
@@ -55,7 +55,7 @@ uint64_t least_for_engines(Collective collective, uint64_t bytes, int ranks, Out
         case Collective::bcast:  // among more ranks, others pass on what the root sends
             return two ? 64 * kMiB : kNever;
         case Collective::reduce_scatter_block:
-            if (two && limits.bulk)
+            if (bulk)
                 return kNever;
             if (two)
                 return (blocks <= kSome ? 16 : 32) * kMiB;
@@ -65,7 +65,8 @@ uint64_t least_for_engines(Collective collective, uint64_t bytes, int ranks, Out
     }
 }
 
-bool engines_serve(Collective collective, uint64_t bytes, int ranks, Outputs outputs, const Limits &limits) {
+/// `bulk`: bulk copies serve it.
+bool engines_serve(Collective collective, uint64_t bytes, int ranks, Outputs outputs, const Limits &limits, bool bulk) {
     const bool able = collective == Collective::reduce_scatter_block ||
                       (collective == Collective::bcast && outputs.direct && ranks == 2) ||
                       ((collective == Collective::allreduce || collective == Collective::allgather ||
@@ -78,7 +79,7 @@ bool engines_serve(Collective collective, uint64_t bytes, int ranks, Outputs out
         return able && bytes >= limits.engine_bytes;
     const bool one_way = collective == Collective::bcast;
     const bool in_window = collective == Collective::reduce_scatter_block && !outputs.direct;
-    return able && bytes >= least_for_engines(collective, bytes, ranks, outputs, limits) &&
+    return able && bytes >= least_for_engines(collective, bytes, ranks, outputs, limits.blocks, bulk) &&
            (outputs.paged || one_way || in_window);
 }
 
@@ -167,12 +168,6 @@ void plan_chain(uint64_t bytes, const Limits &limits, Plan &plan) {
     plan.blocks = static_cast<uint32_t>(std::min(teams, divide_up(plan.part_bytes, plan.tile_bytes)));
 }
 
-/// Multiprocessors are spared by kernels that leave shared memory to the program's.
-bool bulk_serves(Collective collective, int ranks, const WindowLayout &layout, const Limits &limits) {
-    return limits.bulk && limits.lines && !limits.spare && reduces(collective) && ranks == 2 &&
-           layout.teams >= kMostBulkBlocks && bulk_slots(layout) != 0;
-}
-
 void plan_bulk(Collective collective, uint64_t bytes, const Limits &limits, Plan &plan) {
     plan.way = Way::bulk;
     plan.flat = collective == Collective::reduce;
@@ -202,6 +197,11 @@ std::string_view name_of(Way way) {
             return "engines";
     }
     return "";
+}
+
+bool bulk_serves(Collective collective, int ranks, const WindowLayout &layout, const Limits &limits) {
+    return limits.bulk && limits.lines && !limits.spare && reduces(collective) && ranks == 2 &&
+           layout.teams >= kMostBulkBlocks && bulk_slots(layout) != 0;
 }
 
 WindowLayout window_for(uint64_t budget, int ranks, bool spare) {
@@ -249,6 +249,8 @@ bool alike(Collective collective, const Plan &full, const Plan &small) {
         return at_once(full.way) && at_once(small.way);
     if (full.way == Way::engines || small.way == Way::engines)  // sums go through the window in rounds
         return full.way == small.way && !reduces(collective);
+    if (full.way == Way::bulk)  // fewer slots keep less under way
+        return false;
     return full.way == small.way && full.blocks == small.blocks && full.tile_bytes == small.tile_bytes;
 }
 
@@ -281,12 +283,13 @@ Plan plan_of(Collective collective, uint64_t bytes, int ranks, Outputs outputs, 
     }
     if (at_once && (!limits.spare || messages.blocks <= limits.blocks))
         return messages;
-    if (engines_serve(collective, bytes, ranks, outputs, limits)) {
+    const bool bulk = bulk_serves(collective, ranks, layout, limits);
+    if (engines_serve(collective, bytes, ranks, outputs, limits, bulk)) {
         plan.way = Way::engines;
         plan.blocks = limits.blocks;
         return plan;
     }
-    if (bulk_serves(collective, ranks, layout, limits)) {
+    if (bulk) {
         plan_bulk(collective, bytes, limits, plan);
         return plan;
     }

@@ -83,6 +83,10 @@ Room room_for(uint64_t budget, uint32_t blocks, int ranks, bool spare);
 /// Whether a call that is planned as `small` in a smaller window takes as long as in a full one, where it is `full`.
 bool alike(Collective collective, const Plan &full, const Plan &small);
 
+/// Whether bulk copies carry what is too long for lines: reductions between two GPUs that have them, over NVLink. Where
+/// multiprocessors are spared, shared memory is left to the program's kernels.
+bool bulk_serves(Collective collective, int ranks, const WindowLayout &layout, const Limits &limits);
+
 /// `bytes` of the whole vector, more than 0.
 Plan plan_of(Collective collective, uint64_t bytes, int ranks, Outputs outputs, const WindowLayout &layout,
              const Limits &limits);

@@ -1,7 +1,7 @@
 /// The kernels of two ranks in one process on one GPU, which needs no other process's memory: wherever inputs and
-/// outputs begin, the bytes are those of where they lie on lines of 16 bytes, and nothing beside them is written. Skips
-/// without a GPU. `time`: also how long they take, 4 bytes beside a line and on it, by tiles and by the ways that calls
-/// between two take.
+/// outputs begin, and whichever way is taken, the bytes are those of tiles on lines of 16 bytes, and nothing beside
+/// them is written. Skips without a GPU. `time`: also how long they take, 4 bytes beside a line and on it, by tiles and
+/// by the ways that calls between two take.
 #include "runtime/cuda/protocol/kernels.h"
 
 #include <cuda_runtime_api.h>
@@ -43,9 +43,15 @@ struct Case {
     uint64_t bytes;                     ///< of the whole vector
     std::array<uint64_t, kRanks> in{};  ///< bytes beside a line
     uint64_t out = 0;
+    flx_op_t op = FLX_SUM;
+    bool in_place = false;  ///< the input is where the output will be
 };
 
-enum class Ways : uint8_t { tiles, as_calls };
+enum class Ways : uint8_t {
+    tiles,
+    bulk,     ///< where there are bulk copies, else tiles
+    as_calls  ///< as calls take them: packets and lines for what is short
+};
 
 class Ranks {
   public:
@@ -54,9 +60,9 @@ class Ranks {
         cudaFuncAttributes attributes{};
         must(cudaFuncGetAttributes(&attributes, kernels_of(FLX_F32, FLX_SUM).bulk), "a kernel's attributes");
         limits_.blocks = blocks;
-        limits_.line_bytes = ways == Ways::tiles ? 0 : uint64_t{1} << 20;
+        limits_.line_bytes = ways == Ways::as_calls ? uint64_t{1} << 20 : 0;
         limits_.engine_bytes = UINT64_MAX;
-        limits_.bulk = ways == Ways::as_calls && attributes.binaryVersion >= kHopper;
+        limits_.bulk = ways != Ways::tiles && attributes.binaryVersion >= kHopper;
         void *words = nullptr;
         must(cudaHostAlloc(&words, 64, cudaHostAllocMapped), "pinned memory");
         std::memset(words, 0, 64);
@@ -74,9 +80,10 @@ class Ranks {
         }
         std::vector<uint16_t> values(kMost / 2);
         flx::test::Random random(7);
-        // Small numbers in any type, so that sums are finite: bytes of e4m3, halves and bfloat16 alike.
+        // Small numbers in any type, bytes of e4m3, halves and bfloat16 alike; some are anything else that there is.
         for (uint16_t &value : values)
-            value = static_cast<uint16_t>(0x3030 + random.below(0x0808));
+            value =
+                static_cast<uint16_t>(random.below(16) == 0 ? random.below(0x10000) : 0x3030 + random.below(0x0808));
         values_.resize(kMost);
         std::memcpy(values_.data(), values.data(), kMost);
     }
@@ -85,10 +92,8 @@ class Ranks {
     std::vector<char> run(const Case &what) {
         const uint64_t out_bytes = output(what) + 2 * kBeside;
         for (size_t r = 0; r < kRanks; ++r) {
-            must(cudaMemcpy(all_[r].in + kBeside + what.in[r], values_.data() + 64 * r, what.bytes,
-                            cudaMemcpyHostToDevice),
-                 "inputs");
             must(cudaMemset(all_[r].out, kUntouched, out_bytes + what.out), "outputs");
+            must(cudaMemcpy(input(what, r), values_.data() + 64 * r, what.bytes, cudaMemcpyHostToDevice), "inputs");
         }
         must(cudaDeviceSynchronize(), "what was copied");
         launch(what);
@@ -140,17 +145,21 @@ class Ranks {
         cudaEvent_t ended = nullptr;
     };
 
+    char *input(const Case &what, size_t rank) const {
+        return what.in_place ? all_[rank].out + kBeside + what.out : all_[rank].in + kBeside + what.in[rank];
+    }
     static uint64_t output(const Case &what) {
         return what.collective == Collective::reduce_scatter_block ? what.bytes / kRanks : what.bytes;
     }
 
     [[nodiscard]] Plan plan(const Case &what) const {
-        return plan_of(what.collective, what.bytes, kRanks, Outputs{what.direct, false, true}, layout_, limits_);
+        return plan_of(what.collective, what.bytes, kRanks, Outputs{what.direct, what.in_place, true}, layout_,
+                       limits_);
     }
 
     void launch(const Case &what) {
         const Plan plan = this->plan(what);
-        const Kernels kernels = reduces(what.collective) ? kernels_of(what.type, FLX_SUM) : move_kernels();
+        const Kernels kernels = reduces(what.collective) ? kernels_of(what.type, what.op) : move_kernels();
         for (int r = 0; r < kRanks; ++r) {
             Rank &mine = all_[static_cast<size_t>(r)];
             Job job;
@@ -159,8 +168,9 @@ class Ranks {
             job.ranks = kRanks;
             job.direct = what.direct;
             job.flat = plan.flat;
-            job.op = FLX_SUM;
-            job.in = mine.in + kBeside + what.in[static_cast<size_t>(r)];
+            job.op = what.op;
+            job.divisor = what.op == FLX_AVG ? kRanks : 1;
+            job.in = input(what, static_cast<size_t>(r));
             if (what.collective == Collective::allgather)
                 job.in += static_cast<uint64_t>(r) * plan.part_bytes;
             job.out = mine.out + kBeside + what.out;
@@ -203,37 +213,49 @@ class Ranks {
 
 constexpr std::array kTypes = {FLX_F32, FLX_BF16, FLX_F8E4M3, FLX_F64};
 
-int compare(Ranks &ranks, std::string_view ways) {
-    constexpr std::array kTimed = {Collective::allreduce, Collective::reduce_scatter_block, Collective::reduce,
-                                   Collective::allgather};
+/// `tiles`: whose bytes on lines are right.
+int compare(Ranks &tiles, Ranks &ranks, std::string_view ways) {
+    constexpr std::array kCompared = {Collective::allreduce, Collective::reduce_scatter_block, Collective::reduce,
+                                      Collective::allgather};
+    constexpr std::array kAllTypes = {FLX_F32, FLX_BF16, FLX_F8E4M3, FLX_F64, FLX_F16, FLX_F8E5M2, FLX_INT8, FLX_INT16};
+    constexpr std::array kOps = {FLX_SUM, FLX_SUM, FLX_AVG, FLX_MAX};
     constexpr int kCases = 400;
     flx::test::Random random(11);
     int wrong = 0;
+    int by_bulk = 0;
     for (int number = 0; number < kCases; ++number) {
-        Case what{kTimed[random.below(kTimed.size())], kTypes[random.below(kTypes.size())], false, 0, {}, 0};
+        Case what{
+            kCompared[random.below(kCompared.size())], kAllTypes[random.below(kAllTypes.size())], false, 0, {}, 0};
         what.direct = what.collective == Collective::allreduce && random.below(2) == 0;
+        if (reduces(what.collective))
+            what.op = kOps[random.below(kOps.size())];
+        what.in_place = what.collective == Collective::allreduce && random.below(3) == 0;
         const uint64_t whole = kRanks * size_of(what.type);
         what.bytes = (1 + random.below(number % 4 == 0 ? uint64_t{4} << 20 : uint64_t{64} << 10)) / whole * whole;
         if (what.bytes == 0)
             continue;
-        const std::vector<char> right = ranks.run(what);
+        by_bulk += ranks.way(what) == Way::bulk ? 1 : 0;
+        const std::vector<char> right = tiles.run(what);
+        const bool as_tiles = ranks.run(what) == right;
         // The first is where elements lie on their own lines, others anywhere.
         const uint64_t step = number % 2 == 0 ? size_of(what.type) : 1;
         for (uint64_t &in : what.in)
             in = random.below(16) / step * step;
         what.out = random.below(16) / step * step;
-        if (const std::vector<char> came = ranks.run(what); came != right) {
+        if (const std::vector<char> came = ranks.run(what); came != right || !as_tiles) {
             const auto first = std::mismatch(came.begin(), came.end(), right.begin()).first - came.begin();
             fmt::print(
-                "wrong: {} of {} B, type {}, {}, inputs {} and {} bytes beside a line, output {}: byte {} of what came "
-                "out\n",
-                name_of(what.collective), what.bytes, static_cast<int>(what.type), what.direct ? "direct" : "by slots",
+                "wrong: {} of {} B, type {}, reduction {}, {}{}, {} on a line, inputs {} and {} bytes beside one, "
+                "output "
+                "{}: byte {} of what came out\n",
+                name_of(what.collective), what.bytes, flx::name_of(what.type), static_cast<int>(what.op),
+                what.direct ? "direct" : "by slots", what.in_place ? ", in place" : "", as_tiles ? "right" : "wrong",
                 what.in[0], what.in[1], what.out, first - static_cast<std::ptrdiff_t>(kBeside));
             ++wrong;
         }
     }
-    fmt::print("{}: {} cases by {}, beside lines as on lines, {} others\n", wrong == 0 ? "right" : "wrong", kCases,
-               ways, wrong);
+    fmt::print("{}: {} cases by {}, {} of them by bulk copies, beside lines as tiles on lines, {} others\n",
+               wrong == 0 ? "right" : "wrong", kCases, ways, by_bulk, wrong);
     return wrong;
 }
 
@@ -258,6 +280,8 @@ void show_times(uint32_t blocks) {
                 const double beside = ranks.time(what);
                 fmt::print("  {} MiB {} {:.1f} {:.1f} {:.2f} {:.2f}", mib, name_of(ranks.way(what)), on_line, beside,
                            on_line / beside, by_tiles / on_line);
+                if (ranks.way(what) != Way::bulk)
+                    continue;
                 gains += std::log(by_tiles / on_line);
                 ++cells;
             }
@@ -265,7 +289,7 @@ void show_times(uint32_t blocks) {
             std::fflush(stdout);
         }
     }
-    fmt::print("geometric mean of the last over {} cells: {:.2f}\n", cells, std::exp(gains / cells));
+    fmt::print("geometric mean of the last over {} cells of bulk copies: {:.2f}\n", cells, std::exp(gains / cells));
 }
 
 }  // namespace
@@ -281,12 +305,14 @@ int main(int argc, char **argv) {
     constexpr uint32_t kMany = 64;
     int wrong = 0;
     {
-        flx::cuda::Ranks tiles(kFew, flx::cuda::Ways::tiles);
-        wrong = flx::cuda::compare(tiles, "tiles");
-    }
-    {
-        flx::cuda::Ranks ranks(kFew, flx::cuda::Ways::as_calls);
-        wrong += flx::cuda::compare(ranks, "the ways of calls");
+        using flx::cuda::Ranks;
+        using flx::cuda::Ways;
+        Ranks tiles(kFew, Ways::tiles);
+        wrong = flx::cuda::compare(tiles, tiles, "tiles");
+        Ranks bulk(kFew, Ways::bulk);
+        wrong += flx::cuda::compare(tiles, bulk, "bulk copies");
+        Ranks as_calls(kFew, Ways::as_calls);
+        wrong += flx::cuda::compare(tiles, as_calls, "the ways of calls");
     }
     if (argc > 1 && std::string_view(argv[1]) == "time")
         for (const uint32_t blocks : {kFew, kMany})

@@ -609,7 +609,8 @@ TEST(CudaPlan, ReductionsOfTwoGoByBulkCopiesWhereGpusHaveThem) {
         EXPECT_EQ(plan(collective, 24 * kMiB).way, Way::bulk) << name_of(collective);
         EXPECT_EQ(plan(collective, 24 * kMiB).blocks, 32U) << name_of(collective);
         EXPECT_EQ(plan(collective, 24 * kMiB, 4).way, Way::tiles) << name_of(collective);
-        EXPECT_EQ(plan(collective, 24 * kMiB, 2, 16 << 20).way, Way::tiles) << "too few slots";
+        const Way otherwise = collective == Collective::reduce_scatter_block ? Way::engines : Way::tiles;
+        EXPECT_EQ(plan(collective, 24 * kMiB, 2, 16 << 20).way, otherwise) << "too few slots";
     }
     EXPECT_EQ(plan(Collective::allgather, 24 * kMiB).way, Way::tiles) << "nothing is added";
     EXPECT_EQ(plan(Collective::allreduce, 24 * kMiB).part_bytes, 24 * kMiB) << "both add the whole vector";
@@ -637,6 +638,43 @@ TEST(CudaPlan, OneKernelOfBulkCopiesIsTakenWhereMultiprocessorsAreFew) {
     EXPECT_EQ(way(Collective::reduce_scatter_block, 1024 * kMiB, 128, true), Way::bulk);
     EXPECT_EQ(way(Collective::reduce_scatter_block, 64 * kMiB, 128, false), Way::engines);
     EXPECT_EQ(way(Collective::allgather, 128 * kMiB, 32, true), Way::engines) << "nothing is added";
+}
+
+TEST(CudaPlan, WhatBulkCopiesDoNotServeGoesAsWithoutThem) {
+    constexpr uint64_t kMiB = 1 << 20;
+    Limits without{kMiB, 0, 32};
+    Limits over_pcie = without;
+    over_pcie.bulk = true;
+    over_pcie.lines = false;
+    Limits with = without;
+    with.bulk = true;
+    for (const Collective collective : {Collective::allreduce, Collective::reduce_scatter_block}) {
+        for (const uint64_t mib : {24, 64, 256}) {
+            const auto way = [&](const WindowLayout &layout, const Limits &limits) {
+                return plan_of(collective, mib * kMiB, 2, {true, false, true}, layout, limits).way;
+            };
+            const WindowLayout full = window_for(224 * kMiB, 2);
+            const WindowLayout few_slots = window_for(16 * kMiB, 2);
+            const WindowLayout few_teams = small_window(4 * kMiB, 2);
+            EXPECT_EQ(way(full, over_pcie), way(full, without)) << name_of(collective) << mib;
+            EXPECT_EQ(way(few_slots, with), way(few_slots, without)) << name_of(collective) << mib;
+            EXPECT_EQ(way(few_teams, with), way(few_teams, without)) << name_of(collective) << mib;
+            EXPECT_EQ(way(full, with), Way::bulk) << name_of(collective) << mib;
+        }
+    }
+    EXPECT_EQ(plan_of(Collective::allreduce, 256 * kMiB, 2, {true, false, true}, window_for(16 * kMiB, 2), with).way,
+              Way::engines);
+}
+
+TEST(CudaPlan, AShorterRingOfBulkCopiesIsNotAlike) {
+    constexpr uint64_t kMiB = 1 << 20;
+    Limits limits{kMiB, 0, 32};
+    limits.bulk = true;
+    const auto plan = [&](uint64_t budget) {
+        return plan_of(Collective::allreduce, 24 * kMiB, 2, {}, window_for(budget, 2), limits);
+    };
+    ASSERT_EQ(plan(32 * kMiB).way, Way::bulk);
+    EXPECT_FALSE(alike(Collective::allreduce, plan(224 * kMiB), plan(32 * kMiB)));
 }
 
 TEST(CudaPlan, TheRootOfAReduceOfTwoAdds) {
