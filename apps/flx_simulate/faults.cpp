@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
+#include <limits>
 #include <map>
 #include <string_view>
 #include <vector>
@@ -78,17 +79,33 @@ class Rails {
     std::map<int, double> parts_;
 };
 
+/// Numbers with colons between them, and nothing else. False where there are others, or too large ones.
+template <typename... Numbers>
+bool read_numbers(std::string_view text, Numbers &...numbers) {
+    const char *at = text.data();
+    const char *const end = text.data() + text.size();
+    bool first = true;
+    const auto read = [&](auto &number) {
+        if (!first && (at == end || *at++ != ':'))
+            return false;
+        first = false;
+        const auto [rest, error] = std::from_chars(at, end, number);
+        at = rest;
+        return error == std::errc();
+    };
+    return (read(numbers) && ...) && at == end;
+}
+
 }  // namespace
 
 std::string parse_fault(const std::string &text, const Machine &machine, int calls, Fault &fault) {
     constexpr double kLeastPart = 1e-3;
     constexpr std::string_view kHost = "host";
     fault.of_host = text.starts_with(kHost);
-    const char *numbers = text.c_str() + (fault.of_host ? kHost.size() : 0);
-    char rest = 0;
-    const int read = std::sscanf(numbers, "%d:%lf:%d:%d%c", &fault.number, &fault.part, &fault.from, &fault.to, &rest);
+    const std::string_view numbers = std::string_view(text).substr(fault.of_host ? kHost.size() : 0);
+    const bool read = read_numbers(numbers, fault.number, fault.part, fault.from, fault.to);
     const bool part = (fault.part == 0 && !fault.of_host) || (fault.part >= kLeastPart && fault.part <= 1);
-    if (read != 4 || !part || fault.from < 0 || fault.to <= fault.from)
+    if (!read || !part || fault.from < 0 || fault.to <= fault.from)
         return fmt::format(
             "\"{}\" is no RAIL:PART:FROM:TO, such as 0:0.25:100:300, and no hostNUMBER:PART:FROM:TO; PART "
             "is from {} to 1, and of a rail 0 as well",
@@ -166,10 +183,8 @@ Losses run_slow_host(const Fault &fault, int calls, double ns, double slow_ns) {
 
 std::string parse_rate(const std::string &text, FaultRate &rate) {
     constexpr double kMostHours = 1e9;
-    char rest = 0;
-    const int read = std::sscanf(text.c_str(), "%lf:%lf%c", &rate.between_h, &rate.repair_h, &rest);
     const auto good = [](double hours) { return hours > 0 && hours <= kMostHours; };
-    if (read == 2 && good(rate.between_h) && good(rate.repair_h))
+    if (read_numbers(text, rate.between_h, rate.repair_h) && good(rate.between_h) && good(rate.repair_h))
         return {};
     return fmt::format(
         "\"{}\" is no BETWEEN:REPAIR, such as 500000:24: hours of one rail or host between faults, and hours "
@@ -183,9 +198,15 @@ LostTime lost_time(const Losses &losses, int calls, const FaultRate &rate, doubl
     LostTime lost;
     lost.faulty = 1 - std::pow(rate.between_h / cycle_h, parts);
     constexpr double kNsOfHour = 3.6e12;
-    lost.with_controller = lost.faulty * (losses.last_with / ns - 1) + parts / cycle_h * losses.adapting / kNsOfHour;
-    lost.without = lost.faulty * (losses.last_without / ns - 1);
-    lost.least = lost.faulty * (losses.last_least / ns - 1);
+    const double adapting = parts / cycle_h * losses.adapting / kNsOfHour;
+    // Hours are those of a clock: while a fault is there, ns / call of them go into what would be done without it.
+    const auto longer = [&](double call, double at_once) {
+        const double in_vain = lost.faulty * (1 - ns / call) + at_once;
+        return in_vain < 1 ? in_vain / (1 - in_vain) : std::numeric_limits<double>::infinity();
+    };
+    lost.with_controller = longer(losses.last_with, adapting);
+    lost.without = longer(losses.last_without, 0);
+    lost.least = longer(losses.last_least, 0);
     return lost;
 }
 

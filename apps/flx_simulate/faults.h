@@ -57,8 +57,8 @@ std::string parse_rate(const std::string &text, FaultRate &rate);
 
 /// Of a job that does nothing but these calls, in parts of the time that it takes without faults.
 struct LostTime {
-    double faulty = 0;  ///< time in which a fault is somewhere
-    double with_controller = 0;
+    double faulty = 0;           ///< of the time that goes by, the part in which a fault is somewhere
+    double with_controller = 0;  ///< infinite: faults come faster than the controller follows
     double without = 0;
     double least = 0;
 };

@@ -111,7 +111,8 @@ toml::table table_of(const json &object, bool has_tables) {
     return table;
 }
 
-/// TOML never begins with a brace. A sentence: what is wrong; empty: nothing.
+/// TOML never begins with a brace; with a bracket it may, and [1] is both. A sentence: what is wrong; empty:
+/// nothing.
 std::string read_table(std::string_view text, const std::string &path, toml::table &table) {
     const size_t first = text.find_first_not_of(" \t\r\n");
     if (first != std::string_view::npos && text[first] == '{') {
@@ -120,9 +121,13 @@ std::string read_table(std::string_view text, const std::string &path, toml::tab
         } catch (const json::parse_error &error) {
             const auto line = 1 + std::ranges::count(text.substr(0, error.byte), '\n');
             return fmt::format("{}:{}: this is no JSON, though it begins with a brace", path, line);
+        } catch (const json::exception &error) {
+            return fmt::format("{}: this JSON cannot be read: {}", path, error.what());
         }
         return {};
     }
+    if (first != std::string_view::npos && text[first] == '[' && json::accept(text))
+        return fmt::format("{}: this is an array of JSON, and a machine is an object, which begins with a brace", path);
     try {
         table = toml::parse(text);
     } catch (const toml::parse_error &error) {
@@ -132,7 +137,7 @@ std::string read_table(std::string_view text, const std::string &path, toml::tab
 }
 
 constexpr double kMostNs = 1e9;
-constexpr double kLeastRate = 1e-3;  // GB/s
+constexpr double kLeastRate = 1e-6;  // GB/s
 constexpr double kMostRate = 1e5;
 constexpr int kMostHosts = 1 << 16;
 constexpr double kMostTaper = 1000;

@@ -111,9 +111,13 @@ void show_fault(const Options &options, const Machine &machine, const Cell &cell
         return;
     const double parts = static_cast<double>(machine.hosts) * (fault.of_host ? 1 : machine.rails);
     const flx::simulate::LostTime job = lost_time(losses, options.calls, rate, parts);
-    fmt::print(out, "each of {:g} {} so every {:g} hours, for {:g}: in {:.2f} % of the time one is; ", parts,
-               fault.of_host ? "hosts" : "rails", rate.between_h, rate.repair_h, 100 * job.faulty);
-    if (fault.of_host)
+    fmt::print(out,
+               "each of {:g} {} has this fault every {:g} hours, for {:g} hours: there is one during {:.2f} % of the "
+               "time; ",
+               parts, fault.of_host ? "hosts" : "rails", rate.between_h, rate.repair_h, 100 * job.faulty);
+    if (!std::isfinite(job.with_controller))
+        fmt::print(out, "faults come faster than the controller follows, so a job of such calls does not end\n");
+    else if (fault.of_host)
         fmt::print(out, "a job of such calls loses {:.3f} %\n", 100 * job.without);
     else
         fmt::print(out,

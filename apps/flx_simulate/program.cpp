@@ -88,7 +88,7 @@ class Calls {
     static std::string why_not(const Event &event, std::optional<Collective> collective, double bytes, int size) {
         if (!collective)
             return "of other names than collectives have";
-        if (event.category == "gpu")
+        if (event.category == "gpu" || event.find("gpu_call") != nullptr)  // the latter where it does not block
             return "on GPU memory";
         if (!event.text("error").empty())
             return "that ended with an error";
@@ -185,10 +185,10 @@ ProgramTimes run_program(const Machine &machine, const Program &program,
                 times.left_out[place.why_not.empty() ? "of no bytes" : place.why_not] += sum.calls;
                 continue;
             }
-            Machine &part = machines[{place.hosts, place.ranks}];
-            part = machine;
-            part.hosts = place.hosts;
-            part.ranks = place.ranks;
+            if (const auto [part, is_new] = machines.try_emplace({place.hosts, place.ranks}, machine); is_new) {
+                part->second.hosts = place.hosts;
+                part->second.ranks = place.ranks;
+            }
             std::vector<size_t> &rows = rows_of[{place.hosts, place.ranks, kind.collective, kind.waits, *bytes}];
             const auto same =
                 std::ranges::find_if(rows, [&, &kind = kind](size_t row) { return times.rows[row].kind == kind; });
@@ -205,7 +205,7 @@ ProgramTimes run_program(const Machine &machine, const Program &program,
     std::vector<std::vector<const std::vector<size_t> *>> asked_of;
     for (const auto &[key, rows] : rows_of) {
         const auto &[hosts, ranks, collective, waits, bytes] = key;
-        const Machine *part = &machines[{hosts, ranks}];
+        const Machine *part = &machines.at({hosts, ranks});
         if (asked.empty() || asked.back().machine != part || asked.back().collective != reckoned_as(collective)) {
             asked.push_back({part, reckoned_as(collective), {}});
             asked_of.emplace_back();

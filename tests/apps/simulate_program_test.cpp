@@ -169,6 +169,8 @@ TEST(SimulatedProgram, NamesWhatItLeavesOut) {
     trace.call(0, 1, "bcast", R"(,"bytes":64,"error":"FLX_ERR_PEER")");
     trace.call(0, 1, "bcast", R"(,"bytes":64,"unfinished":true)");
     trace.call(0, 1, "bcast", R"(,"bytes":64)", "gpu");
+    trace.line(0, R"("ph":"b","cat":"nonblocking","id":"1","name":"bcast","ts":1,"tid":1,)"
+                  R"("args":{"communicator":1,"gpu_call":3,"way":"GPUs","bytes":64})");
     trace.call(0, 9, "bcast", R"(,"bytes":64)");
     trace.call(0, 1, "allsort", R"(,"bytes":64)");
     trace.line(0, R"("ph":"X","cat":"call","name":"bcast","ts":1,"dur":2,"tid":7,"args":{"way":"served by MPI"})");
@@ -179,7 +181,7 @@ TEST(SimulatedProgram, NamesWhatItLeavesOut) {
                                                       {"messages of two ranks, on all ranks", 2},
                                                       {"that ended with an error", 1},
                                                       {"that did not end", 1},
-                                                      {"on GPU memory", 1},
+                                                      {"on GPU memory", 2},
                                                       {"on communicators that the trace lacks", 1},
                                                       {"of other names than collectives have", 1},
                                                       {"served by MPI, on all ranks", 1}};

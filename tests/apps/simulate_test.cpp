@@ -62,6 +62,9 @@ TEST(SimulatedMachine, SaysWhatIsWrongInAFile) {
     EXPECT_NE(problem_of("name = \"a\\nb\"\n").find("control character"), std::string::npos);
     EXPECT_NE(problem_of("hosts = 4096\nranks = 1024\n").find("no more than 262144"), std::string::npos);
     EXPECT_EQ(problem_of("hosts = 65536\nranks = 4\n"), "");
+    EXPECT_EQ(problem_of("[far]\nbandwidth = 1e-6\n"), "") << "a rail of busy emulated hosts may have little";
+    EXPECT_NE(problem_of("[far]\nbandwidth = 1e-7\n").find("bandwidth that is no number from 1e-06"),
+              std::string::npos);
     Machine machine;
     EXPECT_NE(read_machine("/", machine).find("no regular file"), std::string::npos);
 }
@@ -93,6 +96,9 @@ TEST(SimulatedMachine, SaysWhatIsWrongInJson) {
     says("{\"near\": {\"latency\": {}}}", "[near] has a table latency,");
     says("{\"near\": 4}", "it has no field near");
     says("{\"name\": 4}", "name that is no text");
+    says("{\"far\": {\"latency_ns\": 1e999}}", "m.toml: this JSON cannot be read: ");
+    for (const char *array : {"[1]", " [{\"hosts\": 4}]", "[]"})
+        says(array, "m.toml: this is an array of JSON, and a machine is an object, which begins with a brace");
 }
 
 TEST(Simulation, ChoosesAmongItsCandidates) {
@@ -203,15 +209,16 @@ TEST(SimulatedFaults, AreRefusedWhereTheyMakeNoSense) {
     EXPECT_EQ(fault.part, 0.5);
     EXPECT_EQ(fault.to, 20);
     EXPECT_EQ(parse_fault("1:0:10:20", machine, 11, fault), "");
-    for (const char *text : {"", "1:0.5:10", "1:0.5:20:10", "1:2:10:20", "1:0.5:10:20x", "2:0.5:10:20", "0:nan:1:3",
-                             "0:1e-320:1:3", "0:-0.5:1:3", "0:0.5:100:300"})
+    for (const char *text :
+         {"", "1:0.5:10", "1:0.5:20:10", "1:2:10:20", "1:0.5:10:20x", "2:0.5:10:20", "0:nan:1:3", "0:1e-320:1:3",
+          "0:-0.5:1:3", "0:0.5:100:300", "4294967297:0.5:1:3", "1:0.5:4294967297:4294967300", "+1:0.5:1:3"})
         EXPECT_NE(parse_fault(text, machine, 100, fault), "") << text;
     EXPECT_NE(parse_fault("0:0.5:10:20", read("[far]\nrails = 1\n"), 100, fault), "");
     EXPECT_EQ(parse_fault("host1:0.5:10:20", read("[far]\nrails = 1\n"), 100, fault), "");
     EXPECT_TRUE(fault.of_host);
     EXPECT_EQ(fault.number, 1);
     for (const char *text : {"host2:0.5:10:20", "host-1:0.5:10:20", "host:0.5:10:20", "host1:0:10:20", "host1:2:10:20",
-                             "hosts1:0.5:10:20"})
+                             "hosts1:0.5:10:20", "host4294967297:0.5:10:20"})
         EXPECT_NE(parse_fault(text, machine, 100, fault), "") << text;
 }
 
@@ -253,8 +260,10 @@ TEST(SimulatedFaults, ThatComeNowAndThenCostTheTimeInWhichOneIsThere) {
     // One rail that is faulty half of the time.
     const LostTime one = lost_time(losses, 400, {.between_h = 10, .repair_h = 10}, 1);
     EXPECT_NEAR(one.faulty, 0.5, 1e-12);
-    EXPECT_NEAR(one.least, 0.5 * least, 0.001);
-    EXPECT_NEAR(one.without, 0.5 * 3, 0.001) << "the rail has an eighth of the bytes and takes four times as long";
+    EXPECT_NEAR(one.least, 1 / (0.5 + 0.5 * 7.25 / 8) - 1, 0.001);
+    // The rail has an eighth of the bytes and takes four times as long: half of the time a quarter is done of what
+    // would be, so five eighths of all.
+    EXPECT_NEAR(one.without, 8 / 5.0 - 1, 0.001);
     EXPECT_GT(one.with_controller, 0.99 * one.least);
     EXPECT_LT(one.with_controller, 0.5 * one.without);
     // Of many rails one is nearly always faulty; another one costs no more.
@@ -264,11 +273,13 @@ TEST(SimulatedFaults, ThatComeNowAndThenCostTheTimeInWhichOneIsThere) {
     // Rare and short ones cost in proportion; what the controller needs to follow comes on top.
     const LostTime rare = lost_time(losses, 400, {.between_h = 1e6, .repair_h = 1}, 128);
     EXPECT_NEAR(rare.faulty, 128e-6, 1e-8);
-    EXPECT_GE(rare.with_controller, rare.faulty * (losses.last_with / (losses.undisturbed / 400) - 1));
+    EXPECT_GE(rare.with_controller, rare.faulty * (1 - losses.undisturbed / 400 / losses.last_with));
+    EXPECT_NEAR(rare.without, 128e-6 * 0.75, 1e-7);
     EXPECT_GT(losses.adapting, 0);
     EXPECT_GT(lost_time(losses, 400, {.between_h = 1e-6, .repair_h = 1e-9}, 1).with_controller,
               lost_time(losses, 400, {.between_h = 1, .repair_h = 1e-3}, 1).with_controller)
         << "as large a part of the time, and more beginnings";
+    EXPECT_TRUE(std::isinf(lost_time(losses, 400, {.between_h = 1e-9, .repair_h = 1e-9}, 128).with_controller));
 }
 
 TEST(SimulatedFaults, HaveRatesInHours) {

@@ -65,12 +65,16 @@ def check_faults():
     lost = float(re.search(r"time lost ([0-9.]+) %", slow).group(1))
     assert 1 < times <= 2 and abs(lost - 20 * (times - 1)) < 0.3, slow  # ten calls of fifty
     rate = run(*few, "--fault", "1:0.25:10:30", "--fault-rate", "100:100").splitlines()[-1]
-    said = re.fullmatch(r"each of 32 rails so every 100 hours, for 100: in 100.00 % of the time one is; a job of such "
-                        r"calls loses ([0-9.]+) % with the controller, ([0-9.]+) % without, ([0-9.]+) % .*", rate)
+    said = re.fullmatch(r"each of 32 rails has this fault every 100 hours, for 100 hours: there is one during "
+                        r"100.00 % of the time; a job of such calls loses ([0-9.]+) % with the controller, "
+                        r"([0-9.]+) % without, ([0-9.]+) % .*", rate)
     assert float(said.group(3)) <= float(said.group(1)) + 0.001 and float(said.group(1)) < float(said.group(2)), rate
     hosts = run(*few, "--fault", "host3:0.5:10:20", "--fault-rate", "100:100").splitlines()[-1]
-    job = float(re.search(r"each of 4 hosts .*in 93.75 % of the time one is; a job .*loses ([0-9.]+) %", hosts).group(1))
-    assert abs(job - 93.75 * (times - 1)) < 0.5, hosts
+    job = re.search(r"each of 4 hosts .*one during 93.75 % of the time; a job .*loses ([0-9.]+) %", hosts)
+    job = float(job.group(1))
+    assert abs(job - 100 * (1 / (0.0625 + 0.9375 / times) - 1)) < 0.5, hosts
+    often = run(*few, "--fault", "1:0.25:10:30", "--fault-rate", "1e-9:1e-9").splitlines()[-1]
+    assert "faults come faster than the controller follows" in often, often
     assert "there are host0 to host3" in run(*few, "--fault", "host4:0.5:10:20", code=1)
     assert '"5" is no BETWEEN:REPAIR' in run(*few, "--fault", "0:0.5:1:2", "--fault-rate", "5", code=1)
     assert "--fault" in run(*few, "--fault-rate", "5:5", code=107)
