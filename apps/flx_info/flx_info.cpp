@@ -198,9 +198,10 @@ int main(int argc, char **argv) {
         "Print nothing, and write what plans reckon with between hosts to this file of JSON, which flx_simulate "
         "reads as a machine; -: standard output");
     std::string code;
-    line.option("--error", code, "Print only what the guide says of an error code: FLX-E601, E601 or 601");
+    const auto error =
+        line.option("--error", code, "Print only what the guide says of an error code: FLX-E601, E601 or 601");
     bool read = line.parse(argc, argv);
-    if (read && !request.machine_file.empty() && (!request.sections.empty() || request.all_ranks))
+    if (read && !request.machine_file.empty() && (!request.sections.empty() || request.all_ranks || error.given()))
         read = line.refuse("--json", "it goes with no other option, as nothing else is printed");
     if (!read)
         return line.say();

@@ -19,7 +19,11 @@ std::string machine_of(const std::vector<std::string> &lines, std::string &text)
         std::string path = line->substr(1, is - 1);
         std::ranges::replace(path, '.', '/');
         path.front() = '/';
-        machine[ordered_json::json_pointer(path)] = ordered_json::parse(line->substr(is + kIs.size()));
+        try {
+            machine[ordered_json::json_pointer(path)] = ordered_json::parse(line->substr(is + kIs.size()));
+        } catch (const ordered_json::exception &) {
+            return "the report's line \"" + line->substr(2) + "\" has no value of JSON, such as 1.5 or \"a name\"";
+        }
     }
     if (!machine.contains("ranks"))
         return "hosts have different numbers of ranks, and a machine has as many on each";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "probe/network.h"
@@ -69,6 +70,13 @@ void report_links(const Communicator &comm, std::vector<std::string> &lines) {
         lines.push_back(fmt::format("  {:<12} off   {}", name, why));
 }
 
+/// As a string of TOML and of JSON alike, quotes included: a line of printed characters.
+std::string quoted(std::string text) {
+    std::ranges::replace_if(
+        text, [](unsigned char one) { return one < ' ' || one == 0x7F; }, '?');
+    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 /// What plans between hosts reckon with, as lines of TOML: with `ranks` where all hosts have as many, and with what
 /// rails deliver where that was measured. flx_simulate reads them as a machine.
 void report_costs(const Communicator &comm, std::vector<std::string> &lines) {
@@ -88,8 +96,11 @@ void report_costs(const Communicator &comm, std::vector<std::string> &lines) {
     };
     const algorithms::CostModel &costs = comm.costs();
     lines.emplace_back("[costs]");
-    lines.emplace_back("  # what plans reckon with, in ns and GB/s: measured between hosts, nominal within one");
-    add("name", fmt::format("\"{} and hosts beside it\"", comm.members().front().hostname));
+    lines.emplace_back(
+        "  # what plans reckon with, in ns and GB/s: between hosts made of what probing measured, nominal where it "
+        "measured "
+        "nothing and within one");
+    add("name", quoted(comm.members().front().hostname + " and hosts beside it"));
     add("hosts", comm.hosts());
     if (std::ranges::count(ranks, ranks.front()) == comm.hosts())
         add("ranks", ranks.front());

@@ -423,7 +423,7 @@ class Communicator final : public Movable, private Watch {
         std::string measured;  ///< whence what is known of the links is; on rank 0
         std::vector<std::string> sharing;
         algorithms::CostModel costs = nominal_costs();
-        int measured_rails = 0;   ///< between hosts, by any rank
+        int measured_rails = 0;   ///< between hosts, of which any rank has a rate
         size_t staged_bytes = 0;  ///< as Agreed has it
     };
     /// All of them, and those that calls look at.

@@ -81,7 +81,8 @@ Status Communicator::measure(const Communicator *parent) {
     note_measured(all, answers);
     made_.costs = costs_of(all);
     for (size_t place = kMaxLinks; place < 2 * kMaxLinks; ++place)
-        made_.measured_rails += std::ranges::any_of(all, [&](const auto &rank) { return rank[place].done; }) ? 1 : 0;
+        if (std::ranges::any_of(all, [&](const auto &rank) { return rank[place].together_bytes_per_ns > 0; }))
+            ++made_.measured_rails;
     made_.probe_ns = now_ns() - began;
     log().info("probed {} links in {:.0f} ms; {}", links_.size(), made_.probe_ns / 1e6, made_.measured);
     find_sharing(all);
