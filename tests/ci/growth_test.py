@@ -4,6 +4,7 @@
 import importlib.machinery
 import importlib.util
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -35,6 +36,31 @@ def check_fits():
         raise AssertionError("one run tells nothing of growth")
     except ValueError:
         pass
+
+
+def check_shared_memory():
+    growth = module()
+    # As ChannelShape::fit and ring_bytes_for() give them: 7 channels of 256 KiB, 31 of 64, a ring of 1 MiB, of 256 KiB.
+    assert growth.channels({"hosts": 2, "ranks": 2}) == 0
+    assert growth.channels({"hosts": 2, "ranks": 4}) == 2 * 512
+    assert growth.channels({"hosts": 1, "ranks": 8}) == 8 * 7 * 256
+    assert growth.channels({"hosts": 1, "ranks": 32}) == 32 * 31 * 64
+    assert growth.rings({"hosts": 1, "ranks": 8}) == 8 * 1024
+    assert growth.rings({"hosts": 1, "ranks": 2}) == 2 * 2048
+
+
+def check_mounts():
+    """A /dev/shm of its own where it may be mounted, and that of all where it may not."""
+    path = os.environ["PATH"]
+    with tempfile.TemporaryDirectory() as folder:
+        unshare = pathlib.Path(folder) / "unshare"
+        for code in 0, 1:
+            unshare.write_text(f"#!/bin/sh\nexit {code}\n")
+            unshare.chmod(0o755)
+            os.environ["PATH"] = f"{folder}:{path}"
+            command = module().own_shm()
+            os.environ["PATH"] = path
+            assert command[:2] == (["unshare", "--mount"] if code == 0 else []), command
 
 
 def run(*arguments):
@@ -73,5 +99,7 @@ def check_refusals():
 
 
 check_fits()
+check_shared_memory()
+check_mounts()
 check_refusals()
 check_runs()
