@@ -3,12 +3,11 @@
 #include <benchmark/benchmark.h>
 
 #include <bit>
-#include <cstring>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "runtime/shares/routes.h"
+#include "tests/runtime/shares/alike_ranks.h"
 
 namespace flx {
 namespace {
@@ -19,30 +18,16 @@ constexpr double kRate = 1;  // bytes/ns
 constexpr size_t kBytes = 4 << 20;
 
 /// A rail to all ranks of other hosts, or shared memory to those of this one.
-class Rail final : public Link {
+class Rail final : public IdleLink {
   public:
-    Rail(LinkKind kind, int ranks) : kind_(kind), carried_(static_cast<size_t>(ranks)) {}
+    Rail(LinkKind kind, int ranks)
+        : IdleLink(kind == LinkKind::shm ? "shm" : "rail", kind), carried_(static_cast<size_t>(ranks)) {}
 
-    [[nodiscard]] const std::string &name() const override { return name_; }
-    [[nodiscard]] LinkKind kind() const override { return kind_; }
     [[nodiscard]] bool reaches(int peer) const override {
-        return peer != 0 && (peer < kRanks) == (kind_ == LinkKind::shm);
+        return peer != 0 && (peer < kRanks) == (kind() == LinkKind::shm);
     }
-    [[nodiscard]] size_t max_chunk() const override { return 256 << 10; }
-    [[nodiscard]] size_t good_chunk(size_t bytes) const override { return std::min(bytes, max_chunk()); }
-    SendResult send(int /*peer*/, const ChunkHeader & /*header*/, const void * /*data*/) override {
-        return SendResult::busy;
-    }
-    bool receive(int /*peer*/, Arrival & /*arrival*/) override { return false; }
-    void release(const Arrival & /*arrival*/) override {}
-    bool completed(Completion & /*completion*/) override { return false; }
-    bool progress() override { return false; }
-    [[nodiscard]] size_t outstanding() const override { return 0; }
-    [[nodiscard]] size_t unacknowledged(int /*peer*/) const override { return 0; }
     [[nodiscard]] LinkCounters counters(int peer) const override { return carried_[static_cast<size_t>(peer)]; }
     [[nodiscard]] LinkCounters timed() const override { return sum_; }
-    [[nodiscard]] LinkState state(int /*peer*/) const override { return LinkState::up; }
-    [[nodiscard]] Status error(int /*peer*/) const override { return {}; }
 
     void carry(int peer, uint64_t bytes) {
         for (LinkCounters *counters : {&carried_[static_cast<size_t>(peer)], &sum_}) {
@@ -53,30 +38,8 @@ class Rail final : public Link {
     }
 
   private:
-    const LinkKind kind_;
-    const std::string name_ = kind_ == LinkKind::shm ? "shm" : "rail";
     std::vector<LinkCounters> carried_;
     LinkCounters sum_;
-};
-
-/// Where all ranks have what this one has.
-class AlikeBootstrap final : public Bootstrap {
-  public:
-    explicit AlikeBootstrap(int size) : size_(size) {}
-    [[nodiscard]] int rank() const override { return 0; }
-    [[nodiscard]] int size() const override { return size_; }
-    Status allgather(const void *mine, size_t bytes, void *all) override {
-        for (int rank = 0; rank < size_; ++rank)
-            std::memcpy(static_cast<std::byte *>(all) + static_cast<size_t>(rank) * bytes, mine, bytes);
-        return {};
-    }
-    Status barrier() override { return {}; }
-    void progress() override {}
-    Status split(int /*color*/, int /*key*/, std::unique_ptr<Bootstrap> & /*result*/) override { return {}; }
-    Status dup(std::unique_ptr<Bootstrap> & /*result*/) override { return {}; }
-
-  private:
-    int size_;
 };
 
 struct Rank {
@@ -108,7 +71,7 @@ struct Rank {
         }
     }
     Status make() {
-        AlikeBootstrap bootstrap(layout.size);
+        AlikeBootstrap bootstrap(layout.rank, layout.size);
         FLX_TRY(routes.exchange_links(bootstrap));
         FLX_TRY(routes.choose_own_rail(config, nullptr));
         FLX_TRY(routes.exchange_owners(bootstrap));

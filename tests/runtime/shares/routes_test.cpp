@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "tests/runtime/shares/alike_ranks.h"
 
 namespace flx {
 namespace {
@@ -25,25 +26,12 @@ constexpr double kBucketNs = 10 * kMs;                        // of a rail's rat
 constexpr std::array<double, 4> kRates{0, 0.1, 0.06, 0.025};  // bytes/ns, by link; the first is shared memory
 
 /// A link that carries what a test says.
-class FakeLink final : public Link {
+class FakeLink final : public IdleLink {
   public:
     FakeLink(std::string name, LinkKind kind, std::set<int> peers)
-        : name_(std::move(name)), kind_(kind), peers_(std::move(peers)) {}
+        : IdleLink(std::move(name), kind), peers_(std::move(peers)) {}
 
-    [[nodiscard]] const std::string &name() const override { return name_; }
-    [[nodiscard]] LinkKind kind() const override { return kind_; }
     [[nodiscard]] bool reaches(int peer) const override { return peers_.count(peer) != 0; }
-    [[nodiscard]] size_t max_chunk() const override { return 256 << 10; }
-    [[nodiscard]] size_t good_chunk(size_t bytes) const override { return std::min(bytes, max_chunk()); }
-    SendResult send(int /*peer*/, const ChunkHeader & /*header*/, const void * /*data*/) override {
-        return SendResult::busy;
-    }
-    bool receive(int /*peer*/, Arrival & /*arrival*/) override { return false; }
-    void release(const Arrival & /*arrival*/) override {}
-    bool completed(Completion & /*completion*/) override { return false; }
-    bool progress() override { return false; }
-    [[nodiscard]] size_t outstanding() const override { return 0; }
-    [[nodiscard]] size_t unacknowledged(int /*peer*/) const override { return 0; }
     [[nodiscard]] LinkCounters counters(int peer) const override {
         const auto found = carried_.find(peer);
         return found == carried_.end() ? LinkCounters{} : found->second;
@@ -59,7 +47,6 @@ class FakeLink final : public Link {
     [[nodiscard]] LinkState state(int peer) const override {
         return lost_.count(peer) != 0 ? LinkState::lost : LinkState::up;
     }
-    [[nodiscard]] Status error(int /*peer*/) const override { return {}; }
 
     void carry(int peer, uint64_t bytes, double busy_ns) {
         LinkCounters &counters = carried_[peer];
@@ -70,37 +57,9 @@ class FakeLink final : public Link {
     void lose(int peer) { lost_.insert(peer); }
 
   private:
-    const std::string name_;
-    const LinkKind kind_;
     const std::set<int> peers_;
     std::map<int, LinkCounters> carried_;
     std::set<int> lost_;
-};
-
-/// Where all ranks have what this one has.
-class AlikeBootstrap final : public Bootstrap {
-  public:
-    AlikeBootstrap(int rank, int size) : rank_(rank), size_(size) {}
-
-    [[nodiscard]] int rank() const override { return rank_; }
-    [[nodiscard]] int size() const override { return size_; }
-    Status allgather(const void *mine, size_t bytes, void *all) override {
-        for (int rank = 0; rank < size_; ++rank)
-            std::memcpy(static_cast<std::byte *>(all) + rank * bytes, mine, bytes);
-        return {};
-    }
-    Status barrier() override { return {}; }
-    void progress() override {}
-    Status split(int /*color*/, int /*key*/, std::unique_ptr<Bootstrap> & /*result*/) override {
-        return fail(Fault::no_memory, "there is one group");
-    }
-    Status dup(std::unique_ptr<Bootstrap> & /*result*/) override {
-        return fail(Fault::no_memory, "there is one group");
-    }
-
-  private:
-    int rank_;
-    int size_;
 };
 
 /// What the ranks of a host tell each other.
