@@ -2,7 +2,7 @@
 /// Reductions between two ranks by bulk copies (runtime/cuda/protocol/bulk.h, bulk_roles.h), as the blocks of a kernel.
 #pragma once
 
-#include "runtime/cuda/kernels/team.cuh"
+#include "runtime/cuda/kernels/anywhere.cuh"
 #include "runtime/cuda/protocol/bulk_roles.h"
 
 namespace flx::cuda {
@@ -80,23 +80,11 @@ class BulkLane {
     }
 };
 
-/// 16 bytes of shared memory from anywhere; what lies up to the next multiple of 16 but one is read as well.
+/// 16 bytes of shared memory from anywhere; both units that have some of them are read.
 __device__ __forceinline__ uint4 load_any(const char *from) {
-    const auto at = reinterpret_cast<uint64_t>(from);
-    const auto *packs = reinterpret_cast<const uint4 *>(at / sizeof(uint4) * sizeof(uint4));
-    const uint4 low = packs[0];
-    const uint4 high = packs[1];
-    uint32_t word[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-    const auto beside = static_cast<uint32_t>(at % sizeof(uint4));
-#pragma unroll
-    for (int i = 0; i < 6; ++i)
-        word[i] = (beside & 8) != 0 ? word[i + 2] : word[i];
-#pragma unroll
-    for (int i = 0; i < 5; ++i)
-        word[i] = (beside & 4) != 0 ? word[i + 1] : word[i];
-    const uint32_t bits = beside % 4 * 8;
-    return make_uint4(__funnelshift_r(word[0], word[1], bits), __funnelshift_r(word[1], word[2], bits),
-                      __funnelshift_r(word[2], word[3], bits), __funnelshift_r(word[3], word[4], bits));
+    const uint32_t beyond = beyond_unit(from);
+    const auto *units = reinterpret_cast<const uint4 *>(from - beyond);
+    return joined(units[0], units[1], beyond);
 }
 
 /// A lane of the warps that add.
