@@ -11,7 +11,8 @@ RailLink::RailLink(std::shared_ptr<Line> line, uint32_t comm_id, const std::vect
     : line_(std::move(line)),
       comm_id_(comm_id),
       deadline_ns_(static_cast<int64_t>(deadline_s * 1e9)),
-      sides_(processes.size()) {
+      sides_(processes.size()),
+      counted_(processes.size()) {
     auto lock = line_->lock();
     for (size_t rank = 0; rank < processes.size(); ++rank) {
         int process = processes[rank];
@@ -220,6 +221,18 @@ LinkCounters RailLink::counters(int peer) const {
     return sides_[peer].counters;
 }
 
+bool RailLink::take_counted(std::vector<int> &peers) {
+    auto lock = line_->lock();
+    counted_.take(peers);
+    return true;
+}
+
+/// Another thread's progress may count meanwhile.
+LinkCounters RailLink::timed() const {
+    auto lock = line_->lock();
+    return total_;
+}
+
 LinkState RailLink::state(int peer) const {
     auto lock = line_->lock();
     const Target &target = *sides_[peer].target;
@@ -322,6 +335,7 @@ void RailLink::delivered(const Outgoing &chunk, int64_t now) {
         return;
     Side &side = sides_[chunk.rank];
     const uint32_t bytes = chunk.wire.header.bytes;
+    counted_.note(chunk.rank);
     side.counters.bytes += bytes;
     ++side.counters.chunks;
     side.pace.delivered(bytes, now, side.paced_bytes);

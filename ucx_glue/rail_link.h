@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/link/counted_peers.h"
 #include "ucx_glue/line.h"
 #include "ucx_glue/pace.h"
 
@@ -43,7 +44,8 @@ class RailLink final : public Link {
     void share(const SharedLoad &load) override { load_ = load; }
     [[nodiscard]] size_t unacknowledged(int peer) const override;
     [[nodiscard]] LinkCounters counters(int peer) const override;
-    [[nodiscard]] LinkCounters timed() const override { return total_; }
+    bool take_counted(std::vector<int> &peers) override;
+    [[nodiscard]] LinkCounters timed() const override;
     [[nodiscard]] LinkState state(int peer) const override;
     [[nodiscard]] Status error(int peer) const override;
 
@@ -114,6 +116,7 @@ class RailLink final : public Link {
     uint32_t comm_id_;
     int64_t deadline_ns_;
     std::vector<Side> sides_;
+    CountedPeers counted_;  // timed chunks
     std::vector<int> rank_of_process_;
     List<Inbound> held_;  // handed over, not released
     Outgoing *finished_first_ = nullptr;

@@ -136,6 +136,7 @@ class LentLink final : public Link {
     /// Towards a borrower that would be refused hardly anything: it takes no cells.
     [[nodiscard]] Pace pace(int peer) const override;
     [[nodiscard]] LinkCounters counters(int peer) const override { return rail_->counters(peer); }
+    bool take_counted(std::vector<int> &peers) override { return rail_->take_counted(peers); }
     [[nodiscard]] LinkCounters timed() const override { return rail_->timed(); }
     [[nodiscard]] LinkState state(int peer) const override { return rail_->state(peer); }
     [[nodiscard]] Status error(int peer) const override { return rail_->error(peer); }

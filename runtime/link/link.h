@@ -153,6 +153,9 @@ class Link {
     /// What is known of its speed. Links of unknown pace neither give nor take unsent cells while they work.
     [[nodiscard]] virtual Pace pace(int /*peer*/) const { return {}; }
     [[nodiscard]] virtual LinkCounters counters(int peer) const = 0;
+    /// Takes the peers whose timed bytes or busy time have grown since this was called last, each once, in place of
+    /// what was in `peers`. False: the link does not note them, and counters() of all are to be read.
+    virtual bool take_counted(std::vector<int> & /*peers*/) { return false; }
     /// What was sent to all peers together, as far as it is timed.
     [[nodiscard]] virtual LinkCounters timed() const { return {}; }
     /// Whether it carries to `peer` now. May change in progress().

@@ -75,57 +75,94 @@ void Routes::end_exchanges() {
     lending_->leave();
 }
 
-LinkCounters Routes::carried(const Route &route, int index) const {
-    LinkCounters sum;
-    for (const int peer : route.peers) {
-        const LinkCounters counters = links_[index].link->counters(peer);
-        sum.bytes += counters.bytes - counters.untimed_bytes;
-        sum.busy_ns += counters.busy_ns;
-    }
-    return sum;
-}
-
-/// The least that acknowledgements have shown, one way; 0: none yet.
-double Routes::latency_seen(const Route &route, int index) const {
-    double least = 0;
-    for (const int peer : route.peers)
-        if (const double trip = links_[index].link->pace(peer).round_trip_ns; trip > 0 && (least == 0 || trip < least))
-            least = trip;
-    return least / 2;
-}
-
-/// Notes, in each route, what its links carried to it since this was done last.
+/// Notes, in each route, what its links carried to it since this was done last. A communicator has many more peers than
+/// an operation sends to, so nothing here is done for each of them.
 void Routes::take_samples() {
-    std::array<int, kMaxLinks> users{};
-    for (Route &route : routes_) {
-        for (uint32_t mask = route.links; mask != 0; mask &= mask - 1) {
-            const int index = std::countr_zero(mask);
-            const LinkCounters now = carried(route, index);
-            const LinkCounters before = std::exchange(route.seen[index], now);
-            route.samples[index] = {now.bytes - before.bytes, now.busy_ns - before.busy_ns};
-            users[index] += now.bytes != before.bytes ? 1 : 0;
-        }
+    for (const int host : sampled_) {
+        routes_[host].samples = {};
+        routes_[host].sampled = false;
     }
+    sampled_.clear();
+    for (size_t index = 0; index < links_.size(); ++index)
+        if (!seen_[index].empty())
+            read_counters(index);
+    std::ranges::sort(sampled_);
     for (size_t index = 0; index < links_.size(); ++index) {
-        if (users[index] == 0)
+        const auto users = static_cast<int>(
+            std::ranges::count_if(sampled_, [&](int host) { return routes_[host].samples[index].bytes != 0; }));
+        if (users == 0)
             continue;
         const LinkCounters now = links_[index].link->timed();
         const LinkCounters before = std::exchange(timed_[index], now);
-        for (Route &route : routes_)
-            route.samples[index] = fair_sample(route.samples[index],
-                                               {now.bytes - before.bytes, now.busy_ns - before.busy_ns}, users[index]);
+        for (const int host : sampled_)
+            routes_[host].samples[index] = fair_sample(routes_[host].samples[index],
+                                                       {now.bytes - before.bytes, now.busy_ns - before.busy_ns}, users);
     }
     pool_samples();
+}
+
+void Routes::read_counters(size_t index) {
+    if (links_[index].link->take_counted(counted_)) {
+        for (const int peer : counted_)
+            read_counters(index, peer);
+        return;
+    }
+    for (int peer = 0; peer < layout_.size; ++peer)
+        if (peer != layout_.rank)
+            read_counters(index, peer);
+}
+
+void Routes::read_counters(size_t index, int peer) {
+    Route &route = this->route(peer);
+    if ((route.links >> index & 1) == 0)
+        return;
+    const LinkCounters counters = links_[index].link->counters(peer);
+    const LinkSample now{counters.bytes - counters.untimed_bytes, counters.busy_ns};
+    const LinkSample before = std::exchange(seen_[index][peer], now);
+    if (now.bytes == before.bytes && now.busy_ns == before.busy_ns)
+        return;
+    route.samples[index].bytes += now.bytes - before.bytes;
+    route.samples[index].busy_ns += now.busy_ns - before.busy_ns;
+    if (!std::exchange(route.sampled, true))
+        sampled_.push_back(layout_.host_of(peer));
+    if (!is_unshown_[peer]) {
+        is_unshown_[peer] = true;
+        unshown_.push_back(peer);
+    }
+}
+
+/// Tells controllers the least latencies that acknowledgements have shown, one way, where they may be others than when
+/// this was done last.
+void Routes::show_latencies() {
+    for (const int peer : unshown_) {
+        is_unshown_[peer] = false;
+        Route &route = this->route(peer);
+        for (uint32_t mask = std::popcount(route.links) < 2 ? 0 : route.links; mask != 0; mask &= mask - 1) {
+            const int index = std::countr_zero(mask);
+            double &least = route.trip_ns[index];
+            if (const double trip = links_[index].link->pace(peer).round_trip_ns; trip > 0)
+                least = least == 0 ? trip : std::min(least, trip);
+        }
+    }
+    for (const int peer : unshown_) {
+        Route &route = this->route(peer);
+        for (uint32_t mask = route.links; mask != 0; mask &= mask - 1) {
+            const int index = std::countr_zero(mask);
+            route.controller->saw_latency(index, std::exchange(route.trip_ns[index], 0) / 2);
+        }
+    }
+    unshown_.clear();
 }
 
 /// A host's ranks divide its rails, so each rank learns from the mean of what all of them saw. Then they believe the
 /// same, and none runs after what another leaves.
 void Routes::pool_samples() {
-    for (size_t host = 0; records_ != nullptr && host < routes_.size(); ++host) {
+    for (const int host : sampled_) {
         Route &route = routes_[host];
-        for (uint32_t mask = static_cast<int>(host) != layout_.host ? route.links : 0; mask != 0; mask &= mask - 1) {
+        const bool pooled = records_ != nullptr && host != layout_.host;
+        for (uint32_t mask = pooled ? route.links : 0; mask != 0; mask &= mask - 1) {
             const auto index = static_cast<size_t>(std::countr_zero(mask));
-            RailRecord &record = records_[host * kMaxLinks + index];
+            RailRecord &record = records_[static_cast<size_t>(host) * kMaxLinks + index];
             LinkSample &sample = route.samples[index];
             if (sample.bytes == 0)
                 continue;
@@ -146,10 +183,6 @@ void Routes::pool_samples() {
 bool Routes::route_learns(Route &route, const Ended &ended) {
     if (std::popcount(route.links) < 2)
         return false;
-    // Soon after the probe, and now and then.
-    const bool looks = ended.sequence <= 64 || ended.sequence % 64 == 0;
-    for (uint32_t mask = looks ? route.links : 0; mask != 0; mask &= mask - 1)
-        route.controller->saw_latency(std::countr_zero(mask), latency_seen(route, std::countr_zero(mask)));
     // What went whole says nothing of rates.
     if (const int link = route.whole; link >= 0 && !route.shared) {
         const LinkSample &sample = route.samples[link];

@@ -95,8 +95,11 @@ class Routes final : public Router {
     template <typename BytesTo>
     void learn(const Ended &ended, BytesTo &&bytes_to) {
         take_samples();
-        for (Route &route : routes_)
-            if (route_learns(route, ended))
+        // Soon after the probe, and now and then.
+        if (ended.sequence <= 64 || ended.sequence % 64 == 0)
+            show_latencies();
+        for (const int host : sampled_)
+            if (Route &route = routes_[static_cast<size_t>(host)]; route_learns(route, ended))
                 observe(route, ended, bytes_to(route.peers));
     }
     /// What links carried until now is no operation's: a first sample that held the probe's pings and pauses would make
@@ -135,9 +138,10 @@ class Routes final : public Router {
         std::unique_ptr<Controller> controller;
         std::vector<int> peers;
         uint32_t links = 0;                           ///< mask of those that may carry something
-        std::vector<LinkCounters> seen;               ///< totals that were learned from
-        std::array<Pooled, kMaxLinks> pooled{};       ///< likewise, of all ranks of this host
-        std::array<LinkSample, kMaxLinks> samples{};  ///< of what came since, by link
+        std::array<Pooled, kMaxLinks> pooled{};       ///< totals of all ranks of this host that were learned from
+        std::array<LinkSample, kMaxLinks> samples{};  ///< of what came when samples were last taken, by link
+        bool sampled = false;                         ///< something came then
+        std::array<double, kMaxLinks> trip_ns{};      ///< while latencies are shown: the least round trip, by link
         std::vector<Told> told;                       ///< by size class: what a user was last told
         SlowLinks slow;                               ///< of which a user is told once that is sure
         int whole = -1;       ///< the rail that took messages of this operation whole; -1: none did
@@ -154,10 +158,11 @@ class Routes final : public Router {
     void start_bursts();
     void lend(const Config &config);
     [[nodiscard]] bool begins_on_own_rail(int peer, size_t bytes) const;
-    [[nodiscard]] LinkCounters carried(const Route &route, int index) const;
-    [[nodiscard]] double latency_seen(const Route &route, int index) const;
     void take_samples();
+    void read_counters(size_t index);
+    void read_counters(size_t index, int peer);
     void pool_samples();
+    void show_latencies();
     [[nodiscard]] bool route_learns(Route &route, const Ended &ended);
     void observe(Route &route, const Ended &ended, size_t bytes);
     [[nodiscard]] bool tells() const;
@@ -167,12 +172,17 @@ class Routes final : public Router {
 
     const Layout &layout_;
     LinkSlots &links_;
-    std::vector<uint32_t> have_;                   ///< by rank: links that it has, as a mask
-    std::vector<Route> routes_;                    ///< by host
-    std::vector<uint32_t> outgoing_;               ///< by host: may_use() of what is sent
-    std::vector<uint32_t> incoming_;               ///< by peer: links that it may send over, as a mask
-    std::vector<uint32_t> lost_;                   ///< by peer: links that do not carry to it now, as a mask
-    std::array<LinkCounters, kMaxLinks> timed_{};  ///< totals to all routes that were learned from
+    std::vector<uint32_t> have_;                           ///< by rank: links that it has, as a mask
+    std::vector<Route> routes_;                            ///< by host
+    std::vector<uint32_t> outgoing_;                       ///< by host: may_use() of what is sent
+    std::vector<uint32_t> incoming_;                       ///< by peer: links that it may send over, as a mask
+    std::vector<uint32_t> lost_;                           ///< by peer: links that do not carry to it now, as a mask
+    std::array<LinkCounters, kMaxLinks> timed_{};          ///< totals to all routes that were learned from
+    std::array<std::vector<LinkSample>, kMaxLinks> seen_;  ///< likewise by link and peer; empty: no route has the link
+    std::vector<int> counted_;                             ///< peers of which a link has counted something
+    std::vector<int> sampled_;                             ///< hosts with Route::sampled, in order
+    std::vector<int> unshown_;      ///< peers whose latencies may be others since they were shown, each once
+    std::vector<bool> is_unshown_;  ///< by peer
     PartitionVector last_vector_;
     bool learns_ = false;
     bool forced_ = false;  ///< FLX_PARTITION

@@ -130,6 +130,7 @@ Status Routes::make(const Config &config, const PartitionVector &forced) {
             route(peer).peers.push_back(peer);
     forced_ = forced.links != 0;
     lost_.assign(static_cast<size_t>(layout_.size), 0);
+    is_unshown_.assign(static_cast<size_t>(layout_.size), false);
     for (int host = 0; host < layout_.hosts; ++host)
         if (!routes_[host].peers.empty())
             FLX_TRY(make_route(host, config, forced));
@@ -146,7 +147,6 @@ Status Routes::make(const Config &config, const PartitionVector &forced) {
 
 Status Routes::make_route(int host, const Config &config, const PartitionVector &forced) {
     Route &route = routes_[host];
-    route.seen.resize(links_.size());
     route.told.resize(kSizeClasses);
     const bool near = host == layout_.host;
     const auto reaches_every = [&](size_t l) {
@@ -176,6 +176,8 @@ Status Routes::make_route(int host, const Config &config, const PartitionVector 
     else
         estimate(host, usable, left_to_memory, config.integer("FLX_FROZEN") != 0);
     learns_ = learns_ || std::popcount(route.links) > 1;
+    for (uint32_t mask = route.links; mask != 0; mask &= mask - 1)
+        seen_[std::countr_zero(mask)].resize(static_cast<size_t>(layout_.size));
     return {};
 }
 

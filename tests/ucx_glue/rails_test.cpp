@@ -400,6 +400,11 @@ TEST_P(RailsOver, AHeldArrivalKeepsItsChunkUnacknowledged) {
         return a->unacknowledged(1) == 0;
     }));
     EXPECT_EQ(a->counters(1).bytes, 2 * data.size());
+    std::vector<int> counted;
+    EXPECT_TRUE(a->take_counted(counted));
+    EXPECT_EQ(counted, std::vector<int>{1});
+    EXPECT_TRUE(b->take_counted(counted));
+    EXPECT_TRUE(counted.empty()) << "it only received";
 }
 
 TEST_P(RailsOver, ALinkMayGoWithArrivalsHeld) {

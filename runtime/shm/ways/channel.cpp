@@ -89,7 +89,7 @@ size_t ChannelShape::ring_bytes() const {
 
 Channel::Channel(std::byte *memory, const ChannelShape &shape, int local_rank, std::vector<int> local_of,
                  LateMemory *late)
-    : shape_(shape), peers_(local_of.size()), late_(late) {
+    : shape_(shape), peers_(local_of.size()), counted_(local_of.size()), late_(late) {
     static_assert(sizeof(Slot) == kControlBytes && sizeof(Short) == kPair && sizeof(Shorts) == kPair);
     exposed_.reserve(local_of.size() * shape.slots);
     memory = to_pair(memory);
@@ -113,6 +113,12 @@ Channel::Channel(std::byte *memory, const ChannelShape &shape, int local_rank, s
         peers_[rank].out = ring(local_rank, local) + shape.shorts_bytes();
         peers_[rank].in = ring(local, local_rank) + shape.shorts_bytes();
     }
+}
+
+void Channel::count(Peer &peer, size_t bytes) {
+    peer.counters.bytes += bytes;
+    ++peer.counters.chunks;
+    counted_.note(static_cast<int>(&peer - peers_.data()));
 }
 
 bool Channel::make_room(Peer &peer, uint8_t ring) {
@@ -171,8 +177,7 @@ SendResult Channel::send_short(Peer &peer, const ChunkHeader &header, const void
     slot.header = header;
     slot.filled.store(++peer.sent, std::memory_order_release);
     prepare_later(peer, header.bytes);
-    peer.counters.bytes += header.bytes;
-    ++peer.counters.chunks;
+    count(peer, header.bytes);
     return SendResult::copied;
 }
 
@@ -231,8 +236,7 @@ SendResult Channel::send(int peer_rank, const ChunkHeader &header, const void *d
     slot->filled.store(++peer.sent, std::memory_order_release);
     if (began != 0)
         peer.counters.busy_ns += now_ns() - began;
-    peer.counters.bytes += header.bytes;
-    ++peer.counters.chunks;
+    count(peer, header.bytes);
     return SendResult::copied;
 }
 
@@ -261,10 +265,9 @@ bool Channel::completed(Completion &completion) {
         if (exposed.slot->freed.load(std::memory_order_acquire) < exposed.number)
             continue;
         completion = exposed.chunk;
-        LinkCounters &counters = peers_[completion.peer].counters;
-        counters.bytes += completion.header.bytes;
-        counters.busy_ns += now_ns() - exposed.began_ns;
-        ++counters.chunks;
+        Peer &peer = peers_[completion.peer];
+        peer.counters.busy_ns += now_ns() - exposed.began_ns;
+        count(peer, completion.header.bytes);
         exposed = exposed_.back();
         exposed_.pop_back();
         return true;

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/link/counted_peers.h"
 #include "runtime/link/link.h"
 #include "runtime/shm/memory/late_memory.h"
 #include "runtime/shm/memory/segment.h"
@@ -77,6 +78,10 @@ class Channel final : public Link {
     [[nodiscard]] size_t outstanding() const override { return exposed_.size(); }
     [[nodiscard]] size_t unacknowledged(int) const override { return 0; }
     [[nodiscard]] LinkCounters counters(int peer) const override { return peers_[peer].counters; }
+    bool take_counted(std::vector<int> &peers) override {
+        counted_.take(peers);
+        return true;
+    }
     /// There was no room for a late ring.
     [[nodiscard]] Status error(int) const override { return error_; }
 
@@ -132,6 +137,8 @@ class Channel final : public Link {
     };
     friend struct ChannelShape;
 
+    /// A chunk was sent.
+    void count(Peer &peer, size_t bytes);
     /// Reserves a ring to the peer where that was not done yet; false: there is no room.
     [[nodiscard]] bool make_room(Peer &peer, uint8_t ring);
     /// Whether there is a ring from the peer.
@@ -148,6 +155,7 @@ class Channel final : public Link {
     std::string name_ = "shm";
     ChannelShape shape_;
     std::vector<Peer> peers_;
+    CountedPeers counted_;
     LateMemory *late_;
     Status error_;
     PeerMemory *memory_ = nullptr;

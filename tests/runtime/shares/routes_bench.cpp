@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/link/counted_peers.h"
 #include "runtime/shares/routes.h"
 #include "tests/runtime/shares/alike_ranks.h"
 
@@ -21,15 +22,22 @@ constexpr size_t kBytes = 4 << 20;
 class Rail final : public IdleLink {
   public:
     Rail(LinkKind kind, int ranks)
-        : IdleLink(kind == LinkKind::shm ? "shm" : "rail", kind), carried_(static_cast<size_t>(ranks)) {}
+        : IdleLink(kind == LinkKind::shm ? "shm" : "rail", kind),
+          carried_(static_cast<size_t>(ranks)),
+          counted_(static_cast<size_t>(ranks)) {}
 
     [[nodiscard]] bool reaches(int peer) const override {
         return peer != 0 && (peer < kRanks) == (kind() == LinkKind::shm);
     }
     [[nodiscard]] LinkCounters counters(int peer) const override { return carried_[static_cast<size_t>(peer)]; }
+    bool take_counted(std::vector<int> &peers) override {
+        counted_.take(peers);
+        return true;
+    }
     [[nodiscard]] LinkCounters timed() const override { return sum_; }
 
     void carry(int peer, uint64_t bytes) {
+        counted_.note(peer);
         for (LinkCounters *counters : {&carried_[static_cast<size_t>(peer)], &sum_}) {
             counters->bytes += bytes;
             counters->chunks += 1;
@@ -39,6 +47,7 @@ class Rail final : public IdleLink {
 
   private:
     std::vector<LinkCounters> carried_;
+    CountedPeers counted_;
     LinkCounters sum_;
 };
 

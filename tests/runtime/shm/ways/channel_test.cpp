@@ -142,6 +142,13 @@ TEST(Channel, IsBusyWhenFullAndReusesSlotsInAnyOrderOfRelease) {
     }
     EXPECT_EQ(left.counters(2).chunks, 8U);
     EXPECT_EQ(left.counters(2).bytes, 8U * 1000 + 28);
+    std::vector<int> counted;
+    EXPECT_TRUE(left.take_counted(counted));
+    EXPECT_EQ(counted, std::vector<int>{2});
+    EXPECT_TRUE(left.take_counted(counted));
+    EXPECT_TRUE(counted.empty());
+    EXPECT_TRUE(right.take_counted(counted));
+    EXPECT_TRUE(counted.empty()) << "it only received";
     EXPECT_FALSE(left.receive(2, none)) << "nothing went the other way";
 }
 
@@ -285,6 +292,9 @@ TEST(Channel, ExposedChunksAreFetched) {
             EXPECT_EQ(completion.peer, 1);
             EXPECT_FALSE(channel.completed(completion));
             EXPECT_EQ(channel.counters(1).bytes, chunk);
+            std::vector<int> counted;
+            EXPECT_TRUE(channel.take_counted(counted));
+            EXPECT_EQ(counted, std::vector<int>{1});
             EXPECT_EQ(channel.expose(1, header(3), source.data()), SendResult::busy) << "slots are filled in turn";
             stage = 3;
             await(4);
