@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "apps/flx_simulate/machine.h"
@@ -65,5 +66,23 @@ struct LostTime {
 /// `parts`: rails or hosts that the machine has. The slowest host is the pace of all, so while one fault is there,
 /// another one elsewhere costs nothing more. Faults are independent.
 LostTime lost_time(const Losses &losses, int calls, const FaultRate &rate, double parts);
+
+/// What was found of a fault.
+struct FaultFound {
+    Fault fault;
+    algorithms::Collective collective = algorithms::Collective::allreduce;  ///< that is called
+    size_t bytes = 0;
+    int calls = 0;
+    double call_ns = 0;  ///< of one, without the fault
+    Losses losses;
+    std::optional<FaultRate> rate;  ///< nothing: it was not asked what a job loses
+    double parts = 0;               ///< rails or hosts that have faults at this rate
+    LostTime job;
+
+    /// What all calls lose, in parts of what they take without the fault.
+    [[nodiscard]] double lost(double Losses::*ns) const { return losses.*ns / losses.undisturbed - 1; }
+    /// How many times as long a call takes beside a host that is slow.
+    [[nodiscard]] double times() const { return losses.last_without / call_ns; }
+};
 
 }  // namespace flx::simulate

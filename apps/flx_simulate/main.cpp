@@ -87,43 +87,22 @@ flx::simulate::Losses losses_of(const Options &options, const Machine &machine, 
     return run_faults(machine, fault, options.calls, bytes, time_of);
 }
 
-/// What calls lose by a rail that is slow or lost, or by a host that is slow, for a while, and what a job loses.
-void show_fault(const Options &options, const Machine &machine, const Cell &cell, const flx::simulate::Fault &fault,
-                const flx::simulate::FaultRate &rate, std::FILE *out) {
-    const flx::simulate::Losses losses = losses_of(options, machine, cell, fault);
-    const auto lost = [&](double ns) { return 100 * (ns / losses.undisturbed - 1); };
-    const std::string what = fmt::format("{} calls of {}, ", options.calls, flx::algorithms::name_of(cell.collective));
-    if (fault.of_host)
-        fmt::print(out,
-                   "{}host {} at {:g} of its pace in calls {} to {}: time lost {:.2f} %; a call takes {:.2f} times as "
-                   "long\n",
-                   what, fault.number, fault.part, fault.from, fault.to, lost(losses.without),
-                   losses.last_without / cell.choice().ns);
-    else
-        fmt::print(out,
-                   "{}rail {} of one host at {:g} of its rate in calls {} to {}: time lost {:.2f} % with the "
-                   "controller, {:.2f} % without, {:.2f} % with the best shares at once; {}\n",
-                   what, fault.number, fault.part, fault.from, fault.to, lost(losses.with_controller),
-                   lost(losses.without), lost(losses.least),
-                   losses.recovered < 0 ? "no call came within 5 % of those"
-                                        : fmt::format("within 5 % of those after {} calls", losses.recovered));
-    if (options.fault_rate.empty())
-        return;
-    const double parts = static_cast<double>(machine.hosts) * (fault.of_host ? 1 : machine.rails);
-    const flx::simulate::LostTime job = lost_time(losses, options.calls, rate, parts);
-    fmt::print(out,
-               "each of {:g} {} has this fault every {:g} hours, for {:g} hours: there is one during {:.2f} % of the "
-               "time; ",
-               parts, fault.of_host ? "hosts" : "rails", rate.between_h, rate.repair_h, 100 * job.faulty);
-    if (!std::isfinite(job.with_controller))
-        fmt::print(out, "faults come faster than the controller follows, so a job of such calls does not end\n");
-    else if (fault.of_host)
-        fmt::print(out, "a job of such calls loses {:.3f} %\n", 100 * job.without);
-    else
-        fmt::print(out,
-                   "a job of such calls loses {:.3f} % with the controller, {:.3f} % without, {:.3f} % with the best "
-                   "shares at once\n",
-                   100 * job.with_controller, 100 * job.without, 100 * job.least);
+/// Of calls of one cell.
+flx::simulate::FaultFound find_losses(const Options &options, const Machine &machine, const Cell &cell,
+                                      const flx::simulate::Fault &fault,
+                                      const std::optional<flx::simulate::FaultRate> &rate) {
+    flx::simulate::FaultFound found{.fault = fault,
+                                    .collective = cell.collective,
+                                    .bytes = cell.bytes,
+                                    .calls = options.calls,
+                                    .call_ns = cell.choice().ns,
+                                    .losses = losses_of(options, machine, cell, fault),
+                                    .rate = rate,
+                                    .parts = static_cast<double>(machine.hosts) * (fault.of_host ? 1 : machine.rails),
+                                    .job = {}};
+    if (rate)
+        found.job = lost_time(found.losses, options.calls, *rate, found.parts);
+    return found;
 }
 
 std::string no_call(const std::vector<Collective> &collectives, const Machine &machine) {
@@ -192,9 +171,9 @@ int simulate(const Options &options) {
     if (!options.trace.empty())
         return simulate_program(options, machine);
     flx::simulate::Fault fault;
-    flx::simulate::FaultRate rate;
+    std::optional<flx::simulate::FaultRate> rate;
     if (!options.fault_rate.empty())
-        if (const std::string problem = flx::simulate::parse_rate(options.fault_rate, rate); !problem.empty())
+        if (const std::string problem = flx::simulate::parse_rate(options.fault_rate, rate.emplace()); !problem.empty())
             return refuse(problem);
     if (!options.fault.empty()) {
         if (const std::string problem = parse_fault(options.fault, machine, options.calls, fault); !problem.empty())
@@ -211,14 +190,17 @@ int simulate(const Options &options) {
     progress.finish();
     std::FILE *out = options.json == "-" ? stderr : stdout;
     fmt::print(out, "{}{}", describe(machine), table(machine, cells, options.all));
-    if (!options.json.empty() && !flx::apps::write_text(options.json, to_json(machine, cells)))
+    std::optional<flx::simulate::FaultFound> found;
+    if (!options.fault.empty())
+        found = find_losses(options, machine,
+                            cells[flx::simulate::cells_of(machine, {collectives[0]}, options.sizes) - 1], fault, rate);
+    if (!options.json.empty() && !flx::apps::write_text(options.json, to_json(machine, cells, found)))
         return refuse(fmt::format("{}: this file cannot be written", options.json));
     if (!options.plot.empty())
         if (const std::string problem = plot(machine, collectives[0], options.sizes[0], options.plot); !problem.empty())
             return refuse(problem);
-    if (!options.fault.empty())
-        show_fault(options, machine, cells[flx::simulate::cells_of(machine, {collectives[0]}, options.sizes) - 1],
-                   fault, rate, out);
+    if (found)
+        fmt::print(out, "{}", fault_text(*found));
     return judge(options, cells);
 }
 

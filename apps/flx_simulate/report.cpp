@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -71,6 +72,36 @@ ordered_json json_of(const Machine &machine, const Cell &cell, const Outcome &ou
     return json;
 }
 
+/// Numbers that are infinite become null.
+ordered_json json_of(const FaultFound &found) {
+    const Fault &fault = found.fault;
+    ordered_json json = {{"collective", algorithms::name_of(found.collective)},
+                         {"bytes", found.bytes},
+                         {"calls", found.calls},
+                         {fault.of_host ? "host" : "rail", fault.number},
+                         {"part", fault.part},
+                         {"from", fault.from},
+                         {"to", fault.to},
+                         {"lost",
+                          {{"with_controller", found.lost(&Losses::with_controller)},
+                           {"without", found.lost(&Losses::without)},
+                           {"best_shares", found.lost(&Losses::least)}}}};
+    if (fault.of_host)
+        json["times"] = found.times();
+    else
+        json["recovered_after"] = found.losses.recovered < 0 ? ordered_json() : ordered_json(found.losses.recovered);
+    if (found.rate)
+        json["job"] = {{"between_h", found.rate->between_h},
+                       {"repair_h", found.rate->repair_h},
+                       {"parts", found.parts},
+                       {"faulty", found.job.faulty},
+                       {"lost",
+                        {{"with_controller", found.job.with_controller},
+                         {"without", found.job.without},
+                         {"best_shares", found.job.least}}}};
+    return json;
+}
+
 }  // namespace
 
 std::string describe(const Machine &machine) {
@@ -105,7 +136,41 @@ std::string table(const Machine &machine, const std::vector<Cell> &cells, bool a
     return text;
 }
 
-std::string to_json(const Machine &machine, const std::vector<Cell> &cells) {
+std::string fault_text(const FaultFound &found) {
+    const Fault &fault = found.fault;
+    const auto lost = [&](double Losses::*ns) { return 100 * found.lost(ns); };
+    std::string text = fmt::format("{} calls of {}, ", found.calls, algorithms::name_of(found.collective));
+    if (fault.of_host)
+        text += fmt::format(
+            "host {} at {:g} of its pace in calls {} to {}: time lost {:.2f} %; a call takes {:.2f} times as long\n",
+            fault.number, fault.part, fault.from, fault.to, lost(&Losses::without), found.times());
+    else
+        text += fmt::format(
+            "rail {} of one host at {:g} of its rate in calls {} to {}: time lost {:.2f} % with the controller, {:.2f} "
+            "% without, {:.2f} % with the best shares at once; {}\n",
+            fault.number, fault.part, fault.from, fault.to, lost(&Losses::with_controller), lost(&Losses::without),
+            lost(&Losses::least),
+            found.losses.recovered < 0 ? "no call came within 5 % of those"
+                                       : fmt::format("within 5 % of those after {} calls", found.losses.recovered));
+    if (!found.rate)
+        return text;
+    text += fmt::format(
+        "each of {:g} {} has this fault every {:g} hours, for {:g} hours: there is one during {:.2f} % of the time; ",
+        found.parts, fault.of_host ? "hosts" : "rails", found.rate->between_h, found.rate->repair_h,
+        100 * found.job.faulty);
+    if (!std::isfinite(found.job.with_controller))
+        text += "faults come faster than the controller follows, so a job of such calls does not end\n";
+    else if (fault.of_host)
+        text += fmt::format("a job of such calls loses {:.3f} %\n", 100 * found.job.without);
+    else
+        text += fmt::format(
+            "a job of such calls loses {:.3f} % with the controller, {:.3f} % without, {:.3f} % with the best shares "
+            "at once\n",
+            100 * found.job.with_controller, 100 * found.job.without, 100 * found.job.least);
+    return text;
+}
+
+std::string to_json(const Machine &machine, const std::vector<Cell> &cells, const std::optional<FaultFound> &fault) {
     const algorithms::CostModel &costs = machine.costs;
     const auto tier = [](const algorithms::TierCost &one) {
         return ordered_json{{"latency_ns", one.latency_ns},
@@ -139,6 +204,8 @@ std::string to_json(const Machine &machine, const std::vector<Cell> &cells) {
             one["candidates"].push_back(json_of(machine, cell, outcome));
         json["cells"].push_back(std::move(one));
     }
+    if (fault)
+        json["fault"] = json_of(*fault);
     return json.dump(1) + "\n";
 }
 

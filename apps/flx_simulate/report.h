@@ -2,10 +2,12 @@
 /// What a simulation found, as a table, as JSON and as a picture.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "apps/flx_simulate/cells.h"
+#include "apps/flx_simulate/faults.h"
 
 namespace flx::simulate {
 
@@ -13,8 +15,10 @@ namespace flx::simulate {
 std::string describe(const Machine &machine);
 /// A line for each cell under a head; with `all`, a line for each candidate below it.
 std::string table(const Machine &machine, const std::vector<Cell> &cells, bool all);
-/// Everything, as docs/simulation.md describes it.
-std::string to_json(const Machine &machine, const std::vector<Cell> &cells);
+/// What calls lose by a rail that is slow or lost, or by a host that is slow, for a while, and what a job loses.
+std::string fault_text(const FaultFound &found);
+/// Everything, as docs/simulation.md describes it. `fault`: nothing where none was asked for.
+std::string to_json(const Machine &machine, const std::vector<Cell> &cells, const std::optional<FaultFound> &fault);
 
 /// Times of one call on machines of more and more hosts.
 struct Growth {

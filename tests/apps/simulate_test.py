@@ -55,6 +55,48 @@ def check_json_beside_a_fault():
     found = json.loads(run(machine, "allreduce", "--hosts", "16", "--sizes", "1M", "--json", "-", "--fault",
                            "0:0.5:1:3", "--calls", "5"))
     assert found["machine"]["levels"] == [{"hosts": 32, "taper": 2.0, "hop_ns": 600.0}], found["machine"]
+    assert "job" not in found["fault"]
+    assert "fault" not in json.loads(run(machine, "allreduce", "--hosts", "16", "--sizes", "1M", "--json", "-"))
+
+
+def check_json_of_faults():
+    """It has what is printed."""
+    few = [os.path.join(MACHINES, "2048x8.toml"), "allreduce", "--hosts", "4", "--sizes", "64K,1M", "--calls", "50"]
+
+    def both(*arguments):
+        lines = run(*few, *arguments, "--json", "found.json").splitlines()
+        with open("found.json", encoding="utf-8") as file:
+            return lines[-1 - ("--fault-rate" in arguments):], json.load(file)["fault"]
+
+    def numbers(line):
+        return [float(number) for number in re.findall(r"[0-9][0-9.]*(?:e-?[0-9]+)?", line)]
+
+    lines, fault = both("--fault", "1:0.25:10:30", "--fault-rate", "500:24")
+    assert [fault[name] for name in ("collective", "bytes", "calls", "rail", "part", "from", "to")] == [
+        "allreduce", 1 << 20, 50, 1, 0.25, 10, 30], fault
+    lost = fault["lost"]
+    assert 0 < lost["best_shares"] <= lost["with_controller"] < lost["without"], fault
+    ways = "with_controller", "without", "best_shares"
+    printed = numbers(lines[0])
+    assert printed[5:8] == [round(100 * lost[way], 2) for way in ways], (lines, fault)
+    assert printed[9] == fault["recovered_after"], (lines, fault)  # behind "within 5 %"
+    job = fault["job"]
+    assert numbers(lines[1]) == [job["parts"], job["between_h"], job["repair_h"], round(100 * job["faulty"], 2)] + [
+        round(100 * job["lost"][way], 3) for way in ways], (lines, fault)
+    assert (job["parts"], job["between_h"], job["repair_h"]) == (32, 500, 24)
+
+    lines, fault = both("--fault", "host3:0.5:10:20", "--fault-rate", "100:100")
+    assert fault["host"] == 3 and "rail" not in fault and "recovered_after" not in fault
+    assert set(fault["lost"]) == set(ways) and len(set(fault["lost"].values())) == 1, fault
+    assert numbers(lines[0])[5:] == [round(100 * fault["lost"]["without"], 2), round(fault["times"], 2)], (lines, fault)
+    assert numbers(lines[1])[-1] == round(100 * fault["job"]["lost"]["without"], 3), (lines, fault)
+    assert fault["job"]["parts"] == 4
+
+    lines, fault = both("--fault", "1:0.001:10:11")
+    assert "no call came within 5 %" in lines[0] and fault["recovered_after"] is None, (lines, fault)
+    lines, fault = both("--fault", "1:0.25:10:30", "--fault-rate", "1e-9:1e-9")
+    assert "faults come faster than the controller follows" in lines[1], lines
+    assert fault["job"]["lost"]["with_controller"] is None and fault["job"]["lost"]["without"] > 0, fault
 
 
 def check_faults():
@@ -137,6 +179,7 @@ def main():
         check_machines()
         check_json()
         check_json_beside_a_fault()
+        check_json_of_faults()
         check_faults()
         check_growth()
         check_picture()
