@@ -8,14 +8,14 @@
 #include <optional>
 #include <set>
 
-#include "apps/flx_report/data/trace.h"
+#include "apps/traces/reader.h"
 
 namespace flx::simulate {
 namespace {
 
 using algorithms::Collective;
 using nlohmann::ordered_json;
-using report::Event;
+using traces::Event;
 
 constexpr double kMostBytes = 1e15;  ///< of a vector: numbers beyond are no lengths
 
@@ -152,8 +152,8 @@ std::optional<size_t> bytes_among(const CallKind &kind, int size, int ranks) {
 }  // namespace
 
 std::string read_program(std::istream &stream, const std::string &name, Program &program) {
-    report::TraceReader reader(stream, name);
-    report::Header header;
+    traces::TraceReader reader(stream, name);
+    traces::Header header;
     if (!reader.begin(header))
         return reader.problem();
     program.ranks = header.ranks;

@@ -16,17 +16,17 @@
 #include <set>
 #include <unordered_map>
 
-#include "apps/flx_report/data/process_name.h"
-#include "apps/flx_report/data/trace.h"
 #include "apps/flx_trace/otf2_definitions.h"
 #include "apps/flx_trace/timeline.h"
 #include "apps/flx_trace/volumes.h"
+#include "apps/traces/process_name.h"
+#include "apps/traces/reader.h"
 
 namespace flx::trace {
 namespace {
 
 using algorithms::Collective;
-using report::Event;
+using traces::Event;
 
 constexpr uint64_t kMostRanks = 1 << 24;
 
@@ -249,7 +249,7 @@ class Converter {
         return true;
     }
 
-    void finish(const report::Header &header) {
+    void finish(const traces::Header &header) {
         write_rank();
         made_.ranks = names_;
         const std::vector<OTF2_LocationRef> locations = definitions_.locations();
@@ -286,7 +286,7 @@ class Converter {
     void introduce(const Event &event) {
         const auto rank = static_cast<uint64_t>(event.pid);
         if (event.name == "process_name") {
-            definitions_.rank(rank, std::string(event.text("name")), report::process_name_of(event.text("name")).host);
+            definitions_.rank(rank, std::string(event.text("name")), traces::process_name_of(event.text("name")).host);
             ++names_;
         } else if (event.name == "communicator") {
             const Membership member{0, static_cast<int64_t>(whole(event.number("rank", 0))),
@@ -344,7 +344,7 @@ class Converter {
             detail.said[detail.said_count++] = {attribute, value};
         };
         const auto say_number = [&](Attribute attribute, const char *name) {
-            if (const report::Argument *argument = event.find(name); argument != nullptr && !argument->is_text)
+            if (const traces::Argument *argument = event.find(name); argument != nullptr && !argument->is_text)
                 say(attribute, attribute == Attribute::peer ? static_cast<uint64_t>(std::llround(argument->number))
                                                             : whole(argument->number));
         };
@@ -435,7 +435,7 @@ class Converter {
 
     void share(const Event &event) {
         for (size_t i = 0; i < event.argument_count; ++i) {
-            const report::Argument &argument = event.arguments[i];
+            const traces::Argument &argument = event.arguments[i];
             if (!argument.is_text)
                 events_.points.push_back({ns_of(event.at_us), Point::Kind::share,
                                           definitions_.metric(fmt::format("{}: {}", argument.name, event.name), false),
@@ -517,7 +517,7 @@ class Converter {
     size_t names_ = 0;
 };
 
-bool convert(report::TraceReader &reader, const report::Header &header, const std::string &folder, ArchiveMade &made,
+bool convert(traces::TraceReader &reader, const traces::Header &header, const std::string &folder, ArchiveMade &made,
              std::string &problem) {
     constexpr uint64_t kEventChunk = 1 << 20;
     constexpr uint64_t kDefinitionChunk = 4 << 20;
@@ -560,8 +560,8 @@ std::string why_no_archives() {
 
 bool write_archive(std::istream &trace, const std::string &name, const std::string &folder, ArchiveMade &made,
                    std::string &problem) {
-    report::TraceReader reader(trace, name);
-    report::Header header;
+    traces::TraceReader reader(trace, name);
+    traces::Header header;
     if (!reader.begin(header)) {
         problem = reader.problem();
         return false;

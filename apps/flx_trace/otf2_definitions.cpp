@@ -100,7 +100,7 @@ std::vector<OTF2_LocationRef> Definitions::locations() const {
     return all;
 }
 
-void Definitions::write(OTF2_GlobalDefWriter *writer, const report::Header &header, uint64_t last_ns) {
+void Definitions::write(OTF2_GlobalDefWriter *writer, const traces::Header &header, uint64_t last_ns) {
     writer_ = writer;
     for (size_t i = 0; i < texts_.size(); ++i)
         error_(OTF2_GlobalDefWriter_WriteString(writer_, static_cast<OTF2_StringRef>(i), texts_[i].c_str()));
@@ -123,7 +123,7 @@ void Definitions::write(OTF2_GlobalDefWriter *writer, const report::Header &head
     write_metrics();
 }
 
-void Definitions::write_ranks(const report::Header &header) {
+void Definitions::write_ranks(const traces::Header &header) {
     error_(OTF2_GlobalDefWriter_WriteSystemTreeNode(writer_, kMachine,
                                                     text(header.command.empty() ? "FLX" : header.command),
                                                     text("machine"), OTF2_UNDEFINED_SYSTEM_TREE_NODE));
@@ -135,7 +135,7 @@ void Definitions::write_ranks(const report::Header &header) {
         error_(OTF2_GlobalDefWriter_WriteSystemTreeNode(writer_, node, text(rank.host), text("node"), kMachine));
         error_(OTF2_GlobalDefWriter_WriteSystemTreeNodeDomain(writer_, node, OTF2_SYSTEM_TREE_DOMAIN_SHARED_MEMORY));
     }
-    for (const report::TraceClock &clock : header.clocks) {
+    for (const traces::TraceClock &clock : header.clocks) {
         const auto host = hosts.find(clock.host);
         if (host == hosts.end())
             continue;

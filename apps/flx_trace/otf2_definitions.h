@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/flx_report/data/event.h"
+#include "apps/traces/event.h"
 
 namespace flx::trace {
 
@@ -58,7 +58,7 @@ class Definitions {
 
     /// Of all locations, for the parts of the archive that each has; also ranks that only their communicators name.
     [[nodiscard]] std::vector<OTF2_LocationRef> locations() const;
-    void write(OTF2_GlobalDefWriter *writer, const report::Header &header, uint64_t last_ns);
+    void write(OTF2_GlobalDefWriter *writer, const traces::Header &header, uint64_t last_ns);
 
   private:
     struct Region {
@@ -81,7 +81,7 @@ class Definitions {
     };
     static constexpr uint64_t kUnknown = UINT64_MAX;
 
-    void write_ranks(const report::Header &header);
+    void write_ranks(const traces::Header &header);
     void write_communicators();
     void write_metrics();
     /// As many as one communicator lacks at most.

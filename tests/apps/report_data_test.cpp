@@ -10,7 +10,7 @@
 #include "apps/flx_report/data/collector.h"
 #include "apps/flx_report/data/durations.h"
 #include "apps/flx_report/data/series.h"
-#include "apps/flx_report/data/trace.h"
+#include "apps/traces/reader.h"
 #include "tests/apps/report_read.h"
 
 namespace flx::report {
@@ -235,7 +235,7 @@ TEST(ReportTrace, MayBeEmptyOrOfOneRankAndNoLinks) {
 TEST(ReportTrace, BeginsWithWhatIsKnownOfTheRun) {
     const std::string begin = R"({"otherData":{"job":"7","began_since_1970_s":1795667400.25,"notes":["one","two",3],)"
                               R"("clocks":[{"host":"a","error_us":1.5},{"host":"b","error_us":null}]},"traceEvents":[)";
-    const Header header = read(trace_of({}, begin)).header;
+    const traces::Header header = read(trace_of({}, begin)).header;
     EXPECT_EQ(header.job, "7");
     EXPECT_EQ(header.began, "2026-11-26T04:30:00Z");
     EXPECT_EQ(header.notes, (std::vector<std::string>{"one", "two"}));

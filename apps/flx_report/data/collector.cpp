@@ -6,10 +6,18 @@
 #include <cmath>
 #include <utility>
 
-#include "apps/flx_report/data/process_name.h"
-#include "apps/flx_report/data/trace.h"
+#include "apps/traces/process_name.h"
+#include "apps/traces/reader.h"
 
 namespace flx::report {
+
+using traces::Argument;
+using traces::Event;
+using traces::Header;
+using traces::ProcessName;
+using traces::TraceLink;
+using traces::TraceReader;
+
 namespace {
 
 constexpr size_t kMostClasses = 2000;
@@ -88,7 +96,7 @@ std::optional<int32_t> Collector::rank_of(int64_t rank, std::string &problem) {
 }
 
 void Collector::name_rank(const Event &event, RankSummary &rank) {
-    ProcessName name = process_name_of(event.text("name"));
+    ProcessName name = traces::process_name_of(event.text("name"));
     if (rank.host.empty())
         rank.host = std::move(name.host);
     if (name.pid != 0)

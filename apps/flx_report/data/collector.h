@@ -10,9 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "apps/flx_report/data/event.h"
 #include "apps/flx_report/data/meetings.h"
 #include "apps/flx_report/data/summary.h"
+#include "apps/traces/event.h"
 
 namespace flx::report {
 
@@ -42,12 +42,12 @@ class Collector {
     static constexpr size_t kMostRanks = 65536;
     static constexpr size_t kNoted = 20;  ///< calls of each list, and link events ten times as many
 
-    explicit Collector(Header header, size_t most_arrivals = 2'000'000);
+    explicit Collector(traces::Header header, size_t most_arrivals = 2'000'000);
 
     /// Of an event that says which ranks are one communicator: before all others.
-    void introduce(const Event &event);
+    void introduce(const traces::Event &event);
     /// False: `problem` says why it cannot be taken.
-    bool add(const Event &event, std::string &problem);
+    bool add(const traces::Event &event, std::string &problem);
     [[nodiscard]] Summary finish(bool truncated);
 
   private:
@@ -71,21 +71,21 @@ class Collector {
     };
 
     std::optional<int32_t> rank_of(int64_t rank, std::string &problem);
-    void name_rank(const Event &event, RankSummary &rank);
+    void name_rank(const traces::Event &event, RankSummary &rank);
     uint32_t group_of(int64_t rank, int64_t communicator);
     uint32_t group_on_gpus(uint32_t group);
-    size_t class_of(const Event &event, bool non_blocking);
+    size_t class_of(const traces::Event &event, bool non_blocking);
     void note_time(double from_us, double to_us);
     /// What is common to calls that block and those that do not; `took_us` is known at their end.
     void count(const Begun &call, double took_us);
-    void begin(const Event &event, int32_t rank);
-    void end(const Event &event);
-    void wait(const Event &event, int32_t rank);
-    void link(const Event &event, int32_t rank);
-    void link_event(const Event &event, int32_t rank);
+    void begin(const traces::Event &event, int32_t rank);
+    void end(const traces::Event &event);
+    void wait(const traces::Event &event, int32_t rank);
+    void link(const traces::Event &event, int32_t rank);
+    void link_event(const traces::Event &event, int32_t rank);
     void take(const Meeting &meeting);
     void note_slow(NotedCall call);
-    [[nodiscard]] Begun begun(const Event &event, int32_t rank, bool non_blocking);
+    [[nodiscard]] Begun begun(const traces::Event &event, int32_t rank, bool non_blocking);
     [[nodiscard]] static NotedCall noted(const Begun &call, double took_us, int64_t rank);
     HostLink *host_link(const std::string &host, const std::string &name);
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "apps/flx_report/data/durations.h"
-#include "apps/flx_report/data/event.h"
 #include "apps/flx_report/data/series.h"
+#include "apps/traces/event.h"
 
 namespace flx::report {
 
@@ -95,7 +95,7 @@ struct LinkEvent {
 };
 
 struct Summary {
-    Header header;
+    traces::Header header;
     bool truncated = false;
     uint64_t events = 0;
     double from_us = 0;

@@ -28,7 +28,7 @@ std::string hosts_table(const Summary &summary, const std::vector<std::string> &
                                      link.highest_MBps > 0 ? rate_text(link.highest_MBps) : "0",
                                      link.rate_MBps > 0 ? rate_text(link.rate_MBps) : "what was not measured");
         std::string clock;
-        for (const TraceClock &each : summary.header.clocks)
+        for (const traces::TraceClock &each : summary.header.clocks)
             if (each.host == host)
                 clock = each.error_us < 0 ? "not known" : fmt::format("± {}", time_text(each.error_us));
         table.cell(host.empty() ? "(no name)" : html(host, 60))

@@ -163,7 +163,7 @@ std::string clocks_note(const Summary &summary) {
         return {};
     double error = 0;
     bool is_known = !summary.header.clocks.empty();
-    for (const TraceClock &clock : summary.header.clocks) {
+    for (const traces::TraceClock &clock : summary.header.clocks) {
         error = std::max(error, clock.error_us);
         is_known = is_known && clock.error_us >= 0;
     }

@@ -1,6 +1,6 @@
-#include "apps/flx_report/data/process_name.h"
+#include "apps/traces/process_name.h"
 
-namespace flx::report {
+namespace flx::traces {
 
 ProcessName process_name_of(std::string_view name) {
     constexpr std::string_view kPid = ", pid ";
@@ -19,4 +19,4 @@ ProcessName process_name_of(std::string_view name) {
     return process;
 }
 
-}  // namespace flx::report
+}  // namespace flx::traces

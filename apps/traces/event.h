@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace flx::report {
+namespace flx::traces {
 
 /// A link as a rank has it, with what was measured when the communicator was made.
 struct TraceLink {
@@ -81,4 +81,4 @@ struct Event {
     }
 };
 
-}  // namespace flx::report
+}  // namespace flx::traces

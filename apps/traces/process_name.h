@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace flx::report {
+namespace flx::traces {
 
 struct ProcessName {
     std::string host;  ///< empty: the name says none
@@ -15,4 +15,4 @@ struct ProcessName {
 
 [[nodiscard]] ProcessName process_name_of(std::string_view name);
 
-}  // namespace flx::report
+}  // namespace flx::traces

@@ -1,4 +1,4 @@
-/// \file trace.h
+/// \file reader.h
 /// Reads a trace line by line: each event stands on a line of its own, so a trace of any length takes the memory of its
 /// longest line.
 #pragma once
@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "apps/flx_report/data/event.h"
+#include "apps/traces/event.h"
 
-namespace flx::report {
+namespace flx::traces {
 
 class TraceReader {
   public:
@@ -53,4 +53,4 @@ class TraceReader {
     Event event_;
 };
 
-}  // namespace flx::report
+}  // namespace flx::traces

@@ -1,4 +1,4 @@
-#include "apps/flx_report/data/trace.h"
+#include "apps/traces/reader.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
-namespace flx::report {
+namespace flx::traces {
 namespace {
 
 constexpr std::string_view kBlank = " \t\r\n";
@@ -355,4 +355,4 @@ const Event *TraceReader::next(std::string_view having) {
     return nullptr;
 }
 
-}  // namespace flx::report
+}  // namespace flx::traces
