@@ -54,6 +54,8 @@ class BulkLane {
 
     // Bulk copies. What they read or write is in order with ordinary reads and writes from here on.
     __device__ __forceinline__ void join_proxies() const { asm volatile("fence.proxy.async;" ::: "memory"); }
+    /// The same of shared memory alone, which waits for nothing that is under way.
+    __device__ __forceinline__ void join_shared() const { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
     __device__ __forceinline__ void load(char *to, const char *from, uint32_t bytes, uint64_t &barrier) const {
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared(&barrier)), "r"(bytes)
                      : "memory");
@@ -87,6 +89,14 @@ __device__ __forceinline__ uint4 load_any(const char *from) {
     return joined(units[0], units[1], beyond);
 }
 
+/// Packs from anywhere on, as an array has them.
+struct Anywhere {
+    const char *first;
+    __device__ __forceinline__ uint4 operator[](uint32_t number) const {
+        return load_any(first + number * sizeof(uint4));
+    }
+};
+
 /// A lane of the warps that add.
 template <typename T, typename Op>
 class BulkAdder {
@@ -96,33 +106,29 @@ class BulkAdder {
 
     __device__ BulkAdder(const Job &job, uint32_t lane) : op_(job.op), divisor_(job.divisor), lane_(lane) {}
 
-    /// Packs of 16 bytes of the output, wherever they come from, and single elements before and behind them.
+    /// Packs of 16 bytes of the output, wherever they come from, and single bytes before and behind them.
     __device__ void add(const char *first, const char *second, char *out, uint64_t bytes) const {
+        constexpr uint32_t kPack = sizeof(uint4);
         const auto size = static_cast<uint32_t>(bytes);
-        const auto beside = static_cast<uint32_t>(reinterpret_cast<uint64_t>(out) % sizeof(uint4));
-        uint32_t head = size;
-        uint32_t packs = 0;
-        if (beside % sizeof(T) == 0) {
-            const uint32_t up = (sizeof(uint4) - beside) % sizeof(uint4);
-            head = up < size ? up : size;
-            packs = (size - head) / sizeof(uint4);
-        }
+        const auto up = static_cast<uint32_t>(-reinterpret_cast<uint64_t>(out) % kPack);
+        const uint32_t head = up < size ? up : size;
+        const uint32_t packs = (size - head) / kPack;
+        add_bytes(first, second, out, head, head + packs * kPack, size);
         auto *to = reinterpret_cast<uint4 *>(out + head);
-        if (aligned(reinterpret_cast<uint64_t>(first + head) | reinterpret_cast<uint64_t>(second + head),
-                    sizeof(uint4))) {
+        if (head % sizeof(T) != 0) {
+            // Elements lie across packs: a sum's bytes come from those of two packs that begin with an element.
+            for (uint32_t at = lane_; at < packs; at += kLanes)
+                to[at] = joined(sum_at(first + at * kPack, second + at * kPack),
+                                sum_at(first + (at + 1) * kPack, second + (at + 1) * kPack), head);
+        } else if (aligned(reinterpret_cast<uint64_t>(first + head) | reinterpret_cast<uint64_t>(second + head),
+                           kPack)) {
             for (uint32_t at = lane_; at < packs; at += kLanes * kUnroll)
                 add_packs(reinterpret_cast<const uint4 *>(first + head) + at,
                           reinterpret_cast<const uint4 *>(second + head) + at, to + at, packs - at);
         } else {
-            for (uint32_t at = lane_; at < packs; at += kLanes)
-                to[at] =
-                    added(load_any(first + head + at * sizeof(uint4)), load_any(second + head + at * sizeof(uint4)));
-        }
-        const uint32_t left = size - packs * sizeof(uint4);
-        for (uint32_t one = lane_ * sizeof(T); one < left; one += kLanes * sizeof(T)) {
-            const uint32_t at = one < head ? one : one + packs * sizeof(uint4);
-            const WideOf<T> sum = op_.apply(widen(load_bytes<T>(first + at)), widen(load_bytes<T>(second + at)));
-            store_bytes(out + at, narrow<T>(sum, divisor_));
+            for (uint32_t at = lane_; at < packs; at += kLanes * kUnroll)
+                add_packs(Anywhere{first + head + at * kPack}, Anywhere{second + head + at * kPack}, to + at,
+                          packs - at);
         }
     }
 
@@ -150,7 +156,29 @@ class BulkAdder {
         return bits_as<uint4>(pack);
     }
 
-    __device__ __forceinline__ void add_packs(const uint4 *first, const uint4 *second, uint4 *out,
+    [[nodiscard]] __device__ __forceinline__ uint4 sum_at(const char *first, const char *second) const {
+        return added(load_any(first), load_any(second));
+    }
+
+    /// The bytes [0, head) and [tail, end) of the output, a lane each: fewer than two packs. The last lanes have them,
+    /// since they have the fewest packs.
+    __device__ __forceinline__ void add_bytes(const char *first, const char *second, char *out, uint32_t head,
+                                              uint32_t tail, uint32_t end) const {
+        const uint32_t place = kLanes - 1 - lane_;
+        const uint32_t at = place < head ? place : place - head + tail;
+        if (at >= end)
+            return;
+        const uint32_t element = at / sizeof(T) * sizeof(T);
+        const T sum = narrow<T>(
+            op_.apply(widen(load_bytes<T>(first + element)), widen(load_bytes<T>(second + element))), divisor_);
+        uint64_t raw = 0;
+        memcpy(&raw, &sum, sizeof sum);
+        out[at] = static_cast<char>(raw >> (8 * (at - element)));
+    }
+
+    /// `Packs`: an array of them, or what is used like one.
+    template <class Packs>
+    __device__ __forceinline__ void add_packs(const Packs &first, const Packs &second, uint4 *out,
                                               uint32_t left) const {
         uint4 one[kUnroll];
         uint4 other[kUnroll];

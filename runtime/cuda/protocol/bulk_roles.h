@@ -70,7 +70,7 @@ class BulkRoles {
         const char *from = team_.sent();
         for (uint32_t stage = chip_.lane(); stage < kBulkSending; stage += Chip::kLanes)
             *reinterpret_cast<uint32_t *>(stages + stage * kBulkSlot) = offset_of(from);
-        chip_.join_proxies();
+        chip_.join_shared();
         Ends ends;
         look_at_ends(from, 0, sends, ends);
         const auto fill = [&](uint32_t step) {
@@ -266,7 +266,7 @@ class BulkRoles {
         const uint64_t whole = bytes - beside.head - beside.tail;
         if (beside.head + beside.tail != 0) {
             at_ends(beside, bytes, [&](uint32_t number, uint64_t at) { to[at] = ends.byte[number]; });
-            chip_.join_proxies();
+            chip_.join_shared();
         }
         chip_.sync_warp();
         if (chip_.lane() != 0)

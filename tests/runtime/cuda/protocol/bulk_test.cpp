@@ -169,6 +169,7 @@ class HostLane {
     static void tell(uint32_t *flag, uint32_t value) { post(*flag, value); }
     static uint32_t hear(const uint32_t *flag) { return look(*flag); }
     static void join_proxies() {}
+    static void join_shared() {}
     void load(char *to, const char *from, uint32_t bytes, HostBarrier &barrier) {
         expect_aligned(to, from, bytes);
         barrier.arrive(bytes);
