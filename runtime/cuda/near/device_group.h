@@ -46,6 +46,9 @@ class DeviceGroup final : public Group {
     [[nodiscard]] bool failed() const override { return !watcher_.failure().ok(); }
     [[nodiscard]] bool is_small() const override { return small_; }
     [[nodiscard]] bool slows(algorithms::Collective collective, uint64_t bytes, bool shown) const override;
+    [[nodiscard]] bool writes_outputs(algorithms::Collective collective, uint64_t bytes) const override {
+        return cuda::writes_outputs(collective, bytes, ranks_, room_.window, limits_);
+    }
     [[nodiscard]] bool slows_message(uint64_t bytes) const override {
         return small_ && !alike(full_.mailbox, room_.mailbox, bytes);
     }

@@ -101,6 +101,10 @@ class Group {
         return false;
     }
     [[nodiscard]] virtual bool slows_message(uint64_t /*bytes*/) const { return false; }
+    /// Whether it takes outputs that were shown to write into them. The same on all ranks.
+    [[nodiscard]] virtual bool writes_outputs(algorithms::Collective /*collective*/, uint64_t /*bytes*/) const {
+        return true;
+    }
     /// How `call` would be carried out; static storage.
     [[nodiscard]] virtual const char *way(const Operation &call) const = 0;
 

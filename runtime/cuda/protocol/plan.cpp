@@ -317,6 +317,18 @@ Plan plan_of(Collective collective, uint64_t bytes, int ranks, Outputs outputs, 
     return plan;
 }
 
+bool writes_outputs(Collective collective, uint64_t bytes, int ranks, const WindowLayout &layout,
+                    const Limits &limits) {
+    for (const bool in_place : {false, true}) {
+        for (const bool paged : {false, true}) {
+            const Way way = plan_of(collective, bytes, ranks, {true, in_place, paged}, layout, limits).way;
+            if (way == Way::tiles || way == Way::chain || way == Way::engines)
+                return true;
+        }
+    }
+    return false;
+}
+
 bool may_stage(const Job &job, Way way) {
     // What is staged lands in the output, where a reduce-scatter has room for one peer's.
     return job.direct && way == Way::engines && (job.collective != Collective::reduce_scatter_block || job.ranks == 2);

@@ -91,6 +91,10 @@ bool bulk_serves(Collective collective, int ranks, const WindowLayout &layout, c
 Plan plan_of(Collective collective, uint64_t bytes, int ranks, Outputs outputs, const WindowLayout &layout,
              const Limits &limits);
 
+/// Whether peers write into outputs that they may write into, on any rank: packets, lines and bulk copies leave them
+/// alone, so nobody need say where they are.
+bool writes_outputs(Collective collective, uint64_t bytes, int ranks, const WindowLayout &layout, const Limits &limits);
+
 /// Whether a share of it can go through host memory (staging.h). Beside the kernels of a chain it made a bcast slower
 /// (H200, 4 GPUs).
 bool may_stage(const Job &job, Way way);

@@ -54,6 +54,7 @@ Reason route_on(const Communicator &comm, const Request &request, const Table &t
 /// Whether ranks meet for it, so that their outputs can be written (outputs.h).
 bool may_be_met(const Communicator &comm, const Request &request) {
     return Outputs::may_be_met(request.kind, bytes_of(request, comm.ranks)) &&
+           comm.lane->writes_outputs(operation_of(request, comm.ranks)) &&
            route_on(comm, request, comm.tables.met) == Reason::none;
 }
 

@@ -47,6 +47,7 @@ class Lane {
     [[nodiscard]] virtual bool is_small() const { return false; }
     [[nodiscard]] virtual bool slows(const Operation & /*operation*/, bool /*shown*/) const { return false; }
     [[nodiscard]] virtual bool slows_message(uint64_t /*bytes*/) const { return false; }
+    [[nodiscard]] virtual bool writes_outputs(const Operation & /*operation*/) const { return true; }
     /// Why its peers can no longer be reached, if so.
     virtual Status failure() = 0;
     /// Collective: no rank frees what a peer still uses.

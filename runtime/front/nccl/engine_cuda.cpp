@@ -64,6 +64,9 @@ class CudaLane final : public Lane {
     [[nodiscard]] bool slows(const Operation &operation, bool shown) const override {
         return comm_->devices()->slows(operation.collective, operation.count * flx::size_of(operation.dtype), shown);
     }
+    [[nodiscard]] bool writes_outputs(const Operation &operation) const override {
+        return comm_->devices()->writes_outputs(operation.collective, operation.count * flx::size_of(operation.dtype));
+    }
     [[nodiscard]] bool slows_message(uint64_t bytes) const override { return comm_->devices()->slows_message(bytes); }
     /// A call of nothing says what the watcher found.
     Status failure() override { return comm_->run_on_device(nothing(), nullptr, false); }

@@ -677,6 +677,24 @@ TEST(CudaPlan, AShorterRingOfBulkCopiesIsNotAlike) {
     EXPECT_FALSE(alike(Collective::allreduce, plan(224 * kMiB), plan(32 * kMiB)));
 }
 
+TEST(CudaPlan, OutputsAreOfUseWherePeersWriteIntoThem) {
+    constexpr uint64_t kMiB = 1 << 20;
+    Limits limits{kMiB, 0, 32};
+    const WindowLayout layout = window_for(224 * kMiB, 2);
+    const auto writes = [&](Collective collective, uint64_t bytes) {
+        return writes_outputs(collective, bytes, 2, layout, limits);
+    };
+    EXPECT_FALSE(writes(Collective::allreduce, kMiB)) << "lines";
+    EXPECT_TRUE(writes(Collective::allreduce, 16 * kMiB)) << "tiles";
+    EXPECT_TRUE(writes(Collective::allgather, 64 * kMiB)) << "engines";
+    limits.bulk = true;
+    for (const uint64_t mib : {16, 64, 256})
+        EXPECT_FALSE(writes(Collective::allreduce, mib * kMiB)) << "each rank writes into its own";
+    limits.blocks = 128;
+    EXPECT_TRUE(writes(Collective::allreduce, 256 * kMiB)) << "engines";
+    EXPECT_TRUE(writes(Collective::allgather, 64 * kMiB));
+}
+
 TEST(CudaPlan, TheRootOfAReduceOfTwoAdds) {
     const Limits limits{128 << 10, 0, 128};
     for (const int ranks : {2, 4}) {

@@ -81,6 +81,10 @@ class FakeLane final : public Lane {
     [[nodiscard]] bool slows(const Operation &operation, bool /*shown*/) const override {
         return small_ && operation.count * 4 > static_cast<size_t>(rank_named("FLX_TEST_NCCL_LITTLE"));
     }
+    /// FLX_TEST_NCCL_LEAVES: collectives leave outputs of their peers alone.
+    [[nodiscard]] bool writes_outputs(const Operation & /*operation*/) const override {
+        return rank_named("FLX_TEST_NCCL_LEAVES") < 0;
+    }
     [[nodiscard]] bool slows_message(uint64_t bytes) const override {
         return small_ && bytes > static_cast<uint64_t>(rank_named("FLX_TEST_NCCL_LITTLE"));
     }

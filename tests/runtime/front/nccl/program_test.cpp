@@ -83,6 +83,7 @@ void use(const char *how) {
     unsetenv("FLX_TEST_NCCL_CLOSED");
     unsetenv("FLX_TEST_NCCL_PATIENCE_MS");
     unsetenv("FLX_TEST_NCCL_BLIND");
+    unsetenv("FLX_TEST_NCCL_LEAVES");
     unsetenv("FLX_TEST_NCCL_ROOM");
     unsetenv("FLX_TEST_NCCL_SLOW");
     unsetenv("FLX_TEST_NCCL_LITTLE");
@@ -264,6 +265,18 @@ TEST(Program, WhereOneOutputCannotBeOpenedAllRanksUseSlots) {
     EXPECT_EQ(blind.count("flx met"), 0);
     EXPECT_EQ(blind.count("flx AllGather"), 3 * 6);
     EXPECT_EQ(blind.count("opens 2"), 3);  // once each: then it is known
+    use("on");
+}
+
+TEST(Program, NobodyShowsAnOutputThatPeersLeaveAlone) {
+    use("on");
+    setenv("FLX_TEST_NCCL_LEAVES", "1", 1);
+    gather_much();
+    const Notes notes;
+    EXPECT_TRUE(notes.clean());
+    EXPECT_EQ(notes.count("flx met"), 0);
+    EXPECT_EQ(notes.count("flx AllGather"), 3 * 6);
+    EXPECT_EQ(notes.count("opens"), 0);
     use("on");
 }
 
