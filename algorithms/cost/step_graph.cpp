@@ -115,14 +115,24 @@ StepGraph::Built StepGraph::build(const Algorithm &algorithm, bool few, uint64_t
         symmetry_ = Symmetry::find(algorithm, collective_, placement_);
     if (few && !symmetry_)
         return Built::unlike;
-    uint64_t steps = 0;
     const size_t count = few ? placement_.ranks[0].size() : placement_.host.size();
-    for (size_t i = 0; i < count && steps <= most; ++i) {
-        ranks_.push_back(few ? placement_.ranks[0][i] : static_cast<int>(i));
-        schedules_.push_back(algorithm.build({collective_, ranks_.back(), placement_.size(), 0, &placement_}));
+    const auto rank_at = [&](size_t i) { return few ? placement_.ranks[0][i] : static_cast<int>(i); };
+    const auto schedule_at = [&](size_t i) {
+        return algorithm.build({collective_, rank_at(i), placement_.size(), 0, &placement_});
+    };
+    // Where there seem to be too many they are counted before any is kept: the memory for a million of them takes
+    // longer than they do.
+    uint64_t counted = 0;
+    if (schedule_at(0).steps.size() * count > most)
+        for (size_t i = 0; i < count && counted <= most; ++i)
+            counted += schedule_at(i).steps.size();
+    uint64_t steps = 0;
+    for (size_t i = 0; i < count && steps <= most && counted <= most; ++i) {
+        ranks_.push_back(rank_at(i));
+        schedules_.push_back(schedule_at(i));
         steps += schedules_.back().steps.size();
     }
-    if (steps > most)
+    if (steps > most || counted > most)
         return Built::too_many;
     return lay_out() ? Built::yes : Built::unlike;
 }

@@ -218,6 +218,16 @@ TEST(CostWalk, OfWhatIsTooLargeIsInfinite) {
     EXPECT_TRUE(std::isfinite(predict_ns(*find("binomial_tree"), Collective::bcast, placement, 8, fast())));
 }
 
+/// The root of a gather has as many steps as there are ranks, and others have one each: together they are few.
+TEST(CostWalk, StepsOfAllRanksAreCountedNotThoseOfTheFirst) {
+    const Placement placement = even(160, 8);
+    const StepGraph graph(*find("direct"), Collective::gather, placement);
+    ASSERT_FALSE(graph.too_large());
+    EXPECT_TRUE(graph.all_walked());
+    EXPECT_GE(size_t{graph.steps(0)} * graph.ranks().size(), size_t{1} << 20) << "more than a graph may have";
+    EXPECT_EQ(graph.steps(), 2U * (160 * 8 - 1) + 1);
+}
+
 /// Halving goes by bits of ranks, which are no bits of hosts where these have 72 ranks.
 TEST(CostWalk, OfHalvingAmongHostsOfOtherThanAPowerOfTwo) {
     const auto ns = [](const Placement &placement) {
