@@ -177,16 +177,16 @@ bool Planner::may_stage(Collective collective, size_t bytes) const {
     });
 }
 
-/// All that could carry it out between hosts of several ranks, by measured costs. `nominal`: takes the same by nominal
-/// ones, with the room that ranks usually have to show their host something; null: not asked for. What is too large to
-/// be reckoned is left out, on all ranks alike.
-std::vector<Planner::Candidate> Planner::reckon(Collective collective, size_t bytes,
-                                                std::vector<Candidate> *nominal) const {
-    std::vector<Candidate> result;
+/// All that could carry it out between hosts of several ranks, by measured costs and, with the room that ranks usually
+/// have to show their host something, by nominal ones. What is too large to be reckoned is left out, on all ranks
+/// alike.
+Planner::Reckoned Planner::reckon(Collective collective, size_t bytes) const {
+    Reckoned result;
     const algorithms::Placement &placement = agreed_.placement;
     if (placement.size() != agreed_.size || placement.hosts() == 1 || placement.most() == 1)
         return result;
     const size_t middle = middle_of_class(bytes);
+    const bool nominal = algorithms::reduces(collective);
     const algorithms::CostModel costs = nominal_costs();
     const auto add = [](std::vector<Candidate> &to, const Choice &choice, double ns) {
         if (std::isfinite(ns))
@@ -196,20 +196,26 @@ std::vector<Planner::Candidate> Planner::reckon(Collective collective, size_t by
         if (!algorithm.serves(collective, agreed_.size))
             continue;
         const algorithms::StepGraph graph(algorithm, collective, placement);
-        add(result, {Way::scheduled, &algorithm}, predict_ns(graph, middle, agreed_.costs));
-        if (nominal != nullptr)
-            add(*nominal, {Way::scheduled, &algorithm}, predict_ns(graph, middle, costs));
+        add(result.measured, {Way::scheduled, &algorithm}, predict_ns(graph, middle, agreed_.costs));
+        if (nominal)
+            add(result.nominal, {Way::scheduled, &algorithm}, predict_ns(graph, middle, costs));
     }
     if (has_way(collective, placement.hosts(), Way::exchanged))
-        add(result, {Way::exchanged, nullptr}, exchange_ns(collective, middle));
+        add(result.measured, {Way::exchanged, nullptr}, exchange_ns(collective, middle));
     for (const Algorithm *algorithm : staged(collective)) {
         const Choice choice{Way::staged, algorithm};
         if (fits_staged(collective, algorithm, top_of_class(bytes), placement, agreed_.staged_bytes))
-            add(result, choice, predict_staged_ns(collective, algorithm, middle, placement, agreed_.costs));
-        if (nominal != nullptr && fits_staged(collective, algorithm, top_of_class(bytes), placement, kStagedBytes))
-            add(*nominal, choice, predict_staged_ns(collective, algorithm, middle, placement, costs));
+            add(result.measured, choice, predict_staged_ns(collective, algorithm, middle, placement, agreed_.costs));
+        if (nominal && fits_staged(collective, algorithm, top_of_class(bytes), placement, kStagedBytes))
+            add(result.nominal, choice, predict_staged_ns(collective, algorithm, middle, placement, costs));
     }
     return result;
+}
+
+const Planner::Reckoned &Planner::reckoned(Collective collective, size_t bytes) const {
+    const std::pair key{collective, size_class(bytes)};
+    const auto kept = reckoned_.find(key);
+    return kept != reckoned_.end() ? kept->second : reckoned_.emplace(key, reckon(collective, bytes)).first->second;
 }
 
 /// Those of files that rules name for the size. Where others have a predicted time, they have.
@@ -227,17 +233,12 @@ void Planner::add_loaded(Collective collective, size_t bytes, std::vector<Candid
     }
 }
 
-std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_t bytes,
-                                                    std::vector<Candidate> *nominal) const {
-    std::vector<Candidate> result = reckon(collective, bytes, nominal);
+std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_t bytes) const {
+    std::vector<Candidate> result = reckoned(collective, bytes).measured;
     if (!result.empty())
         add_loaded(collective, bytes, result);
     std::ranges::stable_sort(result, {}, &Candidate::ns);
     return result;
-}
-
-std::vector<Planner::Candidate> Planner::candidates(Collective collective, size_t bytes) const {
-    return candidates(collective, bytes, nullptr);
 }
 
 std::vector<Planner::Candidate> Planner::all_candidates(Collective collective, size_t bytes) const {
@@ -276,9 +277,8 @@ Choice Planner::once(Collective collective, size_t bytes, bool stages, const Mak
 }
 
 Choice Planner::least_of(Collective collective, size_t bytes, bool stages) const {
-    std::vector<Candidate> nominal;
-    const std::vector<Candidate> all =
-        candidates(collective, bytes, algorithms::reduces(collective) ? &nominal : nullptr);
+    const std::vector<Candidate> &nominal = reckoned(collective, bytes).nominal;
+    const std::vector<Candidate> all = candidates(collective, bytes);
     const auto knows_hosts = [](const Candidate &one) {
         return one.choice.way == Way::staged || one.choice.algorithm->family != algorithms::Family::flat;
     };

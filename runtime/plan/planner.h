@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "algorithms/cost/predict.h"
@@ -134,10 +135,13 @@ class Planner {
     template <typename Make>
     Choice once(algorithms::Collective collective, size_t bytes, bool stages, const Make &make) const;
     [[nodiscard]] Choice least_of(algorithms::Collective collective, size_t bytes, bool stages) const;
-    [[nodiscard]] std::vector<Candidate> reckon(algorithms::Collective collective, size_t bytes,
-                                                std::vector<Candidate> *nominal) const;
-    [[nodiscard]] std::vector<Candidate> candidates(algorithms::Collective collective, size_t bytes,
-                                                    std::vector<Candidate> *nominal) const;
+    struct Reckoned {
+        std::vector<Candidate> measured;
+        std::vector<Candidate> nominal;  ///< of what adds: by nominal costs
+    };
+    [[nodiscard]] Reckoned reckon(algorithms::Collective collective, size_t bytes) const;
+    /// What reckon() said of the class of sizes; what throws leaves nothing behind.
+    [[nodiscard]] const Reckoned &reckoned(algorithms::Collective collective, size_t bytes) const;
     void add_loaded(algorithms::Collective collective, size_t bytes, std::vector<Candidate> &result) const;
     [[nodiscard]] bool may_stage(algorithms::Collective collective, size_t bytes) const;
     [[nodiscard]] Choice choose_exchange(algorithms::Collective collective, size_t bytes, const Needs &needs) const;
@@ -158,6 +162,7 @@ class Planner {
     Agreed agreed_;
     std::vector<Forced> forced_;
     std::vector<Kept> kept_;
+    mutable std::map<std::pair<algorithms::Collective, int>, Reckoned> reckoned_;
     /// What predict() said, by collective, class of sizes, and whether it may go stage by stage.
     mutable std::map<std::tuple<algorithms::Collective, int, bool>, Choice> predicted_;
 };

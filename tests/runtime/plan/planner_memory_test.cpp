@@ -70,5 +70,21 @@ TEST(Planner, DecidesAlikeAfterItHadNoMemory) {
     }
 }
 
+/// Of one class of sizes what candidates take is reckoned once, whoever asks: for that there would be no memory.
+TEST(Planner, ReckonsOnceForCallsThatBlockAndThoseThatDoNot) {
+    constexpr int kFew = 20;
+    const std::unique_ptr<Planner> planner = make();
+    const Choice blocking = planner->choose(Collective::allreduce, 1024);
+    ASSERT_EQ(blocking.way, Way::staged) << "others may not go so";
+    const Choice expected = make()->choose(Collective::allreduce, 1024, {.steps = true});
+    allocations_left = kFew;
+    const Choice steps = planner->choose(Collective::allreduce, 1024, {.steps = true});
+    const size_t candidates = planner->candidates(Collective::allreduce, 1024).size();
+    allocations_left = -1;
+    EXPECT_EQ(steps.way, Way::scheduled);
+    EXPECT_EQ(steps.algorithm, expected.algorithm);
+    EXPECT_GT(candidates, 5U);
+}
+
 }  // namespace
 }  // namespace flx
