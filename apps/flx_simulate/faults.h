@@ -3,10 +3,12 @@
 /// becomes slow; and what a job loses where such faults come now and then.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
 
+#include "algorithms/registry.h"
 #include "apps/flx_simulate/machine.h"
 
 namespace flx::simulate {
