@@ -17,6 +17,12 @@ struct TierCost {
 struct CostModel {
     TierCost near;
     TierCost far;
+    // Where ranks show each other something in shared memory: until one sees what all have shown.
+    double wait_ns = 300;
+    double wait_rank_ns = 150;  ///< in addition, for each rank of the host
+    /// Of the sender's work and of the receiver's for a message between hosts, in addition, where none goes back from
+    /// that peer which could carry its acknowledgement.
+    double alone_ns = 0;
     double copy_bytes_per_ns = 8;  ///< what a rank does with bytes that it sends to, or got from, another host
     double add_bytes_per_ns = 6;
 };

@@ -59,6 +59,8 @@ double predict_ns(const StepGraph &graph, size_t bytes, const CostModel &model, 
     // Where there is no room for two parts, blocks go as they are.
     const double part = walked == 1 ? block : block / whole;
     const double time = time_of(graph, walk(graph, {part, walked}, model, fabric, report));
+    if (report != nullptr)
+        report->far_block = block;
     if (walked == 1 || walked == static_cast<uint32_t>(whole))
         return time;
     const uint32_t half = walked / 2;

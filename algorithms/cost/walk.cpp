@@ -160,10 +160,10 @@ class Walk {
         const TierCost &tier = node.is_near ? model_.near : model_.far;
         switch (node.step->kind) {
             case StepKind::send:
-                return tier.send_ns + bytes_ns(node);
+                return tier.send_ns + alone_ns(at, node) + bytes_ns(node);
             case StepKind::recv:
             case StepKind::recv_reduce:
-                return tier.receive_ns + bytes_ns(node);
+                return tier.receive_ns + alone_ns(at, node) + bytes_ns(node);
             case StepKind::gather_reduce: {
                 const Placement &placement = graph_.placement();
                 const int own = graph_.ranks()[at.rank];
@@ -179,6 +179,21 @@ class Walk {
                 break;
         }
         return bytes_ns(node);
+    }
+
+    /// Whether a rank only sends to this peer, or only receives from it.
+    [[nodiscard]] double alone_ns(At at, const Node &node) const {
+        if (node.is_near || model_.alone_ns == 0)
+            return 0;
+        const bool sends = node.step->kind == StepKind::send;
+        for (uint32_t index = 0; index < graph_.steps(at.rank); ++index) {
+            const Step &other = *graph_.node({at.rank, index}).step;
+            const bool receives = other.kind == StepKind::recv || other.kind == StepKind::recv_reduce;
+            if (other.kind == StepKind::gather_reduce ||
+                (other.peer == node.step->peer && (sends ? receives : other.kind == StepKind::send)))
+                return 0;  // those who add what all send each other exchange it
+        }
+        return model_.alone_ns;
     }
 
     void came(uint32_t node, double time, uint32_t from) {
@@ -321,6 +336,7 @@ void Walk::tell(WalkReport &report) const {
               .across_bytes = {},
               .near_messages = near_messages_ * times,
               .far_messages = far_messages_ * times,
+              .far_block = parts_.bytes * parts_.count,
               .path = {}};
     for (const Gates &gates : gates_)
         report.across_bytes.push_back(gates.bytes * times);

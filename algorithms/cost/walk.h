@@ -37,6 +37,7 @@ struct WalkReport {
     std::vector<double> across_bytes;  ///< by level of the fabric: out of a group
     double near_messages = 0;
     double far_messages = 0;
+    double far_block = 0;  ///< bytes of a block, which is a message where it goes to another host
     CriticalPath path;
 };
 

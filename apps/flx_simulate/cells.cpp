@@ -11,7 +11,10 @@
 #include <thread>
 
 #include "algorithms/cost/predict.h"
+#include "apps/flx_simulate/one_host.h"
 #include "runtime/plan/staged.h"
+#include "runtime/shares/controller.h"
+#include "runtime/shares/water_fill.h"
 
 namespace flx::simulate {
 
@@ -46,12 +49,60 @@ Experiment::Experiment(const Machine &machine, Collective collective)
     agreed.hosts = machine.hosts;
     agreed.placement = placement_;
     agreed.costs = machine.costs;
-    agreed.staged_bytes = machine.ranks > 1 ? kStagedBytes : 0;
+    agreed.staged_bytes = machine.hosts > 1 && machine.ranks > 1 ? kStagedBytes : 0;
+    if (machine.hosts == 1) {
+        constexpr size_t kFusedBytes = size_t{32} << 10;  // as FLX_FUSED_BYTES has it
+        agreed.fused_bytes = kFusedBytes;
+        agreed.shared_memory = true;
+        agreed.peer_memory = true;
+        agreed.ways = shm::Ways(true);
+    }
     static_cast<void>(Planner::make(0, agreed, "", planner_).ok());
+}
+
+/// Bytes/ns of the rails that messages of so many bytes use, where they are sent again and again.
+double Experiment::lasting_rate(Way way, double message) const {
+    // Messages of an exchange that are shorter go whole, over one rail after the other (Routes::open_exchange).
+    constexpr double kLeastCut = 24 << 10;
+    struct Lane {
+        double latency, rate, cost, work;
+        int link, preference;
+    };
+    std::vector<Lane> lanes;
+    const algorithms::TierCost &far = machine_.costs.far;
+    for (const double rate : machine_.rates)
+        lanes.push_back({far.latency_ns, rate, 1 / rate, 2 * far.send_ns, 0, 0});
+    const double fastest = std::ranges::max(machine_.rates);
+    if (collective_ == Collective::alltoall && message >= kSmallBytes && message < kLeastCut)
+        return std::max(fastest, static_cast<double>(machine_.rails) * std::ranges::min(machine_.rates));
+    std::vector<double> shares(lanes.size());
+    water_fill(lanes, static_cast<int>(lanes.size()), std::max(message, 1.0), ControllerOptions().min_gain,
+               shares.data());
+    double last = 0;
+    for (size_t rail = 0; rail < lanes.size(); ++rail)
+        last = std::max(last, shares[rail] * lanes[rail].cost);
+    const bool whole = std::ranges::count(shares, 0.0) + 1 == std::ssize(shares);
+    const bool crowded = way == Way::exchanged && !whole;
+    return 1 / last / (crowded ? 1 + machine_.crowd * (1 - 1.0 / machine_.ranks) : 1);
 }
 
 double Experiment::ns_of(const Choice &choice, size_t bytes, const algorithms::CostModel &costs,
                          const algorithms::Fabric &fabric, Outcome &outcome) {
+    if (machine_.burst == 0 || machine_.hosts == 1)
+        return ns_at_once(choice, bytes, costs, fabric, outcome);
+    // Short calls find shapers' buckets full, so each message passes at the buckets' rate. But calls that follow each
+    // other send no more than rails carry in the long run.
+    algorithms::CostModel quick = costs;
+    quick.far.bytes_per_ns = machine_.burst;
+    const double ns = ns_at_once(choice, bytes, quick, fabric, outcome);
+    const double slower = machine_.costs.far.bytes_per_ns / costs.far.bytes_per_ns;
+    const algorithms::WalkReport &report = outcome.report;
+    const double sent = report.far_bytes / machine_.hosts;
+    return sent == 0 ? ns : std::max(ns, slower * sent / lasting_rate(choice.way, report.far_block));
+}
+
+double Experiment::ns_at_once(const Choice &choice, size_t bytes, const algorithms::CostModel &costs,
+                              const algorithms::Fabric &fabric, Outcome &outcome) {
     switch (choice.way) {
         case Way::scheduled: {
             std::unique_ptr<StepGraph> &graph = graphs_[choice.algorithm];
@@ -61,24 +112,31 @@ double Experiment::ns_of(const Choice &choice, size_t bytes, const algorithms::C
             return algorithms::predict_ns(*graph, bytes, costs, fabric, &outcome.report);
         }
         case Way::staged:
-            return predict_staged_ns(collective_, choice.algorithm, bytes, placement_, costs, fabric);
+            return predict_staged_ns(collective_, choice.algorithm, bytes, placement_, costs, fabric, &outcome.report);
+        case Way::exchanged:
+            return predict_exchange_ns(bytes, placement_, costs, fabric, &outcome.report);
         default:
-            return predict_exchange_ns(bytes, placement_, costs, fabric);
+            return fabric.slow.times *
+                   one_host_ns(collective_, choice.way, bytes, machine_.ranks, costs, machine_.together);
     }
 }
 
 Cell Experiment::cell(size_t bytes, bool steps) {
     Cell cell{collective_, bytes, {}, 0};
     const Choice chosen = planner_->choose(collective_, bytes, {.steps = steps});
-    for (const Planner::Candidate &one : planner_->all_candidates(collective_, bytes)) {
-        if (steps && one.choice.way == Way::staged)
-            continue;
+    const auto add = [&](const Choice &choice) {
         Outcome outcome;
-        outcome.name = one.choice.name();
-        outcome.ns = ns_of(one.choice, bytes, machine_.costs, machine_.fabric, outcome);
+        outcome.name = choice.name();
+        outcome.ns = ns_of(choice, bytes, machine_.costs, machine_.fabric, outcome);
         if (std::isfinite(outcome.ns))
             cell.outcomes.push_back(std::move(outcome));
-    }
+    };
+    for (const Planner::Candidate &one : planner_->all_candidates(collective_, bytes))
+        if (!steps || one.choice.way != Way::staged)
+            add(one.choice);
+    // Of an alltoall within a host not all ways are named as candidates.
+    if (std::ranges::find(cell.outcomes, std::string(chosen.name()), &Outcome::name) == cell.outcomes.end())
+        add(chosen);
     std::ranges::stable_sort(cell.outcomes, {}, &Outcome::ns);
     const auto found = std::ranges::find(cell.outcomes, std::string(chosen.name()), &Outcome::name);
     if (found == cell.outcomes.end())

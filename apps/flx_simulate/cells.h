@@ -56,6 +56,9 @@ class Experiment {
   private:
     [[nodiscard]] double ns_of(const Choice &choice, size_t bytes, const algorithms::CostModel &costs,
                                const algorithms::Fabric &fabric, Outcome &outcome);
+    [[nodiscard]] double ns_at_once(const Choice &choice, size_t bytes, const algorithms::CostModel &costs,
+                                    const algorithms::Fabric &fabric, Outcome &outcome);
+    [[nodiscard]] double lasting_rate(Way way, double message) const;
 
     const Machine &machine_;
     algorithms::Collective collective_;

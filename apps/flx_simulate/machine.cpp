@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <vector>
 
 namespace flx::simulate {
@@ -51,6 +52,24 @@ class Fields {
         }
         return *value;
     }
+    /// One for each of `count`: an array of so many, or a number for all.
+    std::vector<double> numbers(const char *key, double otherwise, double least, double most, int count) {
+        const toml::array *array = table_ == nullptr ? nullptr : (*table_)[key].as_array();
+        if (array == nullptr)
+            return std::vector(static_cast<size_t>(count), number(key, otherwise, least, most));
+        note(key);
+        std::vector<double> values;
+        for (const toml::node &node : *array) {
+            const auto value = node.value<double>();
+            if (value && *value >= least && *value <= most)
+                values.push_back(*value);
+        }
+        if (values.size() != array->size() || values.size() != static_cast<size_t>(count)) {
+            wrong(fmt::format("has {} that is no list of {} numbers from {} to {}", key, count, least, most));
+            values.assign(static_cast<size_t>(count), otherwise);
+        }
+        return values;
+    }
     int count(const char *key, int otherwise, int least, int most) {
         note(key);
         if (table_ == nullptr || !table_->contains(key))
@@ -90,15 +109,27 @@ class Fields {
 
 using nlohmann::json;
 
-/// JSON as if it had been written in TOML. What no field takes, arrays and tables in tables, stays empty; null, which
-/// TOML has not, is a text.
+/// Numbers of an array; what is none is a text, which no field takes there.
+toml::array array_of(const json &values) {
+    toml::array array;
+    for (const json &value : values) {
+        if (value.is_number())
+            array.push_back(value.get<double>());
+        else
+            array.push_back("no number");
+    }
+    return array;
+}
+
+/// JSON as if it had been written in TOML. What no field takes, tables in tables, stays empty; null, which TOML has
+/// not, is a text.
 toml::table table_of(const json &object, bool has_tables) {
     toml::table table;
     for (const auto &[key, value] : object.items()) {
         if (value.is_object())
             table.insert_or_assign(key, has_tables ? table_of(value, false) : toml::table());
         else if (value.is_array())
-            table.insert_or_assign(key, toml::array());
+            table.insert_or_assign(key, array_of(value));
         else if (value.is_boolean())
             table.insert_or_assign(key, value.get<bool>());
         else if (value.is_number_integer())
@@ -151,6 +182,9 @@ void read_near(const toml::table &all, Machine &machine, std::string &problem) {
     tier.bytes_per_ns = near.number("bandwidth", 8, kLeastRate, kMostRate);
     machine.costs.copy_bytes_per_ns = near.number("copy", 8, kLeastRate, kMostRate);
     machine.costs.add_bytes_per_ns = near.number("add", 10, kLeastRate, kMostRate);
+    machine.together = near.number("together", 0, 0, kMostRate);
+    machine.costs.wait_ns = near.number("wait_ns", 300, 0, kMostNs);
+    machine.costs.wait_rank_ns = near.number("wait_rank_ns", 150, 0, kMostNs);
 }
 
 void read_far(const toml::table &all, Machine &machine, std::string &problem) {
@@ -161,8 +195,12 @@ void read_far(const toml::table &all, Machine &machine, std::string &problem) {
     tier.latency_ns = far.number("latency_ns", 2000, 0, kMostNs);
     tier.send_ns = far.number("send_ns", 1500, 0, kMostNs);
     tier.receive_ns = far.number("receive_ns", 1500, 0, kMostNs);
+    machine.rates = far.numbers("bandwidth", 25, kLeastRate, kMostRate, machine.rails);
     // A message goes over all rails of its host, each with its share.
-    tier.bytes_per_ns = machine.rails * far.number("bandwidth", 25, kLeastRate, kMostRate);
+    tier.bytes_per_ns = std::accumulate(machine.rates.begin(), machine.rates.end(), 0.0);
+    machine.costs.alone_ns = far.number("alone_ns", 0, 0, kMostNs);
+    machine.crowd = far.number("crowd", 0, 0, 10);
+    machine.burst = far.number("burst", 0, 0, kMostRate);
 }
 
 /// Groups of hosts and what leads out of them, by the kind of network.
@@ -223,7 +261,7 @@ std::string parse_machine(std::string_view text, const std::string &path, Machin
         Fields top(&all, "it", problem);
         top.has_tables({"near", "far", "network"});
         machine.name = top.text("name", "a machine");
-        machine.hosts = top.count("hosts", 2, 2, kMostHosts);
+        machine.hosts = top.count("hosts", 2, 1, kMostHosts);
         machine.ranks = top.count("ranks", 8, 1, kMostRanks);
     }
     read_near(all, machine, problem);

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "algorithms/cost/model.h"
 #include "algorithms/placement.h"
@@ -15,6 +16,10 @@ struct Machine {
     int hosts = 2;
     int ranks = 8;  ///< of a host
     int rails = 1;
+    std::vector<double> rates;    ///< bytes/ns of each rail
+    double together = 0;          ///< bytes/ns that all ranks of a host copy at once at most; 0: no limit
+    double crowd = 0;             ///< how much longer rails take where many ranks of a host share them at random
+    double burst = 0;             ///< of all rails together, while shapers' buckets last; 0: there are none
     algorithms::CostModel costs;  ///< of ranks, and of a host's rails together
     algorithms::Fabric fabric;
     std::string network;  ///< in words

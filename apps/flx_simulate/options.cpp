@@ -22,7 +22,7 @@ bool parse(int argc, const char *const *argv, Options &options, int &code) {
         .required();
     const auto collectives = line.option("collectives", options.collectives, "as in FLX_ALGORITHM").shows_default();
     const auto of_sizes = line.option("--sizes", sizes, "of the whole vector").as_list().shows_default();
-    line.option("--hosts", options.hosts, "so many hosts instead of the machine's").in_range(2, kMostHosts);
+    line.option("--hosts", options.hosts, "so many hosts instead of the machine's").in_range(1, kMostHosts);
     const auto all = line.flag("--all", options.all, "print what every candidate would take");
     line.option("--most-worse", options.most_worse,
                 "end with code 1 where a choice takes more than so many times as long as the best candidate")

@@ -15,6 +15,7 @@ using algorithms::Fabric;
 using algorithms::Family;
 using algorithms::Placement;
 using algorithms::StepGraph;
+using algorithms::WalkReport;
 
 namespace {
 
@@ -272,6 +273,7 @@ CostModel slowed(CostModel costs, double times) {
         tier->send_ns *= times;
         tier->receive_ns *= times;
     }
+    costs.alone_ns *= times;
     costs.near.bytes_per_ns /= times;
     costs.copy_bytes_per_ns /= times;
     costs.add_bytes_per_ns /= times;
@@ -287,13 +289,35 @@ double alltoall_ns(bool rounds, int hosts, double part, const CostModel &costs) 
         double sent = 0;
         for (unsigned distance = bit; distance < static_cast<unsigned>(hosts); ++distance)
             sent += (distance & bit) != 0 ? part : 0;
-        ns += messages_ns(1, 2 * sent, costs) + sent / costs.far.bytes_per_ns;
+        const bool answered = 2 * bit == static_cast<unsigned>(hosts);
+        ns += messages_ns(1, 2 * sent, costs) + (answered ? 0 : 2 * costs.alone_ns) + sent / costs.far.bytes_per_ns;
     }
     return ns;
 }
 
+/// What a host's rails get of an alltoall, where each of `senders` has so many bytes for each other host.
+WalkReport alltoall_report(bool rounds, int hosts, double senders, double part) {
+    double sent = (hosts - 1) * part;
+    double longest = part;
+    if (rounds) {
+        sent = 0;
+        for (unsigned bit = 1; bit < static_cast<unsigned>(hosts); bit *= 2) {
+            double of_round = 0;
+            for (unsigned distance = bit; distance < static_cast<unsigned>(hosts); ++distance)
+                of_round += (distance & bit) != 0 ? part : 0;
+            sent += of_round;
+            longest = std::max(longest, of_round);
+        }
+    }
+    WalkReport report;
+    report.far_bytes = hosts * senders * sent;
+    report.far_block = longest;
+    return report;
+}
+
+/// `report`: bytes between hosts, and of the longest message.
 double between_ns(Collective collective, const Algorithm *algorithm, double bytes, const Placement &placement,
-                  const CostModel &costs, const Fabric &fabric) {
+                  const CostModel &costs, const Fabric &fabric, WalkReport &report) {
     const int hosts = placement.hosts();
     const double most = placement.most();
     const CostModel all =
@@ -302,12 +326,14 @@ double between_ns(Collective collective, const Algorithm *algorithm, double byte
         collective = Collective::allreduce;  // of one element
     if (collective == Collective::scan || collective == Collective::exscan)
         return algorithms::predict_ns(StepGraph(*algorithm, Collective::scan, one_a_host(hosts)),
-                                      static_cast<size_t>(bytes), all, fabric);
+                                      static_cast<size_t>(bytes), all, fabric, &report);
     if (by_leaders(algorithm)) {
-        if (collective == Collective::alltoall)
+        if (collective == Collective::alltoall) {
+            report = alltoall_report(in_rounds(algorithm), hosts, 1, bytes / hosts * most);
             return alltoall_ns(in_rounds(algorithm), hosts, bytes / hosts * most, all);
+        }
         return algorithms::predict_ns(StepGraph(*algorithm->between_hosts, collective, one_a_host(hosts)),
-                                      static_cast<size_t>(bytes), all, fabric);
+                                      static_cast<size_t>(bytes), all, fabric, &report);
     }
     // All lanes at a time, through the same rails, which are busy with a message as well as with its bytes.
     constexpr double kRailsPart = 0.25;
@@ -315,32 +341,43 @@ double between_ns(Collective collective, const Algorithm *algorithm, double byte
     lane.far.bytes_per_ns /= most;
     lane.far.send_ns *= 1 + (most - 1) * kRailsPart;
     lane.far.receive_ns *= 1 + (most - 1) * kRailsPart;
-    if (collective == Collective::alltoall)
+    if (collective == Collective::alltoall) {
+        report = alltoall_report(in_rounds(algorithm), hosts, most, bytes / hosts);
         return alltoall_ns(in_rounds(algorithm), hosts, bytes / hosts, lane);
-    return algorithms::predict_ns(StepGraph(*algorithm->between_hosts, collective, one_a_host(hosts)),
-                                  static_cast<size_t>(bytes / most), lane, fabric);
+    }
+    const double ns = algorithms::predict_ns(StepGraph(*algorithm->between_hosts, collective, one_a_host(hosts)),
+                                             static_cast<size_t>(bytes / most), lane, fabric, &report);
+    report.far_bytes *= most;
+    return ns;
 }
 
 }  // namespace
 
 double predict_staged_ns(Collective collective, const Algorithm *algorithm, size_t bytes, const Placement &placement,
-                         const CostModel &costs, const Fabric &fabric) {
+                         const CostModel &costs, const Fabric &fabric, WalkReport *report) {
     collective = equal_blocks_of(collective);
     const auto all = static_cast<double>(bytes);
     const Within near = within(collective, algorithm, all, placement);
     // Nobody who waits within the host looks at rails meanwhile.
-    constexpr double kWaitNs = 300;
-    constexpr double kRankNs = 150;
-    const double near_ns = near.waits * (kWaitNs + placement.most() * kRankNs) + near.copied / costs.near.bytes_per_ns +
-                           near.added / costs.add_bytes_per_ns;
-    return fabric.slow.times * near_ns + between_ns(collective, algorithm, all, placement, costs, fabric);
+    const double near_ns = near.waits * (costs.wait_ns + placement.most() * costs.wait_rank_ns) +
+                           near.copied / costs.near.bytes_per_ns + near.added / costs.add_bytes_per_ns;
+    WalkReport between;
+    const double far_ns = between_ns(collective, algorithm, all, placement, costs, fabric, between);
+    if (report != nullptr)
+        *report = between;
+    return fabric.slow.times * near_ns + far_ns;
 }
 
-double predict_exchange_ns(size_t bytes, const Placement &placement, const CostModel &costs, const Fabric &fabric) {
+double predict_exchange_ns(size_t bytes, const Placement &placement, const CostModel &costs, const Fabric &fabric,
+                           WalkReport *report) {
     const CostModel all = slowed(spread(costs, fabric, placement.hosts()), fabric.slow.times);
     const double most = placement.most();
     const double away = placement.size() - most;
     const double block = static_cast<double>(bytes) / placement.size();
+    if (report != nullptr) {
+        report->far_bytes = placement.size() * away * block;
+        report->far_block = block;
+    }
     const double near_ns = 2 * (most - 1) * (all.near.send_ns + block / all.near.bytes_per_ns);
     return near_ns + messages_ns(away, away * block, all) + most * away * block / all.far.bytes_per_ns;
 }

@@ -45,12 +45,13 @@ size_t longest_staged(algorithms::Collective collective, const algorithms::Algor
 bool fits_staged(algorithms::Collective collective, const algorithms::Algorithm *algorithm, size_t bytes,
                  const algorithms::Placement &placement, size_t payload);
 
-/// Expected time, as algorithms::predict_ns. Ranks know no fabric; simulations have one.
+/// Expected time, as algorithms::predict_ns. Ranks know no fabric; simulations have one. `report`: of what goes between
+/// hosts, bytes, and those of the longest message; null: not asked for.
 double predict_staged_ns(algorithms::Collective collective, const algorithms::Algorithm *algorithm, size_t bytes,
                          const algorithms::Placement &placement, const algorithms::CostModel &costs,
-                         const algorithms::Fabric &fabric = {});
+                         const algorithms::Fabric &fabric = {}, algorithms::WalkReport *report = nullptr);
 /// The same of an alltoall of messages between all pairs of ranks.
 double predict_exchange_ns(size_t bytes, const algorithms::Placement &placement, const algorithms::CostModel &costs,
-                           const algorithms::Fabric &fabric = {});
+                           const algorithms::Fabric &fabric = {}, algorithms::WalkReport *report = nullptr);
 
 }  // namespace flx

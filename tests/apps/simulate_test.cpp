@@ -48,7 +48,7 @@ TEST(SimulatedMachine, IsReadFromToml) {
 
 TEST(SimulatedMachine, SaysWhatIsWrongInAFile) {
     EXPECT_NE(problem_of("hosts = \"many\"\n").find("m.toml: it has hosts that is no whole number"), std::string::npos);
-    EXPECT_NE(problem_of("hosts = 0\n").find("from 2 to"), std::string::npos);
+    EXPECT_NE(problem_of("hosts = 0\n").find("from 1 to"), std::string::npos);
     EXPECT_NE(problem_of("[far]\nrail = 2\n").find("[far] has no field rail; there are rails"), std::string::npos);
     EXPECT_NE(problem_of("[fear]\n").find("no table [fear]"), std::string::npos);
     EXPECT_NE(problem_of("[network]\nkind = \"torus\"\n").find("there are flat, fat-tree"), std::string::npos);
@@ -69,6 +69,21 @@ TEST(SimulatedMachine, SaysWhatIsWrongInAFile) {
     EXPECT_NE(read_machine("/", machine).find("no regular file"), std::string::npos);
 }
 
+TEST(SimulatedMachine, HasRailsOfDifferentRates) {
+    const std::vector<double> rates = {0.5, 0.25};
+    for (const char *text : {"[far]\nrails = 2\nbandwidth = [0.5, 0.25]\nburst = 3\n",
+                             R"({"far": {"rails": 2, "bandwidth": [0.5, 0.25], "burst": 3}})"}) {
+        const Machine machine = read(text);
+        EXPECT_EQ(machine.rates, rates);
+        EXPECT_EQ(machine.costs.far.bytes_per_ns, 0.75) << "of all rails together";
+        EXPECT_EQ(machine.burst, 3);
+    }
+    EXPECT_NE(problem_of("[far]\nrails = 3\nbandwidth = [0.5, 0.25]\n").find("no list of 3 numbers from 1e-06"),
+              std::string::npos);
+    EXPECT_NE(problem_of("[far]\nrails = 1\nbandwidth = [-1]\n").find("no list of 1 numbers"), std::string::npos);
+    EXPECT_NE(problem_of("[far]\nlatency_ns = [1]\n").find("latency_ns that is no number"), std::string::npos);
+}
+
 TEST(SimulatedMachine, IsReadFromJson) {
     const Machine machine = read(
         R"( { "name": "x", "hosts": 6, "ranks": 3, "near": {"latency_ns": 7}, "far": {"rails": 4, "bandwidth": 12.5},)"
@@ -85,7 +100,8 @@ TEST(SimulatedMachine, SaysWhatIsWrongInJson) {
         EXPECT_NE(problem_of(text).find(sentence), std::string::npos) << problem_of(text);
     };
     says("{\"hosts\": 4,\n\"ranks\": }", "m.toml:2: this is no JSON");
-    says("{\"hosts\": 1}", "m.toml: it has hosts that is no whole number from 2 to");
+    says("{\"hosts\": 0}", "m.toml: it has hosts that is no whole number from 1 to");
+    says("{\"far\": {\"rails\": 2, \"bandwidth\": [1, \"2\"]}}", "[far] has bandwidth that is no list of 2 numbers");
     says("{\"hosts\": 2.5}", "hosts that is no whole number");
     says("{\"hosts\": null}", "hosts that is no whole number");
     says("{\"hosts\": 18446744073709551615}", "hosts that is no whole number");
@@ -114,6 +130,57 @@ TEST(Simulation, ChoosesAmongItsCandidates) {
                 EXPECT_LE(cell.outcomes[i - 1].ns, cell.outcomes[i].ns);
         }
     }
+}
+
+double chosen_ns(const Machine &machine, Collective collective, size_t bytes) {
+    return Experiment(machine, collective).cell(bytes).choice().ns;
+}
+
+TEST(Simulation, OfShapersLetsBurstsPassAndNoMore) {
+    const std::string rails = "ranks = 4\n[far]\nrails = 2\nbandwidth = 0.25\n";
+    const Machine slow = read(rails);
+    const Machine shaped = read(rails + "burst = 5\n");
+    const Machine fast = read("ranks = 4\n[far]\nrails = 2\nbandwidth = 2.5\n");
+    for (const Collective collective : {Collective::allreduce, Collective::allgather, Collective::alltoall}) {
+        // As on rails of the bursts' rate, but for bytes that must go by one rail, or by both.
+        const double kib = 1 << 10;
+        EXPECT_DOUBLE_EQ(chosen_ns(shaped, collective, 64), chosen_ns(fast, collective, 64));
+        const double host = collective == Collective::allgather ? 0.5 : collective == Collective::allreduce ? 1 : 2;
+        EXPECT_GE(chosen_ns(shaped, collective, 8 << 10), host * 8 * kib / 0.25);
+        EXPECT_GE(chosen_ns(shaped, collective, 4 << 20), host * 4096 * kib / 0.5);
+        EXPECT_LE(chosen_ns(shaped, collective, 4 << 20), 1.1 * chosen_ns(slow, collective, 4 << 20));
+    }
+}
+
+TEST(Simulation, OfRailsThatManyRanksShareAtRandom) {
+    const std::string rails = "ranks = 4\n[far]\nrails = 2\nbandwidth = 0.25\nburst = 5\n";
+    const Machine calm = read(rails);
+    const Machine crowded = read(rails + "crowd = 0.4\n");
+    EXPECT_DOUBLE_EQ(chosen_ns(crowded, Collective::alltoall, 4 << 20),
+                     (1 + 0.4 * 3 / 4) * chosen_ns(calm, Collective::alltoall, 4 << 20));
+    EXPECT_EQ(chosen_ns(crowded, Collective::allgather, 4 << 20), chosen_ns(calm, Collective::allgather, 4 << 20));
+}
+
+TEST(Simulation, OfOneHostGoesThroughItsMemory) {
+    const Machine machine = read("hosts = 1\nranks = 4\n[near]\nbandwidth = 8\n");
+    for (const algorithms::Traits &traits : algorithms::kTraits) {
+        if (!algorithms::has_schedules(traits.collective) && traits.collective != Collective::alltoall)
+            continue;
+        Experiment experiment(machine, traits.collective);
+        double before = 0;
+        for (const size_t bytes : {size_t{64}, size_t{8} << 10, size_t{1} << 20, size_t{8} << 20}) {
+            const Cell cell = experiment.cell(bytes);
+            EXPECT_GE(cell.choice().ns, before) << traits.name << " " << bytes;
+            before = cell.choice().ns;
+        }
+    }
+    EXPECT_EQ(Experiment(machine, Collective::allgather).cell(64).choice().name, "fused");
+    const Cell cell = Experiment(machine, Collective::allgather).cell(4 << 20);
+    EXPECT_EQ(cell.choice().name, "fetched");
+    const double waits = 2 * (300 + 4 * 150);
+    EXPECT_DOUBLE_EQ(cell.choice().ns, waits + 0.75 * (4 << 20) / 8);
+    const Machine narrow = read("hosts = 1\nranks = 4\n[near]\nbandwidth = 8\ntogether = 16\n");
+    EXPECT_DOUBLE_EQ(chosen_ns(narrow, Collective::allgather, 4 << 20), waits + 0.75 * (4 << 20) / 4);
 }
 
 TEST(Simulation, OfATaperedNetworkTakesLonger) {

@@ -88,6 +88,20 @@ TEST(Cost, FollowsTheModel) {
         << "all ranks must get the same answer";
 }
 
+TEST(Cost, HasAcknowledgementsThatNothingCarries) {
+    const Placement placement = Placement::of({0, 1, 2, 3});
+    const auto longer = [&](const char *name, Collective collective) {
+        CostModel costs = model();
+        const double before = predicted(name, collective, placement, 64, costs);
+        costs.alone_ns = 1000;
+        return predicted(name, collective, placement, 64, costs) - before;
+    };
+    EXPECT_EQ(longer("recursive_doubling", Collective::allreduce), 0) << "pairs exchange";
+    EXPECT_EQ(longer("direct", Collective::allgather), 0);
+    // Three hops from one rank to the next, each of which two ranks work for.
+    EXPECT_NEAR(longer("ring", Collective::allgather), 3 * 2 * 1000.0, 1);
+}
+
 /// Communicators of many ranks choose, too: every walk of all candidates must stay short.
 TEST(Cost, TakesMillisecondsForManyRanks) {
     std::vector<int> of;
