@@ -48,7 +48,8 @@ tar --skip-old-files -C "$root" -xf "$work/bed.tar"
 rm "$work/bed.tar"
 
 cd "$work/alone" || exit 1
-for path in opt/flx/{bin/{flx_perf,flx_lab,flx_info,flx-run},ci/{rails,rails-figures,host-figures},build/release/bin/flx_perf}; do
+for path in opt/flx/{bin/{flx_perf,flx_lab,flx_info,flx-run},build/release/bin/flx_perf} \
+    opt/flx/ci/{rails,rails-figures,host-figures,calibrate-figures}; do
     [ -x $path ] || fail "$path is not packed"
 done
 find usr -path '*bin/*' -printf '%f\n' >"$work/programs"
