@@ -103,6 +103,14 @@ void say_left_out(const Rule &rule, const Status &why) {
                    why.sentence());
 }
 
+/// Whether two that know hosts add in the same order. In a ring each block has an order of its own, and an allreduce by
+/// lanes cuts the vector into other blocks than one by leaders.
+bool add_alike(const Algorithm &one, const Algorithm &other, Collective collective) {
+    return one.between_hosts != nullptr && one.between_hosts == other.between_hosts &&
+           (one.family == other.family || collective != Collective::allreduce ||
+            one.between_hosts->bits(collective) != algorithms::BitClass::ring);
+}
+
 /// Whether an algorithm's sums are those of combining in rank order, whichever neighbours are combined first.
 bool keeps_order(algorithms::BitClass bits) {
     using enum algorithms::BitClass;
@@ -292,8 +300,7 @@ Choice Planner::least_of(Collective collective, size_t bytes, bool stages) const
                              : scans && agreed_.strict ? algorithms::find("prefix_chain")
                                                        : first->choice.algorithm;
     const auto same_order = [&](const Algorithm *algorithm) {
-        return order == nullptr || algorithm == order ||
-               (order->between_hosts != nullptr && algorithm->between_hosts == order->between_hosts);
+        return order == nullptr || algorithm == order || add_alike(*algorithm, *order, collective);
     };
     const Candidate *best = nullptr;
     for (const Candidate &one : all)
