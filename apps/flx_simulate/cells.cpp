@@ -42,13 +42,15 @@ double bus_bandwidth(Collective collective, size_t bytes, int ranks, double ns) 
     return factor * static_cast<double>(bytes) / ns;
 }
 
-Experiment::Experiment(const Machine &machine, Collective collective)
-    : machine_(machine), collective_(collective), placement_(machine.placement()) {
+namespace {
+
+Status make_planner(const Machine &machine, std::unique_ptr<Planner> &planner) {
     Agreed agreed;
     agreed.size = machine.size();
     agreed.hosts = machine.hosts;
-    agreed.placement = placement_;
+    agreed.placement = machine.placement();
     agreed.costs = machine.costs;
+    agreed.part = machine.part;
     agreed.staged_bytes = machine.hosts > 1 && machine.ranks > 1 ? kStagedBytes : 0;
     if (machine.hosts == 1) {
         constexpr size_t kFusedBytes = size_t{32} << 10;  // as FLX_FUSED_BYTES has it
@@ -57,7 +59,21 @@ Experiment::Experiment(const Machine &machine, Collective collective)
         agreed.peer_memory = true;
         agreed.ways = shm::Ways(true);
     }
-    static_cast<void>(Planner::make(0, agreed, "", planner_).ok());
+    return Planner::make(0, agreed, machine.rules, planner);
+}
+
+}  // namespace
+
+std::string check_rules(const Machine &machine) {
+    std::unique_ptr<Planner> planner;
+    const Status status = make_planner(machine, planner);
+    return status.ok() ? "" : status.sentence();
+}
+
+Experiment::Experiment(const Machine &machine, Collective collective)
+    : machine_(machine), collective_(collective), placement_(machine.placement()) {
+    if (const Status status = make_planner(machine, planner_); !status.ok())
+        throw std::runtime_error(status.sentence());
 }
 
 /// Bytes/ns of the rails that messages of so many bytes use, where they are sent again and again.

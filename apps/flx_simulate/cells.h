@@ -38,10 +38,14 @@ struct Cell {
 /// As nccl-tests reckons it: bytes that each rank must send at least, in GB/s.
 double bus_bandwidth(algorithms::Collective collective, size_t bytes, int ranks, double ns);
 
+/// A sentence where the machine has rules that do not serve it; empty: they do.
+std::string check_rules(const Machine &machine);
+
 /// Cells of one collective on one machine. Not thread-safe; several may be used at a time.
 class Experiment {
   public:
     /// A planner as communicators of that machine have it after probing: its model is the machine's, without switches.
+    /// The machine's rules are known to serve it (check_rules).
     Experiment(const Machine &machine, algorithms::Collective collective);
 
     /// Throws where what the planner chooses is too large to be reckoned. Candidates that are too large are left out.

@@ -23,6 +23,9 @@ struct Machine {
     algorithms::CostModel costs;  ///< of ranks, and of a host's rails together
     algorithms::Fabric fabric;
     std::string network;  ///< in words
+    std::string rules;    ///< FLX_ALGORITHM there, its files read
+    /// It stands for a part of the ranks, or for fewer hosts: rules that serve others alone are left out.
+    bool part = false;
 
     [[nodiscard]] int size() const { return hosts * ranks; }
     /// Ranks of a host follow each other.

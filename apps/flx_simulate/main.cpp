@@ -20,6 +20,7 @@
 #include "apps/flx_simulate/options.h"
 #include "apps/flx_simulate/program.h"
 #include "apps/flx_simulate/report.h"
+#include "apps/flx_simulate/rules.h"
 
 namespace {
 
@@ -54,6 +55,7 @@ std::string plot(Machine machine, Collective collective, size_t bytes, const std
     const int most = machine.hosts;
     const auto add = [&](int hosts) {
         machine.hosts = hosts;
+        machine.part = hosts != most;
         if (flx::simulate::sizes_of(collective, {bytes}, machine.size()).empty())
             return;
         growth.ranks.push_back(machine.size());
@@ -113,6 +115,12 @@ std::string no_call(const std::vector<Collective> &collectives, const Machine &m
                        fmt::join(names, ", "), machine.size());
 }
 
+/// From where on a choice is worth a rule.
+double limit_of(const Options &options) {
+    constexpr double kMostWorse = 1.1;
+    return options.most_worse != 0 ? options.most_worse : kMostWorse;
+}
+
 /// The exit code: whether choices are as good as was asked.
 int judge(const Options &options, const std::vector<Cell> &cells) {
     int code = 0;
@@ -168,6 +176,8 @@ int simulate(const Options &options) {
         return refuse(problem);
     if (const std::string problem = too_many_ranks(machine); !problem.empty())
         return refuse(problem);
+    if (const std::string problem = take_rules(machine); !problem.empty())
+        return refuse(problem);
     if (!options.trace.empty())
         return simulate_program(options, machine);
     flx::simulate::Fault fault;
@@ -188,7 +198,7 @@ int simulate(const Options &options) {
     const std::vector<Cell> cells =
         run_all(machine, collectives, options.sizes, [&](size_t done) { progress.update(done); });
     progress.finish();
-    std::FILE *out = options.json == "-" ? stderr : stdout;
+    std::FILE *out = options.json == "-" || options.rules == "-" ? stderr : stdout;
     fmt::print(out, "{}{}", describe(machine), table(machine, cells, options.all));
     std::optional<flx::simulate::FaultFound> found;
     if (!options.fault.empty())
@@ -196,6 +206,8 @@ int simulate(const Options &options) {
                             cells[flx::simulate::cells_of(machine, {collectives[0]}, options.sizes) - 1], fault, rate);
     if (!options.json.empty() && !flx::apps::write_text(options.json, to_json(machine, cells, found)))
         return refuse(fmt::format("{}: this file cannot be written", options.json));
+    if (!options.rules.empty() && !flx::apps::write_text(options.rules, rules_text(machine, cells, limit_of(options))))
+        return refuse(fmt::format("{}: this file cannot be written", options.rules));
     if (!options.plot.empty())
         if (const std::string problem = plot(machine, collectives[0], options.sizes[0], options.plot); !problem.empty())
             return refuse(problem);

@@ -28,6 +28,10 @@ bool parse(int argc, const char *const *argv, Options &options, int &code) {
                 "end with code 1 where a choice takes more than so many times as long as the best candidate")
         .in_range(1.0, 1e6);
     line.option("--json", options.json, "write all that is known to this file; -: standard output");
+    const auto rules = line.option(
+        "--rules", options.rules,
+        "write rules for FLX_ALGORITHM to this file, the best candidates where choices take more than --most-worse "
+        "times as long, or 1.1; -: standard output");
     const auto plot = line.option(
         "--plot", options.plot,
         "have gnuplot draw time against ranks, a line for each candidate, into this file of SVG: of the first "
@@ -49,6 +53,7 @@ bool parse(int argc, const char *const *argv, Options &options, int &code) {
         .excludes(of_sizes)
         .excludes(all)
         .excludes(plot)
+        .excludes(rules)
         .excludes(fault);
     line.option("--calls", options.calls, "with --fault: calls").in_range(1, 1'000'000).shows_default().needs(fault);
     bool read = line.parse(argc, argv);
@@ -63,6 +68,8 @@ bool parse(int argc, const char *const *argv, Options &options, int &code) {
         read = line.refuse("--most-worse", "it is no number");
     if (read && std::ranges::any_of(options.plot, [](unsigned char one) { return one < ' ' || one == 0x7F; }))
         read = line.refuse("--plot", "a control character is in the file's name");
+    if (read && options.rules == "-" && options.json == "-")
+        read = line.refuse("--rules", "standard output is for --json already");
     if (!read) {
         code = line.say();
         return false;

@@ -15,6 +15,7 @@ struct Options {
     int hosts = 0;              ///< instead of the machine's; 0: those
     bool all = false;           ///< print every candidate
     double most_worse = 0;      ///< of a choice beside the best candidate, else the program fails; 0: any
+    std::string rules;          ///< a file for rules; `-`: standard output, empty: none
     std::string json;           ///< files to write; `-`: standard output, empty: none
     std::string plot;
     std::string trace;       ///< of a program whose calls are predicted; empty: collectives and sizes

@@ -188,6 +188,7 @@ ProgramTimes run_program(const Machine &machine, const Program &program,
             if (const auto [part, is_new] = machines.try_emplace({place.hosts, place.ranks}, machine); is_new) {
                 part->second.hosts = place.hosts;
                 part->second.ranks = place.ranks;
+                part->second.part = place.hosts != machine.hosts || place.ranks != machine.ranks;
             }
             std::vector<size_t> &rows = rows_of[{place.hosts, place.ranks, kind.collective, kind.waits, *bytes}];
             const auto same =

@@ -16,16 +16,6 @@ namespace {
 using algorithms::CriticalPath;
 using nlohmann::ordered_json;
 
-std::string size_text(size_t bytes) {
-    constexpr const char *kUnits[] = {"", "K", "M", "G"};
-    size_t unit = 0;
-    while (bytes >= 1024 && bytes % 1024 == 0 && unit < 3) {
-        bytes /= 1024;
-        ++unit;
-    }
-    return fmt::format("{}{}", bytes, kUnits[unit]);
-}
-
 /// The two things that the end waited for most.
 std::string path_text(const Outcome &outcome) {
     if (!outcome.walked || outcome.ns <= 0)
@@ -103,6 +93,16 @@ ordered_json json_of(const FaultFound &found) {
 }
 
 }  // namespace
+
+std::string size_text(size_t bytes) {
+    constexpr const char *kUnits[] = {"", "K", "M", "G"};
+    size_t unit = 0;
+    while (bytes >= 1024 && bytes % 1024 == 0 && unit < 3) {
+        bytes /= 1024;
+        ++unit;
+    }
+    return fmt::format("{}{}", bytes, kUnits[unit]);
+}
 
 std::string describe(const Machine &machine) {
     const algorithms::CostModel &costs = machine.costs;

@@ -11,6 +11,8 @@
 
 namespace flx::simulate {
 
+/// As `--sizes` and FLX_ALGORITHM take it: 64K.
+std::string size_text(size_t bytes);
 /// The machine in a few lines.
 std::string describe(const Machine &machine);
 /// A line for each cell under a head; with `all`, a line for each candidate below it.

@@ -165,6 +165,14 @@ def check_refusals():
     assert "after the last call" in run(machine, "allreduce", "--fault", "0:0.5:10:20", "--calls", "10", code=1)
     assert "control character" in run(machine, "allreduce", "--hosts", "4", "--plot", "a\nb.svg", code=105)
     assert "there is a call" in run(machine, "alltoall", "--hosts", "4", "--sizes", "8", code=1)
+    # Rules that the library would refuse.
+    os.environ["FLX_ALGORITHM"] = "allreduce:lanes(direct,rung)"
+    assert "allreduce on 32 ranks is served by direct, ring" in run(machine, "--hosts", "4", code=1)
+    os.environ["FLX_ALGORITHM"] = "file:nowhere.txt"
+    assert "a file that cannot be read" in run(machine, "--hosts", "4", code=1)
+    del os.environ["FLX_ALGORITHM"]
+    assert "standard output is for --json" in run(machine, "--rules", "-", "--json", "-", code=105)
+    assert "cannot be written" in run(machine, "barrier", "--hosts", "4", "--rules", "nowhere/rules.txt", code=1)
     # A choice that is worse than it may be is the program's failure: the order of sums follows from nominal costs.
     slow = "hosts = 64\nranks = 8\n[far]\nlatency_ns = 500000\nbandwidth = 0.5\n"
     with open("slow.toml", "w", encoding="utf-8") as file:
