@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <queue>
 #include <tuple>
+#include <unordered_set>
 
 namespace flx::algorithms {
 namespace {
@@ -65,6 +66,8 @@ class Walk {
     }
 
     Walked run() {
+        if (model_.alone_ns != 0)
+            note_peers();
         for (uint32_t node = 0; node < waits_.size(); ++node)
             if (waits_[node] == 0)
                 ready_.emplace(0.0, node);
@@ -185,15 +188,24 @@ class Walk {
     [[nodiscard]] double alone_ns(At at, const Node &node) const {
         if (node.is_near || model_.alone_ns == 0)
             return 0;
-        const bool sends = node.step->kind == StepKind::send;
-        for (uint32_t index = 0; index < graph_.steps(at.rank); ++index) {
-            const Step &other = *graph_.node({at.rank, index}).step;
-            const bool receives = other.kind == StepKind::recv || other.kind == StepKind::recv_reduce;
-            if (other.kind == StepKind::gather_reduce ||
-                (other.peer == node.step->peer && (sends ? receives : other.kind == StepKind::send)))
-                return 0;  // those who add what all send each other exchange it
+        const Peers &peers = peers_[at.rank];
+        const std::unordered_set<int32_t> &back =
+            node.step->kind == StepKind::send ? peers.received_from : peers.sent_to;
+        return peers.adds || back.contains(node.step->peer) ? 0 : model_.alone_ns;
+    }
+
+    void note_peers() {
+        peers_.resize(graph_.ranks().size());
+        for (uint32_t rank = 0; rank < peers_.size(); ++rank) {
+            for (uint32_t index = 0; index < graph_.steps(rank); ++index) {
+                const Step &step = *graph_.node({rank, index}).step;
+                if (step.kind == StepKind::send)
+                    peers_[rank].sent_to.insert(step.peer);
+                if (step.kind == StepKind::recv || step.kind == StepKind::recv_reduce)
+                    peers_[rank].received_from.insert(step.peer);
+                peers_[rank].adds |= step.kind == StepKind::gather_reduce;
+            }
         }
-        return model_.alone_ns;
     }
 
     void came(uint32_t node, double time, uint32_t from) {
@@ -309,6 +321,13 @@ class Walk {
     const Parts parts_;
     const CostModel &model_;
     const bool traced_;
+    /// A rank's peers, where it matters whether messages go both ways.
+    struct Peers {
+        std::unordered_set<int32_t> sent_to;
+        std::unordered_set<int32_t> received_from;
+        bool adds = false;  ///< what all send each other, so they exchange it
+    };
+    std::vector<Peers> peers_;
     std::vector<uint32_t> waits_;  // for so many dependencies and messages
     std::vector<double> begins_;   // when the last of those was there
     std::vector<uint32_t> rank_of_;

@@ -112,9 +112,13 @@ double Experiment::ns_of(const Choice &choice, size_t bytes, const algorithms::C
     quick.far.bytes_per_ns = machine_.burst;
     const double ns = ns_at_once(choice, bytes, quick, fabric, outcome);
     const double slower = machine_.costs.far.bytes_per_ns / costs.far.bytes_per_ns;
-    const algorithms::WalkReport &report = outcome.report;
+    algorithms::WalkReport &report = outcome.report;
     const double sent = report.far_bytes / machine_.hosts;
-    return sent == 0 ? ns : std::max(ns, slower * sent / lasting_rate(choice.way, report.far_block));
+    const double longer = sent == 0 ? 0 : slower * sent / lasting_rate(choice.way, report.far_block) - ns;
+    if (longer <= 0)
+        return ns;
+    report.path.wire += longer;
+    return ns + longer;
 }
 
 double Experiment::ns_at_once(const Choice &choice, size_t bytes, const algorithms::CostModel &costs,
@@ -148,7 +152,7 @@ Cell Experiment::cell(size_t bytes, bool steps) {
             cell.outcomes.push_back(std::move(outcome));
     };
     for (const Planner::Candidate &one : planner_->all_candidates(collective_, bytes))
-        if (!steps || one.choice.way != Way::staged)
+        if (!steps || one.choice.way == Way::scheduled || one.choice.way == Way::exchanged)
             add(one.choice);
     // Of an alltoall within a host not all ways are named as candidates.
     if (std::ranges::find(cell.outcomes, std::string(chosen.name()), &Outcome::name) == cell.outcomes.end())

@@ -18,9 +18,7 @@ namespace {
 /// A host's rails, at their rates of the moment.
 class Rails {
   public:
-    explicit Rails(const Machine &machine)
-        : latency_ns_(machine.costs.far.latency_ns),
-          rates_(static_cast<size_t>(machine.rails), machine.costs.far.bytes_per_ns / machine.rails) {}
+    explicit Rails(const Machine &machine) : latency_ns_(machine.costs.far.latency_ns), rates_(machine.rates) {}
 
     void set_part(int rail, double part) { parts_[rail] = part; }
     [[nodiscard]] double rate(int rail) const {
@@ -118,6 +116,10 @@ std::string parse_fault(const std::string &text, const Machine &machine, int cal
                    ? ""
                    : fmt::format("\"{}\" names a host that the machine has not; there are host0 to host{}", text,
                                  machine.hosts - 1);
+    if (machine.hosts == 1)
+        return "on a machine of one host nothing goes over rails, so it has no faults of rails";
+    if (machine.burst != 0)
+        return "faults of rails are not known of a machine whose shapers let bursts pass; leave burst out";
     if (machine.rails < 2 || machine.rails > kMaxLinks)
         return fmt::format("faults of rails need a machine of 2 to {} rails, and this one has {}", kMaxLinks,
                            machine.rails);

@@ -11,6 +11,8 @@
 #include <numeric>
 #include <vector>
 
+#include "runtime/link/link.h"
+
 namespace flx::simulate {
 namespace {
 
@@ -201,6 +203,10 @@ void read_far(const toml::table &all, Machine &machine, std::string &problem) {
     machine.costs.alone_ns = far.number("alone_ns", 0, 0, kMostNs);
     machine.crowd = far.number("crowd", 0, 0, 10);
     machine.burst = far.number("burst", 0, 0, kMostRate);
+    if (machine.burst != 0 && machine.burst < kLeastRate)
+        far.wrong(fmt::format("has a burst of {}; it is 0, or a rate from {} on", machine.burst, kLeastRate));
+    if (machine.burst != 0 && machine.rails > kMaxLinks)
+        far.wrong(fmt::format("has burst and {} rails; with burst there are {} at most", machine.rails, kMaxLinks));
 }
 
 /// Groups of hosts and what leads out of them, by the kind of network.
@@ -267,6 +273,9 @@ std::string parse_machine(std::string_view text, const std::string &path, Machin
     read_near(all, machine, problem);
     read_far(all, machine, problem);
     read_network(all, machine, problem);
+    const auto tapers = [](const Level &level) { return level.taper > 1; };
+    if (problem.empty() && machine.burst != 0 && std::ranges::any_of(machine.fabric.levels, tapers))
+        problem = "[far] has burst, and [network] a taper; what shapers let pass is known on networks without one";
     if (problem.empty())
         problem = too_many_ranks(machine);
     return problem.empty() ? problem : fmt::format("{}: {}", path, problem);

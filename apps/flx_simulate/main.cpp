@@ -44,7 +44,8 @@ std::string collectives_of(const Options &options, std::vector<Collective> &coll
                 names.push_back(flx::algorithms::name_of(one));
             return fmt::format("\"{}\" is none of {}, alltoall", name, fmt::join(names, ", "));
         }
-        collectives.push_back(*collective);
+        if (std::ranges::find(collectives, *collective) == collectives.end())
+            collectives.push_back(*collective);
     }
     return {};
 }
@@ -178,6 +179,8 @@ int simulate(const Options &options) {
         return refuse(problem);
     if (const std::string problem = take_rules(machine); !problem.empty())
         return refuse(problem);
+    if (!options.rules.empty() && machine.hosts == 1)
+        return refuse("--rules is for machines of several hosts; within one FLX tries its ways");
     if (!options.trace.empty())
         return simulate_program(options, machine);
     flx::simulate::Fault fault;

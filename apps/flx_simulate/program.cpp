@@ -126,7 +126,7 @@ Place place_of(const Machine &machine, const Program &program, const ProgramComm
     for (const int64_t rank : communicator.members)
         ++hosts[rank / machine.ranks];
     if (hosts.size() == 1)
-        return {0, 0, "on ranks of one host, of whose shared memory there is no model"};
+        return {0, 0, "on parts of one host's ranks, of which there is no model"};
     const int ranks = hosts.begin()->second;
     if (std::ranges::any_of(hosts, [&](const auto &host) { return host.second != ranks; }))
         return {0, 0, "on different numbers of ranks of each host"};

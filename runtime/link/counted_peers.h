@@ -11,7 +11,8 @@ namespace flx {
 
 class CountedPeers {
   public:
-    explicit CountedPeers(size_t peers) : noted_(peers) {}
+    /// Room for all, so that nothing is to be had where chunks are counted.
+    explicit CountedPeers(size_t peers) : noted_(peers) { peers_.reserve(peers); }
 
     void note(int peer) {
         if (noted_[static_cast<size_t>(peer)] != 0)
@@ -21,7 +22,7 @@ class CountedPeers {
     }
     /// Those that were noted since this was called last, each once, in place of what was in `peers`.
     void take(std::vector<int> &peers) {
-        peers.swap(peers_);
+        peers.assign(peers_.begin(), peers_.end());
         peers_.clear();
         for (const int peer : peers)
             noted_[static_cast<size_t>(peer)] = 0;

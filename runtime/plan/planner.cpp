@@ -149,9 +149,11 @@ int size_class(size_t bytes) {
     return std::clamp(static_cast<int>(std::bit_width(std::max<size_t>(bytes, 1) - 1)), kLeast, kMost);
 }
 
-/// The largest size of a class, but for the last one, which has no end.
+/// The largest size of a class. The last one has no end; what is chosen for one of its sizes holds for all.
 size_t top_of_class(size_t bytes) {
-    return std::max(bytes, size_t{1} << size_class(bytes));
+    constexpr size_t kNoEnd = size_t{1} << 48;
+    const int its = size_class(bytes);
+    return its == size_class(kNoEnd) ? kNoEnd : size_t{1} << its;
 }
 
 /// The size for which those of one class are reckoned.

@@ -315,9 +315,9 @@ WalkReport alltoall_report(bool rounds, int hosts, double senders, double part) 
     return report;
 }
 
-/// `report`: bytes between hosts, and of the longest message.
+/// `report`: bytes between hosts, and of the longest message; null: not asked for.
 double between_ns(Collective collective, const Algorithm *algorithm, double bytes, const Placement &placement,
-                  const CostModel &costs, const Fabric &fabric, WalkReport &report) {
+                  const CostModel &costs, const Fabric &fabric, WalkReport *report) {
     const int hosts = placement.hosts();
     const double most = placement.most();
     const CostModel all =
@@ -326,14 +326,15 @@ double between_ns(Collective collective, const Algorithm *algorithm, double byte
         collective = Collective::allreduce;  // of one element
     if (collective == Collective::scan || collective == Collective::exscan)
         return algorithms::predict_ns(StepGraph(*algorithm, Collective::scan, one_a_host(hosts)),
-                                      static_cast<size_t>(bytes), all, fabric, &report);
+                                      static_cast<size_t>(bytes), all, fabric, report);
     if (by_leaders(algorithm)) {
         if (collective == Collective::alltoall) {
-            report = alltoall_report(in_rounds(algorithm), hosts, 1, bytes / hosts * most);
+            if (report != nullptr)
+                *report = alltoall_report(in_rounds(algorithm), hosts, 1, bytes / hosts * most);
             return alltoall_ns(in_rounds(algorithm), hosts, bytes / hosts * most, all);
         }
         return algorithms::predict_ns(StepGraph(*algorithm->between_hosts, collective, one_a_host(hosts)),
-                                      static_cast<size_t>(bytes), all, fabric, &report);
+                                      static_cast<size_t>(bytes), all, fabric, report);
     }
     // All lanes at a time, through the same rails, which are busy with a message as well as with its bytes.
     constexpr double kRailsPart = 0.25;
@@ -342,12 +343,14 @@ double between_ns(Collective collective, const Algorithm *algorithm, double byte
     lane.far.send_ns *= 1 + (most - 1) * kRailsPart;
     lane.far.receive_ns *= 1 + (most - 1) * kRailsPart;
     if (collective == Collective::alltoall) {
-        report = alltoall_report(in_rounds(algorithm), hosts, most, bytes / hosts);
+        if (report != nullptr)
+            *report = alltoall_report(in_rounds(algorithm), hosts, most, bytes / hosts);
         return alltoall_ns(in_rounds(algorithm), hosts, bytes / hosts, lane);
     }
     const double ns = algorithms::predict_ns(StepGraph(*algorithm->between_hosts, collective, one_a_host(hosts)),
-                                             static_cast<size_t>(bytes / most), lane, fabric, &report);
-    report.far_bytes *= most;
+                                             static_cast<size_t>(bytes / most), lane, fabric, report);
+    if (report != nullptr)
+        report->far_bytes *= most;
     return ns;
 }
 
@@ -361,11 +364,7 @@ double predict_staged_ns(Collective collective, const Algorithm *algorithm, size
     // Nobody who waits within the host looks at rails meanwhile.
     const double near_ns = near.waits * (costs.wait_ns + placement.most() * costs.wait_rank_ns) +
                            near.copied / costs.near.bytes_per_ns + near.added / costs.add_bytes_per_ns;
-    WalkReport between;
-    const double far_ns = between_ns(collective, algorithm, all, placement, costs, fabric, between);
-    if (report != nullptr)
-        *report = between;
-    return fabric.slow.times * near_ns + far_ns;
+    return fabric.slow.times * near_ns + between_ns(collective, algorithm, all, placement, costs, fabric, report);
 }
 
 double predict_exchange_ns(size_t bytes, const Placement &placement, const CostModel &costs, const Fabric &fabric,

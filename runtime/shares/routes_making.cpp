@@ -131,6 +131,9 @@ Status Routes::make(const Config &config, const PartitionVector &forced) {
     forced_ = forced.links != 0;
     lost_.assign(static_cast<size_t>(layout_.size), 0);
     is_unshown_.assign(static_cast<size_t>(layout_.size), false);
+    unshown_.reserve(static_cast<size_t>(layout_.size));
+    counted_.reserve(static_cast<size_t>(layout_.size));
+    sampled_.reserve(static_cast<size_t>(layout_.hosts));
     for (int host = 0; host < layout_.hosts; ++host)
         if (!routes_[host].peers.empty())
             FLX_TRY(make_route(host, config, forced));

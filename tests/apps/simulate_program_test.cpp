@@ -146,7 +146,7 @@ TEST(SimulatedProgram, PutsPartsOfTheRanksWhereTheyAre) {
     EXPECT_EQ(times.rows[0].hosts, 4);
     EXPECT_EQ(times.rows[0].cell.choice().ns, Experiment(machine_of(4, 1), Collective::allreduce).cell(64).choice().ns);
     const std::map<std::string, uint64_t> left_out = {
-        {"on ranks of one host, of whose shared memory there is no model", 1},
+        {"on parts of one host's ranks, of which there is no model", 1},
         {"on different numbers of ranks of each host", 1},
         {"of one rank alone", 1}};
     EXPECT_EQ(times.left_out, left_out);

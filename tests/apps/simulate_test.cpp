@@ -82,6 +82,12 @@ TEST(SimulatedMachine, HasRailsOfDifferentRates) {
               std::string::npos);
     EXPECT_NE(problem_of("[far]\nrails = 1\nbandwidth = [-1]\n").find("no list of 1 numbers"), std::string::npos);
     EXPECT_NE(problem_of("[far]\nlatency_ns = [1]\n").find("latency_ns that is no number"), std::string::npos);
+    EXPECT_NE(problem_of("[far]\nburst = 1e-300\n").find("a rate from 1e-06 on"), std::string::npos);
+    EXPECT_NE(problem_of("[far]\nrails = 17\nburst = 500\n").find("there are 16 at most"), std::string::npos);
+    EXPECT_NE(
+        problem_of("[far]\nburst = 50\n[network]\nkind = \"fat-tree\"\ntaper = 2\n").find("and [network] a taper"),
+        std::string::npos);
+    EXPECT_EQ(problem_of("[far]\nburst = 50\n[network]\nkind = \"fat-tree\"\n"), "");
 }
 
 TEST(SimulatedMachine, IsReadFromJson) {
@@ -258,6 +264,15 @@ TEST(SimulatedFaults, CostLessWithTheController) {
     }
 }
 
+TEST(SimulatedFaults, OfAFastRailCostMoreThanThoseOfASlowOne) {
+    const Machine machine = read("hosts = 16\n[far]\nrails = 2\nbandwidth = [7.5, 2.5]\n");
+    for (const auto &[rail, left] : {std::pair(0, 0.25), std::pair(1, 0.75)}) {
+        const Losses losses = lose(machine, {.number = rail, .part = 0, .from = 100, .to = 300});
+        EXPECT_NEAR(losses.least / losses.undisturbed, 0.5 + 0.5 / left, 0.001) << rail;
+        EXPECT_LT(losses.with_controller, 1.05 * losses.least) << rail;
+    }
+}
+
 /// A rail that is lost is still in the vector of the call in which that happens.
 TEST(SimulatedFaults, OfALostRailAreSeenInTheCallThatLosesIt) {
     const Machine machine = read("hosts = 16\n[far]\nrails = 8\nbandwidth = 10\n");
@@ -281,6 +296,10 @@ TEST(SimulatedFaults, AreRefusedWhereTheyMakeNoSense) {
           "0:-0.5:1:3", "0:0.5:100:300", "4294967297:0.5:1:3", "1:0.5:4294967297:4294967300", "+1:0.5:1:3"})
         EXPECT_NE(parse_fault(text, machine, 100, fault), "") << text;
     EXPECT_NE(parse_fault("0:0.5:10:20", read("[far]\nrails = 1\n"), 100, fault), "");
+    EXPECT_NE(parse_fault("0:0.5:10:20", read("hosts = 1\n[far]\nrails = 2\n"), 100, fault).find("one host"),
+              std::string::npos);
+    EXPECT_NE(parse_fault("0:0.5:10:20", read("[far]\nrails = 2\nburst = 60\n"), 100, fault).find("burst"),
+              std::string::npos);
     EXPECT_EQ(parse_fault("host1:0.5:10:20", read("[far]\nrails = 1\n"), 100, fault), "");
     EXPECT_TRUE(fault.of_host);
     EXPECT_EQ(fault.number, 1);

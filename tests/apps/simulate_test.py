@@ -172,6 +172,9 @@ def check_refusals():
     assert "a file that cannot be read" in run(machine, "--hosts", "4", code=1)
     del os.environ["FLX_ALGORITHM"]
     assert "standard output is for --json" in run(machine, "--rules", "-", "--json", "-", code=105)
+    assert "machines of several hosts" in run(machine, "--hosts", "1", "--rules", "-", code=1)
+    # A collective that is named twice is simulated once.
+    assert run(machine, "barrier", "barrier", "--hosts", "4").count("barrier ") == 1
     assert "cannot be written" in run(machine, "barrier", "--hosts", "4", "--rules", "nowhere/rules.txt", code=1)
     # A choice that is worse than it may be is the program's failure: the order of sums follows from nominal costs.
     slow = "hosts = 64\nranks = 8\n[far]\nlatency_ns = 500000\nbandwidth = 0.5\n"

@@ -53,9 +53,9 @@ Reason route_on(const Communicator &comm, const Request &request, const Table &t
 
 /// Whether ranks meet for it, so that their outputs can be written (outputs.h).
 bool may_be_met(const Communicator &comm, const Request &request) {
-    return Outputs::may_be_met(request.kind, bytes_of(request, comm.ranks)) &&
-           comm.lane->writes_outputs(operation_of(request, comm.ranks)) &&
-           route_on(comm, request, comm.tables.met) == Reason::none;
+    return comm.serves() && Outputs::may_be_met(request.kind, bytes_of(request, comm.ranks)) &&
+           route_on(comm, request, comm.tables.met) == Reason::none &&
+           comm.lane->writes_outputs(operation_of(request, comm.ranks));
 }
 
 /// A meeting of ranks, of which each step is made with the mutex (outputs.h).
@@ -65,7 +65,7 @@ struct Meeting {
 
     /// If the ranks meet for that.
     void begin(Communicator &comm, const Request &request, cudaStream_t stream) {
-        begun = comm.serves() && may_be_met(comm, request);
+        begun = may_be_met(comm, request);
         if (!begun)
             return;
         Engine::Stream state;

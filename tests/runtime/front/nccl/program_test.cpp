@@ -221,6 +221,23 @@ TEST(Program, WhatFlxLacksGoesToNccl) {
 
 constexpr size_t kHuge = 1500000;  // 6 MB: ranks show each other their outputs
 
+TEST(Program, ReductionsOfItsOwnAreNcclsAtAnySize) {
+    use("on");
+    with_comms(2, [](int, ncclComm_t comm, cudaStream_t stream) {
+        Ints data(kHuge);
+        ncclRedOp_t own = ncclSum;
+        ASSERT_EQ(ncclRedOpCreatePreMulSum(&own, nullptr, ncclInt32, ncclScalarDevice, comm), ncclSuccess);
+        EXPECT_EQ(ncclAllReduce(data.data(), data.data(), kHuge, ncclInt32, own, comm, stream), ncclSuccess);
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        EXPECT_EQ(ncclAllReduce(data.data(), data.data(), kHuge, ncclInt32, own, comm, stream), ncclSuccess);
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        ASSERT_TRUE(fake::synchronize(stream));
+    });
+    const Notes notes;
+    EXPECT_TRUE(notes.clean());
+    EXPECT_EQ(notes.count("nccl AllReduce"), 4);
+}
+
 /// Calls into three outputs in turn.
 void gather_much(const std::function<void(int)> &before = {}) {
     with_comms(3, [&](int rank, ncclComm_t comm, cudaStream_t stream) {
