@@ -145,10 +145,9 @@ TEST(SimulatedProgram, PutsPartsOfTheRanksWhereTheyAre) {
     EXPECT_EQ(times.rows[0].ranks, 4);
     EXPECT_EQ(times.rows[0].hosts, 4);
     EXPECT_EQ(times.rows[0].cell.choice().ns, Experiment(machine_of(4, 1), Collective::allreduce).cell(64).choice().ns);
-    const std::map<std::string, uint64_t> left_out = {
-        {"on parts of one host's ranks, of which there is no model", 1},
-        {"on different numbers of ranks of each host", 1},
-        {"of one rank alone", 1}};
+    const std::map<std::string, uint64_t> left_out = {{"on parts of one host's ranks, of which there is no model", 1},
+                                                      {"on different numbers of ranks of each host", 1},
+                                                      {"of one rank alone", 1}};
     EXPECT_EQ(times.left_out, left_out);
     // Where these ranks would be on another machine nobody knows.
     const ProgramTimes other = run(machine_of(16, 2), program);
