@@ -122,17 +122,20 @@ StepGraph::Built StepGraph::build(const Algorithm &algorithm, bool few, uint64_t
     };
     // Where there seem to be too many they are counted before any is kept: the memory for a million of them takes
     // longer than they do.
-    uint64_t counted = 0;
-    if (schedule_at(0).steps.size() * count > most)
+    if (schedule_at(0).steps.size() * count > most) {
+        uint64_t counted = 0;
         for (size_t i = 0; i < count && counted <= most; ++i)
             counted += schedule_at(i).steps.size();
+        if (counted > most)
+            return Built::too_many;
+    }
     uint64_t steps = 0;
-    for (size_t i = 0; i < count && steps <= most && counted <= most; ++i) {
+    for (size_t i = 0; i < count && steps <= most; ++i) {
         ranks_.push_back(rank_at(i));
         schedules_.push_back(schedule_at(i));
         steps += schedules_.back().steps.size();
     }
-    if (steps > most || counted > most)
+    if (steps > most)
         return Built::too_many;
     return lay_out() ? Built::yes : Built::unlike;
 }

@@ -12,8 +12,10 @@
 
 #include "algorithms/cost/predict.h"
 #include "apps/flx_simulate/one_host.h"
+#include "runtime/base/config.h"
 #include "runtime/plan/staged.h"
 #include "runtime/shares/controller.h"
+#include "runtime/shares/routes.h"
 #include "runtime/shares/water_fill.h"
 
 namespace flx::simulate {
@@ -44,17 +46,16 @@ double bus_bandwidth(Collective collective, size_t bytes, int ranks, double ns) 
 
 namespace {
 
-Status make_planner(const Machine &machine, std::unique_ptr<Planner> &planner) {
+Status make_planner(const Machine &machine, algorithms::Placement placement, std::unique_ptr<Planner> &planner) {
     Agreed agreed;
     agreed.size = machine.size();
     agreed.hosts = machine.hosts;
-    agreed.placement = machine.placement();
+    agreed.placement = std::move(placement);
     agreed.costs = machine.costs;
     agreed.part = machine.part;
     agreed.staged_bytes = machine.hosts > 1 && machine.ranks > 1 ? kStagedBytes : 0;
     if (machine.hosts == 1) {
-        constexpr size_t kFusedBytes = size_t{32} << 10;  // as FLX_FUSED_BYTES has it
-        agreed.fused_bytes = kFusedBytes;
+        agreed.fused_bytes = Config().size("FLX_FUSED_BYTES");  // by default
         agreed.shared_memory = true;
         agreed.peer_memory = true;
         agreed.ways = shm::Ways(true);
@@ -66,20 +67,18 @@ Status make_planner(const Machine &machine, std::unique_ptr<Planner> &planner) {
 
 std::string check_rules(const Machine &machine) {
     std::unique_ptr<Planner> planner;
-    const Status status = make_planner(machine, planner);
+    const Status status = make_planner(machine, machine.placement(), planner);
     return status.ok() ? "" : status.sentence();
 }
 
 Experiment::Experiment(const Machine &machine, Collective collective)
     : machine_(machine), collective_(collective), placement_(machine.placement()) {
-    if (const Status status = make_planner(machine, planner_); !status.ok())
+    if (const Status status = make_planner(machine, placement_, planner_); !status.ok())
         throw std::runtime_error(status.sentence());
 }
 
 /// Bytes/ns of the rails that messages of so many bytes use, where they are sent again and again.
 double Experiment::lasting_rate(Way way, double message) const {
-    // Messages of an exchange that are shorter go whole, over one rail after the other (Routes::open_exchange).
-    constexpr double kLeastCut = 24 << 10;
     struct Lane {
         double latency, rate, cost, work;
         int link, preference;
@@ -89,7 +88,7 @@ double Experiment::lasting_rate(Way way, double message) const {
     for (const double rate : machine_.rates)
         lanes.push_back({far.latency_ns, rate, 1 / rate, 2 * far.send_ns, 0, 0});
     const double fastest = std::ranges::max(machine_.rates);
-    if (collective_ == Collective::alltoall && message >= kSmallBytes && message < kLeastCut)
+    if (collective_ == Collective::alltoall && message >= kSmallBytes && message < Routes::kLeastCut)
         return std::max(fastest, static_cast<double>(machine_.rails) * std::ranges::min(machine_.rates));
     std::vector<double> shares(lanes.size());
     water_fill(lanes, static_cast<int>(lanes.size()), std::max(message, 1.0), ControllerOptions().min_gain,

@@ -280,15 +280,21 @@ CostModel slowed(CostModel costs, double times) {
     return costs;
 }
 
+/// What a host sends in the round of Bruck's that goes `distance` hosts far, with `part` bytes for each other host.
+double sent_in_round(unsigned distance, int hosts, double part) {
+    double sent = 0;
+    for (unsigned to = distance; to < static_cast<unsigned>(hosts); ++to)
+        sent += (to & distance) != 0 ? part : 0;
+    return sent;
+}
+
 /// What each of those that carry for their hosts has for a host: `part` bytes.
 double alltoall_ns(bool rounds, int hosts, double part, const CostModel &costs) {
     if (!rounds)
         return messages_ns(hosts - 1, (hosts - 1) * part, costs) + (hosts - 1) * part / costs.far.bytes_per_ns;
     double ns = 0;
     for (unsigned bit = 1; bit < static_cast<unsigned>(hosts); bit *= 2) {
-        double sent = 0;
-        for (unsigned distance = bit; distance < static_cast<unsigned>(hosts); ++distance)
-            sent += (distance & bit) != 0 ? part : 0;
+        const double sent = sent_in_round(bit, hosts, part);
         const bool answered = 2 * bit == static_cast<unsigned>(hosts);
         ns += messages_ns(1, 2 * sent, costs) + (answered ? 0 : 2 * costs.alone_ns) + sent / costs.far.bytes_per_ns;
     }
@@ -302,9 +308,7 @@ WalkReport alltoall_report(bool rounds, int hosts, double senders, double part) 
     if (rounds) {
         sent = 0;
         for (unsigned bit = 1; bit < static_cast<unsigned>(hosts); bit *= 2) {
-            double of_round = 0;
-            for (unsigned distance = bit; distance < static_cast<unsigned>(hosts); ++distance)
-                of_round += (distance & bit) != 0 ? part : 0;
+            const double of_round = sent_in_round(bit, hosts, part);
             sent += of_round;
             longest = std::max(longest, of_round);
         }

@@ -58,7 +58,6 @@ uint32_t Routes::may_use(int peer) const {
 }
 
 bool Routes::open_exchange(const Outward &outward, bool alike) {
-    constexpr size_t kLeastCut = size_t{24} << 10;
     if (alike && outward.even && outward.longest >= kLeastCut)
         return false;
     if (lending_ != nullptr)

@@ -80,6 +80,8 @@ class Routes final : public Router {
         uint64_t bytes = 0;
         bool even = true;  ///< all messages are as long
     };
+    /// Shorter messages of an exchange go whole, over one rail after the other.
+    static constexpr size_t kLeastCut = size_t{24} << 10;
     /// An exchange begins. Until exchange_opened() its messages begin on the own rail, and ranks lend each other
     /// theirs, which this returns. But where ranks have `alike` much to send, as in schedules, the shares that were
     /// learnt serve it, unless messages are too short to be cut.

@@ -11,6 +11,7 @@
 
 #include "runtime/link/bootstrap.h"
 #include "runtime/link/link.h"
+#include "runtime/shares/routes.h"
 
 namespace flx {
 
@@ -65,5 +66,31 @@ class AlikeBootstrap final : public Bootstrap {
     int rank_;
     int size_;
 };
+
+/// Rank 0 of hosts with as many ranks each, a process a rank.
+inline Layout alike_layout(int hosts, int per_host) {
+    Layout layout;
+    layout.size = hosts * per_host;
+    layout.hosts = hosts;
+    layout.here = layout.most_per_host = per_host;
+    for (int rank = 0; rank < layout.size; ++rank) {
+        Member member;
+        member.host = rank / per_host;
+        member.local = rank % per_host;
+        member.process = rank;
+        layout.members.push_back(member);
+    }
+    return layout;
+}
+
+/// As a communicator makes them, with other ranks that have what this one has, and no rails lent.
+inline Status make_routes(Routes &routes, const Layout &layout, const Config &config) {
+    AlikeBootstrap bootstrap(layout.rank, layout.size);
+    FLX_TRY(routes.exchange_links(bootstrap));
+    FLX_TRY(routes.choose_own_rail(config, nullptr));
+    FLX_TRY(routes.exchange_owners(bootstrap));
+    FLX_TRY(routes.make(config, {}));
+    return routes.exchange(bootstrap);
+}
 
 }  // namespace flx

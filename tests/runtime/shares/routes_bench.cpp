@@ -52,17 +52,7 @@ class Rail final : public IdleLink {
 };
 
 struct Rank {
-    explicit Rank(int hosts) : routes(layout, links) {
-        layout.size = hosts * kRanks;
-        layout.hosts = hosts;
-        layout.here = layout.most_per_host = kRanks;
-        for (int rank = 0; rank < layout.size; ++rank) {
-            Member member;
-            member.host = rank / kRanks;
-            member.local = rank % kRanks;
-            member.process = rank;
-            layout.members.push_back(member);
-        }
+    explicit Rank(int hosts) : layout(alike_layout(hosts, kRanks)), routes(layout, links) {
         links.resize(1 + kRails);
         links[0].name = "shm";
         links[0].link = std::make_unique<Rail>(LinkKind::shm, layout.size);
@@ -79,14 +69,7 @@ struct Rank {
             links[l].far.bytes_per_ns = links[l].far.together_bytes_per_ns = links[l].far.host_bytes_per_ns = kRate;
         }
     }
-    Status make() {
-        AlikeBootstrap bootstrap(layout.rank, layout.size);
-        FLX_TRY(routes.exchange_links(bootstrap));
-        FLX_TRY(routes.choose_own_rail(config, nullptr));
-        FLX_TRY(routes.exchange_owners(bootstrap));
-        FLX_TRY(routes.make(config, {}));
-        return routes.exchange(bootstrap);
-    }
+    Status make() { return make_routes(routes, layout, config); }
 
     Layout layout;
     LinkSlots links;

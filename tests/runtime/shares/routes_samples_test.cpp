@@ -90,16 +90,6 @@ class ReadLink final : public IdleLink {
 /// Rank 0 of all, whose links note whom they carry to, or leave that to be found out.
 struct Rank {
     explicit Rank(bool notes) : routes(layout, links) {
-        layout.size = kRanks;
-        layout.hosts = kHosts;
-        layout.here = layout.most_per_host = kPerHost;
-        for (int rank = 0; rank < kRanks; ++rank) {
-            Member member;
-            member.host = rank / kPerHost;
-            member.local = rank % kPerHost;
-            member.process = rank;
-            layout.members.push_back(member);
-        }
         links.resize(kLinks);
         for (size_t l = 0; l < kLinks; ++l) {
             links[l].name = l == 0 ? "shm" : fmt::format("rail{}", l);
@@ -111,19 +101,11 @@ struct Rank {
             measured.latency_ns = l == 0 ? 200 : 20'000;
             measured.bytes_per_ns = measured.together_bytes_per_ns = measured.host_bytes_per_ns = kRates[l];
         }
-        made = make();
+        made = make_routes(routes, layout, config);
     }
     Rank(const Rank &) = delete;
     Rank &operator=(const Rank &) = delete;
 
-    Status make() {
-        AlikeBootstrap bootstrap(layout.rank, layout.size);
-        FLX_TRY(routes.exchange_links(bootstrap));
-        FLX_TRY(routes.choose_own_rail(config, nullptr));
-        FLX_TRY(routes.exchange_owners(bootstrap));
-        FLX_TRY(routes.make(config, {}));
-        return routes.exchange(bootstrap);
-    }
     void carry(int peer, uint64_t bytes, double slower = 1, double trip_ns = 40'000) {
         const PartitionVector &vector = routes.vector(peer, kBytes, 0);
         for (size_t l = 0; l < kLinks; ++l) {
@@ -143,7 +125,7 @@ struct Rank {
         return sum;
     }
 
-    Layout layout;
+    Layout layout = alike_layout(kHosts, kPerHost);
     LinkSlots links;
     Config config;
     Routes routes;

@@ -265,23 +265,24 @@ TEST(Program, LargeCallsWriteStraightIntoOutputsThatRanksShowEachOther) {
     EXPECT_EQ(notes.count("opens"), 3 * 2 * 3);  // each output once, at each peer
 }
 
+/// Of gather_much(): each call went through slots, and `opens` was noted so many times.
+void expect_slots(const char *opens, long opened) {
+    const Notes notes;
+    EXPECT_TRUE(notes.clean());
+    EXPECT_EQ(notes.count("flx met"), 0);
+    EXPECT_EQ(notes.count("flx AllGather"), 3 * 6);
+    EXPECT_EQ(notes.count(opens), opened);
+}
+
 TEST(Program, WhereOneOutputCannotBeOpenedAllRanksUseSlots) {
     use("on");
     setenv("FLX_TEST_NCCL_CLOSED", "1", 1);
     gather_much();
-    const Notes closed;
-    EXPECT_TRUE(closed.clean());
-    EXPECT_EQ(closed.count("flx met"), 0);
-    EXPECT_EQ(closed.count("flx AllGather"), 3 * 6);
-    EXPECT_EQ(closed.count("opens"), 0);
+    expect_slots("opens", 0);
     use("on");
     setenv("FLX_TEST_NCCL_BLIND", "2", 1);
     gather_much();
-    const Notes blind;
-    EXPECT_TRUE(blind.clean());
-    EXPECT_EQ(blind.count("flx met"), 0);
-    EXPECT_EQ(blind.count("flx AllGather"), 3 * 6);
-    EXPECT_EQ(blind.count("opens 2"), 3);  // once each: then it is known
+    expect_slots("opens 2", 3);  // once each: then it is known
     use("on");
 }
 
@@ -289,11 +290,7 @@ TEST(Program, NobodyShowsAnOutputThatPeersLeaveAlone) {
     use("on");
     setenv("FLX_TEST_NCCL_LEAVES", "1", 1);
     gather_much();
-    const Notes notes;
-    EXPECT_TRUE(notes.clean());
-    EXPECT_EQ(notes.count("flx met"), 0);
-    EXPECT_EQ(notes.count("flx AllGather"), 3 * 6);
-    EXPECT_EQ(notes.count("opens"), 0);
+    expect_slots("opens", 0);
     use("on");
 }
 
