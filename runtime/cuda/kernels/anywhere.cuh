@@ -208,7 +208,7 @@ class TeamAnywhere : public Team<T, Op> {
 template <typename T, typename Op>
 __global__ void __launch_bounds__(kThreads) exchange_anywhere_kernel(const __grid_constant__ Job job) {
     TeamAnywhere<T, Op> team(job);
-    run_exchange(team, job, blockIdx.x);
+    run_exchange<kKindOf<Op>>(team, job, blockIdx.x);
 }
 
 }  // namespace flx::cuda

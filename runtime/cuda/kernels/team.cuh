@@ -327,10 +327,13 @@ class Team {
     Op op_;
 };
 
+template <typename Op>
+inline constexpr Kind kKindOf = std::is_same_v<Op, Keep> ? Kind::moves : Kind::adds;
+
 template <typename T, typename Op>
 __global__ void __launch_bounds__(kThreads) exchange_kernel(const __grid_constant__ Job job) {
     Team<T, Op> team(job);
-    run_exchange(team, job, blockIdx.x);
+    run_exchange<kKindOf<Op>>(team, job, blockIdx.x);
 }
 
 }  // namespace flx::cuda

@@ -197,9 +197,6 @@ struct Job {
         const uint64_t length = part < 0 ? 0 : part_length(part);
         return {from, from >= length ? 0 : length - from < tile_bytes ? length - from : tile_bytes};
     }
-    FLX_HD bool scatters(int who) const {
-        return adds(collective) || (collective == Collective::bcast && !flat && who == root);
-    }
     /// Whether this rank waits for what others gather.
     FLX_HD bool collects() const {
         return collective != Collective::reduce_scatter_block &&
@@ -239,12 +236,17 @@ struct Targets {
     uint32_t peers;
 };
 
-template <class Machine>
+/// What an exchange does: each has kernels of its own, so that one needs no registers for what the other does.
+enum class Kind : uint8_t { adds, moves };
+
+template <Kind kKind, class Machine>
 FLX_HD bool scatter(Machine &machine, const Job &job, uint32_t block, uint32_t step, uint32_t count) {
     if (!machine.wait(Stage::gathered, block, count - 2))
         return false;
     const uint64_t slot = job.layout.slot(Stage::scattered, count, block, job.rank);
-    for (int k = 1; job.scatters(job.rank) && k < job.ranks; ++k) {
+    const bool scatters =
+        kKind == Kind::adds || (job.collective == Collective::bcast && !job.flat && job.rank == job.root);
+    for (int k = 1; scatters && k < job.ranks; ++k) {
         // All start with another peer, so that no link is every rank's at once.
         const int peer = (job.rank + k) % job.ranks;
         const int part = job.part_of(peer);
@@ -282,15 +284,26 @@ FLX_HD void push(Machine &machine, const Job &job, const Piece &piece, uint32_t 
     }
 }
 
+/// Where what this rank gathers of a part goes: into peers' outputs, or into their slots.
+FLX_HD inline Targets gathered_to(const Job &job, uint64_t at, uint64_t slot, char *local, uint32_t peers) {
+    return {local, job.direct ? job.outputs : job.windows, job.direct ? at : slot, peers};
+}
+
 template <class Machine>
-FLX_HD void gather(Machine &machine, const Job &job, uint32_t block, uint32_t step, uint32_t count) {
-    const int part = job.part_of(job.rank);
-    const Piece piece = job.piece(part, block, step);
-    uint32_t peers = 0;
-    for (int peer = 0; peer < job.ranks; ++peer)
-        if (peer != job.rank && job.gathers(job.rank, peer))
-            peers |= 1U << peer;
-    const uint64_t slot = job.layout.slot(Stage::gathered, count, block, job.rank);
+FLX_HD void gather_sums(Machine &machine, const Job &job, int part, const Piece &piece, uint64_t slot, uint32_t peers,
+                        uint64_t slots) {
+    if (piece.bytes == 0)
+        return;
+    const uint64_t at = job.part_offset(part) + piece.offset;
+    const uint64_t home = job.collective == Collective::reduce_scatter_block ? piece.offset : at;
+    char *local = job.collective == Collective::reduce && !job.flat ? nullptr : job.out + home;
+    machine.reduce(Sources{job.in + at, job.windows[job.rank] + slots, job.layout.slot_bytes, job.rank, job.ranks},
+                   gathered_to(job, at, slot, local, peers), piece.bytes, job.divisor);
+}
+
+template <class Machine>
+FLX_HD void gather_copies(Machine &machine, const Job &job, int part, const Piece &piece, uint64_t slot, uint32_t peers,
+                          uint64_t slots) {
     if (job.direct && (job.collective == Collective::alltoall || job.collective == Collective::allgather || job.flat)) {
         push(machine, job, piece, peers);
     } else if (job.collective == Collective::alltoall) {
@@ -305,23 +318,29 @@ FLX_HD void gather(Machine &machine, const Job &job, uint32_t block, uint32_t st
         }
     } else if (piece.bytes != 0) {
         const uint64_t at = job.part_offset(part) + piece.offset;
-        const uint64_t home = job.collective == Collective::reduce_scatter_block ? piece.offset : at;
-        const Targets targets{job.collective == Collective::reduce && !job.flat ? nullptr : job.out + home,
-                              job.direct ? job.outputs : job.windows, job.direct ? at : slot, peers};
-        const char *slots = job.windows[job.rank] + job.layout.slot(Stage::scattered, count, block, 0);
-        if (adds(job.collective)) {
-            machine.reduce(Sources{job.in + at, slots, job.layout.slot_bytes, job.rank, job.ranks}, targets,
-                           piece.bytes, job.divisor);
-        } else if (job.collective == Collective::bcast && !job.flat) {
-            machine.copy(slots + job.root * job.layout.slot_bytes, targets, piece.bytes);
-        } else {  // allgather, whose input is one block, or a flat bcast
-            const char *from = job.in + piece.offset;
-            machine.copy(
-                from,
-                Targets{from == targets.local ? nullptr : targets.local, targets.bases, targets.offset, targets.peers},
-                piece.bytes);
-        }
+        // Of an allgather the input is one block. What the root of a bcast scattered is passed on, unless it is flat.
+        const bool passes_on = job.collective == Collective::bcast && !job.flat;
+        const char *from =
+            passes_on ? job.windows[job.rank] + slots + job.root * job.layout.slot_bytes : job.in + piece.offset;
+        char *local = job.out + at;
+        machine.copy(from, gathered_to(job, at, slot, from == local ? nullptr : local, peers), piece.bytes);
     }
+}
+
+template <Kind kKind, class Machine>
+FLX_HD void gather(Machine &machine, const Job &job, uint32_t block, uint32_t step, uint32_t count) {
+    const int part = job.part_of(job.rank);
+    const Piece piece = job.piece(part, block, step);
+    uint32_t peers = 0;
+    for (int peer = 0; peer < job.ranks; ++peer)
+        if (peer != job.rank && job.gathers(job.rank, peer))
+            peers |= 1U << peer;
+    const uint64_t slot = job.layout.slot(Stage::gathered, count, block, job.rank);
+    const uint64_t slots = job.layout.slot(Stage::scattered, count, block, 0);
+    if constexpr (kKind == Kind::adds)
+        gather_sums(machine, job, part, piece, slot, peers, slots);
+    else
+        gather_copies(machine, job, part, piece, slot, peers, slots);
     machine.signal(Stage::gathered, block, count);
 }
 
@@ -337,22 +356,23 @@ FLX_HD void collect(Machine &machine, const Job &job, uint32_t block, uint32_t s
     }
 }
 
-/// A team's part of an operation, on one rank. Ends early where a wait says so: the window is then of no more use.
-template <class Machine>
+/// A team's part of an operation of that kind, on one rank. Ends early where a wait says so: the window is then of no
+/// more use.
+template <Kind kKind, class Machine>
 FLX_HD void run_exchange(Machine &machine, const Job &job, uint32_t block) {
     if (!machine.alive())
         return;
     const uint32_t before = machine.count(block);
     const uint32_t steps = job.steps(block);
-    if (!scatter(machine, job, block, 0, before + 1))
+    if (!scatter<kKind>(machine, job, block, 0, before + 1))
         return;
     for (uint32_t step = 0; step < steps; ++step) {
         const uint32_t count = before + step + 1;
-        if (step + 1 < steps && !scatter(machine, job, block, step + 1, count + 1))
+        if (step + 1 < steps && !scatter<kKind>(machine, job, block, step + 1, count + 1))
             return;
         if (!machine.wait(Stage::scattered, block, count))
             return;
-        gather(machine, job, block, step, count);
+        gather<kKind>(machine, job, block, step, count);
         if (!job.collects())
             continue;
         if (!machine.wait(Stage::gathered, block, count))

@@ -102,6 +102,14 @@ class HostTeam {
     const std::atomic<bool> &abort_;
 };
 
+/// As the kernels of collectives that add, and of those that do not.
+void run_exchange_of(HostTeam &team, const Job &job, uint32_t block) {
+    if (adds(job.collective))
+        run_exchange<Kind::adds>(team, job, block);
+    else
+        run_exchange<Kind::moves>(team, job, block);
+}
+
 /// As the warps of bulk.cuh: one sends, another one takes. What is taken out of a slot is not added before this rank
 /// has read what it sends from there, as that may be where the result goes.
 void run_bulk(HostTeam &team, const Job &job, uint32_t block) {
@@ -229,7 +237,7 @@ void run(ExchangeWindows &memory, const std::vector<Case> &cases, Limits limits,
                         else if (plan.way == Way::chain)
                             run_chain(team, job, block);
                         else
-                            run_exchange(team, job, block);
+                            run_exchange_of(team, job, block);
                     });
                 for (std::thread &team : teams)
                     team.join();
@@ -381,7 +389,7 @@ TEST(CudaExchange, AWaitEndsWhenItIsToldTo) {
     job.windows[1] = memory.window(1);  // whose rank never comes
     std::thread alone([&] {
         HostTeam team(job, abort);
-        run_exchange(team, job, 0);
+        run_exchange_of(team, job, 0);
     });
     abort = true;
     alone.join();
@@ -405,7 +413,7 @@ TEST(CudaExchange, WhatIsQueuedBehindAnOperationThatWasGivenUpTellsPeersNothing)
         job.out = out.data();
         job.dead = &dead[rank];
         HostTeam team(job, abort);
-        run_exchange(team, job, 0);
+        run_exchange_of(team, job, 0);
     };
     run(0, 1, true);  // rank 1 does not come, and rank 0 is told not to wait for it
     run(0, 2, true);
