@@ -176,9 +176,9 @@ void check(Form form, const char *what, size_t most, int turn, const Memory &mem
     cudaGraphDestroy(captured);
 }
 
-void check_all(const Memory &memory, flx_comm_t comm) {
+void check_all(const Memory &memory, flx_comm_t comm, const std::vector<size_t> &sizes) {
     int turn = 0;
-    for (const size_t most : {size_t{1}, size_t{100}, size_t{9'000}, size_t{300'000}, size_t{2'800'000}}) {
+    for (const size_t most : sizes) {
         for (const Form form : {Form::one_by_one, Form::group, Form::graph, Form::blocking, Form::alltoallv}) {
             if (on_hosts && form == Form::graph)
                 continue;
@@ -274,8 +274,16 @@ int run(const std::vector<std::string> &given) {
     if (mode == "mismatch")
         return mismatch(memory, comm);
     check_errors(memory, comm);
-    check_all(memory, comm);
+    check_all(memory, comm, {1, 100, 9'000, 300'000, 2'800'000});
     check_many(memory, comm);
+    // More than slots have room for, also straight into memory that peers have open.
+    const size_t most = kMost / number(ranks_) - 64;
+    check_all(memory, comm, {most});
+    if (!on_hosts) {
+        MUST(flx_register(comm, memory.recv, kMost));
+        check_all(memory, comm, {300'000, most, most / 3});
+        MUST(flx_deregister(comm, memory.recv));
+    }
     MUST(flx_comm_free(&comm));
     MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
     if (rank_ == 0)

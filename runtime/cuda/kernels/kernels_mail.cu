@@ -37,11 +37,10 @@ class Postman {
         if (threadIdx.x == 0)
             *reinterpret_cast<volatile uint64_t *>(mail_.job.windows[peer] + slot) = bytes;
     }
-    /// False: the message is another.
-    __device__ bool labelled(uint64_t slot, const Message &message) {
-        const uint64_t bytes = *reinterpret_cast<const volatile uint64_t *>(own() + slot);
-        if (bytes == message.bytes)
-            return true;
+    __device__ uint64_t label_of(uint64_t slot) const {
+        return *reinterpret_cast<const volatile uint64_t *>(own() + slot);
+    }
+    __device__ void refuse(const Message &message, uint64_t bytes) const {
         if (threadIdx.x == 0) {
             auto *refused = static_cast<volatile uint64_t *>(mail_.refused);
             refused[1] = bytes;
@@ -49,7 +48,26 @@ class Postman {
             __threadfence_system();
             refused[0] = 1 + static_cast<uint64_t>(message.peer);
         }
-        return false;
+    }
+    __device__ void offer(int peer, uint32_t lane, const MemoryForMessage &mine, uint32_t count) {
+        if (threadIdx.x == 0) {
+            char *theirs = mail_.job.windows[peer];
+            *reinterpret_cast<MemoryForMessage *>(theirs + MailboxLayout::offer(mail_.job.rank, lane)) = mine;
+            store_release(number(theirs, Flag::offered, mail_.job.rank, lane), count);
+        }
+    }
+    /// After a wait, so that no thread still looks at what was found before.
+    __device__ MemoryForMessage offered(int peer, uint32_t lane, uint32_t count) const {
+        __shared__ char *memory;
+        __shared__ uint64_t bytes;
+        if (threadIdx.x == 0) {
+            const bool there = load_acquire(number(own(), Flag::offered, peer, lane)) == count;
+            const auto *theirs = reinterpret_cast<const volatile uint64_t *>(own() + MailboxLayout::offer(peer, lane));
+            memory = there ? reinterpret_cast<char *>(theirs[0]) : nullptr;
+            bytes = there ? theirs[1] : 0;
+        }
+        __syncthreads();
+        return {memory, bytes};
     }
     __device__ void copy(const char *from, const Targets &to, uint64_t bytes) { team_.copy(from, to, bytes); }
 

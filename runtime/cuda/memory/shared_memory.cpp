@@ -13,6 +13,7 @@ SharedMemory &SharedMemory::operator=(SharedMemory &&other) noexcept {
         alike_ = other.alike_;
         paged_ = other.paged_;
         bases_ = std::exchange(other.bases_, {});
+        seen_ = std::exchange(other.seen_, {});
         opened_ = std::move(other.opened_);
     }
     return *this;
@@ -45,6 +46,12 @@ Status SharedMemory::open(Bootstrap &bootstrap, char *base, uint64_t bytes, int 
     status = agree(bootstrap, std::move(status));
     withdraw(mine);
     FLX_TRY(std::move(status));
+    if (!kept) {
+        std::vector<std::array<char *, kMaxRanks>> theirs(bootstrap.size());
+        FLX_TRY(bootstrap.allgather(made.bases_.data(), sizeof made.bases_, theirs.data()));
+        for (int rank = 0; rank < bootstrap.size(); ++rank)
+            made.seen_[rank] = theirs[rank][bootstrap.rank()];
+    }
     result = std::move(made);
     return {};
 }
@@ -53,6 +60,7 @@ void SharedMemory::close() {
     for (OpenedMemory &memory : opened_)
         memory.close();
     bases_ = {};
+    seen_ = {};
 }
 
 }  // namespace flx::cuda

@@ -29,6 +29,8 @@ class SharedMemory {
     void close();
 
     [[nodiscard]] char *of(int rank) const { return bases_[rank]; }
+    /// Where `rank` sees this rank's; null for what is `kept`, of which nobody is told.
+    [[nodiscard]] char *seen_by(int rank) const { return seen_[rank]; }
     [[nodiscard]] char *base() const { return base_; }
     [[nodiscard]] uint64_t bytes() const { return bytes_; }
     /// Whether [memory, memory + bytes) lies in this rank's.
@@ -51,6 +53,7 @@ class SharedMemory {
     bool alike_ = false;
     bool paged_ = false;
     std::array<char *, kMaxRanks> bases_{};
+    std::array<char *, kMaxRanks> seen_{};
     std::array<OpenedMemory, kMaxRanks> opened_{};
 };
 

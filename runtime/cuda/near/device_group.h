@@ -115,6 +115,8 @@ class DeviceGroup final : public Group {
     }
     /// Whether it goes to another rank.
     [[nodiscard]] bool travels(const Message &message) const { return message.peer != rank_ && message.bytes != 0; }
+    /// Where the peer sees what is received; null: it does not.
+    [[nodiscard]] char *seen_by_peer(const Message &message) const;
     template <class AnyMail>
     Status post_as(const void *kernel, std::span<const Message> messages, CUstream_st *stream);
     Status agree_on(const Config &config);

@@ -9,6 +9,16 @@ constexpr uint32_t kThreads = 512;
 
 }  // namespace
 
+/// Memory that was registered, freed and allocated again is another's there.
+char *DeviceGroup::seen_by_peer(const Message &message) const {
+    if (message.bytes < MailboxLayout::kLeastStraight)
+        return nullptr;
+    for (const SharedMemory &region : regions_)
+        if (region.holds(message.memory, message.bytes) && region.current())
+            return region.seen_by(message.peer) + (message.memory - region.base());
+    return nullptr;
+}
+
 template <class AnyMail>
 Status DeviceGroup::post_as(const void *kernel, std::span<const Message> messages, CUstream_st *stream) {
     AnyMail mail;
@@ -23,7 +33,7 @@ Status DeviceGroup::post_as(const void *kernel, std::span<const Message> message
     mail.refused = watcher_.refused_words();
     for (const Message &message : messages)
         if (travels(message))
-            (void)mail.add(message);
+            (void)mail.add(message, message.sends ? nullptr : seen_by_peer(message));
     Status status = launch(kernel, mail.ways * mail.lanes, kThreads, &mail, stream);
     Status noted = note_end(stream, notes_ends_ && captures(stream), false);
     return status.ok() ? std::move(noted) : std::move(status);

@@ -8,9 +8,11 @@
 /// the receiver, `drained` signals to the sender that its slot is free. Both count the pieces of a lane since the
 /// mailbox was made, so that messages of eager calls and of graphs follow each other as they are carried out.
 ///
-/// A message that fits into free slots is sent whether its receiver has come or not. All messages of one call are under
-/// way at once: for each peer, those to it and those from it have blocks of their own. No more than run at once on the
-/// GPU, or blocks that run would wait for some that cannot.
+/// A message that fits into free slots is sent whether its receiver has come or not. What is left of a long one when
+/// its receiver has come goes straight into the receiver's memory, where that is open to the sender: the receiver
+/// *offers* it for each lane when it begins, and the sender looks for an offer before each piece. All messages of one
+/// call are under way at once: for each peer, those to it and those from it have blocks of their own. No more than run
+/// at once on the GPU, or blocks that run would wait for some that cannot.
 #pragma once
 
 #include "runtime/cuda/protocol/exchange.h"
@@ -25,19 +27,30 @@ struct Message {
     bool sends = false;
 };
 
+/// A receiver's memory, as the sender sees it, for a message of as many bytes.
+struct MemoryForMessage {
+    char *memory = nullptr;
+    uint64_t bytes = 0;
+};
+
 /// Where things lie in a mailbox. Plain data; equal on all ranks.
 struct MailboxLayout {
     enum class Flag : uint8_t {
-        filled,   ///< set by the source
-        drained,  ///< set by the destination, in the source's mailbox
-        sent,     ///< the owner's own count of what it sent
-        received  ///< and received
+        filled,    ///< set by the source
+        drained,   ///< set by the destination, in the source's mailbox
+        sent,      ///< the owner's own count of what it sent
+        received,  ///< and received
+        offered    ///< set by the destination, in the source's mailbox: 1 + the pieces before the message it is for
     };
+    static constexpr int kFlags = 5;
     static constexpr uint32_t kMostLanes = 64;
     static constexpr uint32_t kSlots = 4;
     static constexpr uint64_t kLabel = 128;  ///< before the bytes of a slot: those of the whole message
+    static constexpr uint64_t kStraight = uint64_t{1} << 63;  ///< in a label: the rest has gone straight
+    static constexpr uint64_t kLeastStraight = 1 << 20;       ///< least message that may
     static constexpr uint64_t kLeastPiece = 8192;
-    static constexpr uint64_t kHead = uint64_t{4} * kMaxRanks * kMostLanes * sizeof(uint32_t);
+    static constexpr uint64_t kFlagBytes = uint64_t{kFlags} * kMaxRanks * kMostLanes * sizeof(uint32_t);
+    static constexpr uint64_t kHead = kFlagBytes + uint64_t{kMaxRanks} * kMostLanes * sizeof(MemoryForMessage);
 
     uint32_t ranks = 0;
     uint32_t lanes = 0;
@@ -45,6 +58,10 @@ struct MailboxLayout {
 
     FLX_HD static constexpr uint64_t flag(Flag which, int peer, uint32_t lane) {
         return ((static_cast<uint64_t>(which) * kMaxRanks + peer) * kMostLanes + lane) * sizeof(uint32_t);
+    }
+    /// What `peer` offers.
+    FLX_HD static constexpr uint64_t offer(int peer, uint32_t lane) {
+        return kFlagBytes + (static_cast<uint64_t>(peer) * kMostLanes + lane) * sizeof(MemoryForMessage);
     }
     /// Its label; the bytes come kLabel later. `count`: pieces of that lane before.
     FLX_HD uint64_t slot(int source, uint32_t lane, uint32_t count) const {
@@ -106,19 +123,24 @@ template <uint32_t kRoom>
 struct MailOf {
     static constexpr uint32_t kMost = kRoom;
     static constexpr uint32_t kWays = 2 * (kMaxRanks - 1);
+    /// Of the most that there can be, parameters have no room for where peers see their memory.
+    static constexpr bool kOpen = kRoom < 1024;
     Job job;  ///< rank, ranks, words; `windows` are the mailboxes
     MailboxLayout layout;
     uint32_t lanes = 0;  ///< that have any of it
     uint32_t ways = 0;
     uint32_t count = 0;
     MailWay way[kWays];
-    Message messages[kMost];      ///< none is empty, or to this rank itself
+    Message messages[kMost];              ///< none is empty, or to this rank itself
+    char *there[kOpen ? kMost : 1] = {};  ///< of what is received: where the peer sees it; null: it does not
     uint64_t *refused = nullptr;  ///< gets 1 + the peer, bytes that it sends, bytes that were to come (host memory)
 
-    /// False: no room.
-    bool add(const Message &message) {
+    /// `seen`: where the peer sees what is received, or null. False: no room.
+    bool add(const Message &message, char *seen = nullptr) {
         if (count == kMost)
             return false;
+        if constexpr (kOpen)
+            there[count] = seen;
         messages[count++] = message;
         uint32_t at = 0;
         while (at < ways && (way[at].peer != message.peer || way[at].sends != message.sends))
@@ -129,38 +151,72 @@ struct MailOf {
         lanes = lanes < needed ? needed : lanes;
         return true;
     }
+    [[nodiscard]] FLX_HD char *seen_by_peer(uint32_t message) const {
+        if constexpr (kOpen)
+            return there[message];
+        return nullptr;
+    }
 };
 using FewMail = MailOf<4>;
 using Mail = MailOf<96>;
 using ManyMail = MailOf<1024>;
 static_assert(sizeof(ManyMail) < 32000);
 
+/// What a lane has of a message. `count`: pieces of the lane before; those of the message are added. `there`: where the
+/// peer sees what it is received into, or null. False: gave up.
 template <class Machine, class AnyMail>
-FLX_HD bool send_piece(Machine &machine, const AnyMail &mail, const Message &message, uint64_t at, uint64_t bytes,
-                       uint32_t lane, uint32_t count) {
+FLX_HD bool send_pieces(Machine &machine, const AnyMail &mail, const Message &message, uint32_t lane, uint32_t &count) {
     using Flag = MailboxLayout::Flag;
-    if (!machine.wait(Flag::drained, message.peer, lane, count + 1 - MailboxLayout::kSlots))
-        return false;
-    const uint64_t slot = mail.layout.slot(mail.job.rank, lane, count);
-    machine.label(message.peer, slot, message.bytes);
-    machine.copy(message.memory + at,
-                 Targets{nullptr, mail.job.windows, slot + MailboxLayout::kLabel, 1U << message.peer}, bytes);
-    machine.tell(Flag::filled, message.peer, lane, count + 1);
+    const uint64_t piece = mail.layout.piece_bytes(message.bytes);
+    const uint32_t first = count + 1;
+    bool straight = false;
+    for (uint64_t at = lane * piece; at < message.bytes && !straight;) {
+        if (!machine.wait(Flag::drained, message.peer, lane, count + 1 - MailboxLayout::kSlots))
+            return false;
+        MemoryForMessage theirs;
+        if (message.bytes >= MailboxLayout::kLeastStraight)
+            theirs = machine.offered(message.peer, lane, first);
+        straight = theirs.memory != nullptr && theirs.bytes == message.bytes;
+        const uint64_t slot = mail.layout.slot(mail.job.rank, lane, count);
+        machine.label(message.peer, slot, straight ? message.bytes | MailboxLayout::kStraight : message.bytes);
+        do {
+            const uint64_t bytes = message.bytes - at < piece ? message.bytes - at : piece;
+            const Targets to =
+                straight ? Targets{theirs.memory + at, nullptr, 0, 0}
+                         : Targets{nullptr, mail.job.windows, slot + MailboxLayout::kLabel, 1U << message.peer};
+            machine.copy(message.memory + at, to, bytes);
+            at += mail.layout.lanes * piece;
+        } while (straight && at < message.bytes);
+        machine.tell(Flag::filled, message.peer, lane, ++count);
+    }
     return true;
 }
 
 template <class Machine, class AnyMail>
-FLX_HD bool receive_piece(Machine &machine, const AnyMail &mail, const Message &message, uint64_t at, uint64_t bytes,
-                          uint32_t lane, uint32_t count) {
+FLX_HD bool receive_pieces(Machine &machine, const AnyMail &mail, const Message &message, char *there, uint32_t lane,
+                           uint32_t &count) {
     using Flag = MailboxLayout::Flag;
-    if (!machine.wait(Flag::filled, message.peer, lane, count + 1))
-        return false;
-    const uint64_t slot = mail.layout.slot(message.peer, lane, count);
-    if (!machine.labelled(slot, message))
-        return false;
-    machine.copy(mail.job.windows[mail.job.rank] + slot + MailboxLayout::kLabel,
-                 Targets{message.memory + at, nullptr, 0, 0}, bytes);
-    machine.tell(Flag::drained, message.peer, lane, count + 1);
+    const uint64_t piece = mail.layout.piece_bytes(message.bytes);
+    const bool has_any = lane * piece < message.bytes;
+    if (has_any && there != nullptr && message.bytes >= MailboxLayout::kLeastStraight)
+        machine.offer(message.peer, lane, MemoryForMessage{there, message.bytes}, count + 1);
+    bool straight = false;
+    for (uint64_t at = lane * piece; at < message.bytes && !straight; at += mail.layout.lanes * piece) {
+        if (!machine.wait(Flag::filled, message.peer, lane, count + 1))
+            return false;
+        const uint64_t slot = mail.layout.slot(message.peer, lane, count);
+        const uint64_t label = machine.label_of(slot);
+        straight = (label & MailboxLayout::kStraight) != 0;
+        if ((label & ~MailboxLayout::kStraight) != message.bytes) {
+            machine.refuse(message, label & ~MailboxLayout::kStraight);
+            return false;
+        }
+        if (!straight)
+            machine.copy(mail.job.windows[mail.job.rank] + slot + MailboxLayout::kLabel,
+                         Targets{message.memory + at, nullptr, 0, 0},
+                         message.bytes - at < piece ? message.bytes - at : piece);
+        machine.tell(Flag::drained, message.peer, lane, ++count);
+    }
     return true;
 }
 
@@ -178,15 +234,9 @@ FLX_HD void run_mail(Machine &machine, const AnyMail &mail, uint32_t block) {
         const Message &message = mail.messages[i];
         if (message.peer != way.peer || message.sends != way.sends)
             continue;
-        const uint64_t piece = mail.layout.piece_bytes(message.bytes);
-        for (uint64_t at = lane * piece; at < message.bytes; at += mail.layout.lanes * piece) {
-            const uint64_t bytes = message.bytes - at < piece ? message.bytes - at : piece;
-            const bool carried = way.sends ? send_piece(machine, mail, message, at, bytes, lane, count)
-                                           : receive_piece(machine, mail, message, at, bytes, lane, count);
-            if (!carried)
-                return;
-            ++count;
-        }
+        if (!(way.sends ? send_pieces(machine, mail, message, lane, count)
+                        : receive_pieces(machine, mail, message, mail.seen_by_peer(i), lane, count)))
+            return;
     }
     machine.set_count(counted, way.peer, lane, count);
 }

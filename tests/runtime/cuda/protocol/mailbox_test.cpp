@@ -18,6 +18,9 @@ using Flag = MailboxLayout::Flag;
 
 constexpr uint32_t kBlocks = 8;
 
+/// Bytes that all ranks sent through slots.
+std::atomic<uint64_t> through_slots{0};
+
 /// As a block of a kernel, in ordinary memory.
 class HostPostman {
   public:
@@ -46,19 +49,35 @@ class HostPostman {
     void label(int peer, uint64_t slot, uint64_t bytes) {
         std::memcpy(mail_.job.windows[peer] + slot, &bytes, sizeof bytes);
     }
-    bool labelled(uint64_t slot, const Message &message) {
-        uint64_t bytes = 0;
-        std::memcpy(&bytes, mail_.job.windows[mail_.job.rank] + slot, sizeof bytes);
-        if (bytes != message.bytes && mail_.refused != nullptr) {
-            mail_.refused[0] = 1 + static_cast<uint64_t>(message.peer);
-            mail_.refused[1] = bytes;
-            mail_.refused[2] = message.bytes;
-        }
-        return bytes == message.bytes;
+    uint64_t label_of(uint64_t slot) const {
+        uint64_t label = 0;
+        std::memcpy(&label, mail_.job.windows[mail_.job.rank] + slot, sizeof label);
+        return label;
+    }
+    void refuse(const Message &message, uint64_t bytes) const {
+        if (mail_.refused == nullptr)
+            return;
+        // By several lanes at once.
+        const uint64_t words[] = {1 + static_cast<uint64_t>(message.peer), bytes, message.bytes};
+        for (size_t i = 0; i < std::size(words); ++i)
+            std::atomic_ref<uint64_t>(mail_.refused[i]).store(words[i], std::memory_order_relaxed);
+    }
+    void offer(int peer, uint32_t lane, const MemoryForMessage &mine, uint32_t count) {
+        std::memcpy(mail_.job.windows[peer] + MailboxLayout::offer(mail_.job.rank, lane), &mine, sizeof mine);
+        tell(Flag::offered, peer, lane, count);
+    }
+    MemoryForMessage offered(int peer, uint32_t lane, uint32_t count) const {
+        const std::atomic_ref<uint32_t> flag(*number(mail_.job.rank, Flag::offered, peer, lane));
+        MemoryForMessage theirs;
+        if (flag.load(std::memory_order_acquire) == count)
+            std::memcpy(&theirs, mail_.job.windows[mail_.job.rank] + MailboxLayout::offer(peer, lane), sizeof theirs);
+        return theirs;
     }
     void copy(const char *from, const Targets &to, uint64_t bytes) {
         if (to.local != nullptr)
             std::memcpy(to.local, from, bytes);
+        if (to.peers != 0)
+            through_slots += bytes;
         for (int peer = 0; peer < mail_.job.ranks; ++peer)
             if ((to.peers >> peer & 1) != 0)
                 std::memcpy(to.bases[peer] + to.offset, from, bytes);
@@ -102,12 +121,21 @@ void carry(const Mail &mail, const std::atomic<bool> &abort) {
         block.join();
 }
 
+/// Returns when rank 1 has offered what it is to get first of all, in every lane.
+void await_offers(const Mail &mail, const std::atomic<bool> &abort) {
+    const HostPostman postman(mail, abort);
+    for (uint32_t lane = 0; lane < mail.layout.lanes; ++lane)
+        while (postman.offered(1, lane, 1).memory == nullptr)
+            std::this_thread::yield();
+}
+
 /// A message of the test, with its bytes at both ends.
 struct Letter {
     int from = 0;
     int to = 0;
     std::vector<char> sent;
     std::vector<char> received;
+    bool open = false;  ///< the receiver's memory is, to the sender
 };
 
 /// Calls one after the other, each with letters of its own; ranks go on at their own pace.
@@ -124,7 +152,8 @@ void deliver(int ranks, uint64_t budget, std::vector<std::vector<Letter>> &calls
                     std::vector<char> &bytes = out ? letter.sent : letter.received;
                     if (!out && letter.to != rank)
                         continue;
-                    EXPECT_TRUE(mail.add({bytes.data(), bytes.size(), out ? letter.to : letter.from, out}));
+                    char *there = letter.open && !out ? bytes.data() : nullptr;
+                    EXPECT_TRUE(mail.add({bytes.data(), bytes.size(), out ? letter.to : letter.from, out}, there));
                 }
                 carry(mail, abort);
             }
@@ -166,6 +195,67 @@ TEST(CudaMailbox, BothWaysAtOnceWithMoreThanTheSlotsHold) {
     for (std::vector<Letter> &call : calls)
         call = {letter(0, 1, 1'500'000, 1), letter(1, 0, 1'500'000, 2), letter(0, 1, 700'001, 3)};
     deliver(2, kSmall, calls);
+}
+
+/// Of other sizes, of others' memory and of the same sizes again, so that an offer could be taken for a later one.
+TEST(CudaMailbox, LongMessagesGoStraightIntoMemoryThatIsOpen) {
+    for (const int ranks : {2, 3}) {
+        std::mt19937 random(static_cast<unsigned>(ranks));
+        std::vector<std::vector<Letter>> calls(10);
+        unsigned seed = 0;
+        for (std::vector<Letter> &call : calls)
+            for (const size_t bytes : {size_t{1'100'000}, size_t{3'000'001}, size_t{1'100'000}, size_t{900'000}}) {
+                const int from = static_cast<int>(random() % ranks);
+                const int to = (from + 1 + static_cast<int>(random() % (ranks - 1))) % ranks;
+                call.push_back(letter(from, to, bytes, ++seed));
+                call.back().open = random() % 4 != 0;
+            }
+        deliver(ranks, kSmall, calls);
+    }
+}
+
+TEST(CudaMailbox, AReceiverThatWaitsGetsAllOfALongMessageStraight) {
+    const std::atomic<bool> abort{false};
+    for (const bool open : {true, false}) {
+        Mailboxes boxes(2, kSmall);
+        Letter long_one = letter(0, 1, 2'000'000, 1);
+        Mail receives = boxes.mail_for(1);
+        ASSERT_TRUE(receives.add({long_one.received.data(), long_one.received.size(), 0, false},
+                                 open ? long_one.received.data() : nullptr));
+        std::thread receiver([&] { carry(receives, abort); });
+        Mail sends = boxes.mail_for(0);
+        ASSERT_TRUE(sends.add({long_one.sent.data(), long_one.sent.size(), 1, true}));
+        if (open)
+            await_offers(sends, abort);
+        through_slots = 0;
+        carry(sends, abort);
+        receiver.join();
+        EXPECT_EQ(long_one.sent, long_one.received);
+        EXPECT_EQ(through_slots, open ? 0U : 2'000'000U);
+    }
+}
+
+TEST(CudaMailbox, MemoryForAShorterMessageIsNotWrittenInto) {
+    Mailboxes boxes(2, kSmall);
+    std::atomic<bool> abort{false};
+    Letter sent = letter(0, 1, 4'000'000, 1);
+    sent.received.assign(4'000'000, 'x');
+    uint64_t refused[3] = {};
+    Mail receives = boxes.mail_for(1);
+    receives.refused = refused;
+    ASSERT_TRUE(receives.add({sent.received.data(), 2'000'000, 0, false}, sent.received.data()));
+    Mail sends = boxes.mail_for(0);
+    ASSERT_TRUE(sends.add({sent.sent.data(), sent.sent.size(), 1, true}));
+    std::thread receiver([&] { carry(receives, abort); });
+    await_offers(sends, abort);
+    std::thread sender([&] { carry(sends, abort); });
+    receiver.join();
+    abort = true;
+    sender.join();
+    EXPECT_EQ(refused[0], 1U);
+    EXPECT_EQ(refused[1], 4'000'000U);
+    EXPECT_EQ(refused[2], 2'000'000U);
+    EXPECT_EQ(sent.received, std::vector<char>(4'000'000, 'x'));
 }
 
 TEST(CudaMailbox, WhatFitsIntoSlotsIsSentBeforeItsReceiverComes) {
