@@ -1,0 +1,219 @@
+/// Messages between ranks in one process on one GPU, by the kernel that carries them, which needs no other process's
+/// memory: through slots and straight into memory that the sender sees, long and short, every byte checked. Processes
+/// that share a GPU run by turns, so this is where messages can be timed on one. Skips without a GPU. `time`: how long
+/// they take both ways.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "runtime/cuda/protocol/mailbox.h"
+#include "runtime/cuda/protocol/plan.h"
+
+namespace flx::cuda {
+namespace {
+
+constexpr int kSkipped = 77;
+constexpr uint64_t kMost = uint64_t{256} << 20;
+constexpr uint64_t kStaging = uint64_t{224} << 20;
+constexpr uint32_t kThreads = 512;
+/// Blocks of all ranks that run at once, two to a multiprocessor.
+constexpr uint32_t kBlocks = 2 * 128;
+
+void must(cudaError_t error, const char *what) {
+    if (error == cudaSuccess)
+        return;
+    fmt::print("wrong: {}: {}\n", what, cudaGetErrorString(error));
+    std::exit(1);
+}
+
+uint32_t pattern(int from, uint64_t at) {
+    return static_cast<uint32_t>(at * 2654435761U + static_cast<uint64_t>(from));
+}
+
+/// Each sends a part to every other one, and gets one from it.
+class Ranks {
+  public:
+    Ranks(int ranks, uint32_t multiprocessors)
+        : layout_(mailbox_for(kStaging, multiprocessors, ranks)), all_(static_cast<size_t>(ranks)) {
+        const auto peers = static_cast<uint32_t>(ranks) - 1;
+        while (2 * layout_.lanes * peers * layout_.ranks > kBlocks)
+            layout_.lanes /= 2;
+        void *words = nullptr;
+        must(cudaHostAlloc(&words, kWords * sizeof(uint64_t), cudaHostAllocMapped), "pinned memory");
+        std::memset(words, 0, kWords * sizeof(uint64_t));
+        words_ = static_cast<uint64_t *>(words);
+        std::vector<uint32_t> values(kMost / sizeof(uint32_t));
+        for (size_t r = 0; r < all_.size(); ++r) {
+            Rank &rank = all_[r];
+            rank.mailbox = memory(layout_.bytes());
+            rank.in = memory(kMost);
+            rank.out = memory(kMost);
+            rank.dead = memory(sizeof(uint32_t));
+            must(cudaMemset(rank.mailbox, 0, MailboxLayout::kHead), "clearing");
+            must(cudaMemset(rank.dead, 0, sizeof(uint32_t)), "clearing");
+            for (size_t i = 0; i < values.size(); ++i)
+                values[i] = pattern(static_cast<int>(r), i);
+            must(cudaMemcpy(rank.in, values.data(), kMost, cudaMemcpyHostToDevice), "inputs");
+            must(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking), "a stream");
+            must(cudaEventCreate(&rank.began), "an event");
+            must(cudaEventCreate(&rank.ended), "an event");
+        }
+    }
+    Ranks(const Ranks &) = delete;
+    Ranks &operator=(const Ranks &) = delete;
+    ~Ranks() {
+        for (const Rank &rank : all_)
+            for (char *its : {rank.mailbox, rank.in, rank.out, rank.dead})
+                cudaFree(its);
+        cudaFreeHost(words_);
+    }
+
+    /// Microseconds of one of many calls in which each rank sends `bytes` in all.
+    double time(uint64_t bytes, bool straight) {
+        constexpr int kTurns = 5;
+        constexpr int kCalls = 10;
+        double best = 1e30;
+        for (int turn = 0; turn < kTurns; ++turn) {
+            for (Rank &rank : all_)
+                must(cudaEventRecord(rank.began, rank.stream), "an event");
+            for (int call = 0; call < kCalls; ++call)
+                launch(part_of(bytes), straight);
+            for (Rank &rank : all_)
+                must(cudaEventRecord(rank.ended, rank.stream), "an event");
+            double slowest = 0;
+            for (Rank &rank : all_) {
+                float ms = 0;
+                must(cudaEventSynchronize(rank.ended), "an end");
+                must(cudaEventElapsedTime(&ms, rank.began, rank.ended), "a time");
+                slowest = std::max(slowest, 1e3 * static_cast<double>(ms) / kCalls);
+            }
+            best = std::min(best, slowest);
+        }
+        return best;
+    }
+
+    /// Elements that are not what was sent, or written into beside it.
+    uint64_t wrong(uint64_t bytes, bool straight) {
+        const uint64_t part = part_of(bytes);
+        const uint64_t count = kMost / sizeof(uint32_t);
+        for (const Rank &rank : all_)
+            must(cudaMemset(rank.out, 0, kMost), "outputs");
+        must(cudaDeviceSynchronize(), "what was cleared");
+        launch(part, straight);
+        uint64_t all = 0;
+        std::vector<uint32_t> came(count);
+        for (size_t r = 0; r < all_.size(); ++r) {
+            must(cudaStreamSynchronize(all_[r].stream), "a kernel");
+            must(cudaMemcpy(came.data(), all_[r].out, kMost, cudaMemcpyDeviceToHost), "what came");
+            for (uint64_t i = 0; i < count; ++i) {
+                const uint64_t k = 1 + i * sizeof(uint32_t) / part;
+                const auto from = static_cast<int>((r + all_.size() - k % all_.size()) % all_.size());
+                all += came[i] != (k < all_.size() ? pattern(from, i) : 0) ? 1 : 0;
+            }
+        }
+        return all;
+    }
+
+    [[nodiscard]] const MailboxLayout &layout() const { return layout_; }
+
+  private:
+    static constexpr size_t kWords = 8;
+    struct Rank {
+        char *mailbox = nullptr;
+        char *in = nullptr;
+        char *out = nullptr;
+        char *dead = nullptr;
+        cudaStream_t stream = nullptr;
+        cudaEvent_t began = nullptr;
+        cudaEvent_t ended = nullptr;
+    };
+
+    static char *memory(uint64_t bytes) {
+        void *made = nullptr;
+        must(cudaMalloc(&made, bytes), "memory");
+        return static_cast<char *>(made);
+    }
+    [[nodiscard]] uint64_t part_of(uint64_t bytes) const {
+        return std::max<uint64_t>(bytes / (all_.size() - 1) / kGrain, 1) * kGrain;
+    }
+
+    void launch(uint64_t part, bool straight) {
+        const auto ranks = static_cast<int>(all_.size());
+        for (int r = 0; r < ranks; ++r) {
+            const Rank &mine = all_[static_cast<size_t>(r)];
+            Mail mail;
+            mail.layout = layout_;
+            mail.job.rank = r;
+            mail.job.ranks = ranks;
+            for (int peer = 0; peer < ranks; ++peer)
+                mail.job.windows[peer] = all_[static_cast<size_t>(peer)].mailbox;
+            mail.job.abort = reinterpret_cast<uint32_t *>(words_);
+            mail.job.stuck = reinterpret_cast<uint32_t *>(words_ + 1);
+            mail.job.dead = reinterpret_cast<uint32_t *>(mine.dead);
+            mail.refused = words_ + 2;
+            for (int k = 1; k < ranks; ++k) {
+                const uint64_t at = static_cast<uint64_t>(k - 1) * part;
+                char *out = mine.out + at;
+                (void)mail.add({mine.in + at, part, (r + k) % ranks, true});
+                (void)mail.add({out, part, (r + ranks - k) % ranks, false}, straight ? out : nullptr);
+            }
+            void *arguments[] = {&mail};
+            must(cudaLaunchKernel(mail_kernel(), dim3(mail.ways * mail.lanes), dim3(kThreads), arguments, 0,
+                                  mine.stream),
+                 "a launch");
+        }
+    }
+
+    MailboxLayout layout_;
+    std::vector<Rank> all_;
+    uint64_t *words_ = nullptr;
+};
+
+uint64_t compare(Ranks &ranks) {
+    uint64_t wrong = 0;
+    for (const uint64_t bytes :
+         {uint64_t{16}, uint64_t{70'000}, MailboxLayout::kLeastStraight, uint64_t{7'000'016}, uint64_t{64} << 20})
+        for (const bool straight : {false, true, true, false})
+            wrong += ranks.wrong(bytes, straight);
+    return wrong;
+}
+
+void show_times(Ranks &ranks) {
+    fmt::print("MiB that each rank sends, us through slots and straight, their ratio\n");
+    for (uint64_t bytes = uint64_t{1} << 20; bytes <= kMost; bytes *= 2) {
+        const double slots = ranks.time(bytes, false);
+        const double straight = ranks.time(bytes, true);
+        fmt::print("{:4} {:8.1f} {:8.1f} {:5.2f}\n", bytes >> 20, slots, straight, slots / straight);
+    }
+}
+
+}  // namespace
+}  // namespace flx::cuda
+
+int main(int argc, char **argv) {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        fmt::print("skipped: there is no GPU\n");
+        return flx::cuda::kSkipped;
+    }
+    uint64_t wrong = 0;
+    for (const int ranks : {2, 3, 4}) {
+        for (const uint32_t multiprocessors : {32U, 128U}) {
+            flx::cuda::Ranks all(ranks, multiprocessors);
+            const uint64_t here = flx::cuda::compare(all);
+            fmt::print("{}: {} ranks, {} lanes of slots of {} B, {} wrong elements\n", here == 0 ? "right" : "wrong",
+                       ranks, all.layout().lanes, all.layout().slot_bytes, here);
+            if (argc > 1 && std::string_view(argv[1]) == "time")
+                flx::cuda::show_times(all);
+            wrong += here;
+        }
+    }
+    return wrong == 0 ? 0 : 1;
+}
