@@ -33,7 +33,7 @@ Status DeviceGroup::post_as(const void *kernel, std::span<const Message> message
     mail.refused = watcher_.refused_words();
     for (const Message &message : messages)
         if (travels(message))
-            (void)mail.add(message, message.sends ? nullptr : seen_by_peer(message));
+            (void)mail.add(message, AnyMail::kOpen && !message.sends ? seen_by_peer(message) : nullptr);
     Status status = launch(kernel, mail.ways * mail.lanes, kThreads, &mail, stream);
     Status noted = note_end(stream, notes_ends_ && captures(stream), false);
     return status.ok() ? std::move(noted) : std::move(status);

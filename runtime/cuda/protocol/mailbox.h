@@ -10,9 +10,12 @@
 ///
 /// A message that fits into free slots is sent whether its receiver has come or not. What is left of a long one when
 /// its receiver has come goes straight into the receiver's memory, where that is open to the sender: the receiver
-/// *offers* it for each lane when it begins, and the sender looks for an offer before each piece. All messages of one
-/// call are under way at once: for each peer, those to it and those from it have blocks of their own. No more than run
-/// at once on the GPU, or blocks that run would wait for some that cannot.
+/// *offers* it for each lane when it begins, and the sender looks for an offer before each piece. An offer says for
+/// which message it is by the lane's count before, so one that came too late is never taken for a later message, unless
+/// 2^32 pieces come between.
+///
+/// All messages of one call are under way at once: for each peer, those to it and those from it have blocks of their
+/// own. No more than run at once on the GPU, or blocks that run would wait for some that cannot.
 #pragma once
 
 #include "runtime/cuda/protocol/exchange.h"
@@ -162,6 +165,12 @@ using Mail = MailOf<96>;
 using ManyMail = MailOf<1024>;
 static_assert(sizeof(ManyMail) < 32000);
 
+/// How wide accesses to an address may be.
+FLX_HD inline uint64_t width_at(const char *address) {
+    const uint64_t bits = reinterpret_cast<uint64_t>(address) | kGrain;
+    return bits & (~bits + 1);
+}
+
 /// What a lane has of a message. `count`: pieces of the lane before; those of the message are added. `there`: where the
 /// peer sees what it is received into, or null. False: gave up.
 template <class Machine, class AnyMail>
@@ -176,7 +185,9 @@ FLX_HD bool send_pieces(Machine &machine, const AnyMail &mail, const Message &me
         MemoryForMessage theirs;
         if (message.bytes >= MailboxLayout::kLeastStraight)
             theirs = machine.offered(message.peer, lane, first);
-        straight = theirs.memory != nullptr && theirs.bytes == message.bytes;
+        // Slots lie on lines: where the memory does not, as many narrower stores would take longer.
+        straight = theirs.memory != nullptr && theirs.bytes == message.bytes &&
+                   width_at(theirs.memory) >= width_at(message.memory);
         const uint64_t slot = mail.layout.slot(mail.job.rank, lane, count);
         machine.label(message.peer, slot, straight ? message.bytes | MailboxLayout::kStraight : message.bytes);
         do {
@@ -186,6 +197,9 @@ FLX_HD bool send_pieces(Machine &machine, const AnyMail &mail, const Message &me
                          : Targets{nullptr, mail.job.windows, slot + MailboxLayout::kLabel, 1U << message.peer};
             machine.copy(message.memory + at, to, bytes);
             at += mail.layout.lanes * piece;
+            // Whoever gave up may use its memory for something else soon.
+            if (straight && !machine.alive())
+                return false;
         } while (straight && at < message.bytes);
         machine.tell(Flag::filled, message.peer, lane, ++count);
     }

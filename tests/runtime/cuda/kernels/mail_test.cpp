@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -23,8 +24,7 @@ constexpr int kSkipped = 77;
 constexpr uint64_t kMost = uint64_t{256} << 20;
 constexpr uint64_t kStaging = uint64_t{224} << 20;
 constexpr uint32_t kThreads = 512;
-/// Blocks of all ranks that run at once, two to a multiprocessor.
-constexpr uint32_t kBlocks = 2 * 128;
+constexpr unsigned char kPoison = 0x5a;
 
 void must(cudaError_t error, const char *what) {
     if (error == cudaSuccess)
@@ -42,8 +42,11 @@ class Ranks {
   public:
     Ranks(int ranks, uint32_t multiprocessors)
         : layout_(mailbox_for(kStaging, multiprocessors, ranks)), all_(static_cast<size_t>(ranks)) {
+        int all_multiprocessors = 0;
+        must(cudaDeviceGetAttribute(&all_multiprocessors, cudaDevAttrMultiProcessorCount, 0), "an attribute");
+        // Those of all ranks run at once, two blocks to a multiprocessor.
         const auto peers = static_cast<uint32_t>(ranks) - 1;
-        while (2 * layout_.lanes * peers * layout_.ranks > kBlocks)
+        while (layout_.lanes > 1 && layout_.lanes * peers * layout_.ranks > static_cast<uint32_t>(all_multiprocessors))
             layout_.lanes /= 2;
         void *words = nullptr;
         must(cudaHostAlloc(&words, kWords * sizeof(uint64_t), cudaHostAllocMapped), "pinned memory");
@@ -102,16 +105,18 @@ class Ranks {
     /// Elements that are not what was sent, or written into beside it.
     uint64_t wrong(uint64_t bytes, bool straight) {
         const uint64_t part = part_of(bytes);
-        const uint64_t count = kMost / sizeof(uint32_t);
+        constexpr uint64_t kBeside = 4096;
+        const uint64_t looked_at = std::min((all_.size() - 1) * part + kBeside, kMost);
+        const uint64_t count = looked_at / sizeof(uint32_t);
         for (const Rank &rank : all_)
-            must(cudaMemset(rank.out, 0, kMost), "outputs");
+            must(cudaMemset(rank.out, 0, looked_at), "outputs");
         must(cudaDeviceSynchronize(), "what was cleared");
         launch(part, straight);
         uint64_t all = 0;
         std::vector<uint32_t> came(count);
         for (size_t r = 0; r < all_.size(); ++r) {
             must(cudaStreamSynchronize(all_[r].stream), "a kernel");
-            must(cudaMemcpy(came.data(), all_[r].out, kMost, cudaMemcpyDeviceToHost), "what came");
+            must(cudaMemcpy(came.data(), all_[r].out, looked_at, cudaMemcpyDeviceToHost), "what came");
             for (uint64_t i = 0; i < count; ++i) {
                 const uint64_t k = 1 + i * sizeof(uint32_t) / part;
                 const auto from = static_cast<int>((r + all_.size() - k % all_.size()) % all_.size());
@@ -119,6 +124,37 @@ class Ranks {
             }
         }
         return all;
+    }
+
+    /// Bytes in slots after a message from rank 0 to a rank 1 that waited for it, of all that `bytes` need; it is
+    /// there.
+    uint64_t through_slots(uint64_t bytes, bool straight) {
+        const uint64_t slots = layout_.bytes() - MailboxLayout::kHead;
+        must(cudaMemset(all_[1].mailbox + MailboxLayout::kHead, kPoison, slots), "slots");
+        must(cudaMemset(all_[1].out, 0, bytes), "an output");
+        must(cudaDeviceSynchronize(), "what was cleared");
+        std::vector<uint32_t> before(layout_.lanes);
+        for (uint32_t lane = 0; lane < layout_.lanes; ++lane)
+            before[lane] = flag_of_rank_0(MailboxLayout::flag(MailboxLayout::Flag::offered, 1, lane));
+        Mail receives = mail_of(1);
+        (void)receives.add({all_[1].out, bytes, 0, false}, straight ? all_[1].out : nullptr);
+        launch(receives);
+        for (uint32_t lane = 0; straight && lane < layout_.lanes; ++lane)
+            while (flag_of_rank_0(MailboxLayout::flag(MailboxLayout::Flag::offered, 1, lane)) == before[lane]) {
+            }
+        Mail sends = mail_of(0);
+        (void)sends.add({all_[0].in, bytes, 1, true});
+        launch(sends);
+        must(cudaStreamSynchronize(all_[0].stream), "a sender");
+        must(cudaStreamSynchronize(all_[1].stream), "a receiver");
+        std::vector<uint32_t> came(bytes / sizeof(uint32_t));
+        must(cudaMemcpy(came.data(), all_[1].out, bytes, cudaMemcpyDeviceToHost), "what came");
+        for (uint64_t i = 0; i < came.size(); ++i)
+            if (came[i] != pattern(0, i))
+                return UINT64_MAX;
+        std::vector<unsigned char> left(slots);
+        must(cudaMemcpy(left.data(), all_[1].mailbox + MailboxLayout::kHead, slots, cudaMemcpyDeviceToHost), "slots");
+        return slots - static_cast<uint64_t>(std::count(left.begin(), left.end(), kPoison));
     }
 
     [[nodiscard]] const MailboxLayout &layout() const { return layout_; }
@@ -148,27 +184,42 @@ class Ranks {
         const auto ranks = static_cast<int>(all_.size());
         for (int r = 0; r < ranks; ++r) {
             const Rank &mine = all_[static_cast<size_t>(r)];
-            Mail mail;
-            mail.layout = layout_;
-            mail.job.rank = r;
-            mail.job.ranks = ranks;
-            for (int peer = 0; peer < ranks; ++peer)
-                mail.job.windows[peer] = all_[static_cast<size_t>(peer)].mailbox;
-            mail.job.abort = reinterpret_cast<uint32_t *>(words_);
-            mail.job.stuck = reinterpret_cast<uint32_t *>(words_ + 1);
-            mail.job.dead = reinterpret_cast<uint32_t *>(mine.dead);
-            mail.refused = words_ + 2;
+            Mail mail = mail_of(r);
             for (int k = 1; k < ranks; ++k) {
                 const uint64_t at = static_cast<uint64_t>(k - 1) * part;
                 char *out = mine.out + at;
                 (void)mail.add({mine.in + at, part, (r + k) % ranks, true});
                 (void)mail.add({out, part, (r + ranks - k) % ranks, false}, straight ? out : nullptr);
             }
-            void *arguments[] = {&mail};
-            must(cudaLaunchKernel(mail_kernel(), dim3(mail.ways * mail.lanes), dim3(kThreads), arguments, 0,
-                                  mine.stream),
-                 "a launch");
+            launch(mail);
         }
+    }
+    [[nodiscard]] Mail mail_of(int rank) const {
+        Mail mail;
+        mail.layout = layout_;
+        mail.job.rank = rank;
+        mail.job.ranks = static_cast<int>(all_.size());
+        for (size_t peer = 0; peer < all_.size(); ++peer)
+            mail.job.windows[peer] = all_[peer].mailbox;
+        mail.job.abort = reinterpret_cast<uint32_t *>(words_);
+        mail.job.stuck = reinterpret_cast<uint32_t *>(words_ + 1);
+        mail.job.dead = reinterpret_cast<uint32_t *>(all_[static_cast<size_t>(rank)].dead);
+        mail.refused = words_ + 2;
+        return mail;
+    }
+    void launch(Mail &mail) const {
+        void *arguments[] = {&mail};
+        must(cudaLaunchKernel(mail_kernel(), dim3(mail.ways * mail.lanes), dim3(kThreads), arguments, 0,
+                              all_[static_cast<size_t>(mail.job.rank)].stream),
+             "a launch");
+    }
+    /// As long as it runs, nothing may wait for all of the GPU.
+    [[nodiscard]] uint32_t flag_of_rank_0(uint64_t at) const {
+        uint32_t value = 0;
+        must(cudaMemcpyAsync(&value, all_[0].mailbox + at, sizeof value, cudaMemcpyDeviceToHost, all_[0].stream),
+             "a flag");
+        must(cudaStreamSynchronize(all_[0].stream), "a flag");
+        return value;
     }
 
     MailboxLayout layout_;
@@ -183,6 +234,22 @@ uint64_t compare(Ranks &ranks) {
         for (const bool straight : {false, true, true, false})
             wrong += ranks.wrong(bytes, straight);
     return wrong;
+}
+
+/// Only labels are in slots of a message that goes straight. Offers of the call before are none of the next one's.
+bool goes_straight(Ranks &ranks) {
+    constexpr uint64_t kBytes = uint64_t{8} << 20;
+    const uint64_t labels = uint64_t{ranks.layout().lanes} * sizeof(uint64_t);
+    bool right = true;
+    for (const bool straight : {true, false, true}) {
+        const uint64_t bytes = ranks.through_slots(kBytes, straight);
+        const bool its = straight ? bytes <= labels : bytes > kBytes / 4 && bytes != UINT64_MAX;
+        if (!its)
+            fmt::print("wrong: {} bytes through slots of a message that goes {}\n", bytes,
+                       straight ? "straight" : "through them");
+        right = right && its;
+    }
+    return right;
 }
 
 void show_times(Ranks &ranks) {
@@ -207,9 +274,10 @@ int main(int argc, char **argv) {
     for (const int ranks : {2, 3, 4}) {
         for (const uint32_t multiprocessors : {32U, 128U}) {
             flx::cuda::Ranks all(ranks, multiprocessors);
-            const uint64_t here = flx::cuda::compare(all);
-            fmt::print("{}: {} ranks, {} lanes of slots of {} B, {} wrong elements\n", here == 0 ? "right" : "wrong",
-                       ranks, all.layout().lanes, all.layout().slot_bytes, here);
+            const uint64_t here = flx::cuda::compare(all) + (flx::cuda::goes_straight(all) ? 0 : 1);
+            fmt::print("{}: {} ranks, {} lanes of slots of {} B, {} wrong\n", here == 0 ? "right" : "wrong", ranks,
+                       all.layout().lanes, all.layout().slot_bytes, here);
+            std::fflush(stdout);
             if (argc > 1 && std::string_view(argv[1]) == "time")
                 flx::cuda::show_times(all);
             wrong += here;

@@ -214,24 +214,32 @@ TEST(CudaMailbox, LongMessagesGoStraightIntoMemoryThatIsOpen) {
     }
 }
 
+/// Unless its memory would take narrower stores than slots, which lie on lines as what is sent does.
 TEST(CudaMailbox, AReceiverThatWaitsGetsAllOfALongMessageStraight) {
+    constexpr size_t kBytes = 2'000'000;
+    struct Given {
+        bool open;
+        size_t beside;
+    };
     const std::atomic<bool> abort{false};
-    for (const bool open : {true, false}) {
+    for (const Given given : {Given{true, 0}, Given{false, 0}, Given{true, 1}}) {
         Mailboxes boxes(2, kSmall);
-        Letter long_one = letter(0, 1, 2'000'000, 1);
+        const Letter sent = letter(0, 1, kBytes, 1);
+        std::vector<char> received(kBytes + given.beside);
+        char *memory = received.data() + given.beside;
         Mail receives = boxes.mail_for(1);
-        ASSERT_TRUE(receives.add({long_one.received.data(), long_one.received.size(), 0, false},
-                                 open ? long_one.received.data() : nullptr));
+        ASSERT_TRUE(receives.add({memory, kBytes, 0, false}, given.open ? memory : nullptr));
         std::thread receiver([&] { carry(receives, abort); });
+        std::vector<char> bytes = sent.sent;
         Mail sends = boxes.mail_for(0);
-        ASSERT_TRUE(sends.add({long_one.sent.data(), long_one.sent.size(), 1, true}));
-        if (open)
+        ASSERT_TRUE(sends.add({bytes.data(), kBytes, 1, true}));
+        if (given.open)
             await_offers(sends, abort);
         through_slots = 0;
         carry(sends, abort);
         receiver.join();
-        EXPECT_EQ(long_one.sent, long_one.received);
-        EXPECT_EQ(through_slots, open ? 0U : 2'000'000U);
+        EXPECT_EQ(std::memcmp(memory, bytes.data(), kBytes), 0);
+        EXPECT_EQ(through_slots, given.open && given.beside == 0 ? 0U : kBytes);
     }
 }
 
