@@ -612,13 +612,13 @@ FLX_API flx_status_t flx_sendrecv_on_stream(const void *sendbuf, void *recvbuf, 
 
 /// Lets peers write straight into `bytes` from `memory` (of cudaMalloc, or a part of that), so that results need no
 /// copy. Collective, with equal `bytes` and equal alignment to 16 bytes on all ranks. From then on, where one rank's
-/// receive buffer of a collective lies in registered memory, so do all ranks' in that call, at equal offsets of the same
-/// registration; of messages, flx_alltoallv among them, each rank's lies where it likes.
-/// Some of them may be in place: a large alltoall or reduce_scatter_block then copies its input to memory of the GPU.
-/// No operation of the communicator may be under way; not during a capture.
+/// receive buffer of a collective lies in registered memory, so do all ranks' in that call, at equal offsets of the
+/// same registration; of messages, flx_alltoallv among them, each rank's lies where it likes. Some of them may be in
+/// place: a large alltoall or reduce_scatter_block then copies its input to memory of the GPU. No operation of the
+/// communicator may be under way; not during a capture.
 FLX_API flx_status_t flx_register(flx_comm_t comm, void *memory, size_t bytes);
-/// Ends what flx_register began. Collective; before the memory is freed. Graphs that captured calls on it are replayed no
-/// more. Where calls on the communicator fail, flx_comm_free does as well, and the memory is neither used nor freed
+/// Ends what flx_register began. Collective; before the memory is freed. Graphs that captured calls on it are replayed
+/// no more. Where calls on the communicator fail, flx_comm_free does as well, and the memory is neither used nor freed
 /// before.
 FLX_API flx_status_t flx_deregister(flx_comm_t comm, void *memory);
 /// \}

@@ -178,6 +178,8 @@ FLX_HD bool send_pieces(Machine &machine, const AnyMail &mail, const Message &me
     using Flag = MailboxLayout::Flag;
     const uint64_t piece = mail.layout.piece_bytes(message.bytes);
     const uint32_t first = count + 1;
+    constexpr uint32_t kPiecesBetweenLooks = 16;
+    uint32_t gone = 0;
     bool straight = false;
     for (uint64_t at = lane * piece; at < message.bytes && !straight;) {
         if (!machine.wait(Flag::drained, message.peer, lane, count + 1 - MailboxLayout::kSlots))
@@ -197,8 +199,8 @@ FLX_HD bool send_pieces(Machine &machine, const AnyMail &mail, const Message &me
                          : Targets{nullptr, mail.job.windows, slot + MailboxLayout::kLabel, 1U << message.peer};
             machine.copy(message.memory + at, to, bytes);
             at += mail.layout.lanes * piece;
-            // Whoever gave up may use its memory for something else soon.
-            if (straight && !machine.alive())
+            // Whoever gave up may use its memory for something else soon. A look keeps pieces from overlapping.
+            if (straight && ++gone % kPiecesBetweenLooks == 0 && !machine.alive())
                 return false;
         } while (straight && at < message.bytes);
         machine.tell(Flag::filled, message.peer, lane, ++count);

@@ -239,11 +239,13 @@ uint64_t compare(Ranks &ranks) {
 /// Only labels are in slots of a message that goes straight. Offers of the call before are none of the next one's.
 bool goes_straight(Ranks &ranks) {
     constexpr uint64_t kBytes = uint64_t{8} << 20;
-    const uint64_t labels = uint64_t{ranks.layout().lanes} * sizeof(uint64_t);
+    const MailboxLayout &layout = ranks.layout();
+    const uint64_t labels = uint64_t{layout.lanes} * sizeof(uint64_t);
+    const uint64_t room = uint64_t{layout.lanes} * MailboxLayout::kSlots * layout.slot_bytes;
     bool right = true;
     for (const bool straight : {true, false, true}) {
         const uint64_t bytes = ranks.through_slots(kBytes, straight);
-        const bool its = straight ? bytes <= labels : bytes > kBytes / 4 && bytes != UINT64_MAX;
+        const bool its = straight ? bytes <= labels : bytes > std::min(kBytes, room) / 2 && bytes != UINT64_MAX;
         if (!its)
             fmt::print("wrong: {} bytes through slots of a message that goes {}\n", bytes,
                        straight ? "straight" : "through them");
