@@ -18,23 +18,16 @@
 #include "runtime/cuda/protocol/plan.h"
 #include "runtime/elements/dtype.h"
 #include "tests/mpi/random.h"
+#include "tests/runtime/cuda/kernels/on_gpu.h"
 
 namespace flx::cuda {
 namespace {
 
 constexpr int kRanks = 2;
-constexpr int kSkipped = 77;
 constexpr uint64_t kMost = uint64_t{64} << 20;
 constexpr uint64_t kBeside = 256;  ///< bytes before and behind a buffer, that must stay
 constexpr char kUntouched = 0x5a;
 constexpr uint64_t kStaging = uint64_t{224} << 20;
-
-void must(cudaError_t error, const char *what) {
-    if (error == cudaSuccess)
-        return;
-    fmt::print("wrong: {}: {}\n", what, cudaGetErrorString(error));
-    std::exit(1);
-}
 
 struct Case {
     Collective collective;
@@ -74,9 +67,7 @@ class Ranks {
                 *memory = static_cast<char *>(made);
             }
             must(cudaMemset(rank.window, 0, layout_.slots()), "clearing");
-            must(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking), "a stream");
-            must(cudaEventCreate(&rank.began), "an event");
-            must(cudaEventCreate(&rank.ended), "an event");
+            rank.make();
         }
         std::vector<uint16_t> values(kMost / 2);
         flx::test::Random random(7);
@@ -113,36 +104,16 @@ class Ranks {
     double time(const Case &what) {
         constexpr int kTurns = 4;
         constexpr int kCalls = 20;
-        double best = 1e30;
-        for (int turn = 0; turn < kTurns; ++turn) {
-            for (Rank &rank : all_)
-                must(cudaEventRecord(rank.began, rank.stream), "an event");
-            for (int call = 0; call < kCalls; ++call)
-                launch(what);
-            for (Rank &rank : all_)
-                must(cudaEventRecord(rank.ended, rank.stream), "an event");
-            double slowest = 0;
-            for (Rank &rank : all_) {
-                float ms = 0;
-                must(cudaEventSynchronize(rank.ended), "an end");
-                must(cudaEventElapsedTime(&ms, rank.began, rank.ended), "a time");
-                slowest = std::max(slowest, 1e3 * static_cast<double>(ms) / kCalls);
-            }
-            best = std::min(best, slowest);
-        }
-        return best;
+        return best_time(all_, kTurns, kCalls, [&] { launch(what); });
     }
 
     [[nodiscard]] Way way(const Case &what) const { return plan(what).way; }
 
   private:
-    struct Rank {
+    struct Rank : Stream {
         char *window = nullptr;
         char *in = nullptr;
         char *out = nullptr;
-        cudaStream_t stream = nullptr;
-        cudaEvent_t began = nullptr;
-        cudaEvent_t ended = nullptr;
     };
 
     char *input(const Case &what, size_t rank) const {
@@ -296,11 +267,8 @@ void show_times(uint32_t blocks) {
 }  // namespace flx::cuda
 
 int main(int argc, char **argv) {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-        fmt::print("skipped: there is no GPU\n");
+    if (!flx::cuda::has_gpu())
         return flx::cuda::kSkipped;
-    }
     constexpr uint32_t kFew = 32;
     constexpr uint32_t kMany = 64;
     int wrong = 0;

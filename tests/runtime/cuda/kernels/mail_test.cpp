@@ -16,22 +16,15 @@
 
 #include "runtime/cuda/protocol/mailbox.h"
 #include "runtime/cuda/protocol/plan.h"
+#include "tests/runtime/cuda/kernels/on_gpu.h"
 
 namespace flx::cuda {
 namespace {
 
-constexpr int kSkipped = 77;
 constexpr uint64_t kMost = uint64_t{256} << 20;
 constexpr uint64_t kStaging = uint64_t{224} << 20;
 constexpr uint32_t kThreads = 512;
 constexpr unsigned char kPoison = 0x5a;
-
-void must(cudaError_t error, const char *what) {
-    if (error == cudaSuccess)
-        return;
-    fmt::print("wrong: {}: {}\n", what, cudaGetErrorString(error));
-    std::exit(1);
-}
 
 uint32_t pattern(int from, uint64_t at) {
     return static_cast<uint32_t>(at * 2654435761U + static_cast<uint64_t>(from));
@@ -64,9 +57,7 @@ class Ranks {
             for (size_t i = 0; i < values.size(); ++i)
                 values[i] = pattern(static_cast<int>(r), i);
             must(cudaMemcpy(rank.in, values.data(), kMost, cudaMemcpyHostToDevice), "inputs");
-            must(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking), "a stream");
-            must(cudaEventCreate(&rank.began), "an event");
-            must(cudaEventCreate(&rank.ended), "an event");
+            rank.make();
         }
     }
     Ranks(const Ranks &) = delete;
@@ -82,24 +73,7 @@ class Ranks {
     double time(uint64_t bytes, bool straight) {
         constexpr int kTurns = 5;
         constexpr int kCalls = 10;
-        double best = 1e30;
-        for (int turn = 0; turn < kTurns; ++turn) {
-            for (Rank &rank : all_)
-                must(cudaEventRecord(rank.began, rank.stream), "an event");
-            for (int call = 0; call < kCalls; ++call)
-                launch(part_of(bytes), straight);
-            for (Rank &rank : all_)
-                must(cudaEventRecord(rank.ended, rank.stream), "an event");
-            double slowest = 0;
-            for (Rank &rank : all_) {
-                float ms = 0;
-                must(cudaEventSynchronize(rank.ended), "an end");
-                must(cudaEventElapsedTime(&ms, rank.began, rank.ended), "a time");
-                slowest = std::max(slowest, 1e3 * static_cast<double>(ms) / kCalls);
-            }
-            best = std::min(best, slowest);
-        }
-        return best;
+        return best_time(all_, kTurns, kCalls, [&] { launch(part_of(bytes), straight); });
     }
 
     /// Elements that are not what was sent, or written into beside it.
@@ -161,14 +135,11 @@ class Ranks {
 
   private:
     static constexpr size_t kWords = 8;
-    struct Rank {
+    struct Rank : Stream {
         char *mailbox = nullptr;
         char *in = nullptr;
         char *out = nullptr;
         char *dead = nullptr;
-        cudaStream_t stream = nullptr;
-        cudaEvent_t began = nullptr;
-        cudaEvent_t ended = nullptr;
     };
 
     static char *memory(uint64_t bytes) {
@@ -267,11 +238,8 @@ void show_times(Ranks &ranks) {
 }  // namespace flx::cuda
 
 int main(int argc, char **argv) {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-        fmt::print("skipped: there is no GPU\n");
+    if (!flx::cuda::has_gpu())
         return flx::cuda::kSkipped;
-    }
     uint64_t wrong = 0;
     for (const int ranks : {2, 3, 4}) {
         for (const uint32_t multiprocessors : {32U, 128U}) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/cuda/protocol/own_messages.h"
@@ -173,6 +174,12 @@ Letter letter(int from, int to, size_t bytes, unsigned seed) {
     return made;
 }
 
+/// A rank, and another one.
+std::pair<int, int> any_two(std::mt19937 &random, int ranks) {
+    const int from = static_cast<int>(random() % ranks);
+    return {from, (from + 1 + static_cast<int>(random() % (ranks - 1))) % ranks};
+}
+
 constexpr uint64_t kSmall = 1 << 20;  // slots of a few KiB, so that they are used again and again
 
 TEST(CudaMailbox, MessagesOfEverySizeArriveWhoeverElseTalks) {
@@ -182,8 +189,7 @@ TEST(CudaMailbox, MessagesOfEverySizeArriveWhoeverElseTalks) {
         unsigned seed = 0;
         for (std::vector<Letter> &call : calls)
             for (const size_t bytes : {size_t{1}, size_t{15}, size_t{5'000}, size_t{200'001}}) {
-                const int from = static_cast<int>(random() % ranks);
-                const int to = (from + 1 + static_cast<int>(random() % (ranks - 1))) % ranks;
+                const auto [from, to] = any_two(random, ranks);
                 call.push_back(letter(from, to, bytes + random() % 100, ++seed));
             }
         deliver(ranks, kSmall, calls);
@@ -205,8 +211,7 @@ TEST(CudaMailbox, LongMessagesGoStraightIntoMemoryThatIsOpen) {
         unsigned seed = 0;
         for (std::vector<Letter> &call : calls)
             for (const size_t bytes : {size_t{1'100'000}, size_t{3'000'001}, size_t{1'100'000}, size_t{900'000}}) {
-                const int from = static_cast<int>(random() % ranks);
-                const int to = (from + 1 + static_cast<int>(random() % (ranks - 1))) % ranks;
+                const auto [from, to] = any_two(random, ranks);
                 call.push_back(letter(from, to, bytes, ++seed));
                 call.back().open = random() % 4 != 0;
             }
